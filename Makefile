@@ -1,0 +1,29 @@
+# The two commands: `make run` trains, `make test` checks everything. Both set themselves up.
+.PHONY: run test format clean
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+run: $(READY)
+	$(BIN)/deltafl run --preset quickstart --out runs/quickstart --resume
+
+test: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# Torch goes first, alone and pinned, so that no other package's range decides which build comes.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(READY)

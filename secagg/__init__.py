@@ -1,0 +1,55 @@
+"""Pairwise-masking secure aggregation: one session, a fixed cohort, a few secure sums.
+
+    session     a whole session on one page: read this first
+    client      a device's machine           server     the server's machine
+    states      what is legal when           messages   what is said; wire: its bytes
+    params      what a session is about      threat     degree and threshold from the threat model
+    policy      what a device insists on     ideal      what a session computes, in clear
+
+The machines do no input or output: bytes in, bytes out, the caller owns time, transport and
+randomness. Needs numpy, cryptography, pynacl and msgpack.
+"""
+
+from secagg.client import Client
+from secagg.errors import (
+    DecodeError,
+    Fault,
+    PeerError,
+    Refusal,
+    SecAggError,
+    SessionAborted,
+    UsageError,
+)
+from secagg.ideal import IdealSession
+from secagg.params import ClientId, GraphKind, SessionParams, SlotSpec
+from secagg.policy import DevicePolicy
+from secagg.server import Server, SlotSum
+from secagg.session import run_session
+from secagg.stages import Drop, Stage, Step, Vanish
+from secagg.threat import Adversary, ThreatModel
+
+__all__ = [
+    "Adversary",
+    "Client",
+    "ClientId",
+    "DecodeError",
+    "DevicePolicy",
+    "Drop",
+    "Fault",
+    "GraphKind",
+    "IdealSession",
+    "PeerError",
+    "Refusal",
+    "SecAggError",
+    "Server",
+    "SessionAborted",
+    "SessionParams",
+    "SlotSpec",
+    "SlotSum",
+    "Stage",
+    "Step",
+    "ThreatModel",
+    "UsageError",
+    "Vanish",
+    "run_session",
+]

@@ -1,0 +1,73 @@
+"""What can go wrong, and whose fault it is.
+
+    SecAggError
+    ├── UsageError        our own caller's mistake: nothing has changed, the session goes on
+    ├── DecodeError       the bytes are not exactly one canonical message
+    ├── PeerError         on a device: the server broke the protocol or asked for less safety
+    │                     than the device accepts; the device has ended its session for good
+    └── SessionAborted    on the server: too few devices are left to reveal the sum and nothing else
+
+A device's mistake never raises on the server: the device is dropped with a `Fault`, for no device
+may be able to stop the others.
+"""
+
+from enum import StrEnum
+
+
+class SecAggError(Exception):
+    """Base class of every error that this package raises on purpose."""
+
+
+class UsageError(SecAggError, ValueError):
+    """A caller used the package wrongly; the object it called is unchanged."""
+
+
+class DecodeError(SecAggError, ValueError):
+    """Bytes from the wire are not exactly one canonical message of this version."""
+
+
+class Refusal(StrEnum):
+    """Why a device ended its session: what the server did (stable names)."""
+
+    MALFORMED = "malformed"
+    OUT_OF_ORDER = "out of order"
+    POLICY = "below the device's policy"
+    NOT_IN_ROSTER = "roster without the device"
+    NAMED_AS_ITS_OWN_PEER = "device named as its own peer"
+    UNKNOWN_NEIGHBOUR = "unknown neighbour"
+    MISSING_NEIGHBOUR = "missing neighbour"
+    BAD_KEY = "bad key"
+    COHORT_TOO_SMALL = "cohort too small"
+    TOO_FEW_NEIGHBOURS = "too few neighbours"
+    COHORT_GREW = "cohort grew"
+    DEVICE_LEFT_OUT = "device left out"
+    SLOT_REUSED = "slot reused"
+    BOTH_SHARE_KINDS = "both share kinds asked for"
+
+
+class PeerError(SecAggError):
+    """The server's message was refused, and the device's session is over.
+
+    Attributes:
+        reason: The refusal, a stable name.
+    """
+
+    def __init__(self, reason: Refusal, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+
+
+class SessionAborted(SecAggError):
+    """The session ended without a further sum; what it had revealed before stands."""
+
+
+class Fault(StrEnum):
+    """Why the server dropped a device (stable names); the first fault is kept."""
+
+    TIMED_OUT = "timed out"
+    MALFORMED = "malformed"
+    UNEXPECTED = "unexpected message"
+    EQUIVOCATED = "two different messages in one round"
+    BAD_KEY = "bad key"
+    BAD_SHARE = "bad share"
+    ISOLATED = "too few neighbours left"

@@ -1,0 +1,100 @@
+"""Who shares masks with whom: the complete graph, or Bell et al.'s random sparse one.
+
+The sparse graph is the Harary graph of even degree k, a ring in which everybody is joined to the
+k/2 nearest on either side, with the devices placed on the ring by a permutation that a public seed
+decides (Bell et al., CCS 2020, section 3.3). The seed must not be known when the colluding devices
+are chosen. Devices compute their neighbours themselves and take nobody's word for them.
+"""
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from secagg import labels, prg
+
+Members = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
+
+
+class Graph:
+    """The neighbourhoods of the devices at roster positions 0 … num_devices − 1.
+
+    Args:
+        num_devices: Devices in the roster.
+        degree: Neighbours of each, even; from num_devices − 1 on the graph is complete.
+        seed: 32 public bytes that decide the permutation of the sparse graph.
+    """
+
+    def __init__(self, num_devices: int, degree: int, seed: bytes) -> None:
+        self.num_devices = num_devices
+        self.is_complete = degree >= num_devices - 1
+        self.degree = num_devices - 1 if self.is_complete else degree
+        self._seed = seed
+
+    def neighbours(self, position: int) -> Positions:
+        """The positions of a device's neighbours, ascending, without itself."""
+        if self.is_complete:
+            others = np.arange(self.num_devices)
+            return np.delete(others, position)
+        row: Positions = self._table[position]
+        return row
+
+    def closed_neighbours(self, position: int) -> Positions:
+        """The positions of a device's neighbours and its own, ascending."""
+        if self.is_complete:
+            return np.arange(self.num_devices)
+        row: Positions = self._closed_table[position]
+        return row
+
+    def column_of(self, holder: int, positions: Positions) -> Positions:
+        """Where `holder` stands in the closed neighbourhood of each of `positions`.
+
+        Each of them must have the holder in its closed neighbourhood.
+        """
+        if self.is_complete:
+            return np.full(len(positions), holder)
+        columns: Positions = (self._closed_table[positions] == holder).argmax(axis=1)
+        return columns
+
+    def count_members(self, members: Members) -> Positions:
+        """For each position, how many of its closed neighbourhood (itself too) are members."""
+        if self.is_complete:
+            return np.full(self.num_devices, int(members.sum()))
+        counts: Positions = members[self._closed_table].sum(axis=1)
+        return counts
+
+    @cached_property
+    def _closed_table(self) -> Positions:
+        """Closed neighbourhoods by position, shape (num_devices, degree + 1), rows ascending."""
+        own = np.arange(self.num_devices)[:, None]
+        return np.sort(np.concatenate([self._table, own], axis=1), axis=1)
+
+    @cached_property
+    def _table(self) -> Positions:
+        """Neighbours by position, shape (num_devices, degree), rows ascending."""
+        order = self._permutation()
+        place = np.empty_like(order)
+        place[order] = np.arange(self.num_devices)
+        half = self.degree // 2
+        offsets = np.concatenate([np.arange(-half, 0), np.arange(1, half + 1)])
+        table = order[(place[:, None] + offsets) % self.num_devices]
+        return np.sort(table, axis=1)
+
+    def _permutation(self) -> Positions:
+        """The order of the devices on the ring: sorted by 64 keystream bits each."""
+        key = labels.digest(labels.GRAPH, self._seed, self.num_devices, self.degree)
+        words = np.frombuffer(prg.keystream(key, 8 * self.num_devices), dtype="<u8")
+        return np.argsort(words, kind="stable").astype(np.int64)
+
+
+def without_isolated(graph: Graph, members: Members, threshold: int) -> Members:
+    """Members of whose closed neighbourhood at least `threshold` remain, repeated to the end.
+
+    A member with fewer could not be unmasked, and would rightly refuse to go on; taking it out can
+    isolate others.
+    """
+    members = members.copy()
+    while (isolated := members & (graph.count_members(members) < threshold)).any():
+        members &= ~isolated
+    return members

@@ -1,0 +1,110 @@
+"""The ideal functionality: what a session computes, without the cryptography that hides the rest.
+
+It loses the same devices, refuses in the same cases and reveals the same sums, bit for bit; tests
+hold `secagg.session` to it. Long simulations may use it in place of the real protocol.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from secagg import ring
+from secagg.errors import Fault
+from secagg.graph import Graph, Members
+from secagg.params import ClientId, SessionParams
+from secagg.ring import Vector
+from secagg.server import SlotSum
+from secagg.stages import Drop, Stage, Step, Vanishing
+from secagg.survival import require_cohort, require_recoverable, settle
+
+
+class IdealSession:
+    """One session in which a trusted party adds up.
+
+    Args:
+        params: The session's parameters.
+        invited: The devices to open it with.
+        vanishing: Which devices vanish, and when.
+
+    Attributes:
+        drops: As the server's.
+    """
+
+    def __init__(
+        self, params: SessionParams, invited: Iterable[ClientId], vanishing: Vanishing
+    ) -> None:
+        self.params = params
+        self.drops: dict[ClientId, Drop] = {}
+        self._ids = np.array(sorted(invited), dtype=np.uint32)
+        self._vanishing = vanishing
+        self._members: Members = np.ones(len(self._ids), dtype=np.bool_)
+        self._graph = Graph(len(self._ids), params.degree, params.graph_seed)
+
+    @property
+    def remaining(self) -> tuple[ClientId, ...]:
+        """The devices that are still in the session, ascending."""
+        return self._named(self._members)
+
+    def set_up(self) -> None:
+        """Advertise and share.
+
+        Raises:
+            SessionAborted: too few devices are left.
+        """
+        self._lose_silent(Step(Stage.ADVERTISE))
+        self._ids = self._ids[self._members]
+        self._members = np.ones(len(self._ids), dtype=np.bool_)
+        require_cohort(self.params, len(self._ids))
+        self._graph = Graph(len(self._ids), self.params.degree, self.params.graph_seed)
+        share = Step(Stage.SHARE)
+        self._lose_silent(share)
+        self._settle(share)
+
+    def open_slot(self, slot: int) -> tuple[ClientId, ...]:
+        """The devices over which the slot is opened.
+
+        Raises:
+            SessionAborted: too few devices are left.
+        """
+        self._settle(Step(Stage.MASK, slot))
+        return self.remaining
+
+    def sum(self, slot: int, inputs: Mapping[ClientId, Vector]) -> SlotSum:
+        """The sum over those of an open slot's devices that stay until their input is in.
+
+        Args:
+            slot: Index into the session's slots.
+            inputs: A vector for each remaining device.
+
+        Raises:
+            SessionAborted: too few devices are left to reveal it.
+        """
+        spec, opened = self.params.slots[slot], self._members.copy()
+        self._lose_silent(Step(Stage.MASK, slot))
+        contributed = self._members.copy()
+        require_cohort(self.params, int(contributed.sum()))
+        require_recoverable(self._graph, self.params, opened, contributed)
+        self._lose_silent(Step(Stage.UNMASK, slot))
+        require_recoverable(self._graph, self.params, opened, self._members)
+        total = ring.zeros(spec.length, spec.ring_bits)
+        for client in self._named(contributed):
+            total += ring.as_vector(inputs[client], spec.length, spec.ring_bits)
+        ring.reduce(total, spec.ring_bits)
+        return SlotSum(slot, total, self._named(contributed), self.remaining)
+
+    def _lose_silent(self, step: Step) -> None:
+        for position in np.flatnonzero(self._members).tolist():
+            client = ClientId(int(self._ids[position]))
+            vanish = self._vanishing.get(client)
+            if vanish is not None and not vanish.answers(step):
+                self._members[position] = False
+                self.drops[client] = Drop(Fault.TIMED_OUT, step)
+
+    def _settle(self, step: Step) -> None:
+        settled = settle(self._graph, self.params, self._members)
+        for client in self._named(self._members & ~settled):
+            self.drops[client] = Drop(Fault.ISOLATED, step)
+        self._members = settled
+
+    def _named(self, members: Members) -> tuple[ClientId, ...]:
+        return tuple(ClientId(i) for i in self._ids[members].tolist())

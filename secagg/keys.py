@@ -1,0 +1,73 @@
+"""X25519 key pairs (RFC 7748), agreements, and HKDF-SHA256 (RFC 5869) on top of them."""
+
+from dataclasses import dataclass, field
+from typing import Final, NewType
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from secagg.randomness import Randomness
+
+PublicKey = NewType("PublicKey", bytes)
+
+KEY_SIZE: Final = 32
+_PRIME: Final = 2**255 - 19
+# u-coordinates of the points whose order divides 8 on the curve and its twist: an agreement with
+# one of them is known to everybody. RFC 7748 section 6.1, RFC 7748 errata, cr.yp.to/ecdh.html.
+_LOW_ORDER: Final = frozenset(
+    {
+        0,
+        1,
+        _PRIME - 1,
+        325606250916557431795983626356110631294008115727848805560023387167927233504,
+        39382357235489614581723060781553021112529911719440698176882885853963445705823,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """An X25519 key pair.
+
+    Attributes:
+        secret: 32 bytes; never printed.
+        public: 32 bytes.
+    """
+
+    secret: bytes = field(repr=False)
+    public: PublicKey
+    _private: X25519PrivateKey = field(repr=False, compare=False)
+
+    def agree(self, public: bytes) -> bytes:
+        """The shared X25519 secret, 32 bytes; key material for `derive`, not a key.
+
+        The public key must not be of low order (`is_low_order`), which callers check on arrival.
+        """
+        return self._private.exchange(X25519PublicKey.from_public_bytes(public))
+
+
+def generate(randomness: Randomness) -> KeyPair:
+    """Draw a key pair; takes 32 bytes of randomness."""
+    return key_pair(randomness(KEY_SIZE))
+
+
+def key_pair(secret: bytes) -> KeyPair:
+    """The key pair of a 32-byte secret."""
+    private = X25519PrivateKey.from_private_bytes(secret)
+    return KeyPair(secret, PublicKey(private.public_key().public_bytes_raw()), private)
+
+
+def is_low_order(public: bytes) -> bool:
+    """Whether a 32-byte public key, canonical or not, would make every agreement the same.
+
+    >>> is_low_order(bytes(32)), is_low_order((9).to_bytes(32, "little"))
+    (True, False)
+    """
+    coordinate = int.from_bytes(public, "little") & ((1 << 255) - 1)
+    return coordinate % _PRIME in _LOW_ORDER
+
+
+def derive(material: bytes, *, salt: bytes, info: bytes) -> bytes:
+    """HKDF-SHA256: a 32-byte key from key material, bound to `salt` and `info`."""
+    return HKDF(algorithm=SHA256(), length=KEY_SIZE, salt=salt, info=info).derive(material)

@@ -1,0 +1,44 @@
+"""Domain separation: every hash and key derivation starts with a label of its own.
+
+A label holds the protocol's name and version, so that no value of one use, or of one version, is
+ever valid in another. Variable parts are length-prefixed, which makes the concatenation injective.
+"""
+
+import struct
+from hashlib import sha256
+from typing import Final
+
+VERSION: Final = 1
+_PREFIX: Final = b"deltafl/secagg/v%d/" % VERSION
+
+PARAMETERS: Final = _PREFIX + b"session parameters"
+SESSION: Final = _PREFIX + b"session id"
+SEALING: Final = _PREFIX + b"share sealing key"
+SEED_COMMITMENT: Final = _PREFIX + b"self-mask seed commitment"
+SELF_MASK: Final = _PREFIX + b"self mask"
+PAIRWISE_MASK: Final = _PREFIX + b"pairwise mask"
+GRAPH: Final = _PREFIX + b"graph permutation"
+
+_LENGTH: Final = struct.Struct("<I")
+
+
+def pack(*parts: bytes | int) -> bytes:
+    """Join parts injectively: each is preceded by its length; integers become 8 bytes.
+
+    >>> pack(b"ab", 1).hex()
+    '020000006162080000000100000000000000'
+
+    Args:
+        parts: Byte strings shorter than 2^32, and integers in [0, 2^64).
+    """
+    joined = bytearray()
+    for part in parts:
+        data = part.to_bytes(8, "little") if isinstance(part, int) else part
+        joined += _LENGTH.pack(len(data))
+        joined += data
+    return bytes(joined)
+
+
+def digest(label: bytes, *parts: bytes | int) -> bytes:
+    """SHA-256 of the label and the parts, packed; 32 bytes."""
+    return sha256(pack(label, *parts)).digest()

@@ -1,0 +1,60 @@
+"""The key schedule of the masks: from secrets to ChaCha20 keys, bound to everything public.
+
+A mask key is bound to the session (parameters and roster), the slot with its label, ring and
+length, and the caller's `binding`: the digest of every public value that all devices must agree
+on. Devices that were shown different ones derive masks that do not cancel, and the server gets
+noise: this defeats model inconsistency (Pasquini, Francati, Ateniese, CCS 2022) and its twin, a
+different threshold for each device.
+"""
+
+from dataclasses import dataclass
+
+from secagg import keys, labels
+from secagg.keys import KeyPair
+from secagg.params import SessionId, SessionParams
+
+
+@dataclass(frozen=True, slots=True)
+class SlotContext:
+    """Everything public that the masks of one slot are bound to.
+
+    Attributes:
+        session_id: 32 bytes.
+        info: The slot and the caller's binding, packed.
+    """
+
+    session_id: SessionId
+    info: bytes
+
+    @classmethod
+    def of(
+        cls, params: SessionParams, session_id: SessionId, slot: int, binding: bytes
+    ) -> "SlotContext":
+        """The context of a slot under a caller's binding (any length)."""
+        return cls(session_id, labels.pack(slot, params.slots[slot].canonical(), binding))
+
+    def self_mask_key(self, seed: bytes) -> bytes:
+        """The ChaCha20 key of a device's self mask, from its 32-byte seed of the slot."""
+        info = labels.pack(labels.SELF_MASK, self.info)
+        return keys.derive(seed, salt=self.session_id, info=info)
+
+    def pairwise_mask_key(self, own: KeyPair, peer: bytes) -> bytes:
+        """The ChaCha20 key of the mask that two devices share; the same for both.
+
+        Args:
+            own: The key pair of one of them for the slot.
+            peer: The other's public key for the slot, not of low order.
+        """
+        low, high = sorted((own.public, peer))
+        info = labels.pack(labels.PAIRWISE_MASK, self.info, low, high)
+        return keys.derive(own.agree(peer), salt=self.session_id, info=info)
+
+
+def seed_commitment(session_id: SessionId, slot: int, position: int, seed: bytes) -> bytes:
+    """A device's commitment to its self-mask seed of a slot; 32 bytes."""
+    return labels.digest(labels.SEED_COMMITMENT, session_id, slot, position, seed)
+
+
+def subtracts(own_position: int, peer_position: int) -> bool:
+    """Whether a device subtracts the mask it shares with a peer, who then adds it."""
+    return own_position > peer_position

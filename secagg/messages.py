@@ -1,0 +1,154 @@
+"""The messages of a session, as values. Their bytes are the business of `secagg.wire`.
+
+Devices are named by their position in the roster, which is sorted by id; sets of devices are
+boolean arrays over the roster. Every message carries the session's tag, so that a message that
+was delayed in an earlier session is recognised and ignored.
+
+Room is left for what an active adversary makes necessary: a signature of the advertised keys, and
+a round between MaskedInput and Unmask in which devices sign the list of survivors (message kinds
+0x07 and 0x17 are kept free for it). This version offers neither and claims neither.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from secagg.graph import Members
+from secagg.keys import PublicKey
+from secagg.params import SessionParams
+from secagg.shamir import Limbs
+
+Roster = npt.NDArray[np.uint32]
+
+SHARES_PER_SLOT: Final = 2
+
+
+class ShareKind(IntEnum):
+    """Which of a peer's two secrets of a slot a share belongs to; never both are given away."""
+
+    SEED = 0
+    KEY = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpen:
+    """Server: the session's parameters, to everyone invited."""
+
+    params: SessionParams
+
+
+@dataclass(frozen=True, slots=True)
+class AdvertiseKeys:
+    """Device: its public keys.
+
+    Attributes:
+        sealing_key: For the boxes of shares.
+        mask_keys: One for each slot.
+    """
+
+    sealing_key: PublicKey
+    mask_keys: tuple[PublicKey, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RosterMessage:
+    """Server: who advertised keys, and the keys of the recipient's neighbours.
+
+    Attributes:
+        roster: Ids of all devices, ascending; uint32.
+        keys: The neighbours' advertisements by roster position.
+    """
+
+    roster: Roster
+    keys: Mapping[int, AdvertiseKeys]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareKeys:
+    """Device: sealed shares for each neighbour, and commitments to its self-mask seeds.
+
+    Attributes:
+        commitments: 32 bytes for each slot.
+        boxes: Sealed shares by the recipient's roster position.
+    """
+
+    commitments: tuple[bytes, ...]
+    boxes: Mapping[int, bytes]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShareDelivery:
+    """Server: the boxes of the recipient's neighbours, and who is still there.
+
+    Attributes:
+        members: Over the roster.
+        boxes: Sealed shares by the sender's roster position.
+    """
+
+    members: Members
+    boxes: Mapping[int, bytes]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenSlot:
+    """Server: the next sum is taken, over these devices.
+
+    Attributes:
+        slot: Index into the session's slots.
+        members: Over the roster.
+    """
+
+    slot: int
+    members: Members
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedInput:
+    """Device: its masked vector, bit-packed.
+
+    Attributes:
+        slot: Index into the session's slots.
+        packed: `ring.pack` of the masked vector.
+    """
+
+    slot: int
+    packed: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnmaskRequest:
+    """Server: whose masked vectors arrived. For the others of the slot, keys are wanted.
+
+    Attributes:
+        slot: Index into the session's slots.
+        survivors: Over the roster.
+    """
+
+    slot: int
+    survivors: Members
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnmaskShares:
+    """Device: one share for each neighbour in the slot and for itself.
+
+    Attributes:
+        slot: Index into the session's slots.
+        positions: Whose secret, ascending; shape (n,), uint32.
+        kinds: `ShareKind` of each; shape (n,), uint8.
+        shares: Shape (n, 9), uint32, each limb below the prime.
+    """
+
+    slot: int
+    positions: npt.NDArray[np.uint32]
+    kinds: npt.NDArray[np.uint8]
+    shares: Limbs = field(repr=False)
+
+
+ClientMessage = AdvertiseKeys | ShareKeys | MaskedInput | UnmaskShares
+ServerMessage = SessionOpen | RosterMessage | ShareDelivery | OpenSlot | UnmaskRequest
+Message = ClientMessage | ServerMessage

@@ -1,0 +1,149 @@
+"""What a session is about: its slots, its graph, its threshold, all public and all bound."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NewType, Self
+
+from secagg import labels, ring
+from secagg.errors import UsageError
+from secagg.threat import ThreatModel, complete_threshold, sparse_parameters
+
+ClientId = NewType("ClientId", int)
+SessionId = NewType("SessionId", bytes)
+
+DIGEST_SIZE: Final = 32
+TAG_SIZE: Final = 16
+MAX_SLOTS: Final = 1 << 12
+MAX_LENGTH: Final = 1 << 28
+MAX_LABEL_BYTES: Final = 64
+
+
+class GraphKind(StrEnum):
+    """Who shares masks with whom: everyone, or a random few (see `secagg.graph`)."""
+
+    COMPLETE = "complete"
+    SPARSE = "sparse"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSpec:
+    """One secure sum: a vector of `length` elements of Z_2^ring_bits.
+
+    Attributes:
+        label: What the sum is for; enters every key of the slot. At most 64 bytes of UTF-8.
+        length: Elements, in [1, 2^28].
+        ring_bits: b, in [1, 64].
+    """
+
+    label: str
+    length: int
+    ring_bits: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.length <= MAX_LENGTH:
+            raise UsageError(f"slot {self.label!r}: length={self.length} is not in [1, 2^28]")
+        if not 1 <= self.ring_bits <= ring.MAX_BITS:
+            raise UsageError(f"slot {self.label!r}: ring_bits={self.ring_bits} is not in [1, 64]")
+        if len(self.label.encode()) > MAX_LABEL_BYTES:
+            raise UsageError(f"slot label {self.label!r} is longer than {MAX_LABEL_BYTES} bytes")
+
+    def canonical(self) -> bytes:
+        """An injective description of the slot, for hashing."""
+        return labels.pack(self.label.encode(), self.length, self.ring_bits)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionParams:
+    """Everything public that all parties of a session must agree on beforehand.
+
+    Attributes:
+        slots: The session's sums, in the order in which they may be opened.
+        num_invited: Devices that the session is opened with.
+        degree: Neighbours of a device; num_invited − 1 or more means the complete graph.
+        threshold: Shares that rebuild a secret; at least 2.
+        min_cohort: The session ends rather than sum over fewer devices.
+        graph_seed: 32 public bytes; unique to the session, unknown when colluders are chosen.
+        context: 32 bytes, the caller's digest of what the session is for.
+        tag: 16 bytes, derived from all of these, that every message of the session carries.
+    """
+
+    slots: tuple[SlotSpec, ...]
+    num_invited: int
+    degree: int
+    threshold: int
+    min_cohort: int
+    graph_seed: bytes
+    context: bytes
+    tag: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.slots) <= MAX_SLOTS:
+            raise UsageError(f"{len(self.slots)} slots: a session has 1 to {MAX_SLOTS}")
+        if not 2 <= self.threshold <= min(self.degree + 1, self.num_invited):
+            raise UsageError(
+                f"threshold={self.threshold} is not in [2, degree + 1 = {self.degree + 1}] "
+                f"or exceeds the {self.num_invited} invited devices"
+            )
+        if self.degree % 2 and self.degree < self.num_invited - 1:
+            raise UsageError(f"degree={self.degree} of a sparse graph must be even")
+        if not self.threshold <= self.min_cohort <= self.num_invited:
+            raise UsageError(
+                f"min_cohort={self.min_cohort} is not in [threshold = {self.threshold}, "
+                f"num_invited = {self.num_invited}]"
+            )
+        for name in ("graph_seed", "context"):
+            size = len(getattr(self, name))
+            if size != DIGEST_SIZE:
+                raise UsageError(f"{name} has {size} bytes, not {DIGEST_SIZE}")
+        tag = labels.digest(labels.PARAMETERS, self.canonical())[:TAG_SIZE]
+        object.__setattr__(self, "tag", tag)
+
+    @classmethod
+    def for_threat(
+        cls,
+        num_invited: int,
+        slots: tuple[SlotSpec, ...],
+        *,
+        threat: ThreatModel,
+        graph: GraphKind,
+        min_cohort: int = 2,
+        graph_seed: bytes,
+        context: bytes,
+    ) -> Self:
+        """Parameters computed from what the session must withstand.
+
+        Args:
+            num_invited: Devices that the session is opened with.
+            slots: The session's sums.
+            threat: Colluding and vanishing shares, and the adversary.
+            graph: The complete graph, or the sparse one.
+            min_cohort: Smallest cohort to sum over; raised to the threshold where it is below.
+            graph_seed: See the class.
+            context: See the class.
+
+        Raises:
+            UsageError: no parameters withstand this threat with so few devices.
+        """
+        if graph is GraphKind.COMPLETE:
+            degree, threshold = num_invited - 1, complete_threshold(num_invited, threat)
+        else:
+            degree, threshold = sparse_parameters(num_invited, threat)
+        return cls(
+            slots=slots,
+            num_invited=num_invited,
+            degree=degree,
+            threshold=threshold,
+            min_cohort=max(min_cohort, threshold),
+            graph_seed=graph_seed,
+            context=context,
+        )
+
+    def canonical(self) -> bytes:
+        """An injective description of the parameters, for hashing."""
+        numbers = (self.num_invited, self.degree, self.threshold, self.min_cohort)
+        slots = labels.pack(*(slot.canonical() for slot in self.slots))
+        return labels.pack(slots, *numbers, self.graph_seed, self.context)
+
+    def session_id(self, roster: bytes) -> SessionId:
+        """The session's id, bound to its parameters and roster (as on the wire); 32 bytes."""
+        return SessionId(labels.digest(labels.SESSION, self.canonical(), roster))

@@ -1,0 +1,57 @@
+"""Masks from seeds: the ChaCha20 keystream (RFC 8439), read as little-endian ring words.
+
+A keystream word is uniform in Z_2^word, and its residue uniform in Z_2^b, so no rejection is
+needed. Every key is used for one mask, hence nonce and counter start at zero; one key covers
+256 GiB.
+"""
+
+from typing import Final
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+from secagg.ring import Vector
+
+SEED_SIZE: Final = 32
+_CHUNK_BYTES: Final = 1 << 16  # keystream and accumulator stay in the second-level cache
+_NONCE: Final = bytes(16)
+_ZEROS: Final = memoryview(bytes(_CHUNK_BYTES))
+
+
+def keystream(seed: bytes, size: int) -> bytes:
+    """The first `size` bytes of the ChaCha20 keystream of a 32-byte seed."""
+    return Cipher(algorithms.ChaCha20(seed, _NONCE), mode=None).encryptor().update(bytes(size))
+
+
+def add_mask(total: Vector, seed: bytes, *, negative: bool = False) -> None:
+    """Add the mask of `seed` to `total`, or subtract it, modulo the word, in place.
+
+    Args:
+        total: Contiguous vector of d words.
+        seed: 32 bytes, used for no other mask.
+        negative: Subtract instead of adding.
+    """
+    stream = Cipher(algorithms.ChaCha20(seed, _NONCE), mode=None).encryptor()
+    word = total.dtype.itemsize
+    little = "<u4" if word == 4 else "<u8"
+    operation = np.subtract if negative else np.add
+    step = _CHUNK_BYTES // word
+    if len(total) <= step:
+        operation(total, np.frombuffer(stream.update(_ZEROS[: len(total) * word]), little), total)
+        return
+    buffer = bytearray(_CHUNK_BYTES)
+    mask = np.frombuffer(buffer, dtype=little)
+    for start in range(0, len(total), step):
+        part = total[start : start + step]
+        stream.update_into(_ZEROS[: len(part) * word], buffer)
+        operation(part, mask[: len(part)], out=part)
+
+
+def add_mask_plain(total: Vector, seed: bytes, *, negative: bool = False) -> None:
+    """The slow twin of `add_mask`: the whole keystream at once, one element after the other."""
+    word = total.dtype.itemsize
+    stream = keystream(seed, len(total) * word)
+    for position in range(len(total)):
+        element = int.from_bytes(stream[position * word : (position + 1) * word], "little")
+        signed = -element if negative else element
+        total[position] = (int(total[position]) + signed) % (1 << (8 * word))

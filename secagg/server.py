@@ -1,0 +1,409 @@
+"""The server's side of a session: a machine that collects, relays, and learns sums.
+
+Messages come in with `receive`, in any order and as often as the network likes; the caller, who
+owns time, ends each round with `close_round`. A device's mistake drops that device and is kept in
+`drops`; it never raises. Masked vectors are added up as they come, never stored.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, TypeVar
+
+import numpy as np
+
+from secagg import keys, ring, wire
+from secagg.errors import DecodeError, Fault, SessionAborted, UsageError
+from secagg.graph import Graph, Members
+from secagg.masks import SlotContext
+from secagg.messages import (
+    AdvertiseKeys,
+    MaskedInput,
+    Message,
+    OpenSlot,
+    Roster,
+    RosterMessage,
+    ServerMessage,
+    SessionOpen,
+    ShareDelivery,
+    ShareKeys,
+    UnmaskRequest,
+    UnmaskShares,
+)
+from secagg.params import ClientId, SessionId, SessionParams
+from secagg.ring import Vector
+from secagg.stages import Drop, Stage, Step
+from secagg.states import SERVER_TRANSITIONS, CloseRound, OpenSlotCall, ServerState
+from secagg.survival import require_cohort, require_recoverable, settle
+from secagg.unmasking import SlotSecrets, remove_masks
+
+Outgoing = Mapping[ClientId, bytes]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotSum:
+    """What a slot reveals.
+
+    Attributes:
+        slot: Index into the session's slots.
+        vector: The sum in Z_2^b, shape (length,), unsigned words in [0, 2^b).
+        contributors: Whose vectors are in it, ascending.
+        remaining: Who is still in the session afterwards, ascending.
+    """
+
+    slot: int
+    vector: Vector
+    contributors: tuple[ClientId, ...]
+    remaining: tuple[ClientId, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cohort:
+    """The devices that advertised keys, by roster position."""
+
+    ids: Roster
+    positions: Mapping[ClientId, int]
+    graph: Graph
+    session_id: SessionId
+    keys: Mapping[int, AdvertiseKeys]
+
+    def id_at(self, position: int) -> ClientId:
+        return ClientId(int(self.ids[position]))
+
+
+@dataclass(slots=True, eq=False)
+class _OpenSlot:
+    """The slot that is being summed: who it was opened with, and what has come in."""
+
+    members: Members
+    context: SlotContext
+    total: Vector
+    contributed: Members
+    secrets: SlotSecrets | None = None
+
+
+class Server:
+    """One session: `start`, then `receive` and `close_round`; then slot by slot `open_slot`.
+
+    Args:
+        params: The session's parameters.
+        invited: The devices to open the session with, as many as params.num_invited.
+
+    Attributes:
+        state: What is being collected.
+        drops: The devices that were dropped, each with its first fault and the step it came at.
+
+    Raises:
+        UsageError: the ids are not num_invited distinct ones in [0, 2^32).
+    """
+
+    def __init__(self, params: SessionParams, invited: Iterable[ClientId]) -> None:
+        self.params = params
+        self.state = ServerState.ADVERTISE
+        self.drops: dict[ClientId, Drop] = {}
+        self._invited = tuple(sorted(invited))
+        self._invited_set = frozenset(self._invited)
+        distinct = len(self._invited_set)
+        if not len(self._invited) == distinct == params.num_invited:
+            raise UsageError(
+                f"{len(self._invited)} invited devices, {distinct} of them distinct; "
+                f"the parameters say {params.num_invited}"
+            )
+        if not 0 <= self._invited[0] <= self._invited[-1] < 2**32:
+            raise UsageError(f"ids {self._invited[0]}…{self._invited[-1]} are not in [0, 2^32)")
+        self._heard: dict[ClientId, bytes] = {}
+        self._advertised: dict[ClientId, AdvertiseKeys] = {}
+        self._cohort: _Cohort | None = None
+        self._members: Members = np.zeros(0, dtype=np.bool_)
+        self._boxes: dict[int, Mapping[int, bytes]] = {}
+        self._commitments: dict[int, tuple[bytes, ...]] = {}
+        self._slot = -1
+        self._open: _OpenSlot | None = None
+        self._sum: SlotSum | None = None
+
+    def start(self) -> Outgoing:
+        """The opening message for everyone invited."""
+        return dict.fromkeys(self._invited, wire.encode(SessionOpen(self.params), self.params))
+
+    @property
+    def remaining(self) -> tuple[ClientId, ...]:
+        """The devices that are still in the session, ascending."""
+        if self._cohort is None:
+            return tuple(i for i in self._invited if i not in self.drops)
+        return tuple(ClientId(i) for i in self._cohort.ids[self._members].tolist())
+
+    def receive(self, sender: ClientId, data: bytes) -> None:
+        """Take one message that came over `sender`'s authenticated channel.
+
+        What comes late, twice, from a stranger, from a dropped device or from another session is
+        ignored; a second, different message in one round, or one that is malformed or out of
+        order, drops its sender.
+        """
+        awaited = SERVER_TRANSITIONS[self.state].keys() - {CloseRound, OpenSlotCall}
+        if not awaited or not self._is_remaining(sender):
+            return
+        if wire.tag_of(data) not in (None, self.params.tag):
+            return
+        fingerprint = sha256(data).digest()
+        earlier = self._heard.get(sender)
+        if earlier == fingerprint:
+            return
+        try:
+            message = wire.decode(data, self.params)
+        except DecodeError:
+            self._drop(sender, Fault.MALFORMED)
+            return
+        if _is_late(message, self._step):
+            return
+        if type(message) not in awaited or getattr(message, "slot", self._slot) != self._slot:
+            self._drop(sender, Fault.UNEXPECTED)
+        elif earlier is not None:
+            self._drop(sender, Fault.EQUIVOCATED)
+        elif fault := self._take(sender, message):
+            self._drop(sender, fault)
+        else:
+            self._heard[sender] = fingerprint
+
+    def close_round(self) -> Outgoing:
+        """End the round: the silent are dropped, and the next messages returned.
+
+        Raises:
+            UsageError: no round is open.
+            SessionAborted: too few devices are left; the session is over.
+        """
+        closed = self.state
+        following = SERVER_TRANSITIONS[closed].get(CloseRound)
+        if following is None:
+            raise UsageError(f"close_round in state {closed}: no round is open")
+        for silent in [client for client in self.remaining if client not in self._heard]:
+            self._drop(silent, Fault.TIMED_OUT)
+        try:
+            outgoing = self._close(closed)
+        except SessionAborted:
+            self.state = ServerState.ABORTED
+            raise
+        self._heard = {}
+        last = closed is ServerState.UNMASK and self._slot + 1 == len(self.params.slots)
+        self.state = ServerState.DONE if last else following
+        return outgoing
+
+    def open_slot(self, slot: int, binding: bytes) -> Outgoing:
+        """Open a slot over the remaining devices.
+
+        Args:
+            slot: Index into the session's slots, above every slot opened before.
+            binding: The caller's digest of every public value that all devices must agree on.
+
+        Raises:
+            UsageError: a round is open, or the slot cannot be opened (again).
+            SessionAborted: too few devices are left; the session is over.
+        """
+        following = SERVER_TRANSITIONS[self.state].get(OpenSlotCall)
+        if following is None:
+            raise UsageError(f"open_slot in state {self.state}")
+        if not self._slot < slot < len(self.params.slots):
+            raise UsageError(
+                f"slot={slot} is not in ({self._slot}, {len(self.params.slots)}): slots are "
+                "opened in order, once each"
+            )
+        self._slot = slot
+        try:
+            self._settle()
+        except SessionAborted:
+            self.state = ServerState.ABORTED
+            raise
+        spec = self.params.slots[slot]
+        self._open = _OpenSlot(
+            members=self._members.copy(),
+            context=SlotContext.of(self.params, self._formed.session_id, slot, binding),
+            total=ring.zeros(spec.length, spec.ring_bits),
+            contributed=np.zeros_like(self._members),
+        )
+        self.state = following
+        return self._broadcast(OpenSlot(slot, self._open.members))
+
+    def take_sum(self) -> SlotSum:
+        """The sum of the slot that was unmasked last; once.
+
+        Raises:
+            UsageError: there is none to take.
+        """
+        if self._sum is None:
+            raise UsageError(f"no sum to take in state {self.state}")
+        taken, self._sum = self._sum, None
+        return taken
+
+    def _is_remaining(self, sender: ClientId) -> bool:
+        known = self._invited_set if self._cohort is None else self._cohort.positions
+        return sender in known and sender not in self.drops
+
+    def _close(self, state: ServerState) -> Outgoing:
+        match state:
+            case ServerState.ADVERTISE:
+                return self._close_advertise()
+            case ServerState.SHARE:
+                return self._close_share()
+            case ServerState.MASK:
+                return self._close_mask()
+            case _:
+                return self._close_unmask()
+
+    def _take(self, sender: ClientId, message: Message) -> Fault | None:
+        match message:
+            case AdvertiseKeys():
+                return self._take_keys(sender, message)
+            case ShareKeys():
+                return self._take_boxes(sender, message)
+            case MaskedInput():
+                return self._take_input(sender, message)
+            case UnmaskShares():
+                return self._take_shares(sender, message)
+            case _:
+                return Fault.UNEXPECTED
+
+    def _take_keys(self, sender: ClientId, message: AdvertiseKeys) -> Fault | None:
+        advertised = {message.sealing_key, *message.mask_keys}
+        if len(advertised) != 1 + len(message.mask_keys):
+            return Fault.BAD_KEY
+        if any(keys.is_low_order(key) for key in advertised):
+            return Fault.BAD_KEY
+        self._advertised[sender] = message
+        return None
+
+    def _close_advertise(self) -> Outgoing:
+        ids = np.array(self.remaining, dtype=np.uint32)
+        require_cohort(self.params, len(ids))
+        positions = {ClientId(i): p for p, i in enumerate(ids.tolist())}
+        by_position = {positions[i]: m for i, m in self._advertised.items() if i in positions}
+        self._cohort = cohort = _Cohort(
+            ids,
+            positions,
+            Graph(len(ids), self.params.degree, self.params.graph_seed),
+            self.params.session_id(ids.astype("<u4").tobytes()),
+            by_position,
+        )
+        self._members = np.ones(len(ids), dtype=np.bool_)
+        self._advertised = {}
+        outgoing = {}
+        for client, position in positions.items():
+            near = cohort.graph.neighbours(position).tolist()
+            message = RosterMessage(ids, {peer: by_position[peer] for peer in near})
+            outgoing[client] = wire.encode(message, self.params)
+        return outgoing
+
+    def _take_boxes(self, sender: ClientId, message: ShareKeys) -> Fault | None:
+        cohort = self._formed
+        position = cohort.positions[sender]
+        if set(message.boxes) != set(cohort.graph.neighbours(position).tolist()):
+            return Fault.MALFORMED
+        self._boxes[position] = message.boxes
+        self._commitments[position] = message.commitments
+        return None
+
+    def _close_share(self) -> Outgoing:
+        cohort = self._formed
+        self._settle()
+        members = self._members
+        outgoing = {}
+        for client in self.remaining:
+            position = cohort.positions[client]
+            near = cohort.graph.neighbours(position)
+            boxes = {p: self._boxes[p][position] for p in near[members[near]].tolist()}
+            outgoing[client] = wire.encode(ShareDelivery(members, boxes), self.params)
+        self._boxes = {}
+        return outgoing
+
+    def _take_input(self, sender: ClientId, message: MaskedInput) -> Fault | None:
+        spec, slot = self.params.slots[self._slot], _present(self._open)
+        try:
+            masked = ring.unpack(message.packed, spec.length, spec.ring_bits)
+        except DecodeError:
+            return Fault.MALFORMED
+        np.add(slot.total, masked, out=slot.total)
+        slot.contributed[self._formed.positions[sender]] = True
+        return None
+
+    def _close_mask(self) -> Outgoing:
+        cohort, slot = self._formed, _present(self._open)
+        require_cohort(self.params, int(slot.contributed.sum()))
+        require_recoverable(cohort.graph, self.params, slot.members, slot.contributed)
+        slot.secrets = SlotSecrets(
+            cohort.graph, self.params.threshold, slot.members, slot.contributed
+        )
+        return self._broadcast(UnmaskRequest(self._slot, slot.contributed))
+
+    def _take_shares(self, sender: ClientId, message: UnmaskShares) -> Fault | None:
+        secrets = _present(_present(self._open).secrets)
+        return secrets.take(self._formed.positions[sender], message)
+
+    def _close_unmask(self) -> Outgoing:
+        cohort, slot = self._formed, _present(self._open)
+        mask_keys = {p: k.mask_keys[self._slot] for p, k in cohort.keys.items()}
+        commitments = {p: c[self._slot] for p, c in self._commitments.items()}
+        recovered = _present(slot.secrets).recover(
+            cohort.session_id, self._slot, commitments, mask_keys
+        )
+        remove_masks(slot.total, recovered, slot.context, cohort.graph, slot.contributed, mask_keys)
+        ring.reduce(slot.total, self.params.slots[self._slot].ring_bits)
+        for position in recovered.liars:
+            self._drop(cohort.id_at(position), Fault.BAD_SHARE)
+        contributors = tuple(ClientId(i) for i in cohort.ids[slot.contributed].tolist())
+        self._sum = SlotSum(self._slot, slot.total, contributors, self.remaining)
+        self._open = None
+        return {}
+
+    def _settle(self) -> None:
+        """Drop whoever is isolated, for it would rightly refuse to go on."""
+        cohort = self._formed
+        settled = settle(cohort.graph, self.params, self._members)
+        for position in np.flatnonzero(self._members & ~settled).tolist():
+            self._drop(cohort.id_at(position), Fault.ISOLATED)
+
+    def _drop(self, client: ClientId, fault: Fault) -> None:
+        self.drops.setdefault(client, Drop(fault, self._step))
+        if self._cohort is not None:
+            self._members[self._cohort.positions[client]] = False
+
+    def _broadcast(self, message: ServerMessage) -> Outgoing:
+        return dict.fromkeys(self.remaining, wire.encode(message, self.params))
+
+    @property
+    def _step(self) -> Step:
+        return Step(_STAGES[self.state], max(self._slot, 0))
+
+    @property
+    def _formed(self) -> _Cohort:
+        return _present(self._cohort)
+
+
+def _present(value: T | None) -> T:
+    """What the state guarantees to be there."""
+    if value is None:
+        raise UsageError("the session has not come so far")
+    return value
+
+
+def _is_late(message: Message, now: Step) -> bool:
+    """Whether a message belongs to a round that is over."""
+    match message:
+        case AdvertiseKeys():
+            step = Step(Stage.ADVERTISE)
+        case ShareKeys():
+            step = Step(Stage.SHARE)
+        case MaskedInput():
+            step = Step(Stage.MASK, message.slot)
+        case UnmaskShares():
+            step = Step(Stage.UNMASK, message.slot)
+        case _:
+            return False
+    return step.order < now.order
+
+
+_STAGES: Final[Mapping[ServerState, Stage]] = {
+    ServerState.ADVERTISE: Stage.ADVERTISE,
+    ServerState.SHARE: Stage.SHARE,
+    ServerState.READY: Stage.MASK,
+    ServerState.MASK: Stage.MASK,
+    ServerState.UNMASK: Stage.UNMASK,
+}

@@ -1,0 +1,138 @@
+"""A whole session on one page, all parties in one process, over a network that loses devices.
+
+Read this first. Every message really is encoded, sent, decoded and checked; what is simulated is
+only the network, which delivers in order, and loses a device from the step at which it vanishes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+from secagg.client import Client
+from secagg.params import ClientId, SessionParams
+from secagg.policy import DevicePolicy
+from secagg.randomness import Randomness, system_randomness
+from secagg.ring import Vector
+from secagg.server import Outgoing, Server, SlotSum
+from secagg.stages import Stage, Step, Vanishing
+from secagg.states import ClientState
+
+
+class Observer(Protocol):
+    """Somebody who watches a session: a recorder, a stopwatch."""
+
+    def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
+        """The server has sent (or received) `data` to (or from) `peer`."""
+
+    def working(self, party: ClientId | None, step: Step) -> AbstractContextManager[None]:
+        """Entered while a device (None: the server) works on a step."""
+
+
+class NoObserver:
+    """Watches nothing."""
+
+    def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
+        """Ignore the message."""
+
+    def working(self, party: ClientId | None, step: Step) -> AbstractContextManager[None]:
+        """Do nothing meanwhile."""
+        del party, step
+        return nullcontext()
+
+
+class Collector(Protocol):
+    """The server's side of a round: `Server`, or a machine built on it."""
+
+    def receive(self, sender: ClientId, data: bytes) -> None:
+        """Take one message."""
+
+    def close_round(self) -> Outgoing:
+        """End the round and return the next messages."""
+
+
+def run_session(
+    params: SessionParams,
+    inputs: Mapping[ClientId, Sequence[Vector]],
+    bindings: Sequence[bytes],
+    *,
+    vanishing: Vanishing | None = None,
+    policy: DevicePolicy,
+    randomness: Randomness = system_randomness,
+    observer: Observer | None = None,
+) -> list[SlotSum]:
+    """Run every slot of a session and return the sums.
+
+    Args:
+        params: The session's parameters.
+        inputs: For each invited device its vector for every slot.
+        bindings: The caller's binding of each slot, the same for all.
+        vanishing: Which devices vanish, and when.
+        policy: What every device insists on.
+        randomness: Source of every secret.
+        observer: Watches the session.
+
+    Raises:
+        SessionAborted: too few devices are left.
+        PeerError: the parameters fall short of the devices' policy.
+    """
+    observer = observer or NoObserver()
+    server = Server(params, inputs)
+    clients = {client: Client(client, policy, randomness) for client in inputs}
+
+    def answer(client: ClientId, data: bytes) -> bytes | None:
+        reply = clients[client].receive(data)
+        if clients[client].state is ClientState.OPENED:
+            slot = clients[client].slot
+            reply = clients[client].contribute(inputs[client][slot], bindings[slot])
+        return reply
+
+    def exchange(outgoing: Outgoing, step: Step) -> Outgoing:
+        return run_round(server, outgoing, answer, step, vanishing or {}, observer)
+
+    rosters = exchange(server.start(), Step(Stage.ADVERTISE))
+    boxes = exchange(rosters, Step(Stage.SHARE))
+    for client, data in boxes.items():
+        answer(client, data)
+    sums = []
+    for slot, binding in enumerate(bindings):
+        requests = exchange(server.open_slot(slot, binding), Step(Stage.MASK, slot))
+        exchange(requests, Step(Stage.UNMASK, slot))
+        sums.append(server.take_sum())
+    return sums
+
+
+def run_round(
+    server: Collector,
+    outgoing: Outgoing,
+    answer: Callable[[ClientId, bytes], bytes | None],
+    step: Step,
+    vanishing: Vanishing,
+    observer: Observer,
+) -> Outgoing:
+    """Deliver the server's messages, collect the answers, close the round.
+
+    A device that vanishes at this step does not answer, or answers after the round was closed.
+    """
+    late = []
+    for client, data in outgoing.items():
+        observer.message(sent=True, peer=client, data=data)
+        vanish = vanishing.get(client)
+        in_time = vanish is None or vanish.answers(step)
+        if not in_time and not (vanish is not None and vanish.late):
+            continue
+        with observer.working(client, step):
+            reply = answer(client, data)
+        if reply is None:
+            continue
+        if in_time:
+            observer.message(sent=False, peer=client, data=reply)
+            with observer.working(None, step):
+                server.receive(client, reply)
+        else:
+            late.append((client, reply))
+    with observer.working(None, step):
+        following = server.close_round()
+    for client, reply in late:
+        observer.message(sent=False, peer=client, data=reply)
+        server.receive(client, reply)
+    return following

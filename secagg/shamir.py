@@ -1,0 +1,169 @@
+"""Shamir's secret sharing of 32-byte secrets over the prime field of 2^31 − 1, many at once.
+
+A secret is cut into nine 30-bit limbs, each shared by a random polynomial of degree t − 1 over the
+field: any t shares give the secret, t − 1 give nothing (Shamir 1979). The Mersenne prime makes one
+product of matrices do all secrets of a device: 31-bit numbers are cut into halves whose products,
+summed over t < 2^21 terms, are exact in double precision.
+
+The slow twins `split_plain` and `combine_plain` work over any prime with Python integers.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from secagg.randomness import Randomness
+
+Limbs = npt.NDArray[np.uint32]
+
+PRIME: Final = 2**31 - 1
+SECRET_SIZE: Final = 32
+NUM_LIMBS: Final = 9
+SHARE_SIZE: Final = 4 * NUM_LIMBS
+_LIMB_BITS: Final = 30
+_P: Final = np.uint64(PRIME)
+# Products of matrices up to this many multiplications stay on one core; above, BLAS wakes its
+# threads, which costs such small matrices 30 times what it gains.
+_SERIAL_PRODUCT: Final = 1 << 18
+
+
+def to_limbs(secrets: Sequence[bytes]) -> Limbs:
+    """Cut 32-byte secrets into 30-bit limbs, little-endian; uint32 of shape (secrets, 9)."""
+    low = (1 << _LIMB_BITS) - 1
+    numbers = [int.from_bytes(secret, "little") for secret in secrets]
+    limbs = [[(n >> (_LIMB_BITS * i)) & low for i in range(NUM_LIMBS)] for n in numbers]
+    return np.array(limbs, dtype=np.uint32).reshape(len(secrets), NUM_LIMBS)
+
+
+def from_limbs(limbs: Limbs) -> list[bytes | None]:
+    """The inverse of `to_limbs`; None where the limbs, each below the prime, are no secret."""
+    secrets: list[bytes | None] = []
+    for row in limbs.tolist():
+        number = sum(limb << (_LIMB_BITS * i) for i, limb in enumerate(row))
+        fits = all(limb >> _LIMB_BITS == 0 for limb in row) and number >> (8 * SECRET_SIZE) == 0
+        secrets.append(number.to_bytes(SECRET_SIZE, "little") if fits else None)
+    return secrets
+
+
+def split(
+    secrets: Sequence[bytes], points: Sequence[int], threshold: int, randomness: Randomness
+) -> Limbs:
+    """Share every secret among the same holders.
+
+    Args:
+        secrets: Strings of 32 bytes.
+        points: The holders' evaluation points: distinct, in [1, 2^31 − 1).
+        threshold: Shares that it takes to combine; at least 1.
+        randomness: Source of the coefficients.
+
+    Returns:
+        Shares, uint32 of shape (points, secrets, 9), each limb in [0, 2^31 − 1).
+    """
+    constants = to_limbs(secrets).reshape(1, -1)
+    random = _field_elements((threshold - 1) * constants.size, randomness)
+    coefficients = np.concatenate([constants, random.reshape(threshold - 1, constants.size)])
+    shares = _multiply(_powers(points, threshold), coefficients)
+    return shares.reshape(len(points), len(secrets), NUM_LIMBS)
+
+
+def lagrange_at_zero(points: Sequence[int]) -> Limbs:
+    """The weights that turn values of a polynomial at `points` into its value at zero."""
+    weights = [weight % PRIME for weight in lagrange_at_zero_plain(points, PRIME)]
+    return np.array(weights, dtype=np.uint32)
+
+
+def combine(weights: Limbs, shares: Limbs) -> Limbs:
+    """The secrets' limbs from t shares of each.
+
+    Args:
+        weights: `lagrange_at_zero` of the holders' points, shape (t,).
+        shares: The holders' shares in the same order, shape (t, secrets, 9).
+
+    Returns:
+        Limbs of shape (secrets, 9), for `from_limbs`.
+    """
+    flat = shares.reshape(len(weights), -1)
+    return _multiply(weights.reshape(1, -1), flat).reshape(-1, NUM_LIMBS)
+
+
+def split_plain(
+    secret: int, points: Sequence[int], coefficients: Sequence[int], prime: int
+) -> dict[int, int]:
+    """The slow twin of `split` for one field element: the polynomial's value at each point.
+
+    >>> split_plain(42, [1, 2, 3], [7], 101)
+    {1: 49, 2: 56, 3: 63}
+    """
+    shares = {}
+    for point in points:
+        value = 0
+        for coefficient in reversed([secret, *coefficients]):
+            value = (value * point + coefficient) % prime
+        shares[point] = value
+    return shares
+
+
+def combine_plain(shares: Mapping[int, int], prime: int) -> int:
+    """The slow twin of `combine` for one field element.
+
+    >>> combine_plain({1: 49, 3: 63}, 101)
+    42
+    """
+    weights = lagrange_at_zero_plain(list(shares), prime)
+    return sum(w * share for w, share in zip(weights, shares.values(), strict=True)) % prime
+
+
+def lagrange_at_zero_plain(points: Sequence[int], prime: int) -> list[int]:
+    """Lagrange's weights at zero: the product of x_j / (x_j − x_i) over the other points."""
+    weights = []
+    for own in points:
+        numerator = denominator = 1
+        for other in points:
+            if other != own:
+                numerator = numerator * other % prime
+                denominator = denominator * (other - own) % prime
+        weights.append(numerator * pow(denominator, -1, prime) % prime)
+    return weights
+
+
+def _field_elements(count: int, randomness: Randomness) -> Limbs:
+    """Uniform field elements: 31 random bits each, the one value too many drawn again."""
+    elements = np.frombuffer(randomness(4 * count), dtype="<u4").astype(np.uint32)
+    elements &= np.uint32(PRIME)
+    while (too_large := elements == PRIME).any():
+        elements[too_large] = _field_elements(int(too_large.sum()), randomness)
+    return elements
+
+
+def _powers(points: Sequence[int], count: int) -> Limbs:
+    """The powers 0 … count − 1 of each point modulo the prime, shape (points, count)."""
+    base = np.array(points, dtype=np.uint64)
+    powers = np.empty((count, len(points)), dtype=np.uint64)
+    powers[0] = 1
+    for exponent in range(1, count):
+        powers[exponent] = powers[exponent - 1] * base % _P
+    return np.ascontiguousarray(powers.T).astype(np.uint32)
+
+
+def _multiply(left: Limbs, right: Limbs) -> Limbs:
+    """The product of two matrices over the field, exact in four products of doubles."""
+    left_high, left_low = _halves(left)
+    product = np.empty((left.shape[0], right.shape[1]), dtype=np.uint32)
+    width = max(_SERIAL_PRODUCT // left.size, 8)
+    for start in range(0, right.shape[1], width):
+        high, low = _halves(right[:, start : start + width])
+        highest = (left_high @ high).astype(np.uint64) % _P
+        middle = (left_high @ low + left_low @ high).astype(np.uint64) % _P
+        total = (left_low @ low).astype(np.uint64)
+        # 2^32 = 2 modulo the prime, hence the factor of the high halves' product.
+        total += (highest << np.uint64(1)) + (middle << np.uint64(16))
+        product[:, start : start + width] = total % _P
+    return product
+
+
+def _halves(matrix: Limbs) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    high = (matrix >> np.uint32(16)).astype(np.float64)
+    low = (matrix & np.uint32(0xFFFF)).astype(np.float64)
+    return high, low

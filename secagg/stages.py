@@ -1,0 +1,65 @@
+"""The steps of a session, in order, and the step at which a device vanishes from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from secagg.errors import Fault
+from secagg.params import ClientId
+
+
+class Stage(IntEnum):
+    """What a device sends, in the order in which it sends it."""
+
+    ADVERTISE = 0
+    SHARE = 1
+    MASK = 2
+    UNMASK = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One message of a device: its stage, and its slot where the stage has one (else 0)."""
+
+    stage: Stage
+    slot: int = 0
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Key under which steps sort in time: set-up first, then slot by slot."""
+        in_slot = self.stage >= Stage.MASK
+        return (int(in_slot), self.slot if in_slot else 0, int(self.stage))
+
+
+@dataclass(frozen=True, slots=True)
+class Vanish:
+    """A device's last act in a session.
+
+    Attributes:
+        step: The first message that the server does not get in time.
+        late: Whether that message still arrives, after its round was closed.
+    """
+
+    step: Step
+    late: bool = False
+
+    def answers(self, step: Step) -> bool:
+        """Whether the device's message of `step` reaches the server in time."""
+        return step.order < self.step.order
+
+
+Vanishing = Mapping[ClientId, Vanish]
+"""Which devices vanish, and when; the others stay to the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """How the server lost a device.
+
+    Attributes:
+        fault: What was wrong.
+        step: The message it was to send when it was dropped.
+    """
+
+    fault: Fault
+    step: Step

@@ -1,0 +1,51 @@
+"""Who may go on and when a session must end: rules that the server shares with the ideal one."""
+
+from secagg.errors import SessionAborted
+from secagg.graph import Graph, Members, without_isolated
+from secagg.params import SessionParams
+
+
+def settle(graph: Graph, params: SessionParams, members: Members) -> Members:
+    """The cohort that a round starts with: isolated members are taken out.
+
+    Raises:
+        SessionAborted: fewer than min_cohort are left.
+    """
+    settled = without_isolated(graph, members, params.threshold)
+    require_cohort(params, int(settled.sum()))
+    return settled
+
+
+def require_cohort(params: SessionParams, num_members: int) -> None:
+    """End the session rather than sum over fewer than min_cohort devices.
+
+    Raises:
+        SessionAborted: there are fewer.
+    """
+    if num_members < params.min_cohort:
+        raise SessionAborted(
+            f"{num_members} devices are left and min_cohort is {params.min_cohort}: "
+            "invite more devices or expect more drop-outs when choosing the parameters"
+        )
+
+
+def require_recoverable(
+    graph: Graph, params: SessionParams, cohort: Members, helpers: Members
+) -> None:
+    """End the session where the masks of a slot can no longer be taken off.
+
+    Args:
+        graph: The neighbourhoods.
+        params: For the threshold.
+        cohort: Whose secrets of the slot are needed.
+        helpers: Who still gives shares.
+
+    Raises:
+        SessionAborted: for a device of the cohort, fewer than t helpers hold its shares.
+    """
+    shares = graph.count_members(helpers)[cohort]
+    if len(shares) and int(shares.min()) < params.threshold:
+        raise SessionAborted(
+            f"only {int(shares.min())} devices are left to help unmask one of the cohort, "
+            f"and the threshold is {params.threshold}: this slot's sum is lost"
+        )

@@ -1,0 +1,176 @@
+"""From the threat model to the numbers: neighbours k and threshold t of a session.
+
+The caller says what it expects (colluding share γ, drop-out share δ, adversary class); degree and
+threshold follow from the events of Bell et al. (CCS 2020, sections 3.2–3.5), each bounded by a
+union bound over the devices, with 40 bits of security and 20 bits of correctness:
+
+- the honest survivors' graph falls apart: two disjoint runs of k/2 devices on the ring are all
+  colluding or gone;
+- some device has t or more colluding neighbours, who could rebuild its secrets;
+- some device keeps fewer than t surviving neighbours, so that the sum is lost.
+
+The sparse parameters count a device's k neighbours without itself, as the analysis does.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from secagg.errors import UsageError
+
+SECURITY_BITS: Final = 40
+CORRECTNESS_BITS: Final = 20
+MAX_DEVICES: Final = 1_000_000
+_FEASIBLE: Final = 0.9  # the analysis covers γ + δ up to this
+_ROUNDING: Final = 1e-14  # keeps floating-point error of rate × n from rounding the unsafe way
+
+
+class Adversary(StrEnum):
+    """What the server may do beyond reading what it gets.
+
+    CURIOUS: it follows the protocol and pools its view with the colluding devices.
+    """
+
+    CURIOUS = "curious"
+
+
+@dataclass(frozen=True, slots=True)
+class ThreatModel:
+    """What a session must withstand.
+
+    Attributes:
+        colluding_rate: Share γ of devices that pool their secrets with the server, in [0, 1).
+        dropout_rate: Share δ of devices expected to vanish, in [0, 1).
+        adversary: The server's power.
+    """
+
+    colluding_rate: float = 0.1
+    dropout_rate: float = 0.1
+    adversary: Adversary = Adversary.CURIOUS
+
+    def __post_init__(self) -> None:
+        for name in ("colluding_rate", "dropout_rate"):
+            rate = getattr(self, name)
+            if not 0 <= rate < 1:
+                raise UsageError(f"{name}={rate} is not in [0, 1)")
+        if self.colluding_rate + self.dropout_rate > _FEASIBLE:
+            raise UsageError(
+                f"colluding_rate={self.colluding_rate} and dropout_rate={self.dropout_rate} "
+                f"add up to more than {_FEASIBLE}: no parameters are safe"
+            )
+
+    def num_colluding(self, num_devices: int) -> int:
+        """At most so many of the devices collude."""
+        return math.floor((self.colluding_rate + _ROUNDING) * num_devices)
+
+    def num_dropped(self, num_devices: int) -> int:
+        """At most so many of the devices are expected to vanish."""
+        return math.floor((self.dropout_rate + _ROUNDING) * num_devices)
+
+    def num_surviving(self, num_devices: int) -> int:
+        """At least so many of the devices are expected to stay."""
+        return math.ceil((1 - self.dropout_rate - _ROUNDING) * num_devices)
+
+
+def complete_threshold(num_devices: int, threat: ThreatModel) -> int:
+    """The threshold of a complete graph, where everyone holds a share of everyone's secrets.
+
+    A majority, or more where the colluding devices are many: the t − 1 others that a device's
+    masks rest on at the very least must outnumber the colluding ones.
+
+    Raises:
+        UsageError: colluding and vanishing devices leave no room for a threshold.
+    """
+    _check_size(num_devices)
+    threshold = max(num_devices // 2 + 1, threat.num_colluding(num_devices) + 2)
+    survivors = threat.num_surviving(num_devices)
+    if threshold > survivors:
+        threshold = max(survivors, threat.num_colluding(num_devices) + 2)
+    if threshold > survivors or threshold < 2:
+        raise UsageError(
+            f"{num_devices} devices of which {threat.num_colluding(num_devices)} collude and "
+            f"{num_devices - survivors} vanish: no threshold is both safe and reachable; "
+            "take a larger cohort or smaller rates"
+        )
+    return threshold
+
+
+def sparse_parameters(num_devices: int, threat: ThreatModel) -> tuple[int, int]:
+    """The smallest safe degree of a sparse graph, and its threshold.
+
+    Returns:
+        (k, t), k even and below num_devices − 1.
+
+    Raises:
+        UsageError: no sparse graph over so few devices is safe; the complete graph may be.
+    """
+    _check_size(num_devices)
+    for degree in range(2, num_devices - 1, 2):
+        threshold = _sparse_threshold(num_devices, degree, threat)
+        if threshold is not None:
+            return degree, threshold
+    raise UsageError(
+        f"no sparse graph over {num_devices} devices withstands "
+        f"colluding_rate={threat.colluding_rate} and dropout_rate={threat.dropout_rate}; "
+        "take the complete graph, a larger cohort or smaller rates"
+    )
+
+
+def _check_size(num_devices: int) -> None:
+    if not 2 <= num_devices <= MAX_DEVICES:
+        raise UsageError(f"num_devices={num_devices} is not in [2, {MAX_DEVICES}]")
+
+
+def _sparse_threshold(num_devices: int, degree: int, threat: ThreatModel) -> int | None:
+    """The smallest safe threshold at this degree; None where none is also reachable."""
+    # Two bad events share the security bits evenly, hence one bit more for each.
+    log_insecure = -(SECURITY_BITS + 1) * math.log(2)
+    if _log_disconnected(num_devices, degree, threat) >= log_insecure:
+        return None
+    colluding = _hypergeometric(num_devices, threat.num_colluding(num_devices), degree)
+    surviving = _hypergeometric(num_devices, threat.num_surviving(num_devices), degree)
+    insecure = 2.0 ** -(SECURITY_BITS + 1) / num_devices
+    incorrect = 2.0**-CORRECTNESS_BITS / num_devices
+    most_colluding = degree
+    tail = 0.0
+    while most_colluding >= 0 and tail + colluding[most_colluding] <= insecure:
+        tail += colluding[most_colluding]
+        most_colluding -= 1
+    fewest_surviving = 0
+    tail = surviving[0]
+    while tail < incorrect:
+        fewest_surviving += 1
+        tail += surviving[fewest_surviving]
+    if fewest_surviving <= most_colluding:
+        return None
+    return max(most_colluding + 1, 2)
+
+
+def _log_disconnected(num_devices: int, degree: int, threat: ThreatModel) -> float:
+    """Log of the bound on the honest survivors' ring being cut in two places."""
+    gone = threat.num_colluding(num_devices) + threat.num_dropped(num_devices)
+    if degree > gone:
+        return -math.inf
+    pairs_of_gaps = num_devices * (num_devices - degree - 1) / 2
+    return (
+        math.log(pairs_of_gaps)
+        + _log_choose(num_devices - degree, gone - degree)
+        - _log_choose(num_devices, gone)
+    )
+
+
+def _hypergeometric(total: int, marked: int, drawn: int) -> list[float]:
+    """Probabilities of 0 … drawn marked ones among `drawn` of `total`."""
+    everything = _log_choose(total, drawn)
+    return [
+        math.exp(_log_choose(marked, i) + _log_choose(total - marked, drawn - i) - everything)
+        for i in range(drawn + 1)
+    ]
+
+
+def _log_choose(total: int, chosen: int) -> float:
+    """Log of the binomial coefficient; −inf where it is zero."""
+    if not 0 <= chosen <= total:
+        return -math.inf
+    return math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)

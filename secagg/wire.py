@@ -1,0 +1,375 @@
+"""Canonical bytes of the messages: a flat msgpack array of integers and byte strings.
+
+Contract: decode(encode(m)) == m; encode(decode(b)) == b for every accepted b; any other b raises
+`DecodeError` and nothing else. The first elements are version, kind and session tag. Lists travel
+inside byte strings as records of fixed size, so no nesting exists to abuse, and every size is
+bounded by the session's parameters before anything is allocated.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, cast
+
+import msgpack
+import numpy as np
+
+from secagg import keys, ring, sealing, shamir
+from secagg.errors import DecodeError, UsageError
+from secagg.graph import Members
+from secagg.keys import PublicKey
+from secagg.labels import VERSION
+from secagg.messages import (
+    SHARES_PER_SLOT,
+    AdvertiseKeys,
+    MaskedInput,
+    Message,
+    OpenSlot,
+    RosterMessage,
+    SessionOpen,
+    ShareDelivery,
+    ShareKeys,
+    ShareKind,
+    UnmaskRequest,
+    UnmaskShares,
+)
+from secagg.params import DIGEST_SIZE, MAX_SLOTS, TAG_SIZE, SessionParams, SlotSpec
+
+Value = int | bytes
+_Fields = Sequence[Value]
+
+MAX_OPEN_BYTES: Final = 1 << 20
+"""Longest SessionOpen that a device reads: all that it knows before it has the parameters."""
+
+# Kinds below 0x10 come from the server, the others from devices; 0x07 and 0x17 are kept free.
+_OPEN, _ROSTER, _DELIVERY, _SLOT, _REQUEST = 0x01, 0x02, 0x03, 0x04, 0x05
+_ADVERTISE, _SHARE_KEYS, _MASKED, _SHARES = 0x12, 0x13, 0x14, 0x15
+
+_OVERHEAD: Final = 64  # array header, version, kind, tag, and the header of each field
+_MAX_FIELDS: Final = 12
+_POSITION: Final = np.dtype("<u4")
+_SHARE: Final = np.dtype([("position", "<u4"), ("kind", "u1"), ("share", "<u4", shamir.NUM_LIMBS)])
+_SLOT_FIELDS: Final = 3
+
+
+def plaintext_size(params: SessionParams) -> int:
+    """Bytes of a box's content: both shares of every slot."""
+    return SHARES_PER_SLOT * shamir.SHARE_SIZE * len(params.slots)
+
+
+def box_size(params: SessionParams) -> int:
+    """Bytes of one sealed box: 40 + 72·slots."""
+    return sealing.OVERHEAD + plaintext_size(params)
+
+
+def tag_of(data: bytes) -> bytes | None:
+    """The session tag of a message, or None where it has none: cheap, and nothing is trusted."""
+    tag = data[5 : 5 + TAG_SIZE]
+    return tag if data[3:5] == b"\xc4\x10" and len(tag) == TAG_SIZE else None
+
+
+def encode(message: Message, params: SessionParams) -> bytes:
+    """The canonical bytes of a message of a session."""
+    kind, fields = _to_fields(message)
+    return cast(bytes, msgpack.packb([VERSION, kind, params.tag, *fields]))
+
+
+def decode(data: bytes, params: SessionParams) -> Message:
+    """Parse exactly one message of a session.
+
+    Raises:
+        DecodeError: unknown version or kind, another session's tag, short, long, oversized or
+            non-canonical input, or a value out of its range.
+    """
+    if len(data) > _max_bytes(params):
+        raise DecodeError(f"{len(data)} bytes: a message of this session has fewer")
+    kind, tag, fields = _parse(data)
+    if tag != params.tag:
+        raise DecodeError("the message belongs to another session")
+    reader = _READERS.get(kind)
+    if reader is None:
+        raise DecodeError(f"unknown message kind {kind}")
+    message = reader(_Reader(fields), params)
+    if encode(message, params) != data:
+        raise DecodeError("the encoding is not canonical")
+    return message
+
+
+def decode_open(data: bytes) -> SessionOpen:
+    """Parse the message that opens a session, when nothing of the session is known yet.
+
+    Raises:
+        DecodeError: as `decode`; also where the tag is not the one of the parameters.
+    """
+    if len(data) > MAX_OPEN_BYTES:
+        raise DecodeError(f"{len(data)} bytes: an opening message has at most {MAX_OPEN_BYTES}")
+    kind, _, fields = _parse(data)
+    if kind != _OPEN:
+        raise DecodeError(f"message kind {kind} does not open a session")
+    message = _open_from_fields(_Reader(fields))
+    if encode(message, message.params) != data:
+        raise DecodeError("the encoding is not canonical, or its tag not that of the parameters")
+    return message
+
+
+def _to_fields(message: Message) -> tuple[int, _Fields]:
+    match message:
+        case SessionOpen():
+            return _OPEN, _open_to_fields(message)
+        case RosterMessage():
+            return _ROSTER, _roster_to_fields(message)
+        case ShareDelivery():
+            return _DELIVERY, (*_members_fields(message.members), _join_records(message.boxes))
+        case OpenSlot():
+            return _SLOT, (message.slot, *_members_fields(message.members))
+        case UnmaskRequest():
+            return _REQUEST, (message.slot, *_members_fields(message.survivors))
+        case AdvertiseKeys():
+            return _ADVERTISE, (message.sealing_key, b"".join(message.mask_keys))
+        case ShareKeys():
+            return _SHARE_KEYS, (b"".join(message.commitments), _join_records(message.boxes))
+        case MaskedInput():
+            return _MASKED, (message.slot, message.packed)
+        case UnmaskShares():
+            return _SHARES, _shares_to_fields(message)
+
+
+def _max_bytes(params: SessionParams) -> int:
+    """No message of a session is longer."""
+    num_slots, num_devices = len(params.slots), params.num_invited
+    record = 4 + max(keys.KEY_SIZE * (num_slots + 1), box_size(params), _SHARE.itemsize)
+    vector = max(ring.packed_size(slot.length, slot.ring_bits) for slot in params.slots)
+    lists = 4 * num_devices + num_devices * record + DIGEST_SIZE * num_slots
+    return _OVERHEAD + max(vector, lists, MAX_OPEN_BYTES)
+
+
+def _parse(data: bytes) -> tuple[int, bytes, list[Value]]:
+    try:
+        parts = msgpack.unpackb(
+            data,
+            use_list=True,
+            max_array_len=_MAX_FIELDS,
+            max_map_len=0,
+            max_str_len=0,
+            max_ext_len=0,
+            max_bin_len=len(data),
+        )
+    except (ValueError, msgpack.UnpackException) as error:
+        raise DecodeError(f"not a msgpack array of this protocol: {error}") from None
+    if not isinstance(parts, list) or len(parts) < 3:
+        raise DecodeError("not a message: an array of at least three elements is expected")
+    if not all(type(part) in (int, bytes) for part in parts):
+        raise DecodeError("a message holds integers and byte strings only")
+    version, kind, tag, *fields = parts
+    if version != VERSION:
+        raise DecodeError(f"version {version!r} is not {VERSION}")
+    if type(kind) is not int or type(tag) is not bytes or len(tag) != TAG_SIZE:
+        raise DecodeError("the message starts with no version, kind and 16-byte tag")
+    return kind, tag, fields
+
+
+class _Reader:
+    """Takes the fields of a message one by one, each with its type and bounds."""
+
+    def __init__(self, fields: Sequence[Value]) -> None:
+        self._fields = iter(fields)
+
+    def integer(self, low: int, high: int) -> int:
+        value = next(self._fields, None)
+        if type(value) is not int or not low <= value <= high:
+            raise DecodeError(f"{value!r} is not an integer in [{low}, {high}]")
+        return value
+
+    def binary(self, size: int | None = None, *, record: int = 1, most: int = 1) -> bytes:
+        """A string of exactly `size` bytes, or of at most `most` records."""
+        value = next(self._fields, None)
+        if type(value) is not bytes:
+            raise DecodeError("a byte string is missing")
+        if size is not None and len(value) != size:
+            raise DecodeError(f"a byte string of {len(value)} bytes should have {size}")
+        if size is None and (len(value) % record or len(value) > record * most):
+            raise DecodeError(f"{len(value)} bytes are not up to {most} records of {record}")
+        return value
+
+    def finish(self) -> None:
+        if next(self._fields, None) is not None:
+            raise DecodeError("the message has too many fields")
+
+
+def _open_to_fields(message: SessionOpen) -> _Fields:
+    params = message.params
+    slots = msgpack.packb(
+        [part for s in params.slots for part in (s.label.encode(), s.length, s.ring_bits)]
+    )
+    return (
+        slots,
+        params.num_invited,
+        params.degree,
+        params.threshold,
+        params.min_cohort,
+        params.graph_seed,
+        params.context,
+    )
+
+
+def _open_from_fields(fields: _Reader) -> SessionOpen:
+    packed = fields.binary(most=MAX_OPEN_BYTES)
+    num_invited, degree = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
+    threshold, min_cohort = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
+    graph_seed, context = fields.binary(DIGEST_SIZE), fields.binary(DIGEST_SIZE)
+    fields.finish()
+    try:
+        slots = msgpack.unpackb(packed, max_array_len=_SLOT_FIELDS * MAX_SLOTS, max_map_len=0)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise DecodeError(f"not a list of slots: {error}") from None
+    if not isinstance(slots, list) or len(slots) % _SLOT_FIELDS:
+        raise DecodeError("not a list of slots: labels, lengths and ring bits in turn")
+    specs = []
+    for label, length, bits in zip(slots[0::3], slots[1::3], slots[2::3], strict=True):
+        if type(label) is not bytes or type(length) is not int or type(bits) is not int:
+            raise DecodeError("a slot is not a label, a length and ring bits")
+        try:
+            specs.append(SlotSpec(label.decode(), length, bits))
+        except (UsageError, UnicodeDecodeError) as error:
+            raise DecodeError(f"impossible slot: {error}") from None
+    try:
+        return SessionOpen(
+            SessionParams(
+                tuple(specs), num_invited, degree, threshold, min_cohort, graph_seed, context
+            )
+        )
+    except UsageError as error:
+        raise DecodeError(f"impossible parameters: {error}") from None
+
+
+def _advertise_from_fields(fields: _Reader, params: SessionParams) -> AdvertiseKeys:
+    sealing_key = fields.binary(keys.KEY_SIZE)
+    mask_keys = fields.binary(keys.KEY_SIZE * len(params.slots))
+    fields.finish()
+    return _advertisement(sealing_key + mask_keys)
+
+
+def _advertisement(data: bytes) -> AdvertiseKeys:
+    sealing_key, *mask_keys = [PublicKey(key) for key in _cut(data, keys.KEY_SIZE)]
+    return AdvertiseKeys(sealing_key, tuple(mask_keys))
+
+
+def _roster_to_fields(message: RosterMessage) -> _Fields:
+    records = {
+        position: b"".join((advertised.sealing_key, *advertised.mask_keys))
+        for position, advertised in message.keys.items()
+    }
+    return (message.roster.astype("<u4").tobytes(), _join_records(records))
+
+
+def _roster_from_fields(fields: _Reader, params: SessionParams) -> RosterMessage:
+    ids = fields.binary(record=4, most=params.num_invited)
+    roster = np.frombuffer(ids, dtype=_POSITION).astype(np.uint32)
+    if len(roster) < 1 or not (roster[1:] > roster[:-1]).all():
+        raise DecodeError("the roster's ids do not ascend")
+    size = keys.KEY_SIZE * (1 + len(params.slots))
+    records = _read_records(fields, size, params.num_invited)
+    fields.finish()
+    advertised = {position: _advertisement(record) for position, record in records.items()}
+    return RosterMessage(roster, advertised)
+
+
+def _share_from_fields(fields: _Reader, params: SessionParams) -> ShareKeys:
+    commitments = fields.binary(DIGEST_SIZE * len(params.slots))
+    boxes = _read_records(fields, box_size(params), params.num_invited)
+    fields.finish()
+    return ShareKeys(tuple(_cut(commitments, DIGEST_SIZE)), boxes)
+
+
+def _delivery_from_fields(fields: _Reader, params: SessionParams) -> ShareDelivery:
+    members = _read_members(fields, params)
+    boxes = _read_records(fields, box_size(params), params.num_invited)
+    fields.finish()
+    return ShareDelivery(members, boxes)
+
+
+def _slot_from_fields(fields: _Reader, params: SessionParams) -> OpenSlot:
+    slot, members = _read_slot(fields, params), _read_members(fields, params)
+    fields.finish()
+    return OpenSlot(slot, members)
+
+
+def _masked_from_fields(fields: _Reader, params: SessionParams) -> MaskedInput:
+    slot = _read_slot(fields, params)
+    spec = params.slots[slot]
+    packed = fields.binary(ring.packed_size(spec.length, spec.ring_bits))
+    fields.finish()
+    return MaskedInput(slot, packed)
+
+
+def _request_from_fields(fields: _Reader, params: SessionParams) -> UnmaskRequest:
+    slot, survivors = _read_slot(fields, params), _read_members(fields, params)
+    fields.finish()
+    return UnmaskRequest(slot, survivors)
+
+
+def _shares_to_fields(message: UnmaskShares) -> _Fields:
+    records = np.zeros(len(message.positions), dtype=_SHARE)
+    records["position"] = message.positions
+    records["kind"] = message.kinds
+    records["share"] = message.shares
+    return (message.slot, records.tobytes())
+
+
+def _shares_from_fields(fields: _Reader, params: SessionParams) -> UnmaskShares:
+    slot = _read_slot(fields, params)
+    data = fields.binary(record=_SHARE.itemsize, most=params.num_invited)
+    fields.finish()
+    records = np.frombuffer(data, dtype=_SHARE)
+    positions = records["position"].astype(np.uint32)
+    kinds, shares = records["kind"].copy(), records["share"].astype(np.uint32)
+    if not (positions[1:] > positions[:-1]).all():
+        raise DecodeError("the positions of the shares do not ascend")
+    if (kinds > max(ShareKind)).any() or (shares >= shamir.PRIME).any():
+        raise DecodeError("a share of unknown kind, or with a limb outside the field")
+    return UnmaskShares(slot, positions, kinds, shares)
+
+
+def _cut(data: bytes, size: int) -> list[bytes]:
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def _join_records(records: Mapping[int, bytes]) -> bytes:
+    ordered = sorted(records.items())
+    return b"".join(part for p, data in ordered for part in (p.to_bytes(4, "little"), data))
+
+
+def _read_records(fields: _Reader, size: int, most: int) -> dict[int, bytes]:
+    """Byte strings of `size` bytes by position; the positions ascend."""
+    data = fields.binary(record=4 + size, most=most)
+    records = {int.from_bytes(r[:4], "little"): r[4:] for r in _cut(data, 4 + size)}
+    positions = list(records)
+    if len(records) * (4 + size) != len(data) or positions != sorted(positions):
+        raise DecodeError("the positions of the records do not ascend")
+    return records
+
+
+def _read_slot(fields: _Reader, params: SessionParams) -> int:
+    return fields.integer(0, len(params.slots) - 1)
+
+
+def _members_fields(members: Members) -> _Fields:
+    return (len(members), np.packbits(members, bitorder="little").tobytes())
+
+
+def _read_members(fields: _Reader, params: SessionParams) -> Members:
+    """A set of devices: a bit for each roster position, the last byte filled up with zeros."""
+    count = fields.integer(1, params.num_invited)
+    bits = np.frombuffer(fields.binary(ring.packed_size(count, 1)), dtype=np.uint8)
+    return np.unpackbits(bits, count=count, bitorder="little").astype(np.bool_)
+
+
+_READERS: Final[Mapping[int, Callable[[_Reader, SessionParams], Message]]] = {
+    _OPEN: lambda fields, _: _open_from_fields(fields),
+    _ROSTER: _roster_from_fields,
+    _DELIVERY: _delivery_from_fields,
+    _SLOT: _slot_from_fields,
+    _REQUEST: _request_from_fields,
+    _ADVERTISE: _advertise_from_fields,
+    _SHARE_KEYS: _share_from_fields,
+    _MASKED: _masked_from_fields,
+    _SHARES: _shares_from_fields,
+}
