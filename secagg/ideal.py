@@ -4,7 +4,7 @@ It loses the same devices, refuses in the same cases and reveals the same sums, 
 hold `secagg.session` to it. Long simulations may use it in place of the real protocol.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -69,12 +69,12 @@ class IdealSession:
         self._settle(Step(Stage.MASK, slot))
         return self.remaining
 
-    def sum(self, slot: int, inputs: Mapping[ClientId, Vector]) -> SlotSum:
+    def sum(self, slot: int, contribution: Callable[[ClientId], Vector]) -> SlotSum:
         """The sum over those of an open slot's devices that stay until their input is in.
 
         Args:
             slot: Index into the session's slots.
-            inputs: A vector for each remaining device.
+            contribution: Gives the vector of a device that stays; called once for each.
 
         Raises:
             SessionAborted: too few devices are left to reveal it.
@@ -88,7 +88,7 @@ class IdealSession:
         require_recoverable(self._graph, self.params, opened, self._members)
         total = ring.zeros(spec.length, spec.ring_bits)
         for client in self._named(contributed):
-            total += ring.as_vector(inputs[client], spec.length, spec.ring_bits)
+            total += ring.as_vector(contribution(client), spec.length, spec.ring_bits)
         ring.reduce(total, spec.ring_bits)
         return SlotSum(slot, total, self._named(contributed), self.remaining)
 

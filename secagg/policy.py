@@ -15,6 +15,7 @@ class DevicePolicy:
         min_threshold: Fewest devices that must pool shares to rebuild a secret.
         min_threshold_share: Smallest t / (k + 1): the share of a device's closed neighbourhood
             that must collude to rebuild its secrets.
+        max_cohort: Most devices to keep a roster of.
         max_slots: Most sums of one session.
         max_length: Most elements of one vector.
         max_ring_bits: Widest ring.
@@ -23,6 +24,7 @@ class DevicePolicy:
     min_cohort: int = 5
     min_threshold: int = 3
     min_threshold_share: float = 0.25
+    max_cohort: int = 1 << 20
     max_slots: int = 256
     max_length: int = 1 << 26
     max_ring_bits: int = 64
@@ -39,6 +41,7 @@ class DevicePolicy:
         _at_least("min_cohort", params.min_cohort, self.min_cohort)
         _at_least("threshold", params.threshold, self.min_threshold)
         _at_least("threshold / (degree + 1)", share, self.min_threshold_share)
+        _at_most("number of invited devices", params.num_invited, self.max_cohort)
         _at_most("number of slots", len(params.slots), self.max_slots)
         _at_most("vector length", longest, self.max_length)
         _at_most("ring bits", widest, self.max_ring_bits)

@@ -7,12 +7,12 @@ bounded by the session's parameters before anything is allocated.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
-import msgpack
 import numpy as np
 
 from secagg import keys, ring, sealing, shamir
+from secagg.codec import FieldReader, Value, read_fields, write_fields
 from secagg.errors import DecodeError, UsageError
 from secagg.graph import Members
 from secagg.keys import PublicKey
@@ -33,7 +33,6 @@ from secagg.messages import (
 )
 from secagg.params import DIGEST_SIZE, MAX_SLOTS, TAG_SIZE, SessionParams, SlotSpec
 
-Value = int | bytes
 _Fields = Sequence[Value]
 
 MAX_OPEN_BYTES: Final = 1 << 20
@@ -69,7 +68,7 @@ def tag_of(data: bytes) -> bytes | None:
 def encode(message: Message, params: SessionParams) -> bytes:
     """The canonical bytes of a message of a session."""
     kind, fields = _to_fields(message)
-    return cast(bytes, msgpack.packb([VERSION, kind, params.tag, *fields]))
+    return write_fields([VERSION, kind, params.tag, *fields])
 
 
 def decode(data: bytes, params: SessionParams) -> Message:
@@ -87,7 +86,7 @@ def decode(data: bytes, params: SessionParams) -> Message:
     reader = _READERS.get(kind)
     if reader is None:
         raise DecodeError(f"unknown message kind {kind}")
-    message = reader(_Reader(fields), params)
+    message = reader(fields, params)
     if encode(message, params) != data:
         raise DecodeError("the encoding is not canonical")
     return message
@@ -104,7 +103,7 @@ def decode_open(data: bytes) -> SessionOpen:
     kind, _, fields = _parse(data)
     if kind != _OPEN:
         raise DecodeError(f"message kind {kind} does not open a session")
-    message = _open_from_fields(_Reader(fields))
+    message = _open_from_fields(fields)
     if encode(message, message.params) != data:
         raise DecodeError("the encoding is not canonical, or its tag not that of the parameters")
     return message
@@ -141,62 +140,16 @@ def _max_bytes(params: SessionParams) -> int:
     return _OVERHEAD + max(vector, lists, MAX_OPEN_BYTES)
 
 
-def _parse(data: bytes) -> tuple[int, bytes, list[Value]]:
-    try:
-        parts = msgpack.unpackb(
-            data,
-            use_list=True,
-            max_array_len=_MAX_FIELDS,
-            max_map_len=0,
-            max_str_len=0,
-            max_ext_len=0,
-            max_bin_len=len(data),
-        )
-    except (ValueError, msgpack.UnpackException) as error:
-        raise DecodeError(f"not a msgpack array of this protocol: {error}") from None
-    if not isinstance(parts, list) or len(parts) < 3:
-        raise DecodeError("not a message: an array of at least three elements is expected")
-    if not all(type(part) in (int, bytes) for part in parts):
-        raise DecodeError("a message holds integers and byte strings only")
-    version, kind, tag, *fields = parts
-    if version != VERSION:
-        raise DecodeError(f"version {version!r} is not {VERSION}")
-    if type(kind) is not int or type(tag) is not bytes or len(tag) != TAG_SIZE:
-        raise DecodeError("the message starts with no version, kind and 16-byte tag")
-    return kind, tag, fields
-
-
-class _Reader:
-    """Takes the fields of a message one by one, each with its type and bounds."""
-
-    def __init__(self, fields: Sequence[Value]) -> None:
-        self._fields = iter(fields)
-
-    def integer(self, low: int, high: int) -> int:
-        value = next(self._fields, None)
-        if type(value) is not int or not low <= value <= high:
-            raise DecodeError(f"{value!r} is not an integer in [{low}, {high}]")
-        return value
-
-    def binary(self, size: int | None = None, *, record: int = 1, most: int = 1) -> bytes:
-        """A string of exactly `size` bytes, or of at most `most` records."""
-        value = next(self._fields, None)
-        if type(value) is not bytes:
-            raise DecodeError("a byte string is missing")
-        if size is not None and len(value) != size:
-            raise DecodeError(f"a byte string of {len(value)} bytes should have {size}")
-        if size is None and (len(value) % record or len(value) > record * most):
-            raise DecodeError(f"{len(value)} bytes are not up to {most} records of {record}")
-        return value
-
-    def finish(self) -> None:
-        if next(self._fields, None) is not None:
-            raise DecodeError("the message has too many fields")
+def _parse(data: bytes) -> tuple[int, bytes, FieldReader]:
+    """Kind, tag, and the fields that follow."""
+    reader = FieldReader(read_fields(data, most=_MAX_FIELDS))
+    reader.integer(VERSION, VERSION)
+    return reader.integer(0, 0x7F), reader.binary(TAG_SIZE), reader
 
 
 def _open_to_fields(message: SessionOpen) -> _Fields:
     params = message.params
-    slots = msgpack.packb(
+    slots = write_fields(
         [part for s in params.slots for part in (s.label.encode(), s.length, s.ring_bits)]
     )
     return (
@@ -210,17 +163,14 @@ def _open_to_fields(message: SessionOpen) -> _Fields:
     )
 
 
-def _open_from_fields(fields: _Reader) -> SessionOpen:
-    packed = fields.binary(most=MAX_OPEN_BYTES)
+def _open_from_fields(fields: FieldReader) -> SessionOpen:
+    packed = fields.records(1, most=MAX_OPEN_BYTES)
     num_invited, degree = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
     threshold, min_cohort = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
     graph_seed, context = fields.binary(DIGEST_SIZE), fields.binary(DIGEST_SIZE)
     fields.finish()
-    try:
-        slots = msgpack.unpackb(packed, max_array_len=_SLOT_FIELDS * MAX_SLOTS, max_map_len=0)
-    except (ValueError, msgpack.UnpackException) as error:
-        raise DecodeError(f"not a list of slots: {error}") from None
-    if not isinstance(slots, list) or len(slots) % _SLOT_FIELDS:
+    slots = read_fields(packed, most=_SLOT_FIELDS * MAX_SLOTS)
+    if len(slots) % _SLOT_FIELDS:
         raise DecodeError("not a list of slots: labels, lengths and ring bits in turn")
     specs = []
     for label, length, bits in zip(slots[0::3], slots[1::3], slots[2::3], strict=True):
@@ -240,7 +190,7 @@ def _open_from_fields(fields: _Reader) -> SessionOpen:
         raise DecodeError(f"impossible parameters: {error}") from None
 
 
-def _advertise_from_fields(fields: _Reader, params: SessionParams) -> AdvertiseKeys:
+def _advertise_from_fields(fields: FieldReader, params: SessionParams) -> AdvertiseKeys:
     sealing_key = fields.binary(keys.KEY_SIZE)
     mask_keys = fields.binary(keys.KEY_SIZE * len(params.slots))
     fields.finish()
@@ -260,8 +210,8 @@ def _roster_to_fields(message: RosterMessage) -> _Fields:
     return (message.roster.astype("<u4").tobytes(), _join_records(records))
 
 
-def _roster_from_fields(fields: _Reader, params: SessionParams) -> RosterMessage:
-    ids = fields.binary(record=4, most=params.num_invited)
+def _roster_from_fields(fields: FieldReader, params: SessionParams) -> RosterMessage:
+    ids = fields.records(4, most=params.num_invited)
     roster = np.frombuffer(ids, dtype=_POSITION).astype(np.uint32)
     if len(roster) < 1 or not (roster[1:] > roster[:-1]).all():
         raise DecodeError("the roster's ids do not ascend")
@@ -272,27 +222,27 @@ def _roster_from_fields(fields: _Reader, params: SessionParams) -> RosterMessage
     return RosterMessage(roster, advertised)
 
 
-def _share_from_fields(fields: _Reader, params: SessionParams) -> ShareKeys:
+def _share_from_fields(fields: FieldReader, params: SessionParams) -> ShareKeys:
     commitments = fields.binary(DIGEST_SIZE * len(params.slots))
     boxes = _read_records(fields, box_size(params), params.num_invited)
     fields.finish()
     return ShareKeys(tuple(_cut(commitments, DIGEST_SIZE)), boxes)
 
 
-def _delivery_from_fields(fields: _Reader, params: SessionParams) -> ShareDelivery:
+def _delivery_from_fields(fields: FieldReader, params: SessionParams) -> ShareDelivery:
     members = _read_members(fields, params)
     boxes = _read_records(fields, box_size(params), params.num_invited)
     fields.finish()
     return ShareDelivery(members, boxes)
 
 
-def _slot_from_fields(fields: _Reader, params: SessionParams) -> OpenSlot:
+def _slot_from_fields(fields: FieldReader, params: SessionParams) -> OpenSlot:
     slot, members = _read_slot(fields, params), _read_members(fields, params)
     fields.finish()
     return OpenSlot(slot, members)
 
 
-def _masked_from_fields(fields: _Reader, params: SessionParams) -> MaskedInput:
+def _masked_from_fields(fields: FieldReader, params: SessionParams) -> MaskedInput:
     slot = _read_slot(fields, params)
     spec = params.slots[slot]
     packed = fields.binary(ring.packed_size(spec.length, spec.ring_bits))
@@ -300,7 +250,7 @@ def _masked_from_fields(fields: _Reader, params: SessionParams) -> MaskedInput:
     return MaskedInput(slot, packed)
 
 
-def _request_from_fields(fields: _Reader, params: SessionParams) -> UnmaskRequest:
+def _request_from_fields(fields: FieldReader, params: SessionParams) -> UnmaskRequest:
     slot, survivors = _read_slot(fields, params), _read_members(fields, params)
     fields.finish()
     return UnmaskRequest(slot, survivors)
@@ -314,9 +264,9 @@ def _shares_to_fields(message: UnmaskShares) -> _Fields:
     return (message.slot, records.tobytes())
 
 
-def _shares_from_fields(fields: _Reader, params: SessionParams) -> UnmaskShares:
+def _shares_from_fields(fields: FieldReader, params: SessionParams) -> UnmaskShares:
     slot = _read_slot(fields, params)
-    data = fields.binary(record=_SHARE.itemsize, most=params.num_invited)
+    data = fields.records(_SHARE.itemsize, most=params.num_invited)
     fields.finish()
     records = np.frombuffer(data, dtype=_SHARE)
     positions = records["position"].astype(np.uint32)
@@ -337,9 +287,9 @@ def _join_records(records: Mapping[int, bytes]) -> bytes:
     return b"".join(part for p, data in ordered for part in (p.to_bytes(4, "little"), data))
 
 
-def _read_records(fields: _Reader, size: int, most: int) -> dict[int, bytes]:
+def _read_records(fields: FieldReader, size: int, most: int) -> dict[int, bytes]:
     """Byte strings of `size` bytes by position; the positions ascend."""
-    data = fields.binary(record=4 + size, most=most)
+    data = fields.records(4 + size, most=most)
     records = {int.from_bytes(r[:4], "little"): r[4:] for r in _cut(data, 4 + size)}
     positions = list(records)
     if len(records) * (4 + size) != len(data) or positions != sorted(positions):
@@ -347,7 +297,7 @@ def _read_records(fields: _Reader, size: int, most: int) -> dict[int, bytes]:
     return records
 
 
-def _read_slot(fields: _Reader, params: SessionParams) -> int:
+def _read_slot(fields: FieldReader, params: SessionParams) -> int:
     return fields.integer(0, len(params.slots) - 1)
 
 
@@ -355,14 +305,14 @@ def _members_fields(members: Members) -> _Fields:
     return (len(members), np.packbits(members, bitorder="little").tobytes())
 
 
-def _read_members(fields: _Reader, params: SessionParams) -> Members:
+def _read_members(fields: FieldReader, params: SessionParams) -> Members:
     """A set of devices: a bit for each roster position, the last byte filled up with zeros."""
     count = fields.integer(1, params.num_invited)
     bits = np.frombuffer(fields.binary(ring.packed_size(count, 1)), dtype=np.uint8)
     return np.unpackbits(bits, count=count, bitorder="little").astype(np.bool_)
 
 
-_READERS: Final[Mapping[int, Callable[[_Reader, SessionParams], Message]]] = {
+_READERS: Final[Mapping[int, Callable[[FieldReader, SessionParams], Message]]] = {
     _OPEN: lambda fields, _: _open_from_fields(fields),
     _ROSTER: _roster_from_fields,
     _DELIVERY: _delivery_from_fields,

@@ -1,0 +1,82 @@
+"""From raw arrays of one user to `DeviceData`, or a sentence that says what is wrong with them."""
+
+import numpy as np
+import numpy.typing as npt
+
+from fl.data.federated import DeviceData, Samples
+from fl.errors import DataError
+
+
+def checked_device(
+    source: str, user: str, x: npt.NDArray[np.generic], y: npt.NDArray[np.generic]
+) -> DeviceData:
+    """Check one user's samples and give them their final types.
+
+    Args:
+        source: the file, for messages.
+        user: the device's id.
+        x: inputs [n, ...] of any numeric dtype; uint8 stays, everything else becomes float32.
+        y: labels [n], integers in any numeric dtype.
+
+    Raises:
+        DataError: no samples, unequal lengths, inputs that are not numbers or not finite, labels
+            that are not integers or negative.
+    """
+    where = f"{source}: user {user!r}"
+    if x.ndim == 0 or y.ndim != 1 or len(x) != len(y):
+        raise DataError(
+            f"{where}: x of shape {x.shape} and y of shape {y.shape} do not pair up: give one "
+            "input and one label per sample"
+        )
+    if len(y) == 0:
+        raise DataError(f"{where} has no samples: leave the user out")
+    return DeviceData(user, _inputs(where, x), _labels(where, y))
+
+
+def _inputs(where: str, x: npt.NDArray[np.generic]) -> Samples:
+    if x.dtype.kind not in "biuf":
+        raise DataError(
+            f"{where}: x is not numeric (first such value: {_first_text(x)!s:.40}): encode it as "
+            "rows of numbers"
+        )
+    if x.ndim == 1:
+        raise DataError(
+            f"{where}: x of shape {x.shape} holds no vectors: give one row of numbers per sample"
+        )
+    if x.dtype == np.uint8:
+        return x.astype(np.uint8, copy=False)
+    with np.errstate(over="ignore"):  # an overflow becomes inf, which is refused below
+        numbers = x.astype(np.float32)
+    finite = np.isfinite(numbers)
+    if not finite.all():
+        row = int(np.argwhere(~finite)[0][0])
+        bad = x[row][~finite[row]].flat[0]
+        raise DataError(
+            f"{where}: sample {row} has the input {bad}, which is not a finite float32: correct "
+            "or remove the sample"
+        )
+    return numbers
+
+
+def _labels(where: str, y: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
+    if y.dtype.kind not in "biuf":
+        raise DataError(f"{where}: label {y[0]!s:.40} is not a number: encode classes as 0, 1, ...")
+    with np.errstate(invalid="ignore"):  # NaN casts to some integer, which then differs
+        labels = y.astype(np.int64)
+    wrong = np.flatnonzero((labels != y) | (labels < 0))
+    if wrong.size:
+        row = int(wrong[0])
+        raise DataError(
+            f"{where}: sample {row} has the label {y[row]}, which is not an integer from 0 on: "
+            "encode classes as 0, 1, ..."
+        )
+    return labels
+
+
+def _first_text(x: npt.NDArray[np.generic]) -> object:
+    for value in x.flat:
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return value
+    return x.flat[0]

@@ -1,0 +1,65 @@
+"""A small federated data set that comes with scikit-learn: real digits, some held sideways.
+
+1,797 handwritten digits of 8×8 pixels (UCI Optical Recognition of Handwritten Digits) are dealt to
+devices of different sizes. A minority of the devices holds the paper sideways: their images are
+turned by 90°. A model that serves the average device neglects them, so the error has a tail.
+"""
+
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+from sklearn.datasets import load_digits as _sklearn_digits
+
+from fl.data.federated import DeviceData, FederatedDataset, Partition, federate, split_ids
+
+NUM_DEVICES: Final = 60
+MINORITY_SHARE: Final = Fraction(1, 5)
+
+
+def load_digits(
+    partition: Partition,
+    *,
+    num_devices: int = NUM_DEVICES,
+    minority_share: Fraction = MINORITY_SHARE,
+) -> FederatedDataset:
+    """Deal the digits to devices, all by the partition's seed.
+
+    Ids are "upright-…" and "sideways-…". Each group is split on its own, so both sides have the
+    same share of the minority.
+
+    Args:
+        partition: the rule for small devices and the split; its seed also deals the digits.
+        num_devices: at least 8 and at most 300.
+        minority_share: the share of the devices that are sideways, in (0, 1/2]; both groups have
+            at least 2 devices.
+
+    Raises:
+        ValueError: an argument is out of range.
+        DataError: the rule of `partition` leaves too few devices.
+    """
+    if not 8 <= num_devices <= 300:
+        raise ValueError(f"num_devices={num_devices} is not in [8, 300]")
+    if not 0 < minority_share <= Fraction(1, 2):
+        raise ValueError(f"minority_share={minority_share} is not in (0, 1/2]")
+    digits = _sklearn_digits()
+    x = (digits.images / 16).astype(np.float32)
+    y = digits.target.astype(np.int64)
+    generator = np.random.default_rng(partition.seed)
+    order = generator.permutation(len(y))
+    sizes = generator.uniform(0.5, 1.5, num_devices)
+    ends = np.rint(np.cumsum(sizes) / sizes.sum() * len(y)).astype(int)[:-1]
+    num_sideways = max(2, int(num_devices * minority_share))
+    devices = []
+    for number, rows in enumerate(np.split(order, ends)):
+        if number < num_sideways:
+            turned = np.rot90(x[rows], axes=(1, 2)).copy()
+            devices.append(DeviceData(f"sideways-{number:03}", turned, y[rows]))
+        else:
+            devices.append(DeviceData(f"upright-{number:03}", x[rows], y[rows]))
+    ids = [device.id for device in devices if device.num_samples > partition.more_than]
+    test_ids = frozenset[str]()
+    for group in ("sideways", "upright"):
+        _, side = split_ids([i for i in ids if i.startswith(group)], partition)
+        test_ids |= side
+    return federate("digits", devices, partition, test_ids=test_ids)

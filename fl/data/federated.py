@@ -1,0 +1,180 @@
+"""A federated data set: who has which samples, and which devices train and which test.
+
+Devices, not samples, are split: a test device has never been seen in training. The split ranks the
+devices by SHA-256 of (seed, id), so it depends on the seed and on who is there, and neither on the
+order of files nor on the file system.
+"""
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fl.errors import DataError
+
+Samples: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceData:
+    """One device's own samples.
+
+    Attributes:
+        id: who it is, unique in the data set.
+        x: inputs, shape [n, *input_shape]: float32, or uint8 pixels that stand for x / 255. Images
+            stay bytes in memory, a quarter of the size, and are scaled when they are used.
+        y: labels in 0..num_classes − 1, int64, shape [n].
+    """
+
+    id: str
+    x: Samples
+    y: npt.NDArray[np.int64]
+
+    @property
+    def num_samples(self) -> int:
+        """The number of samples n_k."""
+        return len(self.y)
+
+    def inputs(self) -> npt.NDArray[np.float32]:
+        """Give the inputs as a model takes them: float32, pixels scaled to [0, 1]."""
+        if self.x.dtype == np.uint8:
+            return np.multiply(self.x, np.float32(1 / 255), dtype=np.float32)
+        return self.x.astype(np.float32, copy=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FederatedDataset:
+    """Train and test devices, disjoint, each in the order of their ids.
+
+    Attributes:
+        name: what to call it in tables.
+        train: the devices that cohorts are drawn from.
+        test: the devices that only evaluate.
+        num_classes: labels are below it.
+        input_shape: the shape of one input.
+        dropped: how many devices the rule left out.
+        rule: the rule, in words.
+    """
+
+    name: str
+    train: tuple[DeviceData, ...]
+    test: tuple[DeviceData, ...]
+    num_classes: int
+    input_shape: tuple[int, ...]
+    dropped: int
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Which devices stay, and which of them train.
+
+    Attributes:
+        more_than: a device stays if it has strictly more samples than this.
+        train_fraction: the share of the devices that train, rounded down, in (0, 1).
+        seed: of the split.
+        num_classes: how many classes there are; None takes the largest label in the data plus one.
+    """
+
+    more_than: int = 0
+    train_fraction: Fraction = Fraction(1, 2)
+    seed: int = 0
+    num_classes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.more_than < 0:
+            raise ValueError(f"more_than={self.more_than} is negative")
+        if not 0 < self.train_fraction < 1:
+            raise ValueError(f"train_fraction={self.train_fraction} is not in (0, 1)")
+        if self.num_classes is not None and self.num_classes < 2:
+            raise ValueError(f"num_classes={self.num_classes} is not at least 2")
+
+
+def federate(
+    name: str,
+    devices: Sequence[DeviceData],
+    partition: Partition,
+    *,
+    test_ids: Collection[str] | None = None,
+) -> FederatedDataset:
+    """Drop small devices and split the others into train and test.
+
+    Args:
+        name: what to call the data set, in tables and in messages.
+        devices: everybody, in any order.
+        partition: the rule for small devices and the split.
+        test_ids: a split that came with the data, which then holds instead of the seed's.
+
+    Raises:
+        DataError: two devices share an id, inputs differ in shape, a label is out of range, or
+            there are not enough devices left for a train and a test side.
+    """
+    _check_together(name, devices, partition.num_classes)
+    rule = f"keep devices with more than {partition.more_than} samples"
+    kept = [device for device in devices if device.num_samples > partition.more_than]
+    if len(kept) < 2:
+        largest = max((device.num_samples for device in devices), default=0)
+        raise DataError(
+            f"{name}: {len(kept)} of {len(devices)} devices are left by the rule '{rule}' and at "
+            f"least 2 are needed (largest device: {largest} samples): lower the number"
+        )
+    if test_ids is None:
+        _, test_ids = split_ids([device.id for device in kept], partition)
+    kept.sort(key=lambda device: device.id)
+    train = tuple(device for device in kept if device.id not in test_ids)
+    test = tuple(device for device in kept if device.id in test_ids)
+    if not train or not test:
+        raise DataError(
+            f"{name}: {len(train)} train and {len(test)} test devices are left by the rule "
+            f"'{rule}': lower the number"
+        )
+    highest = max(int(device.y.max()) for device in devices)
+    return FederatedDataset(
+        name=name,
+        train=train,
+        test=test,
+        num_classes=partition.num_classes or max(highest + 1, 2),
+        input_shape=devices[0].x.shape[1:],
+        dropped=len(devices) - len(kept),
+        rule=rule,
+    )
+
+
+def split_ids(ids: Sequence[str], partition: Partition) -> tuple[frozenset[str], frozenset[str]]:
+    """Split device ids into train and test by rank of SHA-256 of (seed, id).
+
+    Both sides get at least one of two or more ids.
+
+    >>> split_ids(["a", "b", "c"], Partition()) == split_ids(["c", "a", "b"], Partition())
+    True
+    """
+
+    def rank(device_id: str) -> bytes:
+        return hashlib.sha256(f"split\0{partition.seed}\0{device_id}".encode()).digest()
+
+    ranked = sorted(ids, key=rank)
+    num_train = max(1, int(len(ranked) * partition.train_fraction))
+    return frozenset(ranked[:num_train]), frozenset(ranked[num_train:])
+
+
+def _check_together(name: str, devices: Sequence[DeviceData], num_classes: int | None) -> None:
+    seen: set[str] = set()
+    for device in devices:
+        if device.id in seen:
+            raise DataError(f"{name}: user {device.id!r} appears twice: give every user its own id")
+        seen.add(device.id)
+        if device.x.shape[1:] != devices[0].x.shape[1:]:
+            raise DataError(
+                f"{name}: inputs of user {device.id!r} have shape {device.x.shape[1:]} and those "
+                f"of user {devices[0].id!r} {devices[0].x.shape[1:]}: bring them to one shape"
+            )
+        highest = int(device.y.max())
+        if num_classes is not None and highest >= num_classes:
+            raise DataError(
+                f"{name}: label {highest} of user {device.id!r} is not in 0..{num_classes - 1}: "
+                f"raise num_classes or correct the label"
+            )

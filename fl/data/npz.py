@@ -1,0 +1,88 @@
+"""Image sets in one NumPy archive: x, y, and the index of the user who made each sample.
+
+Arrays: x [N, ...] (uint8 pixels, or numbers), y [N] integer labels, user [N] integer index, and
+optionally users, the names behind the index; without it the index is the name. Nothing is ever
+unpickled.
+"""
+
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fl.data.checks import checked_device
+from fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from fl.errors import DataError
+
+
+def load_npz(path: Path, partition: Partition) -> FederatedDataset:
+    """Read the archive and deal its samples to their users.
+
+    Raises:
+        DataError: the file is missing, broken, or needs pickle; an array is missing or its length
+            or dtype is wrong; a user's samples cannot be used; too few devices remain.
+    """
+    arrays = _read(path)
+    x, y, user = arrays["x"], arrays["y"], arrays["user"]
+    for name in ("x", "y", "user"):
+        if arrays[name].ndim == 0 or len(arrays[name]) != len(user):
+            raise DataError(
+                f"{path}: array {name!r} has shape {arrays[name].shape} and 'user' {user.shape}: "
+                "give each one entry per sample"
+            )
+    names, index = _users(path, user, arrays.get("users"))
+    order = np.argsort(index, kind="stable")
+    ends = np.cumsum(np.bincount(index, minlength=len(names)))[:-1]
+    devices: list[DeviceData] = [
+        checked_device(str(path), name, x[rows], y[rows])
+        for name, rows in zip(names, np.split(order, ends), strict=True)
+    ]
+    return federate(path.stem, devices, partition)
+
+
+def _read(path: Path) -> dict[str, npt.NDArray[np.generic]]:
+    if not path.is_file():
+        raise DataError(f"{path}: no such file: check the path")
+    try:
+        # opened here, because np.load leaves a file open that turns out not to be an archive
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise DataError(f"{path}: one bare array, not an archive: write it with np.savez")
+            missing = [name for name in ("x", "y", "user") if name not in archive.files]
+            if missing:
+                raise DataError(
+                    f"{path}: no array {missing[0]!r} (found: {', '.join(archive.files)}): "
+                    "store x, y and user"
+                )
+            names = [name for name in ("x", "y", "user", "users") if name in archive.files]
+            return {name: archive[name] for name in names}
+    except DataError:
+        raise
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"{path}: not a readable .npz archive ({error}): write it anew with np.savez, without "
+            "object arrays"
+        ) from error
+
+
+def _users(
+    path: Path, user: npt.NDArray[np.generic], users: npt.NDArray[np.generic] | None
+) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Give the users' names, and for each sample the place of its user among them."""
+    if user.ndim != 1 or user.dtype.kind not in "iu" or len(user) == 0:
+        raise DataError(
+            f"{path}: array 'user' has dtype {user.dtype} and shape {user.shape}: store the "
+            "integer index of each sample's user"
+        )
+    values, index = np.unique(user.astype(np.int64), return_inverse=True)
+    if users is None:
+        return [str(value) for value in values], index
+    if values[0] < 0 or values[-1] >= len(users):
+        wrong = values[0] if values[0] < 0 else values[-1]
+        raise DataError(
+            f"{path}: user index {wrong} is not in 0..{len(users) - 1}: name every user in 'users'"
+        )
+    return [str(name) for name in users], values[index]

@@ -1,0 +1,162 @@
+"""What a device does with a model: measure its loss, train on its own samples, evaluate.
+
+The loss is the mean cross-entropy in nats, in float64, without the L2 term. The term (λ/2)·‖w‖² is
+the same for every device, so the order of the losses, and with it every filter, is the same with
+and without it; the reported number is then the loss on the data alone. Training does include it.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from fl.data.federated import DeviceData
+from fl.vectors import Vector, load_vector, to_vector
+
+_EVALUATION_BATCH_SIZE: Final = 512  # bounds memory; the result is the same for any other size
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTraining:
+    """How a device trains in one round.
+
+    Attributes:
+        learning_rate: γ, positive.
+        batch_size: samples in a step; the last step of an epoch takes what is left.
+        epochs: passes over the device's samples.
+        l2: λ of the step w ← w − γ·(∇f + λ·w).
+    """
+
+    learning_rate: float
+    batch_size: int
+    epochs: int = 1
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise ValueError(f"learning_rate={self.learning_rate} is not a positive number")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size={self.batch_size} is not at least 1")
+        if self.epochs < 1:
+            raise ValueError(f"epochs={self.epochs} is not at least 1")
+        if not (math.isfinite(self.l2) and self.l2 >= 0):
+            raise ValueError(f"l2={self.l2} is not a non-negative number")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMetrics:
+    """How a model does on one device.
+
+    Attributes:
+        id: the device.
+        num_samples: n_k.
+        loss: mean cross-entropy in nats.
+        error: share of misclassified samples, in [0, 1].
+    """
+
+    id: str
+    num_samples: int
+    loss: float
+    error: float
+
+
+class Learner:
+    """One module, lent to one device after another: every call loads the model it is given.
+
+    On a CPU with a fixed number of threads, equal arguments give equal bits.
+
+    Args:
+        module: the architecture; its parameters are overwritten.
+        device: where to compute; vectors go in and come out on the CPU.
+    """
+
+    def __init__(self, module: nn.Module, *, device: torch.device | None = None) -> None:
+        self._device = device or torch.device("cpu")
+        self._module = module.to(self._device)
+
+    def mean_loss(self, vector: Vector, data: DeviceData) -> float:
+        """Compute F_k(w): the mean loss over all samples of the device, in nats.
+
+        Raises:
+            ValueError: `vector` does not fit the module.
+        """
+        load_vector(self._module, vector)
+        return self._measure(data).loss
+
+    def train(
+        self,
+        vector: Vector,
+        data: DeviceData,
+        training: LocalTraining,
+        generator: torch.Generator,
+    ) -> Vector:
+        """Run local SGD from `vector`; the difference that the device contributes.
+
+        Samples are shuffled once an epoch.
+
+        Args:
+            vector: the model w_t to start from.
+            data: the device's samples.
+            training: step size, batches, epochs.
+            generator: a CPU generator for the shuffling, the only randomness.
+
+        Returns:
+            Δ_k = w_k − w_t, float32.
+
+        Raises:
+            ValueError: `vector` does not fit the module.
+        """
+        load_vector(self._module, vector)
+        self._module.train()
+        x, y = self._tensors(data)
+        parameters = list(self._module.parameters())
+        for batch in _batches(data.num_samples, training, generator):
+            rows = batch.to(self._device)
+            loss = cross_entropy(self._module(x[rows]), y[rows])
+            gradients = torch.autograd.grad(loss, parameters)
+            with torch.no_grad():
+                for parameter, gradient in zip(parameters, gradients, strict=True):
+                    step = gradient.add(parameter, alpha=training.l2) if training.l2 else gradient
+                    parameter.add_(step, alpha=-training.learning_rate)
+        return to_vector(self._module) - vector
+
+    def evaluate(self, vector: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
+        """Measure one model on many devices, in their order.
+
+        Raises:
+            ValueError: `vector` does not fit the module.
+        """
+        load_vector(self._module, vector)
+        return [self._measure(data) for data in devices]
+
+    def _measure(self, data: DeviceData) -> DeviceMetrics:
+        self._module.eval()
+        x, y = self._tensors(data)
+        total_loss, num_wrong = 0.0, 0
+        with torch.inference_mode():
+            for start in range(0, data.num_samples, _EVALUATION_BATCH_SIZE):
+                rows = slice(start, start + _EVALUATION_BATCH_SIZE)
+                logits = self._module(x[rows])
+                total_loss += float(cross_entropy(logits.double(), y[rows], reduction="sum"))
+                num_wrong += int((logits.argmax(1) != y[rows]).sum())
+        count = data.num_samples
+        return DeviceMetrics(data.id, count, total_loss / count, num_wrong / count)
+
+    def _tensors(self, data: DeviceData) -> tuple[torch.Tensor, torch.Tensor]:
+        # torch.tensor copies: from_numpy would warn of an array that may not be written to
+        return (
+            torch.tensor(data.inputs(), device=self._device),
+            torch.tensor(data.y, device=self._device),
+        )
+
+
+def _batches(
+    num_samples: int, training: LocalTraining, generator: torch.Generator
+) -> Iterator[torch.Tensor]:
+    for _ in range(training.epochs):
+        order = torch.randperm(num_samples, generator=generator)
+        yield from torch.split(order, training.batch_size)

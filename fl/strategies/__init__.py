@@ -1,0 +1,1 @@
+"""The papers' algorithms, one file each; `fl.strategies.base` is what they share."""

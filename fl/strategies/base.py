@@ -1,0 +1,119 @@
+"""What a federated strategy is: one server round over a cohort of devices.
+
+A strategy is a pure function of the server's state and the devices it is given: it draws no
+randomness and keeps nothing between rounds. What the server would have to see to run it is part of
+its definition (`Visibility`), so that a claim of privacy can be checked against it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from fl.vectors import Vector
+
+
+class Visibility(StrEnum):
+    """The most revealing thing that the server sees of one device."""
+
+    SUMS = "sums"
+    """Nothing but sums over the cohort: the strategy runs under secure aggregation."""
+
+    LOSSES = "losses"
+    """Each device's loss in clear; updates may still be summed securely."""
+
+    UPDATES = "updates"
+    """Each device's update in clear."""
+
+
+class Device(Protocol):
+    """One device of the cohort, as a strategy talks to it."""
+
+    @property
+    def id(self) -> int:
+        """Who it is; unique in the cohort."""
+
+    @property
+    def weight(self) -> int:
+        """The aggregation weight n_k: its number of training samples."""
+
+    def loss(self, model: Vector) -> float:
+        """Evaluate F_k(model): the mean training loss in nats."""
+
+    def update(self, model: Vector) -> Vector:
+        """Train locally from `model`; the difference Δ_k = w_k − model."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServerState:
+    """All that the server carries from one round to the next.
+
+    Attributes:
+        model: the global model w.
+        round: how many rounds were played; 0 before the first.
+        eta: the last round's loss threshold η, which a search may start from; None before any.
+    """
+
+    model: Vector
+    round: int = 0
+    eta: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """What the server learnt in a round, beside the new model.
+
+    Attributes:
+        eta: the loss threshold η of the filter; None for a strategy without one.
+        kept_devices: how many devices were aggregated; None where the server cannot know.
+        kept_weight: Σ n_k over them.
+        train_loss: Σ n_k F_k(w_t) / Σ n_k over them, before training, in nats; None for a strategy
+            that asks for no losses, and in an empty round.
+        empty: nobody had any weight, so the model stayed as it was.
+        secure_sums: how many sums over the cohort a secure run of this round takes.
+    """
+
+    eta: float | None
+    kept_devices: int | None
+    kept_weight: int
+    train_loss: float | None
+    empty: bool
+    secure_sums: int
+
+
+class Strategy(Protocol):
+    """One of the papers' algorithms."""
+
+    @property
+    def name(self) -> str:
+        """The name in configurations and tables."""
+
+    @property
+    def server_sees(self) -> Visibility:
+        """What the server must see of a device to run it."""
+
+    def apply(
+        self, state: ServerState, devices: Sequence[Device]
+    ) -> tuple[ServerState, RoundReport]:
+        """Play one round with this cohort.
+
+        Raises:
+            ValueError: the cohort is empty.
+            DivergenceError: a device's loss or update is NaN or infinite.
+        """
+
+
+def check_cohort(devices: Sequence[Device]) -> None:
+    """Check that a round can be played with `devices`.
+
+    Raises:
+        ValueError: nobody is there, an id appears twice, or a weight is negative.
+    """
+    if not devices:
+        raise ValueError("the cohort is empty: pass at least one device")
+    ids = [device.id for device in devices]
+    if len(set(ids)) != len(ids):
+        raise ValueError(f"device ids {ids} are not unique: a device counts once in a cohort")
+    for device in devices:
+        if device.weight < 0:
+            raise ValueError(f"weight={device.weight} of device {device.id} is negative")

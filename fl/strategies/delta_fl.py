@@ -1,0 +1,105 @@
+"""Δ-FL with losses in clear: train only on the tail of the worst-served devices.
+
+Source: arXiv 2002.11223, Algorithm 2: η is the (1 − θ)-quantile of the losses F_k(w_t), weighted by
+n_k; the devices with F_k(w_t) ≥ η train, and their updates are averaged with weights n_k
+renormalised over them. The workshop version (NeurIPS 2022 DistShift, Algorithm 1) gives every
+device the same weight; that is `Weighting.UNIFORM`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+import numpy as np
+
+from fl.errors import DivergenceError
+from fl.strategies.aggregation import add_mean_update
+from fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from fl.superquantile import parse_theta, weighted_quantile
+from fl.vectors import Vector
+
+
+class Weighting(StrEnum):
+    """What a device weighs, in the quantile and in the mean alike."""
+
+    SAMPLES = "samples"
+    """n_k, as in arXiv 2002.11223."""
+
+    UNIFORM = "uniform"
+    """One, as in the workshop version."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaFL:
+    """Algorithm 2. θ = 1 is FedAvg, bit for bit.
+
+    Attributes:
+        theta: the conformity level in (0, 1], the share of the weight that is kept at least.
+        weighting: what a device weighs.
+
+    Raises:
+        ValueError: θ is not in (0, 1].
+    """
+
+    theta: Fraction
+    weighting: Weighting = Weighting.SAMPLES
+
+    def __post_init__(self) -> None:
+        parse_theta(self.theta)
+
+    @property
+    def name(self) -> str:
+        """The name in configurations and tables."""
+        return "delta_fl"
+
+    @property
+    def server_sees(self) -> Visibility:
+        """Each device's loss; the updates could be summed securely."""
+        return Visibility.LOSSES
+
+    def apply(
+        self, state: ServerState, devices: Sequence[Device]
+    ) -> tuple[ServerState, RoundReport]:
+        """Play one round with this cohort.
+
+        Ties at η are all kept. A cohort without any weight leaves the model as it was.
+
+        Raises:
+            ValueError: the cohort is empty.
+            DivergenceError: a device's loss or update is NaN or infinite.
+        """
+        check_cohort(devices)
+        weights = [self._weight(device) for device in devices]
+        if sum(weights) == 0:
+            report = RoundReport(
+                eta=None, kept_devices=0, kept_weight=0, train_loss=None, empty=True, secure_sums=1
+            )
+            return ServerState(state.model, state.round + 1, state.eta), report
+        losses = [_finite_loss(device, state.model) for device in devices]
+        eta = weighted_quantile(losses, weights, self.theta)
+        kept = [index for index, loss in enumerate(losses) if loss >= eta]
+        kept_weights = [weights[index] for index in kept]
+        model = add_mean_update(state.model, [devices[index] for index in kept], kept_weights)
+        report = RoundReport(
+            eta=eta,
+            kept_devices=len(kept),
+            kept_weight=sum(kept_weights),
+            train_loss=float(np.average([losses[index] for index in kept], weights=kept_weights)),
+            empty=False,
+            secure_sums=1,
+        )
+        return ServerState(model, state.round + 1, eta), report
+
+    def _weight(self, device: Device) -> int:
+        return device.weight if self.weighting is Weighting.SAMPLES else 1
+
+
+def _finite_loss(device: Device, model: Vector) -> float:
+    loss = device.loss(model)
+    if not math.isfinite(loss):
+        raise DivergenceError(
+            f"the loss of device {device.id} is {loss}: training diverged, lower the learning rate"
+        )
+    return loss

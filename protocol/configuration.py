@@ -1,0 +1,151 @@
+"""What a round is about: everything public that server and devices fix before it."""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from hashlib import sha256
+
+from protocol import labels
+from protocol.encoding import Field, Layout
+from protocol.errors import ConfigurationError
+from protocol.losses import LossGrid
+from protocol.quantile.registry import quantile_method
+from protocol.quantile.search import QuantileMethod, Query, SearchConfig
+from protocol.selection import Threshold
+from secagg import SlotSpec
+from secagg.labels import digest, pack
+
+_MAX_THETA_PART = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RoundConfig:
+    """One round of Algorithm 3, as everyone must agree on it.
+
+    Attributes:
+        round_index: Which round of the run; a session's masks are bound to it.
+        cohort_size: Devices invited, m.
+        theta: Conformity level θ in (0, 1], exact; 1 asks nothing and keeps everybody (FedAvg).
+        method: Name of the quantile method.
+        num_cuts: Cuts of a query of `histogram`; None for its default and for other methods.
+        max_queries: Slots kept for the search; not used for θ = 1.
+        grid: On which losses are compared.
+        max_weight: Largest n_k; larger ones are clipped to it.
+        update_length: Parameters of the model, d.
+        update_clip: Largest |Δ| of an element; larger ones are clipped to it.
+        update_resolution_bits: n_k·Δ_k is summed in multiples of 2^-update_resolution_bits.
+        quantile: The quantile method.
+        search_layout: Of a contribution to the search.
+        update_layout: Of a contribution to the update.
+
+    Raises:
+        ConfigurationError: a value is out of range, or a sum would not fit the ring.
+    """
+
+    round_index: int
+    cohort_size: int
+    theta: Fraction
+    method: str
+    num_cuts: int | None
+    max_queries: int
+    grid: LossGrid
+    max_weight: int
+    update_length: int
+    update_clip: float
+    update_resolution_bits: int
+    quantile: QuantileMethod = field(init=False, repr=False, compare=False)
+    search_layout: Layout = field(init=False, repr=False, compare=False)
+    update_layout: Layout = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.round_index < 2**63:
+            raise ConfigurationError(f"round_index={self.round_index} is not in [0, 2^63)")
+        if max(self.theta.numerator, self.theta.denominator) > _MAX_THETA_PART:
+            raise ConfigurationError(f"theta={self.theta} has parts of more than 32 bits")
+        if self.update_length < 1:
+            raise ConfigurationError(f"update_length={self.update_length} is less than 1")
+        if not 0 < self.update_clip < float("inf"):
+            raise ConfigurationError(f"update_clip={self.update_clip} is not a positive number")
+        method = quantile_method(self.method, num_cuts=self.num_cuts)
+        object.__setattr__(self, "quantile", method)
+        object.__setattr__(self, "search_layout", method.layout(self.search(None)))
+        object.__setattr__(self, "update_layout", self._lay_out_update())
+
+    @property
+    def num_query_slots(self) -> int:
+        """Slots that the session keeps for the search."""
+        return 0 if self.theta == 1 else self.max_queries
+
+    @property
+    def update_slot(self) -> int:
+        """The last slot, in which the update is summed."""
+        return self.num_query_slots
+
+    def search(self, warm_start: int | None) -> SearchConfig:
+        """The search's configuration, from a tick near which η is expected."""
+        return SearchConfig(
+            theta=self.theta,
+            grid=self.grid,
+            max_weight=self.max_weight,
+            cohort_size=self.cohort_size,
+            max_queries=self.max_queries,
+            warm_start=warm_start,
+        )
+
+    def slots(self) -> tuple[SlotSpec, ...]:
+        """The slots of the round's session."""
+        query, update = (
+            SlotSpec(label, layout.length, layout.ring_bits)
+            for label, layout in (
+                (labels.QUANTILE_SLOT, self.search_layout),
+                (labels.UPDATE_SLOT, self.update_layout),
+            )
+        )
+        return (query,) * self.num_query_slots + (update,)
+
+    def context(self, model: bytes) -> bytes:
+        """The digest of configuration and model, 32 bytes: the context of the round's session."""
+        return digest(labels.ROUND, self.canonical(), sha256(model).digest())
+
+    def canonical(self) -> bytes:
+        """An injective description of the configuration, for hashing."""
+        return pack(
+            self.round_index,
+            self.cohort_size,
+            self.theta.numerator,
+            self.theta.denominator,
+            self.method.encode(),
+            0 if self.num_cuts is None else self.num_cuts,
+            self.max_queries,
+            self.search_layout.canonical(),
+            self.update_layout.canonical(),
+            self.grid.resolution_bits,
+            self.grid.bound,
+            self.max_weight,
+            self.update_clip.hex().encode(),
+        )
+
+    def _lay_out_update(self) -> Layout:
+        """The fields of the update; the loss is as fine as the ring of the update allows."""
+        bound = self.update_clip * self.max_weight
+        update = Field("update", self.update_length, -bound, bound, self.update_resolution_bits)
+        coarse = Field("weighted_loss", 1, 0, self.max_weight * self.grid.bound, 0)
+        spare = update.ring_bits(self.cohort_size) - coarse.ring_bits(self.cohort_size)
+        loss_bits = min(max(spare, 0), self.grid.resolution_bits)
+        fields = (
+            update,
+            Field("weight", 1, 0, self.max_weight, 0),
+            Field("weighted_loss", 1, 0, self.max_weight * self.grid.bound, loss_bits),
+            Field("count", 1, 0, 1, 0),
+            Field("clipped", 1, 0, self.update_length + 2, 0),
+        )
+        return Layout(fields, self.cohort_size)
+
+
+def binding(context: bytes, question: Query | Threshold) -> bytes:
+    """What the masks of a slot are bound to: the round's context and the slot's public question.
+
+    Args:
+        context: `RoundConfig.context` of the model and configuration that this party has seen.
+        question: The query or threshold that this party has seen.
+    """
+    return digest(labels.BINDING, context, type(question).__name__.encode(), question.canonical())

@@ -1,0 +1,90 @@
+"""A device's part of a round, without the cryptography: from loss and update to ring vectors."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.configuration import RoundConfig
+from protocol.errors import EncodingError
+from protocol.quantile.search import Query
+from protocol.selection import Threshold
+
+Update = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRound:
+    """What a device knows of itself in a round.
+
+    Attributes:
+        config: The round.
+        tick: Its loss F_k on the grid.
+        weight: Its weight n_k, at most max_weight.
+        num_clipped: How many of loss and weight had to be clipped.
+    """
+
+    config: RoundConfig
+    tick: int
+    weight: int
+    num_clipped: int
+
+    @classmethod
+    def measured(cls, config: RoundConfig, loss: float, weight: int) -> "DeviceRound":
+        """The device's part, from its loss under the announced model and its weight.
+
+        Raises:
+            EncodingError: the loss is NaN or infinite, or the weight negative.
+        """
+        if weight < 0:
+            raise EncodingError(f"weight={weight} is negative")
+        tick, loss_clipped = config.grid.tick(loss)
+        capped = min(weight, config.max_weight)
+        return cls(config, tick, capped, int(loss_clipped) + int(capped < weight))
+
+    def answer(self, query: Query) -> npt.NDArray[np.uint64]:
+        """Its contribution to a query of the search, a ring vector of the search layout.
+
+        Raises:
+            SearchError: the query is not one of this round's method.
+        """
+        config = self.config.search(None)
+        values = self.config.quantile.contribution(config, query, self.tick, self.weight)
+        return self.config.search_layout.encode(values)[0]
+
+    def passes(self, threshold: Threshold) -> bool:
+        """Whether it trains: F_k ≥ η − δ."""
+        return threshold.passes(self.tick)
+
+    def contribution(self, update: Update | None) -> npt.NDArray[np.uint64]:
+        """Its contribution to the update, a ring vector of the update layout.
+
+        Args:
+            update: Δ_k = w_k − w, shape (update_length,); None where the device failed the filter,
+                which gives zeros: masked, they look like everybody else's.
+
+        Raises:
+            EncodingError: the update has the wrong shape, or holds NaN or an infinity.
+        """
+        layout = self.config.update_layout
+        if update is None:
+            return np.zeros(layout.length, dtype=np.uint64)
+        if not (finite := np.isfinite(update)).all():
+            # Clipping would turn an infinity into a number.
+            index = int(np.argmin(finite))
+            raise EncodingError(
+                f"field 'update': element {index} is {update[index]}; only finite numbers can be "
+                "summed: leave this device out of the round"
+            )
+        clip = self.config.update_clip
+        clipped = np.clip(update.astype(np.float64), -clip, clip)
+        words, _ = layout.encode(
+            {
+                "update": self.weight * clipped,
+                "weight": self.weight,
+                "weighted_loss": self.weight * self.config.grid.value(self.tick),
+                "count": 1,
+                "clipped": self.num_clipped + int(np.count_nonzero(np.abs(update) > clip)),
+            }
+        )
+        return words

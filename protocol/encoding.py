@@ -1,0 +1,259 @@
+"""Typed fixed-point layouts: named real fields in a vector over Z_2^b that cannot overflow.
+
+A layout knows the bound and the resolution of each field and the size of the cohort; the ring width
+b follows. Any sum over any part of the cohort decodes to the exact integer sum of what was encoded,
+since rounding and clipping happen on the device, before the sum.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.errors import ConfigurationError, EncodingError
+
+_MAX_RING_BITS = 64
+_MAX_NUMERATOR_BITS = 53  # one device's number is then exact in float64, whatever its input dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`size` numbers in [low, high], carried as multiples of 2^-resolution_bits.
+
+    Values and bounds alike are rounded to the nearest multiple (ties to even).
+
+    Attributes:
+        name: What the numbers are; unique in a layout.
+        size: How many numbers, ≥ 1.
+        low: Smallest value, in the field's own unit.
+        high: Largest value; the same as `low` at least.
+        resolution_bits: Binary digits after the point, ≥ 0.
+
+    Raises:
+        ConfigurationError: If an attribute is out of range, or a bound needs more than 53 bits.
+    """
+
+    name: str
+    size: int
+    low: float
+    high: float
+    resolution_bits: int
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ConfigurationError("a field has an empty name: say what its numbers are")
+        if self.size < 1:
+            raise ConfigurationError(f"field {self.name!r}: size={self.size} is less than 1")
+        if not 0 <= self.resolution_bits <= _MAX_NUMERATOR_BITS:
+            raise ConfigurationError(
+                f"field {self.name!r}: resolution_bits={self.resolution_bits} is not in "
+                f"[0, {_MAX_NUMERATOR_BITS}]"
+            )
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
+            raise ConfigurationError(
+                f"field {self.name!r}: [{self.low}, {self.high}] is not an interval of finite ends"
+            )
+        for bound, numerator in ((self.low, self.min_numerator), (self.high, self.max_numerator)):
+            if numerator.bit_length() > _MAX_NUMERATOR_BITS:
+                raise ConfigurationError(
+                    f"field {self.name!r}: bound {bound} at resolution_bits="
+                    f"{self.resolution_bits} needs {numerator.bit_length()} bits, more than "
+                    f"{_MAX_NUMERATOR_BITS}: lower one of them"
+                )
+
+    @property
+    def min_numerator(self) -> int:
+        """`low` in units of 2^-resolution_bits."""
+        return round(Fraction(self.low) * (1 << self.resolution_bits))
+
+    @property
+    def max_numerator(self) -> int:
+        """`high` in units of 2^-resolution_bits."""
+        return round(Fraction(self.high) * (1 << self.resolution_bits))
+
+    def sum_range(self, cohort_size: int) -> tuple[int, int]:
+        """Return the smallest and largest sum, in units, over 0 to `cohort_size` devices."""
+        return cohort_size * min(0, self.min_numerator), cohort_size * max(0, self.max_numerator)
+
+    def ring_bits(self, cohort_size: int) -> int:
+        """Return the fewest bits that tell all those sums apart (two's complement if signed)."""
+        low, high = self.sum_range(cohort_size)
+        if low < 0:
+            return max((-low - 1).bit_length(), high.bit_length()) + 1
+        return max(high.bit_length(), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The fields of a ring vector, in order, and the largest cohort whose vectors are summed.
+
+    Attributes:
+        fields: At least one; their names differ.
+        cohort_size: Most devices in a sum, ≥ 1.
+
+    Raises:
+        ConfigurationError: If that does not hold, or a field's sums do not fit 64-bit integers.
+
+    >>> layout = Layout((Field("delta", 2, -1.0, 1.0, 8), Field("weight", 1, 0, 500, 0)), 100)
+    >>> layout.length, layout.ring_bits
+    (3, 16)
+    >>> words, num_clipped = layout.encode({"delta": [0.5, -7.0], "weight": 120})
+    >>> words.tolist(), num_clipped
+    ([128, 65280, 120], 1)
+    >>> layout.decode(words)["delta"].tolist()
+    [128, -256]
+    """
+
+    fields: tuple[Field, ...]
+    cohort_size: int
+
+    def __post_init__(self) -> None:
+        names = [field.name for field in self.fields]
+        if not names or len(set(names)) != len(names):
+            raise ConfigurationError(f"field names {names} are not one or more different names")
+        if self.cohort_size < 1:
+            raise ConfigurationError(f"cohort_size={self.cohort_size} is less than 1")
+        for field in self.fields:
+            num_bits = field.ring_bits(self.cohort_size)
+            # sums are decoded to int64, so an unsigned field may not use the last bit
+            most = _MAX_RING_BITS if field.min_numerator < 0 else _MAX_RING_BITS - 1
+            if num_bits > most:
+                raise ConfigurationError(
+                    f"field {field.name!r}: sums over {self.cohort_size} devices need {num_bits} "
+                    f"bits, more than {most}: lower its bound, its resolution_bits "
+                    f"or the cohort_size"
+                )
+
+    @property
+    def length(self) -> int:
+        """Words in a ring vector."""
+        return sum(field.size for field in self.fields)
+
+    @property
+    def ring_bits(self) -> int:
+        """Smallest b for which every sum decodes exactly from Z_2^b; 1 to 64."""
+        return max(field.ring_bits(self.cohort_size) for field in self.fields)
+
+    def encode(self, values: Mapping[str, npt.ArrayLike]) -> tuple[npt.NDArray[np.uint64], int]:
+        """Encode one device's values; cost O(length), vectorised.
+
+        Args:
+            values: For every field an array of booleans, integers or floats of shape (size,); a
+                scalar will do for a field of size 1.
+
+        Returns:
+            The ring vector, uint64 of shape (length,), each word in [0, 2^ring_bits); and how many
+            elements lay outside their field's interval and were clipped to its nearest end.
+
+        Raises:
+            EncodingError: If a field is missing, unknown or of the wrong shape or type, or holds a
+                NaN or an infinity.
+        """
+        known = {field.name for field in self.fields}
+        if values.keys() != known:
+            raise EncodingError(
+                f"missing fields {sorted(known - values.keys())}, "
+                f"unknown fields {sorted(values.keys() - known)}: give exactly {sorted(known)}"
+            )
+        words = np.empty(self.length, dtype=np.uint64)
+        num_clipped = 0
+        start = 0
+        for field in self.fields:
+            numerators, num_outside = _numerators(field, values[field.name])
+            words[start : start + field.size] = numerators.view(np.uint64)
+            num_clipped += num_outside
+            start += field.size
+        words &= np.uint64((1 << self.ring_bits) - 1)
+        return words, num_clipped
+
+    def decode(self, total: npt.NDArray[np.uint64]) -> dict[str, npt.NDArray[np.int64]]:
+        """Decode a sum mod 2^ring_bits of at most `cohort_size` encoded vectors, exactly.
+
+        Args:
+            total: uint64 of shape (length,), each word in [0, 2^ring_bits).
+
+        Returns:
+            For every field the sums, int64 of shape (size,), in units of 2^-resolution_bits.
+
+        Raises:
+            EncodingError: If the vector is not of that form, or a sum is out of its field's range,
+                which proves that some device did not follow the layout.
+        """
+        if total.dtype != np.uint64 or total.shape != (self.length,):
+            raise EncodingError(
+                f"sum of dtype {total.dtype} and shape {total.shape} is not uint64 of shape "
+                f"({self.length},)"
+            )
+        if int(total.max()) >> self.ring_bits:
+            raise EncodingError(f"sum holds {total.max()}, not in [0, 2^{self.ring_bits})")
+        unused_bits = _MAX_RING_BITS - self.ring_bits
+        sums: dict[str, npt.NDArray[np.int64]] = {}
+        start = 0
+        for field in self.fields:
+            numerators = total[start : start + field.size].astype(np.int64)
+            if field.min_numerator < 0:
+                numerators = (numerators << unused_bits) >> unused_bits  # extends the sign
+            low, high = field.sum_range(self.cohort_size)
+            if numerators.min() < low or numerators.max() > high:
+                raise EncodingError(
+                    f"field {field.name!r}: sums in [{numerators.min()}, {numerators.max()}] leave "
+                    f"[{low}, {high}]: some device did not encode by this layout"
+                )
+            sums[field.name] = numerators
+            start += field.size
+        return sums
+
+    def to_float(self, name: str, numerators: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Convert decoded sums of field `name` to the field's own unit, float64.
+
+        Raises:
+            EncodingError: If no field has that name.
+        """
+        for field in self.fields:
+            if field.name == name:
+                return numerators / (1 << field.resolution_bits)
+        raise EncodingError(f"unknown field {name!r}: {[field.name for field in self.fields]}")
+
+    def canonical(self) -> bytes:
+        """Describe the layout in bytes: equal bytes if and only if it encodes and sums alike."""
+        parts = [_integer(self.cohort_size), _integer(len(self.fields))]
+        for field in self.fields:
+            name = field.name.encode()
+            parts += [_integer(len(name)), name]
+            parts += map(
+                _integer,
+                (field.size, field.min_numerator, field.max_numerator, field.resolution_bits),
+            )
+        return b"".join(parts)
+
+
+def _numerators(field: Field, values: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], int]:
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise EncodingError(f"field {field.name!r}: dtype {array.dtype} is not real numbers")
+    if array.shape != (field.size,) and not (array.shape == () and field.size == 1):
+        raise EncodingError(f"field {field.name!r}: shape {array.shape} is not ({field.size},)")
+    array = array.reshape(field.size)
+    finite = np.isfinite(array)
+    if not finite.all():
+        index = int(np.argmin(finite))
+        raise EncodingError(
+            f"field {field.name!r}: element {index} is {array[index]}; only finite numbers can be "
+            f"summed: leave this device out of the sum"
+        )
+    low, high = field.min_numerator, field.max_numerator
+    # float64 is exact here: in-range numerators have at most 53 bits, scaling is by a power of two,
+    # and a product that overflows to infinity is clipped as it should be
+    with np.errstate(over="ignore"):
+        scaled = np.multiply(array, 1 << field.resolution_bits, dtype=np.float64)
+    np.rint(scaled, out=scaled)
+    num_clipped = int(np.count_nonzero((scaled < low) | (scaled > high)))
+    np.clip(scaled, low, high, out=scaled)
+    return scaled.astype(np.int64), num_clipped
+
+
+def _integer(value: int) -> bytes:
+    return value.to_bytes(8, "big", signed=True)

@@ -1,0 +1,12 @@
+"""Domain separation of the round's digests."""
+
+from typing import Final
+
+VERSION: Final = 1
+_PREFIX: Final = b"deltafl/protocol/v%d/" % VERSION
+
+ROUND: Final = _PREFIX + b"round context"
+BINDING: Final = _PREFIX + b"slot binding"
+
+QUANTILE_SLOT: Final = "quantile"
+UPDATE_SLOT: Final = "update"

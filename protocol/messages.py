@@ -1,0 +1,52 @@
+"""What server and devices say in a round, around the messages of secure aggregation.
+
+The server speaks in envelopes: a public part and the messages of the session that go with it, in
+the order in which they are to be read. Devices answer with the session's messages alone, since all
+that they have to say is masked.
+"""
+
+from dataclasses import dataclass, field
+
+from protocol.configuration import RoundConfig
+from protocol.quantile.search import Query
+from protocol.selection import Threshold
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """The round begins: its configuration, and the model to measure the loss of.
+
+    Attributes:
+        config: The round.
+        model: The model w, opaque bytes.
+        session: The session's opening message.
+    """
+
+    config: RoundConfig
+    model: bytes = field(repr=False)
+    session: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """A message of the session and nothing else."""
+
+    session: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A query of the search, or the threshold that ends it and asks for updates.
+
+    Attributes:
+        question: What the next sum is about.
+        delivery: The boxes of shares, in the first of these messages; else empty.
+        session: The message that opens the slot.
+    """
+
+    question: Query | Threshold
+    delivery: bytes = field(repr=False)
+    session: bytes = field(repr=False)
+
+
+Envelope = Announce | Relay | Ask

@@ -1,0 +1,160 @@
+"""The bracket: what the exact ranks at the cuts asked so far prove about the quantile.
+
+Cut c is *safe* when W(< c) < τ·W, which says that the quantile q is ≥ c. Every search keeps a safe
+cut `low` and an unsafe cut `high`, so low ≤ q < high. Cut 0 is safe for every θ < 1, and the cut
+above all ticks is not. The answer is proved, {F ≥ low} = {F ≥ q}, when
+
+- high - low = 1: then q = low; or
+- one device, whatever its weight, lies in [low, high): q is the tick of some device, so of that
+  one, and no device lies in [low, q).
+
+Everything here is integer arithmetic; θ is an exact fraction.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from protocol.errors import SearchError
+from protocol.quantile.search import Ended, SearchConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What lies below a cut.
+
+    Attributes:
+        cut: The cut.
+        weight: Weight of the devices below it.
+        count: Number of devices below it; None where the method does not ask.
+    """
+
+    cut: int
+    weight: int
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """A safe cut and an unsafe one, with their ranks.
+
+    Attributes:
+        theta: Conformity level θ in (0, 1).
+        max_weight: Largest weight of a device.
+        low: Highest cut known to be safe.
+        high: Lowest cut known to be unsafe.
+        total: Rank of the cut above all ticks: the whole cohort.
+    """
+
+    theta: Fraction
+    max_weight: int
+    low: Rank
+    high: Rank
+    total: Rank
+
+    @classmethod
+    def whole(cls, config: SearchConfig, total: Rank) -> "Bracket":
+        """Return the bracket that holds every tick."""
+        none = Rank(0, 0, None if total.count is None else 0)
+        return cls(config.theta, config.max_weight, none, total, total)
+
+    @property
+    def width(self) -> int:
+        """Ticks inside."""
+        return self.high.cut - self.low.cut
+
+    @property
+    def num_devices(self) -> int | None:
+        """Devices inside; None where the method does not count."""
+        if self.low.count is None or self.high.count is None:
+            return None
+        return self.high.count - self.low.count
+
+    @property
+    def target_weight(self) -> Fraction:
+        """τ·W, the rank of the quantile."""
+        return (1 - self.theta) * self.total.weight
+
+    @property
+    def ended(self) -> Ended | None:
+        """Why nothing is left to ask; None while something is."""
+        if self.total.weight == 0:
+            return Ended.NO_WEIGHT
+        if self.width == 1:
+            return Ended.EXACT
+        if self.num_devices == 1:
+            return Ended.LAST_DEVICE
+        return None
+
+    def narrowed(self, ranks: Sequence[Rank], total: Rank) -> "Bracket":
+        """Return the bracket after ranks at cuts inside it, in the order of their cuts.
+
+        Raises:
+            SearchError: If these ranks belong to no cohort, or to another one than the bracket.
+        """
+        if total != self.total:
+            raise SearchError(
+                f"the cohort has weight {total.weight} and count {total.count}, but had weight "
+                f"{self.total.weight} and count {self.total.count}: when it shrinks, end the "
+                f"search with result(shrank=True)"
+            )
+        low, high = self.low, self.high
+        for below, above in itertools.pairwise((self.low, *ranks, self.high)):
+            self._check_between(below, above)
+        for rank in ranks:
+            if rank.weight < self.target_weight:
+                low = rank
+            else:
+                high = rank
+                break
+        return replace(self, low=low, high=high)
+
+    def _check_between(self, below: Rank, above: Rank) -> None:
+        weight = above.weight - below.weight
+        most = weight
+        if below.count is not None and above.count is not None:
+            most = (above.count - below.count) * self.max_weight
+        if weight < 0 or weight > most or (below.cut == above.cut and below != above):
+            raise SearchError(
+                f"between {below} and {above} no devices of weight 0 to {self.max_weight} fit: "
+                f"some device answered falsely"
+            )
+
+
+def interpolated_cut(bracket: Bracket) -> int:
+    """Return the cut at which the weight reaches τ·W if it is spread evenly over the bracket."""
+    weight = bracket.high.weight - bracket.low.weight
+    missing = bracket.target_weight - bracket.low.weight
+    offset = bracket.width * missing / weight if weight else bracket.width / 2
+    return inside(bracket.low.cut + round(offset), bracket.low.cut, bracket.high.cut)
+
+
+def inside(cut: int, low: int, high: int) -> int:
+    """Return the cut nearest to `cut` strictly between two cuts at least 2 apart.
+
+    >>> inside(3, 3, 9), inside(20, 3, 9)
+    (4, 8)
+    """
+    return min(max(cut, low + 1), high - 1)
+
+
+def guarded(cut: int, low: int, high: int, num_queries_left: int) -> int:
+    """Return the cut nearest to `cut` after which bisection can still finish in time.
+
+    With j queries left, this one included, a bracket of at most 2^j ticks can be narrowed to one
+    tick by halving. A method may therefore ask what it likes as long as neither side of its cut is
+    wider than 2^(j-1); near the end of its budget that leaves the middle only. Where the bracket is
+    too wide for the budget anyway, nothing can be promised and the cut stays where it is.
+
+    >>> guarded(10, 0, 1024, num_queries_left=20)
+    10
+    >>> guarded(10, 0, 1024, num_queries_left=10)
+    512
+    >>> guarded(10, 0, 1024, num_queries_left=5)
+    10
+    """
+    half = 1 << (num_queries_left - 1)
+    if high - low <= 2 * half:
+        cut = min(max(cut, high - half), low + half)
+    return inside(cut, low, high)

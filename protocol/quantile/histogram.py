@@ -1,0 +1,117 @@
+"""Many cuts at once: the ranks of a whole histogram in one secure sum.
+
+A sum of 2B + 2 numbers costs a round trip like any other, so B cuts narrow the bracket by B + 1 in
+one. The first query is a ladder: around a warm start, of steps that grow geometrically both ways;
+without one, geometric over the whole grid, for the scale of the losses is what is unknown. Later
+queries spread the cuts evenly inside the bracket. Latency is bought with privacy: a query reveals
+how many devices lie between any two of its cuts.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy.typing as npt
+
+from protocol.encoding import Layout
+from protocol.errors import ConfigurationError
+from protocol.quantile.bracket import Rank, inside, interpolated_cut
+from protocol.quantile.narrowing import BracketSearch, Position, Proposal, Sums
+from protocol.quantile.ranks import rank_contribution, rank_layout, read_ranks
+from protocol.quantile.search import Query, SearchConfig
+
+_FINEST_STEP = 1 / 256  # of the warm start: well below the few per cent by which a quantile moves
+_DEFAULT_GRID_BITS = 22
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """The method `histogram`.
+
+    One query reveals the weight and the number of devices below each of its cuts, and of the
+    cohort.
+
+    Attributes:
+        num_cuts: Cuts in a query, B ≥ 1.
+
+    Raises:
+        ConfigurationError: If `num_cuts` is less than 1.
+    """
+
+    num_cuts: int = 64
+
+    def __post_init__(self) -> None:
+        if self.num_cuts < 1:
+            raise ConfigurationError(f"num_cuts={self.num_cuts} is less than 1")
+
+    @property
+    def name(self) -> str:
+        """Name in the registry and in queries."""
+        return "histogram"
+
+    @property
+    def default_max_queries(self) -> int:
+        """Queries that certify any search on the default loss grid: the ladder, then even cuts."""
+        num_queries, width = 1, 2**_DEFAULT_GRID_BITS
+        while width > 1:
+            width = -(-width // (self.num_cuts + 1))
+            num_queries += 1
+        return num_queries
+
+    def layout(self, config: SearchConfig) -> Layout:
+        """Return the layout: `weight`, `count`, `weight_below` and `count_below`."""
+        return rank_layout(config, self.num_cuts)
+
+    def start(self, config: SearchConfig) -> BracketSearch:
+        """Return the search before its first query."""
+        return BracketSearch(config, self, self.first(config))
+
+    def contribution(
+        self, config: SearchConfig, query: Query, tick: int, weight: int
+    ) -> Mapping[str, npt.ArrayLike]:
+        """Return n, 1, and for every cut both again if the device lies below it, else zeros.
+
+        Raises:
+            SearchError: If the query is not one of this method's.
+            EncodingError: If tick or weight are out of range.
+        """
+        query.check(self.name, self.num_cuts, config.grid)
+        config.check_device(tick, weight)
+        return rank_contribution(query, tick, weight)
+
+    def ranks(self, config: SearchConfig, cuts: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
+        """Read the rank at every cut, and the rank of the whole cohort."""
+        return read_ranks(config, cuts, sums)
+
+    def first(self, config: SearchConfig) -> Proposal:
+        """Propose the ladder."""
+        return Proposal(
+            self._filled(self._ladder(config), 0, config.grid.top_cut), config.warm_start or 0
+        )
+
+    def propose(self, position: Position) -> Proposal:
+        """Propose even cuts inside the bracket."""
+        bracket = position.bracket
+        low, high = bracket.low.cut, bracket.high.cut
+        num_parts = self.num_cuts + 1
+        even = (low + bracket.width * part // num_parts for part in range(1, num_parts))
+        return Proposal(self._filled(even, low, high), estimate=interpolated_cut(bracket))
+
+    def _ladder(self, config: SearchConfig) -> Iterable[int]:
+        top = config.grid.max_tick
+        start = config.warm_start
+        if not start:
+            num_parts = self.num_cuts + 1
+            return [round(top ** (part / num_parts)) for part in range(1, num_parts)]
+        num_up = (self.num_cuts + 1) // 2
+        num_down = self.num_cuts - num_up
+        finest = start * _FINEST_STEP
+        ratio_up = max((top - start) / finest, 1.0)
+        ratio_down = 1 / _FINEST_STEP
+        up = [finest * ratio_up ** (step / num_up) for step in range(num_up)]
+        down = [finest * ratio_down ** (step / num_down) for step in range(num_down)]
+        return [round(start + offset) for offset in up] + [round(start - offset) for offset in down]
+
+    def _filled(self, cuts: Iterable[int], low: int, high: int) -> tuple[int, ...]:
+        """Sort the cuts that differ and lie inside; repeat the last to the declared number."""
+        different = sorted({inside(cut, low, high) for cut in cuts})
+        return tuple(different + different[-1:] * (self.num_cuts - len(different)))

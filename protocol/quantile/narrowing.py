@@ -1,0 +1,203 @@
+"""The search all methods share: ask, narrow the bracket, stop.
+
+The methods differ in what a device contributes and in the cuts they ask for next. When to stop,
+what is certified and what a result says is the same for all of them, and is here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.errors import SearchError
+from protocol.quantile.bracket import Bracket, Rank, guarded
+from protocol.quantile.search import (
+    Ended,
+    QuantileMethod,
+    Query,
+    SearchConfig,
+    SearchResult,
+)
+
+Sums = Mapping[str, tuple[int, ...]]
+"""Decoded sums as Python integers, by field name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a method would do next.
+
+    Attributes:
+        cuts: Cuts to ask for, never decreasing, strictly inside the bracket.
+        estimate: Best guess of the quantile's tick, should there be no further query.
+    """
+
+    cuts: tuple[int, ...]
+    estimate: int
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a search stands after an answer: all a method may use to choose its next cuts.
+
+    Attributes:
+        config: Configuration of the search.
+        bracket: Bracket after the answer, at least 2 ticks wide.
+        cuts: Cuts that were asked for.
+        sums: The answer.
+        side: +1 if the answer raised the bracket's low end, -1 if it lowered the high end, 0 if
+            both.
+        run: How many earlier answers in a row moved the same end and no other.
+        num_queries_left: Queries left, at least 1 (when none is, only the estimate is used).
+    """
+
+    config: SearchConfig
+    bracket: Bracket
+    cuts: tuple[int, ...]
+    sums: Sums
+    side: int
+    run: int
+    num_queries_left: int
+
+
+class NarrowingMethod(QuantileMethod, Protocol):
+    """A quantile method that narrows a bracket."""
+
+    def ranks(self, config: SearchConfig, cuts: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
+        """Read the ranks at the cuts, and after them the rank of the whole cohort.
+
+        Raises:
+            SearchError: If the sums are those of no cohort.
+        """
+
+    def first(self, config: SearchConfig) -> Proposal:
+        """Propose the first query."""
+
+    def propose(self, position: Position) -> Proposal:
+        """Propose the next query.
+
+        Raises:
+            SearchError: If the sums are those of no cohort.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class BracketSearch:
+    """A search that narrows a bracket.
+
+    Attributes:
+        config: Configuration of the search.
+        method: Chooses the cuts and reads the sums.
+        proposal: The next query, and the guess in case it is never asked.
+        bracket: What is known; None before the first answer.
+        side: See `Position`.
+        run: See `Position`.
+        num_queries: Queries answered.
+    """
+
+    config: SearchConfig
+    method: NarrowingMethod
+    proposal: Proposal
+    bracket: Bracket | None = None
+    side: int = 0
+    run: int = 0
+    num_queries: int = 0
+
+    @property
+    def query(self) -> Query | None:
+        """The next query; None once the search is finished."""
+        if self._ended is not None or self.num_queries >= self.config.max_queries:
+            return None
+        return Query(self.method.name, self.proposal.cuts)
+
+    def update(self, sums: Mapping[str, npt.NDArray[np.int64]]) -> "BracketSearch":
+        """Return the search as it is after the answer to `query`.
+
+        Args:
+            sums: Decoded sums of the method's layout, over the same devices in every query.
+
+        Raises:
+            SearchError: If the search is finished, or the sums contradict themselves or earlier
+                ones: no honest cohort gives such sums.
+        """
+        if self.query is None:
+            raise SearchError(f"the search is finished ({self.result().ended}): it takes no sums")
+        answer = self._integers(sums)
+        cuts = self.proposal.cuts
+        *ranks, total = self.method.ranks(self.config, cuts, answer)
+        before = self.bracket or Bracket.whole(self.config, total)
+        bracket = before.narrowed(ranks, total)
+        side = int(bracket.low != before.low) - int(bracket.high != before.high)
+        after = replace(
+            self,
+            bracket=bracket,
+            side=side,
+            run=self.run + 1 if side == self.side else 0,
+            num_queries=self.num_queries + 1,
+        )
+        if after._ended is not None:
+            return after
+        position = Position(
+            config=self.config,
+            bracket=bracket,
+            cuts=cuts,
+            sums=answer,
+            side=side,
+            run=after.run,
+            num_queries_left=max(self.config.max_queries - after.num_queries, 1),
+        )
+        return replace(after, proposal=self.method.propose(position))
+
+    def result(self, *, shrank: bool = False) -> SearchResult:
+        """Return what is known so far; the caller may stop at any time.
+
+        Args:
+            shrank: The caller stops because a device vanished since the first query. A search that
+                was finished before stays as it is.
+        """
+        ended = self._ended
+        if ended is None:
+            ended = Ended.SHRANK if shrank else Ended.BUDGET
+        eta, half_width = 2 * self.proposal.estimate, 0
+        certified = ended in (Ended.EXACT, Ended.LAST_DEVICE)
+        if ended is Ended.NO_WEIGHT or self.config.theta == 1:
+            eta = 0
+        elif certified and self.bracket is not None:
+            low, last = self.bracket.low.cut, self.bracket.high.cut - 1
+            eta, half_width = low + last, last - low
+        return SearchResult(
+            grid=self.config.grid,
+            eta_half_ticks=eta,
+            half_width_half_ticks=half_width,
+            certified=certified,
+            ended=ended,
+            num_queries=self.num_queries,
+        )
+
+    @property
+    def _ended(self) -> Ended | None:
+        if self.config.theta == 1:
+            return Ended.EXACT  # τ = 0: every device is kept, whatever its loss
+        return None if self.bracket is None else self.bracket.ended
+
+    def _integers(self, sums: Mapping[str, npt.NDArray[np.int64]]) -> Sums:
+        sizes = {field.name: field.size for field in self.method.layout(self.config).fields}
+        shapes = {name: array.shape for name, array in sums.items()}
+        if shapes != {name: (size,) for name, size in sizes.items()}:
+            raise SearchError(f"sums of shapes {shapes} do not fit the layout's sizes {sizes}")
+        return {name: tuple(map(int, array)) for name, array in sums.items()}
+
+
+def first_proposal(config: SearchConfig) -> Proposal:
+    """Propose the warm start, or where there is none a loss of one.
+
+    Losses per sample of trained and untrained models alike are of the order of one (a classifier
+    that guesses among C classes has ln C), so one unit is a far better start than the middle of
+    the grid.
+    """
+    grid = config.grid
+    start = grid.tick(1.0)[0] if config.warm_start is None else config.warm_start
+    cut = guarded(start, 0, grid.top_cut, max(config.max_queries, 1))
+    return Proposal((cut,), estimate=config.warm_start or 0)

@@ -1,0 +1,232 @@
+"""The interface of a private quantile search, and the values that go in and out.
+
+Cohort: device k has a tick F_k of the loss grid and an integer weight n_k ≥ 0. For the conformity
+level θ and τ = 1 - θ, the exact weighted quantile is q = min{x : W(≤ x) ≥ τ·W}, where W(≤ x) is the
+weight of the devices with tick ≤ x and W the weight of all. The search finds the set {F ≥ q}, which
+Algorithm 2 of the paper trains on, from secure sums alone::
+
+    search = method.start(config)
+    while (query := search.query) is not None:
+        ...  # every device encodes method.contribution(config, query, tick, weight)
+        search = search.update(layout.decode(total))
+    result = search.result()
+    ...  # a device takes part if result.passes(tick)
+
+All objects are values: `update` returns the next search and leaves the old one as it was.
+"""
+
+import enum
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.encoding import Layout
+from protocol.errors import ConfigurationError, EncodingError, SearchError
+from protocol.losses import LossGrid
+from protocol.selection import Threshold
+
+
+class Ended(enum.StrEnum):
+    """Why a search ended."""
+
+    EXACT = "exact"
+    """The bracket is one tick wide, so the quantile itself is known."""
+    LAST_DEVICE = "last device"
+    """One device is left in the bracket, so the devices above the quantile are known."""
+    BUDGET = "budget"
+    """No query was left, or the caller stopped."""
+    SHRANK = "shrank"
+    """A device vanished during the search: a further sum would show its share by subtraction."""
+    NO_WEIGHT = "no weight"
+    """All weights are zero, so there is no quantile."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchConfig:
+    """What server and devices agree on before a search.
+
+    Attributes:
+        theta: Conformity level θ, the fraction of the weight to keep, in (0, 1]. Exact:
+            `Fraction("0.8")`, not `Fraction(0.8)`.
+        grid: Loss grid on which the cohort's losses lie.
+        max_weight: Largest weight of a device, ≥ 1.
+        cohort_size: Most devices in a sum, ≥ 1.
+        max_queries: Most queries, ≥ 0; never exceeded.
+        warm_start: Tick near which the quantile is expected, such as the last round's; or None.
+
+    Raises:
+        ConfigurationError: If an attribute is out of range.
+    """
+
+    theta: Fraction
+    grid: LossGrid
+    max_weight: int
+    cohort_size: int
+    max_queries: int
+    warm_start: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.theta <= 1:
+            raise ConfigurationError(f"theta={self.theta} is not in (0, 1]")
+        if self.max_weight < 1:
+            raise ConfigurationError(f"max_weight={self.max_weight} is less than 1")
+        if self.cohort_size < 1:
+            raise ConfigurationError(f"cohort_size={self.cohort_size} is less than 1")
+        if self.max_queries < 0:
+            raise ConfigurationError(f"max_queries={self.max_queries} is negative")
+        if self.warm_start is not None and not 0 <= self.warm_start <= self.grid.max_tick:
+            raise ConfigurationError(
+                f"warm_start={self.warm_start} is not a tick in [0, {self.grid.max_tick}]"
+            )
+
+    def check_device(self, tick: int, weight: int) -> None:
+        """Check a device's own tick and weight.
+
+        Raises:
+            EncodingError: If the tick is off the grid or the weight is not in [0, max_weight].
+        """
+        if not 0 <= tick <= self.grid.max_tick:
+            raise EncodingError(
+                f"tick={tick} is not in [0, {self.grid.max_tick}]: take it from LossGrid.tick"
+            )
+        if not 0 <= weight <= self.max_weight:
+            raise EncodingError(
+                f"weight={weight} is not in [0, {self.max_weight}]: cap it or raise max_weight"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One public question: what is the cohort's sum at these cuts?
+
+    Attributes:
+        method: Name of the method that asks.
+        cuts: Cuts of the loss grid, never decreasing.
+    """
+
+    method: str
+    cuts: tuple[int, ...]
+
+    def canonical(self) -> bytes:
+        """Describe the query in bytes, differently for every query."""
+        name = self.method.encode()
+        numbers = (len(name), len(self.cuts), *self.cuts)
+        return b"".join(number.to_bytes(8, "big") for number in numbers) + name
+
+    def check(self, method: str, num_cuts: int, grid: LossGrid) -> None:
+        """Check that a device can answer this query.
+
+        Raises:
+            SearchError: If it is another method's, or its cuts are not `num_cuts` cuts of the grid
+                in order.
+        """
+        if self.method != method or len(self.cuts) != num_cuts:
+            raise SearchError(
+                f"query of method {self.method!r} with {len(self.cuts)} cuts is not one of "
+                f"{method!r} with {num_cuts}"
+            )
+        bounded = (0, *self.cuts, grid.top_cut)
+        if any(low > high for low, high in itertools.pairwise(bounded)):
+            raise SearchError(f"cuts {self.cuts} are not in order or not in [0, {grid.top_cut}]")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The threshold η that a search found, with its half-width δ: a device takes part if F ≥ η - δ.
+
+    Both are in half ticks, so that they are integers. If `certified`, {F ≥ η - δ} is exactly
+    {F ≥ q}, for devices of weight zero too; if not, η is the best guess and δ is 0.
+
+    Attributes:
+        grid: Loss grid of the search.
+        eta_half_ticks: η, in half ticks.
+        half_width_half_ticks: δ ≥ 0, in half ticks.
+        certified: Whether the kept set is proved to be that of the exact weighted quantile.
+        ended: Why the search ended.
+        num_queries: Queries answered.
+    """
+
+    grid: LossGrid
+    eta_half_ticks: int
+    half_width_half_ticks: int
+    certified: bool
+    ended: Ended
+    num_queries: int
+
+    @property
+    def eta(self) -> float:
+        """η in units of the loss."""
+        return self.grid.value(Fraction(self.eta_half_ticks, 2))
+
+    @property
+    def half_width(self) -> float:
+        """δ in units of the loss."""
+        return self.grid.value(Fraction(self.half_width_half_ticks, 2))
+
+    @property
+    def threshold(self) -> Threshold:
+        """η and δ as they are announced to the devices."""
+        return Threshold(self.eta_half_ticks, self.half_width_half_ticks)
+
+    def passes(self, tick: int) -> bool:
+        """Decide whether a device with this tick takes part, F ≥ η - δ, exactly."""
+        return self.threshold.passes(tick)
+
+
+class Search(Protocol):
+    """A search under way: an immutable value."""
+
+    @property
+    def query(self) -> Query | None:
+        """The next query; None once the search is finished."""
+
+    def update(self, sums: Mapping[str, npt.NDArray[np.int64]]) -> "Search":
+        """Return the search as it is after the answer to `query`.
+
+        Args:
+            sums: Decoded sums of the method's layout, over the same devices in every query.
+
+        Raises:
+            SearchError: If the search is finished, or the sums contradict themselves or earlier
+                ones: no honest cohort gives such sums.
+        """
+
+    def result(self, *, shrank: bool = False) -> SearchResult:
+        """Return what is known so far; the caller may stop at any time.
+
+        Args:
+            shrank: The caller stops because a device vanished since the first query.
+        """
+
+
+class QuantileMethod(Protocol):
+    """A way to find the quantile: what the server asks, what a device answers."""
+
+    @property
+    def name(self) -> str:
+        """Name in the registry and in queries."""
+
+    @property
+    def default_max_queries(self) -> int:
+        """Queries that certify any search on the default loss grid."""
+
+    def layout(self, config: SearchConfig) -> Layout:
+        """Return the layout of a contribution, the same for all queries of a search."""
+
+    def start(self, config: SearchConfig) -> Search:
+        """Return the search before its first query."""
+
+    def contribution(
+        self, config: SearchConfig, query: Query, tick: int, weight: int
+    ) -> Mapping[str, npt.ArrayLike]:
+        """Return what a device of this tick and weight adds to the sum, to be encoded.
+
+        Raises:
+            SearchError: If the query is not one of this method's.
+            EncodingError: If tick or weight are out of range.
+        """

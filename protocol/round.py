@@ -1,0 +1,145 @@
+"""Algorithm 3 on one page: what the server asks, in which order, and what it learns.
+
+    search      for the (1 − θ)-quantile η of the losses, one secure sum a query
+    threshold   η and its half-width δ are announced; devices filter themselves
+    update      one secure sum of n_k·Δ_k, n_k, n_k·F_k, 1 over those that passed, zeros of the rest
+    model       w ← w + Σ n_k·Δ_k / Σ n_k
+
+A device that vanishes during the search would be exposed by the difference of two sums, so the
+search then ends with what it has. Source: "Device Heterogeneity in Federated Learning: A
+Superquantile Approach", Algorithm 3 and appendix B.1; differences are argued in
+docs/architecture.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.configuration import RoundConfig
+from protocol.errors import EncodingError, SearchError
+from protocol.quantile.search import Query, Search, SearchResult
+from protocol.selection import Threshold
+from secagg import ClientId, Drop, SlotSum
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundOutcome:
+    """All that the server has learnt in a round.
+
+    Attributes:
+        search: What the search found; None where the round ended before.
+        secure_sums: Sums that were revealed.
+        update: Σ n_k·Δ_k / Σ n_k, float64 of shape (d,); None where the model stays as it is.
+        kept_weight: Σ n_k over the devices that passed.
+        kept_devices: How many passed.
+        train_loss: Σ n_k·F_k / Σ n_k over them; None where Σ n_k = 0.
+        clipped: Numbers that devices had to clip.
+        drops: The devices that were lost, and how.
+        aborted: Why the round ended early; None where it did not.
+    """
+
+    search: SearchResult | None
+    secure_sums: int
+    update: npt.NDArray[np.float64] | None
+    kept_weight: int
+    kept_devices: int
+    train_loss: float | None
+    clipped: int
+    drops: Mapping[ClientId, Drop]
+    aborted: str | None
+
+
+class Round:
+    """The server's side of a round, driven by sums, whoever computes them.
+
+    Args:
+        config: The round.
+        warm_start: Tick near which η is expected, such as the last round's; None for none.
+
+    Attributes:
+        question: What to ask the devices next; None when the round is over.
+    """
+
+    def __init__(self, config: RoundConfig, warm_start: int | None) -> None:
+        self.config = config
+        self.question: Query | Threshold | None = None
+        self._search: Search = config.quantile.start(config.search(warm_start))
+        self._searched_over: tuple[ClientId, ...] | None = None
+        self._found: SearchResult | None = None
+        self._num_sums = 0
+        self._totals: dict[str, npt.NDArray[np.int64]] = {}
+        self._spoiled: str | None = None
+        self._ask()
+
+    @property
+    def slot(self) -> int:
+        """The slot in which the question is asked."""
+        is_query = isinstance(self.question, Query)
+        return self._num_sums if is_query else self.config.update_slot
+
+    def take(self, revealed: SlotSum) -> None:
+        """Go on with the sum that answers the question."""
+        total = revealed.vector.astype(np.uint64)
+        self._num_sums += 1
+        if isinstance(self.question, Query):
+            self._take_answer(total, revealed)
+        else:
+            self._take_update(total)
+
+    def outcome(self, drops: Mapping[ClientId, Drop], aborted: str | None = None) -> RoundOutcome:
+        """What the round has come to.
+
+        Args:
+            drops: The devices that were lost.
+            aborted: Why the session ended early, if it did.
+        """
+        layout, sums = self.config.update_layout, self._totals
+        weight = int(sums["weight"][0]) if sums else 0
+        update = layout.to_float("update", sums["update"]) / weight if weight else None
+        loss = float(layout.to_float("weighted_loss", sums["weighted_loss"])[0]) if sums else 0.0
+        return RoundOutcome(
+            search=self._found,
+            secure_sums=self._num_sums,
+            update=update,
+            kept_weight=weight,
+            kept_devices=int(sums["count"][0]) if sums else 0,
+            train_loss=loss / weight if weight else None,
+            clipped=int(sums["clipped"][0]) if sums else 0,
+            drops=dict(drops),
+            aborted=aborted or self._spoiled,
+        )
+
+    def _ask(self) -> None:
+        self.question = self._search.query
+        if self.question is None:
+            self._announce(self._search.result())
+
+    def _announce(self, found: SearchResult) -> None:
+        self._found = found
+        self.question = found.threshold
+
+    def _take_answer(self, total: npt.NDArray[np.uint64], revealed: SlotSum) -> None:
+        if self._searched_over is None:
+            self._searched_over = revealed.contributors
+        if revealed.contributors != self._searched_over:
+            self._announce(self._search.result(shrank=True))
+            return
+        try:
+            self._search = self._search.update(self.config.search_layout.decode(total))
+        except (EncodingError, SearchError):
+            # Some device answered falsely, and no search can go on from there.
+            self._announce(self._search.result(shrank=True))
+            return
+        if self._search.query is not None and revealed.remaining != self._searched_over:
+            self._announce(self._search.result(shrank=True))
+        else:
+            self._ask()
+
+    def _take_update(self, total: npt.NDArray[np.uint64]) -> None:
+        self.question = None
+        try:
+            self._totals = self.config.update_layout.decode(total)
+        except EncodingError as error:
+            self._spoiled = str(error)

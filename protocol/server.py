@@ -1,0 +1,105 @@
+"""The server's side of a round: asks, collects masked messages, learns sums.
+
+As the session inside, it owns no time: its caller delivers messages with `receive` and ends each
+round trip with `close_round`, which returns the next envelopes, until `outcome` is there.
+"""
+
+from collections.abc import Iterable
+
+from protocol import wire
+from protocol.configuration import RoundConfig, binding
+from protocol.messages import Announce, Ask, Relay
+from protocol.round import Round, RoundOutcome
+from secagg import ClientId, Server, SessionAborted, SessionParams, UsageError
+from secagg.server import Outgoing
+from secagg.stages import Stage, Step
+from secagg.states import ServerState
+
+
+class RoundServer:
+    """One round.
+
+    Args:
+        config: The round.
+        model: The model w, as the bytes that devices get.
+        params: The session's parameters: slots and context of this round.
+        invited: The cohort.
+        warm_start: Tick near which η is expected; None for none.
+
+    Attributes:
+        outcome: What the round has come to; None while it goes on.
+
+    Raises:
+        UsageError: the session is not the one of this round and model.
+    """
+
+    def __init__(
+        self,
+        config: RoundConfig,
+        model: bytes,
+        params: SessionParams,
+        invited: Iterable[ClientId],
+        warm_start: int | None = None,
+    ) -> None:
+        context = config.context(model)
+        if params.context != context or params.slots != config.slots():
+            raise UsageError("the session's context and slots are not those of this round")
+        self.config = config
+        self.outcome: RoundOutcome | None = None
+        self._model = model
+        self._context = context
+        self._session = Server(params, invited)
+        self._round = Round(config, warm_start)
+
+    @property
+    def step(self) -> Step:
+        """The message that devices are to send next."""
+        slot = self._round.slot
+        match self._session.state:
+            case ServerState.ADVERTISE:
+                return Step(Stage.ADVERTISE)
+            case ServerState.SHARE:
+                return Step(Stage.SHARE)
+            case ServerState.UNMASK:
+                return Step(Stage.UNMASK, slot)
+            case _:
+                return Step(Stage.MASK, slot)
+
+    def start(self) -> Outgoing:
+        """The announcement for the whole cohort."""
+        opening = self._session.start()
+        data = wire.encode(Announce(self.config, self._model, next(iter(opening.values()))))
+        return dict.fromkeys(opening, data)
+
+    def receive(self, sender: ClientId, data: bytes) -> None:
+        """Take one message of a device; what is wrong with it never raises."""
+        self._session.receive(sender, data)
+
+    def close_round(self) -> Outgoing:
+        """End the round trip; the next envelopes, none when the round is over."""
+        closed = self._session.state
+        try:
+            relayed = self._session.close_round()
+            match closed:
+                case ServerState.SHARE:
+                    return self._ask(relayed)
+                case ServerState.UNMASK:
+                    self._round.take(self._session.take_sum())
+                    return self._ask({})
+                case _:
+                    return {c: wire.encode(Relay(session)) for c, session in relayed.items()}
+        except SessionAborted as error:
+            self.outcome = self._round.outcome(self._session.drops, str(error))
+            return {}
+
+    def _ask(self, deliveries: Outgoing) -> Outgoing:
+        question = self._round.question
+        if question is None:
+            self.outcome = self._round.outcome(self._session.drops)
+            return {}
+        slot = self._round.slot
+        opened = self._session.open_slot(slot, binding(self._context, question))
+        return {
+            client: wire.encode(Ask(question, deliveries.get(client, b""), session))
+            for client, session in opened.items()
+        }

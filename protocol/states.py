@@ -1,0 +1,46 @@
+"""A device's round as a table: `TRANSITIONS[state][event]`; an absent event is refused.
+
+The server's round needs no table of its own: `protocol.round` decides what is asked next, and what
+may arrive meanwhile is decided by the session's table (`secagg.states`).
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from protocol.messages import Announce, Relay
+from protocol.quantile.search import Query
+from protocol.selection import Threshold
+
+
+class SupplyLoss:
+    """Event: the device's caller gives its loss and weight."""
+
+
+class SupplyUpdate:
+    """Event: the device's caller gives its update, or the device its zeros."""
+
+
+class RoundState(StrEnum):
+    """Where a device's round stands."""
+
+    IDLE = "idle"
+    MEASURING = "measuring"
+    SEARCHING = "searching"
+    TRAINING = "training"
+    UPDATED = "updated"
+    FAILED = "failed"
+
+
+_R = RoundState
+TRANSITIONS: Final[Mapping[RoundState, Mapping[type, RoundState]]] = MappingProxyType(
+    {
+        _R.IDLE: {Announce: _R.MEASURING},
+        _R.MEASURING: {SupplyLoss: _R.SEARCHING},
+        _R.SEARCHING: {Relay: _R.SEARCHING, Query: _R.SEARCHING, Threshold: _R.TRAINING},
+        _R.TRAINING: {SupplyUpdate: _R.UPDATED},
+        _R.UPDATED: {Relay: _R.UPDATED},
+        _R.FAILED: {},
+    }
+)

@@ -1,0 +1,264 @@
+"""Rounds in one process, for simulation and test: two backends, one answer.
+
+`MaskedSum` runs the real machines, every byte of them; `IdealSum` lets a trusted party add up the
+same contributions. Both lose the same devices, refuse in the same cases, and give bit for bit the
+same outcome.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from protocol.client import RoundClient, Task
+from protocol.configuration import RoundConfig
+from protocol.device import DeviceRound, Update
+from protocol.quantile.search import Query
+from protocol.round import Round, RoundOutcome
+from protocol.server import RoundServer
+from secagg import (
+    ClientId,
+    DevicePolicy,
+    GraphKind,
+    IdealSession,
+    SessionAborted,
+    SessionParams,
+    ThreatModel,
+    UsageError,
+)
+from secagg.randomness import Randomness, system_randomness
+from secagg.ring import Vector
+from secagg.session import NoObserver, Observer, run_round
+from secagg.stages import Vanishing
+from secagg.threat import sparse_parameters
+
+
+class RoundDevice(Protocol):
+    """A simulated device: what it can tell about a model that it is shown."""
+
+    @property
+    def id(self) -> int:
+        """Who it is, in [0, 2^32)."""
+
+    @property
+    def weight(self) -> int:
+        """Its weight n_k ≥ 0."""
+
+    def loss(self, model: bytes) -> float:
+        """Its loss F_k under the model."""
+
+    def update(self, model: bytes) -> Update:
+        """Δ_k = w_k − w after local training, float32 of shape (d,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """How the sessions of the rounds are set up, the same for both backends.
+
+    Attributes:
+        threat: What a session must withstand.
+        graph: Complete or sparse; None takes the sparse one where it saves work.
+        min_cohort: Smallest cohort to sum over.
+    """
+
+    threat: ThreatModel = field(default_factory=ThreatModel)
+    graph: GraphKind | None = None
+    min_cohort: int = 5
+
+    def params(self, config: RoundConfig, model: bytes, graph_seed: bytes) -> SessionParams:
+        """The parameters of one round's session.
+
+        Raises:
+            UsageError: no parameters withstand the threat with so small a cohort.
+        """
+        return SessionParams.for_threat(
+            config.cohort_size,
+            config.slots(),
+            threat=self.threat,
+            graph=self.graph or preferred_graph(config.cohort_size, self.threat),
+            min_cohort=self.min_cohort,
+            graph_seed=graph_seed,
+            context=config.context(model),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundResult:
+    """A simulated round.
+
+    Attributes:
+        outcome: What the server has learnt.
+        bytes_up: Bytes that each device sent, on average over the cohort; 0 without messages.
+    """
+
+    outcome: RoundOutcome
+    bytes_up: float
+
+
+class SumBackend(Protocol):
+    """Something that runs rounds."""
+
+    @property
+    def name(self) -> str:
+        """`masked` or `ideal`."""
+
+    def run_round(
+        self,
+        config: RoundConfig,
+        model: bytes,
+        devices: Sequence[RoundDevice],
+        *,
+        warm_start: int | None,
+        graph_seed: bytes,
+        vanishing: Vanishing,
+    ) -> RoundResult:
+        """Run one round.
+
+        Args:
+            config: The round.
+            model: The model w, as the bytes that devices get.
+            devices: The cohort.
+            warm_start: Tick near which η is expected; None for none.
+            graph_seed: 32 public bytes, unique to the round.
+            vanishing: Which devices vanish, and when.
+
+        Raises:
+            UsageError: no session parameters withstand the threat with so small a cohort.
+            EncodingError: a device's loss or update is NaN or infinite, or has the wrong shape.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedSum:
+    """Rounds by the real protocol.
+
+    Attributes:
+        sessions: How sessions are set up.
+        policy: What every device insists on.
+        randomness: Source of every secret.
+        observer: Watches what the server sends and receives.
+    """
+
+    sessions: Sessions
+    policy: DevicePolicy
+    randomness: Randomness = system_randomness
+    observer: Observer = field(default_factory=NoObserver)
+
+    @property
+    def name(self) -> str:
+        """Its name in records."""
+        return "masked"
+
+    def run_round(
+        self,
+        config: RoundConfig,
+        model: bytes,
+        devices: Sequence[RoundDevice],
+        *,
+        warm_start: int | None,
+        graph_seed: bytes,
+        vanishing: Vanishing,
+    ) -> RoundResult:
+        """Run one round; see `SumBackend`.
+
+        Raises:
+            PeerError: the session falls short of the devices' policy.
+        """
+        params = self.sessions.params(config, model, graph_seed)
+        by_id = {ClientId(device.id): device for device in devices}
+        server = RoundServer(config, model, params, by_id, warm_start)
+        clients = {i: RoundClient(i, self.policy, self.randomness) for i in by_id}
+        bytes_up = 0
+
+        def answer(client_id: ClientId, data: bytes) -> bytes | None:
+            nonlocal bytes_up
+            reply = _answer(clients[client_id], by_id[client_id], data)
+            bytes_up += len(reply or b"")
+            return reply
+
+        outgoing = server.start()
+        while outgoing:
+            outgoing = run_round(server, outgoing, answer, server.step, vanishing, self.observer)
+        if server.outcome is None:
+            raise RuntimeError("the round stopped without an outcome: this is a bug")
+        return RoundResult(server.outcome, bytes_up / len(devices))
+
+
+@dataclass(frozen=True, slots=True)
+class IdealSum:
+    """Rounds by the ideal functionality.
+
+    Attributes:
+        sessions: How sessions are set up.
+        policy: What every device insists on.
+    """
+
+    sessions: Sessions
+    policy: DevicePolicy
+
+    @property
+    def name(self) -> str:
+        """Its name in records."""
+        return "ideal"
+
+    def run_round(
+        self,
+        config: RoundConfig,
+        model: bytes,
+        devices: Sequence[RoundDevice],
+        *,
+        warm_start: int | None,
+        graph_seed: bytes,
+        vanishing: Vanishing,
+    ) -> RoundResult:
+        """Run one round; see `SumBackend`.
+
+        Raises:
+            PeerError: the session falls short of the devices' policy.
+        """
+        params = self.sessions.params(config, model, graph_seed)
+        self.policy.check(params)
+        by_id = {ClientId(device.id): device for device in devices}
+        session = IdealSession(params, by_id, vanishing)
+        measured: dict[ClientId, DeviceRound] = {}
+        round_ = Round(config, warm_start)
+
+        def contribution(client_id: ClientId) -> Vector:
+            device = by_id[client_id]
+            if client_id not in measured:
+                loss = device.loss(model)
+                measured[client_id] = DeviceRound.measured(config, loss, device.weight)
+            own, question = measured[client_id], round_.question
+            if isinstance(question, Query):
+                return own.answer(question)
+            passes = question is not None and own.passes(question)
+            return own.contribution(device.update(model) if passes else None)
+
+        try:
+            session.set_up()
+            while round_.question is not None:
+                session.open_slot(round_.slot)
+                round_.take(session.sum(round_.slot, contribution))
+        except SessionAborted as error:
+            return RoundResult(round_.outcome(session.drops, str(error)), 0.0)
+        return RoundResult(round_.outcome(session.drops), 0.0)
+
+
+def preferred_graph(cohort_size: int, threat: ThreatModel) -> GraphKind:
+    """The sparse graph where one is safe that spares a device half its neighbours."""
+    try:
+        degree, _ = sparse_parameters(cohort_size, threat)
+    except UsageError:
+        return GraphKind.COMPLETE
+    return GraphKind.SPARSE if 2 * degree <= cohort_size else GraphKind.COMPLETE
+
+
+def _answer(client: RoundClient, device: RoundDevice, data: bytes) -> bytes | None:
+    """Let a device answer an envelope, doing the task that it is given."""
+    reply = client.receive(data)
+    match reply:
+        case Task.MEASURE_LOSS:
+            return client.supply_loss(device.loss(client.model), device.weight)
+        case Task.TRAIN:
+            return client.supply_update(device.update(client.model))
+        case _:
+            return reply

@@ -1,0 +1,140 @@
+"""Canonical bytes of the server's envelopes.
+
+The same contract as `secagg.wire`: decode inverts encode, encode inverts decode, and any other
+bytes raise `DecodeError` and nothing else. Messages of the session inside are opaque here.
+"""
+
+import struct
+from fractions import Fraction
+from typing import Final
+
+from protocol.configuration import RoundConfig
+from protocol.errors import ConfigurationError
+from protocol.labels import VERSION
+from protocol.losses import LossGrid
+from protocol.messages import Announce, Ask, Envelope, Relay
+from protocol.quantile.search import Query
+from protocol.selection import Threshold
+from secagg import DecodeError
+from secagg.codec import FieldReader, Value, read_fields, write_fields
+
+MAX_BYTES: Final = 1 << 32
+_MAX_FIELDS: Final = 20
+_MAX_NAME: Final = 32
+_MAX_CUTS: Final = 1 << 16
+_CUTS: Final = 8
+_WORD: Final = 2**63 - 1
+_DOUBLE: Final = struct.Struct("<d")
+
+# Apart from the kinds of the session's messages.
+_ANNOUNCE, _RELAY, _QUERY, _THRESHOLD = 0x21, 0x22, 0x23, 0x24
+
+
+def encode(envelope: Envelope) -> bytes:
+    """The canonical bytes of an envelope."""
+    kind, fields = _to_fields(envelope)
+    return write_fields([VERSION, kind, *fields])
+
+
+def decode(data: bytes) -> Envelope:
+    """Parse exactly one envelope.
+
+    Raises:
+        DecodeError: unknown version or kind, short, long, oversized or non-canonical input, or a
+            value out of its range.
+    """
+    if len(data) > MAX_BYTES:
+        raise DecodeError(f"{len(data)} bytes: an envelope has at most {MAX_BYTES}")
+    fields = FieldReader(read_fields(data, most=_MAX_FIELDS))
+    fields.integer(VERSION, VERSION)
+    envelope = _from_fields(fields.integer(0, 0x7F), fields)
+    fields.finish()
+    if encode(envelope) != data:
+        raise DecodeError("the encoding is not canonical")
+    return envelope
+
+
+def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
+    match envelope:
+        case Announce(config, model, session):
+            return _ANNOUNCE, [*_config_fields(config), model, session]
+        case Relay(session):
+            return _RELAY, [session]
+        case Ask(Query(method, cuts), delivery, session):
+            packed = b"".join(cut.to_bytes(_CUTS, "little") for cut in cuts)
+            return _QUERY, [method.encode(), packed, delivery, session]
+        case Ask(Threshold(eta, half_width), delivery, session):
+            return _THRESHOLD, [eta, half_width, delivery, session]
+    raise TypeError(f"{type(envelope).__name__} is no envelope")
+
+
+def _from_fields(kind: int, fields: FieldReader) -> Envelope:
+    if kind == _ANNOUNCE:
+        return Announce(_read_config(fields), _read_bytes(fields), _read_bytes(fields))
+    if kind == _RELAY:
+        return Relay(_read_bytes(fields))
+    if kind == _QUERY:
+        method, packed = _read_name(fields), fields.records(_CUTS, most=_MAX_CUTS)
+        starts = range(0, len(packed), _CUTS)
+        cuts = tuple(int.from_bytes(packed[i : i + _CUTS], "little") for i in starts)
+        return Ask(Query(method, cuts), _read_bytes(fields), _read_bytes(fields))
+    if kind == _THRESHOLD:
+        threshold = Threshold(fields.integer(0, _WORD), fields.integer(0, _WORD))
+        return Ask(threshold, _read_bytes(fields), _read_bytes(fields))
+    raise DecodeError(f"unknown envelope kind {kind}")
+
+
+def _config_fields(config: RoundConfig) -> list[Value]:
+    return [
+        config.round_index,
+        config.cohort_size,
+        config.theta.numerator,
+        config.theta.denominator,
+        config.method.encode(),
+        0 if config.num_cuts is None else config.num_cuts,
+        config.max_queries,
+        config.grid.resolution_bits,
+        config.grid.bound,
+        config.max_weight,
+        config.update_length,
+        _DOUBLE.pack(config.update_clip),
+        config.update_resolution_bits,
+    ]
+
+
+def _read_config(fields: FieldReader) -> RoundConfig:
+    round_index, cohort_size = fields.integer(0, _WORD), fields.integer(1, 2**32 - 1)
+    numerator, denominator = fields.integer(1, 2**32 - 1), fields.integer(1, 2**32 - 1)
+    method, num_cuts = _read_name(fields), fields.integer(0, _MAX_CUTS)
+    max_queries = fields.integer(0, 2**16)
+    resolution_bits, bound = fields.integer(0, 64), fields.integer(1, 2**32 - 1)
+    max_weight, length = fields.integer(1, 2**53), fields.integer(1, 2**32 - 1)
+    (clip,) = _DOUBLE.unpack(fields.binary(_DOUBLE.size))
+    update_resolution_bits = fields.integer(0, 64)
+    try:
+        return RoundConfig(
+            round_index=round_index,
+            cohort_size=cohort_size,
+            theta=Fraction(numerator, denominator),
+            method=method,
+            num_cuts=num_cuts or None,
+            max_queries=max_queries,
+            grid=LossGrid(resolution_bits, bound),
+            max_weight=max_weight,
+            update_length=length,
+            update_clip=clip,
+            update_resolution_bits=update_resolution_bits,
+        )
+    except ConfigurationError as error:
+        raise DecodeError(f"impossible configuration: {error}") from None
+
+
+def _read_name(fields: FieldReader) -> str:
+    try:
+        return fields.records(1, most=_MAX_NAME).decode("ascii")
+    except UnicodeDecodeError:
+        raise DecodeError("a name is not ASCII") from None
+
+
+def _read_bytes(fields: FieldReader) -> bytes:
+    return fields.records(1, most=MAX_BYTES)

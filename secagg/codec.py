@@ -1,0 +1,95 @@
+"""Strict reading of flat msgpack arrays: integers and byte strings, each within its bounds."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import msgpack
+
+from secagg.errors import DecodeError
+
+Value = int | bytes
+
+
+def write_fields(fields: Sequence[Value]) -> bytes:
+    """A msgpack array of the fields."""
+    return cast(bytes, msgpack.packb(list(fields)))
+
+
+def read_fields(data: bytes, *, most: int) -> list[Value]:
+    """Parse a msgpack array of at most `most` integers and byte strings, and nothing else.
+
+    Nothing larger than the data is allocated. Whether the encoding is canonical is for the caller
+    to check, by encoding what was read again.
+
+    Raises:
+        DecodeError: the data is anything else.
+    """
+    try:
+        fields = msgpack.unpackb(
+            data,
+            max_array_len=most,
+            max_map_len=0,
+            max_str_len=0,
+            max_ext_len=0,
+            max_bin_len=len(data),
+        )
+    except (ValueError, msgpack.UnpackException) as error:
+        raise DecodeError(f"not a msgpack array of up to {most} fields: {error}") from None
+    if not isinstance(fields, list):
+        raise DecodeError("not a msgpack array")
+    if not all(type(field) in (int, bytes) for field in fields):
+        raise DecodeError("a field is neither an integer nor a byte string")
+    return fields
+
+
+class FieldReader:
+    """Takes the fields of a message one by one, each with its type and bounds."""
+
+    def __init__(self, fields: Sequence[Value]) -> None:
+        self._fields = iter(fields)
+
+    def integer(self, low: int, high: int) -> int:
+        """The next field, an integer in [low, high].
+
+        Raises:
+            DecodeError: it is anything else, or there is none.
+        """
+        value = next(self._fields, None)
+        if type(value) is not int or not low <= value <= high:
+            raise DecodeError(f"{_shown(value)} is not an integer in [{low}, {high}]")
+        return value
+
+    def binary(self, size: int) -> bytes:
+        """The next field, a string of exactly `size` bytes.
+
+        Raises:
+            DecodeError: it is anything else, or there is none.
+        """
+        value = next(self._fields, None)
+        if type(value) is not bytes or len(value) != size:
+            raise DecodeError(f"{_shown(value)} is not a string of {size} bytes")
+        return value
+
+    def records(self, size: int, *, most: int) -> bytes:
+        """The next field, a byte string of whole records of `size` bytes, at most `most` of them.
+
+        Raises:
+            DecodeError: it is anything else, or there is none.
+        """
+        value = next(self._fields, None)
+        if type(value) is not bytes or len(value) % size or len(value) > size * most:
+            raise DecodeError(f"{_shown(value)} is not up to {most} records of {size} bytes")
+        return value
+
+    def finish(self) -> None:
+        """Check that no field is left.
+
+        Raises:
+            DecodeError: one is.
+        """
+        if next(self._fields, None) is not None:
+            raise DecodeError("the message has too many fields")
+
+
+def _shown(value: Value | None) -> str:
+    return f"a string of {len(value)} bytes" if isinstance(value, bytes) else repr(value)

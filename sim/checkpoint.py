@@ -1,0 +1,81 @@
+"""The server's state after a round, and how far the files of the run go with it."""
+
+import io
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from fl.strategies.base import ServerState
+from sim.atomic import write_file
+from sim.transcript import Mark
+
+_KEPT: Final = 2  # the last, and the one before in case a disk damages the last
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """All that a run needs to go on as if it had never stopped.
+
+    Attributes:
+        state: model, number of rounds played, last threshold.
+        events_size: length of the event log in bytes.
+        transcript: how far the transcript goes.
+    """
+
+    state: ServerState
+    events_size: int
+    transcript: Mark
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint to `folder`, atomically, and drop all but the last two."""
+    state, mark = checkpoint.state, checkpoint.transcript
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        model=state.model,
+        round=np.int64(state.round),
+        eta=np.float64(np.nan if state.eta is None else state.eta),
+        events_size=np.int64(checkpoint.events_size),
+        transcript_size=np.int64(mark.size),
+        transcript_frames=np.int64(mark.num_frames),
+        transcript_digest=np.frombuffer(mark.digest, dtype=np.uint8),
+    )
+    write_file(folder / f"round-{state.round:06}.npz", buffer.getvalue())
+    for old in _files(folder)[:-_KEPT]:
+        old.unlink()
+
+
+def load_checkpoint(folder: Path) -> Checkpoint | None:
+    """Read the newest checkpoint that can be read; None if there is none."""
+    for path in reversed(_files(folder)):
+        try:
+            return _read(path)
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+            continue
+    return None
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("round-*.npz"))
+
+
+def _read(path: Path) -> Checkpoint:
+    with np.load(path, allow_pickle=False) as file:
+        eta = float(file["eta"])
+        return Checkpoint(
+            state=ServerState(
+                model=file["model"],
+                round=int(file["round"]),
+                eta=None if np.isnan(eta) else eta,
+            ),
+            events_size=int(file["events_size"]),
+            transcript=Mark(
+                size=int(file["transcript_size"]),
+                num_frames=int(file["transcript_frames"]),
+                digest=file["transcript_digest"].tobytes(),
+            ),
+        )

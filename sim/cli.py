@@ -1,0 +1,213 @@
+"""The command `deltafl`.
+
+Whatever a person asks for and cannot have is answered by one sentence on stderr and exit code 2; a
+run that fails on the way exits with 1, an interrupted one with 130. Heavy imports happen only once
+something runs, so that help is instant.
+"""
+
+import argparse
+import contextlib
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+from sim.config import RunConfig
+from sim.config_io import (
+    Table,
+    assignment,
+    build_config,
+    preset_names,
+    preset_text,
+    read_config_file,
+    read_table,
+)
+from sim.errors import RunError, UserError
+
+_EXAMPLES: Final = """\
+examples:
+  deltafl run --preset quickstart
+      train on the embedded digits, privately and by FedAvg, and compare (a minute or so)
+  deltafl run --preset unipen62-linear --data data/unipen62.npz --seed 3 --out runs/third
+      a preset on your own data: an .npz file, or a folder of LEAF JSON files
+  deltafl run my.toml --set federation.theta=1/3 --set experiment.baselines='["fedavg"]'
+      your own settings, two of them changed; config.toml in every run directory is a template
+  deltafl run --preset quickstart --dropout 0.1
+      with devices that vanish in the middle of a round
+  deltafl run --out runs/third --resume
+      go on where a run was interrupted; on a finished one, print its result again
+
+settings: defaults < --preset < CONFIG.toml < --set < the flags above; θ (federation.theta) is the
+tail fraction that is kept: 1 is FedAvg, smaller serves the worst-off devices more.
+exit codes: 0 done, 1 failed on the way, 2 cannot be done as asked, 130 interrupted.
+"""
+
+_FLAGS: Final = {
+    "rounds": "federation.rounds",
+    "backend": "privacy.backend",
+    "device": "training.device",
+    "dropout": "faults.dropout",
+    "seed": "experiment.seed",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence instead of printing the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: the arguments; those of the process by default.
+
+    Returns:
+        The exit code.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:2] == ["bench", "round"]:
+        return _bench_round(arguments[2:])
+    options = _parser().parse_args(arguments)
+    if options.command == "bench":
+        _parser().error("bench: name the benchmark, `deltafl bench round`")
+    return _list_presets() if options.command == "presets" else _run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="deltafl",
+        description="Private Δ-FL: federated learning that serves the worst-off devices, in which "
+        "the server sees nothing but sums.",
+        epilog="deltafl run --help explains the settings and gives examples.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser(
+        "run",
+        help="train, evaluate and compare; writes a run directory",
+        description="Run a federation and write what happened to a run directory.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    run.add_argument("config", nargs="?", metavar="CONFIG.toml", help="settings, TOML")
+    run.add_argument("--preset", metavar="NAME", help=f"one of {', '.join(preset_names())}")
+    run.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        dest="assignments",
+        help="change one setting; may be repeated",
+    )
+    run.add_argument(
+        "--data", metavar="PATH", help="an .npz file, a folder of LEAF JSON files, or digits"
+    )
+    run.add_argument("--rounds", metavar="N", help="number of rounds")
+    run.add_argument(
+        "--backend", metavar="masked|ideal", help="real masks, or sums without cryptography"
+    )
+    run.add_argument("--device", metavar="auto|cpu|cuda", help="where to train")
+    run.add_argument("--dropout", metavar="P", help="probability that a device vanishes in a round")
+    run.add_argument("--seed", metavar="S", help="first seed")
+    run.add_argument("--out", metavar="DIR", help="run directory (default: runs/<preset or file>)")
+    run.add_argument("--resume", action="store_true", help="go on in a run directory that exists")
+    run.add_argument("--quiet", action="store_true", help="no progress bars")
+    commands.add_parser(
+        "presets", help="list the settings that come with the package", allow_abbrev=False
+    )
+    bench = commands.add_parser("bench", help="measure: `deltafl bench round --help`")
+    bench.add_argument("benchmark", nargs="*")
+    return parser
+
+
+def _list_presets() -> int:
+    width = max(map(len, preset_names()))
+    for name in preset_names():
+        first_line = preset_text(name).partition("\n")[0]
+        print(f"{name:<{width}}  {first_line.removeprefix('#').strip()}")
+    return 0
+
+
+def _bench_round(arguments: Sequence[str]) -> int:
+    from sim.bench import round as bench_round
+
+    parser = _Parser(prog="deltafl bench round", allow_abbrev=False)
+    bench_round.add_arguments(parser)
+    return bench_round.main(parser.parse_args(arguments))
+
+
+def _run(options: argparse.Namespace) -> int:
+    out = _out(options)
+    try:
+        config = _config(options, out)
+        return _run_experiment(config, out, resume=options.resume, quiet=options.quiet)
+    except UserError as error:
+        return _fail(2, str(error))
+    except KeyboardInterrupt:
+        if not (out / "config.toml").exists():
+            return _fail(130, "interrupted before anything was written")
+        again = f"deltafl run --out {shlex.quote(str(out))} --resume"
+        return _fail(130, f"interrupted; finished rounds are kept, go on with `{again}`")
+
+
+def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool) -> int:
+    from fl.errors import DataError, DivergenceError
+    from protocol.errors import ProtocolError
+    from secagg.errors import SecAggError
+    from sim.experiment import run_experiment
+    from sim.progress import ProgressBars
+    from sim.table import describe
+
+    try:
+        with contextlib.closing(ProgressBars(quiet=quiet)) as progress:
+            summary = run_experiment(config, out, resume=resume, progress=progress, warn=_warn)
+    except DataError as error:
+        return _fail(2, str(error))
+    except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
+        return _fail(1, f"the run failed: {error}; finished rounds are kept in {out}")
+    print(describe(summary))
+    print(f"\nEverything is in {out}: summary.json, plots/, metrics/, events.jsonl.")
+    return 0
+
+
+def _out(options: argparse.Namespace) -> Path:
+    if options.out is not None:
+        return Path(options.out)
+    if options.config is not None:
+        return Path("runs") / Path(options.config).stem
+    return Path("runs") / (options.preset or "quickstart")
+
+
+def _config(options: argparse.Namespace, out: Path) -> RunConfig:
+    layers: list[Table] = []
+    if options.preset is not None:
+        layers.append(read_table(preset_text(options.preset), f"preset {options.preset}"))
+    if options.config is not None:
+        layers.append(read_config_file(Path(options.config)))
+    if not layers and options.resume and (out / "config.toml").exists():
+        layers.append(read_config_file(out / "config.toml"))
+    elif not layers:
+        layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
+    layers += [assignment(text) for text in options.assignments]
+    for flag, key in _FLAGS.items():
+        if (value := getattr(options, flag)) is not None:
+            layers.append(assignment(f"{key}={value}"))
+    if options.data is not None:
+        # absolute, so that config.toml reproduces the run from anywhere
+        source = options.data if options.data == "digits" else str(Path(options.data).resolve())
+        layers.append({"data": {"source": source}})
+    return build_config(layers)
+
+
+def _warn(sentence: str) -> None:
+    print(f"deltafl: note: {sentence}", file=sys.stderr)
+
+
+def _fail(code: int, sentence: str) -> int:
+    print(f"deltafl: {sentence}", file=sys.stderr)
+    return code

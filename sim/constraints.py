@@ -1,0 +1,81 @@
+"""Constraints on a single setting, attached to its type: `Annotated[float, Interval("(0, 1]")]`."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+
+class Constraint(Protocol):
+    """What a value must satisfy beside having the right type."""
+
+    def requirement(self) -> str:
+        """State it as the end of "must …"."""
+
+    def holds(self, value: object) -> bool:
+        """Whether `value` satisfies it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A number in an interval, written as in mathematics.
+
+    >>> Interval("(0, 1]").holds(0), Interval("(0, 1]").holds(1), Interval("[1, inf)").holds(7)
+    (False, True, True)
+
+    Attributes:
+        text: bracket, low, comma, high, bracket; round excludes the end, square includes it.
+    """
+
+    text: str
+
+    def requirement(self) -> str:
+        """State it as the end of "must …"."""
+        low, high = self._ends()
+        if high == float("inf"):
+            return f"be {'at least' if self.text[0] == '[' else 'above'} {low:g}"
+        return f"lie in {self.text}"
+
+    def holds(self, value: object) -> bool:
+        """Whether `value` is a number inside."""
+        if not isinstance(value, int | float | Fraction):
+            return False
+        low, high = self._ends()
+        above = value >= low if self.text[0] == "[" else value > low
+        below = value <= high if self.text[-1] == "]" else value < high
+        return above and below
+
+    def _ends(self) -> tuple[float, float]:
+        low, high = self.text[1:-1].split(",")
+        return float(low), float(high)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of a few words; a tuple must hold nothing but these words, each at most once."""
+
+    words: tuple[str, ...]
+
+    def requirement(self) -> str:
+        """State it as the end of "must …"."""
+        return f"be one of {', '.join(self.words)}"
+
+    def holds(self, value: object) -> bool:
+        """Whether `value` is one of the words, or a tuple of different ones."""
+        if isinstance(value, tuple):
+            return set(value) <= set(self.words) and len(set(value)) == len(value)
+        return value in self.words
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Phrase which known word was probably meant, or list them all.
+
+    >>> nearest("fedarvg", ["fedavg", "delta-fl"])
+    "did you mean 'fedavg'?"
+    >>> nearest("xyz", ["fedavg", "delta-fl"])
+    'known are fedavg, delta-fl'
+    """
+    known = list(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.55)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"

@@ -1,0 +1,242 @@
+"""One run: rounds of one algorithm with one seed, from wherever its directory stands to the end.
+
+A round is: draw the cohort, let the strategy play it, write down what happened, evaluate now and
+then, and only then write the checkpoint. Files are cut back to what the last checkpoint knows
+before the run goes on, so a crash at any point costs at most the round it was in, and the result
+is the same to the bit.
+"""
+
+import math
+import time
+from dataclasses import dataclass, fields
+from typing import Final, Protocol
+
+import torch
+
+from fl.data.federated import FederatedDataset
+from fl.errors import DivergenceError
+from fl.local import Learner, LocalTraining
+from fl.metrics import Summary, summarise_test_error
+from fl.models import build_model
+from fl.schedule import StepDecay
+from fl.strategies.base import RoundReport, ServerState, Strategy
+from fl.vectors import to_vector
+from sim.algorithms import PRIVATE, build_strategy
+from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from sim.cohorts import sample_cohort
+from sim.config import RunConfig
+from sim.devices import CpuClock, SimulatedDevice
+from sim.errors import RunError
+from sim.evaluations import (
+    Evaluation,
+    drop_evaluations_after,
+    read_last_evaluation,
+    write_evaluation,
+)
+from sim.events import Event, EventLog, read_events
+from sim.faults import seeded_dropouts
+from sim.rundir import RunDirectory
+from sim.seeds import Purpose, Seeds
+from sim.transcript import START, Mark, TranscriptWriter
+
+MAX_LOST_ROUNDS: Final = 3
+"""So many rounds lost in a row end a run: the next one would hardly fare better."""
+
+
+class Progress(Protocol):
+    """Follows a run while it goes."""
+
+    def begin(self, config: RunConfig, rounds_done: int) -> None:
+        """A run begins, or goes on after so many rounds."""
+
+    def played(self, event: Event) -> None:
+        """A round was played and its checkpoint is on the disk."""
+
+    def evaluated(self, round_number: int, test_error: Summary) -> None:
+        """A model was evaluated on all devices."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workplace:
+    """What the runs of an experiment share.
+
+    Attributes:
+        dataset: everybody's data.
+        device: where tensors live.
+        progress: told how things go.
+    """
+
+    dataset: FederatedDataset
+    device: torch.device
+    progress: Progress
+
+
+class _NoTranscript:
+    """Stands in for the transcript of a run in clear, which has no messages."""
+
+    def begin_round(self, number: int) -> None:
+        pass
+
+    def message(self, *, sent: bool, peer: int, data: bytes) -> None:
+        pass
+
+    def flush(self) -> Mark:
+        return START
+
+    def close(self) -> None:
+        pass
+
+
+def play(config: RunConfig, directory: RunDirectory, workplace: Workplace) -> None:
+    """Run to the last round, or do nothing if it was reached before.
+
+    Args:
+        config: settings of one run (no baselines, one seed).
+        directory: prepared, and claimed by this process.
+        workplace: data, hardware, progress.
+
+    Raises:
+        RunError: too many rounds in a row were lost.
+        DivergenceError: a loss or an update is NaN or infinite.
+        UserError: the settings do not fit, or the directory is damaged.
+    """
+    checkpoint = load_checkpoint(directory.checkpoints)
+    drop_evaluations_after(directory.metrics, checkpoint.state.round if checkpoint else None)
+    mark = checkpoint.transcript if checkpoint else START
+    transcript = (
+        TranscriptWriter(directory.transcript, config.privacy.transcript, mark)
+        if config.federation.algorithm == PRIVATE
+        else _NoTranscript()
+    )
+    events_size = checkpoint.events_size if checkpoint else 0
+    try:
+        with EventLog(directory.events, events_size) as events:
+            run = _Run(config, directory, workplace, events, transcript)
+            run.go_on(checkpoint.state if checkpoint else None)
+    finally:
+        transcript.close()
+
+
+class _Run:
+    def __init__(
+        self,
+        config: RunConfig,
+        directory: RunDirectory,
+        workplace: Workplace,
+        events: EventLog,
+        transcript: TranscriptWriter | _NoTranscript,
+    ) -> None:
+        self._config = config
+        self._directory = directory
+        self._workplace = workplace
+        self._events = events
+        self._transcript = transcript
+        self._seeds = Seeds(config.experiment.seed)
+        self._strategy: Strategy = build_strategy(
+            config,
+            dropouts=seeded_dropouts(self._seeds, config.faults.dropout),
+            observer=transcript,
+        )
+        training = config.training
+        self._schedule = StepDecay(training.learning_rate, training.decay, training.decay_every)
+        module = build_model(
+            config.model.name,
+            input_shape=workplace.dataset.input_shape,
+            num_classes=workplace.dataset.num_classes,
+            seed=self._seeds.integer(Purpose.WEIGHTS),
+        )
+        self._initial = to_vector(module)
+        self._learner = Learner(module, device=workplace.device)
+
+    def go_on(self, state: ServerState | None) -> None:
+        """Play the rounds that are left; without a state, all of them."""
+        progress, rounds = self._workplace.progress, self._config.federation.rounds
+        progress.begin(self._config, state.round if state else 0)
+        if state is None:
+            state = ServerState(self._initial)
+            self._evaluate(state)
+            self._save(state)
+        elif last := read_last_evaluation(self._directory.metrics):
+            progress.evaluated(last.round, summarise_test_error(last.test))
+        lost = _lost_at_the_end(read_events(self._directory.events))
+        while state.round < rounds:
+            state, event = self._play_round(state)
+            if state.round % self._config.federation.evaluate_every == 0 or state.round == rounds:
+                self._evaluate(state)
+            self._save(state)
+            progress.played(event)
+            lost = lost + 1 if event.get("aborted") else 0
+            if lost >= min(MAX_LOST_ROUNDS, rounds):
+                raise RunError(
+                    f"gave up after round {state.round}: {lost} rounds in a row were lost, the "
+                    f"last because {event['aborted']}; lower faults.dropout (--dropout), or raise "
+                    f"federation.cohort_size or privacy.expected_dropout"
+                )
+
+    def _play_round(self, state: ServerState) -> tuple[ServerState, Event]:
+        train = self._workplace.dataset.train
+        generator = self._seeds.generator(Purpose.COHORT, round_index=state.round)
+        cohort = sample_cohort(generator, len(train), self._config.federation.cohort_size)
+        settings = self._config.training
+        training = LocalTraining(
+            learning_rate=self._schedule.rate(state.round),
+            batch_size=settings.batch_size,
+            epochs=settings.epochs,
+            l2=settings.l2,
+        )
+        clock = CpuClock()
+        devices = [
+            SimulatedDevice(
+                index, train[index], self._learner, training, self._seeds, state.round, clock
+            )
+            for index in cohort
+        ]
+        self._transcript.begin_round(state.round + 1)
+        wall_start, cpu_start = time.perf_counter(), time.process_time()
+        state, report = self._strategy.apply(state, devices)
+        cpu_s = time.process_time() - cpu_start
+        event = self._events.append(
+            {
+                "round": state.round,
+                **_as_dict(report),
+                "cohort": cohort,
+                "learning_rate": training.learning_rate,
+                "train_cpu_s": clock.seconds,
+                "protocol_cpu_s": cpu_s - clock.seconds,
+                "wall_s": time.perf_counter() - wall_start,
+            }
+        )
+        return state, event
+
+    def _evaluate(self, state: ServerState) -> None:
+        dataset = self._workplace.dataset
+        evaluation = Evaluation(
+            state.round,
+            train=self._learner.evaluate(state.model, dataset.train),
+            test=self._learner.evaluate(state.model, dataset.test),
+        )
+        for measured in (*evaluation.train, *evaluation.test):
+            if not math.isfinite(measured.loss):
+                raise DivergenceError(
+                    f"after round {state.round} the loss on device {measured.id} is "
+                    f"{measured.loss}: training diverged, lower training.learning_rate"
+                )
+        write_evaluation(self._directory.metrics, evaluation)
+        self._workplace.progress.evaluated(state.round, summarise_test_error(evaluation.test))
+
+    def _save(self, state: ServerState) -> None:
+        """Last of all, for a checkpoint vouches for everything that it counts."""
+        sizes = self._events.flush(), self._transcript.flush()
+        save_checkpoint(self._directory.checkpoints, Checkpoint(state, *sizes))
+
+
+def _as_dict(report: RoundReport) -> dict[str, object]:
+    return {field.name: getattr(report, field.name) for field in fields(report)}
+
+
+def _lost_at_the_end(events: list[Event]) -> int:
+    """How many rounds in a row were lost last."""
+    lost = 0
+    for event in events:
+        lost = lost + 1 if event.get("aborted") else 0
+    return lost

@@ -1,0 +1,128 @@
+"""An experiment: an algorithm and its baselines, over seeds, in one directory.
+
+The first run lies at the top, the others below `arms/`; each is complete in itself.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from fl.data.federated import FederatedDataset
+from fl.models import build_model
+from protocol.errors import ProtocolError
+from secagg.errors import SecAggError
+from sim.algorithms import build_strategy
+from sim.config import RunConfig
+from sim.dataset import build_dataset, dataset_digest
+from sim.engine import Progress, Workplace, play
+from sim.errors import ConfigError, UserError
+from sim.faults import seeded_dropouts
+from sim.plots import Arm, write_plots
+from sim.rundir import RunDirectory, read_json, write_json
+from sim.seeds import Seeds
+from sim.summary import DataSize, Summary, summarise_experiment, summarise_run
+from sim.versions import Versions, check_versions, choose_device, choose_threads, versions_now
+
+
+def run_experiment(
+    config: RunConfig,
+    path: Path,
+    *,
+    resume: bool,
+    progress: Progress,
+    warn: Callable[[str], None],
+) -> Summary:
+    """Run everything that is not there yet; a finished experiment is only read.
+
+    Args:
+        config: all settings.
+        path: the run directory.
+        resume: go on in a directory that exists.
+        progress: told how things go.
+        warn: told, in sentences, what the person should know but need not act on.
+
+    Returns:
+        The summary, as in summary.json.
+
+    Raises:
+        UserError: settings, data or place do not fit; nothing was changed.
+        RunError: a run cannot go on; what it finished is kept.
+    """
+    top = RunDirectory(path)
+    top.check(config, resume=resume)
+    if finished := read_json(top.summary):
+        return finished
+    device = choose_device(config.training.device)
+    dataset = build_dataset(config.data)
+    _check_fit(config, dataset)
+    data = DataSize(dataset.name, len(dataset.train), len(dataset.test))
+    with top.claim(config, resume=resume):
+        versions = _settle_versions(top, config, device, dataset_digest(dataset), warn)
+        workplace = Workplace(dataset, device, progress)
+        summaries, arms = [], []
+        for number, arm in enumerate(config.arms()):
+            algorithm, seed = arm.federation.algorithm, arm.experiment.seed
+            directory = top.arm(algorithm, seed) if number else top
+            directory.prepare(arm)
+            write_json(directory.versions, versions)
+            play(arm, directory, workplace)
+            summaries.append(summarise_run(arm, directory, data))
+            arms.append(Arm(algorithm, directory))
+            if number:
+                write_json(directory.summary, summarise_experiment(summaries[-1:]))
+        write_plots(top.plots, arms)
+        summary = summarise_experiment(summaries)
+        write_json(top.summary, summary)
+    return summary
+
+
+def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
+    """Find out now, before anything is written, what would stop a run later."""
+    size, available = config.federation.cohort_size, len(dataset.train)
+    if size > available:
+        raise ConfigError(
+            f"federation.cohort_size = {size} is more than the {available} training devices of "
+            f"{dataset.name} ({dataset.rule}): lower it to {available} or less"
+        )
+    try:
+        build_model(
+            config.model.name,
+            input_shape=dataset.input_shape,
+            num_classes=dataset.num_classes,
+            seed=0,
+        )
+    except ValueError as error:
+        raise ConfigError(f"model.name = {config.model.name!r}: {error}") from error
+    for arm in config.arms():
+        dropouts = seeded_dropouts(Seeds(arm.experiment.seed), arm.faults.dropout)
+        try:
+            build_strategy(arm, dropouts=dropouts, observer=_Nobody())
+        except (ProtocolError, SecAggError) as error:
+            raise ConfigError(f"{arm.federation.algorithm} cannot run so: {error}") from error
+
+
+def _settle_versions(
+    directory: RunDirectory,
+    config: RunConfig,
+    device: torch.device,
+    data_sha256: str,
+    warn: Callable[[str], None],
+) -> Versions:
+    """Fix the number of threads, for results depend on it, and record or compare the versions."""
+    recorded = read_json(directory.versions)
+    threads = recorded.get("threads") if recorded else choose_threads(config.model.name)
+    if not isinstance(threads, int) or threads < 1:
+        raise UserError(f"{directory.versions} has threads = {threads!r}: it was damaged")
+    torch.set_num_threads(threads)
+    now = versions_now(device, threads, data_sha256)
+    if recorded is None:
+        return now
+    for sentence in check_versions(recorded, now):
+        warn(sentence)
+    return recorded
+
+
+class _Nobody:
+    def message(self, *, sent: bool, peer: int, data: bytes) -> None:
+        """Take no note."""

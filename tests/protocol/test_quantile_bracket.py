@@ -1,0 +1,113 @@
+"""What the bracket claims, and sums that no honest cohort gives."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.errors import SearchError
+from protocol.losses import LossGrid
+from protocol.quantile.bracket import Bracket, Rank, guarded
+from protocol.quantile.bracketed import Bracketed
+from protocol.quantile.mm import MajoriseMinimise
+from protocol.quantile.search import Ended, SearchConfig
+
+GRID = LossGrid(resolution_bits=4, bound=8)
+CONFIG = SearchConfig(Fraction(1, 2), GRID, max_weight=9, cohort_size=10, max_queries=20)
+TOTAL = Rank(GRID.top_cut, 40, 10)
+
+
+def whole():
+    return Bracket.whole(CONFIG, TOTAL)
+
+
+def sums(**fields):
+    return {name: np.array([value], dtype=np.int64) for name, value in fields.items()}
+
+
+def test_the_quantile_reached_exactly_lies_below_the_cut():
+    assert whole().narrowed([Rank(50, 20, 5)], TOTAL).high == Rank(50, 20, 5)
+    assert whole().narrowed([Rank(50, 19, 5)], TOTAL).low == Rank(50, 19, 5)
+
+
+def test_one_device_left_ends_a_search_but_two_do_not():
+    below = [Rank(50, 19, 5), Rank(70, 23, 6)]
+    assert whole().narrowed(below, TOTAL).ended is Ended.LAST_DEVICE
+    below = [Rank(50, 19, 5), Rank(70, 23, 7)]
+    assert whole().narrowed(below, TOTAL).ended is None
+    below = [Rank(50, 19, 5), Rank(51, 23, 7)]
+    assert whole().narrowed(below, TOTAL).ended is Ended.EXACT
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [Rank(50, 41, 5)],  # more than everything
+        [Rank(50, -1, 5)],
+        [Rank(50, 10, 11)],
+        [Rank(50, 10, -1)],
+        [Rank(50, 10, 1)],  # one device of weight 10
+        [Rank(50, 20, 5), Rank(60, 19, 5)],  # falling
+        [Rank(50, 20, 6), Rank(60, 20, 5)],
+        [Rank(50, 20, 5), Rank(60, 21, 5)],  # weight without a device
+        [Rank(50, 20, 5), Rank(50, 20, 6)],  # one cut, two answers
+    ],
+)
+def test_ranks_that_no_cohort_has_are_refused(ranks):
+    with pytest.raises(SearchError, match="answered falsely"):
+        whole().narrowed(ranks, TOTAL)
+
+
+@pytest.mark.parametrize("total", [Rank(GRID.top_cut, 39, 10), Rank(GRID.top_cut, 40, 9)])
+def test_another_cohort_is_refused(total):
+    with pytest.raises(SearchError, match="end the search"):
+        whole().narrowed([Rank(50, 20, 5)], total)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (sums(beta=5, signed_weight=3, weight=4), "parity"),
+        (sums(beta=0, signed_weight=2, weight=4), "sum of beta is 0"),
+        (sums(beta=-1, signed_weight=2, weight=4), "sum of beta is -1"),
+        (sums(beta=5, signed_weight=6, weight=4), "answered falsely"),
+        (sums(beta=5, signed_weight=-6, weight=4), "answered falsely"),
+        (sums(beta=5, weight=4), "do not fit"),
+        ({"beta": np.zeros(2, np.int64)}, "do not fit"),
+    ],
+)
+def test_mm_refuses_sums_that_contradict_themselves(answer, message):
+    with pytest.raises(SearchError, match=message):
+        MajoriseMinimise().start(CONFIG).update(answer)
+
+
+def test_liars_cannot_make_a_search_go_on_for_ever():
+    generator = np.random.default_rng(0)
+    method = Bracketed()
+    for _ in range(50):
+        search = method.start(CONFIG)
+        num_queries = 0
+        try:
+            while search.query is not None:
+                weight_below, count_below = map(int, generator.integers(0, (41, 11)))
+                search = search.update(
+                    sums(weight=40, count=10, weight_below=weight_below, count_below=count_below)
+                )
+                num_queries += 1
+                assert num_queries <= CONFIG.max_queries
+        except SearchError:
+            continue
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.integers(0, 1000), st.integers(2, 1000), st.integers(-10, 2100), st.integers(1, 12))
+def test_the_guard_leaves_time_to_bisect_and_moves_no_cut_without_need(low, width, cut, num_left):
+    high = low + width
+    chosen = guarded(cut, low, high, num_left)
+    assert low < chosen < high
+    if width <= 2**num_left:
+        assert max(chosen - low, high - chosen) <= 2 ** (num_left - 1)
+    if low < cut < high and max(cut - low, high - cut) <= 2 ** (num_left - 1):
+        assert chosen == cut

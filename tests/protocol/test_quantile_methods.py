@@ -1,0 +1,226 @@
+"""What each method sends and asks, and how many queries it takes."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from protocol.errors import ConfigurationError
+from protocol.losses import LossGrid
+from protocol.quantile.bracketed import Bracketed
+from protocol.quantile.histogram import Histogram
+from protocol.quantile.mm import MajoriseMinimise
+from protocol.quantile.registry import QUANTILE_METHODS, quantile_method
+from protocol.quantile.search import Ended, Query, SearchConfig
+
+GRID = LossGrid()
+MAX_WEIGHT = 447
+THETAS = [Fraction(4, 5), Fraction(1, 2), Fraction(1, 10)]
+
+
+def gamma_cohort(num_devices, generator):
+    shape, scale = generator.choice([1.0, 2.0, 4.0]), generator.choice([0.3, 0.7, 1.5])
+    losses = generator.gamma(shape, scale, num_devices)
+    return np.array([GRID.tick(loss)[0] for loss in losses]), generator.integers(
+        101, MAX_WEIGHT + 1, num_devices
+    )
+
+
+def exact_quantile(theta, ticks, weights):
+    order = np.argsort(ticks, kind="stable")
+    reached = np.cumsum(weights[order]) * theta.denominator >= (
+        (theta.denominator - theta.numerator) * int(weights.sum())
+    )
+    return int(ticks[order][np.argmax(reached)])
+
+
+def sums_of(method, config, query, ticks, weights):
+    """The decoded sums, computed for the whole cohort at once."""
+    half_ticks = 2 * (ticks - np.array(query.cuts)[:, None]) + 1
+    if method.name == "mm":
+        resolution = 1 << method.layout(config).fields[0].resolution_bits
+        beta = np.rint(2 * weights / np.abs(half_ticks) * resolution)
+        answer = {
+            "beta": [beta.sum()],
+            "signed_weight": [(weights * np.sign(half_ticks)).sum()],
+            "weight": [weights.sum()],
+        }
+    else:
+        answer = {
+            "weight": [weights.sum()],
+            "count": [len(ticks)],
+            "weight_below": ((half_ticks < 0) * weights).sum(axis=1),
+            "count_below": (half_ticks < 0).sum(axis=1),
+        }
+    return {name: np.asarray(value, dtype=np.int64) for name, value in answer.items()}
+
+
+def finished(method, config, ticks, weights):
+    search = method.start(config)
+    while (query := search.query) is not None:
+        search = search.update(sums_of(method, config, query, ticks, weights))
+    return search.result()
+
+
+def num_queries(method, num_devices, theta, *, warm, num_cohorts, max_queries=None, seed=0):
+    """Queries until the certificate, one number a cohort; every result is checked."""
+    generator = np.random.default_rng(seed)
+    numbers = []
+    for _ in range(num_cohorts):
+        ticks, weights = gamma_cohort(num_devices, generator)
+        quantile = exact_quantile(theta, ticks, weights)
+        near = round(quantile * (1 + 0.02 * generator.normal()))
+        config = SearchConfig(
+            theta=theta,
+            grid=GRID,
+            max_weight=MAX_WEIGHT,
+            cohort_size=num_devices,
+            max_queries=max_queries or method.default_max_queries,
+            warm_start=min(max(near, 0), GRID.max_tick) if warm else None,
+        )
+        result = finished(method, config, ticks, weights)
+        assert result.certified
+        assert [result.passes(int(tick)) for tick in ticks] == (ticks >= quantile).tolist()
+        numbers.append(result.num_queries)
+    return numbers
+
+
+@pytest.mark.parametrize(
+    ("method", "cold", "warm", "worst"),
+    [
+        (MajoriseMinimise(), 21, 14, 30),
+        (Bracketed(), 8, 5, 22),
+        (Histogram(), 3, 2, 5),
+    ],
+    ids=repr,
+)
+def test_searches_are_short(method, cold, warm, worst):
+    for theta in THETAS:
+        numbers = num_queries(method, 50, theta, warm=False, num_cohorts=40)
+        assert np.median(numbers) <= cold
+        assert max(numbers) <= worst
+        numbers = num_queries(method, 50, theta, warm=True, num_cohorts=40)
+        assert np.median(numbers) <= warm
+        assert max(numbers) <= worst
+
+
+def test_equal_weights_whose_minimisers_form_an_interval_are_no_slower():
+    generator = np.random.default_rng(3)
+    method = MajoriseMinimise()
+    numbers = []
+    for _ in range(30):
+        ticks, _ = gamma_cohort(100, generator)
+        weights = np.ones(100, dtype=np.int64)
+        config = SearchConfig(Fraction(4, 5), GRID, 1, 100, method.default_max_queries)
+        result = finished(method, config, ticks, weights)
+        assert result.certified
+        assert sum(result.passes(int(tick)) for tick in ticks) >= 81  # one more than θ·m
+        numbers.append(result.num_queries)
+    assert np.median(numbers) <= 22
+
+
+def plain_mm(ticks, weights, theta, *, with_total_weight, num_iterations=400):
+    """Algorithm 3 in floating point, as printed or with the Σn that the paper leaves out."""
+    losses = ticks / 2**GRID.resolution_bits
+    mu = np.average(losses, weights=weights) + 2.0**-30
+    total = weights.sum() if with_total_weight else 1.0
+    for _ in range(num_iterations):
+        beta = weights / np.maximum(np.abs(losses - mu), 2.0**-30)
+        mu = (beta @ losses + (1 - 2 * float(theta)) * total) / beta.sum()
+    return mu
+
+
+@pytest.mark.parametrize("theta", [Fraction(4, 5), Fraction(1, 10)])
+def test_the_quantile_is_missed_without_the_total_weight_in_the_update(theta):
+    generator = np.random.default_rng(1)
+    for _ in range(5):
+        ticks, weights = gamma_cohort(60, generator)
+        config = SearchConfig(theta, GRID, MAX_WEIGHT, 60, 30)
+        eta = finished(MajoriseMinimise(), config, ticks, weights).eta
+        median = GRID.value(exact_quantile(Fraction(1, 2), ticks, weights))
+        right = plain_mm(ticks, weights, theta, with_total_weight=True)
+        wrong = plain_mm(ticks, weights, theta, with_total_weight=False)
+        assert abs(right - eta) < 1e-3
+        assert abs(wrong - median) < 1e-3  # the median, whatever θ is
+        assert abs(wrong - eta) > 0.05
+
+
+def test_beta_is_largest_half_a_tick_from_the_cut_and_then_at_its_bound():
+    method = MajoriseMinimise()
+    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
+    layout = method.layout(config)
+    query = Query("mm", (70_000,))
+    for tick in (69_999, 70_000):
+        contribution = method.contribution(config, query, tick, MAX_WEIGHT)
+        assert contribution["beta"] == layout.fields[0].high == 2 * MAX_WEIGHT
+        assert layout.encode(contribution)[1] == 0
+    for tick in (0, 69_998, 70_001, GRID.max_tick):
+        assert method.contribution(config, query, tick, MAX_WEIGHT)["beta"] < 2 * MAX_WEIGHT
+
+
+def test_the_least_beta_is_not_lost_to_rounding():
+    method = MajoriseMinimise()
+    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 1, 30)
+    layout = method.layout(config)
+    farthest = method.contribution(config, Query("mm", (GRID.top_cut,)), 0, 1)
+    sums = layout.decode(layout.encode(farthest)[0])
+    assert abs(layout.to_float("beta", sums["beta"])[0] / farthest["beta"] - 1) < 1 / 16
+
+
+def test_mm_sends_the_papers_sums():
+    method = MajoriseMinimise()
+    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
+    cut, tick, weight = 70_000, 60_000, 5
+    mu, loss = GRID.value(Fraction(2 * cut - 1, 2)), GRID.value(tick)
+    beta = weight / abs(loss - mu)
+    contribution = method.contribution(config, Query("mm", (cut,)), tick, weight)
+    assert contribution["beta"] * 2**GRID.resolution_bits == pytest.approx(beta)
+    assert contribution["signed_weight"] + beta * mu == pytest.approx(beta * loss)
+
+
+@pytest.mark.parametrize("num_cuts", [1, 2, 7, 64, 300])
+@pytest.mark.parametrize("warm_start", [None, 0, 1, 3, 70_000, GRID.max_tick])
+def test_the_ladder_has_its_declared_length_and_lies_inside_the_grid(num_cuts, warm_start):
+    method = Histogram(num_cuts)
+    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 9, warm_start)
+    cuts = method.start(config).query.cuts
+    assert len(cuts) == num_cuts
+    assert list(cuts) == sorted(cuts)
+    assert 0 < cuts[0] <= cuts[-1] < GRID.top_cut
+    if warm_start == 70_000:
+        assert any(abs(cut - warm_start) <= warm_start / 256 + 1 for cut in cuts)
+        assert len(set(cuts)) == num_cuts
+
+
+def test_cuts_are_repeated_where_the_bracket_has_too_few():
+    grid = LossGrid(resolution_bits=1, bound=2)
+    config = SearchConfig(Fraction(1, 2), grid, MAX_WEIGHT, 3, 9)
+    cuts = Histogram(8).start(config).query.cuts
+    assert len(cuts) == 8
+    assert cuts[-1] == cuts[-2]
+    assert set(cuts) <= set(range(1, grid.top_cut))
+
+
+@pytest.mark.parametrize("num_cuts", [1, 2, 8, 64, 1000])
+def test_a_histogram_certifies_ties_within_its_default_budget(num_cuts):
+    method = Histogram(num_cuts)
+    for tick in (0, 1, 123_456, GRID.max_tick):
+        for warm_start in (None, 5, GRID.max_tick):
+            config = SearchConfig(
+                Fraction(1, 2), GRID, 1, 4, method.default_max_queries, warm_start
+            )
+            result = finished(method, config, np.full(4, tick), np.ones(4, dtype=np.int64))
+            assert result.ended is Ended.EXACT
+            assert result.eta == GRID.value(tick)
+
+
+def test_the_registry_builds_every_method_by_its_name():
+    for name in QUANTILE_METHODS:
+        assert quantile_method(name).name == name
+    assert quantile_method("histogram", num_cuts=5) == Histogram(5)
+    with pytest.raises(ConfigurationError, match=r"'median'.*mm, bracketed, histogram"):
+        quantile_method("median")
+    with pytest.raises(ConfigurationError, match="num_cuts=5 is no option of 'mm'"):
+        quantile_method("mm", num_cuts=5)
+    with pytest.raises(ConfigurationError, match="num_cuts=0"):
+        quantile_method("histogram", num_cuts=0)

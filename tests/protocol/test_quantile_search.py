@@ -1,0 +1,295 @@
+"""The filter found from secure sums is that of the exact weighted quantile, whatever the method."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from protocol.errors import ConfigurationError, EncodingError, SearchError
+from protocol.losses import LossGrid
+from protocol.quantile.bracketed import Bracketed
+from protocol.quantile.histogram import Histogram
+from protocol.quantile.mm import MajoriseMinimise
+from protocol.quantile.search import Ended, Query, SearchConfig
+
+GRID = LossGrid()
+MAX_WEIGHT = 9
+METHODS = [MajoriseMinimise(), Bracketed(), Histogram(), Histogram(3), Histogram(1)]
+EVERY_METHOD = pytest.mark.parametrize("method", METHODS, ids=repr)
+DETERMINISTIC = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+def exact_quantile(theta, ticks, weights):
+    target = (1 - theta) * sum(weights)
+    return min(
+        tick
+        for tick in ticks
+        if sum(n for x, n in zip(ticks, weights, strict=True) if x <= tick) >= target
+    )
+
+
+def answer(method, config, query, ticks, weights):
+    layout = method.layout(config)
+    total = np.zeros(layout.length, dtype=np.uint64)
+    for tick, weight in zip(ticks, weights, strict=True):
+        vector, num_clipped = layout.encode(method.contribution(config, query, tick, weight))
+        assert num_clipped == 0
+        total += vector
+    return layout.decode(total & np.uint64((1 << layout.ring_bits) - 1))
+
+
+def searches(method, config, ticks, weights):
+    """Every state of a search, from the start to the end."""
+    states = [method.start(config)]
+    while (query := states[-1].query) is not None:
+        states.append(states[-1].update(answer(method, config, query, ticks, weights)))
+    return states
+
+
+def kept(result, ticks):
+    return [tick for tick in ticks if result.passes(tick)]
+
+
+def expected(config, ticks, weights):
+    threshold = exact_quantile(config.theta, ticks, weights)
+    return [tick for tick in ticks if tick >= threshold]
+
+
+@st.composite
+def cohorts(draw, grid=GRID):
+    """A configuration, ticks and weights: ties, clusters, the ends of the grid, weights of zero."""
+    centre = draw(st.integers(0, grid.max_tick))
+    tick = st.one_of(
+        st.sampled_from([0, grid.max_tick, centre]),
+        st.integers(max(centre - 5, 0), min(centre + 5, grid.max_tick)),
+        st.integers(0, min(3 * 2**grid.resolution_bits, grid.max_tick)),
+        st.integers(0, grid.max_tick),
+    )
+    ticks = draw(st.lists(tick, min_size=1, max_size=8))
+    num_devices = len(ticks)
+    weights = draw(
+        st.one_of(
+            st.lists(st.integers(0, MAX_WEIGHT), min_size=num_devices, max_size=num_devices),
+            st.just([1] * num_devices),
+        )
+    )
+    theta = draw(
+        st.one_of(
+            st.sampled_from([Fraction(x) for x in ("4/5", "1/2", "1/10", "1/3", "1/1000")]),
+            st.fractions(min_value=Fraction(1, 50), max_value=1, max_denominator=50),
+        )
+    )
+    return (
+        SearchConfig(
+            theta=theta,
+            grid=grid,
+            max_weight=MAX_WEIGHT,
+            cohort_size=num_devices + draw(st.integers(0, 3)),
+            max_queries=0,
+            warm_start=draw(st.one_of(st.none(), tick)),
+        ),
+        ticks,
+        weights,
+    )
+
+
+@EVERY_METHOD
+@DETERMINISTIC
+@given(cohort=cohorts())
+def test_the_kept_set_is_that_of_the_exact_quantile(method, cohort):
+    config, ticks, weights = cohort
+    assume(sum(weights) > 0)
+    config = replace(config, max_queries=method.default_max_queries)
+    result = searches(method, config, ticks, weights)[-1].result()
+    assert result.certified
+    assert result.ended in (Ended.EXACT, Ended.LAST_DEVICE)
+    assert kept(result, ticks) == expected(config, ticks, weights)
+
+
+@EVERY_METHOD
+@DETERMINISTIC
+@given(cohort=st.integers(0, 3).flatmap(lambda bits: cohorts(LossGrid(bits, 2))))
+def test_the_kept_set_is_exact_on_tiny_grids(method, cohort):
+    config, ticks, weights = cohort
+    assume(sum(weights) > 0)
+    config = replace(config, max_queries=method.default_max_queries)
+    result = searches(method, config, ticks, weights)[-1].result()
+    assert result.certified
+    assert kept(result, ticks) == expected(config, ticks, weights)
+
+
+@EVERY_METHOD
+@DETERMINISTIC
+@given(
+    losses=st.lists(st.floats(0, 40), min_size=1, max_size=8),
+    theta=st.sampled_from([Fraction(4, 5), Fraction(1, 2), Fraction(1, 10)]),
+    warm_loss=st.none() | st.floats(0, 32),
+)
+def test_the_kept_set_is_that_of_the_float_losses_up_to_the_resolution(
+    method, losses, theta, warm_loss
+):
+    ticks = [GRID.tick(loss)[0] for loss in losses]
+    weights = [1 + index % MAX_WEIGHT for index in range(len(losses))]
+    config = SearchConfig(
+        theta,
+        GRID,
+        MAX_WEIGHT,
+        len(losses),
+        method.default_max_queries,
+        None if warm_loss is None else GRID.tick(warm_loss)[0],
+    )
+    result = searches(method, config, ticks, weights)[-1].result()
+    threshold = min(exact_quantile(theta, losses, weights), GRID.bound)
+    for loss, tick in zip(losses, ticks, strict=True):
+        if abs(min(loss, GRID.bound) - threshold) > 2.0**-GRID.resolution_bits:
+            assert result.passes(tick) == (loss > threshold)
+        if loss == threshold:
+            assert result.passes(tick)
+
+
+@EVERY_METHOD
+@DETERMINISTIC
+@given(cohort=cohorts(), max_queries=st.integers(0, 12))
+@example(
+    cohort=(SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 0), [0, 0, 0], [0, 0, 0]),
+    max_queries=3,
+)
+def test_a_search_cut_short_has_a_result_and_never_a_false_certificate(method, cohort, max_queries):
+    config, ticks, weights = cohort
+    config = replace(config, max_queries=max_queries)
+    states = searches(method, config, ticks, weights)
+    assert len(states) <= max_queries + 1
+    for num_queries, state in enumerate(states):
+        for shrank in (False, True):
+            result = state.result(shrank=shrank)
+            assert result.num_queries == num_queries
+            if result.certified:
+                assert result.ended in (Ended.EXACT, Ended.LAST_DEVICE)
+                assert sum(weights) == 0 or kept(result, ticks) == expected(config, ticks, weights)
+            elif result.ended is Ended.NO_WEIGHT:
+                assert sum(weights) == 0
+                assert kept(result, ticks) == ticks
+            else:
+                assert result.ended is (Ended.SHRANK if shrank else Ended.BUDGET)
+                assert result.half_width_half_ticks == 0
+                assert 0 <= result.eta <= GRID.bound
+    assert states[-1].query is None
+
+
+@EVERY_METHOD
+def test_an_uncertified_estimate_is_the_warm_start_then_inside_the_bracket(method):
+    ticks, weights = [10_000, 20_000, 30_000, 40_000], [1, 2, 3, 4]
+    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 4, 30)
+    assert kept(method.start(config).result(), ticks) == ticks
+    warm = replace(config, warm_start=25_000)
+    assert method.start(warm).result().eta == GRID.value(25_000)
+    states = searches(method, config, ticks, weights)
+    estimates = {state.result().eta_half_ticks for state in states[1:-1]}
+    assert all(2 * 0 < estimate < 2 * GRID.top_cut for estimate in estimates)
+    for state in states[1:-1]:
+        assert (
+            2 * state.bracket.low.cut < state.result().eta_half_ticks < 2 * state.bracket.high.cut
+        )
+
+
+@EVERY_METHOD
+@pytest.mark.parametrize("theta", ["4/5", "1/2", "1/10"])
+@pytest.mark.parametrize("weights", [[3] * 6, [0, 9, 1, 0, 2, 5]])
+def test_ties_keep_everybody(method, theta, weights):
+    ticks = [GRID.tick(4.127134)[0]] * 6
+    config = SearchConfig(Fraction(theta), GRID, MAX_WEIGHT, 6, method.default_max_queries)
+    result = searches(method, config, ticks, weights)[-1].result()
+    assert result.certified
+    assert result.ended is Ended.EXACT
+    assert result.eta == GRID.value(ticks[0])
+    assert result.half_width == 0
+    assert kept(result, ticks) == ticks
+
+
+@EVERY_METHOD
+def test_a_conformity_of_one_asks_nothing_and_keeps_everybody(method):
+    search = method.start(SearchConfig(Fraction(1), GRID, MAX_WEIGHT, 3, 30, warm_start=77))
+    assert search.query is None
+    result = search.result(shrank=True)
+    assert result.certified
+    assert result.num_queries == 0
+    assert kept(result, [0, 5, GRID.max_tick]) == [0, 5, GRID.max_tick]
+    with pytest.raises(SearchError, match="finished"):
+        search.update({})
+
+
+@EVERY_METHOD
+def test_a_cohort_without_weight_ends_uncertified_after_one_query(method):
+    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30, warm_start=70_000)
+    result = searches(method, config, [5, 6, 7], [0, 0, 0])[-1].result()
+    assert (result.ended, result.certified, result.num_queries) == (Ended.NO_WEIGHT, False, 1)
+    assert kept(result, [0, 5, 6, 7]) == [0, 5, 6, 7]
+
+
+@EVERY_METHOD
+def test_update_leaves_the_search_as_it_was(method):
+    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
+    search = method.start(config)
+    before = search.query
+    search.update(answer(method, config, before, [1, 70_000, 90_000], [1, 2, 3]))
+    assert search.query == before
+    assert search.result().num_queries == 0
+
+
+def test_a_vanished_device_ends_a_search_with_what_it_has():
+    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 5, 30)
+    method = Bracketed()
+    ticks, weights = [10_000, 20_000, 60_000, 70_000, 90_000], [1, 2, 3, 4, 5]
+    search = method.start(config)
+    search = search.update(answer(method, config, search.query, ticks, weights))
+    result = search.result(shrank=True)
+    assert (result.ended, result.certified) == (Ended.SHRANK, False)
+    smaller = answer(method, config, search.query, ticks[:-1], weights[:-1])
+    with pytest.raises(SearchError, match=r"weight 10 and count 4, but had weight 15.*shrank=True"):
+        search.update(smaller)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"theta": Fraction(0)}, r"theta=0 is not in \(0, 1\]"),
+        ({"theta": Fraction(3, 2)}, r"theta=3/2 is not in \(0, 1\]"),
+        ({"max_weight": 0}, "max_weight=0"),
+        ({"cohort_size": 0}, "cohort_size=0"),
+        ({"max_queries": -1}, "max_queries=-1"),
+        ({"warm_start": -1}, "warm_start=-1"),
+        ({"warm_start": GRID.top_cut}, "warm_start=2097153"),
+    ],
+)
+def test_configurations_out_of_range_are_refused(changes, message):
+    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
+    with pytest.raises(ConfigurationError, match=message):
+        replace(config, **changes)
+
+
+@EVERY_METHOD
+def test_a_device_refuses_foreign_queries_and_values_out_of_range(method):
+    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
+    query = method.start(config).query
+    num_cuts = len(query.cuts)
+    foreign = [
+        Query("other", query.cuts),
+        Query(method.name, (*query.cuts, GRID.max_tick)),
+        Query(method.name, (GRID.top_cut + 1,) * num_cuts),
+        Query(method.name, (-1,) * num_cuts),
+    ]
+    for other in foreign:
+        with pytest.raises(SearchError, match=r"query of method|cuts"):
+            method.contribution(config, other, 5, 1)
+    for tick, weight in [(-1, 1), (GRID.top_cut, 1), (5, -1), (5, MAX_WEIGHT + 1)]:
+        with pytest.raises(EncodingError, match=r"is not in \[0, "):
+            method.contribution(config, query, tick, weight)
+
+
+def test_the_canonical_bytes_tell_queries_apart():
+    queries = [Query("mm", (1,)), Query("mm", (2,)), Query("mm", (1, 1)), Query("m", (1,))]
+    assert len({query.canonical() for query in queries}) == len(queries)
+    assert queries[0].canonical() == Query("mm", (1,)).canonical()

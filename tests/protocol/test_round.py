@@ -1,0 +1,219 @@
+"""Whole rounds by both backends: one answer, and Algorithm 2's filter."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.configuration import RoundConfig
+from protocol.errors import EncodingError
+from protocol.losses import LossGrid
+from protocol.quantile.search import Ended
+from protocol.sums import IdealSum, MaskedSum, RoundResult, Sessions
+from secagg import DevicePolicy, GraphKind, Stage, Step, ThreatModel, Vanish
+from secagg.randomness import SeededRandomness
+from secagg.session import NoObserver
+
+POLICY = DevicePolicy(min_cohort=3, min_threshold=2, min_threshold_share=0.2)
+SESSIONS = Sessions(threat=ThreatModel(0.1, 0.2), graph=GraphKind.COMPLETE, min_cohort=3)
+MODEL = b"model"
+LENGTH = 4
+
+
+@dataclass(frozen=True)
+class Device:
+    id: int
+    weight: int
+    value: float
+    delta: tuple[float, ...] = (0.5, -0.25, 0.125, 1.0)
+
+    def loss(self, model: bytes) -> float:
+        assert model == MODEL
+        return self.value
+
+    def update(self, model: bytes) -> np.ndarray:
+        assert model == MODEL
+        return np.array(self.delta, dtype=np.float32) * np.float32(self.id % 5 - 2)
+
+
+def config(cohort_size: int, theta: Fraction, method: str, **changes) -> RoundConfig:
+    fields = {
+        "round_index": 3,
+        "cohort_size": cohort_size,
+        "theta": theta,
+        "method": method,
+        "num_cuts": None,
+        "max_queries": 26,
+        "grid": LossGrid(resolution_bits=8, bound=8),
+        "max_weight": 512,
+        "update_length": LENGTH,
+        "update_clip": 4.0,
+        "update_resolution_bits": 12,
+    }
+    return RoundConfig(**(fields | changes))
+
+
+def masked() -> MaskedSum:
+    return MaskedSum(SESSIONS, POLICY, SeededRandomness(b"s" * 32))
+
+
+def play(backend, round_config, devices: Sequence[Device], vanishing=None, warm=None):
+    return backend.run_round(
+        round_config,
+        MODEL,
+        devices,
+        warm_start=warm,
+        graph_seed=b"g" * 32,
+        vanishing=vanishing or {},
+    )
+
+
+def comparable(result: RoundResult) -> tuple[object, ...]:
+    outcome = result.outcome
+    update = None if outcome.update is None else outcome.update.tobytes()
+    return (
+        outcome.search,
+        outcome.secure_sums,
+        update,
+        outcome.kept_weight,
+        outcome.kept_devices,
+        outcome.train_loss,
+        outcome.clipped,
+        outcome.drops,
+        outcome.aborted,
+    )
+
+
+thetas = st.sampled_from([Fraction(1), Fraction(4, 5), Fraction(1, 2), Fraction(1, 10)])
+methods = st.sampled_from(["mm", "bracketed", "histogram"])
+cohorts = st.lists(st.tuples(st.integers(0, 600), st.floats(0, 9)), min_size=5, max_size=9).map(
+    lambda rows: [Device(7 * i + 1, w, x) for i, (w, x) in enumerate(rows)]
+)
+steps = st.one_of(
+    st.just(Step(Stage.ADVERTISE)),
+    st.just(Step(Stage.SHARE)),
+    st.builds(Step, st.sampled_from([Stage.MASK, Stage.UNMASK]), st.integers(0, 26)),
+)
+
+
+@settings(max_examples=40)
+@given(cohorts, thetas, methods, st.data())
+def test_both_backends_give_the_same_outcome_whoever_vanishes(devices, theta, method, data):
+    round_config = config(len(devices), theta, method)
+    gone = data.draw(st.sets(st.sampled_from([d.id for d in devices]), max_size=3))
+    vanishing = {i: data.draw(st.builds(Vanish, steps, st.booleans())) for i in gone}
+    warm = data.draw(st.none() | st.integers(0, round_config.grid.max_tick))
+    real = play(masked(), round_config, devices, vanishing, warm)
+    ideal = play(IdealSum(SESSIONS, POLICY), round_config, devices, vanishing, warm)
+    assert comparable(real) == comparable(ideal)
+
+
+@settings(max_examples=150)
+@given(cohorts, thetas, methods)
+def test_the_update_is_the_weighted_mean_over_the_exact_tail(devices, theta, method):
+    round_config = config(len(devices), theta, method)
+    outcome = play(IdealSum(SESSIONS, POLICY), round_config, devices).outcome
+    ticks = [round_config.grid.tick(d.value)[0] for d in devices]
+    weights = [min(d.weight, 512) for d in devices]
+    total = sum(weights)
+    if total == 0:
+        assert outcome.update is None
+        assert outcome.kept_weight == 0
+        return
+    quantile = min(
+        x
+        for x in ticks
+        if sum(w for w, t in zip(weights, ticks, strict=True) if t <= x) >= (1 - theta) * total
+    )
+    tail = [i for i, t in enumerate(ticks) if t >= quantile]
+    assert outcome.kept_devices == len(tail)
+    assert outcome.kept_weight == sum(weights[i] for i in tail)
+    expected = sum(weights[i] * devices[i].update(MODEL).astype(float) for i in tail)
+    step = 2.0**-round_config.update_resolution_bits
+    assert np.abs(outcome.update * outcome.kept_weight - expected).max() <= step * len(tail)
+    assert outcome.search is not None
+    assert outcome.search.certified
+
+
+def test_an_exact_tie_keeps_everybody():
+    devices = [Device(i, 10, 1.0) for i in range(1, 7)]
+    for method in ("mm", "bracketed", "histogram"):
+        outcome = play(masked(), config(6, Fraction(1, 10), method), devices).outcome
+        assert outcome.kept_devices == 6
+
+
+def test_theta_one_asks_nothing_and_is_fedavg():
+    devices = [Device(i, 10 * i, float(i)) for i in range(1, 7)]
+    outcome = play(masked(), config(6, Fraction(1), "mm"), devices).outcome
+    assert outcome.secure_sums == 1
+    assert outcome.kept_devices == 6
+    assert outcome.train_loss == pytest.approx(sum(i * i for i in range(1, 7)) / 21, abs=1e-2)
+
+
+def test_a_search_ends_when_its_cohort_shrinks():
+    devices = [Device(i, 10 + i, 0.3 * i) for i in range(1, 9)]
+    for stage, num_sums in ((Stage.MASK, 3), (Stage.UNMASK, 3)):
+        gone = {1: Vanish(Step(stage, 2 if stage is Stage.MASK else 1))}
+        outcome = play(masked(), config(8, Fraction(1, 2), "mm"), devices, gone).outcome
+        assert outcome.search is not None
+        assert outcome.search.ended is Ended.SHRANK
+        # Two queries are used; where the device left before the third, that one is not even asked.
+        assert outcome.secure_sums == num_sums + (stage is Stage.MASK)
+        assert outcome.aborted is None
+        assert outcome.kept_devices >= 1
+
+
+def test_too_few_survivors_abort_the_round_and_leave_the_model():
+    devices = [Device(i, 10, 0.1 * i) for i in range(1, 7)]
+    gone = {i: Vanish(Step(Stage.SHARE)) for i in range(1, 5)}
+    for backend in (masked(), IdealSum(SESSIONS, POLICY)):
+        outcome = play(backend, config(6, Fraction(1, 2), "mm"), devices, gone).outcome
+        assert outcome.aborted is not None
+        assert "min_cohort" in outcome.aborted
+        assert outcome.update is None
+        assert set(outcome.drops) == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("backend", [masked(), IdealSum(SESSIONS, POLICY)])
+def test_losses_and_updates_that_are_not_finite_are_refused_by_name(backend, bad):
+    devices = [Device(i, 10, 0.1 * i) for i in range(1, 6)]
+    with pytest.raises(EncodingError, match="loss"):
+        play(backend, config(5, Fraction(1), "mm"), [*devices[:4], replace(devices[4], value=bad)])
+    spoiled = replace(devices[4], delta=(0.0, bad, 0.0, 0.0), id=8)
+    with pytest.raises(EncodingError, match="'update': element 1"):
+        play(backend, config(5, Fraction(1), "mm"), [*devices[:4], spoiled])
+
+
+def test_what_is_out_of_bounds_is_clipped_and_counted_under_the_mask():
+    devices = [
+        Device(1, 600, 1.0),  # the weight
+        Device(2, 10, 9.5),  # the loss; its update is zero
+        Device(3, 10, 1.0, (50.0, 0.0, -50.0, 1.0)),  # two elements
+        Device(4, 10, 1.0),
+        Device(5, 10, 1.0),
+    ]
+    outcome = play(masked(), config(5, Fraction(1), "mm"), devices).outcome
+    assert outcome.clipped == 4
+    assert outcome.kept_weight == 552
+
+
+def test_bytes_up_do_not_tell_who_passed_the_filter():
+    class Sizes(NoObserver):
+        def __init__(self):
+            self.seen = {}
+
+        def message(self, *, sent, peer, data):
+            if not sent:
+                self.seen.setdefault(peer, []).append(len(data))
+
+    devices = [Device(i, 10 + i, 0.3 * i) for i in range(1, 9)]
+    sizes = Sizes()
+    backend = replace(masked(), observer=sizes)
+    outcome = play(backend, config(8, Fraction(1, 2), "bracketed"), devices).outcome
+    assert 0 < outcome.kept_devices < 8
+    assert len({tuple(lengths) for lengths in sizes.seen.values()}) == 1

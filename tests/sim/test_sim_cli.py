@@ -1,0 +1,242 @@
+import fcntl
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import sim.experiment
+from sim.cli import main
+
+pytestmark = pytest.mark.usefixtures("no_figures")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def call(capsys, *arguments):
+    try:
+        code = main(arguments)
+    except SystemExit as error:
+        code = error.code
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def snapshot(path):
+    return {p: p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+
+
+def test_a_run_says_what_it_found_and_where(capsys, tiny_arguments, tmp_path):
+    code, out, err = call(capsys, "run", *tiny_arguments, "--out=runs/a", "--seed=5")
+    assert (code, err) == (0, "")
+    assert "4 train and 4 test devices" in out
+    assert "delta-fl" in out
+    assert "runs/a" in out
+    summary = json.loads((tmp_path / "runs/a/summary.json").read_text())
+    assert summary["seed"] == 5
+    assert f"{summary['test_error']['p90']:.1%}" in out
+    assert main(["run", "--resume", "--out=runs/a"]) == 0  # settings come from the directory
+    assert capsys.readouterr().out == out
+
+
+def test_progress_is_shown_on_stderr(capsys, tiny_arguments):
+    loud = [argument for argument in tiny_arguments if argument != "--quiet"]
+    code, _, err = call(capsys, "run", *loud, "--out=a")
+    assert code == 0
+    assert "delta-fl seed 1" in err
+    assert "4/4" in err
+    assert "η=" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--set=federation.theta=1.5"], "federation.theta = 1.5: must lie in (0, 1]"),
+        (["--rounds=no"], "federation.rounds = 'no': must be a whole number"),
+        (["--device=gpu"], "training.device = 'gpu': must be one of auto, cpu, cuda"),
+        (["--backend=clear"], "privacy.backend = 'clear': must be one of masked, ideal"),
+        (["--dropout=2"], "faults.dropout = 2: must lie in [0, 1)"),
+        (["--seed=-1"], "experiment.seed = -1: must be at least 0"),
+        (["--preset=quickstrat"], "did you mean 'quickstart'?"),
+        (["absent.toml"], "cannot read the configuration absent.toml"),
+        (["--data=absent.npz"], "absent.npz"),
+        (["--data=absent"], "absent"),
+        (["--data=broken.npz"], "broken.npz"),
+        (["--set=federation.cohort_size=5"], "cohort_size = 5 is more than the 4 training devices"),
+        (["--set=model.name=convnet"], "model.name = 'convnet'"),
+        (["--set=data.min_samples=10000"], "digits"),
+        (["--out=busy/file"], "cannot write to busy/file"),
+        (["--nonsense"], "--nonsense"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(
+    arguments, expected, capsys, tiny_arguments, tmp_path
+):
+    (tmp_path / "broken.npz").write_bytes(b"PK")
+    (tmp_path / "busy").write_bytes(b"")
+    before = snapshot(tmp_path)
+    code, out, err = call(capsys, "run", *tiny_arguments, "--out=a", *arguments)
+    assert (code, out) == (2, "")
+    assert expected in err
+    assert err.startswith("deltafl")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert snapshot(tmp_path) == before
+    assert not (tmp_path / "a").exists()
+
+
+def test_cuda_is_refused_where_there_is_none(capsys, tiny_arguments, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, _, err = call(capsys, "run", *tiny_arguments, "--out=a", "--device=cuda")
+    assert code == 2
+    assert "no CUDA device; use --device cpu" in err
+
+
+def test_an_existing_directory_is_left_as_it_was(capsys, tiny_arguments, tmp_path):
+    arguments = ["run", *tiny_arguments, "--out=a"]
+    assert call(capsys, *arguments)[0] == 0
+    before = snapshot(tmp_path)
+    for extra, expected in (
+        ([], "a already exists: add --resume"),
+        (["--resume", "--rounds=5"], "a was begun with federation.rounds = 4, not 5"),
+        (["--resume", "--set=federation.theta=1/3"], "federation.theta = 0.5, not 1/3"),
+    ):
+        code, out, err = call(capsys, *arguments, *extra)
+        assert (code, out) == (2, "")
+        assert expected in err
+        assert snapshot(tmp_path) == before
+
+
+def test_foreign_places_are_refused(capsys, tiny_arguments, tmp_path):
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "dear.txt").write_text("friend")
+    (tmp_path / "file").write_text("text")
+    for place, expected in (("letters", "is not a run directory"), ("file", "not a directory")):
+        code, _, err = call(capsys, "run", *tiny_arguments, f"--out={place}", "--resume")
+        assert code == 2
+        assert expected in err
+    assert snapshot(tmp_path).keys() == {tmp_path / "letters/dear.txt", tmp_path / "file"}
+
+
+def test_resume_without_a_directory_starts_one(capsys, tiny_arguments, tmp_path):
+    assert call(capsys, "run", *tiny_arguments, "--out=new", "--resume")[0] == 0
+    (tmp_path / "empty").mkdir()
+    assert call(capsys, "run", *tiny_arguments, "--out=empty", "--resume")[0] == 0
+
+
+def test_a_second_writer_is_refused(capsys, tiny_arguments, tmp_path):
+    (tmp_path / "a").mkdir()
+    with (tmp_path / "a" / ".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code, _, err = call(capsys, "run", *tiny_arguments, "--out=a", "--resume")
+    assert code == 2
+    assert "a is in use by another process" in err
+    assert snapshot(tmp_path).keys() == {tmp_path / "a/.lock"}
+
+
+def test_changed_data_is_noticed_on_resume(capsys, tiny_arguments, tmp_path):
+    rng = np.random.default_rng(0)
+    users = np.repeat(np.arange(8), 6)
+
+    def write(labels):
+        pixels = rng.integers(0, 256, (48, 4, 4), dtype=np.uint8)
+        np.savez(tmp_path / "d.npz", x=pixels, y=labels, user=users)
+
+    write(np.arange(48) % 3)
+    arguments = ["run", *tiny_arguments, "--data=d.npz", "--out=a"]
+    assert call(capsys, *arguments)[0] == 0
+    (tmp_path / "a" / "summary.json").unlink()
+    write((np.arange(48) + 1) % 3)
+    code, _, err = call(capsys, *arguments, "--resume")
+    assert code == 2
+    assert "the data has changed" in err
+
+
+def test_other_software_is_noted_on_resume(capsys, tiny_arguments, tmp_path):
+    arguments = ["run", *tiny_arguments, "--out=a"]
+    assert call(capsys, *arguments)[0] == 0
+    (tmp_path / "a" / "summary.json").unlink()
+    path = tmp_path / "a" / "versions.json"
+    path.write_text(path.read_text().replace('"torch": "', '"torch": "0.'))
+    code, _, err = call(capsys, *arguments, "--resume")
+    assert code == 0
+    assert "note: this run was begun with torch 0." in err
+
+
+def test_an_interrupted_run_says_how_to_go_on(capsys, tiny_arguments, monkeypatch):
+    played = 0
+
+    def interrupt(*arguments):
+        nonlocal played
+        played += 1
+        if played == 3:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    import sim.engine
+
+    original = sim.engine.sample_cohort
+    monkeypatch.setattr(sim.engine, "sample_cohort", interrupt)
+    code, out, err = call(capsys, "run", *tiny_arguments, "--out=a b")
+    assert (code, out) == (130, "")
+    assert "deltafl run --out 'a b' --resume" in err
+    code, out, _ = call(capsys, "run", "--resume", "--out=a b", "--quiet")
+    assert code == 0
+    assert "4 rounds" in out
+
+
+def test_an_interruption_before_anything_was_written(capsys, tiny_arguments, monkeypatch):
+    def interrupt(config):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sim.experiment, "build_dataset", interrupt)
+    code, _, err = call(capsys, "run", *tiny_arguments, "--out=a")
+    assert (code, err) == (130, "deltafl: interrupted before anything was written\n")
+
+
+def test_a_run_whose_rounds_are_all_lost_fails(capsys, tiny_arguments):
+    code, _, err = call(capsys, "run", *tiny_arguments, "--out=a", "--dropout=0.9999")
+    assert code == 1
+    assert "gave up after round 3: 3 rounds in a row were lost" in err
+    assert "all 3 devices of the cohort vanished" in err
+    assert "--dropout" in err
+
+
+def test_dropouts_are_counted(capsys, tiny_arguments, tmp_path):
+    assert call(capsys, "run", *tiny_arguments, "--out=a", "--dropout=0.4")[0] == 0
+    summary = json.loads((tmp_path / "a/summary.json").read_text())
+    assert 0 < sum(summary["dropped_by_stage"].values()) < 12
+
+
+def test_divergence_fails_with_a_remedy(capsys, tiny_arguments):
+    code, _, err = call(
+        capsys, "run", *tiny_arguments, "--out=a", "--set=training.learning_rate=1e38"
+    )
+    assert code == 1
+    assert "diverged" in err
+    assert "finished rounds are kept in a" in err
+
+
+def test_presets_are_listed(capsys):
+    code, out, _ = call(capsys, "presets")
+    assert code == 0
+    assert "quickstart        The embedded digits" in out
+
+
+def test_help_teaches_and_is_fast():
+    code = (
+        "import sys, sim.cli\n"
+        "try: sim.cli.main(['run', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'matplotlib', 'sklearn', 'pyarrow'} & sys.modules.keys()\n"
+        "sys.exit(f'{heavy} loaded' if heavy else 0)\n"
+    )
+    done = subprocess.run(  # noqa: S603 (ourselves)
+        [sys.executable, "-c", code], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "examples:" in done.stdout

@@ -1,0 +1,195 @@
+"""What a run leaves behind: evaluations, events, summary, figures."""
+
+import json
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from fl.local import DeviceMetrics
+from fl.strategies.base import RoundReport, ServerState, Visibility
+from secagg.stages import Stage, Step, Vanish
+from sim.config import ExperimentConfig
+from sim.errors import RunDirectoryError
+from sim.evaluations import Evaluation, drop_evaluations_after, read_evaluations, write_evaluation
+from sim.events import EventLog, read_events
+from sim.experiment import run_experiment
+from sim.plots import Arm, write_plots
+from sim.rundir import RunDirectory
+from sim.summary import summarise_experiment
+from sim.survivors import SurvivorsOnly
+
+
+class Silent:
+    def begin(self, config, rounds_done):
+        pass
+
+    def played(self, event):
+        pass
+
+    def evaluated(self, round_number, test_error):
+        pass
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory):
+    from sim.config_io import build_config
+
+    config = build_config(
+        [
+            {
+                "data": {"num_devices": 8},
+                "federation": {"rounds": 2, "cohort_size": 3, "evaluate_every": 1},
+                "experiment": {"num_seeds": 2, "baselines": ["fedavg"]},
+            }
+        ]
+    )
+    path = tmp_path_factory.mktemp("experiment") / "run"
+    run_experiment(config, path, resume=False, progress=Silent(), warn=pytest.fail)
+    return path
+
+
+def test_the_metrics_folder_is_one_table(experiment):
+    table = pq.read_table(experiment / "metrics")
+    assert table.column_names == ["round", "split", "device", "num_samples", "loss", "error"]
+    assert sorted(set(table["round"].to_pylist())) == [0, 1, 2]
+    assert table.num_rows == 3 * 8
+    assert len(set(table["device"].to_pylist())) == 8
+    start = [row for row in table.to_pylist() if row["round"] == 0]
+    assert np.allclose([row["loss"] for row in start], np.log(10))
+
+
+def test_the_summary_aggregates_over_seeds(experiment):
+    summary = json.loads((experiment / "summary.json").read_text())
+    for algorithm, group in (("delta-fl", summary), ("fedavg", summary["baseline"]["fedavg"])):
+        seeds = summary["seeds"][algorithm]
+        assert list(seeds) == ["1", "2"]
+        tails = [seeds[seed]["test_error"]["p90"] for seed in seeds]
+        assert group["test_error"]["p90"] == pytest.approx(np.mean(tails))
+        assert group["test_error"]["spread"] == pytest.approx(max(tails) - min(tails))
+        assert group["test_error"]["percentiles"]["90"] == group["test_error"]["p90"]
+    assert (summary["backend"], summary["secure_sums"]) == ("clear", 0)
+    assert summary["model_parameters"] == 640
+    assert summary["theta"] == 0.5
+    assert summary["train_cpu_s"] > 0
+    assert len(summary["final_model_sha256"]) == 64
+    arm = json.loads((experiment / "arms/fedavg-seed-2/summary.json").read_text())
+    assert arm["final_model_sha256"] == summary["seeds"]["fedavg"]["2"]["final_model_sha256"]
+
+
+def test_one_run_alone_has_no_spread(experiment):
+    arm = json.loads((experiment / "arms/fedavg-seed-2/summary.json").read_text())
+    assert summarise_experiment([arm])["test_error"]["spread"] == 0
+
+
+def test_events_say_what_happened(experiment):
+    first, second = read_events(experiment / "events.jsonl")
+    assert (first["round"], second["round"]) == (1, 2)
+    assert first["eta"] == pytest.approx(np.log(10))  # all losses are equal at the start
+    assert first["kept_devices"] == 3
+    assert second["kept_devices"] < 3
+    assert first["train_cpu_s"] > 0
+    assert first["protocol_cpu_s"] > 0
+
+
+def test_figures_are_drawn_as_png_and_svg(experiment):
+    names = {path.name for path in (experiment / "plots").iterdir()}
+    assert names == {f"{n}.{s}" for n in ("error", "histogram", "kept") for s in ("png", "svg")}
+    for path in (experiment / "plots").glob("*.png"):
+        assert path.read_bytes().startswith(b"\x89PNG")
+    for path in (experiment / "plots").glob("*.svg"):
+        ElementTree.parse(path)  # noqa: S314 (our own file)
+
+
+def test_queries_are_drawn_where_there_are_any(experiment, tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    run.path.mkdir()
+    run.metrics.symlink_to(experiment / "metrics")
+    with EventLog(run.events) as events:
+        for number, queries in enumerate((9, None, 7)):
+            events.append({"round": number + 1, "num_queries": queries, "kept_devices": None})
+    write_plots(tmp_path / "plots", [Arm("private-delta-fl", run)])
+    assert (tmp_path / "plots" / "queries.svg").exists()
+    assert not (tmp_path / "plots" / "kept.svg").exists()
+
+
+def test_figures_do_not_change_when_drawn_again(experiment, tmp_path):
+    arms = [Arm("delta-fl", RunDirectory(experiment))]
+    write_plots(tmp_path / "a", arms)
+    write_plots(tmp_path / "b", arms)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_evaluations_round_trip_and_can_be_dropped(tmp_path):
+    devices = [DeviceMetrics("zoë", 7, 0.1 + 0.2, 1 / 3)]
+    for number in (0, 5, 10):
+        write_evaluation(tmp_path, Evaluation(number, devices, devices * 2))
+    assert read_evaluations(tmp_path)[1] == Evaluation(5, devices, devices * 2)
+    drop_evaluations_after(tmp_path, 5)
+    assert [evaluation.round for evaluation in read_evaluations(tmp_path)] == [0, 5]
+    drop_evaluations_after(tmp_path, None)
+    assert read_evaluations(tmp_path) == []
+
+
+def test_event_logs_are_cut_back_and_never_filled_up(tmp_path):
+    path = tmp_path / "events.jsonl"
+    with EventLog(path) as log:
+        log.append({"round": 1, "eta": float("nan"), "theta": np.float64(0.5)})
+        size = log.flush()
+        log.append({"round": 2})
+    with EventLog(path, size) as log:
+        log.append({"round": 3})
+    assert [event["round"] for event in read_events(path)] == [1, 3]
+    assert read_events(path)[0]["eta"] is None
+    with pytest.raises(RunDirectoryError, match="damaged"):
+        EventLog(path, 10_000)
+    assert len(read_events(path)) == 2
+
+
+class Count:
+    """A strategy that reports how many devices it was given."""
+
+    name = "count"
+    server_sees = Visibility.SUMS
+
+    def apply(self, state, devices):
+        report = RoundReport(None, len(devices), 0, None, empty=False, secure_sums=1)
+        return replace(state, round=state.round + 1), report
+
+
+class Named:
+    def __init__(self, number):
+        self.id = number
+
+
+def test_survivors_play_and_the_rest_is_counted():
+    fates = {
+        0: Vanish(Step(Stage.SHARE)),
+        2: Vanish(Step(Stage.MASK, 1), late=True),
+        3: Vanish(Step(Stage.MASK, 0)),
+    }
+
+    def dropouts(round_index, device_ids, num_slots):
+        return {number: fates[number] for number in device_ids if number in fates}
+
+    strategy = SurvivorsOnly(Count(), dropouts)
+    start = ServerState(np.zeros(3, dtype=np.float32), round=4)
+    state, report = strategy.apply(start, [Named(number) for number in range(5)])
+    assert (state.round, report.kept_devices, report.aborted) == (5, 2, None)
+    assert report.dropped_by_stage == {"share": 1, "mask": 2}
+    state, report = strategy.apply(start, [Named(0), Named(3)])
+    assert (state.round, state.model is start.model) == (5, True)
+    assert report.aborted == "all 2 devices of the cohort vanished"
+    assert report.empty
+
+
+def test_an_experiment_of_one_seed_compares_algorithms(tiny, tmp_path):
+    config = replace(tiny, experiment=ExperimentConfig(seed=1, baselines=("fedavg",)))
+    summary = run_experiment(
+        config, tmp_path / "run", resume=False, progress=Silent(), warn=pytest.fail
+    )
+    assert set(summary["seeds"]) == {"delta-fl", "fedavg"}
+    assert summary["test_error"]["spread"] == 0

@@ -1,0 +1,255 @@
+"""A run that is stopped anywhere and goes on gives the same bits as one that never stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import sim.atomic
+import sim.checkpoint
+import sim.evaluations
+import sim.rundir
+from fl.metrics import Summary
+from sim.checkpoint import load_checkpoint
+from sim.config import ExperimentConfig
+from sim.events import read_events
+from sim.experiment import run_experiment
+
+pytestmark = pytest.mark.usefixtures("no_figures")
+
+
+class Silent:
+    def begin(self, config, rounds_done):
+        pass
+
+    def played(self, event):
+        pass
+
+    def evaluated(self, round_number: int, test_error: Summary):
+        pass
+
+
+class Killed(BaseException):
+    """Nothing in the product catches it, like SIGKILL."""
+
+
+def run(config, path, *, resume=False, progress=None):
+    notes = []
+    summary = run_experiment(
+        config, path, resume=resume, progress=progress or Silent(), warn=notes.append
+    )
+    assert notes == []
+    return summary
+
+
+def without_times(event):
+    return {key: value for key, value in event.items() if not key.endswith("_s")}
+
+
+def result(path):
+    """Everything that must not depend on interruptions."""
+    checkpoint = load_checkpoint(path / "checkpoints")
+    return {
+        "model": checkpoint.state.model.tobytes(),
+        "eta": checkpoint.state.eta,
+        "events": [without_times(event) for event in read_events(path / "events.jsonl")],
+        "metrics": {p.name: p.read_bytes() for p in sorted((path / "metrics").iterdir())},
+        "checkpoints": sorted(p.name for p in (path / "checkpoints").iterdir())[-2:],
+        "config": (path / "config.toml").read_text(),
+    }
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """Results of uninterrupted runs, by configuration."""
+    known = {}
+
+    def of(config):
+        if config not in known:
+            path = tmp_path_factory.mktemp("reference") / "run"
+            run(config, path)
+            known[config] = result(path)
+        return known[config]
+
+    return of
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "delta-fl"])
+def test_the_same_settings_give_the_same_bits(algorithm, tiny, tmp_path, reference):
+    config = replace(tiny, federation=replace(tiny.federation, algorithm=algorithm))
+    run(config, tmp_path / "again")
+    assert result(tmp_path / "again") == reference(config)
+    other = replace(config, experiment=ExperimentConfig(seed=2))
+    assert reference(other)["model"] != reference(config)["model"]
+
+
+def test_cohorts_and_initial_weights_do_not_depend_on_the_algorithm(tiny, reference):
+    clear = reference(tiny)
+    plain = reference(replace(tiny, federation=replace(tiny.federation, algorithm="fedavg")))
+    assert [e["cohort"] for e in clear["events"]] == [e["cohort"] for e in plain["events"]]
+    assert clear["metrics"]["round-000000.parquet"] == plain["metrics"]["round-000000.parquet"]
+    assert clear["model"] != plain["model"]
+
+
+def kill_at_write(monkeypatch, number, *, after):
+    """Die at the number-th durable write, just before or just after it takes effect."""
+    writes = 0
+    original = sim.atomic.write_file
+
+    def write_file(path, data):
+        nonlocal writes
+        writes += 1
+        if after:
+            original(path, data)
+        if writes == number:
+            raise Killed
+        if not after:
+            original(path, data)
+
+    for module in (sim.checkpoint, sim.evaluations, sim.rundir):
+        monkeypatch.setattr(module, "write_file", write_file)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_any_write_it_goes_on_to_the_same_bits(
+    after, tiny, tmp_path, monkeypatch, reference
+):
+    wanted = reference(tiny)
+    number, died = 0, True
+    while died:
+        number += 1
+        path = tmp_path / str(number)
+        with monkeypatch.context() as patch:
+            kill_at_write(patch, number, after=after)
+            try:
+                run(tiny, path)
+                died = False
+            except Killed:
+                pass
+        run(tiny, path, resume=True)
+        assert result(path) == wanted, f"killed at write {number}"
+    # config and versions; round 0: metrics and checkpoint; four checkpoints, two evaluations; end
+    assert number - 1 == 2 + 2 + 4 + 2 + 1
+
+
+def test_killed_between_the_event_and_the_checkpoint(tiny, tmp_path, monkeypatch, reference):
+    def save_checkpoint(folder, checkpoint):
+        original(folder, checkpoint)
+        if checkpoint.state.round == 2:
+            # what the next round writes before its own checkpoint, torn in the middle
+            with (folder.parent / "events.jsonl").open("a") as file:
+                file.write('{"round": 3, "eta": 0.')
+            (folder.parent / "metrics" / "round-000003.parquet").write_bytes(b"PAR1")
+            (folder / ".round-000003.npz.tmp").write_bytes(b"PK")
+            raise Killed
+
+    import sim.engine
+
+    original = sim.engine.save_checkpoint
+    with monkeypatch.context() as patch:
+        patch.setattr(sim.engine, "save_checkpoint", save_checkpoint)
+        with pytest.raises(Killed):
+            run(tiny, tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / ".round-000003.npz.tmp").unlink()
+    run(tiny, tmp_path / "run", resume=True)
+    assert result(tmp_path / "run") == reference(tiny)
+
+
+def test_a_damaged_last_checkpoint_costs_one_more_round(tiny, tmp_path, reference):
+    class StopAfterThree(Silent):
+        def played(self, event):
+            if event["round"] == 3:
+                raise Killed
+
+    with pytest.raises(Killed):
+        run(tiny, tmp_path / "run", progress=StopAfterThree())
+    last = tmp_path / "run" / "checkpoints" / "round-000003.npz"
+    last.write_bytes(last.read_bytes()[:200])
+    assert load_checkpoint(last.parent).state.round == 2
+    run(tiny, tmp_path / "run", resume=True)
+    assert result(tmp_path / "run") == reference(tiny)
+
+
+def test_a_finished_run_is_only_read(tiny, tmp_path):
+    first = run(tiny, tmp_path / "run")
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "run").rglob("*")}
+    assert run(tiny, tmp_path / "run", resume=True) == json.loads(json.dumps(first))
+    assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "run").rglob("*")}
+
+
+def test_arms_are_resumed_too(tiny, tmp_path):
+    config = replace(tiny, experiment=ExperimentConfig(seed=3, num_seeds=2, baselines=("fedavg",)))
+
+    class StopInThirdArm(Silent):
+        def played(self, event):
+            if self.arms == 3 and event["round"] == 2:
+                raise Killed
+
+        arms = 0
+
+        def begin(self, *_):
+            self.arms += 1
+
+    whole = run(config, tmp_path / "whole")
+    with pytest.raises(Killed):
+        run(config, tmp_path / "run", progress=StopInThirdArm())
+    assert not (tmp_path / "run" / "summary.json").exists()
+    resumed = run(config, tmp_path / "run", resume=True)
+    assert resumed["seeds"] == whole["seeds"]
+    for arm in (".", "arms/delta-fl-seed-4", "arms/fedavg-seed-3", "arms/fedavg-seed-4"):
+        assert result(tmp_path / "run" / arm) == result(tmp_path / "whole" / arm)
+    # an arm is a run directory of its own: its settings give the same model
+    from sim.config_io import build_config, read_config_file
+
+    alone = build_config([read_config_file(tmp_path / "whole/arms/fedavg-seed-4/config.toml")])
+    run(alone, tmp_path / "alone")
+    assert result(tmp_path / "alone") == result(tmp_path / "whole" / "arms/fedavg-seed-4")
+
+
+@pytest.mark.slow
+def test_sigkill_from_outside(tiny_arguments, tiny, tmp_path, reference):
+    config = replace(tiny, federation=replace(tiny.federation, rounds=60, evaluate_every=20))
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "sim", "run", *tiny_arguments, f"--out={out}"]
+    command += ["--rounds=60", "--set=federation.evaluate_every=20"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(  # noqa: S603 (ourselves)
+        command, env=environment, stderr=subprocess.PIPE
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (out / "checkpoints" / "round-000003.npz").exists():
+            assert process.poll() is None, process.stderr.read().decode()
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert not (out / "summary.json").exists()
+    assert 3 <= load_checkpoint(out / "checkpoints").state.round < 60
+    run(config, out, resume=True)
+    assert result(out) == reference(config)
+
+
+def test_checkpoints_hold_the_state_exactly(tmp_path):
+    from fl.strategies.base import ServerState
+    from sim.checkpoint import Checkpoint, save_checkpoint
+    from sim.transcript import Mark
+
+    model = np.random.default_rng(0).normal(size=100).astype(np.float32)
+    mark = Mark(12345, 67, bytes(range(32)))
+    for number, eta in enumerate((None, 0.1 + 0.2, 0.3)):
+        state = ServerState(model, number, eta)
+        save_checkpoint(tmp_path, Checkpoint(state, 99, mark))
+        loaded = load_checkpoint(tmp_path)
+        assert loaded.state.model.tobytes() == model.tobytes()
+        assert loaded.state.model.dtype == np.float32
+        assert (loaded.state.round, loaded.state.eta) == (number, eta)
+        assert (loaded.events_size, loaded.transcript) == (99, mark)
+    assert len(list(tmp_path.iterdir())) == 2
