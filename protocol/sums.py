@@ -55,11 +55,13 @@ class Sessions:
     """How the sessions of the rounds are set up, the same for both backends.
 
     Attributes:
+        policy: What every device insists on.
         threat: What a session must withstand.
         graph: Complete or sparse; None takes the sparse one where it saves work.
         min_cohort: Smallest cohort to sum over.
     """
 
+    policy: DevicePolicy = field(default_factory=DevicePolicy)
     threat: ThreatModel = field(default_factory=ThreatModel)
     graph: GraphKind | None = None
     min_cohort: int = 5
@@ -70,7 +72,7 @@ class Sessions:
         Raises:
             UsageError: no parameters withstand the threat with so small a cohort.
         """
-        return SessionParams.for_threat(
+        params = SessionParams.for_threat(
             config.cohort_size,
             config.slots(),
             threat=self.threat,
@@ -79,6 +81,8 @@ class Sessions:
             graph_seed=graph_seed,
             context=config.context(model),
         )
+        self.policy.check(params)
+        return params
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +104,10 @@ class SumBackend(Protocol):
     @property
     def name(self) -> str:
         """`masked` or `ideal`."""
+
+    @property
+    def sessions(self) -> Sessions:
+        """How sessions are set up."""
 
     def run_round(
         self,
@@ -123,6 +131,7 @@ class SumBackend(Protocol):
 
         Raises:
             UsageError: no session parameters withstand the threat with so small a cohort.
+            PeerError: the session falls short of the devices' policy.
             EncodingError: a device's loss or update is NaN or infinite, or has the wrong shape.
         """
 
@@ -133,13 +142,11 @@ class MaskedSum:
 
     Attributes:
         sessions: How sessions are set up.
-        policy: What every device insists on.
         randomness: Source of every secret.
         observer: Watches what the server sends and receives.
     """
 
     sessions: Sessions
-    policy: DevicePolicy
     randomness: Randomness = system_randomness
     observer: Observer = field(default_factory=NoObserver)
 
@@ -158,15 +165,11 @@ class MaskedSum:
         graph_seed: bytes,
         vanishing: Vanishing,
     ) -> RoundResult:
-        """Run one round; see `SumBackend`.
-
-        Raises:
-            PeerError: the session falls short of the devices' policy.
-        """
+        """Run one round; see `SumBackend`."""
         params = self.sessions.params(config, model, graph_seed)
         by_id = {ClientId(device.id): device for device in devices}
         server = RoundServer(config, model, params, by_id, warm_start)
-        clients = {i: RoundClient(i, self.policy, self.randomness) for i in by_id}
+        clients = {i: RoundClient(i, self.sessions.policy, self.randomness) for i in by_id}
         bytes_up = 0
 
         def answer(client_id: ClientId, data: bytes) -> bytes | None:
@@ -189,11 +192,9 @@ class IdealSum:
 
     Attributes:
         sessions: How sessions are set up.
-        policy: What every device insists on.
     """
 
     sessions: Sessions
-    policy: DevicePolicy
 
     @property
     def name(self) -> str:
@@ -210,13 +211,8 @@ class IdealSum:
         graph_seed: bytes,
         vanishing: Vanishing,
     ) -> RoundResult:
-        """Run one round; see `SumBackend`.
-
-        Raises:
-            PeerError: the session falls short of the devices' policy.
-        """
+        """Run one round; see `SumBackend`."""
         params = self.sessions.params(config, model, graph_seed)
-        self.policy.check(params)
         by_id = {ClientId(device.id): device for device in devices}
         session = IdealSession(params, by_id, vanishing)
         measured: dict[ClientId, DeviceRound] = {}

@@ -24,19 +24,19 @@ def read_fields(data: bytes, *, most: int) -> list[Value]:
     Raises:
         DecodeError: the data is anything else.
     """
+    # Nested arrays are refused at their header: their lengths alone, one inside the other, could
+    # ask for thousands of times the data.
+    unpacker = msgpack.Unpacker(
+        max_buffer_size=len(data), max_array_len=0, max_map_len=0, max_str_len=0, max_ext_len=0
+    )
     try:
-        fields = msgpack.unpackb(
-            data,
-            max_array_len=most,
-            max_map_len=0,
-            max_str_len=0,
-            max_ext_len=0,
-            max_bin_len=len(data),
-        )
+        unpacker.feed(data)
+        num_fields = unpacker.read_array_header()
+        fields = [unpacker.unpack() for _ in range(min(num_fields, most))]
     except (ValueError, msgpack.UnpackException) as error:
-        raise DecodeError(f"not a msgpack array of up to {most} fields: {error}") from None
-    if not isinstance(fields, list):
-        raise DecodeError("not a msgpack array")
+        raise DecodeError(f"not a msgpack array of up to {most} fields: {error!r}") from None
+    if num_fields > most or unpacker.tell() != len(data):
+        raise DecodeError(f"not exactly one msgpack array of up to {most} fields")
     if not all(type(field) in (int, bytes) for field in fields):
         raise DecodeError("a field is neither an integer nor a byte string")
     return fields

@@ -51,6 +51,8 @@ class SealedChannel:
 
     def open(self, box: bytes) -> bytes | None:
         """The plaintext of the neighbour's box; None where it is not authentic."""
+        if len(box) < OVERHEAD:
+            return None
         nonce, sealed = box[:NONCE_SIZE], box[NONCE_SIZE:]
         try:
             return crypto_aead_xchacha20poly1305_ietf_decrypt(

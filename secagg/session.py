@@ -92,10 +92,14 @@ def run_session(
     rosters = exchange(server.start(), Step(Stage.ADVERTISE))
     boxes = exchange(rosters, Step(Stage.SHARE))
     for client, data in boxes.items():
-        answer(client, data)
+        observer.message(sent=True, peer=client, data=data)
+        with observer.working(client, Step(Stage.SHARE)):
+            answer(client, data)
     sums = []
     for slot, binding in enumerate(bindings):
-        requests = exchange(server.open_slot(slot, binding), Step(Stage.MASK, slot))
+        with observer.working(None, Step(Stage.MASK, slot)):
+            opened = server.open_slot(slot, binding)
+        requests = exchange(opened, Step(Stage.MASK, slot))
         exchange(requests, Step(Stage.UNMASK, slot))
         sums.append(server.take_sum())
     return sums

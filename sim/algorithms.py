@@ -1,42 +1,37 @@
 """The one place that knows algorithms by name."""
 
-from typing import Final, Protocol
+from typing import Final
 
 from fl.strategies.base import Strategy
 from fl.strategies.delta_fl import DeltaFL
 from fl.strategies.fedavg import FedAvg
-from sim.config import RunConfig
-from sim.errors import ConfigError
+from fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from protocol.losses import LossGrid
+from protocol.sums import IdealSum, MaskedSum, Sessions, SumBackend
+from secagg import DevicePolicy, GraphKind, ThreatModel
+from secagg.session import Observer
+from sim.config import PrivacyConfig, RunConfig
 from sim.faults import Dropouts
+from sim.seeds import Purpose, Seeds
 from sim.survivors import SurvivorsOnly
 
 PRIVATE: Final = "private-delta-fl"
 
 
-class Observer(Protocol):
-    """Sees every message that the server sends or receives."""
-
-    def message(self, *, sent: bool, peer: int, data: bytes) -> None:
-        """Take note of one message.
-
-        Args:
-            sent: whether the server sent it; else it received it.
-            peer: the device at the other end.
-            data: the message.
-        """
-
-
-def build_strategy(config: RunConfig, *, dropouts: Dropouts, observer: Observer) -> Strategy:
+def build_strategy(
+    config: RunConfig, *, seeds: Seeds, dropouts: Dropouts, observer: Observer
+) -> Strategy:
     """Build the strategy that `federation.algorithm` names.
 
     Args:
         config: the settings of one run.
+        seeds: where the public seeds of the sessions' graphs come from.
         dropouts: who vanishes when.
-        observer: told everything that passes the server in a masked run; a strategy in clear has no
+        observer: told everything that passes the server in a masked run; other runs have no
             messages to show.
 
     Raises:
-        ConfigError: the settings contradict each other or the protocol's requirements.
+        ValueError: the settings contradict each other or the protocol's requirements.
     """
     match config.federation.algorithm:
         case "fedavg":
@@ -44,11 +39,42 @@ def build_strategy(config: RunConfig, *, dropouts: Dropouts, observer: Observer)
         case "delta-fl":
             return SurvivorsOnly(DeltaFL(config.federation.theta), dropouts)
         case _:
-            return _private_delta_fl(config, dropouts, observer)
+            return _private_delta_fl(config, seeds, dropouts, observer)
 
 
-def _private_delta_fl(config: RunConfig, dropouts: Dropouts, observer: Observer) -> Strategy:
-    raise ConfigError(
-        f"federation.algorithm = {config.federation.algorithm!r} is not available: "
-        f"use 'delta-fl' or 'fedavg' ({dropouts}, {observer})"
+def build_backend(privacy: PrivacyConfig, observer: Observer) -> SumBackend:
+    """Build what computes the secure sums.
+
+    A device insists on the smallest cohort that the configuration names; for the rest on the
+    protocol's own limits.
+    """
+    sessions = Sessions(
+        policy=DevicePolicy(min_cohort=privacy.min_cohort),
+        threat=ThreatModel(privacy.colluding, privacy.expected_dropout),
+        graph=None if privacy.graph == "auto" else GraphKind(privacy.graph),
+        min_cohort=privacy.min_cohort,
+    )
+    if privacy.backend == "ideal":
+        return IdealSum(sessions)
+    return MaskedSum(sessions, observer=observer)
+
+
+def _private_delta_fl(
+    config: RunConfig, seeds: Seeds, dropouts: Dropouts, observer: Observer
+) -> Strategy:
+    quantile, privacy = config.quantile, config.privacy
+    return PrivateDeltaFL(
+        theta=config.federation.theta,
+        backend=build_backend(privacy, observer),
+        encoding=Encoding(
+            method=quantile.method,
+            max_queries=quantile.max_queries or None,
+            grid=LossGrid(quantile.resolution_bits, quantile.loss_bound),
+            max_weight=privacy.max_weight,
+            update_clip=privacy.update_clip,
+            update_resolution_bits=privacy.update_resolution_bits,
+        ),
+        graph_seed=lambda index: seeds.digest(Purpose.GRAPH, round_index=index),
+        warm_start=quantile.warm_start,
+        dropouts=dropouts,
     )

@@ -54,7 +54,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     for path in reversed(_files(folder)):
         try:
             return _read(path)
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             continue
     return None
 
@@ -64,7 +64,8 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> Checkpoint:
-    with np.load(path, allow_pickle=False) as file:
+    # from memory, for numpy leaves a file that it cannot read open
+    with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
         eta = float(file["eta"])
         return Checkpoint(
             state=ServerState(

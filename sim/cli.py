@@ -134,11 +134,11 @@ def _list_presets() -> int:
 
 
 def _bench_round(arguments: Sequence[str]) -> int:
-    from sim.bench import round as bench_round
+    from sim.bench import protocol_round
 
     parser = _Parser(prog="deltafl bench round", allow_abbrev=False)
-    bench_round.add_arguments(parser)
-    return bench_round.main(parser.parse_args(arguments))
+    protocol_round.add_arguments(parser)
+    return protocol_round.main(parser.parse_args(arguments))
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -140,8 +140,8 @@ class PrivacyConfig:
     expected_dropout: Share = 0.1
     colluding: Share = 0.1
     min_cohort: Annotated[int, Interval("[2, inf)")] = 10
-    update_clip: Positive = 8.0
-    update_resolution_bits: Bits = 20
+    update_clip: Positive = 2.0
+    update_resolution_bits: Bits = 10
     max_weight: Count = 8192
     transcript: str = "headers"
 

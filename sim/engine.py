@@ -21,6 +21,7 @@ from fl.models import build_model
 from fl.schedule import StepDecay
 from fl.strategies.base import RoundReport, ServerState, Strategy
 from fl.vectors import to_vector
+from secagg.session import NoObserver
 from sim.algorithms import PRIVATE, build_strategy
 from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from sim.cohorts import sample_cohort
@@ -71,13 +72,10 @@ class Workplace:
     progress: Progress
 
 
-class _NoTranscript:
+class _NoTranscript(NoObserver):
     """Stands in for the transcript of a run in clear, which has no messages."""
 
     def begin_round(self, number: int) -> None:
-        pass
-
-    def message(self, *, sent: bool, peer: int, data: bytes) -> None:
         pass
 
     def flush(self) -> Mark:
@@ -134,6 +132,7 @@ class _Run:
         self._seeds = Seeds(config.experiment.seed)
         self._strategy: Strategy = build_strategy(
             config,
+            seeds=self._seeds,
             dropouts=seeded_dropouts(self._seeds, config.faults.dropout),
             observer=transcript,
         )

@@ -10,8 +10,11 @@ import torch
 
 from fl.data.federated import FederatedDataset
 from fl.models import build_model
+from fl.strategies.private_delta_fl import PrivateDeltaFL
+from fl.vectors import to_vector
 from protocol.errors import ProtocolError
 from secagg.errors import SecAggError
+from secagg.session import NoObserver
 from sim.algorithms import build_strategy
 from sim.config import RunConfig
 from sim.dataset import build_dataset, dataset_digest
@@ -86,7 +89,7 @@ def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
             f"{dataset.name} ({dataset.rule}): lower it to {available} or less"
         )
     try:
-        build_model(
+        module = build_model(
             config.model.name,
             input_shape=dataset.input_shape,
             num_classes=dataset.num_classes,
@@ -95,9 +98,12 @@ def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
     except ValueError as error:
         raise ConfigError(f"model.name = {config.model.name!r}: {error}") from error
     for arm in config.arms():
-        dropouts = seeded_dropouts(Seeds(arm.experiment.seed), arm.faults.dropout)
+        seeds = Seeds(arm.experiment.seed)
+        dropouts = seeded_dropouts(seeds, arm.faults.dropout)
         try:
-            build_strategy(arm, dropouts=dropouts, observer=_Nobody())
+            strategy = build_strategy(arm, seeds=seeds, dropouts=dropouts, observer=NoObserver())
+            if isinstance(strategy, PrivateDeltaFL):
+                strategy.check(to_vector(module), size)
         except (ProtocolError, SecAggError) as error:
             raise ConfigError(f"{arm.federation.algorithm} cannot run so: {error}") from error
 
@@ -121,8 +127,3 @@ def _settle_versions(
     for sentence in check_versions(recorded, now):
         warn(sentence)
     return recorded
-
-
-class _Nobody:
-    def message(self, *, sent: bool, peer: int, data: bytes) -> None:
-        """Take no note."""

@@ -24,6 +24,7 @@ class Purpose(StrEnum):
     COHORT = "cohort"
     SHUFFLE = "shuffle"
     DROPOUT = "dropout"
+    GRAPH = "graph"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ from typing import BinaryIO, Final, Self
 
 import msgpack
 
+from secagg.params import ClientId
+from secagg.session import NoObserver
+from secagg.session import NoObserver
 from sim.errors import TranscriptError
 
 MAGIC: Final = b"deltafl transcript 1\n"
@@ -67,7 +70,7 @@ START: Final = Mark(len(MAGIC), 0, hashlib.sha256(MAGIC).digest())
 """The mark of a transcript without frames."""
 
 
-class TranscriptWriter:
+class TranscriptWriter(NoObserver):
     """Appends frames; buffered until `flush`.
 
     Args:
@@ -96,7 +99,7 @@ class TranscriptWriter:
         """Put the messages that follow into round `number`, counted from 1."""
         self._round = number
 
-    def message(self, *, sent: bool, peer: int, data: bytes) -> None:
+    def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
         """Append one message."""
         fields = (
             self._mark.num_frames,

@@ -217,3 +217,11 @@ def test_the_canonical_bytes_tell_layouts_apart():
     ]
     assert len({value.canonical() for value in different}) == len(different)
     assert layout(base).canonical() == layout(Field("ab", 1, 0.0, 1.0, 0)).canonical()
+
+
+@pytest.mark.parametrize(("word", "total"), [(5, 5), (11, -5), (8, -8)])
+def test_signed_sums_out_of_range_are_refused_on_both_sides(word, total):
+    layout = Layout((Field("x", 1, -1, 1, 0),), 4)
+    assert layout.ring_bits == 4
+    with pytest.raises(EncodingError, match=rf"\[{total}, {total}\] leave \[-4, 4\]"):
+        layout.decode(np.array([word], np.uint64))

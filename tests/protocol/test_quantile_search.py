@@ -19,7 +19,7 @@ GRID = LossGrid()
 MAX_WEIGHT = 9
 METHODS = [MajoriseMinimise(), Bracketed(), Histogram(), Histogram(3), Histogram(1)]
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS, ids=repr)
-DETERMINISTIC = settings(max_examples=60, deadline=None, derandomize=True)
+DETERMINISTIC = settings(max_examples=40, deadline=None, derandomize=True)
 
 
 def exact_quantile(theta, ticks, weights):

@@ -19,7 +19,9 @@ from secagg.randomness import SeededRandomness
 from secagg.session import NoObserver
 
 POLICY = DevicePolicy(min_cohort=3, min_threshold=2, min_threshold_share=0.2)
-SESSIONS = Sessions(threat=ThreatModel(0.1, 0.2), graph=GraphKind.COMPLETE, min_cohort=3)
+SESSIONS = Sessions(
+    policy=POLICY, threat=ThreatModel(0.1, 0.2), graph=GraphKind.COMPLETE, min_cohort=3
+)
 MODEL = b"model"
 LENGTH = 4
 
@@ -58,7 +60,7 @@ def config(cohort_size: int, theta: Fraction, method: str, **changes) -> RoundCo
 
 
 def masked() -> MaskedSum:
-    return MaskedSum(SESSIONS, POLICY, SeededRandomness(b"s" * 32))
+    return MaskedSum(SESSIONS, SeededRandomness(b"s" * 32))
 
 
 def play(backend, round_config, devices: Sequence[Device], vanishing=None, warm=None):
@@ -108,7 +110,7 @@ def test_both_backends_give_the_same_outcome_whoever_vanishes(devices, theta, me
     vanishing = {i: data.draw(st.builds(Vanish, steps, st.booleans())) for i in gone}
     warm = data.draw(st.none() | st.integers(0, round_config.grid.max_tick))
     real = play(masked(), round_config, devices, vanishing, warm)
-    ideal = play(IdealSum(SESSIONS, POLICY), round_config, devices, vanishing, warm)
+    ideal = play(IdealSum(SESSIONS), round_config, devices, vanishing, warm)
     assert comparable(real) == comparable(ideal)
 
 
@@ -116,7 +118,7 @@ def test_both_backends_give_the_same_outcome_whoever_vanishes(devices, theta, me
 @given(cohorts, thetas, methods)
 def test_the_update_is_the_weighted_mean_over_the_exact_tail(devices, theta, method):
     round_config = config(len(devices), theta, method)
-    outcome = play(IdealSum(SESSIONS, POLICY), round_config, devices).outcome
+    outcome = play(IdealSum(SESSIONS), round_config, devices).outcome
     ticks = [round_config.grid.tick(d.value)[0] for d in devices]
     weights = [min(d.weight, 512) for d in devices]
     total = sum(weights)
@@ -170,7 +172,7 @@ def test_a_search_ends_when_its_cohort_shrinks():
 def test_too_few_survivors_abort_the_round_and_leave_the_model():
     devices = [Device(i, 10, 0.1 * i) for i in range(1, 7)]
     gone = {i: Vanish(Step(Stage.SHARE)) for i in range(1, 5)}
-    for backend in (masked(), IdealSum(SESSIONS, POLICY)):
+    for backend in (masked(), IdealSum(SESSIONS)):
         outcome = play(backend, config(6, Fraction(1, 2), "mm"), devices, gone).outcome
         assert outcome.aborted is not None
         assert "min_cohort" in outcome.aborted
@@ -179,7 +181,7 @@ def test_too_few_survivors_abort_the_round_and_leave_the_model():
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("backend", [masked(), IdealSum(SESSIONS, POLICY)])
+@pytest.mark.parametrize("backend", [masked(), IdealSum(SESSIONS)])
 def test_losses_and_updates_that_are_not_finite_are_refused_by_name(backend, bad):
     devices = [Device(i, 10, 0.1 * i) for i in range(1, 6)]
     with pytest.raises(EncodingError, match="loss"):

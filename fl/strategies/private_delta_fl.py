@@ -1,0 +1,227 @@
+"""Private Δ-FL: the same round as `delta_fl`, in which the server sees nothing but sums.
+
+Source: arXiv 2002.11223, Algorithm 3 and appendix B.1. The devices find η together by secure sums,
+filter themselves, and add up masked updates, weights and losses (`protocol.round`). On the loss
+grid the devices kept are exactly those of Algorithm 2; updates agree up to fixed-point rounding.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+
+from fl.errors import DivergenceError
+from fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from fl.superquantile import parse_theta
+from fl.vectors import Vector
+from protocol.configuration import RoundConfig
+from protocol.errors import EncodingError
+from protocol.losses import LossGrid
+from protocol.quantile.registry import quantile_method
+from protocol.round import RoundOutcome
+from protocol.sums import SumBackend
+from secagg import ClientId, Vanish
+
+DropoutPlan: TypeAlias = Callable[[int, Sequence[int], int], Mapping[int, Vanish]]
+"""(round index, device ids, number of slots) → when each vanishing device vanishes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How a round's numbers become integers, and how η is searched for.
+
+    Attributes:
+        method: the quantile method: "mm" (Algorithm 3), "bracketed" or "histogram".
+        max_queries: most sums that a search may take; None for the method's own limit.
+        grid: on which losses are compared.
+        max_weight: largest n_k; larger ones are clipped to it.
+        update_clip: largest element of an update; larger ones are clipped to it.
+        update_resolution_bits: n_k·Δ_k is summed in multiples of 2^-update_resolution_bits.
+    """
+
+    method: str = "mm"
+    max_queries: int | None = None
+    grid: LossGrid = field(default_factory=LossGrid)
+    max_weight: int = 8192
+    update_clip: float = 2.0
+    update_resolution_bits: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateRoundReport(RoundReport):
+    """What the server learnt in a private round.
+
+    Attributes:
+        half_width: δ of the threshold; a device takes part if F_k ≥ η − δ.
+        num_queries: secure sums that the search for η took.
+        certified: whether the filter is proved to be that of the exact weighted quantile.
+        search_ended: why the search ended.
+        dropped_by_stage: devices that were lost, by the stage at which they were.
+        bytes_up_per_device: what a device of the cohort sent, on average; 0 in an ideal round.
+        clipped: numbers that devices had to clip.
+        aborted: why the round was given up; None if it was not.
+    """
+
+    half_width: float | None
+    num_queries: int
+    certified: bool | None
+    search_ended: str | None
+    dropped_by_stage: dict[str, int]
+    bytes_up_per_device: float
+    clipped: int
+    aborted: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateDeltaFL:
+    """Algorithm 3. θ = 1 is FedAvg under secure aggregation.
+
+    Attributes:
+        theta: the conformity level in (0, 1], the share of the weight that is kept at least.
+        backend: runs the rounds, by the real protocol or by the ideal one.
+        encoding: how numbers become integers.
+        graph_seed: 32 public bytes for each round index.
+        warm_start: whether a search starts from the last round's η.
+        dropouts: which devices vanish, and when.
+
+    Raises:
+        ValueError: θ is not in (0, 1].
+    """
+
+    theta: Fraction
+    backend: SumBackend
+    encoding: Encoding
+    graph_seed: Callable[[int], bytes]
+    warm_start: bool = True
+    dropouts: DropoutPlan = lambda _round, _ids, _slots: {}
+
+    def __post_init__(self) -> None:
+        parse_theta(self.theta)
+
+    @property
+    def name(self) -> str:
+        """The name in configurations and tables."""
+        return "private_delta_fl"
+
+    @property
+    def server_sees(self) -> Visibility:
+        """Nothing but sums over the cohort."""
+        return Visibility.SUMS
+
+    def apply(
+        self, state: ServerState, devices: Sequence[Device]
+    ) -> tuple[ServerState, PrivateRoundReport]:
+        """Play one round with this cohort.
+
+        Raises:
+            ValueError: the cohort is empty, or too small for the threat that a session must
+                withstand.
+            DivergenceError: a device's loss or update is NaN or infinite.
+            PeerError: the session falls short of the devices' policy.
+        """
+        check_cohort(devices)
+        config = self._config(state, len(devices))
+        ids = [device.id for device in devices]
+        plan = self.dropouts(state.round, ids, len(config.slots()))
+        try:
+            result = self.backend.run_round(
+                config,
+                state.model.astype("<f4").tobytes(),
+                [_AddressedByBytes(device) for device in devices],
+                warm_start=self._warm_start(state),
+                graph_seed=self.graph_seed(state.round),
+                vanishing={ClientId(i): vanish for i, vanish in plan.items()},
+            )
+        except EncodingError as error:
+            raise DivergenceError(f"{error}; training diverged, lower the learning rate") from None
+        outcome = result.outcome
+        model = state.model
+        if outcome.update is not None:
+            model = (model + outcome.update).astype(np.float32)
+        found = outcome.search
+        eta = found.eta if found is not None and self.theta < 1 else None
+        report = _report(outcome, eta, result.bytes_up)
+        following = ServerState(model, state.round + 1, state.eta if eta is None else eta)
+        return following, report
+
+    def check(self, model: Vector, cohort_size: int) -> None:
+        """Find out before the first round whether rounds of this size can run.
+
+        Raises:
+            ConfigurationError: a sum would not fit the ring, or a setting is out of its range.
+            UsageError: the cohort is too small for the threat that a session must withstand.
+            PeerError: the sessions fall short of the devices' policy.
+        """
+        config = self._config(ServerState(model), cohort_size)
+        self.backend.sessions.params(config, model.tobytes(), self.graph_seed(0))
+
+    def _config(self, state: ServerState, cohort_size: int) -> RoundConfig:
+        encoding = self.encoding
+        default_max_queries = quantile_method(encoding.method).default_max_queries
+        return RoundConfig(
+            round_index=state.round,
+            cohort_size=cohort_size,
+            theta=self.theta,
+            method=encoding.method,
+            num_cuts=None,
+            max_queries=encoding.max_queries or default_max_queries,
+            grid=encoding.grid,
+            max_weight=encoding.max_weight,
+            update_length=len(state.model),
+            update_clip=encoding.update_clip,
+            update_resolution_bits=encoding.update_resolution_bits,
+        )
+
+    def _warm_start(self, state: ServerState) -> int | None:
+        if not self.warm_start or state.eta is None:
+            return None
+        return self.encoding.grid.tick(state.eta)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _AddressedByBytes:
+    """A device as the protocol knows it: it is shown a model's bytes."""
+
+    device: Device
+
+    @property
+    def id(self) -> int:
+        return self.device.id
+
+    @property
+    def weight(self) -> int:
+        return self.device.weight
+
+    def loss(self, model: bytes) -> float:
+        return self.device.loss(_vector(model))
+
+    def update(self, model: bytes) -> Vector:
+        return self.device.update(_vector(model))
+
+
+def _vector(model: bytes) -> Vector:
+    return np.frombuffer(model, dtype="<f4").astype(np.float32)
+
+
+def _report(outcome: RoundOutcome, eta: float | None, bytes_up: float) -> PrivateRoundReport:
+    found = outcome.search
+    dropped = Counter(drop.step.stage.name.lower() for drop in outcome.drops.values())
+    return PrivateRoundReport(
+        eta=eta,
+        kept_devices=outcome.kept_devices,
+        kept_weight=outcome.kept_weight,
+        train_loss=outcome.train_loss,
+        empty=outcome.aborted is None and outcome.kept_weight == 0,
+        secure_sums=outcome.secure_sums,
+        half_width=None if found is None or eta is None else found.half_width,
+        num_queries=0 if found is None else found.num_queries,
+        certified=None if found is None else found.certified,
+        search_ended=None if found is None else str(found.ended),
+        dropped_by_stage=dict(dropped),
+        bytes_up_per_device=bytes_up,
+        clipped=outcome.clipped,
+        aborted=outcome.aborted,
+    )

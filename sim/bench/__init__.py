@@ -1,0 +1,1 @@
+"""Benchmarks: what the protocol costs on this machine."""

@@ -1,0 +1,221 @@
+"""`deltafl bench round`: one protocol round without learning.
+
+All slots of a round of Algorithm 3 are summed, T − 1 queries of the `mm` search and the update of D
+numbers, with every message encoded, sent, decoded and checked. All parties share this process; what
+is measured is CPU time, which does not depend on what else the machine does as much as the clock.
+"""
+
+import argparse
+import json
+import platform
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from tqdm import tqdm
+
+from protocol.configuration import RoundConfig
+from protocol.losses import LossGrid
+from protocol.sums import Sessions
+from secagg import ClientId, GraphKind, SessionParams, Stage, Step, Vanish, run_session
+from secagg.errors import SecAggError
+from secagg.ring import Vector
+from sim.bench.stopwatch import Stopwatch
+from sim.config import PrivacyConfig
+from sim.seeds import Purpose, Seeds
+
+_MEGABYTE = 1e6
+_STAGES = tuple(Stage)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundBenchmark:
+    """What to measure.
+
+    Attributes:
+        clients: devices.
+        dim: numbers in the update, D.
+        slots: sums in the round, T.
+        graph: who shares masks with whom.
+        dropout: share of the devices that vanish before their masked input of some slot.
+        seed: of inputs and drop-outs; keys come from the operating system.
+    """
+
+    clients: int
+    dim: int
+    slots: int
+    graph: GraphKind
+    dropout: float
+    seed: int
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description = (
+        "Measure one protocol round without learning: CPU seconds of a device and of the server, "
+        "and bytes, by stage. The first T-1 slots carry queries of the private quantile, the last "
+        "one an update of D numbers."
+    )
+    parser.add_argument("--clients", type=int, default=100, metavar="N", help="devices (100)")
+    parser.add_argument(
+        "--dim", type=int, default=115_646, metavar="D", help="numbers in the update (115646)"
+    )
+    parser.add_argument("--slots", type=int, default=25, metavar="T", help="secure sums (25)")
+    parser.add_argument(
+        "--graph",
+        choices=[str(kind) for kind in GraphKind],
+        default=str(GraphKind.SPARSE),
+        help="who shares masks with whom (sparse)",
+    )
+    parser.add_argument(
+        "--dropout",
+        type=float,
+        default=0.0,
+        metavar="P",
+        help="share of the devices that vanish before the masked input of a random slot (0)",
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of inputs and drop-outs")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run the benchmark and print what was measured; the exit code."""
+    benchmark = RoundBenchmark(
+        clients=arguments.clients,
+        dim=arguments.dim,
+        slots=arguments.slots,
+        graph=GraphKind(arguments.graph),
+        dropout=arguments.dropout,
+        seed=arguments.seed,
+    )
+    try:
+        measured = measure(benchmark)
+    except (SecAggError, ValueError) as error:
+        print(f"deltafl: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(measured, indent=2) if arguments.json else _describe(measured))
+    return 0
+
+
+def measure(benchmark: RoundBenchmark) -> dict[str, object]:
+    """Run one round and return what it cost.
+
+    Raises:
+        ValueError: an argument is out of its range.
+        SecAggError: no session withstands the threat with so few devices, or too many vanished.
+    """
+    if benchmark.slots < 1 or benchmark.dim < 1 or not 0 <= benchmark.dropout < 1:
+        raise ValueError(
+            f"slots={benchmark.slots} and dim={benchmark.dim} must be at least 1, and "
+            f"dropout={benchmark.dropout} in [0, 1)"
+        )
+    seeds = Seeds(benchmark.seed)
+    config = _round_config(benchmark)
+    sessions = Sessions(graph=benchmark.graph)
+    params = sessions.params(config, b"", seeds.digest(Purpose.GRAPH))
+    generator = seeds.generator(Purpose.DROPOUT)
+    ids = [ClientId(index) for index in range(benchmark.clients)]
+    inputs = {client: _inputs(params, generator) for client in ids}
+    gone = generator.permutation(benchmark.clients)[: round(benchmark.dropout * benchmark.clients)]
+    vanishing = {
+        ids[index]: Vanish(Step(Stage.MASK, int(generator.integers(benchmark.slots))))
+        for index in gone
+    }
+    watch = Stopwatch()
+    with tqdm(total=1, desc="one round", file=sys.stderr, leave=False, disable=None):
+        cpu, wall = time.process_time(), time.perf_counter()
+        run_session(
+            params,
+            inputs,
+            [b"benchmark"] * benchmark.slots,
+            vanishing=vanishing,
+            policy=sessions.policy,
+            observer=watch,
+        )
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    return _report(benchmark, params, watch, cpu, wall)
+
+
+def _round_config(benchmark: RoundBenchmark) -> RoundConfig:
+    privacy = PrivacyConfig()
+    return RoundConfig(
+        round_index=0,
+        cohort_size=benchmark.clients,
+        theta=Fraction(1, 2) if benchmark.slots > 1 else Fraction(1),
+        method="mm",
+        num_cuts=None,
+        max_queries=benchmark.slots - 1,
+        grid=LossGrid(),
+        max_weight=privacy.max_weight,
+        update_length=benchmark.dim,
+        update_clip=privacy.update_clip,
+        update_resolution_bits=privacy.update_resolution_bits,
+    )
+
+
+def _inputs(params: SessionParams, generator: np.random.Generator) -> list[Vector]:
+    return [
+        generator.integers(0, 1 << slot.ring_bits, slot.length, dtype=np.uint64)
+        for slot in params.slots
+    ]
+
+
+def _report(
+    benchmark: RoundBenchmark, params: SessionParams, watch: Stopwatch, cpu: float, wall: float
+) -> dict[str, object]:
+    def by_stage(values: list[float]) -> dict[str, float]:
+        return {stage.name.lower(): round(v, 6) for stage, v in zip(_STAGES, values, strict=True)}
+
+    peak_kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    devices = benchmark.clients
+    return {
+        "clients": devices,
+        "dim": benchmark.dim,
+        "slots": benchmark.slots,
+        "graph": str(benchmark.graph),
+        "neighbours": params.degree,
+        "threshold": params.threshold,
+        "ring_bits": params.slots[-1].ring_bits,
+        "dropout": benchmark.dropout,
+        "total_cpu_s": round(cpu, 4),
+        "wall_s": round(wall, 4),
+        "devices_cpu_s": round(watch.total_device_cpu_s(), 4),
+        "server_cpu_s": by_stage([watch.server_cpu_s[stage] for stage in _STAGES]),
+        "device_cpu_s": by_stage([watch.median_device_cpu_s(stage) for stage in _STAGES]),
+        "bytes_up_per_device": by_stage(
+            [watch.num_bytes(stage, sent=False) / devices for stage in _STAGES]
+        ),
+        "bytes_down_per_device": by_stage(
+            [watch.num_bytes(stage, sent=True) / devices for stage in _STAGES]
+        ),
+        "peak_memory_mb": round(peak_kilobytes * 1024 / _MEGABYTE, 1),
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+    }
+
+
+def _describe(measured: dict[str, object]) -> str:
+    lines = [
+        f"{measured['clients']} devices, {measured['graph']} graph with {measured['neighbours']} "
+        f"neighbours and threshold {measured['threshold']}; {measured['slots']} slots, "
+        f"{measured['dim']} numbers of {measured['ring_bits']} bits; "
+        f"{measured['dropout']:.0%} vanish",
+        f"all parties {measured['total_cpu_s']} s CPU, {measured['wall_s']} s wall, "
+        f"peak memory {measured['peak_memory_mb']} MB",
+        "",
+        f"{'':<24}" + "".join(f"{stage.name.lower():>12}" for stage in _STAGES),
+    ]
+    rows = {
+        "device_cpu_s": "device CPU ms (median)",
+        "server_cpu_s": "server CPU ms",
+        "bytes_up_per_device": "kB up per device",
+        "bytes_down_per_device": "kB down per device",
+    }
+    for key, title in rows.items():
+        values = measured[key]
+        if isinstance(values, dict):
+            scale = 1e3 if key.endswith("cpu_s") else 1e-3
+            lines.append(f"{title:<24}" + "".join(f"{v * scale:12.2f}" for v in values.values()))
+    return "\n".join(lines)

@@ -1,0 +1,195 @@
+"""A session driven by hand: a server and its devices, and every message in the test's hands."""
+
+import gc
+from collections.abc import Iterable, Mapping
+from types import FunctionType, ModuleType
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from secagg import Client, DevicePolicy, Server, SessionParams, SlotSpec, ring, wire
+from secagg.messages import Message
+from secagg.randomness import SeededRandomness
+from secagg.states import ClientState
+
+POLICY = DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0)
+"""A policy that small test sessions satisfy."""
+
+BINDING = b"what all devices were shown"
+
+
+def make_params(
+    num_invited=5,
+    *,
+    degree=None,
+    threshold=3,
+    min_cohort=None,
+    slots=((4, 16), (3, 40)),
+    graph_seed=bytes(32),
+    context=bytes(32),
+):
+    """Parameters of a small session; `slots` are (length, ring bits) each."""
+    return SessionParams(
+        slots=tuple(SlotSpec(f"slot {i}", *slot) for i, slot in enumerate(slots)),
+        num_invited=num_invited,
+        degree=num_invited - 1 if degree is None else degree,
+        threshold=threshold,
+        min_cohort=threshold if min_cohort is None else min_cohort,
+        graph_seed=graph_seed,
+        context=context,
+    )
+
+
+def make_ids(num_invited):
+    """Ids that are not roster positions, not even in their order of invitation."""
+    return [3 + 7 * i for i in reversed(range(num_invited))]
+
+
+def make_inputs(params, ids, seed=0):
+    """Uniform vectors for every device and slot."""
+    generator = np.random.default_rng(seed)
+    return {
+        client: [
+            ring.to_words(
+                generator.integers(0, 2**s.ring_bits, s.length, np.uint64, endpoint=False)
+                if s.ring_bits < 64
+                else generator.integers(0, 2**64 - 1, s.length, np.uint64, endpoint=True),
+                s.ring_bits,
+            )
+            for s in params.slots
+        ]
+        for client in ids
+    }
+
+
+def plain_sum(params, slot, inputs, contributors):
+    """What the sum of a slot must be, in Python integers."""
+    spec = params.slots[slot]
+    columns = zip(*(inputs[client][slot].tolist() for client in contributors), strict=True)
+    return [sum(column) % 2**spec.ring_bits for column in columns]
+
+
+class LoggedRandomness:
+    """Seeded randomness that remembers every secret that it gave."""
+
+    def __init__(self, seed: bytes) -> None:
+        self.given: list[bytes] = []
+        self._source = SeededRandomness(seed)
+
+    def __call__(self, size: int) -> bytes:
+        self.given.append(self._source(size))
+        return self.given[-1]
+
+
+class Parties:
+    """A server and its devices, all honest unless a test makes them otherwise."""
+
+    def __init__(self, params, *, ids=None, policy=POLICY, seed=0):
+        self.params = params
+        self.ids = make_ids(params.num_invited) if ids is None else list(ids)
+        self.roster = sorted(self.ids)
+        self.inputs = make_inputs(params, self.ids, seed)
+        self.server = Server(params, self.ids)
+        self.randomness = {
+            client: LoggedRandomness(seed.to_bytes(16, "little") + client.to_bytes(16, "little"))
+            for client in self.ids
+        }
+        self.clients = {
+            client: Client(client, policy, self.randomness[client]) for client in self.ids
+        }
+
+    def deliver(self, outgoing, binding=BINDING) -> dict[int, bytes]:
+        """Give every device its message; those that were opened a slot contribute at once."""
+        return {
+            client: reply
+            for client, data in outgoing.items()
+            if (reply := self.answer(client, data, binding)) is not None
+        }
+
+    def answer(self, client, data, binding=BINDING) -> bytes | None:
+        """Give one device one message, and its vector when it was opened a slot."""
+        machine = self.clients[client]
+        reply = machine.receive(data)
+        if machine.state is ClientState.OPENED:
+            return self.contribute(client, binding)
+        return reply
+
+    def contribute(self, client, binding=BINDING) -> bytes:
+        machine = self.clients[client]
+        return machine.contribute(self.inputs[client][machine.slot], binding)
+
+    def collect(self, replies: Mapping[int, bytes]) -> Mapping[int, bytes]:
+        """Give the server the devices' messages and close the round."""
+        for client, data in replies.items():
+            self.server.receive(client, data)
+        return self.server.close_round()
+
+    def exchange(self, outgoing) -> Mapping[int, bytes]:
+        return self.collect(self.deliver(outgoing))
+
+    def advance(self, state: ClientState) -> Mapping[int, bytes]:
+        """From the start until all devices are in `state`; returns what they are to get next."""
+        pending = self.server.start()
+        if state is ClientState.IDLE:
+            return pending
+        pending = self.exchange(pending)
+        if state is ClientState.ADVERTISED:
+            return pending
+        pending = self.exchange(pending)
+        if state is ClientState.SHARED:
+            return pending
+        self.deliver(pending)
+        pending = self.server.open_slot(0, BINDING)
+        if state is ClientState.READY:
+            return pending
+        if state is ClientState.OPENED:
+            for client, data in pending.items():
+                self.clients[client].receive(data)
+            return {}
+        return self.exchange(pending)
+
+    def finish_slot(self, requests):
+        """Unmask the slot whose requests are given."""
+        self.exchange(requests)
+        return self.server.take_sum()
+
+    def run_slot(self, slot):
+        return self.finish_slot(self.exchange(self.server.open_slot(slot, BINDING)))
+
+    def position(self, client) -> int:
+        """A device's place in the roster when nobody has vanished."""
+        return self.roster.index(client)
+
+    def members(self, clients: Iterable[int]):
+        """A set of devices as the roster's booleans."""
+        chosen = set(clients)
+        return np.array([client in chosen for client in self.roster])
+
+    def encode(self, message: Message) -> bytes:
+        return wire.encode(message, self.params)
+
+    def decode(self, data: bytes) -> Message:
+        return wire.decode(data, self.params)
+
+
+def reachable_secrets(client: Client, randomness: LoggedRandomness) -> set[str]:
+    """Which secrets can be reached from a device: names of those it drew, and of key objects."""
+    drawn = {data for data in randomness.given if len(data) == 32}
+    seen: set[int] = set()
+    found: set[str] = set()
+    stack: list[object] = [client]
+    while stack:
+        thing = stack.pop()
+        if id(thing) in seen or isinstance(thing, type | ModuleType | FunctionType):
+            continue
+        if thing is randomness:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, bytes) and thing in drawn:
+            found.add("bytes drawn")
+        if isinstance(thing, X25519PrivateKey):
+            found.add("private key")
+        if isinstance(thing, np.ndarray) and thing.dtype == np.uint32 and thing.ndim == 3:
+            found.add("shares")
+        stack.extend(gc.get_referents(thing))
+    return found

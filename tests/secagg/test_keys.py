@@ -1,0 +1,93 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vectors import wycheproof
+
+from secagg import keys
+
+P = 2**255 - 19
+LOW_ORDER = (
+    0,
+    1,
+    325606250916557431795983626356110631294008115727848805560023387167927233504,
+    39382357235489614581723060781553021112529911719440698176882885853963445705823,
+    P - 1,
+    # Two of them again, not canonical and still below 2^255.
+    P,
+    P + 1,
+)
+
+
+def encoded(coordinate):
+    return coordinate.to_bytes(32, "little")
+
+
+def test_agreement_of_rfc_7748_section_6_1():
+    alice = keys.key_pair(
+        bytes.fromhex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a")
+    )
+    bob = keys.key_pair(
+        bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
+    )
+    shared = "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"
+    assert alice.public.hex() == "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a"
+    assert bob.public.hex() == "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
+    assert alice.agree(bob.public).hex() == bob.agree(alice.public).hex() == shared
+
+
+def test_derivation_of_rfc_5869_test_case_1():
+    derived = keys.derive(bytes([0x0B] * 22), salt=bytes(range(13)), info=bytes(range(0xF0, 0xFA)))
+    # The first 32 of its 42 bytes.
+    assert derived.hex() == "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf"
+
+
+def test_key_pair_takes_32_bytes_of_the_randomness_and_hides_them():
+    pair = keys.generate(lambda size: bytes([7]) * size)
+    assert pair == keys.key_pair(bytes([7]) * 32)
+    assert pair.secret.hex() not in repr(pair)
+    assert repr(pair.secret) not in repr(pair)
+
+
+@pytest.mark.parametrize("coordinate", LOW_ORDER)
+@pytest.mark.parametrize("high_bit", [0, 1 << 255])
+def test_low_order_points_are_recognised(coordinate, high_bit):
+    public = encoded(coordinate | high_bit)
+    assert keys.is_low_order(public)
+    # What they would do: the library itself finds the agreement to be zero.
+    with pytest.raises(ValueError, match="shared key"):
+        keys.key_pair(bytes(range(32))).agree(public)
+
+
+@given(secret=st.binary(min_size=32, max_size=32))
+@settings(max_examples=30)
+def test_honest_keys_are_not_of_low_order(secret):
+    assert not keys.is_low_order(keys.key_pair(secret).public)
+
+
+def test_x25519_against_wycheproof():
+    refused = 0
+    for _, case in wycheproof("wycheproof_x25519.json"):
+        public, shared = bytes.fromhex(case["public"]), bytes.fromhex(case["shared"])
+        low_order = keys.is_low_order(public)
+        assert low_order == ("ZeroSharedSecret" in case["flags"]), case["tcId"]
+        refused += low_order
+        if not low_order:
+            pair = keys.key_pair(bytes.fromhex(case["private"]))
+            assert pair.agree(public) == shared, case["tcId"]
+    assert refused >= len(LOW_ORDER)
+
+
+def test_hkdf_against_wycheproof():
+    compared = 0
+    for _, case in wycheproof("wycheproof_hkdf_sha256.json"):
+        if case["result"] != "valid":
+            continue
+        derived = keys.derive(
+            bytes.fromhex(case["ikm"]),
+            salt=bytes.fromhex(case["salt"]),
+            info=bytes.fromhex(case["info"]),
+        )
+        size = min(case["size"], len(derived))
+        assert derived[:size].hex() == case["okm"][: 2 * size], case["tcId"]
+        compared += 1
+    assert compared > 50
