@@ -7,7 +7,7 @@ same outcome.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from protocol.client import RoundClient, Task
 from protocol.configuration import RoundConfig
@@ -30,6 +30,10 @@ from secagg.ring import Vector
 from secagg.session import NoObserver, Observer, run_round
 from secagg.stages import Vanishing
 from secagg.threat import sparse_parameters
+
+
+# Below, the complete graph is cheap, and statements about shares of the cohort mean little.
+_LARGE_COHORT: Final = 40
 
 
 class RoundDevice(Protocol):
@@ -240,7 +244,9 @@ class IdealSum:
 
 
 def preferred_graph(cohort_size: int, threat: ThreatModel) -> GraphKind:
-    """The sparse graph where one is safe that spares a device half its neighbours."""
+    """The sparse graph where it spares a device of a large cohort half its neighbours."""
+    if cohort_size < _LARGE_COHORT:
+        return GraphKind.COMPLETE
     try:
         degree, _ = sparse_parameters(cohort_size, threat)
     except UsageError:

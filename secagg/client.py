@@ -118,7 +118,9 @@ class Client:
             message = self._decode(data)
             following = CLIENT_TRANSITIONS[self.state].get(type(message))
             if following is None:
-                raise PeerError(_untimely(message, self._slot), f"in state {self.state}")
+                raise PeerError(
+                    _untimely(message, self._slot, self.state), f"in state {self.state}"
+                )
             reply = self._take(message)
         except PeerError:
             self.close()
@@ -386,12 +388,12 @@ def _present(value: T | None) -> T:
     return value
 
 
-def _untimely(message: ServerMessage, slot: int) -> Refusal:
+def _untimely(message: ServerMessage, slot: int, state: ClientState) -> Refusal:
     """The name of what a message out of its order amounts to."""
     match message:
         case OpenSlot() if message.slot <= slot:
             return Refusal.SLOT_REUSED
-        case UnmaskRequest() if message.slot == slot:
+        case UnmaskRequest() if message.slot == slot and state is ClientState.READY:
             return Refusal.BOTH_SHARE_KINDS
         case _:
             return Refusal.OUT_OF_ORDER

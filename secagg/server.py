@@ -114,6 +114,7 @@ class Server:
             raise UsageError(f"ids {self._invited[0]}…{self._invited[-1]} are not in [0, 2^32)")
         self._heard: dict[ClientId, bytes] = {}
         self._advertised: dict[ClientId, AdvertiseKeys] = {}
+        self._known_keys: set[bytes] = set()
         self._cohort: _Cohort | None = None
         self._members: Members = np.zeros(0, dtype=np.bool_)
         self._boxes: dict[int, Mapping[int, bytes]] = {}
@@ -264,10 +265,12 @@ class Server:
 
     def _take_keys(self, sender: ClientId, message: AdvertiseKeys) -> Fault | None:
         advertised = {message.sealing_key, *message.mask_keys}
-        if len(advertised) != 1 + len(message.mask_keys):
+        # Devices refuse a roster in which a key comes twice, whoever repeated it.
+        if len(advertised) != 1 + len(message.mask_keys) or advertised & self._known_keys:
             return Fault.BAD_KEY
         if any(keys.is_low_order(key) for key in advertised):
             return Fault.BAD_KEY
+        self._known_keys |= advertised
         self._advertised[sender] = message
         return None
 

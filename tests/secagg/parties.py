@@ -1,21 +1,43 @@
 """A session driven by hand: a server and its devices, and every message in the test's hands."""
 
 import gc
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType, ModuleType
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secagg import Client, DevicePolicy, Server, SessionParams, SlotSpec, ring, wire
+from secagg import Client, DevicePolicy, Server, SessionParams, SlotSpec, SlotSum, ring, wire
 from secagg.messages import Message
 from secagg.randomness import SeededRandomness
-from secagg.states import ClientState
+from secagg.states import ClientState, ServerState
 
 POLICY = DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0)
 """A policy that small test sessions satisfy."""
 
 BINDING = b"what all devices were shown"
+
+STEPS = (
+    ServerState.ADVERTISE,
+    ServerState.SHARE,
+    ServerState.READY,
+    ServerState.MASK,
+    ServerState.UNMASK,
+    ServerState.READY,
+    ServerState.MASK,
+    ServerState.UNMASK,
+    ServerState.DONE,
+)
+"""The server's state at each step of `Parties.steps`, in a session of two slots."""
+
+_REACHED_AT = {
+    ClientState.IDLE: 0,
+    ClientState.ADVERTISED: 1,
+    ClientState.SHARED: 2,
+    ClientState.READY: 3,
+    ClientState.MASKED: 4,
+}
 
 
 def make_params(
@@ -89,6 +111,7 @@ class Parties:
         self.ids = make_ids(params.num_invited) if ids is None else list(ids)
         self.roster = sorted(self.ids)
         self.inputs = make_inputs(params, self.ids, seed)
+        self.sums: list[SlotSum] = []
         self.server = Server(params, self.ids)
         self.randomness = {
             client: LoggedRandomness(seed.to_bytes(16, "little") + client.to_bytes(16, "little"))
@@ -127,26 +150,28 @@ class Parties:
     def exchange(self, outgoing) -> Mapping[int, bytes]:
         return self.collect(self.deliver(outgoing))
 
+    def steps(self) -> Iterator[Mapping[int, bytes]]:
+        """Run the session, stopping before each step with what the devices are to get next.
+
+        The steps are those of `STEPS`; the sums that came out gather in `sums`.
+        """
+        yield (pending := self.server.start())
+        yield (pending := self.exchange(pending))
+        yield (pending := self.exchange(pending))
+        self.deliver(pending)
+        for slot in range(len(self.params.slots)):
+            yield (pending := self.server.open_slot(slot, BINDING))
+            yield (pending := self.exchange(pending))
+            self.sums.append(self.finish_slot(pending))
+            yield {}
+
     def advance(self, state: ClientState) -> Mapping[int, bytes]:
         """From the start until all devices are in `state`; returns what they are to get next."""
-        pending = self.server.start()
-        if state is ClientState.IDLE:
-            return pending
-        pending = self.exchange(pending)
-        if state is ClientState.ADVERTISED:
-            return pending
-        pending = self.exchange(pending)
-        if state is ClientState.SHARED:
-            return pending
-        self.deliver(pending)
-        pending = self.server.open_slot(0, BINDING)
-        if state is ClientState.READY:
-            return pending
         if state is ClientState.OPENED:
-            for client, data in pending.items():
+            for client, data in self.advance(ClientState.READY).items():
                 self.clients[client].receive(data)
             return {}
-        return self.exchange(pending)
+        return next(itertools.islice(self.steps(), _REACHED_AT[state], None))
 
     def finish_slot(self, requests):
         """Unmask the slot whose requests are given."""
@@ -154,6 +179,7 @@ class Parties:
         return self.server.take_sum()
 
     def run_slot(self, slot):
+        """Take the sum of a slot from its opening to its end."""
         return self.finish_slot(self.exchange(self.server.open_slot(slot, BINDING)))
 
     def position(self, client) -> int:

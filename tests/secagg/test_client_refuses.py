@@ -1,0 +1,540 @@
+"""A lying server: what a device refuses, under which name, and what it keeps afterwards."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from parties import BINDING, POLICY, Parties, make_ids, make_params, reachable_secrets
+
+from secagg import Client, DevicePolicy, PeerError, Refusal, UsageError, keys, wire
+from secagg.messages import OpenSlot, SessionOpen, ShareDelivery, UnmaskRequest
+from secagg.states import ClientState
+
+PARAMS = make_params(6, threshold=3)
+SPARSE = make_params(9, degree=4, threshold=3)
+IDS = make_ids(6)
+VICTIM = IDS[2]
+OTHERS = [client for client in IDS if client != VICTIM]
+
+
+def refuse(parties, data, reason, victim=VICTIM):
+    """Check the refusal, that it is for good, and that no secret outlives it."""
+    machine, randomness = parties.clients[victim], parties.randomness[victim]
+    if machine.state is not ClientState.IDLE:
+        assert reachable_secrets(machine, randomness) >= {"bytes drawn", "private key"}
+    with pytest.raises(PeerError) as caught:
+        machine.receive(data)
+    assert caught.value.reason is reason
+    assert str(caught.value).startswith(f"{reason}: ")
+    assert machine.state is ClientState.FAILED
+    assert reachable_secrets(machine, randomness) == set()
+    for again in (data, b"", parties.server.start()[victim]):
+        with pytest.raises(UsageError, match="has ended this session"):
+            machine.receive(again)
+    with pytest.raises(UsageError, match="no slot is open"):
+        machine.contribute(parties.inputs[victim][0], BINDING)
+
+
+def lie(state, change, *, params=PARAMS, victim=VICTIM):
+    """A session up to `state`, and what the victim is to get next, changed."""
+    parties = Parties(params)
+    pending = parties.advance(state)
+    message = parties.decode(pending[victim])
+    return parties, parties.encode(change(parties, message))
+
+
+def test_a_device_in_session_holds_secrets_and_an_honest_one_sheds_those_it_used():
+    # The control of every "holds no secrets" below.
+    parties = Parties(PARAMS)
+    machine, randomness = parties.clients[VICTIM], parties.randomness[VICTIM]
+    assert reachable_secrets(machine, randomness) == set()
+    parties.deliver(parties.advance(ClientState.SHARED))
+    mask_secret, seed = randomness.given[1], randomness.given[3]
+    assert reachable_secrets(machine, randomness) == {"bytes drawn", "private key", "shares"}
+    assert {mask_secret, seed} <= {*machine._seeds, *(p.secret for p in machine._mask_keys)}
+    parties.deliver(parties.server.open_slot(0, BINDING))
+    assert machine._seeds[0] is None
+    assert machine._mask_keys[0] is None
+
+
+# The opening message.
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"min_cohort": 5}, "min_cohort=4 is below the device's 5"),
+        ({"min_threshold": 4}, "threshold=3 is below the device's 4"),
+        ({"min_threshold_share": 0.51}, r"threshold / \(degree \+ 1\)=0.5 is below"),
+        ({"max_cohort": 5}, "number of invited devices=6 is above the device's 5"),
+        ({"max_slots": 1}, "number of slots=2 is above the device's 1"),
+        ({"max_length": 3}, "vector length=4 is above the device's 3"),
+        ({"max_ring_bits": 39}, "ring bits=40 is above the device's 39"),
+    ],
+)
+def test_policy(limits, message):
+    params = make_params(6, threshold=3, min_cohort=4)
+    parties = Parties(params, policy=replace(POLICY, **limits))
+    with pytest.raises(PeerError, match=message):
+        replace(POLICY, **limits).check(params)
+    refuse(parties, parties.server.start()[VICTIM], Refusal.POLICY)
+
+
+def test_policy_is_met_exactly():
+    params = make_params(6, threshold=3, min_cohort=4)
+    limits = DevicePolicy(
+        min_cohort=4,
+        min_threshold=3,
+        min_threshold_share=0.5,
+        max_cohort=6,
+        max_slots=2,
+        max_length=4,
+        max_ring_bits=40,
+    )
+    parties = Parties(params, policy=limits)
+    assert parties.deliver(parties.server.start()).keys() == set(parties.ids)
+
+
+def test_policy_counts_the_complete_graph_however_it_is_written():
+    # A degree above the devices there are must not make t / (k + 1) look smaller or larger.
+    replace(POLICY, min_threshold_share=0.5).check(make_params(6, degree=1000, threshold=3))
+
+
+@settings(max_examples=100)
+@given(data=st.binary(max_size=80))
+def test_malformed_opening(data):
+    parties = Parties(PARAMS)
+    refuse(parties, data, Refusal.MALFORMED)
+
+
+def test_parameters_under_a_wrong_tag():
+    other = make_params(6, threshold=3, context=b"\1" * 32)
+    refuse(Parties(PARAMS), wire.encode(SessionOpen(other), PARAMS), Refusal.MALFORMED)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        ClientState.ADVERTISED,
+        ClientState.SHARED,
+        ClientState.READY,
+        ClientState.OPENED,
+        ClientState.MASKED,
+    ],
+)
+@pytest.mark.parametrize("data", [b"", b"\x93\x01\x02", b"\xff" * 100, bytes(2 << 20)])
+def test_malformed_messages_later(state, data):
+    parties = Parties(PARAMS)
+    parties.advance(state)
+    refuse(parties, data, Refusal.MALFORMED)
+
+
+# The roster.
+
+
+def at_roster(change, **options):
+    return lie(ClientState.ADVERTISED, change, **options)
+
+
+def test_roster_without_the_device():
+    def change(parties, message):
+        left = np.array([i for i in message.roster.tolist() if i != VICTIM], dtype=np.uint32)
+        return replace(message, roster=left)
+
+    refuse(*at_roster(change), Refusal.NOT_IN_ROSTER)
+
+
+def test_roster_below_the_smallest_cohort():
+    def change(parties, message):
+        left = [VICTIM, *OTHERS[:2]]
+        return replace(message, roster=np.array(sorted(left), dtype=np.uint32))
+
+    params = make_params(6, threshold=3, min_cohort=4)
+    refuse(*at_roster(change, params=params), Refusal.COHORT_TOO_SMALL)
+
+
+def test_device_named_as_its_own_peer():
+    def change(parties, message):
+        some = next(iter(message.keys.values()))
+        return replace(message, keys={**message.keys, parties.position(VICTIM): some})
+
+    refuse(*at_roster(change), Refusal.NAMED_AS_ITS_OWN_PEER)
+
+
+@pytest.mark.parametrize("position", [6, 2**32 - 1])
+def test_neighbour_that_does_not_exist(position):
+    def change(parties, message):
+        named = dict(message.keys)
+        named[position] = named.pop(parties.position(OTHERS[0]))
+        return replace(message, keys=named)
+
+    refuse(*at_roster(change), Refusal.UNKNOWN_NEIGHBOUR)
+
+
+def test_neighbour_that_the_graph_does_not_give():
+    victim = make_ids(9)[0]
+
+    def change(parties, message):
+        own = parties.position(victim)
+        stranger = next(p for p in range(9) if p != own and p not in message.keys)
+        some = next(iter(message.keys.values()))
+        return replace(message, keys={**message.keys, stranger: some})
+
+    parties, data = at_roster(change, params=SPARSE, victim=victim)
+    refuse(parties, data, Refusal.UNKNOWN_NEIGHBOUR, victim)
+
+
+def test_missing_neighbour():
+    def change(parties, message):
+        return replace(message, keys=dict(list(message.keys.items())[1:]))
+
+    refuse(*at_roster(change), Refusal.MISSING_NEIGHBOUR)
+
+
+def test_roster_that_grows_while_the_neighbours_stay():
+    # More devices in the complete graph are more neighbours, and their keys are missing.
+    def change(parties, message):
+        roster = [*message.roster.tolist()[:-1], 1000]
+        assert VICTIM in roster
+        return replace(message, roster=np.array(sorted({*roster, 0})[-6:], dtype=np.uint32))
+
+    parties, data = at_roster(change)
+    # The keys fit the positions: the device cannot see this lie, but its masks are bound to it.
+    parties.clients[VICTIM].receive(data)
+    assert parties.clients[VICTIM].state is ClientState.SHARED
+
+
+def key_lie(parties, message, field, key):
+    position = parties.position(OTHERS[0])
+    advertised = message.keys[position]
+    if field == "sealing":
+        advertised = replace(advertised, sealing_key=key)
+    else:
+        advertised = replace(advertised, mask_keys=(advertised.mask_keys[0], key))
+    return replace(message, keys={**message.keys, position: advertised})
+
+
+PRIME = 2**255 - 19
+LOW_ORDER = {
+    "zero": 0,
+    "zero with its high bit": 1 << 255,
+    "zero not canonical": PRIME,
+    "one": 1,
+    "one not canonical": PRIME + 1,
+    "minus one": PRIME - 1,
+    "minus one with its high bit": PRIME - 1 | 1 << 255,
+}
+
+
+@pytest.mark.parametrize("field", ["sealing", "mask"])
+@pytest.mark.parametrize("name", LOW_ORDER)
+def test_low_order_key(field, name):
+    key = LOW_ORDER[name].to_bytes(32, "little")
+    refuse(*at_roster(lambda p, m: key_lie(p, m, field, key)), Refusal.BAD_KEY)
+
+
+@pytest.mark.parametrize("field", ["sealing", "mask"])
+@pytest.mark.parametrize("drawn", [0, 1, 2])
+def test_its_own_key_under_another_name(field, drawn):
+    def change(parties, message):
+        own = keys.key_pair(parties.randomness[VICTIM].given[drawn]).public
+        return key_lie(parties, message, field, own)
+
+    refuse(*at_roster(change), Refusal.BAD_KEY)
+
+
+@pytest.mark.parametrize("field", ["sealing", "mask"])
+@pytest.mark.parametrize("drawn", [0, 1, 2])
+@pytest.mark.parametrize("whose", [0, 1])
+def test_a_peers_key_under_a_second_name(field, drawn, whose):
+    # Added for one and subtracted for the other, such a key's mask would cancel.
+    def change(parties, message):
+        key = keys.key_pair(parties.randomness[OTHERS[whose]].given[drawn]).public
+        already = key_lie(parties, message, field, key)
+        return None if already == message else already
+
+    parties, data = at_roster(change)
+    same_place = whose == 0 and drawn == (0 if field == "sealing" else 2)
+    if same_place:
+        parties.clients[VICTIM].receive(data)
+        assert parties.clients[VICTIM].state is ClientState.SHARED
+    else:
+        refuse(parties, data, Refusal.BAD_KEY)
+
+
+# The delivery of shares.
+
+
+def at_delivery(change, **options):
+    return lie(ClientState.SHARED, change, **options)
+
+
+def box_of(message):
+    return next(iter(message.boxes.values()))
+
+
+@pytest.mark.parametrize(
+    ("whom", "reason"),
+    [
+        (lambda parties: parties.position(VICTIM), Refusal.NAMED_AS_ITS_OWN_PEER),
+        (lambda parties: 6, Refusal.UNKNOWN_NEIGHBOUR),
+    ],
+)
+def test_box_from_nobody(whom, reason):
+    def change(parties, message):
+        return replace(message, boxes={**message.boxes, whom(parties): box_of(message)})
+
+    refuse(*at_delivery(change), reason)
+
+
+def test_box_of_a_member_is_missing():
+    def change(parties, message):
+        return replace(message, boxes=dict(list(message.boxes.items())[1:]))
+
+    refuse(*at_delivery(change), Refusal.MISSING_NEIGHBOUR)
+
+
+def test_box_of_a_device_that_has_left():
+    def change(parties, message):
+        return replace(message, members=parties.members(parties.ids[:5]))
+
+    refuse(*at_delivery(change), Refusal.UNKNOWN_NEIGHBOUR)
+
+
+def set_lies(make):
+    """Every lie about a set of devices, for each message that carries one."""
+    return [
+        pytest.param(make, members, reason, id=f"{make.__name__}: {reason.name.lower()}")
+        for members, reason in (
+            (lambda p: p.members(OTHERS), Refusal.DEVICE_LEFT_OUT),
+            (lambda p: p.members([VICTIM, *OTHERS[:2]]), Refusal.COHORT_TOO_SMALL),
+            (lambda p: p.members(p.ids)[:5], Refusal.MALFORMED),
+        )
+    ]
+
+
+def delivery(parties, data, members):
+    message = parties.decode(data)
+    boxes = {p: b for p, b in message.boxes.items() if p < len(members) and members[p]}
+    return ShareDelivery(members, boxes)
+
+
+def opening(parties, data, members):
+    return OpenSlot(0, members)
+
+
+def request(parties, data, members):
+    return UnmaskRequest(0, members)
+
+
+STATES = {
+    delivery: ClientState.SHARED,
+    opening: ClientState.READY,
+    request: ClientState.MASKED,
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "members", "reason"), [*set_lies(delivery), *set_lies(opening), *set_lies(request)]
+)
+def test_lies_about_who_is_there(make, members, reason):
+    params = make_params(6, threshold=3, min_cohort=4)
+    parties = Parties(params)
+    pending = parties.advance(STATES[make])
+    data = parties.encode(make(parties, pending[VICTIM], members(parties)))
+    refuse(parties, data, reason)
+
+
+@pytest.mark.parametrize("make", STATES)
+def test_too_few_neighbours(make):
+    # The cohort stays large, but of the victim's neighbourhood of five only two are left.
+    parties = Parties(SPARSE)
+    victim = parties.ids[4]
+    pending = parties.advance(STATES[make])
+    graph = Parties(SPARSE)
+    roster = wire.decode(graph.advance(ClientState.ADVERTISED)[victim], SPARSE)
+    near = sorted(roster.keys)
+    members = np.ones(9, dtype=np.bool_)
+    members[near[:3]] = False
+    assert members.sum() >= SPARSE.min_cohort
+    data = parties.encode(make(parties, pending[victim], members))
+    refuse(parties, data, Refusal.TOO_FEW_NEIGHBOURS, victim)
+
+
+@pytest.mark.parametrize("make", STATES)
+def test_just_enough_neighbours(make):
+    parties = Parties(SPARSE)
+    victim = parties.ids[4]
+    pending = parties.advance(STATES[make])
+    roster = wire.decode(Parties(SPARSE).advance(ClientState.ADVERTISED)[victim], SPARSE)
+    members = np.ones(9, dtype=np.bool_)
+    members[sorted(roster.keys)[:2]] = False
+    parties.clients[victim].receive(parties.encode(make(parties, pending[victim], members)))
+    assert parties.clients[victim].state is not ClientState.FAILED
+
+
+# Slots and survivors.
+
+
+def test_cohort_that_grows_at_the_opening():
+    parties = Parties(PARAMS)
+    pending = parties.advance(ClientState.SHARED)
+    left = parties.members(parties.ids[:5])
+    shrunk = delivery(parties, pending[VICTIM], left)
+    parties.clients[VICTIM].receive(parties.encode(shrunk))
+    data = parties.encode(OpenSlot(0, parties.members(parties.ids)))
+    refuse(parties, data, Refusal.COHORT_GREW)
+
+
+def test_cohort_that_grows_at_the_unmasking():
+    parties = Parties(PARAMS)
+    parties.deliver(parties.advance(ClientState.SHARED))
+    few, others = parties.members(IDS[:4]), parties.members(IDS[1:5])
+    parties.answer(VICTIM, parties.encode(OpenSlot(0, few)))
+    refuse(parties, parties.encode(UnmaskRequest(0, others)), Refusal.COHORT_GREW)
+
+
+def test_cohort_that_grows_between_slots():
+    parties = Parties(PARAMS)
+    parties.advance(ClientState.MASKED)
+    machine = parties.clients[VICTIM]
+    assert machine.receive(parties.encode(UnmaskRequest(0, parties.members(IDS[:5]))))
+    data = parties.encode(OpenSlot(1, parties.members(IDS)))
+    refuse(parties, data, Refusal.COHORT_GREW)
+
+
+def test_both_share_kinds():
+    # First everybody survived, then one did not: the key of one whose seed was given away.
+    parties = Parties(PARAMS)
+    pending = parties.advance(ClientState.MASKED)
+    machine = parties.clients[VICTIM]
+    revealed = parties.decode(machine.receive(pending[VICTIM]))
+    assert revealed.kinds.tolist() == [0] * 6
+    second = parties.encode(UnmaskRequest(0, parties.members(IDS[:5])))
+    refuse(parties, second, Refusal.BOTH_SHARE_KINDS)
+
+
+def test_one_share_kind_for_each_peer():
+    parties = Parties(PARAMS)
+    parties.advance(ClientState.MASKED)
+    survivors = parties.members(IDS[:4])
+    reply = parties.clients[VICTIM].receive(parties.encode(UnmaskRequest(0, survivors)))
+    revealed = parties.decode(reply)
+    assert revealed.positions.tolist() == list(range(6))
+    assert revealed.kinds.tolist() == [0 if survived else 1 for survived in survivors]
+
+
+def test_no_share_of_those_who_were_not_in_the_slot():
+    parties = Parties(PARAMS)
+    parties.deliver(parties.advance(ClientState.SHARED))
+    members = parties.members(IDS[:5])
+    parties.answer(VICTIM, parties.encode(OpenSlot(0, members)))
+    reply = parties.clients[VICTIM].receive(parties.encode(UnmaskRequest(0, members)))
+    revealed = parties.decode(reply)
+    assert revealed.positions.tolist() == np.flatnonzero(members).tolist()
+
+
+@pytest.mark.parametrize("reused", [0, 1])
+def test_slot_reused(reused):
+    parties = Parties(make_params(6, threshold=3, slots=((2, 8),) * 3))
+    parties.deliver(parties.advance(ClientState.SHARED))
+    parties.run_slot(1)
+    data = parties.encode(OpenSlot(reused, parties.members(IDS[:5])))
+    refuse(parties, data, Refusal.SLOT_REUSED)
+
+
+@pytest.mark.parametrize("state", [ClientState.OPENED, ClientState.MASKED])
+def test_slot_reopened_while_it_is_open(state):
+    parties = Parties(PARAMS)
+    parties.advance(state)
+    data = parties.encode(OpenSlot(0, parties.members(IDS[:5])))
+    refuse(parties, data, Refusal.SLOT_REUSED)
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        (ClientState.MASKED, lambda p: UnmaskRequest(1, p.members(IDS))),  # not the open slot
+        (ClientState.MASKED, lambda p: OpenSlot(1, p.members(IDS))),  # before it is unmasked
+        (ClientState.OPENED, lambda p: UnmaskRequest(0, p.members(IDS))),  # before it is masked
+        (ClientState.READY, lambda p: UnmaskRequest(0, p.members(IDS))),  # before it is open
+    ],
+)
+def test_out_of_order(state, message):
+    parties = Parties(PARAMS)
+    parties.advance(state)
+    refuse(parties, parties.encode(message(parties)), Refusal.OUT_OF_ORDER)
+
+
+# What is no lie.
+
+
+@pytest.mark.parametrize("state", [s for s in ClientState if s not in ("idle", "failed")])
+def test_messages_of_other_sessions_are_ignored(state):
+    parties = Parties(PARAMS)
+    parties.advance(state)
+    machine = parties.clients[VICTIM]
+    other = Parties(make_params(6, threshold=3, context=b"\1" * 32))
+    for pending in itertools.islice(other.steps(), 5):
+        assert machine.receive(pending[VICTIM]) is None
+    assert machine.receive(b"\x93\x01\x01\xc4\x10" + bytes(16) + b"\xff") is None
+    assert machine.state is state
+
+
+def test_duplicates_are_ignored_and_answered_once():
+    parties = Parties(PARAMS)
+    machine = parties.clients[VICTIM]
+    said = []
+    for pending in parties.steps():
+        for earlier in said:
+            state = machine.state
+            assert machine.receive(earlier) is None
+            assert machine.state is state
+        if VICTIM in pending:
+            said.append(pending[VICTIM])
+    assert len(said) == 7
+    assert parties.server.drops == {}
+
+
+def test_box_that_does_not_open_costs_only_its_shares():
+    def change(parties, message):
+        position = parties.position(OTHERS[0])
+        box = bytearray(message.boxes[position])
+        box[-1] ^= 1
+        return replace(message, boxes={**message.boxes, position: bytes(box)})
+
+    parties, data = at_delivery(change)
+    parties.clients[VICTIM].receive(data)
+    assert parties.clients[VICTIM].state is ClientState.READY
+    parties.answer(VICTIM, parties.encode(OpenSlot(0, parties.members(IDS))))
+    reply = parties.clients[VICTIM].receive(parties.encode(UnmaskRequest(0, parties.members(IDS))))
+    missing = set(range(6)) - set(parties.decode(reply).positions.tolist())
+    assert missing == {parties.position(OTHERS[0])}
+
+
+def test_closing_ends_the_session():
+    parties = Parties(PARAMS)
+    parties.advance(ClientState.OPENED)
+    machine = parties.clients[VICTIM]
+    machine.close()
+    assert machine.state is ClientState.FAILED
+    assert reachable_secrets(machine, parties.randomness[VICTIM]) == set()
+
+
+def test_default_policy_refuses_a_session_of_three():
+    params = make_params(3, threshold=2)
+    machine = Client(1, DevicePolicy())
+    with pytest.raises(PeerError, match="min_cohort=2 is below the device's 5"):
+        machine.receive(wire.encode(SessionOpen(params), params))
+
+
+def test_secrets_do_not_show_in_representations():
+    parties = Parties(PARAMS)
+    parties.deliver(parties.advance(ClientState.SHARED))
+    machine, randomness = parties.clients[VICTIM], parties.randomness[VICTIM]
+    shown = repr([machine._sealing, machine._mask_keys, machine._neighbours, machine._roster])
+    for secret in randomness.given[:3]:
+        assert repr(secret) not in shown

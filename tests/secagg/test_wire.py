@@ -1,0 +1,502 @@
+import struct
+import tracemalloc
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from parties import make_params
+
+from secagg import DecodeError, SessionParams, SlotSpec, UsageError, ring, shamir, wire
+from secagg.labels import VERSION
+from secagg.messages import (
+    AdvertiseKeys,
+    MaskedInput,
+    OpenSlot,
+    RosterMessage,
+    SessionOpen,
+    ShareDelivery,
+    ShareKeys,
+    UnmaskRequest,
+    UnmaskShares,
+)
+
+PARAMS = make_params(6, slots=((5, 13), (3, 40)))
+NUM_SLOTS = len(PARAMS.slots)
+MIB = 1 << 20
+
+digests = st.binary(min_size=32, max_size=32)
+slots = st.integers(0, NUM_SLOTS - 1)
+positions = st.sets(st.integers(0, 2**32 - 1), max_size=PARAMS.num_invited).map(sorted)
+members = st.lists(st.booleans(), min_size=1, max_size=PARAMS.num_invited).map(np.array)
+advertisements = st.builds(AdvertiseKeys, digests, st.tuples(*[digests] * NUM_SLOTS))
+
+
+def mapped(values):
+    return st.dictionaries(st.integers(0, 2**32 - 1), values, max_size=PARAMS.num_invited)
+
+
+box_size = wire.box_size(PARAMS)
+boxes = mapped(st.binary(min_size=box_size, max_size=box_size))
+
+
+@st.composite
+def rosters(draw):
+    ids = draw(positions.filter(len))
+    return RosterMessage(np.array(ids, dtype=np.uint32), draw(mapped(advertisements)))
+
+
+@st.composite
+def masked_inputs(draw):
+    slot = draw(slots)
+    spec = PARAMS.slots[slot]
+    size = ring.packed_size(spec.length, spec.ring_bits)
+    return MaskedInput(slot, draw(st.binary(min_size=size, max_size=size)))
+
+
+@st.composite
+def unmask_shares(draw):
+    named = draw(positions)
+    limbs = st.lists(st.integers(0, shamir.PRIME - 1), min_size=9, max_size=9)
+    shares = draw(st.lists(limbs, min_size=len(named), max_size=len(named)))
+    kinds = draw(st.lists(st.integers(0, 1), min_size=len(named), max_size=len(named)))
+    return UnmaskShares(
+        draw(slots),
+        np.array(named, dtype=np.uint32),
+        np.array(kinds, dtype=np.uint8),
+        np.array(shares, dtype=np.uint32).reshape(-1, shamir.NUM_LIMBS),
+    )
+
+
+@st.composite
+def session_params(draw):
+    specs = draw(
+        st.lists(
+            st.builds(SlotSpec, st.text(max_size=16), st.integers(1, 1 << 28), st.integers(1, 64)),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    num_invited = draw(st.integers(2, 2**31))
+    degree = 2 * draw(st.integers(1, 2**30))
+    threshold = draw(st.integers(2, min(degree + 1, num_invited)))
+    return SessionParams(
+        tuple(specs),
+        num_invited,
+        degree,
+        threshold,
+        draw(st.integers(threshold, num_invited)),
+        draw(digests),
+        draw(digests),
+    )
+
+
+messages = {
+    "open": st.just(SessionOpen(PARAMS)),
+    "roster": rosters(),
+    "delivery": st.builds(ShareDelivery, members, boxes),
+    "slot": st.builds(OpenSlot, slots, members),
+    "request": st.builds(UnmaskRequest, slots, members),
+    "advertise": advertisements,
+    "share keys": st.builds(ShareKeys, st.tuples(*[digests] * NUM_SLOTS), boxes),
+    "masked": masked_inputs(),
+    "shares": unmask_shares(),
+}
+any_message = st.one_of(*messages.values())
+
+
+def decodes(data):
+    """Decode; whatever is accepted must be canonical, and nothing but DecodeError is raised."""
+    accepted = False
+    try:
+        message = wire.decode(data, PARAMS)
+    except DecodeError:
+        pass
+    else:
+        assert wire.encode(message, PARAMS) == data
+        accepted = True
+    try:
+        opening = wire.decode_open(data)
+    except DecodeError:
+        return accepted
+    assert wire.encode(opening, opening.params) == data
+    return True
+
+
+def same(left, right):
+    """Whether two messages have the same type and fields, arrays included."""
+    if type(left) is not type(right):
+        return False
+    for name in type(left).__dataclass_fields__:
+        one, other = getattr(left, name), getattr(right, name)
+        if isinstance(one, np.ndarray):
+            if one.dtype != other.dtype or not np.array_equal(one, other):
+                return False
+        elif one != other:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("kind", messages)
+def test_round_trip(kind):
+    @settings(max_examples=30)
+    @given(message=messages[kind])
+    def check(message):
+        data = wire.encode(message, PARAMS)
+        decoded = wire.decode(data, PARAMS)
+        assert same(decoded, message)
+        assert wire.encode(decoded, PARAMS) == data
+        assert wire.tag_of(data) == PARAMS.tag
+
+    check()
+
+
+@settings(max_examples=50)
+@given(params=session_params())
+def test_round_trip_of_the_opening_message(params):
+    data = wire.encode(SessionOpen(params), params)
+    opening = wire.decode_open(data)
+    assert opening.params == params
+    assert opening.params.tag == params.tag == wire.tag_of(data)
+
+
+@pytest.mark.parametrize("kind", messages)
+def test_truncations_and_extensions_are_refused(kind):
+    @settings(max_examples=5)
+    @given(message=messages[kind])
+    def check(message):
+        data = wire.encode(message, PARAMS)
+        for size in range(len(data)):
+            assert not decodes(data[:size])
+        for more in (b"\0", b"\xc0", data):
+            assert not decodes(data + more)
+
+    check()
+
+
+@settings(max_examples=150)
+@given(message=any_message, data=st.data())
+def test_edited_bytes_are_refused_or_canonical(message, data):
+    encoded = bytearray(wire.encode(message, PARAMS))
+    for _ in range(data.draw(st.integers(1, 3))):
+        encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    decodes(bytes(encoded))
+
+
+@settings(max_examples=200)
+@given(data=st.binary(max_size=200))
+def test_random_bytes_are_refused(data):
+    assert not decodes(data)
+
+
+values = st.one_of(
+    st.integers(-(2**63), 2**64 - 1),
+    st.sampled_from([0, 1, 2, 6]),
+    st.binary(max_size=80),
+    st.none(),
+    st.booleans(),
+    st.floats(),
+    st.text(max_size=3),
+    st.lists(st.integers(0, 3), max_size=3),
+    st.dictionaries(st.integers(0, 3), st.integers(0, 3), max_size=2),
+)
+
+
+@settings(max_examples=300)
+@given(
+    kind=st.sampled_from([0x01, 0x02, 0x03, 0x04, 0x05, 0x12, 0x13, 0x14, 0x15, 0x07]),
+    fields=st.lists(values, max_size=8),
+)
+def test_plausible_messages_are_refused_or_canonical(kind, fields):
+    decodes(msgpack.packb([VERSION, kind, PARAMS.tag, *fields]))
+
+
+def parts(message):
+    return msgpack.unpackb(wire.encode(message, PARAMS))
+
+
+OPEN_SLOT = OpenSlot(1, np.ones(6, dtype=np.bool_))
+
+
+def test_non_minimal_integers_and_lengths_are_refused():
+    data = wire.encode(OPEN_SLOT, PARAMS)
+    tag = PARAMS.tag
+    head, slot = b"\x96\x01\x04\xc4\x10" + tag, b"\x01"
+    assert data == head + slot + b"\x06\xc4\x01\x3f"
+    assert decodes(data)
+    for wrong in (
+        b"\xdc\x00\x06\x01\x04\xc4\x10" + tag + b"\x01\x06\xc4\x01\x3f",
+        b"\xdd\x00\x00\x00\x06\x01\x04\xc4\x10" + tag + b"\x01\x06\xc4\x01\x3f",
+        b"\x96\xcc\x01\x04\xc4\x10" + tag + b"\x01\x06\xc4\x01\x3f",
+        b"\x96\x01\x04\xc5\x00\x10" + tag + b"\x01\x06\xc4\x01\x3f",
+        b"\x96\x01\x04\xc6\x00\x00\x00\x10" + tag + b"\x01\x06\xc4\x01\x3f",
+        head + b"\xcc\x01\x06\xc4\x01\x3f",
+        head + b"\xcd\x00\x01\x06\xc4\x01\x3f",
+        head + b"\xcf" + bytes(7) + b"\x01\x06\xc4\x01\x3f",
+        head + b"\xd0\x01\x06\xc4\x01\x3f",
+        head + b"\xcb" + struct.pack(">d", 1.0) + b"\x06\xc4\x01\x3f",
+        head + b"\xc3\x06\xc4\x01\x3f",  # True for slot 1
+        head + slot + b"\x06\xc5\x00\x01\x3f",
+        head + slot + b"\x06\xa1\x3f",  # a text for the bytes
+        head + slot + b"\x06\xd4\x01\x3f",  # an extension for the bytes
+        head + slot + b"\x06\xc4\x01\x7f",  # padding bits
+    ):
+        assert not decodes(wrong), wrong.hex()
+
+
+@pytest.mark.parametrize(
+    ("index", "value", "message"),
+    [
+        (0, VERSION + 1, "2 is not an integer in"),
+        (0, -1, "-1 is not an integer in"),
+        (1, 0x07, "unknown message kind 7"),
+        (1, 0x80, "128 is not an integer in"),
+        (2, bytes(16), "another session"),
+        (2, bytes(15), "a string of 15 bytes is not a string of 16 bytes"),
+        (3, NUM_SLOTS, r"2 is not an integer in \[0, 1\]"),
+        (3, -1, "-1 is not an integer in"),
+        (3, [1], "not a msgpack array"),
+        (3, None, "neither an integer nor a byte string"),
+        (4, 0, r"0 is not an integer in \[1, 6\]"),
+        (4, 7, r"7 is not an integer in \[1, 6\]"),
+        (5, b"\x3f\x00", "a string of 2 bytes is not a string of 1 bytes"),
+    ],
+)
+def test_fields_out_of_range_are_refused(index, value, message):
+    fields = parts(OPEN_SLOT)
+    fields[index] = value
+    with pytest.raises(DecodeError, match=message):
+        wire.decode(msgpack.packb(fields), PARAMS)
+
+
+@pytest.mark.parametrize("kind", messages)
+def test_too_few_and_too_many_fields_are_refused(kind):
+    @settings(max_examples=2)
+    @given(message=messages[kind])
+    def check(message):
+        fields = parts(message)
+        for wrong in (*(fields[:i] for i in range(len(fields))), [*fields, 0], [*fields, b""]):
+            assert not decodes(msgpack.packb(wrong))
+
+    check()
+
+
+def records(*pairs):
+    return b"".join(struct.pack("<I", position) + data for position, data in pairs)
+
+
+def test_records_out_of_order_are_refused():
+    box, key = bytes(box_size), bytes(32 * (1 + NUM_SLOTS))
+    ids = struct.pack("<3I", 1, 2, 3)
+    share = bytes(37)
+    shares = parts(UnmaskShares(0, *(np.zeros(0, np.uint32),) * 2, np.zeros((0, 9), np.uint32)))
+    header = [VERSION, 0, PARAMS.tag]
+    good_and_bad = {
+        0x02: ([ids, records((1, key), (2, key))], [ids, records((2, key), (1, key))]),
+        0x03: (
+            [3, b"\x07", records((1, box), (2, box))],
+            [3, b"\x07", records((2, box), (2, box))],
+        ),
+        0x13: ([bytes(64), records((0, box))], [bytes(64), records((0, box), (0, box))]),
+        0x15: ([0, records((1, share), (2, share))], [0, records((2, share), (1, share))]),
+    }
+    assert shares[1] == 0x15
+    for kind, (good, bad) in good_and_bad.items():
+        header[1] = kind
+        assert decodes(msgpack.packb([*header, *good])), kind
+        with pytest.raises(DecodeError, match="do not ascend"):
+            wire.decode(msgpack.packb([*header, *bad]), PARAMS)
+
+
+def test_roster_ids_must_ascend():
+    for ids in ((2, 1), (1, 1), ()):
+        with pytest.raises(DecodeError, match="the roster's ids do not ascend"):
+            wire.decode(
+                msgpack.packb([VERSION, 0x02, PARAMS.tag, struct.pack(f"<{len(ids)}I", *ids), b""]),
+                PARAMS,
+            )
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        b"\x02" + bytes(36),  # of a kind that does not exist
+        b"\x00" + struct.pack("<I", shamir.PRIME) + bytes(32),
+        b"\x00" + bytes(32) + b"\xff\xff\xff\xff",
+    ],
+)
+def test_impossible_shares_are_refused(share):
+    data = msgpack.packb([VERSION, 0x15, PARAMS.tag, 0, records((0, share))])
+    with pytest.raises(DecodeError, match="unknown kind, or with a limb outside the field"):
+        wire.decode(data, PARAMS)
+
+
+def opening_parts(**changes):
+    slot_fields = changes.pop("slots", [b"a", 4, 16])
+    fields = {
+        "slots": slot_fields if isinstance(slot_fields, bytes) else msgpack.packb(slot_fields),
+        "num_invited": 5,
+        "degree": 4,
+        "threshold": 3,
+        "min_cohort": 3,
+        "graph_seed": bytes(32),
+        "context": bytes(32),
+    }
+    return [*(fields | changes).values()]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"slots": []}, "0 slots"),
+        ({"slots": [b"a", 4]}, "not a list of slots"),
+        ({"slots": [b"a", 4, 16] * 4097}, "not exactly one msgpack array"),
+        ({"slots": [b"a", 0, 16]}, r"length=0 is not in \[1, 2\^28\]"),
+        ({"slots": [b"a", 4, 65]}, "ring_bits=65"),
+        ({"slots": [b"a" * 65, 4, 16]}, "longer than 64 bytes"),
+        ({"slots": [b"\xff", 4, 16]}, "impossible slot"),
+        ({"slots": [4, b"a", 16]}, "not a label, a length and ring bits"),
+        ({"slots": [b"a", 4, 16, [[]]]}, "."),
+        ({"slots": b"\x93\xc4\x01a\x04\xcc\x10"}, "not canonical"),
+        ({"threshold": 1}, "threshold=1"),
+        ({"threshold": 6}, "threshold=6"),
+        ({"num_invited": 0}, "impossible parameters"),
+        ({"num_invited": 2**32}, "4294967296 is not an integer"),
+        ({"degree": 3}, "degree=3 of a sparse graph must be even"),
+        ({"min_cohort": 2}, "min_cohort=2"),
+        ({"min_cohort": 6}, "min_cohort=6"),
+        ({"graph_seed": bytes(31)}, "a string of 31 bytes"),
+        ({}, "tag not that of the parameters"),
+    ],
+)
+def test_impossible_parameters_are_refused(changes, message):
+    data = msgpack.packb([VERSION, 0x01, bytes(16), *opening_parts(**changes)])
+    with pytest.raises(DecodeError, match=message):
+        wire.decode_open(data)
+
+
+def test_a_message_that_opens_nothing_is_no_opening():
+    with pytest.raises(DecodeError, match="message kind 4 does not open a session"):
+        wire.decode_open(wire.encode(OPEN_SLOT, PARAMS))
+
+
+def header(kind):
+    return b"\x01" + bytes([kind]) + b"\xc4\x10" + PARAMS.tag
+
+
+def nested_in_slots(inner):
+    return msgpack.packb([VERSION, 0x01, PARAMS.tag, inner, *opening_parts()[1:]])
+
+
+BOMBS = {
+    "array32 of everything": b"\xdd\xff\xff\xff\xff",
+    "array32 of everything, as a field": b"\x94" + header(4) + b"\xdd\xff\xff\xff\xff",
+    "map32": b"\xdf\xff\xff\xff\xff",
+    "bin32": b"\x94" + header(4) + b"\xc6\xff\xff\xff\xff",
+    "str32": b"\x94" + header(4) + b"\xdb\xff\xff\xff\xff",
+    "ext32": b"\x94" + header(4) + b"\xc9\xff\xff\xff\xff\x01",
+    "deep arrays": b"\x91" * 100_000,
+    "deep and wide arrays": b"\x9c" * 100_000,
+    "deep maps": b"\x81\x01" * 100_000,
+    "deep arrays in the slots": nested_in_slots(b"\xdc\x30\x00" * 1000),
+    "array32 in the slots": nested_in_slots(b"\xdd\xff\xff\xff\xff"),
+    "many empty arrays in the slots": nested_in_slots(b"\xdc\x30\x00" + b"\x90" * 12288),
+    "wide slots": nested_in_slots(b"\xdc\x30\x00" + b"\x00" * 12288),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_are_refused_in_little_memory(name):
+    data = BOMBS[name]
+    tracemalloc.start()
+    try:
+        assert not decodes(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * MIB + 4 * len(data)
+
+
+def test_overlong_messages_are_refused_unread():
+    data = bytes(8 * MIB)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError, match="a message of this session has fewer"):
+            wire.decode(data, PARAMS)
+        with pytest.raises(DecodeError, match="an opening message has at most"):
+            wire.decode_open(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < MIB
+
+
+@settings(max_examples=20)
+@given(message=any_message)
+def test_messages_of_other_sessions_are_refused(message):
+    other = make_params(6, slots=((5, 13), (3, 40)), context=b"\1" * 32)
+    if not isinstance(message, SessionOpen):
+        with pytest.raises(DecodeError, match="another session"):
+            wire.decode(wire.encode(message, other), PARAMS)
+
+
+def test_largest_messages_fit_their_own_bound():
+    # Everything full: no honest message may be turned away for its size.
+    params = make_params(40, threshold=3, slots=((1, 1),) * 60)
+    key = AdvertiseKeys(bytes(32), (bytes(32),) * 60)
+    full = dict.fromkeys(range(39), bytes(wire.box_size(params)))
+    for message in (
+        RosterMessage(np.arange(40, dtype=np.uint32), dict.fromkeys(range(39), key)),
+        ShareKeys((bytes(32),) * 60, full),
+        ShareDelivery(np.ones(40, dtype=np.bool_), full),
+    ):
+        assert same(wire.decode(wire.encode(message, params), params), message)
+    long = make_params(5, slots=((3 * MIB, 32),))
+    masked = MaskedInput(0, bytes(12 * MIB))
+    assert same(wire.decode(wire.encode(masked, long), long), masked)
+
+
+def test_tag_is_read_without_parsing():
+    assert wire.tag_of(b"") is None
+    assert wire.tag_of(b"\x93\x01\x01\xc4\x10" + bytes(15)) is None
+    assert wire.tag_of(b"\x93\x01\x01\xc4\x10" + bytes(16)) == bytes(16)
+    assert wire.tag_of(b"\x93\x01\x01\xc4\x11" + bytes(17)) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"slots": ()},
+        {"slots": ((1, 8),) * 4097},
+        {"threshold": 1, "min_cohort": 2},
+        {"threshold": 6},
+        {"degree": 2, "threshold": 4},
+        {"degree": 3, "threshold": 3},
+        {"min_cohort": 2},
+        {"min_cohort": 6},
+        {"graph_seed": bytes(31)},
+        {"context": bytes(33)},
+    ],
+)
+def test_params_refuse_what_makes_no_session(changes):
+    with pytest.raises(UsageError):
+        make_params(**changes)
+
+
+def test_every_parameter_changes_tag_and_session_id():
+    variants = [
+        make_params(),
+        make_params(6),
+        make_params(degree=2),
+        make_params(threshold=4),
+        make_params(min_cohort=4),
+        make_params(slots=((4, 16), (3, 41))),
+        make_params(slots=((4, 16), (4, 40))),
+        make_params(slots=((4, 16),)),
+        make_params(graph_seed=b"\1" * 32),
+        make_params(context=b"\1" * 32),
+    ]
+    assert len({p.tag for p in variants}) == len(variants)
+    assert len({p.session_id(b"roster") for p in variants}) == len(variants)
+    assert make_params().session_id(b"roster") != make_params().session_id(b"other")
