@@ -5,7 +5,7 @@ from fractions import Fraction
 from hashlib import sha256
 
 from protocol import labels
-from protocol.encoding import Field, Layout
+from protocol.encoding import MAX_NUMERATOR_BITS, Field, Layout
 from protocol.errors import ConfigurationError
 from protocol.losses import LossGrid
 from protocol.quantile.registry import quantile_method
@@ -13,6 +13,7 @@ from protocol.quantile.search import QuantileMethod, Query, SearchConfig
 from protocol.selection import Threshold
 from secagg import SlotSpec
 from secagg.labels import digest, pack
+from secagg.params import MAX_LENGTH
 
 _MAX_THETA_PART = 2**32 - 1
 
@@ -69,6 +70,12 @@ class RoundConfig:
         object.__setattr__(self, "quantile", method)
         object.__setattr__(self, "search_layout", method.layout(self.search(None)))
         object.__setattr__(self, "update_layout", self._lay_out_update())
+        for layout in (self.search_layout, self.update_layout):
+            if layout.length > MAX_LENGTH:
+                raise ConfigurationError(
+                    f"{layout.length} numbers from {layout.fields[0].name!r} on are more than the "
+                    f"{MAX_LENGTH} of a slot: lower update_length or num_cuts"
+                )
 
     @property
     def num_query_slots(self) -> int:
@@ -121,7 +128,7 @@ class RoundConfig:
             self.grid.resolution_bits,
             self.grid.bound,
             self.max_weight,
-            self.update_clip.hex().encode(),
+            float(self.update_clip).hex().encode(),
         )
 
     def _lay_out_update(self) -> Layout:
@@ -129,8 +136,10 @@ class RoundConfig:
         bound = self.update_clip * self.max_weight
         update = Field("update", self.update_length, -bound, bound, self.update_resolution_bits)
         coarse = Field("weighted_loss", 1, 0, self.max_weight * self.grid.bound, 0)
-        spare = update.ring_bits(self.cohort_size) - coarse.ring_bits(self.cohort_size)
-        loss_bits = min(max(spare, 0), self.grid.resolution_bits)
+        # An unsigned field has neither the sign's bit nor more digits than a float64.
+        spare = min(update.ring_bits(self.cohort_size), 63) - coarse.ring_bits(self.cohort_size)
+        exact = MAX_NUMERATOR_BITS - coarse.max_numerator.bit_length()
+        loss_bits = min(max(spare, 0), exact, self.grid.resolution_bits)
         fields = (
             update,
             Field("weight", 1, 0, self.max_weight, 0),

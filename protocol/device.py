@@ -73,8 +73,8 @@ class DeviceRound:
             # Clipping would turn an infinity into a number.
             index = int(np.argmin(finite))
             raise EncodingError(
-                f"field 'update': element {index} is {update[index]}; only finite numbers can be "
-                "summed: leave this device out of the round"
+                f"field 'update': element {index} is {update.flat[index]}; only finite numbers "
+                "can be summed: leave this device out of the round"
             )
         clip = self.config.update_clip
         clipped = np.clip(update.astype(np.float64), -clip, clip)

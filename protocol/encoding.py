@@ -16,7 +16,7 @@ import numpy.typing as npt
 from protocol.errors import ConfigurationError, EncodingError
 
 _MAX_RING_BITS = 64
-_MAX_NUMERATOR_BITS = 53  # one device's number is then exact in float64, whatever its input dtype
+MAX_NUMERATOR_BITS = 53  # one device's number is then exact in float64, whatever its input dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +47,21 @@ class Field:
             raise ConfigurationError("a field has an empty name: say what its numbers are")
         if self.size < 1:
             raise ConfigurationError(f"field {self.name!r}: size={self.size} is less than 1")
-        if not 0 <= self.resolution_bits <= _MAX_NUMERATOR_BITS:
+        if not 0 <= self.resolution_bits <= MAX_NUMERATOR_BITS:
             raise ConfigurationError(
                 f"field {self.name!r}: resolution_bits={self.resolution_bits} is not in "
-                f"[0, {_MAX_NUMERATOR_BITS}]"
+                f"[0, {MAX_NUMERATOR_BITS}]"
             )
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
             raise ConfigurationError(
                 f"field {self.name!r}: [{self.low}, {self.high}] is not an interval of finite ends"
             )
         for bound, numerator in ((self.low, self.min_numerator), (self.high, self.max_numerator)):
-            if numerator.bit_length() > _MAX_NUMERATOR_BITS:
+            if numerator.bit_length() > MAX_NUMERATOR_BITS:
                 raise ConfigurationError(
                     f"field {self.name!r}: bound {bound} at resolution_bits="
                     f"{self.resolution_bits} needs {numerator.bit_length()} bits, more than "
-                    f"{_MAX_NUMERATOR_BITS}: lower one of them"
+                    f"{MAX_NUMERATOR_BITS}: lower one of them"
                 )
 
     @property

@@ -44,6 +44,11 @@ class RoundServer:
         context = config.context(model)
         if params.context != context or params.slots != config.slots():
             raise UsageError("the session's context and slots are not those of this round")
+        if params.num_invited != config.cohort_size:
+            raise UsageError(
+                f"num_invited={params.num_invited} of the session is not "
+                f"cohort_size={config.cohort_size} of the round"
+            )
         self.config = config
         self.outcome: RoundOutcome | None = None
         self._model = model

@@ -342,6 +342,7 @@ class Server:
 
     def _close_unmask(self) -> Outgoing:
         cohort, slot = self._formed, _present(self._open)
+        require_recoverable(cohort.graph, self.params, slot.members, self._helpers())
         mask_keys = {p: k.mask_keys[self._slot] for p, k in cohort.keys.items()}
         commitments = {p: c[self._slot] for p, c in self._commitments.items()}
         recovered = _present(slot.secrets).recover(
@@ -355,6 +356,12 @@ class Server:
         self._sum = SlotSum(self._slot, slot.total, contributors, self.remaining)
         self._open = None
         return {}
+
+    def _helpers(self) -> Members:
+        """Who was heard in this round."""
+        heard = np.zeros_like(self._members)
+        heard[[self._formed.positions[client] for client in self._heard]] = True
+        return heard
 
     def _settle(self) -> None:
         """Drop whoever is isolated, for it would rightly refuse to go on."""

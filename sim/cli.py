@@ -28,7 +28,7 @@ from sim.errors import RunError, UserError
 _EXAMPLES: Final = """\
 examples:
   deltafl run --preset quickstart
-      train on the embedded digits, privately and by FedAvg, and compare (a minute or so)
+      train on the embedded digits, privately and by FedAvg, and compare (a few minutes)
   deltafl run --preset unipen62-linear --data data/unipen62.npz --seed 3 --out runs/third
       a preset on your own data: an .npz file, or a folder of LEAF JSON files
   deltafl run my.toml --set federation.theta=1/3 --set experiment.baselines='["fedavg"]'

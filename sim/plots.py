@@ -108,9 +108,10 @@ def _error(groups: Sequence[_Group]) -> Figure:
         for percentile in (20, 80):
             values = [one.percentiles[percentile] for one in summaries[0]]
             axes[1].plot(rounds, values, group.style, color=group.colour, linewidth=0.7)
-    axes[0].set_ylabel("test error, 90th percentile of the devices")
-    axes[1].set_ylabel("test error, mean (thin: 20th and 80th percentile)")
+    axes[0].set_title("90th percentile over devices", fontsize="medium")
+    axes[1].set_title("mean; thin: 20th and 80th percentile", fontsize="medium")
     for panel in axes:
+        panel.set_ylabel("test error")
         panel.set_xlabel("round")
         panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))

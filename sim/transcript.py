@@ -20,7 +20,6 @@ import msgpack
 
 from secagg.params import ClientId
 from secagg.session import NoObserver
-from secagg.session import NoObserver
 from sim.errors import TranscriptError
 
 MAGIC: Final = b"deltafl transcript 1\n"

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+import sim.engine
 import sim.experiment
 from sim.cli import main
 
@@ -177,8 +178,6 @@ def test_an_interrupted_run_says_how_to_go_on(capsys, tiny_arguments, monkeypatc
             raise KeyboardInterrupt
         return original(*arguments)
 
-    import sim.engine
-
     original = sim.engine.sample_cohort
     monkeypatch.setattr(sim.engine, "sample_cohort", interrupt)
     code, out, err = call(capsys, "run", *tiny_arguments, "--out=a b")
@@ -240,3 +239,20 @@ def test_help_teaches_and_is_fast():
     )
     assert done.returncode == 0, done.stderr
     assert "examples:" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("privacy.colluding=0.95", "private-delta-fl cannot run so"),
+        ("privacy.update_resolution_bits=48", "private-delta-fl cannot run so"),
+    ],
+)
+def test_a_session_that_cannot_be_is_refused_before_anything_is_written(
+    setting, expected, capsys, tmp_path
+):
+    code, _, err = call(capsys, "run", "--preset=quickstart", "--out=a", f"--set={setting}")
+    assert code == 2
+    assert expected in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

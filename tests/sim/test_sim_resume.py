@@ -13,13 +13,17 @@ import pytest
 
 import sim.atomic
 import sim.checkpoint
+import sim.engine
 import sim.evaluations
 import sim.rundir
 from fl.metrics import Summary
-from sim.checkpoint import load_checkpoint
+from fl.strategies.base import ServerState
+from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from sim.config import ExperimentConfig
+from sim.config_io import build_config, read_config_file, to_toml
 from sim.events import read_events
 from sim.experiment import run_experiment
+from sim.transcript import Mark, read_transcript
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -149,8 +153,6 @@ def test_killed_between_the_event_and_the_checkpoint(tiny, tmp_path, monkeypatch
             (folder / ".round-000003.npz.tmp").write_bytes(b"PK")
             raise Killed
 
-    import sim.engine
-
     original = sim.engine.save_checkpoint
     with monkeypatch.context() as patch:
         patch.setattr(sim.engine, "save_checkpoint", save_checkpoint)
@@ -205,19 +207,17 @@ def test_arms_are_resumed_too(tiny, tmp_path):
     for arm in (".", "arms/delta-fl-seed-4", "arms/fedavg-seed-3", "arms/fedavg-seed-4"):
         assert result(tmp_path / "run" / arm) == result(tmp_path / "whole" / arm)
     # an arm is a run directory of its own: its settings give the same model
-    from sim.config_io import build_config, read_config_file
-
     alone = build_config([read_config_file(tmp_path / "whole/arms/fedavg-seed-4/config.toml")])
     run(alone, tmp_path / "alone")
     assert result(tmp_path / "alone") == result(tmp_path / "whole" / "arms/fedavg-seed-4")
 
 
 @pytest.mark.slow
-def test_sigkill_from_outside(tiny_arguments, tiny, tmp_path, reference):
+def test_sigkill_from_outside(tiny, tmp_path, reference):
     config = replace(tiny, federation=replace(tiny.federation, rounds=60, evaluate_every=20))
+    (tmp_path / "tiny.toml").write_text(to_toml(config))
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "sim", "run", *tiny_arguments, f"--out={out}"]
-    command += ["--rounds=60", "--set=federation.evaluate_every=20"]
+    command = [sys.executable, "-m", "sim", "run", str(tmp_path / "tiny.toml"), f"--out={out}"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(  # noqa: S603 (ourselves)
         command, env=environment, stderr=subprocess.PIPE
@@ -238,10 +238,6 @@ def test_sigkill_from_outside(tiny_arguments, tiny, tmp_path, reference):
 
 
 def test_checkpoints_hold_the_state_exactly(tmp_path):
-    from fl.strategies.base import ServerState
-    from sim.checkpoint import Checkpoint, save_checkpoint
-    from sim.transcript import Mark
-
     model = np.random.default_rng(0).normal(size=100).astype(np.float32)
     mark = Mark(12345, 67, bytes(range(32)))
     for number, eta in enumerate((None, 0.1 + 0.2, 0.3)):
@@ -253,3 +249,44 @@ def test_checkpoints_hold_the_state_exactly(tmp_path):
         assert (loaded.state.round, loaded.state.eta) == (number, eta)
         assert (loaded.events_size, loaded.transcript) == (99, mark)
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_private_run_goes_on_with_a_whole_transcript(tmp_path):
+    def config(backend):
+        return build_config(
+            [
+                {
+                    "data": {"num_devices": 24},
+                    "federation": {
+                        "algorithm": "private-delta-fl",
+                        "rounds": 3,
+                        "cohort_size": 10,
+                        "evaluate_every": 3,
+                    },
+                    "training": {"batch_size": 64, "device": "cpu"},
+                    "quantile": {"method": "bracketed"},
+                    "privacy": {"backend": backend, "transcript": "every=2"},
+                    "faults": {"dropout": 0.05},
+                }
+            ]
+        )
+
+    class StopInSecondRound(Silent):
+        def played(self, event):
+            if event["round"] == 2:
+                raise Killed
+
+    with pytest.raises(Killed):
+        run(config("masked"), tmp_path / "masked", progress=StopInSecondRound())
+    with (tmp_path / "masked" / "transcript.bin").open("ab") as file:
+        file.write(b"the beginning of a round that was lost")
+    masked = run(config("masked"), tmp_path / "masked", resume=True)
+    ideal = run(config("ideal"), tmp_path / "ideal")
+    assert masked["final_model_sha256"] == ideal["final_model_sha256"]
+    assert (masked["backend"], ideal["backend"]) == ("masked", "ideal")
+    digest = bytes.fromhex(masked["transcript_sha256"])
+    frames = list(read_transcript(tmp_path / "masked" / "transcript.bin", digest=digest))
+    assert {frame.round for frame in frames} == {1, 2, 3}
+    assert {frame.round for frame in frames if frame.data is not None} == {2}
+    assert masked["bytes_up_per_device_round"] > 0
+    assert list(read_transcript(tmp_path / "ideal" / "transcript.bin")) == []

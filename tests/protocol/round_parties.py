@@ -1,0 +1,180 @@
+"""A round driven by hand: the server's machine, the devices', and every envelope between them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from protocol.client import RoundClient, Task
+from protocol.configuration import RoundConfig
+from protocol.device import DeviceRound
+from protocol.losses import LossGrid
+from protocol.round import RoundOutcome
+from protocol.server import RoundServer
+from secagg import DevicePolicy, SessionParams
+from secagg.randomness import SeededRandomness
+
+POLICY = DevicePolicy(min_cohort=3, min_threshold=2, min_threshold_share=0.2)
+"""A policy that small test rounds satisfy."""
+
+MODEL = b"the model"
+
+Tamper = Callable[[int, bytes], bytes]
+"""What a lying server makes of an envelope, by the device that is to get it."""
+
+
+def make_config(**changes) -> RoundConfig:
+    """A small round of one query; six envelopes in all."""
+    fields = {
+        "round_index": 3,
+        "cohort_size": 3,
+        "theta": Fraction(1, 2),
+        "method": "mm",
+        "num_cuts": None,
+        "max_queries": 1,
+        "grid": LossGrid(resolution_bits=8, bound=8),
+        "max_weight": 500,
+        "update_length": 4,
+        "update_clip": 4.0,
+        "update_resolution_bits": 12,
+    }
+    return RoundConfig(**(fields | changes))
+
+
+def make_params(config, model=MODEL, **changes) -> SessionParams:
+    """The session of a round, on the complete graph."""
+    fields = {
+        "slots": config.slots(),
+        "num_invited": config.cohort_size,
+        "degree": config.cohort_size - 1,
+        "threshold": 2,
+        "min_cohort": 3,
+        "graph_seed": bytes(32),
+        "context": config.context(model),
+    }
+    return SessionParams(**(fields | changes))
+
+
+@dataclass(frozen=True, eq=False)
+class Device:
+    """What a simulated device answers with."""
+
+    loss: float
+    weight: int
+    update: np.ndarray
+
+    def measured(self, config: RoundConfig) -> DeviceRound:
+        return DeviceRound.measured(config, self.loss, self.weight)
+
+
+def make_devices(config, seed=0) -> dict[int, Device]:
+    """Devices by id; the losses, 0.5, 1.5, …, rise with the id."""
+    generator = np.random.default_rng(seed)
+    return {
+        3 + 7 * rank: Device(
+            0.5 + rank,
+            int(generator.integers(1, config.max_weight, endpoint=True)),
+            generator.uniform(-1, 1, config.update_length).astype(np.float32),
+        )
+        for rank in range(config.cohort_size)
+    }
+
+
+@dataclass(frozen=True)
+class Point:
+    """How far a device has come: envelopes that it took, and whether it did the last one's task."""
+
+    num_taken: int
+    task_done: bool = True
+
+
+class RoundParties:
+    """A round of honest parties, repeatable; whoever is to lie is tampered with."""
+
+    def __init__(self, config=None, *, devices=None, seed=0):
+        self.config = make_config() if config is None else config
+        self.devices = make_devices(self.config) if devices is None else devices
+        self.server = RoundServer(self.config, MODEL, make_params(self.config), self.devices)
+        self.clients = {
+            i: RoundClient(i, POLICY, SeededRandomness(bytes([seed, i]) * 16)) for i in self.devices
+        }
+        self.victim = max(self.devices)
+        self.sent: list[bytes] = []
+        self.log: list[bytes] = []
+
+    @property
+    def machine(self) -> RoundClient:
+        """The machine of the device under test; its loss is the largest."""
+        return self.clients[self.victim]
+
+    def do(self, client: int, reply: bytes | Task | None) -> bytes | None:
+        """Do the task that a device was given, if it was."""
+        device = self.devices[client]
+        match reply:
+            case Task.MEASURE_LOSS:
+                return self.clients[client].supply_loss(device.loss, device.weight)
+            case Task.TRAIN:
+                return self.clients[client].supply_update(device.update)
+            case _:
+                return reply
+
+    def answer(self, client: int, data: bytes) -> bytes | None:
+        """Let a device take an envelope, with all that follows from it."""
+        return self.do(client, self.clients[client].receive(data))
+
+    def collect(self, replies: Mapping[int, bytes | None]) -> Mapping[int, bytes]:
+        """Give the server the devices' messages and close the round trip."""
+        for client, data in replies.items():
+            if data is not None:
+                self.sent.append(data)
+                self.server.receive(client, data)
+        return self._logged(self.server.close_round())
+
+    def exchange(self, outgoing, tamper: Tamper | None = None) -> Mapping[int, bytes]:
+        tamper = tamper or (lambda _, data: data)
+        return self.collect({c: self.answer(c, tamper(c, data)) for c, data in outgoing.items()})
+
+    def bring(self, point: Point) -> bytes:
+        """Play until the victim stands at the point; the envelope that it took last or gets next.
+
+        Where its task is not done, the others have answered and the round trip is open.
+        """
+        outgoing = self._logged(self.server.start())
+        for _ in range(point.num_taken - (not point.task_done)):
+            outgoing = self.exchange(outgoing)
+        if not point.task_done:
+            self.machine.receive(outgoing[self.victim])
+            for client in outgoing:
+                if client != self.victim:
+                    self.server.receive(client, self.answer(client, outgoing[client]))
+        self.pending = outgoing
+        return outgoing.get(self.victim, b"")
+
+    def go_on(self, reply: bytes | Task | None = None) -> RoundOutcome:
+        """Finish the round from where `bring` left it.
+
+        Args:
+            reply: Of the victim, where its task was not done.
+        """
+        if reply is None:
+            return self.play(self.pending)
+        return self.play(self.collect({self.victim: reply}))
+
+    def play(self, outgoing=None, tamper: Tamper | None = None) -> RoundOutcome:
+        """Play on to the end."""
+        outgoing = self._logged(self.server.start()) if outgoing is None else outgoing
+        while outgoing:
+            outgoing = self.exchange(outgoing, tamper)
+        return self.server.outcome
+
+    def _logged(self, outgoing):
+        self.log += outgoing.values()
+        return outgoing
+
+
+def comparable(outcome: RoundOutcome) -> tuple[object, ...]:
+    """All of an outcome, as something that can be compared."""
+    update = None if outcome.update is None else outcome.update.tobytes()
+    numbers = (outcome.kept_weight, outcome.kept_devices, outcome.train_loss, outcome.clipped)
+    return (outcome.search, outcome.secure_sums, update, numbers, outcome.drops, outcome.aborted)

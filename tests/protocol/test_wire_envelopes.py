@@ -1,0 +1,372 @@
+"""The server's envelopes as bytes: a bijection, and `DecodeError` for everything else."""
+
+import struct
+import tracemalloc
+from fractions import Fraction
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from round_parties import make_config
+
+from protocol import wire
+from protocol.configuration import RoundConfig
+from protocol.errors import ConfigurationError
+from protocol.losses import LossGrid
+from protocol.messages import Announce, Ask, Relay
+from protocol.quantile.search import Query
+from protocol.selection import Threshold
+from secagg import DecodeError
+from secagg.codec import write_fields
+
+FAST = settings(deadline=None)
+WORD = 2**63 - 1
+
+
+@st.composite
+def configs(draw) -> RoundConfig:
+    method = draw(st.sampled_from(["mm", "bracketed", "histogram"]))
+    denominator = draw(st.integers(1, 2**32 - 1))
+    fields = {
+        "round_index": draw(st.integers(0, WORD)),
+        "cohort_size": draw(st.integers(1, 2000)),
+        "theta": Fraction(draw(st.integers(1, denominator)), denominator),
+        "method": method,
+        "num_cuts": draw(st.none() | st.integers(1, 2**16)) if method == "histogram" else None,
+        "max_queries": draw(st.integers(0, 2**16)),
+        "grid": LossGrid(draw(st.integers(0, 16)), draw(st.integers(1, 64))),
+        "max_weight": draw(st.integers(1, 2**12)),
+        "update_length": draw(st.integers(1, 2**27)),
+        "update_clip": draw(st.floats(0, 2**10, exclude_min=True)),
+        "update_resolution_bits": draw(st.integers(0, 24)),
+    }
+    return RoundConfig(**fields)
+
+
+names = st.text(st.characters(max_codepoint=127), max_size=32)
+questions = st.one_of(
+    st.builds(Query, names, st.lists(st.integers(0, 2**64 - 1), max_size=40).map(tuple)),
+    st.builds(Threshold, st.integers(0, WORD), st.integers(0, WORD)),
+)
+data = st.binary(max_size=300)
+envelopes = st.one_of(
+    st.builds(Announce, configs(), data, data),
+    st.builds(Relay, data),
+    st.builds(Ask, questions, data, data),
+)
+
+CONFIG = make_config()
+# Everything that an announcement is made of, in the order of the wire.
+FIELDS = {
+    "version": 1,
+    "kind": 0x21,
+    "round_index": 3,
+    "cohort_size": 3,
+    "theta_numerator": 1,
+    "theta_denominator": 2,
+    "method": b"mm",
+    "num_cuts": 0,
+    "max_queries": 1,
+    "resolution_bits": 8,
+    "bound": 8,
+    "max_weight": 500,
+    "update_length": 4,
+    "update_clip": struct.pack("<d", 4.0),
+    "update_resolution_bits": 12,
+    "model": b"model",
+    "session": b"session",
+}
+VALID = [
+    Announce(CONFIG, b"model", b"session"),
+    Relay(b"session"),
+    Ask(Query("mm", (7,)), b"delivery", b"session"),
+    Ask(Threshold(700, 1), b"", b"session"),
+]
+
+
+def announcement(**changes: object) -> bytes:
+    return msgpack.packb(list((FIELDS | changes).values()))
+
+
+def double(value: float) -> bytes:
+    return struct.pack("<d", value)
+
+
+@FAST
+@given(envelopes)
+def test_decoding_inverts_encoding(envelope):
+    assert wire.decode(wire.encode(envelope)) == envelope
+
+
+@FAST
+@given(envelopes, envelopes)
+def test_different_envelopes_have_different_bytes(one, other):
+    assert (wire.encode(one) == wire.encode(other)) == (one == other)
+
+
+def test_the_announcement_is_laid_out_as_listed_here():
+    assert wire.encode(VALID[0]) == announcement()
+
+
+def accepted_only_if_canonical(received: bytes) -> bool:
+    """Whether the bytes were accepted; fails unless they are canonical or raise `DecodeError`."""
+    try:
+        envelope = wire.decode(received)
+    except DecodeError:
+        return False
+    assert wire.encode(envelope) == received
+    return True
+
+
+@settings(FAST, max_examples=300)
+@given(st.binary(max_size=120))
+def test_random_bytes_are_refused(received):
+    accepted_only_if_canonical(received)
+
+
+@st.composite
+def edited(draw) -> bytes:
+    """A valid envelope after a few edits anywhere in it."""
+    received = bytearray(wire.encode(draw(st.sampled_from(VALID) | envelopes)))
+    for _ in range(draw(st.integers(1, 3))):
+        place = draw(st.integers(0, len(received)))
+        piece = draw(st.binary(max_size=4))
+        received[place : place + draw(st.integers(0, 4))] = piece
+    return bytes(received)
+
+
+@settings(FAST, max_examples=300)
+@given(edited())
+def test_edited_bytes_are_refused_or_are_another_envelope(received):
+    accepted_only_if_canonical(received)
+
+
+@pytest.mark.parametrize("envelope", VALID)
+def test_every_single_byte_matters(envelope):
+    encoded = wire.encode(envelope)
+    num_accepted = 0
+    for place in range(len(encoded)):
+        for flip in (0x01, 0x80, 0xFF):
+            received = bytearray(encoded)
+            received[place] ^= flip
+            if accepted_only_if_canonical(bytes(received)):
+                num_accepted += 1
+                assert wire.decode(bytes(received)) != envelope
+    assert num_accepted > 0  # for example a byte of the session's message
+
+
+@pytest.mark.parametrize("envelope", VALID)
+def test_truncated_and_extended_bytes_are_refused(envelope):
+    encoded = wire.encode(envelope)
+    for size in range(len(encoded)):
+        with pytest.raises(DecodeError):
+            wire.decode(encoded[:size])
+    for more in (b"\0", b"\xc0", b"\x90", encoded):
+        with pytest.raises(DecodeError):
+            wire.decode(encoded + more)
+
+
+fields = st.integers(-(2**63), 2**64 - 1) | st.binary(max_size=40) | st.sampled_from([0x21, 0x22])
+
+
+@settings(FAST, max_examples=300)
+@given(st.sampled_from([0x21, 0x22, 0x23, 0x24]), st.lists(fields, max_size=22))
+def test_arrays_of_arbitrary_fields_are_refused_or_canonical(kind, rest):
+    accepted_only_if_canonical(write_fields([1, kind, *rest]))
+
+
+@settings(FAST, max_examples=300)
+@given(st.dictionaries(st.sampled_from(sorted(FIELDS)), fields, min_size=1, max_size=3))
+def test_announcements_with_arbitrary_fields_are_refused_or_canonical(changes):
+    accepted_only_if_canonical(announcement(**changes))
+
+
+# What does not differ in its bytes differs in its meaning: out of range, or impossible together.
+IMPOSSIBLE = {
+    "another version": {"version": 2},
+    "unknown kind": {"kind": 0x25},
+    "a kind of the session": {"kind": 0x01},
+    "a kind above all": {"kind": 0x80},
+    "theta of zero": {"theta_numerator": 0},
+    "theta over zero": {"theta_denominator": 0},
+    "theta above one": {"theta_numerator": 3},
+    "theta below zero": {"theta_numerator": -1},
+    "theta not reduced": {"theta_numerator": 2, "theta_denominator": 4},
+    "theta of 33 bits": {"theta_denominator": 2**32},
+    "no cohort": {"cohort_size": 0},
+    "a cohort beyond the ids": {"cohort_size": 2**32},
+    "a negative round": {"round_index": -1},
+    "a round of 64 bits": {"round_index": 2**63},
+    "unknown method": {"method": b"median"},
+    "no method": {"method": b""},
+    "method in other letters": {"method": b"MM"},
+    "method not in ASCII": {"method": b"m\xff"},
+    "method too long": {"method": b"m" * 33},
+    "cuts for mm": {"num_cuts": 5},
+    "cuts for bracketed": {"method": b"bracketed", "num_cuts": 1},
+    "too many cuts": {"method": b"histogram", "num_cuts": 2**16 + 1},
+    "negative cuts": {"method": b"histogram", "num_cuts": -1},
+    "negative queries": {"max_queries": -1},
+    "too many queries": {"max_queries": 2**16 + 1},
+    "negative resolution": {"resolution_bits": -1},
+    "a grid too fine": {"resolution_bits": 50},
+    "resolution bomb": {"resolution_bits": 2**40},
+    "no bound": {"bound": 0},
+    "bound beyond 32 bits": {"bound": 2**32},
+    "weights of zero": {"max_weight": 0},
+    "negative weights": {"max_weight": -5},
+    "weights beyond float64": {"max_weight": 2**53 + 1},
+    "no update": {"update_length": 0},
+    "an update longer than a slot": {"update_length": 2**28 - 3},
+    "update length bomb": {"update_length": 2**32 - 1},
+    "clip NaN": {"update_clip": double(float("nan"))},
+    "clip infinite": {"update_clip": double(float("inf"))},
+    "clip negative": {"update_clip": double(-4.0)},
+    "clip zero": {"update_clip": double(0.0)},
+    "clip minus zero": {"update_clip": double(-0.0)},
+    "clip times weight overflows": {"update_clip": double(1.7e308)},
+    "clip of four bytes": {"update_clip": struct.pack("<f", 4.0)},
+    "clip a float": {"update_clip": 4.0},
+    "update needs 54 bits": {"update_resolution_bits": 43},
+    "update resolution bomb": {"update_resolution_bits": 64},
+    "ring overflow": {"cohort_size": 2**20, "update_resolution_bits": 40},
+    "ring overflow of the count": {"cohort_size": 2**32 - 1, "update_length": 2**28 - 4},
+    "a text": {"model": "model"},
+    "a nil": {"session": None},
+    "a boolean": {"max_queries": True},
+    "a nested array": {"model": [b"model"]},
+    "a map": {"session": {b"a": 1}},
+    "an extension": {"model": msgpack.ExtType(5, b"model")},
+    "a number for bytes": {"session": 5},
+    "bytes for a number": {"round_index": b"3"},
+}
+
+
+@pytest.mark.parametrize("changes", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_impossible_announcements_are_refused(changes):
+    with pytest.raises(DecodeError):
+        wire.decode(announcement(**changes))
+
+
+def test_the_impossible_ones_are_at_the_edge_of_possible_ones():
+    possible = [
+        {"theta_numerator": 1, "theta_denominator": 1},
+        {"theta_denominator": 2**32 - 1},
+        {"round_index": WORD},
+        {"method": b"histogram", "num_cuts": 2**16},
+        {"max_queries": 2**16},
+        {"update_length": 2**28 - 4},
+        {"update_resolution_bits": 42},
+        {"update_clip": double(5e-324)},
+    ]
+    for changes in possible:
+        assert accepted_only_if_canonical(announcement(**changes)), changes
+
+
+def test_an_impossible_configuration_names_the_value():
+    for changes, named in (
+        ({"update_clip": double(float("nan"))}, "update_clip=nan"),
+        ({"theta_numerator": 3}, "theta=3/2"),
+        ({"method": b"median"}, "'median'"),
+    ):
+        with pytest.raises(DecodeError, match=named):
+            wire.decode(announcement(**changes))
+
+
+def test_fields_missing_or_left_over_are_refused():
+    values = list(FIELDS.values())
+    for received in ([], values[:2], values[:-1], [*values, 0], [*values, *[0] * 40]):
+        with pytest.raises(DecodeError):
+            wire.decode(msgpack.packb(received))
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        b"",
+        b"\x93\x01\xcc\x22\xc4\x00",  # the kind in two bytes
+        b"\x93\xcd\x00\x01\x22\xc4\x00",  # the version in three
+        b"\x93\xd0\x01\x22\xc4\x00",  # the version signed
+        b"\x93\x01\x22\xc5\x00\x00",  # a string's length in two bytes
+        b"\x93\x01\x22\xc6\x00\x00\x00\x00",
+        b"\xdc\x00\x03\x01\x22\xc4\x00",  # the array's length in two bytes
+        b"\xdd\x00\x00\x00\x03\x01\x22\xc4\x00",
+    ],
+)
+def test_only_the_shortest_encoding_is_accepted(received):
+    assert wire.decode(b"\x93\x01\x22\xc4\x00") == Relay(b"")
+    with pytest.raises(DecodeError):
+        wire.decode(received)
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        b"\x93\x01\x22\xc6\xff\xff\xff\xff",  # a string of 4 GiB
+        b"\xdd\xff\xff\xff\xff",  # 2^32 fields
+        b"\xdd\xff\xff\xff\xff\x01\x22",
+        b"\x93\x01\x22\xdd\xff\xff\xff\xff",  # a field of 2^32 fields
+        b"\x93\x01\x22\xdf\xff\xff\xff\xff",  # a map
+        b"\x93\x01\x22\xdb\xff\xff\xff\xff",  # a text
+        b"\x93\x01\x22\xc9\xff\xff\xff\xff\x05",  # an extension
+        b"\xdd\x00\xff\xff\xff" * 2000,  # arrays in arrays
+        b"\x91" * 100_000,
+        b"\x93\x01\x22" + b"\x91" * 100_000,
+        b"\x81\x01\x22",
+        b"\xc1" * 10,
+    ],
+)
+def test_size_bombs_are_refused_without_allocating_what_they_claim(received):
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError):
+            wire.decode(received)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_a_configuration_as_large_as_the_wire_allows_costs_next_to_nothing():
+    received = announcement(
+        method=b"histogram", num_cuts=2**16, max_queries=2**16, update_length=2**28 - 4
+    )
+    tracemalloc.start()
+    try:
+        wire.decode(received)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_envelopes_have_a_largest_size(monkeypatch):
+    encoded = wire.encode(Relay(bytes(100)))
+    monkeypatch.setattr(wire, "MAX_BYTES", len(encoded))
+    assert wire.decode(encoded) == Relay(bytes(100))
+    with pytest.raises(DecodeError, match="at most"):
+        wire.decode(wire.encode(Relay(bytes(101))))
+
+
+def test_queries_have_a_largest_number_of_cuts():
+    most = Ask(Query("histogram", (5,) * 2**16), b"", b"")
+    assert wire.decode(wire.encode(most)) == most
+    with pytest.raises(DecodeError):
+        wire.decode(wire.encode(Ask(Query("histogram", (5,) * (2**16 + 1)), b"", b"")))
+    with pytest.raises(DecodeError):
+        wire.decode(write_fields([1, 0x23, b"mm", bytes(9), b"", b""]))  # a cut and a byte
+
+
+@pytest.mark.parametrize("number", [-1, 2**63])
+def test_thresholds_are_of_63_bits_and_not_negative(number):
+    for eta, half_width in ((number, 0), (0, number)):
+        with pytest.raises(DecodeError):
+            wire.decode(write_fields([1, 0x24, eta, half_width, b"", b""]))
+
+
+def test_what_is_no_envelope_is_not_encoded():
+    with pytest.raises(TypeError, match="Query is no envelope"):
+        wire.encode(Query("mm", (1,)))
+    with pytest.raises(ConfigurationError):
+        make_config(theta=Fraction(3, 2))
