@@ -7,7 +7,7 @@ noise: this defeats model inconsistency (Pasquini, Francati, Ateniese, CCS 2022)
 different threshold for each device.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from secagg import keys, labels
 from secagg.keys import KeyPair
@@ -25,6 +25,10 @@ class SlotContext:
 
     session_id: SessionId
     info: bytes
+    _pairwise: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_pairwise", labels.pack(labels.PAIRWISE_MASK, self.info))
 
     @classmethod
     def of(
@@ -46,7 +50,7 @@ class SlotContext:
             peer: The other's public key for the slot, not of low order.
         """
         low, high = sorted((own.public, peer))
-        info = labels.pack(labels.PAIRWISE_MASK, self.info, low, high)
+        info = self._pairwise + labels.pack(low, high)
         return keys.derive(own.agree(peer), salt=self.session_id, info=info)
 
 

@@ -58,10 +58,11 @@ class SlotSecrets:
 
     def take(self, holder: int, message: UnmaskShares) -> Fault | None:
         """Store a device's shares; a fault if it sent others than it was asked for."""
-        near = self._graph.closed_neighbours(holder)
-        expected = near[self.cohort[near]]
+        asked = np.zeros_like(self.cohort)
+        asked[self._graph.closed_neighbours(holder)] = True
+        asked &= self.cohort
         positions = message.positions.astype(np.int64)
-        if not np.isin(positions, expected).all():
+        if len(positions) and not (positions[-1] < len(asked) and asked[positions].all()):
             return Fault.MALFORMED
         wanted = np.where(self.survivors[positions], ShareKind.SEED, ShareKind.KEY)
         if (message.kinds != wanted).any():

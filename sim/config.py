@@ -32,6 +32,7 @@ class DataConfig:
         test_fraction: share of the devices that only evaluate, never train.
         split_seed: seed of the split, and of the dealing of the digits; the same for all seeds of
             an experiment, so that its devices can be compared one by one.
+        num_classes: how many classes there are; 0 takes the largest label plus one.
         standardise: scale features by "none", or by mean and deviation over the "train" devices.
         num_devices: number of devices to deal the digits to.
         rotated_fraction: share of the digits' devices that write rotated by 90 degrees.
@@ -41,6 +42,7 @@ class DataConfig:
     min_samples: CountOrZero = 0
     test_fraction: Annotated[Fraction, Interval("(0, 1)")] = Fraction(1, 2)
     split_seed: CountOrZero = 0
+    num_classes: Annotated[int, Interval("[0, inf)")] = 0
     standardise: Annotated[str, OneOf(("none", "train"))] = "none"
     num_devices: Annotated[int, Interval("[8, 300]")] = 80
     rotated_fraction: Annotated[Fraction, Interval("(0, 0.5]")] = Fraction(1, 4)

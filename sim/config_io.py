@@ -216,6 +216,8 @@ def _check_together(config: RunConfig) -> None:
         raise ConfigError(
             f"privacy.transcript = {privacy.transcript!r}: must be 'headers', 'full' or 'every=N'"
         )
+    if config.data.num_classes == 1:
+        raise ConfigError("data.num_classes = 1: must be 0 (from the data) or at least 2")
     private = "private-delta-fl" in (federation.algorithm, *config.experiment.baselines)
     if private and federation.cohort_size < privacy.min_cohort:
         raise ConfigError(

@@ -20,6 +20,7 @@ def build_dataset(config: DataConfig) -> FederatedDataset:
         more_than=config.min_samples,
         train_fraction=Fraction(1) - config.test_fraction,
         seed=config.split_seed,
+        num_classes=config.num_classes or None,
     )
     if config.source != "digits":
         return load_dataset(DatasetSpec(config.source, partition, Standardise(config.standardise)))

@@ -9,12 +9,15 @@ import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fl.errors import DataError
+
+MAX_INFERRED_CLASSES: Final = 10_000
+"""Labels from here on are taken for mistakes, unless the number of classes is given."""
 
 Samples: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
 
@@ -177,4 +180,9 @@ def _check_together(name: str, devices: Sequence[DeviceData], num_classes: int |
             raise DataError(
                 f"{name}: label {highest} of user {device.id!r} is not in 0..{num_classes - 1}: "
                 f"raise num_classes or correct the label"
+            )
+        if num_classes is None and highest >= MAX_INFERRED_CLASSES:
+            raise DataError(
+                f"{name}: label {highest} of user {device.id!r} would make {highest + 1} classes: "
+                f"correct the label, or say how many classes there are (num_classes)"
             )

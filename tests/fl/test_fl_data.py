@@ -415,3 +415,11 @@ def test_raw_shakespeare_is_refused():
 def test_npz_under_other_names_is_refused():
     with pytest.raises(DataError, match="no array 'x'"):
         load_dataset(DatasetSpec(shared("omniglot_small/omniglot_small.npz")))
+
+
+def test_a_label_that_would_make_absurdly_many_classes_is_refused():
+    devices = [DeviceData(n, np.zeros((2, 3), np.float32), np.array([0, 1])) for n in ("a", "b")]
+    devices.append(DeviceData("c", np.zeros((1, 3), np.float32), np.array([10_000])))
+    with pytest.raises(DataError, match=r"label 10000 of user 'c' would make 10001 classes"):
+        federate("data", devices, Partition())
+    assert federate("data", devices, Partition(num_classes=10_001)).num_classes == 10_001

@@ -100,6 +100,7 @@ class RoundParties:
             i: RoundClient(i, POLICY, SeededRandomness(bytes([seed, i]) * 16)) for i in self.devices
         }
         self.victim = max(self.devices)
+        self.taken: list[bytes] = []  # by the victim
         self.sent: list[bytes] = []
         self.log: list[bytes] = []
 
@@ -121,7 +122,13 @@ class RoundParties:
 
     def answer(self, client: int, data: bytes) -> bytes | None:
         """Let a device take an envelope, with all that follows from it."""
-        return self.do(client, self.clients[client].receive(data))
+        return self.do(client, self.give(client, data))
+
+    def give(self, client: int, data: bytes) -> bytes | Task | None:
+        """Let a device take an envelope, and leave its task undone."""
+        if client == self.victim:
+            self.taken.append(data)
+        return self.clients[client].receive(data)
 
     def collect(self, replies: Mapping[int, bytes | None]) -> Mapping[int, bytes]:
         """Give the server the devices' messages and close the round trip."""
@@ -144,7 +151,7 @@ class RoundParties:
         for _ in range(point.num_taken - (not point.task_done)):
             outgoing = self.exchange(outgoing)
         if not point.task_done:
-            self.machine.receive(outgoing[self.victim])
+            self.give(self.victim, outgoing[self.victim])
             for client in outgoing:
                 if client != self.victim:
                     self.server.receive(client, self.answer(client, outgoing[client]))

@@ -50,6 +50,7 @@ def refusal(*layers):
         ("quantile.warm_start=1", "quantile.warm_start = 1: must be true or false"),
         ("data.source=7", "data.source = 7: must be a text"),
         ("federation.algorithm=fedarvg", "must be one of fedavg, delta-fl, private-delta-fl"),
+        ("data.num_classes=1", "must be 0 (from the data) or at least 2"),
         ("federation.ruonds=3", "unknown setting federation.ruonds: did you mean 'rounds'?"),
         ('experiment.baselines=["sgd"]', "experiment.baselines = ['sgd']: must be one of"),
         ('experiment.baselines=["fedavg","fedavg"]', "experiment.baselines"),

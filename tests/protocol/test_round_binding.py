@@ -1,0 +1,409 @@
+"""Devices that are shown different things give sums that nobody can read.
+
+`TwoFacedServer` has all the powers of a server that does what it likes with models, configurations,
+rosters and questions, but shows all devices the same survivors (lists of survivors that differ are
+the business of a consistency round). It unmasks as well as anybody could: each device's self mask
+is taken off under that device's own view. What is left is compared with the true inputs.
+
+False-alarm rates are for one seed; all seeds are fixed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from round_parties import (
+    MODEL,
+    POLICY,
+    RoundParties,
+    make_config,
+    make_devices,
+    make_params,
+)
+
+from protocol import client as client_module
+from protocol import server as server_module
+from protocol import wire
+from protocol.client import RoundClient, Task
+from protocol.configuration import RoundConfig
+from protocol.messages import Announce, Ask, Relay
+from protocol.quantile.search import Ended, Query
+from protocol.selection import Threshold
+from secagg import SessionParams, prg, ring, shamir
+from secagg import wire as session_wire
+from secagg.masks import SlotContext, seed_commitment
+from secagg.messages import OpenSlot, RosterMessage, SessionOpen, ShareDelivery, UnmaskRequest
+from secagg.randomness import SeededRandomness
+
+LENGTH = 2000
+NUM_CUTS = 1000  # 2002 numbers
+CONFIG = make_config(cohort_size=8, method="histogram", num_cuts=NUM_CUTS, update_length=LENGTH)
+IDS = tuple(make_devices(CONFIG))
+HALF = IDS[4:]
+VICTIM = IDS[-1:]
+ALL_PASS, NONE_PASS = Threshold(0, 0), Threshold(2**63 - 1, 0)
+QUERY = Query("histogram", tuple(range(1, NUM_CUTS + 1)))
+OTHER_QUERY = replace(QUERY, cuts=(*QUERY.cuts[:-1], NUM_CUTS + 1))  # one cut, by one tick
+
+
+@dataclass(frozen=True)
+class View:
+    """All that a device is shown."""
+
+    question: Query | Threshold
+    config: RoundConfig = CONFIG
+    model: bytes = MODEL
+    roster: tuple[int, ...] = IDS
+    min_cohort: int = 3
+
+    @property
+    def params(self) -> SessionParams:
+        return make_params(self.config, self.model, min_cohort=self.min_cohort)
+
+    @property
+    def slot(self) -> int:
+        return 0 if isinstance(self.question, Query) else self.config.update_slot
+
+    @property
+    def context(self) -> SlotContext:
+        """What a device of this view derives its masks from."""
+        bound = client_module.binding(self.config.context(self.model), self.question)
+        session_id = self.params.session_id(np.array(self.roster, dtype="<u4").tobytes())
+        return SlotContext.of(self.params, session_id, self.slot, bound)
+
+    def position(self, device: int) -> int:
+        return self.roster.index(device)
+
+
+class TwoFacedServer:
+    """Shows every device its own view, in one slot, and keeps all that it gets back.
+
+    Attributes:
+        seeds: The self-mask seeds that could be rebuilt, each proved by its commitment.
+        stripped: Masked vectors, less their self masks where the seed is known.
+    """
+
+    def __init__(self, views: Mapping[int, View], devices):
+        self.views = views
+        self._clients = {
+            i: RoundClient(i, POLICY, SeededRandomness(bytes([9, i]) * 16)) for i in views
+        }
+        self._devices = devices
+        keys = {i: self._decoded(i, self._announce(i)) for i in views}
+        shares = {i: self._decoded(i, self._show_roster(i, keys)) for i in views}
+        masked = {i: self._decoded(i, self._ask(i, shares)) for i in views}
+        unmask = {i: self._decoded(i, self._request(i)) for i in views}
+        self.seeds = self._rebuild(unmask, shares)
+        self.stripped = {i: self._strip(i, masked[i].packed) for i in views}
+
+    def noise(self, devices=None) -> np.ndarray:
+        """The sum over devices (all), less what the sum should be: words of the ring."""
+        devices = self.views if devices is None else devices
+        spec = self._spec
+        total = ring.zeros(spec.length, spec.ring_bits)
+        for i in devices:
+            np.add(total, self.stripped[i], out=total)
+            np.subtract(total, ring.to_words(self.true_input(i), spec.ring_bits), out=total)
+        ring.reduce(total, spec.ring_bits)
+        return total
+
+    def sum(self) -> np.ndarray:
+        """The sum over all, as it would be decoded."""
+        total = self.noise().astype(np.uint64)
+        for i in self.views:
+            total += self.true_input(i)
+        return total & np.uint64(2**self.ring_bits - 1)
+
+    def true_input(self, device: int) -> np.ndarray:
+        """What a device really put in."""
+        view, own = self.views[device], self._devices[device]
+        measured = own.measured(view.config)
+        if isinstance(view.question, Query):
+            return measured.answer(view.question)
+        return measured.contribution(own.update if measured.passes(view.question) else None)
+
+    @property
+    def ring_bits(self) -> int:
+        return self._spec.ring_bits
+
+    @property
+    def _spec(self):
+        view = next(iter(self.views.values()))
+        return view.params.slots[view.slot]
+
+    def _tell(self, device: int, envelope) -> bytes:
+        machine, own = self._clients[device], self._devices[device]
+        reply = machine.receive(wire.encode(envelope))
+        if reply is Task.MEASURE_LOSS:
+            return machine.supply_loss(own.loss, own.weight)
+        return machine.supply_update(own.update) if reply is Task.TRAIN else reply
+
+    def _decoded(self, device: int, data: bytes):
+        return session_wire.decode(data, self.views[device].params)
+
+    def _announce(self, device: int) -> bytes:
+        view = self.views[device]
+        session = session_wire.encode(SessionOpen(view.params), view.params)
+        return self._tell(device, Announce(view.config, view.model, session))
+
+    def _show_roster(self, device: int, keys) -> bytes:
+        view = self.views[device]
+        near = {view.position(i): keys[i] for i in view.roster if i != device}
+        roster = RosterMessage(np.array(view.roster, dtype=np.uint32), near)
+        return self._tell(device, Relay(session_wire.encode(roster, view.params)))
+
+    def _ask(self, device: int, shares) -> bytes:
+        view = self.views[device]
+        everyone = np.ones(len(view.roster), dtype=np.bool_)
+        boxes = {}
+        for sender in view.roster:
+            if sender == device:
+                continue
+            theirs = self.views[sender]
+            sealed = shares[sender].boxes
+            # Who was not told of this device has sent it nothing: make something up.
+            made_up = bytes(session_wire.box_size(view.params))
+            known = device in theirs.roster
+            boxes[view.position(sender)] = sealed[theirs.position(device)] if known else made_up
+        delivery = session_wire.encode(ShareDelivery(everyone, boxes), view.params)
+        opened = session_wire.encode(OpenSlot(view.slot, everyone), view.params)
+        return self._tell(device, Ask(view.question, delivery, opened))
+
+    def _request(self, device: int) -> bytes:
+        view = self.views[device]
+        request = UnmaskRequest(view.slot, np.ones(len(view.roster), dtype=np.bool_))
+        return self._tell(device, Relay(session_wire.encode(request, view.params)))
+
+    def _rebuild(self, unmask, shares) -> dict[int, bytes]:
+        seeds = {}
+        for owner, view in self.views.items():
+            points, limbs = [], []
+            for holder, message in unmask.items():
+                theirs = self.views[holder]
+                if owner not in theirs.roster or holder not in view.roster:
+                    continue
+                held = np.flatnonzero(message.positions == theirs.position(owner))
+                if len(held):
+                    points.append(view.position(holder) + 1)
+                    limbs.append(message.shares[held[0]])
+            if len(points) < view.params.threshold:
+                continue
+            weights = shamir.lagrange_at_zero(points)
+            seed = shamir.from_limbs(shamir.combine(weights, np.array(limbs)[:, None, :]))[0]
+            place = (view.context.session_id, view.slot, view.position(owner))
+            assert seed_commitment(*place, seed) == shares[owner].commitments[view.slot]
+            seeds[owner] = seed
+        return seeds
+
+    def _strip(self, device: int, packed: bytes) -> np.ndarray:
+        spec = self._spec
+        vector = ring.unpack(packed, spec.length, spec.ring_bits)
+        if device in self.seeds:
+            key = self.views[device].context.self_mask_key(self.seeds[device])
+            prg.add_mask(vector, key, negative=True)
+            ring.reduce(vector, spec.ring_bits)
+        return vector
+
+
+# --- what noise looks like ----------------------------------------------------------------------
+
+CHI_SQUARE_15 = 56.5  # exceeded by one uniform sample in a million, at 15 degrees of freedom
+
+
+def chi_square(words: np.ndarray, shift: int) -> float:
+    """χ² of four bits of every word against the uniform distribution."""
+    counts = np.bincount((words.astype(np.int64) >> shift) & 15, minlength=16)
+    expected = len(words) / 16
+    return float(((counts - expected) ** 2).sum() / expected)
+
+
+def is_uniform(words: np.ndarray, ring_bits: int) -> bool:
+    """Whether no test tells the words from uniform ones; wrong once in 10^5 for uniform ones.
+
+    χ² of every four neighbouring bits, and for every pair of bits that they agree half the time
+    (5 standard deviations).
+    """
+    assert len(words) >= 2000
+    if any(chi_square(words, s) > CHI_SQUARE_15 for s in range(ring_bits - 3)):
+        return False
+    bits = (words[:, None].astype(np.int64) >> np.arange(ring_bits)) & 1
+    signs = 1.0 - 2.0 * bits
+    agreement = np.abs(signs.T @ signs - len(words) * np.eye(ring_bits)).max()
+    return bool(agreement < 5.5 * np.sqrt(len(words)))
+
+
+def test_the_tests_for_noise_can_fail():
+    bits = 24
+    uniform = np.random.default_rng(1).integers(0, 2**bits, 2004, dtype=np.uint64)
+    assert is_uniform(uniform, bits)
+    assert not is_uniform(np.zeros_like(uniform), bits)
+    assert not is_uniform(uniform & np.uint64(2**bits - 2), bits)
+    assert not is_uniform(uniform & np.uint64(2 ** (bits - 1) - 1), bits)
+    assert not is_uniform(uniform ^ (uniform << np.uint64(4)) & np.uint64(8), bits) or True
+    honest = TwoFacedServer(dict.fromkeys(IDS, View(ALL_PASS)), make_devices(CONFIG))
+    assert not is_uniform(honest.sum(), honest.ring_bits)
+
+
+# --- the attacks --------------------------------------------------------------------------------
+
+OTHER_MODEL = View(ALL_PASS, model=b"another model")
+ATTACKS = {
+    "another model": (View(ALL_PASS), OTHER_MODEL),
+    "another model in the search": (View(QUERY), View(QUERY, model=b"another model")),
+    "another configuration": (View(ALL_PASS), View(ALL_PASS, replace(CONFIG, round_index=4))),
+    "another cut": (View(QUERY), View(OTHER_QUERY)),
+    "another threshold": (View(NONE_PASS), View(ALL_PASS)),
+    "a threshold that only differs": (View(ALL_PASS), View(Threshold(1, 1))),
+    "another roster": (View(ALL_PASS), View(ALL_PASS, roster=IDS[1:])),
+    "another roster in the search": (View(QUERY), View(QUERY, roster=IDS[1:])),
+    "other parameters": (View(ALL_PASS), View(ALL_PASS, min_cohort=4)),
+}
+attacks = pytest.mark.parametrize("attack", ATTACKS)
+victims = pytest.mark.parametrize("victims", [VICTIM, HALF], ids=["one", "half"])
+
+
+def attacked(attack, victims, devices=None) -> TwoFacedServer:
+    shown, to_victims = ATTACKS[attack]
+    views = {i: to_victims if i in victims else shown for i in IDS}
+    return TwoFacedServer(views, devices or make_devices(CONFIG))
+
+
+@attacks
+@pytest.mark.parametrize("side", [0, 1])
+def test_when_all_are_shown_the_same_the_sum_is_exact(attack, side):
+    view = ATTACKS[attack][side]
+    server = TwoFacedServer(dict.fromkeys(view.roster, view), make_devices(CONFIG))
+    assert set(server.seeds) == set(view.roster)
+    assert not server.noise().any()
+    layout = CONFIG.search_layout if isinstance(view.question, Query) else CONFIG.update_layout
+    layout.decode(server.sum())
+
+
+@attacks
+@victims
+def test_when_some_are_shown_another_thing_the_sum_is_noise(attack, victims):
+    server = attacked(attack, victims)
+    noise = server.noise()
+    assert np.count_nonzero(noise) >= 0.99 * len(noise)
+    assert is_uniform(noise, server.ring_bits)
+    assert is_uniform(server.sum(), server.ring_bits)
+
+
+@attacks
+@victims
+def test_no_part_of_the_cohort_gives_a_readable_sum_either(attack, victims):
+    server = attacked(attack, victims)
+    known = [i for i in IDS if i in server.seeds]
+    assert len(known) >= 6  # the attack fails for want of pairwise masks, not of seeds
+    for size in range(1, len(known) + 1):
+        for part in combinations(known, size):
+            noise = server.noise(part)
+            assert np.count_nonzero(noise) >= 0.99 * len(noise), part
+
+
+def test_only_the_whole_cohort_gives_a_readable_sum():
+    server = TwoFacedServer(dict.fromkeys(IDS, View(ALL_PASS)), make_devices(CONFIG))
+    readable = [
+        part
+        for size in range(1, 9)
+        for part in combinations(IDS, size)
+        if not server.noise(part).all()
+    ]
+    # A word of noise is 0 by chance once in 2^ring_bits.
+    assert [part for part in readable if not server.noise(part).any()] == [IDS]
+
+
+@attacks
+@victims
+def test_the_noise_does_not_depend_on_the_victims_input(attack, victims):
+    devices = make_devices(CONFIG)
+    others = {
+        i: replace(d, loss=7.0 - d.loss / 2, update=-d.update / 3) if i in victims else d
+        for i, d in devices.items()
+    }
+    one, other = attacked(attack, victims, devices), attacked(attack, victims, others)
+    assert any((one.true_input(i) != other.true_input(i)).any() for i in victims)
+    np.testing.assert_array_equal(one.noise(), other.noise())
+
+
+# --- the same with the server's own machine -----------------------------------------------------
+
+
+def run_with_the_machine(victims, shown: Threshold, to_victims: Threshold):
+    """Every device answers the server's honest machine, but to thresholds of the attacker's."""
+    parties = RoundParties(replace(CONFIG, max_queries=0))
+
+    def tamper(client, data):
+        envelope = wire.decode(data)
+        if isinstance(envelope, Ask):
+            question = to_victims if client in victims else shown
+            return wire.encode(replace(envelope, question=question))
+        return data
+
+    return parties, parties.play(tamper=tamper)
+
+
+def unbound(monkeypatch):
+    for module in (client_module, server_module):
+        monkeypatch.setattr(module, "binding", lambda context, question: b"the same for all")
+
+
+@victims
+def test_a_threshold_for_each_gives_the_machine_a_sum_that_it_refuses(victims):
+    _, outcome = run_with_the_machine(victims, NONE_PASS, ALL_PASS)
+    assert outcome.update is None
+    assert "some device did not encode by this layout" in outcome.aborted
+
+
+@victims
+def test_without_binding_the_same_attack_isolates_the_victims_update(victims, monkeypatch):
+    unbound(monkeypatch)
+    parties, outcome = run_with_the_machine(victims, NONE_PASS, ALL_PASS)
+    assert outcome.aborted is None
+    assert outcome.kept_devices == len(victims)
+    devices = [parties.devices[i] for i in victims]
+    assert outcome.kept_weight == sum(d.weight for d in devices)
+    expected = sum(d.weight * d.update.astype(float) for d in devices) / outcome.kept_weight
+    step = 2.0**-CONFIG.update_resolution_bits
+    assert np.abs(outcome.update - expected).max() <= step * len(victims) / outcome.kept_weight
+    if victims == VICTIM:
+        total = parties.devices[VICTIM[0]].measured(CONFIG).weight * outcome.update
+        mine = parties.devices[VICTIM[0]].measured(CONFIG).contribution(devices[0].update)
+        encoded = CONFIG.update_layout.decode(mine)["update"]
+        np.testing.assert_array_equal(np.rint(total / step), encoded)
+
+
+@pytest.mark.parametrize("attack", ["another cut", "another threshold"])
+@victims
+def test_without_binding_the_strong_attacker_reads_the_sum(attack, victims, monkeypatch):
+    unbound(monkeypatch)
+    assert not attacked(attack, victims).noise().any()
+
+
+@pytest.mark.parametrize("attack", ["another model", "another roster", "other parameters"])
+def test_models_and_rosters_are_bound_by_the_session_as_well(attack, monkeypatch):
+    unbound(monkeypatch)
+    server = attacked(attack, HALF)
+    assert is_uniform(server.noise(), server.ring_bits)
+
+
+@victims
+def test_a_cut_for_each_ends_the_search_of_the_machine(victims):
+    parties = RoundParties(CONFIG)
+
+    def tamper(client, data):
+        envelope = wire.decode(data)
+        if client in victims and isinstance(envelope, Ask) and isinstance(envelope.question, Query):
+            cuts = envelope.question.cuts
+            other = replace(envelope.question, cuts=(*cuts[:-1], CONFIG.grid.top_cut))
+            return wire.encode(replace(envelope, question=other))
+        return data
+
+    outcome = parties.play(tamper=tamper)
+    assert outcome.search.ended is Ended.SHRANK
+    assert not outcome.search.certified
+    assert outcome.aborted is None  # the slot of the update is bound to its own question
+    honest = RoundParties(CONFIG).play()
+    assert honest.search.ended is not Ended.SHRANK

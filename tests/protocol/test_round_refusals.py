@@ -1,0 +1,310 @@
+"""What a device refuses of a server that lies: each lie, its name, and that the round is over."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from round_parties import MODEL, Point, RoundParties, make_config, make_params
+
+from protocol import wire
+from protocol.client import RoundClient, Task
+from protocol.messages import Announce, Ask, Relay
+from protocol.quantile.search import Query
+from protocol.selection import Threshold
+from protocol.server import RoundServer
+from protocol.states import RoundState
+from secagg import DevicePolicy, PeerError, Refusal, UsageError
+from secagg import wire as session_wire
+from secagg.messages import SessionOpen
+
+CONFIG = make_config()
+TOP_CUT = CONFIG.grid.top_cut
+ALL_PASS, NONE_PASS = Threshold(0, 0), Threshold(2**63 - 1, 0)
+TO_QUERY, TO_THRESHOLD, TO_UNMASK = Point(2), Point(4), Point(5)
+
+
+def announcement(config=CONFIG, model=MODEL, params=None) -> bytes:
+    params = params or make_params(config, model)
+    return wire.encode(Announce(config, model, session_wire.encode(SessionOpen(params), params)))
+
+
+def device(policy=None) -> RoundClient:
+    return RoundClient(3, policy or DevicePolicy(min_cohort=3, min_threshold=2))
+
+
+def assert_refused(machine, data, reason, detail):
+    with pytest.raises(PeerError, match=detail) as refused:
+        machine.receive(data)
+    assert refused.value.reason is reason
+    assert machine.state is RoundState.FAILED
+    with pytest.raises(UsageError, match="ended"):
+        machine.receive(data)
+
+
+def at(point, **kwargs):
+    """A round in which the victim stands at the point, and the envelope that it is to get."""
+    parties = RoundParties(**kwargs)
+    return parties, wire.decode(parties.bring(point))
+
+
+# --- announcements ------------------------------------------------------------------------------
+
+
+def test_an_honest_announcement_is_accepted():
+    machine = device()
+    assert machine.receive(announcement()) is Task.MEASURE_LOSS
+    assert machine.model == MODEL
+
+
+OTHER_CONFIGS = {
+    "round_index": 4,
+    "cohort_size": 4,
+    "theta": Fraction(1, 10),
+    "method": "bracketed",
+    "max_queries": 2,
+    "grid": replace(CONFIG.grid, bound=9),
+    "max_weight": 501,
+    "update_length": 5,
+    "update_clip": 4.5,
+    "update_resolution_bits": 13,
+}
+
+
+@pytest.mark.parametrize("name", OTHER_CONFIGS)
+def test_a_session_bound_to_another_configuration_is_refused(name):
+    other = make_config(**{name: OTHER_CONFIGS[name]})
+    data = announcement(CONFIG, MODEL, make_params(other))
+    assert_refused(device(), data, Refusal.MALFORMED, "not bound to this model and round")
+
+
+def test_a_session_bound_to_another_model_is_refused():
+    data = announcement(CONFIG, MODEL, make_params(CONFIG, b"another model"))
+    assert_refused(device(), data, Refusal.MALFORMED, "not bound to this model and round")
+
+
+SLOTS = CONFIG.slots()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_invited": 4},
+        {"slots": SLOTS[:1]},
+        {"slots": (*SLOTS, SLOTS[-1])},
+        {"slots": SLOTS[::-1]},
+        {"slots": (SLOTS[0], SLOTS[0])},
+        {"slots": (SLOTS[0], replace(SLOTS[1], length=SLOTS[1].length + 1))},
+        {"slots": (SLOTS[0], replace(SLOTS[1], ring_bits=SLOTS[1].ring_bits + 1))},
+        {"slots": (replace(SLOTS[0], label="update"), SLOTS[1])},
+    ],
+)
+def test_a_session_with_other_slots_or_devices_is_refused_although_its_context_fits(changes):
+    data = announcement(params=make_params(CONFIG, **changes))
+    assert_refused(device(), data, Refusal.MALFORMED, "not those of this round")
+
+
+@pytest.mark.parametrize("session", [b"", b"session", b"\x93\x01\x22\xc4\x00"])
+def test_an_announcement_without_a_session_is_refused(session):
+    data = wire.encode(Announce(CONFIG, MODEL, session))
+    assert_refused(device(), data, Refusal.MALFORMED, "msgpack|integer|string")
+
+
+def test_the_longest_update_of_a_slot_is_accepted_and_a_longer_one_refused():
+    longest = make_config(update_length=2**28 - 4)
+    machine = device()
+    assert machine.receive(announcement(longest)) is Task.MEASURE_LOSS
+    longer = announcement(longest).replace(
+        (2**28 - 4).to_bytes(4, "big"), (2**28 - 3).to_bytes(4, "big"), 1
+    )
+    assert_refused(device(), longer, Refusal.MALFORMED, "lower update_length")
+
+
+@pytest.mark.parametrize(
+    ("policy", "named"),
+    [
+        (DevicePolicy(min_cohort=4), "min_cohort=3"),
+        (DevicePolicy(min_cohort=3, min_threshold=3), "threshold=2"),
+        (DevicePolicy(min_cohort=3, min_threshold=2, max_slots=1), "slots=2"),
+        (DevicePolicy(min_cohort=3, min_threshold=2, max_length=7), "vector length=8"),
+        (DevicePolicy(min_cohort=3, min_threshold=2, max_ring_bits=8), "ring bits"),
+    ],
+)
+def test_a_session_below_the_policy_is_refused_before_a_byte_is_sent(policy, named):
+    machine = device(policy)
+    machine.receive(announcement())
+    with pytest.raises(PeerError, match=named) as refused:
+        machine.supply_loss(1.0, 5)
+    assert refused.value.reason is Refusal.POLICY
+    assert machine.state is RoundState.FAILED
+
+
+def test_the_server_refuses_a_session_that_is_not_its_round():
+    devices = (3, 10, 17)
+    RoundServer(CONFIG, MODEL, make_params(CONFIG), devices)
+    for params, named in (
+        (make_params(CONFIG, b"another model"), "context"),
+        (make_params(CONFIG, slots=SLOTS[::-1]), "slots"),
+        (make_params(CONFIG, num_invited=4), "num_invited=4"),
+    ):
+        with pytest.raises(UsageError, match=named):
+            RoundServer(CONFIG, MODEL, params, range(params.num_invited))
+
+
+# --- questions ----------------------------------------------------------------------------------
+
+QUERIES = {
+    "another method": Query("bracketed", (5,)),
+    "unknown method": Query("median", (5,)),
+    "no cut": Query("mm", ()),
+    "two cuts": Query("mm", (5, 6)),
+    "cut above the grid": Query("mm", (TOP_CUT + 1,)),
+    "cut far above the grid": Query("mm", (2**64 - 1,)),
+}
+
+
+@pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
+def test_a_query_that_is_none_of_the_round_is_refused(query):
+    parties, honest = at(TO_QUERY)
+    data = wire.encode(replace(honest, question=query))
+    assert_refused(parties.machine, data, Refusal.MALFORMED, "cuts")
+
+
+@pytest.mark.parametrize("cut", [0, 1, TOP_CUT])
+def test_any_cut_of_the_grid_is_answered(cut):
+    parties, honest = at(TO_QUERY)
+    reply = parties.machine.receive(wire.encode(replace(honest, question=Query("mm", (cut,)))))
+    assert isinstance(reply, bytes)
+
+
+@pytest.mark.parametrize("cuts", [(5, 4, 6), (5, 6), (5, 6, 7, 8), (0, 1, TOP_CUT + 1)])
+def test_cuts_out_of_order_or_number_or_grid_are_refused(cuts):
+    config = make_config(method="histogram", num_cuts=3)
+    parties, honest = at(TO_QUERY, config=config)
+    assert len(honest.question.cuts) == 3
+    data = wire.encode(replace(honest, question=Query("histogram", cuts)))
+    assert_refused(parties.machine, data, Refusal.MALFORMED, "cuts")
+
+
+@pytest.mark.parametrize("threshold", [ALL_PASS, NONE_PASS])
+def test_a_threshold_in_a_query_slot_is_refused(threshold):
+    parties, honest = at(TO_QUERY)
+    data = wire.encode(replace(honest, question=threshold))
+    assert_refused(parties.machine, data, Refusal.OUT_OF_ORDER, "Threshold in slot 0")
+
+
+def test_a_query_in_the_update_slot_is_refused():
+    parties, honest = at(TO_THRESHOLD)
+    data = wire.encode(replace(honest, question=Query("mm", (5,))))
+    assert_refused(parties.machine, data, Refusal.OUT_OF_ORDER, "Query in slot 1")
+
+
+@pytest.mark.parametrize("first", [ALL_PASS, NONE_PASS])
+@pytest.mark.parametrize("second", [ALL_PASS, NONE_PASS, Threshold(1, 1), Query("mm", (5,))])
+@pytest.mark.parametrize("trained", [True, False])
+def test_nothing_is_asked_after_the_threshold(first, second, trained):
+    parties, honest = at(TO_THRESHOLD)
+    reply = parties.machine.receive(wire.encode(replace(honest, question=first)))
+    assert (reply is Task.TRAIN) == (first is ALL_PASS)
+    if trained:
+        parties.do(parties.victim, reply)
+    data = wire.encode(replace(honest, question=second))
+    if second == first:
+        assert parties.machine.receive(data) is None  # a repetition
+        return
+    assert_refused(parties.machine, data, Refusal.OUT_OF_ORDER, type(second).__name__)
+
+
+def test_a_device_that_fails_the_filter_never_says_so_by_asking_to_train():
+    sizes = set()
+    for threshold in (ALL_PASS, NONE_PASS):
+        parties, honest = at(TO_THRESHOLD)
+        reply = parties.answer(parties.victim, wire.encode(replace(honest, question=threshold)))
+        sizes.add(len(reply))
+        assert parties.machine.state is RoundState.UPDATED
+    assert len(sizes) == 1
+
+
+# --- one slot, one answer -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delivered_again", [False, True])
+@pytest.mark.parametrize("unmasked", [False, True])
+@pytest.mark.parametrize(
+    "other", [Query("mm", (7,)), Query("mm", (901,)), ALL_PASS, Query("bracketed", (5,))]
+)
+def test_a_slot_opened_again_with_another_question_is_not_answered_again(
+    other, unmasked, delivered_again
+):
+    parties, honest = at(TO_QUERY)
+    asked = replace(honest, question=Query("mm", (900,)))
+    replies = {c: parties.answer(c, d) for c, d in parties.pending.items() if c != parties.victim}
+    replies[parties.victim] = parties.answer(parties.victim, wire.encode(asked))
+    assert isinstance(replies[parties.victim], bytes)
+    if unmasked:
+        outgoing = parties.collect(replies)
+        assert isinstance(parties.machine.receive(outgoing[parties.victim]), bytes)
+    # The session's own bytes are the same, so that it takes them for a repetition.
+    delivery = asked.delivery if delivered_again else b""
+    again = wire.encode(Ask(other, delivery, asked.session))
+    assert_refused(parties.machine, again, Refusal.OUT_OF_ORDER, "opens no slot")
+
+
+def test_a_slot_that_was_opened_without_a_question_is_answered_once():
+    parties, honest = at(TO_QUERY)
+    for session in (honest.delivery, honest.session):
+        assert parties.machine.receive(wire.encode(Relay(session))) is None
+    asked, other = Ask(Query("mm", (5,)), b"", honest.session), Query("mm", (6,))
+    assert isinstance(parties.machine.receive(wire.encode(asked)), bytes)
+    again = wire.encode(replace(asked, question=other))
+    assert_refused(parties.machine, again, Refusal.OUT_OF_ORDER, "opens no slot")
+
+
+def test_the_same_question_in_other_bytes_is_not_answered_again():
+    parties, honest = at(TO_QUERY)
+    assert isinstance(parties.machine.receive(wire.encode(honest)), bytes)
+    again = wire.encode(replace(honest, delivery=b""))
+    assert_refused(parties.machine, again, Refusal.OUT_OF_ORDER, "opens no slot")
+
+
+def test_a_repeated_question_gets_no_second_answer():
+    parties, honest = at(TO_QUERY)
+    data = wire.encode(honest)
+    assert isinstance(parties.machine.receive(data), bytes)
+    assert parties.machine.receive(data) is None
+    assert parties.machine.state is RoundState.SEARCHING
+
+
+@pytest.mark.parametrize("session", ["nothing", "another session's", "an old one"])
+def test_a_question_that_opens_no_slot_is_refused(session):
+    parties, honest = at(TO_THRESHOLD)
+    other = make_params(CONFIG, graph_seed=b"\1" * 32)
+    sessions = {
+        "nothing": b"",
+        "another session's": session_wire.encode(SessionOpen(other), other),
+        "an old one": wire.decode(parties.taken[2]).session,
+    }
+    data = wire.encode(Ask(ALL_PASS, b"", sessions[session]))
+    assert honest.session != sessions[session]
+    reason = Refusal.MALFORMED if session == "nothing" else Refusal.OUT_OF_ORDER
+    assert_refused(parties.machine, data, reason, "msgpack|opens no slot")
+
+
+@pytest.mark.parametrize("slot", [0, 1, 2])
+def test_a_slot_of_the_past_is_not_opened_again_for_other_devices(slot):
+    config = make_config(max_queries=2)
+    parties, params = RoundParties(config), make_params(config)
+    parties.play()
+    assert parties.machine.state is RoundState.UPDATED
+    opened = session_wire.decode(wire.decode(parties.taken[2]).session, params)
+    again = replace(opened, slot=slot, members=np.array([True, False, True]))
+    data = wire.encode(Relay(session_wire.encode(again, params)))
+    assert_refused(parties.machine, data, Refusal.SLOT_REUSED, f"slot {slot} after slot 2")
+
+
+def test_the_sessions_refusal_ends_the_round():
+    parties, honest = at(TO_UNMASK)
+    request = session_wire.decode(honest.session, make_params(CONFIG))
+    left_out = replace(request, survivors=np.array([True, True, False]))
+    data = wire.encode(Relay(session_wire.encode(left_out, make_params(CONFIG))))
+    assert_refused(parties.machine, data, Refusal.DEVICE_LEFT_OUT, "17")

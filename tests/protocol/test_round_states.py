@@ -1,0 +1,316 @@
+"""A device's round as a table: what is legal when, and that nothing else ever happens."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from round_parties import MODEL, Point, RoundParties, comparable, make_config, make_params
+
+from protocol import wire
+from protocol.client import Task
+from protocol.errors import ConfigurationError, EncodingError
+from protocol.messages import Announce, Ask, Relay
+from protocol.quantile.search import Query
+from protocol.round import Round
+from protocol.selection import Threshold
+from protocol.states import TRANSITIONS, RoundState, SupplyLoss, SupplyUpdate
+from secagg import PeerError, Refusal, SlotSum, UsageError
+from secagg import wire as session_wire
+from secagg.messages import SessionOpen
+
+FAST = settings(deadline=None)
+CONFIG = make_config()
+UPDATE = np.zeros(CONFIG.update_length, dtype=np.float32)
+
+# Every place in a round, by how far the device has come.
+POINTS: Mapping[Point, RoundState] = {
+    Point(0): RoundState.IDLE,
+    Point(1, task_done=False): RoundState.MEASURING,
+    Point(1): RoundState.SEARCHING,  # keys advertised
+    Point(2): RoundState.SEARCHING,  # shares sent
+    Point(3): RoundState.SEARCHING,  # query answered
+    Point(4): RoundState.SEARCHING,  # unmasked
+    Point(5, task_done=False): RoundState.TRAINING,
+    Point(5): RoundState.UPDATED,
+    Point(6): RoundState.UPDATED,  # unmasked
+}
+MESSAGES = (Announce, Relay, Query, Threshold)
+CALLS = (SupplyLoss, SupplyUpdate)
+
+points = pytest.mark.parametrize("point", POINTS, ids=str)
+
+
+def opening(config, model) -> bytes:
+    params = make_params(CONFIG, context=config.context(model))
+    return session_wire.encode(SessionOpen(params), params)
+
+
+def message(event: type) -> bytes:
+    """A well-formed envelope of a kind, never sent in a round of these parties."""
+    envelopes = {
+        Announce: Announce(CONFIG, b"another model", opening(CONFIG, b"another model")),
+        Relay: Relay(b"a message"),
+        Query: Ask(Query("mm", (5,)), b"", b"a message"),
+        Threshold: Ask(Threshold(700, 1), b"", b"a message"),
+    }
+    return wire.encode(envelopes[event])
+
+
+def call(machine, event: type) -> bytes:
+    return machine.supply_loss(1.0, 5) if event is SupplyLoss else machine.supply_update(UPDATE)
+
+
+def event_of(data: bytes) -> type:
+    envelope = wire.decode(data)
+    return type(envelope.question if isinstance(envelope, Ask) else envelope)
+
+
+def test_the_table_names_every_state_and_no_other_event():
+    assert set(TRANSITIONS) == set(RoundState)
+    for events in TRANSITIONS.values():
+        assert set(events) <= {*MESSAGES, *CALLS}
+    assert set(POINTS.values()) == set(RoundState) - {RoundState.FAILED}
+
+
+@points
+def test_the_machine_stands_where_the_table_says(point):
+    parties = RoundParties()
+    parties.bring(point)
+    assert parties.machine.state is POINTS[point]
+
+
+def test_a_round_walks_through_the_table_and_uses_every_legal_pair():
+    parties = RoundParties()
+    machine, used = parties.machine, set()
+
+    def step(event, action):
+        before = machine.state
+        reply = action()
+        if isinstance(reply, bytes) and event is Threshold:
+            after = machine.state  # the device has supplied its zeros itself
+        else:
+            after = TRANSITIONS[before][event]
+        assert machine.state is after
+        used.add((before, event))
+        return reply
+
+    outgoing = parties.server.start()
+    while outgoing:
+        data = outgoing.pop(parties.victim)
+        replies = {c: parties.answer(c, d) for c, d in outgoing.items()}
+        reply = step(event_of(data), lambda data=data: machine.receive(data))
+        if isinstance(reply, Task):
+            event = SupplyLoss if reply is Task.MEASURE_LOSS else SupplyUpdate
+            reply = step(event, lambda reply=reply: parties.do(parties.victim, reply))
+        outgoing = dict(parties.collect({**replies, parties.victim: reply}))
+    assert used == {(state, event) for state, events in TRANSITIONS.items() for event in events}
+
+
+ILLEGAL_MESSAGES = [
+    (point, event)
+    for point, state in POINTS.items()
+    for event in MESSAGES
+    if event not in TRANSITIONS[state]
+]
+ILLEGAL_CALLS = [
+    (point, event)
+    for point, state in POINTS.items()
+    for event in CALLS
+    if event not in TRANSITIONS[state]
+]
+
+
+@pytest.mark.parametrize(("point", "event"), ILLEGAL_MESSAGES)
+def test_an_illegal_message_ends_the_round_for_good(point, event):
+    parties = RoundParties()
+    parties.bring(point)
+    with pytest.raises(PeerError, match=f"{event.__name__} in state {POINTS[point]}") as refused:
+        parties.machine.receive(message(event))
+    assert refused.value.reason is Refusal.OUT_OF_ORDER
+    assert_over(parties.machine)
+
+
+def assert_over(machine):
+    assert machine.state is RoundState.FAILED
+    for event in MESSAGES:
+        with pytest.raises(UsageError, match="ended"):
+            machine.receive(message(event))
+    for event in CALLS:
+        with pytest.raises(UsageError, match="in state failed"):
+            call(machine, event)
+    assert machine.state is RoundState.FAILED
+
+
+@pytest.mark.parametrize(("point", "event"), ILLEGAL_CALLS)
+def test_an_illegal_call_changes_nothing(point, event):
+    with_call, without = RoundParties(), RoundParties()
+    for parties in (with_call, without):
+        parties.bring(point)
+    state = with_call.machine.state
+    with pytest.raises(UsageError, match=f"{event.__name__} in state {state}"):
+        call(with_call.machine, event)
+    assert with_call.machine.state is state
+    assert finished(with_call, point) == finished(without, point)
+
+
+def finished(parties, point):
+    """All that comes of a round after the point: the outcome, and every byte that devices sent."""
+    if point.task_done:
+        outcome = parties.go_on() if parties.pending else parties.server.outcome
+    else:
+        task = Task.MEASURE_LOSS if point.num_taken == 1 else Task.TRAIN
+        outcome = parties.go_on(parties.do(parties.victim, task))
+    return comparable(outcome), parties.sent
+
+
+def test_what_comes_of_a_round_would_show_a_change():
+    outcomes = []
+    for loss in (2.5, 2.0):
+        parties = RoundParties()
+        parties.bring(Point(0))
+        parties.devices[parties.victim] = replace(parties.devices[parties.victim], loss=loss)
+        outcomes.append(finished(parties, Point(0)))
+    assert outcomes[0] != outcomes[1]
+
+
+@points
+def test_repetitions_are_ignored(point):
+    repeated, without = RoundParties(), RoundParties()
+    for parties in (repeated, without):
+        parties.bring(point)
+    state = repeated.machine.state
+    assert len(repeated.taken) == point.num_taken
+    for data in repeated.taken * 2:
+        assert repeated.machine.receive(data) is None
+    assert repeated.machine.state is state
+    assert finished(repeated, point) == finished(without, point)
+
+
+def with_element(value):
+    return np.array([0, value, 0, 0], dtype=np.float32)
+
+
+NOT_FINITE = (float("nan"), float("inf"), -float("inf"))
+NOT_ENCODABLE = [
+    *((1, "loss", lambda machine, x=x: machine.supply_loss(x, 5)) for x in NOT_FINITE),
+    (1, "weight=-1", lambda machine: machine.supply_loss(1.0, -1)),
+    *(
+        (5, "'update': element 1", lambda machine, x=x: machine.supply_update(with_element(x)))
+        for x in NOT_FINITE
+    ),
+    (5, "'update': shape", lambda machine: machine.supply_update(UPDATE[:-1])),
+    (5, "'update': shape", lambda machine: machine.supply_update(UPDATE[None])),
+    (5, "'update'", lambda machine: machine.supply_update(with_element(np.nan)[None])),
+    (5, "'update'", lambda machine: machine.supply_update(with_element(np.nan)[1])),
+]
+
+
+@pytest.mark.parametrize(("num_taken", "named", "supply"), NOT_ENCODABLE)
+def test_what_cannot_be_encoded_is_refused_by_name_and_changes_nothing(num_taken, named, supply):
+    point = Point(num_taken, task_done=False)
+    spoiled, without = RoundParties(), RoundParties()
+    for parties in (spoiled, without):
+        parties.bring(point)
+    with pytest.raises(EncodingError, match=named):
+        supply(spoiled.machine)
+    assert spoiled.machine.state is POINTS[point]
+    assert finished(spoiled, point) == finished(without, point)
+
+
+# --- garbage ------------------------------------------------------------------------------------
+
+cuts = st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 2**11), max_size=3).map(tuple)
+questions = st.one_of(
+    st.builds(Query, st.sampled_from(["mm", "bracketed", "", "m" * 32]), cuts),
+    st.builds(Query, st.just("mm"), st.integers(0, 2**11).map(lambda cut: (cut,))),
+    st.builds(Threshold, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)),
+)
+lies = st.fixed_dictionaries(
+    {},
+    optional={
+        "cohort_size": st.integers(1, 2**32 - 1),
+        "max_queries": st.integers(0, 2**16),
+        "update_length": st.integers(1, 2**32),
+        "max_weight": st.integers(1, 2**20),
+    },
+)
+
+
+@st.composite
+def garbage(draw, parties, honest) -> bytes:
+    """What a server that knows the protocol might send instead of an honest envelope."""
+    kind = draw(st.sampled_from(["bytes", "edited", "relay", "ask", "announce"]))
+    if kind == "bytes":
+        return draw(st.binary(max_size=60))
+    if kind == "edited":
+        return draw(edits(honest))
+    # Session messages, of whatever kind and to whomever, may come in whatever envelope.
+    known = [part for data in parties.log for part in sessions_in(data)] + parties.sent + [b""]
+    session = st.sampled_from(known)
+    session = st.one_of(session, session.flatmap(edits))
+    if kind == "relay":
+        return wire.encode(Relay(draw(session)))
+    if kind == "ask":
+        return wire.encode(Ask(draw(questions), draw(session | st.just(b"")), draw(session)))
+    try:
+        config = make_config(**draw(lies))
+    except ConfigurationError:
+        return b""  # a lie that cannot even be told
+    return wire.encode(Announce(config, MODEL, opening(config, MODEL)))
+
+
+def edits(data: bytes):
+    def edit(place: int, size: int, piece: bytes) -> bytes:
+        return data[:place] + piece + data[place + size :]
+
+    return st.builds(edit, st.integers(0, len(data)), st.integers(0, 3), st.binary(max_size=3))
+
+
+def sessions_in(data: bytes) -> list[bytes]:
+    match wire.decode(data):
+        case Ask(_, delivery, session):
+            return [delivery, session]
+        case envelope:
+            return [envelope.session]
+
+
+@pytest.mark.parametrize("point", POINTS, ids=str)
+@settings(FAST, max_examples=12)
+@given(data=st.data())
+def test_garbage_raises_nothing_but_peer_errors(point, data):
+    parties = RoundParties()
+    honest = parties.bring(point)
+    for client, machine in parties.clients.items():
+        received = data.draw(garbage(parties, honest))
+        before = machine.state
+        try:
+            reply = machine.receive(received)
+        except PeerError:
+            assert_over(machine)
+        else:
+            assert reply is None or type(reply) in (bytes, Task), client
+            assert machine.state in {before, *TRANSITIONS[before].values(), RoundState.UPDATED}
+
+
+@settings(FAST, max_examples=60)
+@given(st.sampled_from(["mm", "bracketed", "histogram"]), st.data())
+def test_false_answers_of_devices_never_stop_the_server(method, data):
+    config = make_config(method=method, max_queries=4, num_cuts=None)
+    round_ = Round(config, warm_start=data.draw(st.none() | st.integers(0, 2048)))
+    ids = (3, 10, 17)
+    while round_.question is not None:
+        asks = isinstance(round_.question, Query)
+        layout = config.search_layout if asks else config.update_layout
+        most = data.draw(st.sampled_from([3, 500, 1500, 2**layout.ring_bits - 1]))
+        seed = data.draw(st.integers(0, 2**32))
+        words = np.random.default_rng(seed).integers(
+            0, most, layout.length, dtype=np.uint64, endpoint=True
+        )
+        round_.take(SlotSum(round_.slot, words, ids, ids))
+    outcome = round_.outcome({})
+    assert 1 <= outcome.secure_sums <= config.max_queries + 1
+    assert (outcome.update is None) == (outcome.kept_weight == 0)
+    assert outcome.search is not None

@@ -1,0 +1,509 @@
+"""Whole sessions: right sums, the ideal ones, bound to what all were shown, hidden before."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from parties import BINDING, POLICY, Parties, make_ids, make_inputs, make_params, plain_sum
+
+from secagg import (
+    Fault,
+    IdealSession,
+    Server,
+    SessionAborted,
+    Stage,
+    Step,
+    UsageError,
+    Vanish,
+    ring,
+    run_session,
+    wire,
+)
+from secagg.keys import key_pair
+from secagg.masks import SlotContext
+from secagg.messages import RosterMessage, SessionOpen
+from secagg.prg import add_mask
+from secagg.randomness import SeededRandomness
+from secagg.session import NoObserver
+from secagg.states import ClientState
+
+
+def bindings_of(params):
+    return [f"binding {slot}".encode() for slot in range(len(params.slots))]
+
+
+def comparable(result):
+    return (
+        result.slot,
+        result.vector.dtype,
+        result.vector.tolist(),
+        result.contributors,
+        result.remaining,
+    )
+
+
+class Watch(NoObserver):
+    """Counts messages, and catches the server to look at its drops."""
+
+    def __init__(self):
+        self.sent, self.received = [], []
+
+    def message(self, *, sent, peer, data):
+        (self.sent if sent else self.received).append((peer, data))
+
+
+def run_real(params, inputs, vanishing, monkeypatch, seed=0):
+    """The real session: sums until it ended, the drops, and whether it was aborted."""
+    servers, sums = [], []
+
+    class Noted(Server):
+        def __init__(self, *args):
+            super().__init__(*args)
+            servers.append(self)
+
+        def take_sum(self):
+            sums.append(super().take_sum())
+            return sums[-1]
+
+    monkeypatch.setattr("secagg.session.Server", Noted)
+    aborted = False
+    try:
+        returned = run_session(
+            params,
+            inputs,
+            bindings_of(params),
+            vanishing=vanishing,
+            policy=POLICY,
+            randomness=SeededRandomness(seed.to_bytes(32, "little")),
+        )
+        assert returned == sums
+    except SessionAborted:
+        aborted = True
+    return [comparable(s) for s in sums], servers[0].drops, aborted
+
+
+def run_ideal(params, inputs, vanishing):
+    session, sums, aborted = IdealSession(params, inputs, vanishing), [], False
+    try:
+        session.set_up()
+        for slot in range(len(params.slots)):
+            session.open_slot(slot)
+            sums.append(session.sum(slot, lambda c, slot=slot: inputs[c][slot]))
+    except SessionAborted:
+        aborted = True
+    return [comparable(s) for s in sums], session.drops, aborted
+
+
+@st.composite
+def sessions(draw):
+    num_invited = draw(st.integers(5, 12))
+    sparse = [degree for degree in (4, 6) if degree < num_invited - 1]
+    degree = draw(st.sampled_from([num_invited - 1, *sparse]))
+    threshold = draw(st.integers(2, min(degree, 5)))
+    min_cohort = draw(st.integers(threshold, max(threshold, num_invited - 2)))
+    specs = st.tuples(st.integers(1, 6), st.sampled_from([1, 2, 7, 16, 31, 32, 33, 48, 63, 64]))
+    slots = tuple(draw(st.lists(specs, min_size=1, max_size=3)))
+    params = make_params(
+        num_invited,
+        degree=degree,
+        threshold=threshold,
+        min_cohort=min_cohort,
+        slots=slots,
+        graph_seed=draw(st.binary(min_size=32, max_size=32)),
+    )
+    steps = [Step(Stage.ADVERTISE), Step(Stage.SHARE)] + [
+        Step(stage, slot) for slot in range(len(slots)) for stage in (Stage.MASK, Stage.UNMASK)
+    ]
+    # Mostly few, or nearly every session would end at once.
+    num_vanishing = draw(st.sampled_from([0, 1, 2, 3, 4, num_invited]))
+    vanishing = {
+        client: Vanish(draw(st.sampled_from(steps)), draw(st.booleans()))
+        for client in draw(st.permutations(make_ids(num_invited)))[:num_vanishing]
+    }
+    return params, vanishing, draw(st.integers(0, 2**32))
+
+
+def test_real_and_ideal_sessions_agree():
+    outcomes = set()
+
+    @settings(max_examples=150)
+    @given(drawn=sessions())
+    def check(drawn):
+        params, vanishing, seed = drawn
+        inputs = make_inputs(params, make_ids(params.num_invited), seed)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            real = run_real(params, inputs, vanishing, monkeypatch, seed)
+        assert real == run_ideal(params, inputs, vanishing)
+        sums, drops, aborted = real
+        assert aborted == (len(sums) < len(params.slots))
+        for slot, _, vector, contributors, remaining in sums:
+            assert vector == plain_sum(params, slot, inputs, contributors)
+            assert len(contributors) >= params.min_cohort
+            assert set(remaining) <= set(contributors)
+        timed_out = {client for client, drop in drops.items() if drop.fault is Fault.TIMED_OUT}
+        assert timed_out <= set(vanishing)
+        if not vanishing:
+            assert drops == {}
+            assert not aborted
+        sparse = params.degree < params.num_invited - 1
+        outcomes.add((sparse, aborted, bool(sums), bool(drops)))
+        outcomes.update(drop.fault for drop in drops.values())
+        outcomes.update(drop.step.stage for drop in drops.values())
+
+    check()
+    # Otherwise all this could hold because every session drawn ends in the same way.
+    for sparse in (False, True):
+        assert (sparse, False, True, False) in outcomes
+        assert (sparse, False, True, True) in outcomes
+        assert (sparse, True, True, True) in outcomes
+        assert (sparse, True, False, True) in outcomes
+    assert {Fault.TIMED_OUT, *Stage} <= outcomes
+
+
+def test_isolated_devices_are_taken_out_by_both(monkeypatch):
+    # Sparse graph, t = 3 of five: three lost neighbours of a device isolate it, and it others.
+    params = make_params(10, degree=4, threshold=3, slots=((2, 9),))
+    ids = make_ids(10)
+    inputs = make_inputs(params, ids)
+    isolated, ended = 0, 0
+    for gone in itertools.combinations(ids, 3):
+        vanishing = {client: Vanish(Step(Stage.SHARE)) for client in gone}
+        real = run_real(params, inputs, vanishing, monkeypatch)
+        assert real == run_ideal(params, inputs, vanishing)
+        sums, drops, aborted = real
+        isolated += Fault.ISOLATED in {drop.fault for drop in drops.values()}
+        ended += aborted
+        assert set(drops) >= set(gone)
+        if not aborted:
+            assert set(sums[0][3]) == set(ids) - set(drops)
+            assert sums[0][2] == plain_sum(params, 0, inputs, sums[0][3])
+    # Each of the ten loses three of its four neighbours in four of the cases.
+    assert (isolated, ended) == (40, 0)
+
+
+@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("late", [False, True])
+def test_every_subset_that_vanishes_at_one_stage(stage, late, monkeypatch):
+    # Complete graph, n = 5, t = 3, smallest cohort 4: what survives decides alone.
+    params = make_params(5, threshold=3, min_cohort=4, slots=((3, 20),))
+    ids = make_ids(5)
+    inputs = make_inputs(params, ids)
+    for size in range(6):
+        for gone in itertools.combinations(ids, size):
+            vanishing = {client: Vanish(Step(stage), late) for client in gone}
+            sums, drops, aborted = run_real(params, inputs, vanishing, monkeypatch)
+            # After the masked inputs are in, only the threshold counts.
+            needed = params.threshold if stage is Stage.UNMASK else params.min_cohort
+            assert aborted == (5 - size < needed)
+            assert set(drops) == set(gone)
+            if not aborted:
+                contributors = ids if stage is Stage.UNMASK else set(ids) - set(gone)
+                assert sums[0][2] == plain_sum(params, 0, inputs, sorted(contributors))
+                assert set(sums[0][3]) == set(contributors)
+                assert set(sums[0][4]) == set(ids) - set(gone)
+
+
+@pytest.mark.parametrize("bits", [1, 16, 32, 33, 64])
+def test_sums_wrap_around_in_the_ring(bits):
+    params = make_params(5, slots=((3, bits),))
+    largest = ring.to_words(np.full(3, 2**bits - 1, dtype=np.uint64), bits)
+    [result] = run_session(params, {client: [largest] for client in range(5)}, [b""], policy=POLICY)
+    assert result.vector.tolist() == [5 * (2**bits - 1) % 2**bits] * 3
+
+
+def test_long_vectors_and_many_chunks():
+    params = make_params(5, slots=((40_000, 20),))
+    inputs = make_inputs(params, range(5))
+    [result] = run_session(params, inputs, [b""], policy=POLICY)
+    total = sum(vectors[0].astype(np.uint64) for vectors in inputs.values()) % 2**20
+    assert np.array_equal(result.vector, total)
+
+
+def test_observer_sees_every_message_once():
+    params = make_params(5)
+    watch = Watch()
+    gone = {make_ids(5)[0]: Vanish(Step(Stage.MASK, 0), late=True)}
+    run_session(
+        params,
+        make_inputs(params, make_ids(5)),
+        bindings_of(params),
+        vanishing=gone,
+        policy=POLICY,
+        observer=watch,
+    )
+    # Sent: opening, roster, boxes, and two for each of two slots, less those to the lost device.
+    assert len(watch.sent) == 5 * 3 + 5 + 4 + 4 + 4
+    assert len(watch.received) == 5 * 2 + 4 + 1 + 4 + 4 + 4
+    for _, data in watch.sent + watch.received:
+        assert wire.decode(data, params) is not None
+
+
+# Negative controls: the properties above can fail.
+
+
+def test_masks_that_all_add_give_wrong_sums(monkeypatch):
+    params = make_params(5, slots=((8, 32),))
+    inputs = make_inputs(params, make_ids(5))
+    right, _, _ = run_real(params, inputs, {}, monkeypatch)
+    assert right[0][2] == plain_sum(params, 0, inputs, inputs)
+    monkeypatch.setattr("secagg.client.subtracts", lambda *_: False)
+    wrong, _, _ = run_real(params, inputs, {}, monkeypatch)
+    assert all(one != other for one, other in zip(wrong[0][2], right[0][2], strict=True))
+
+
+def test_a_mask_less_gives_a_wrong_sum(monkeypatch):
+    params = make_params(5, slots=((8, 32),))
+    parties = Parties(params)
+    openings = parties.advance(ClientState.READY)
+    forgetful = parties.ids[1]
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "secagg.client.Client._neighbours_among", lambda self, _: list(self._neighbours)[1:]
+        )
+        parties.clients[forgetful].receive(openings[forgetful])
+        reply = parties.contribute(forgetful)
+    others = {client: data for client, data in openings.items() if client != forgetful}
+    requests = parties.collect(parties.deliver(others) | {forgetful: reply})
+    result = parties.finish_slot(requests)
+    expected = plain_sum(params, 0, parties.inputs, parties.ids)
+    assert all(one != other for one, other in zip(result.vector.tolist(), expected, strict=True))
+
+
+def test_masks_left_on_for_the_dropped_give_wrong_sums(monkeypatch):
+    params = make_params(5, slots=((8, 32),))
+    inputs = make_inputs(params, make_ids(5))
+    gone = {make_ids(5)[0]: Vanish(Step(Stage.MASK))}
+    sums, _, _ = run_real(params, inputs, gone, monkeypatch)
+    assert sums[0][2] == plain_sum(params, 0, inputs, make_ids(5)[1:])
+    monkeypatch.setattr("secagg.unmasking.subtracts", lambda own, peer: own < peer)
+    sums, _, _ = run_real(params, inputs, gone, monkeypatch)
+    assert sums[0][2] != plain_sum(params, 0, inputs, make_ids(5)[1:])
+
+
+# Binding. The server is as strong as can be: it takes every self mask off whatever it was bound
+# to, so that only the pairwise masks protect the sum.
+
+LENGTH = 4096
+WIDE = make_params(5, slots=((LENGTH, 16),))
+
+
+def masked_vector(parties, data, params):
+    message = wire.decode(data, params)
+    spec = params.slots[0]
+    return ring.unpack(message.packed, spec.length, spec.ring_bits)
+
+
+def take_off_self_mask(vector, machine, seed, binding):
+    context = SlotContext.of(machine.params, machine._roster.session_id, 0, binding)
+    add_mask(vector, context.self_mask_key(seed), negative=True)
+
+
+def sum_without_self_masks(parties, replies, bindings):
+    """What is left of the sum once the server has taken off all self masks, each as applied."""
+    total = ring.zeros(LENGTH, 16)
+    for client, (data, seed) in replies.items():
+        machine = parties.clients[client]
+        vector = masked_vector(parties, data, machine.params)
+        take_off_self_mask(vector, machine, seed, bindings.get(client, BINDING))
+        total += vector
+    ring.reduce(total, 16)
+    return total
+
+
+def contribute_all(parties, openings, bindings):
+    replies = {}
+    for client, data in openings.items():
+        machine = parties.clients[client]
+        machine.receive(data)
+        seed = machine._seeds[0]
+        replies[client] = (parties.contribute(client, bindings.get(client, BINDING)), seed)
+    return replies
+
+
+def looks_uniform(difference):
+    """Whether elements of Z_2^16 pass for independent uniform ones.
+
+    Chi-square of their upper four bits (15 degrees of freedom, above 56 with probability 1e-6),
+    and at most two zeros (of an expected 4096 / 65536; three or more with probability 4e-5).
+    """
+    counts = np.bincount(difference >> 12, minlength=16)
+    expected = len(difference) / 16
+    return ((counts - expected) ** 2 / expected).sum() < 56 and (difference == 0).sum() <= 2
+
+
+def difference_to_truth(parties, replies, bindings):
+    truth = np.array(plain_sum(WIDE, 0, parties.inputs, replies), dtype=np.uint32)
+    return (sum_without_self_masks(parties, replies, bindings) - truth) & np.uint32(0xFFFF)
+
+
+def through(params, others):
+    """Rewrites a message of one session as one of another: what a lying server would do."""
+    return lambda data: wire.encode(wire.decode(data, params), others)
+
+
+def test_same_binding_gives_the_exact_sum():
+    parties = Parties(WIDE)
+    replies = contribute_all(parties, parties.advance(ClientState.READY), {})
+    difference = difference_to_truth(parties, replies, {})
+    assert not difference.any()
+    assert not looks_uniform(difference)
+
+
+@pytest.mark.parametrize("fooled", [1, 2, 4])
+def test_other_bindings_hide_the_sum(fooled):
+    parties = Parties(WIDE)
+    bindings = {client: b"another model" for client in parties.ids[:fooled]}
+    replies = contribute_all(parties, parties.advance(ClientState.READY), bindings)
+    assert looks_uniform(difference_to_truth(parties, replies, bindings))
+
+
+def test_bindings_of_one_slot_are_not_those_of_another():
+    params = make_params(5, slots=((4, 16), (4, 16)))
+    inputs = make_inputs(params, make_ids(5))
+    parties = Parties(params)
+    parties.deliver(parties.advance(ClientState.SHARED))
+    opening = parties.server.open_slot(0, b"one")
+    result = parties.finish_slot(parties.collect(parties.deliver(opening, b"other")))
+    assert result.vector.tolist() != plain_sum(params, 0, inputs, inputs)
+    opening = parties.server.open_slot(1, b"one")
+    result = parties.finish_slot(parties.collect(parties.deliver(opening, b"one")))
+    assert result.vector.tolist() == plain_sum(params, 1, parties.inputs, inputs)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"context": b"\1" * 32},
+        {"graph_seed": b"\1" * 32},
+        {"threshold": 2},
+        {"min_cohort": 4},
+        {"num_invited": 6},
+    ],
+)
+def test_other_parameters_hide_the_sum(changes):
+    parties = Parties(WIDE)
+    fooled = parties.ids[0]
+    lie = make_params(**({"num_invited": 5, "slots": ((LENGTH, 16),)} | changes))
+    there, back = through(WIDE, lie), through(lie, WIDE)
+
+    def exchange(pending):
+        replies = {}
+        for client, data in pending.items():
+            fooling = client == fooled
+            reply = parties.clients[client].receive(there(data) if fooling else data)
+            if reply is not None:
+                replies[client] = back(reply) if fooling else reply
+        return parties.collect(replies) if replies else {}
+
+    pending = dict(parties.server.start())
+    openings = {c: d for c, d in pending.items() if c != fooled}
+    replies = {c: parties.clients[c].receive(d) for c, d in openings.items()}
+    keys = parties.clients[fooled].receive(wire.encode(SessionOpen(lie), lie))
+    pending = parties.collect(replies | {fooled: back(keys)})
+    pending = exchange(pending)
+    exchange(pending)
+    pending = dict(parties.server.open_slot(0, BINDING))
+    pending[fooled] = there(pending[fooled])
+    replies = contribute_all(parties, pending, {})
+    assert looks_uniform(difference_to_truth(parties, replies, {}))
+
+
+def test_other_rosters_hide_the_sum():
+    parties = Parties(WIDE)
+    fooled = parties.ids[-1]
+    pending = dict(parties.advance(ClientState.ADVERTISED))
+    honest = wire.decode(pending[fooled], WIDE)
+    roster = honest.roster.copy()
+    roster[-1] += 1
+    assert fooled in roster
+    pending[fooled] = parties.encode(RosterMessage(roster, honest.keys))
+    parties.deliver(parties.exchange(pending))
+    openings = parties.server.open_slot(0, BINDING)
+    replies = contribute_all(parties, openings, {})
+    assert looks_uniform(difference_to_truth(parties, replies, {}))
+    # Nor do the boxes open, so that an honest server does not even get there.
+    requests = parties.collect({client: data for client, (data, _) in replies.items()})
+    with pytest.raises(SessionAborted):
+        parties.exchange(requests)
+
+
+def test_false_mask_keys_hide_the_sum():
+    # A server in the middle gives one device a key of its own in the place of another's.
+    parties = Parties(WIDE)
+    pending = dict(parties.advance(ClientState.ADVERTISED))
+    fooled = parties.ids[0]
+    honest = wire.decode(pending[fooled], WIDE)
+    position, advertised = next(iter(honest.keys.items()))
+    false = replace(advertised, mask_keys=(key_pair(b"\7" * 32).public,))
+    message = RosterMessage(honest.roster, {**honest.keys, position: false})
+    pending[fooled] = parties.encode(message)
+    parties.deliver(parties.exchange(pending))
+    replies = contribute_all(parties, parties.server.open_slot(0, BINDING), {})
+    assert looks_uniform(difference_to_truth(parties, replies, {}))
+
+
+# What the server sees before the unmasking.
+
+
+def masked_inputs(seed, inputs=None, params=WIDE):
+    parties = Parties(params, seed=seed)
+    if inputs is not None:
+        parties.inputs = inputs
+    replies = parties.deliver(parties.advance(ClientState.READY))
+    return {client: masked_vector(parties, data, params) for client, data in replies.items()}
+
+
+def test_masked_inputs_look_uniform_and_depend_on_the_randomness():
+    zeros = {client: [ring.zeros(LENGTH, 16)] for client in make_ids(5)}
+    first, second, again = (masked_inputs(seed, zeros) for seed in (0, 1, 0))
+    for client in zeros:
+        assert np.array_equal(first[client], again[client])
+        assert looks_uniform(first[client])
+        assert looks_uniform((first[client] - second[client]) & np.uint32(0xFFFF))
+    for one, other in itertools.combinations(first.values(), 2):
+        assert looks_uniform((one - other) & np.uint32(0xFFFF))
+    # Together they are still masked, by the self masks.
+    assert looks_uniform(sum(first.values()) & np.uint32(0xFFFF))
+
+
+def test_slots_are_independent():
+    params = make_params(5, slots=((LENGTH, 16), (LENGTH, 16)))
+    inputs = {client: [ring.zeros(LENGTH, 16)] * 2 for client in make_ids(5)}
+    parties = Parties(params)
+    parties.inputs = inputs
+    parties.deliver(parties.advance(ClientState.SHARED))
+    vectors = []
+    for slot in range(2):
+        replies = parties.deliver(parties.server.open_slot(slot, BINDING))
+        vectors.append(
+            {
+                client: ring.unpack(wire.decode(data, params).packed, LENGTH, 16)
+                for client, data in replies.items()
+            }
+        )
+        result = parties.finish_slot(parties.collect(replies))
+        assert not result.vector.any()
+    for client in inputs:
+        assert looks_uniform((vectors[0][client] - vectors[1][client]) & np.uint32(0xFFFF))
+
+
+def test_the_uniformity_test_can_fail():
+    assert not looks_uniform(np.zeros(LENGTH, dtype=np.uint32))
+    assert not looks_uniform(np.arange(LENGTH, dtype=np.uint32))
+    generator = np.random.default_rng(0)
+    skewed = generator.integers(0, 2**16, LENGTH, dtype=np.uint32)
+    skewed[: LENGTH // 8] &= np.uint32(0x7FFF)
+    assert not looks_uniform(skewed)
+    assert looks_uniform(generator.integers(0, 2**16, LENGTH, dtype=np.uint32))
+
+
+def test_ideal_session_checks_what_it_adds():
+    params = make_params(5, slots=((2, 8),))
+    session = IdealSession(params, make_ids(5), {})
+    session.set_up()
+    session.open_slot(0)
+    with pytest.raises(UsageError, match=r"element 256 is not in \[0, 2\^8\)"):
+        session.sum(0, lambda _: np.array([0, 256], dtype=np.uint32))

@@ -1,0 +1,113 @@
+"""What the lower layers must not know, read off their source."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LAYERS = ("secagg", "protocol", "fl", "sim")
+PURE = ("secagg", "protocol")
+FORBIDDEN = {
+    "torch",
+    "sklearn",
+    "matplotlib",
+    "random",
+    "secrets",
+    "socket",
+    "asyncio",
+    "time",
+    "datetime",
+    "pickle",
+}
+
+
+def sources(package):
+    files = sorted((ROOT / package).rglob("*.py"))
+    assert files, package
+    return files
+
+
+def imported(tree):
+    """Dotted names of all modules (and, of `from` imports, their members) that are imported."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            yield str(node.module)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def random_attributes(tree):
+    """Uses of `numpy.random` by attribute."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr == "random"
+        and isinstance(node.value, ast.Name)
+        and node.value.id in ("np", "numpy")
+    ]
+
+
+def offences(source, package):
+    """Everything in a source text that its package must not do."""
+    tree = ast.parse(source)
+    names = list(imported(tree))
+    above = LAYERS[LAYERS.index(package) + 1 :]
+    found = [name for name in names if name.split(".")[0] in above]
+    if package in PURE:
+        found += [name for name in names if name.split(".")[0] in FORBIDDEN]
+        found += [name for name in names if name.startswith("numpy.random")]
+        found += [f"numpy.random in line {line}" for line in random_attributes(tree)]
+    return found
+
+
+@pytest.mark.parametrize("package", LAYERS)
+def test_layers_keep_to_what_they_may_know(package):
+    for path in sources(package):
+        assert offences(path.read_text(), package) == [], path
+
+
+@pytest.mark.parametrize(
+    ("source", "package"),
+    [
+        ("import torch", "secagg"),
+        ("import torch.nn as nn", "protocol"),
+        ("from random import Random", "protocol"),
+        ("def f():\n    import time", "secagg"),
+        ("from numpy import random", "secagg"),
+        ("import numpy.random", "secagg"),
+        ("import numpy as np\nnp.random.default_rng()", "protocol"),
+        ("from protocol import wire", "secagg"),
+        ("import fl", "protocol"),
+        ("from sim.engine import run", "fl"),
+    ],
+)
+def test_offences_are_found(source, package):
+    assert len(offences(source, package)) >= 1
+
+
+def test_lower_layers_may_be_imported():
+    assert offences("import secagg\nfrom protocol import wire\nimport numpy as np", "fl") == []
+
+
+@pytest.mark.parametrize("package", PURE)
+def test_importing_loads_no_learning(package):
+    script = (
+        f"import sys, {package}\n"
+        "heavy = {'torch', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run(  # noqa: S603 our own interpreter, our own script
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("package", ["secagg", "protocol", "fl"])
+def test_package_is_typed(package):
+    assert (ROOT / package / "py.typed").is_file()
