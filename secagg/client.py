@@ -159,9 +159,10 @@ class Client:
             raise UsageError(f"slot {slot} was used before")
         context = SlotContext.of(params, roster.session_id, slot, binding)
         prg.add_mask(total, context.self_mask_key(seed))
-        for position in self._neighbours_among(self._cohort):
-            peer = self._neighbours[position].mask_keys[slot]
-            key = context.pairwise_mask_key(own, peer)
+        near = self._neighbours_among(self._cohort)
+        peers = [self._neighbours[position].mask_keys[slot] for position in near]
+        mask_keys = context.pairwise_mask_keys(own, peers)
+        for position, key in zip(near, mask_keys, strict=True):
             prg.add_mask(total, key, negative=subtracts(roster.position, position))
         ring.reduce(total, spec.ring_bits)
         # Spent: the slot's secrets are out of reach from here on, whatever comes.

@@ -171,8 +171,10 @@ def remove_masks(
         prg.add_mask(total, context.self_mask_key(seed), negative=True)
     for dropped, pair in recovered.mask_keys.items():
         near = graph.neighbours(dropped)
-        for survivor in near[survivors[near]].tolist():
-            key = context.pairwise_mask_key(pair, mask_keys[survivor])
+        near = near[survivors[near]]
+        peers = [mask_keys[survivor] for survivor in near.tolist()]
+        pairwise = context.pairwise_mask_keys(pair, peers)
+        for survivor, key in zip(near.tolist(), pairwise, strict=True):
             prg.add_mask(total, key, negative=not subtracts(survivor, dropped))
 
 

@@ -1,0 +1,107 @@
+import tracemalloc
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg import DecodeError
+from secagg.codec import FieldReader, read_fields, write_fields
+
+fields = st.lists(st.one_of(st.integers(-(2**63), 2**64 - 1), st.binary(max_size=300)), max_size=20)
+
+
+@given(values=fields)
+def test_round_trip(values):
+    assert read_fields(write_fields(values), most=20) == values
+
+
+@given(values=fields, more=st.binary(min_size=1, max_size=3))
+def test_whatever_follows_or_is_missing_is_refused(values, more):
+    data = write_fields(values)
+    for wrong in (data + more, data[:-1]):
+        with pytest.raises(DecodeError):
+            read_fields(wrong, most=20)
+
+
+@given(values=fields.filter(len))
+def test_more_fields_than_expected_are_refused(values):
+    data = write_fields(values)
+    assert read_fields(data, most=len(values)) == values
+    with pytest.raises(DecodeError, match="up to"):
+        read_fields(data, most=len(values) - 1)
+
+
+@pytest.mark.parametrize(
+    "value", [None, True, 1.5, "", "text", [], [1], {}, {1: 2}, msgpack.ExtType(5, b"")]
+)
+def test_other_types_are_refused(value):
+    with pytest.raises(DecodeError):
+        read_fields(msgpack.packb([1, value]), most=2)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x01", b"\xc0", b"\x80", b"\xc4\x00", b"\xc1", b"\x91\xc1"]
+)
+def test_what_is_no_array_is_refused(data):
+    with pytest.raises(DecodeError):
+        read_fields(data, most=10)
+
+
+@pytest.mark.parametrize("most", [0, 10, 1 << 16])
+@pytest.mark.parametrize(
+    "data",
+    [b"\xdd\xff\xff\xff\xff", b"\xdc\xff\xff" * 3000, b"\x9f" * 9000, b"\xdc\x30\x00" * 3000],
+)
+def test_lengths_alone_take_no_memory(data, most):
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError):
+            read_fields(data, most=most)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_reader_takes_fields_in_order():
+    reader = FieldReader([5, b"abcd", b"abcdef"])
+    assert reader.integer(5, 5) == 5
+    assert reader.binary(4) == b"abcd"
+    assert reader.records(3, most=2) == b"abcdef"
+    reader.finish()
+
+
+@pytest.mark.parametrize(
+    ("value", "take"),
+    [
+        (4, lambda reader: reader.integer(5, 9)),
+        (10, lambda reader: reader.integer(5, 9)),
+        (b"", lambda reader: reader.integer(0, 9)),
+        (True, lambda reader: reader.integer(0, 9)),
+        (3, lambda reader: reader.binary(3)),
+        (b"ab", lambda reader: reader.binary(3)),
+        (b"abcd", lambda reader: reader.binary(3)),
+        (0, lambda reader: reader.records(3, most=2)),
+        (b"abcd", lambda reader: reader.records(3, most=2)),
+        (b"a" * 9, lambda reader: reader.records(3, most=2)),
+        (0, lambda reader: reader.finish()),
+        (b"", lambda reader: reader.finish()),
+    ],
+)
+def test_reader_refuses(value, take):
+    with pytest.raises(DecodeError):
+        take(FieldReader([value]))
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda reader: reader.integer(0, 9),
+        lambda reader: reader.binary(0),
+        lambda reader: reader.records(1, most=9),
+    ],
+)
+def test_reader_refuses_a_missing_field(take):
+    with pytest.raises(DecodeError, match="None is not"):
+        take(FieldReader([]))
