@@ -31,7 +31,6 @@ from secagg.session import NoObserver, Observer, run_round
 from secagg.stages import Vanishing
 from secagg.threat import sparse_parameters
 
-
 # Below, the complete graph is cheap, and statements about shares of the cohort mean little.
 _LARGE_COHORT: Final = 40
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parties import BINDING, STEPS, Parties, make_ids, make_params, plain_sum
 
-from secagg import Fault, SessionAborted, Stage, Step, keys, shamir
+from secagg import Fault, SessionAborted, Stage, Step, keys, sealing, shamir
 from secagg.labels import VERSION
 from secagg.messages import MaskedInput, ShareKeys
 from secagg.states import ServerState
@@ -428,6 +428,51 @@ def test_shares_that_were_not_asked_for_are_refused(change):
     check_drop(parties, Fault.MALFORMED, STEP_AT[4])
     expected = plain_sum(PARAMS, 0, parties.inputs, IDS)
     assert parties.server.take_sum().vector.tolist() == expected
+
+
+def test_shares_of_a_device_that_was_not_in_the_slot_are_refused():
+    parties, _, pending = at_step(3)
+    gone = IDS[0]
+    parties.finish_slot(parties.exchange({c: d for c, d in pending.items() if c != gone}))
+    replies = parties.deliver(parties.exchange(parties.server.open_slot(1, BINDING)))
+
+    def add_one(message):
+        position = parties.position(gone)
+        at = int(np.searchsorted(message.positions, position))
+        return replace(
+            message,
+            positions=np.insert(message.positions, at, position),
+            kinds=np.insert(message.kinds, at, 1),
+            shares=np.insert(message.shares, at, 0, axis=0),
+        )
+
+    replies[FAULTY] = changed(parties, replies[FAULTY], add_one)
+    parties.collect(replies)
+    assert parties.server.drops[FAULTY].fault is Fault.MALFORMED
+    expected = plain_sum(PARAMS, 1, parties.inputs, IDS[1:])
+    assert parties.server.take_sum().vector.tolist() == expected
+
+
+def test_box_with_impossible_content_costs_only_its_shares():
+    # All limbs outside the field: the box opens, but holds no shares.
+    parties, _, pending = at_step(1)
+    reply = parties.answer(FAULTY, pending[FAULTY])
+    victim = parties.position(OTHERS[0])
+
+    def change(message):
+        channel = parties.clients[FAULTY]._neighbours[victim].channel
+        content = b"\xff" * (len(message.boxes[victim]) - sealing.OVERHEAD)
+        box = channel.seal(content, parties.randomness[FAULTY])
+        return replace(message, boxes={**message.boxes, victim: box})
+
+    parties.server.receive(FAULTY, changed(parties, reply, change))
+    pending = parties.collect(parties.deliver({c: d for c, d in pending.items() if c != FAULTY}))
+    parties.deliver(pending)
+    assert parties.clients[OTHERS[0]]._neighbours[parties.position(FAULTY)].shares is None
+    for slot in range(2):
+        result = parties.run_slot(slot)
+        assert result.vector.tolist() == plain_sum(PARAMS, slot, parties.inputs, IDS)
+    assert parties.server.drops == {}
 
 
 def test_commitment_to_another_seed_ends_the_session_and_nothing_worse():
