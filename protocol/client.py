@@ -20,7 +20,7 @@ from secagg import Client, ClientId, DecodeError, DevicePolicy, PeerError, Refus
 from secagg.randomness import Randomness, system_randomness
 from secagg.ring import Vector
 from secagg.states import ClientState
-from secagg.wire import decode_open
+from secagg.wire import decode_open, tag_of
 
 
 class Task(Enum):
@@ -56,13 +56,14 @@ class RoundClient:
         self.model = b""
         self._session = Client(client_id, policy, randomness)
         self._announced: Announce | None = None
+        self._tag: bytes | None = None
         self._context = b""
         self._device: DeviceRound | None = None
         self._binding = b""
         self._seen: set[bytes] = set()
 
     def receive(self, data: bytes) -> bytes | Task | None:
-        """Take one envelope of the server. A repetition of an earlier one is ignored.
+        """Take one envelope of the server. Repetitions and those of other sessions are ignored.
 
         Raises:
             PeerError: the server broke the protocol or the device's policy; the round is over.
@@ -125,6 +126,8 @@ class RoundClient:
         self._device = None
 
     def _take(self, envelope: Envelope) -> bytes | Task | None:
+        if self._tag is not None and tag_of(envelope.session) not in (None, self._tag):
+            return None  # delayed in another session
         event = type(envelope.question) if isinstance(envelope, Ask) else type(envelope)
         following = TRANSITIONS[self.state].get(event)
         if following is None:
@@ -163,6 +166,7 @@ class RoundClient:
         if params.slots != config.slots() or params.num_invited != config.cohort_size:
             raise PeerError(Refusal.MALFORMED, "the session's slots are not those of this round")
         self._announced, self._context, self.model = announced, context, announced.model
+        self._tag = params.tag
 
     def _check_slot(self, question: object) -> None:
         config = self._given().config

@@ -32,7 +32,8 @@ class RoundConfig:
         grid: On which losses are compared.
         max_weight: Largest n_k; larger ones are clipped to it.
         update_length: Parameters of the model, d.
-        update_clip: Largest |Δ| of an element; larger ones are clipped to it.
+        update_clip: Largest |Δ| of an element; larger ones are clipped to it. Well above the
+            resolution, or updates round to zero.
         update_resolution_bits: n_k·Δ_k is summed in multiples of 2^-update_resolution_bits.
         quantile: The quantile method.
         search_layout: Of a contribution to the search.

@@ -77,14 +77,15 @@ class DeviceRound:
                 "can be summed: leave this device out of the round"
             )
         clip = self.config.update_clip
-        clipped = np.clip(update.astype(np.float64), -clip, clip)
+        exact = update.astype(np.float64)
+        clipped = np.clip(exact, -clip, clip)
         words, _ = layout.encode(
             {
                 "update": self.weight * clipped,
                 "weight": self.weight,
                 "weighted_loss": self.weight * self.config.grid.value(self.tick),
                 "count": 1,
-                "clipped": self.num_clipped + int(np.count_nonzero(np.abs(update) > clip)),
+                "clipped": self.num_clipped + int(np.count_nonzero(clipped != exact)),
             }
         )
         return words

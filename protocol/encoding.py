@@ -5,6 +5,7 @@ b follows. Any sum over any part of the cohort decodes to the exact integer sum 
 since rounding and clipping happen on the device, before the sum.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ class Field:
         low: Smallest value, in the field's own unit.
         high: Largest value; the same as `low` at least.
         resolution_bits: Binary digits after the point, ≥ 0.
+        min_numerator: `low` in units of 2^-resolution_bits.
+        max_numerator: `high` in units of 2^-resolution_bits.
 
     Raises:
         ConfigurationError: If an attribute is out of range, or a bound needs more than 53 bits.
@@ -41,6 +44,8 @@ class Field:
     low: float
     high: float
     resolution_bits: int
+    min_numerator: int = dataclasses.field(init=False, repr=False)
+    max_numerator: int = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -56,23 +61,15 @@ class Field:
             raise ConfigurationError(
                 f"field {self.name!r}: [{self.low}, {self.high}] is not an interval of finite ends"
             )
-        for bound, numerator in ((self.low, self.min_numerator), (self.high, self.max_numerator)):
+        for name, bound in (("min_numerator", self.low), ("max_numerator", self.high)):
+            numerator = round(Fraction(bound) * (1 << self.resolution_bits))
+            object.__setattr__(self, name, numerator)
             if numerator.bit_length() > MAX_NUMERATOR_BITS:
                 raise ConfigurationError(
                     f"field {self.name!r}: bound {bound} at resolution_bits="
                     f"{self.resolution_bits} needs {numerator.bit_length()} bits, more than "
                     f"{MAX_NUMERATOR_BITS}: lower one of them"
                 )
-
-    @property
-    def min_numerator(self) -> int:
-        """`low` in units of 2^-resolution_bits."""
-        return round(Fraction(self.low) * (1 << self.resolution_bits))
-
-    @property
-    def max_numerator(self) -> int:
-        """`high` in units of 2^-resolution_bits."""
-        return round(Fraction(self.high) * (1 << self.resolution_bits))
 
     def sum_range(self, cohort_size: int) -> tuple[int, int]:
         """Return the smallest and largest sum, in units, over 0 to `cohort_size` devices."""
@@ -93,6 +90,8 @@ class Layout:
     Attributes:
         fields: At least one; their names differ.
         cohort_size: Most devices in a sum, ≥ 1.
+        length: Words in a ring vector.
+        ring_bits: Smallest b for which every sum decodes exactly from Z_2^b; 1 to 64.
 
     Raises:
         ConfigurationError: If that does not hold, or a field's sums do not fit 64-bit integers.
@@ -109,6 +108,8 @@ class Layout:
 
     fields: tuple[Field, ...]
     cohort_size: int
+    length: int = dataclasses.field(init=False, repr=False)
+    ring_bits: int = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         names = [field.name for field in self.fields]
@@ -126,16 +127,10 @@ class Layout:
                     f"bits, more than {most}: lower its bound, its resolution_bits "
                     f"or the cohort_size"
                 )
-
-    @property
-    def length(self) -> int:
-        """Words in a ring vector."""
-        return sum(field.size for field in self.fields)
-
-    @property
-    def ring_bits(self) -> int:
-        """Smallest b for which every sum decodes exactly from Z_2^b; 1 to 64."""
-        return max(field.ring_bits(self.cohort_size) for field in self.fields)
+        length = sum(field.size for field in self.fields)
+        ring_bits = max(field.ring_bits(self.cohort_size) for field in self.fields)
+        object.__setattr__(self, "length", length)
+        object.__setattr__(self, "ring_bits", ring_bits)
 
     def encode(self, values: Mapping[str, npt.ArrayLike]) -> tuple[npt.NDArray[np.uint64], int]:
         """Encode one device's values; cost O(length), vectorised.

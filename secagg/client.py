@@ -340,14 +340,14 @@ class Client:
     def _check_keys(self, message: RosterMessage) -> None:
         """Refuse weak keys, and any key, its own or a peer's, that comes under a second name."""
         own = [self._own_sealing.public, *(p.public for p in self._mask_keys if p is not None)]
-        seen = set(own)
+        seen = {keys.coordinate(key) for key in own}
         for position, advertised in message.keys.items():
             for key in (advertised.sealing_key, *advertised.mask_keys):
-                if key in seen:
+                if (coordinate := keys.coordinate(key)) in seen:
                     raise PeerError(Refusal.BAD_KEY, f"position {position}: a key named twice")
                 if keys.is_low_order(key):
                     raise PeerError(Refusal.BAD_KEY, f"position {position}: a low-order key")
-                seen.add(key)
+                seen.add(coordinate)
 
     def _read_shares(self, plaintext: bytes | None) -> Limbs | None:
         """A neighbour's shares, shape (slots, kinds, 9); None where the box held no shares."""

@@ -7,8 +7,8 @@
     │                     than the device accepts; the device has ended its session for good
     └── SessionAborted    on the server: too few devices are left to reveal the sum and nothing else
 
-A device's mistake never raises on the server: the device is dropped with a `Fault`, for no device
-may be able to stop the others.
+A device's mistake never raises on the server: the device is dropped with a `Fault`, and the others
+go on.
 """
 
 from enum import StrEnum

@@ -58,14 +58,18 @@ def key_pair(secret: bytes) -> KeyPair:
     return KeyPair(secret, PublicKey(private.public_key().public_bytes_raw()), private)
 
 
+def coordinate(public: bytes) -> int:
+    """The u-coordinate that a 32-byte public key stands for; several encodings may share one."""
+    return (int.from_bytes(public, "little") & ((1 << 255) - 1)) % _PRIME
+
+
 def is_low_order(public: bytes) -> bool:
     """Whether a 32-byte public key, canonical or not, would make every agreement the same.
 
     >>> is_low_order(bytes(32)), is_low_order((9).to_bytes(32, "little"))
     (True, False)
     """
-    coordinate = int.from_bytes(public, "little") & ((1 << 255) - 1)
-    return coordinate % _PRIME in _LOW_ORDER
+    return coordinate(public) in _LOW_ORDER
 
 
 def derive(material: bytes, *, salt: bytes, info: bytes) -> bytes:

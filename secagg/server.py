@@ -114,7 +114,7 @@ class Server:
             raise UsageError(f"ids {self._invited[0]}…{self._invited[-1]} are not in [0, 2^32)")
         self._heard: dict[ClientId, bytes] = {}
         self._advertised: dict[ClientId, AdvertiseKeys] = {}
-        self._known_keys: set[bytes] = set()
+        self._known_keys: set[int] = set()
         self._cohort: _Cohort | None = None
         self._members: Members = np.zeros(0, dtype=np.bool_)
         self._boxes: dict[int, Mapping[int, bytes]] = {}
@@ -264,11 +264,12 @@ class Server:
                 return Fault.UNEXPECTED
 
     def _take_keys(self, sender: ClientId, message: AdvertiseKeys) -> Fault | None:
-        advertised = {message.sealing_key, *message.mask_keys}
+        public = (message.sealing_key, *message.mask_keys)
+        advertised = {keys.coordinate(key) for key in public}
         # Devices refuse a roster in which a key comes twice, whoever repeated it.
-        if len(advertised) != 1 + len(message.mask_keys) or advertised & self._known_keys:
+        if len(advertised) != len(public) or advertised & self._known_keys:
             return Fault.BAD_KEY
-        if any(keys.is_low_order(key) for key in advertised):
+        if any(keys.is_low_order(key) for key in public):
             return Fault.BAD_KEY
         self._known_keys |= advertised
         self._advertised[sender] = message

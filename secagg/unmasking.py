@@ -2,7 +2,8 @@
 
 A rebuilt seed must match its commitment and a rebuilt key its advertised public key. Where it does
 not, some share was wrong: other sets of t shares are tried, and once one of them gives the secret,
-every share off its polynomial names its sender.
+every share off its polynomial names its sender. (It may have been dealt wrongly in the first place:
+shares are not verifiable when they are dealt, see docs/limitations.md.)
 """
 
 from collections import defaultdict

@@ -223,6 +223,21 @@ def test_the_weighted_loss_is_as_fine_as_ring_and_float64_allow(config):
         assert largest.bit_length() > 53 or (config.cohort_size * largest).bit_length() > most
 
 
+def test_the_loss_takes_no_64th_bit_which_sums_without_a_sign_do_not_have():
+    config = make_config(
+        cohort_size=2047,
+        method="bracketed",
+        grid=LossGrid(30, 2**12 - 1),
+        max_weight=2**20,
+        update_clip=1.0,
+        update_resolution_bits=32,
+    )
+    assert config.update_layout.ring_bits == 64
+    loss = config.update_layout.fields[2]
+    assert loss.resolution_bits == 20
+    assert loss.ring_bits(2047) == 63
+
+
 def test_a_coarse_loss_is_coarse_because_the_ring_is_narrow():
     fields = {"max_weight": 1, "grid": LossGrid(8, 8)}
     wide = make_config(**fields, update_resolution_bits=20).update_layout

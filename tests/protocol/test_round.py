@@ -9,12 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.client import RoundClient, Task
 from protocol.configuration import RoundConfig
+from protocol.device import DeviceRound
 from protocol.errors import EncodingError
 from protocol.losses import LossGrid
 from protocol.quantile.search import Ended
+from protocol.server import RoundServer
+from protocol.states import RoundState
 from protocol.sums import IdealSum, MaskedSum, RoundResult, Sessions
-from secagg import DevicePolicy, GraphKind, Stage, Step, ThreatModel, Vanish
+from secagg import ClientId, DevicePolicy, GraphKind, Stage, Step, ThreatModel, Vanish
 from secagg.randomness import SeededRandomness
 from secagg.session import NoObserver
 
@@ -219,3 +223,26 @@ def test_bytes_up_do_not_tell_who_passed_the_filter():
     outcome = play(backend, config(8, Fraction(1, 2), "bracketed"), devices).outcome
     assert 0 < outcome.kept_devices < 8
     assert len({tuple(lengths) for lengths in sizes.seen.values()}) == 1
+
+
+def test_the_count_of_clipped_elements_is_exact():
+    above = float(np.nextafter(np.float32(0.1), np.float32(1)))  # a float32 just above 0.1
+    device = DeviceRound.measured(config(5, Fraction(1), "mm", update_clip=0.1), 1.0, 10)
+    update = np.array([above, 0.1, -above, 0.0], dtype=np.float32)
+    words = device.contribution(update)
+    # As float32, 0.1 is itself a little more than the bound.
+    assert device.config.update_layout.decode(words)["clipped"].tolist() == [3]
+
+
+def test_an_envelope_delayed_in_an_earlier_round_is_ignored():
+    devices = [Device(i, 10, 0.1 * i) for i in range(1, 6)]
+    earlier, now = (config(5, Fraction(1), "mm", round_index=i) for i in (0, 1))
+    client = RoundClient(ClientId(1), POLICY, SeededRandomness(b"c" * 32))
+    openings = [
+        RoundServer(c, MODEL, SESSIONS.params(c, MODEL, b"g" * 32), [d.id for d in devices]).start()
+        for c in (earlier, now)
+    ]
+    assert client.receive(openings[1][1]) is Task.MEASURE_LOSS
+    client.supply_loss(0.5, 10)
+    assert client.receive(openings[0][1]) is None
+    assert client.state is RoundState.SEARCHING

@@ -20,6 +20,7 @@ from protocol.states import TRANSITIONS, RoundState, SupplyLoss, SupplyUpdate
 from secagg import PeerError, Refusal, SlotSum, UsageError
 from secagg import wire as session_wire
 from secagg.messages import SessionOpen
+from secagg.states import ClientState
 
 FAST = settings(deadline=None)
 CONFIG = make_config()
@@ -51,7 +52,7 @@ def opening(config, model) -> bytes:
 def message(event: type) -> bytes:
     """A well-formed envelope of a kind, never sent in a round of these parties."""
     envelopes = {
-        Announce: Announce(CONFIG, b"another model", opening(CONFIG, b"another model")),
+        Announce: Announce(CONFIG, b"another model", b"no session"),
         Relay: Relay(b"a message"),
         Query: Ask(Query("mm", (5,)), b"", b"a message"),
         Threshold: Ask(Threshold(700, 1), b"", b"a message"),
@@ -135,6 +136,7 @@ def test_an_illegal_message_ends_the_round_for_good(point, event):
 
 def assert_over(machine):
     assert machine.state is RoundState.FAILED
+    assert machine._session.state is ClientState.FAILED  # which lets go of its secrets
     for event in MESSAGES:
         with pytest.raises(UsageError, match="ended"):
             machine.receive(message(event))

@@ -118,7 +118,7 @@ def accepted_only_if_canonical(received: bytes) -> bool:
     return True
 
 
-@settings(FAST, max_examples=300)
+@settings(FAST, max_examples=150)
 @given(st.binary(max_size=120))
 def test_random_bytes_are_refused(received):
     accepted_only_if_canonical(received)
@@ -135,7 +135,7 @@ def edited(draw) -> bytes:
     return bytes(received)
 
 
-@settings(FAST, max_examples=300)
+@settings(FAST, max_examples=150)
 @given(edited())
 def test_edited_bytes_are_refused_or_are_another_envelope(received):
     accepted_only_if_canonical(received)
@@ -169,13 +169,13 @@ def test_truncated_and_extended_bytes_are_refused(envelope):
 fields = st.integers(-(2**63), 2**64 - 1) | st.binary(max_size=40) | st.sampled_from([0x21, 0x22])
 
 
-@settings(FAST, max_examples=300)
+@settings(FAST, max_examples=150)
 @given(st.sampled_from([0x21, 0x22, 0x23, 0x24]), st.lists(fields, max_size=22))
 def test_arrays_of_arbitrary_fields_are_refused_or_canonical(kind, rest):
     accepted_only_if_canonical(write_fields([1, kind, *rest]))
 
 
-@settings(FAST, max_examples=300)
+@settings(FAST, max_examples=150)
 @given(st.dictionaries(st.sampled_from(sorted(FIELDS)), fields, min_size=1, max_size=3))
 def test_announcements_with_arbitrary_fields_are_refused_or_canonical(changes):
     accepted_only_if_canonical(announcement(**changes))

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from vectors import wycheproof
 
 from secagg import keys
+from secagg.randomness import SeededRandomness
 
 P = 2**255 - 19
 LOW_ORDER = (
@@ -91,3 +92,10 @@ def test_hkdf_against_wycheproof():
         assert derived[:size].hex() == case["okm"][: 2 * size], case["tcId"]
         compared += 1
     assert compared > 50
+
+
+def test_encodings_of_one_coordinate_are_one_key():
+    public = keys.generate(SeededRandomness(b"k" * 32)).public
+    high_bit = public[:31] + bytes([public[31] | 0x80])
+    assert keys.coordinate(high_bit) == keys.coordinate(public)
+    assert keys.coordinate((2**255 - 19 + 3).to_bytes(32, "little")) == 3
