@@ -7,7 +7,7 @@ ends its session for good (`PeerError`). It has no clock and no socket.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from secagg import keys, prg, ring, sealing, shamir, wire
 from secagg.errors import DecodeError, PeerError, Refusal, UsageError
-from secagg.graph import Graph, Members
+from secagg.graph import Graph, Members, Positions
 from secagg.keys import KeyPair, PublicKey
 from secagg.masks import SlotContext, seed_commitment, subtracts
 from secagg.messages import (
@@ -44,11 +44,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Neighbour:
-    """What the device knows of one neighbour: its keys, and the shares of its secrets."""
+    """What the device knows of one neighbour."""
 
     channel: sealing.SealedChannel = field(repr=False)
     mask_keys: tuple[PublicKey, ...]
-    shares: Limbs | None = field(repr=False, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldShares:
+    """The shares that the device holds, of its neighbours' secrets and of its own.
+
+    Attributes:
+        positions: Whose, ascending; shape (n,).
+        shares: Shape (n, slots, kinds, 9).
+    """
+
+    positions: Positions
+    shares: Limbs = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,7 @@ class Client:
         self._seeds: list[bytes | None] = []
         self._roster: _Roster | None = None
         self._neighbours: dict[int, _Neighbour] = {}
+        self._held: _HeldShares | None = None
         self._members: Members | None = None
         self._slot = -1
         self._seen: set[bytes] = set()
@@ -158,12 +171,12 @@ class Client:
         if own is None or seed is None:
             raise UsageError(f"slot {slot} was used before")
         context = SlotContext.of(params, roster.session_id, slot, binding)
-        prg.add_mask(total, context.self_mask_key(seed))
         near = self._neighbours_among(self._cohort)
         peers = [self._neighbours[position].mask_keys[slot] for position in near]
-        mask_keys = context.pairwise_mask_keys(own, peers)
-        for position, key in zip(near, mask_keys, strict=True):
-            prg.add_mask(total, key, negative=subtracts(roster.position, position))
+        added, subtracted = [context.self_mask_key(seed)], list[bytes]()
+        for position, key in zip(near, context.pairwise_mask_keys(own, peers), strict=True):
+            (subtracted if subtracts(roster.position, position) else added).append(key)
+        prg.add_masks(total, added, subtracted)
         ring.reduce(total, spec.ring_bits)
         # Spent: the slot's secrets are out of reach from here on, whatever comes.
         self._mask_keys[slot] = self._seeds[slot] = None
@@ -175,7 +188,7 @@ class Client:
         self.state = ClientState.FAILED
         self._sealing = None
         self._mask_keys, self._seeds = [], []
-        self._neighbours, self._roster = {}, None
+        self._neighbours, self._roster, self._held = {}, None, None
 
     def _decode(self, data: bytes) -> ServerMessage:
         try:
@@ -262,10 +275,13 @@ class Client:
         self._shrink_cohort(message.members)
         expected = set(self._neighbours_among(message.members))
         self._check_neighbours(self._placed.position, message.boxes.keys(), expected)
+        held = {self._placed.position: self._placed.own_shares}
         for position, box in message.boxes.items():
-            neighbour = self._neighbours[position]
-            shares = self._read_shares(neighbour.channel.open(box))
-            self._neighbours[position] = replace(neighbour, shares=shares)
+            shares = self._read_shares(self._neighbours[position].channel.open(box))
+            if shares is not None:  # else the server must do with the others' shares
+                held[position] = shares
+        positions = sorted(held)
+        self._held = _HeldShares(np.array(positions), np.stack([held[p] for p in positions]))
 
     def _open(self, message: OpenSlot) -> None:
         if message.slot <= self._slot:
@@ -278,26 +294,17 @@ class Client:
             raise PeerError(
                 Refusal.OUT_OF_ORDER, f"slot {message.slot} to unmask, slot {self._slot} is open"
             )
-        asked = [*self._neighbours_among(self._cohort), self._placed.position]
+        asked = self._cohort
         self._shrink_cohort(message.survivors)
-        positions, kinds, shares = [], [], []
-        for position in sorted(asked):
-            held = (
-                self._placed.own_shares
-                if position == self._placed.position
-                else self._neighbours[position].shares
-            )
-            if held is None:
-                continue  # its box did not open: the server must do with the others' shares
-            kind = ShareKind.SEED if message.survivors[position] else ShareKind.KEY
-            positions.append(position)
-            kinds.append(kind)
-            shares.append(held[message.slot, kind])
+        held = _present(self._held)
+        rows = np.flatnonzero(asked[held.positions])
+        positions = held.positions[rows]
+        kinds = np.where(message.survivors[positions], ShareKind.SEED, ShareKind.KEY)
         return UnmaskShares(
             message.slot,
-            np.array(positions, dtype=np.uint32),
-            np.array(kinds, dtype=np.uint8),
-            np.array(shares, dtype=np.uint32).reshape(-1, shamir.NUM_LIMBS),
+            positions.astype(np.uint32),
+            kinds.astype(np.uint8),
+            held.shares[rows, message.slot, kinds],
         )
 
     def _shrink_cohort(self, members: Members) -> None:
@@ -315,10 +322,10 @@ class Client:
             raise PeerError(Refusal.COHORT_GREW, "a device that had left is back")
         if not members[roster.position]:
             raise PeerError(Refusal.DEVICE_LEFT_OUT, f"{self.client_id} is asked but left out")
-        if int(members.sum()) < params.min_cohort:
+        if (num_members := int(np.count_nonzero(members))) < params.min_cohort:
             raise PeerError(
                 Refusal.COHORT_TOO_SMALL,
-                f"{int(members.sum())} devices are left, fewer than {params.min_cohort}",
+                f"{num_members} devices are left, fewer than {params.min_cohort}",
             )
         near = len(self._neighbours_among(members)) + 1
         if near < params.threshold:

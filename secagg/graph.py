@@ -47,6 +47,18 @@ class Graph:
         row: Positions = self._closed_table[position]
         return row
 
+    def holders(self, positions: Positions, columns: Positions) -> Positions:
+        """The devices at some columns of the closed neighbourhoods of `positions`.
+
+        Args:
+            positions: Shape (n,).
+            columns: Indices into the ascending closed neighbourhood of each, shape (n, c).
+        """
+        if self.is_complete:
+            return columns
+        chosen: Positions = self._closed_table[positions[:, None], columns]
+        return chosen
+
     def column_of(self, holder: int, positions: Positions) -> Positions:
         """Where `holder` stands in the closed neighbourhood of each of `positions`.
 

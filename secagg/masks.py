@@ -57,7 +57,7 @@ class SlotContext:
             keys.derive(
                 secret,
                 salt=self.session_id,
-                info=self._pairwise + labels.pack(*sorted((own.public, peer))),
+                info=self._pairwise + b"".join(sorted((own.public, peer))),
             )
             for secret, peer in zip(secrets, peers, strict=True)
         ]

@@ -65,6 +65,7 @@ class SessionParams:
         graph_seed: 32 public bytes; unique to the session, unknown when colluders are chosen.
         context: 32 bytes, the caller's digest of what the session is for.
         tag: 16 bytes, derived from all of these, that every message of the session carries.
+        longest_vector: Bytes of the longest packed vector.
     """
 
     slots: tuple[SlotSpec, ...]
@@ -75,6 +76,7 @@ class SessionParams:
     graph_seed: bytes
     context: bytes
     tag: bytes = field(init=False, repr=False, compare=False)
+    longest_vector: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.slots) <= MAX_SLOTS:
@@ -96,7 +98,9 @@ class SessionParams:
             if size != DIGEST_SIZE:
                 raise UsageError(f"{name} has {size} bytes, not {DIGEST_SIZE}")
         tag = labels.digest(labels.PARAMETERS, self.canonical())[:TAG_SIZE]
+        longest = max(ring.packed_size(slot.length, slot.ring_bits) for slot in self.slots)
         object.__setattr__(self, "tag", tag)
+        object.__setattr__(self, "longest_vector", longest)
 
     @classmethod
     def for_threat(

@@ -5,6 +5,7 @@ needed. Every key is used for one mask, hence nonce and counter start at zero; o
 256 GiB.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -14,13 +15,15 @@ from secagg.ring import Vector
 
 SEED_SIZE: Final = 32
 _CHUNK_BYTES: Final = 1 << 16  # keystream and accumulator stay in the second-level cache
+_SHORT_BYTES: Final = 1 << 10
 _NONCE: Final = bytes(16)
 _ZEROS: Final = memoryview(bytes(_CHUNK_BYTES))
 
 
 def keystream(seed: bytes, size: int) -> bytes:
     """The first `size` bytes of the ChaCha20 keystream of a 32-byte seed."""
-    return Cipher(algorithms.ChaCha20(seed, _NONCE), mode=None).encryptor().update(bytes(size))
+    stream = Cipher(algorithms.ChaCha20(seed, _NONCE), mode=None).encryptor()
+    return stream.update(_ZEROS[:size] if size <= _CHUNK_BYTES else bytes(size))
 
 
 def add_mask(total: Vector, seed: bytes, *, negative: bool = False) -> None:
@@ -33,7 +36,7 @@ def add_mask(total: Vector, seed: bytes, *, negative: bool = False) -> None:
     """
     stream = Cipher(algorithms.ChaCha20(seed, _NONCE), mode=None).encryptor()
     word = total.dtype.itemsize
-    little = "<u4" if word == 4 else "<u8"
+    little = _little(total)
     operation = np.subtract if negative else np.add
     step = _CHUNK_BYTES // word
     if len(total) <= step:
@@ -47,6 +50,25 @@ def add_mask(total: Vector, seed: bytes, *, negative: bool = False) -> None:
         operation(part, mask[: len(part)], out=part)
 
 
+def add_masks(total: Vector, added: Sequence[bytes], subtracted: Sequence[bytes]) -> None:
+    """Add the masks of some seeds to `total` and subtract those of others, in place.
+
+    The same as `add_mask` for each, but short masks are summed as one array.
+    """
+    size = total.nbytes
+    if size > _SHORT_BYTES:
+        for seed in added:
+            add_mask(total, seed)
+        for seed in subtracted:
+            add_mask(total, seed, negative=True)
+        return
+    for operation, seeds in ((np.add, added), (np.subtract, subtracted)):
+        if seeds:
+            masks = np.frombuffer(b"".join(keystream(seed, size) for seed in seeds), _little(total))
+            one = masks.reshape(len(seeds), len(total)).sum(axis=0, dtype=total.dtype)
+            operation(total, one, out=total)
+
+
 def add_mask_plain(total: Vector, seed: bytes, *, negative: bool = False) -> None:
     """The slow twin of `add_mask`: the whole keystream at once, one element after the other."""
     word = total.dtype.itemsize
@@ -55,3 +77,8 @@ def add_mask_plain(total: Vector, seed: bytes, *, negative: bool = False) -> Non
         element = int.from_bytes(stream[position * word : (position + 1) * word], "little")
         signed = -element if negative else element
         total[position] = (int(total[position]) + signed) % (1 << (8 * word))
+
+
+def _little(vector: Vector) -> str:
+    """The keystream's words for a vector of this dtype."""
+    return "<u4" if vector.dtype.itemsize == 4 else "<u8"

@@ -9,6 +9,7 @@ The slow twins `split_plain` and `combine_plain` work over any prime with Python
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -68,24 +69,29 @@ def split(
     return shares.reshape(len(points), len(secrets), NUM_LIMBS)
 
 
-def lagrange_at_zero(points: Sequence[int]) -> Limbs:
-    """The weights that turn values of a polynomial at `points` into its value at zero."""
+@lru_cache(maxsize=1 << 14)
+def lagrange_at_zero(points: tuple[int, ...]) -> Limbs:
+    """The weights that turn values of a polynomial at `points` into its value at zero.
+
+    Public numbers that a server needs again in every slot, hence kept.
+    """
     weights = [weight % PRIME for weight in lagrange_at_zero_plain(points, PRIME)]
     return np.array(weights, dtype=np.uint32)
 
 
 def combine(weights: Limbs, shares: Limbs) -> Limbs:
-    """The secrets' limbs from t shares of each.
+    """The limbs of many secrets, each from t shares of its own holders.
 
     Args:
-        weights: `lagrange_at_zero` of the holders' points, shape (t,).
-        shares: The holders' shares in the same order, shape (t, secrets, 9).
+        weights: `lagrange_at_zero` of each secret's holders, shape (secrets, t).
+        shares: The holders' shares in the same order, shape (secrets, t, 9).
 
     Returns:
         Limbs of shape (secrets, 9), for `from_limbs`.
     """
-    flat = shares.reshape(len(weights), -1)
-    return _multiply(weights.reshape(1, -1), flat).reshape(-1, NUM_LIMBS)
+    terms = shares * weights[:, :, None].astype(np.uint64) % _P
+    limbs: Limbs = (terms.sum(axis=1) % _P).astype(np.uint32)
+    return limbs
 
 
 def split_plain(

@@ -6,7 +6,6 @@ every share off its polynomial names its sender. (It may have been dealt wrongly
 shares are not verifiable when they are dealt, see docs/limitations.md.)
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -108,24 +107,21 @@ class SlotSecrets:
 
     def _combine_all(self) -> Iterator[tuple[int, bytes | None]]:
         """Each device of the cohort with the secret that its first t shares give."""
-        groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for position in np.flatnonzero(self.cohort).tolist():
-            columns = np.flatnonzero(self._filled[position])[: self._threshold]
-            if len(columns) < self._threshold:
-                raise SessionAborted(
-                    f"{len(columns)} shares came for position {position}, and the threshold is "
-                    f"{self._threshold}: this slot's sum is lost"
-                )
-            holders = self._graph.closed_neighbours(position)[columns]
-            groups[tuple(holders.tolist())].append(position)
-        for helpers, positions in groups.items():
-            columns = np.stack(
-                [np.flatnonzero(self._filled[p])[: self._threshold] for p in positions]
+        targets = np.flatnonzero(self.cohort)
+        filled = self._filled[targets]
+        if (few := filled.sum(axis=1) < self._threshold).any():
+            first = int(targets[few][0])
+            raise SessionAborted(
+                f"{int(self._filled[first].sum())} shares came for position {first}, and the "
+                f"threshold is {self._threshold}: this slot's sum is lost"
             )
-            shares = self._shares[np.array(positions)[:, None], columns].transpose(1, 0, 2)
-            weights = shamir.lagrange_at_zero([helper + 1 for helper in helpers])
-            secrets = shamir.from_limbs(shamir.combine(weights, shares))
-            yield from zip(positions, secrets, strict=True)
+        # A stable sort brings the columns that are filled to the front, in order.
+        columns = np.argsort(~filled, axis=1, kind="stable")[:, : self._threshold]
+        points = self._graph.holders(targets, columns) + 1
+        weights = [shamir.lagrange_at_zero(tuple(row)) for row in points.tolist()]
+        shares = self._shares[targets[:, None], columns]
+        secrets = shamir.from_limbs(shamir.combine(np.stack(weights), shares))
+        yield from zip(targets.tolist(), secrets, strict=True)
 
     def _search(
         self, position: int, verifies: Callable[[int, bytes], bool]
@@ -168,20 +164,21 @@ def remove_masks(
         survivors: Whose vectors are in the sum.
         mask_keys: Everybody's public mask key of the slot by roster position.
     """
-    for seed in recovered.seeds.values():
-        prg.add_mask(total, context.self_mask_key(seed), negative=True)
+    added: list[bytes] = []
+    subtracted = [context.self_mask_key(seed) for seed in recovered.seeds.values()]
     for dropped, pair in recovered.mask_keys.items():
         near = graph.neighbours(dropped)
         near = near[survivors[near]]
         peers = [mask_keys[survivor] for survivor in near.tolist()]
         pairwise = context.pairwise_mask_keys(pair, peers)
         for survivor, key in zip(near.tolist(), pairwise, strict=True):
-            prg.add_mask(total, key, negative=not subtracts(survivor, dropped))
+            (added if subtracts(survivor, dropped) else subtracted).append(key)
+    prg.add_masks(total, added, subtracted)
 
 
 def _combine_one(points: list[int], shares: Limbs) -> bytes | None:
-    weights = shamir.lagrange_at_zero(points)
-    return shamir.from_limbs(shamir.combine(weights, shares[:, None, :]))[0]
+    weights = shamir.lagrange_at_zero(tuple(points))
+    return shamir.from_limbs(shamir.combine(weights[None], shares[None]))[0]
 
 
 def _off_polynomial(points: list[int], shares: Limbs, run: list[int]) -> list[int]:
@@ -192,8 +189,8 @@ def _off_polynomial(points: list[int], shares: Limbs, run: list[int]) -> list[in
             continue
         # The value at a point is the value at zero of the polynomial shifted by that point.
         shifted = [(points[i] - point) % shamir.PRIME for i in run]
-        weights = shamir.lagrange_at_zero(shifted)
-        expected = shamir.combine(weights, shares[run][:, None, :])[0]
+        weights = shamir.lagrange_at_zero(tuple(shifted))
+        expected = shamir.combine(weights[None], shares[run][None])[0]
         if not np.array_equal(expected, shares[index]):
             off.append(index)
     return off

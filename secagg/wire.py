@@ -135,9 +135,8 @@ def _max_bytes(params: SessionParams) -> int:
     """No message of a session is longer."""
     num_slots, num_devices = len(params.slots), params.num_invited
     record = 4 + max(keys.KEY_SIZE * (num_slots + 1), box_size(params), _SHARE.itemsize)
-    vector = max(ring.packed_size(slot.length, slot.ring_bits) for slot in params.slots)
     lists = 4 * num_devices + num_devices * record + DIGEST_SIZE * num_slots
-    return _OVERHEAD + max(vector, lists, MAX_OPEN_BYTES)
+    return _OVERHEAD + max(params.longest_vector, lists, MAX_OPEN_BYTES)
 
 
 def _parse(data: bytes) -> tuple[int, bytes, FieldReader]:

@@ -200,8 +200,8 @@ class TwoFacedServer:
                     limbs.append(message.shares[held[0]])
             if len(points) < view.params.threshold:
                 continue
-            weights = shamir.lagrange_at_zero(points)
-            seed = shamir.from_limbs(shamir.combine(weights, np.array(limbs)[:, None, :]))[0]
+            weights = shamir.lagrange_at_zero(tuple(points))
+            seed = shamir.from_limbs(shamir.combine(weights[None], np.array(limbs)[None]))[0]
             place = (view.context.session_id, view.slot, view.position(owner))
             assert seed_commitment(*place, seed) == shares[owner].commitments[view.slot]
             seeds[owner] = seed

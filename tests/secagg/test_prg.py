@@ -67,3 +67,19 @@ def test_different_seeds_do_not_cancel(dtype):
     prg.add_mask(total, SEED)
     prg.add_mask(total, bytes(32), negative=True)
     assert np.count_nonzero(total) == 64
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
+@pytest.mark.parametrize("length", [1, 3, 128, 129, 256, 257, 20_000])
+def test_many_masks_at_once_are_the_same_as_one_by_one(length, dtype):
+    seeds = [bytes([i]) * 32 for i in range(5)]
+    together = np.full(length, 7, dtype=dtype)
+    one_by_one = together.copy()
+    prg.add_masks(together, seeds[:3], seeds[3:])
+    for index, seed in enumerate(seeds):
+        prg.add_mask(one_by_one, seed, negative=index >= 3)
+    assert together.tolist() == one_by_one.tolist()
+    prg.add_masks(together, seeds[3:], seeds[:3])
+    assert together.tolist() == [7] * length
+    prg.add_masks(together, [], [])
+    assert together.tolist() == [7] * length

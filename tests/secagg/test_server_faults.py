@@ -468,7 +468,7 @@ def test_box_with_impossible_content_costs_only_its_shares():
     parties.server.receive(FAULTY, changed(parties, reply, change))
     pending = parties.collect(parties.deliver({c: d for c, d in pending.items() if c != FAULTY}))
     parties.deliver(pending)
-    assert parties.clients[OTHERS[0]]._neighbours[parties.position(FAULTY)].shares is None
+    assert parties.position(FAULTY) not in parties.clients[OTHERS[0]]._held.positions
     for slot in range(2):
         result = parties.run_slot(slot)
         assert result.vector.tolist() == plain_sum(PARAMS, slot, parties.inputs, IDS)

@@ -15,7 +15,10 @@ secrets_32 = st.binary(min_size=32, max_size=32)
 
 
 def combined(points, shares):
-    return shamir.from_limbs(shamir.combine(shamir.lagrange_at_zero(points), shares))
+    weights = shamir.lagrange_at_zero(tuple(points))
+    by_secret = shares.transpose(1, 0, 2)
+    rows = np.broadcast_to(weights, (len(by_secret), len(weights)))
+    return shamir.from_limbs(shamir.combine(rows, by_secret))
 
 
 @st.composite
@@ -66,13 +69,12 @@ def test_large_thresholds_are_exact():
     assert plain == 2**30 - 1
 
 
-def test_matrix_product_of_the_largest_elements():
+def test_products_of_the_largest_elements():
     largest = np.full((1, 5000), shamir.PRIME - 1, dtype=np.uint32)
-    assert shamir.combine(
-        largest[0], np.full((5000, 1, 9), shamir.PRIME - 1, np.uint32)
-    ).tolist() == [
-        [5000] * 9  # (−1)·(−1), 5000 times
-    ]
+    shares = np.full((1, 5000, 9), shamir.PRIME - 1, np.uint32)
+    # (−1)·(−1), 5000 times
+    assert shamir.combine(largest, shares).tolist() == [[5000] * 9]
+    assert shamir._multiply(largest, np.ascontiguousarray(largest.T)).tolist() == [[5000]]
 
 
 def test_fewer_shares_do_not_give_the_secret():
