@@ -9,7 +9,7 @@ import argparse
 import contextlib
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -24,6 +24,8 @@ from sim.config_io import (
     read_table,
 )
 from sim.errors import RunError, UserError
+from sim.rundir import RunDirectory
+from sim.table import describe
 
 _EXAMPLES: Final = """\
 examples:
@@ -156,12 +158,13 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool) -> int:
+    if finished := RunDirectory(out).finished(config, resume=resume):
+        return _show(finished, out)
     from fl.errors import DataError, DivergenceError
     from protocol.errors import ProtocolError
     from secagg.errors import SecAggError
     from sim.experiment import run_experiment
     from sim.progress import ProgressBars
-    from sim.table import describe
 
     try:
         with contextlib.closing(ProgressBars(quiet=quiet)) as progress:
@@ -170,6 +173,10 @@ def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool) 
         return _fail(2, str(error))
     except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
         return _fail(1, f"the run failed: {error}; finished rounds are kept in {out}")
+    return _show(summary, out)
+
+
+def _show(summary: Mapping[str, object], out: Path) -> int:
     print(describe(summary))
     print(f"\nEverything is in {out}: summary.json, plots/, metrics/, events.jsonl.")
     return 0

@@ -53,8 +53,7 @@ def run_experiment(
         RunError: a run cannot go on; what it finished is kept.
     """
     top = RunDirectory(path)
-    top.check(config, resume=resume)
-    if finished := read_json(top.summary):
+    if finished := top.finished(config, resume=resume):
         return finished
     device = choose_device(config.training.device)
     dataset = build_dataset(config.data)

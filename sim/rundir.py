@@ -78,6 +78,15 @@ class RunDirectory:
         """The directory of another run of the same experiment."""
         return RunDirectory(self.path / "arms" / f"{algorithm}-seed-{seed}")
 
+    def finished(self, config: RunConfig, *, resume: bool) -> dict[str, object] | None:
+        """The summary of the run with `config`, if it is finished; None if there is work to do.
+
+        Raises:
+            RunDirectoryError: as `check`.
+        """
+        self.check(config, resume=resume)
+        return read_json(self.summary)
+
     def check(self, config: RunConfig, *, resume: bool) -> None:
         """Check that a run with `config` may start or go on here; changes nothing.
 

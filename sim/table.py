@@ -1,9 +1,10 @@
 """A summary as a short table for the terminal."""
 
 from collections.abc import Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from sim.summary import Summary
+if TYPE_CHECKING:
+    from sim.summary import Summary  # which loads torch, and printing does not need it
 
 
 def describe(summary: Mapping[str, object]) -> str:
