@@ -9,12 +9,11 @@ ends its session for good (`PeerError`). It has no clock and no socket.
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TypeVar
 
 import numpy as np
 
 from secagg import keys, prg, ring, sealing, shamir, wire
-from secagg.errors import DecodeError, PeerError, Refusal, UsageError
+from secagg.errors import DecodeError, PeerError, Refusal, UsageError, present
 from secagg.graph import Graph, Members, Positions
 from secagg.keys import KeyPair, PublicKey
 from secagg.masks import SlotContext, seed_commitment, subtracts
@@ -38,8 +37,6 @@ from secagg.randomness import Randomness, system_randomness
 from secagg.ring import Vector
 from secagg.shamir import Limbs
 from secagg.states import CLIENT_TRANSITIONS, ClientState, Contribute
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +293,7 @@ class Client:
             )
         asked = self._cohort
         self._shrink_cohort(message.survivors)
-        held = _present(self._held)
+        held = present(self._held)
         rows = np.flatnonzero(asked[held.positions])
         positions = held.positions[rows]
         kinds = np.where(message.survivors[positions], ShareKind.SEED, ShareKind.KEY)
@@ -374,26 +371,19 @@ class Client:
 
     @property
     def _accepted(self) -> SessionParams:
-        return _present(self.params)
+        return present(self.params)
 
     @property
     def _placed(self) -> _Roster:
-        return _present(self._roster)
+        return present(self._roster)
 
     @property
     def _cohort(self) -> Members:
-        return _present(self._members)
+        return present(self._members)
 
     @property
     def _own_sealing(self) -> KeyPair:
-        return _present(self._sealing)
-
-
-def _present(value: T | None) -> T:
-    """What the state guarantees to be there."""
-    if value is None:
-        raise UsageError("the session has not come so far")
-    return value
+        return present(self._sealing)
 
 
 def _untimely(message: ServerMessage, slot: int, state: ClientState) -> Refusal:

@@ -12,6 +12,9 @@ go on.
 """
 
 from enum import StrEnum
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class SecAggError(Exception):
@@ -71,3 +74,14 @@ class Fault(StrEnum):
     BAD_KEY = "bad key"
     BAD_SHARE = "bad share"
     ISOLATED = "too few neighbours left"
+
+
+def present(value: T | None) -> T:
+    """A value that a session's state guarantees to be there.
+
+    Raises:
+        UsageError: it is not, for the session has not come so far.
+    """
+    if value is None:
+        raise UsageError("the session has not come so far")
+    return value

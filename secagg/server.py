@@ -8,12 +8,12 @@ owns time, ends each round with `close_round`. A device's mistake drops that dev
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 
 from secagg import keys, ring, wire
-from secagg.errors import DecodeError, Fault, SessionAborted, UsageError
+from secagg.errors import DecodeError, Fault, SessionAborted, UsageError, present
 from secagg.graph import Graph, Members
 from secagg.masks import SlotContext
 from secagg.messages import (
@@ -38,7 +38,6 @@ from secagg.survival import require_cohort, require_recoverable, settle
 from secagg.unmasking import SlotSecrets, remove_masks
 
 Outgoing = Mapping[ClientId, bytes]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -319,7 +318,7 @@ class Server:
         return outgoing
 
     def _take_input(self, sender: ClientId, message: MaskedInput) -> Fault | None:
-        spec, slot = self.params.slots[self._slot], _present(self._open)
+        spec, slot = self.params.slots[self._slot], present(self._open)
         try:
             masked = ring.unpack(message.packed, spec.length, spec.ring_bits)
         except DecodeError:
@@ -329,7 +328,7 @@ class Server:
         return None
 
     def _close_mask(self) -> Outgoing:
-        cohort, slot = self._formed, _present(self._open)
+        cohort, slot = self._formed, present(self._open)
         require_cohort(self.params, int(slot.contributed.sum()))
         require_recoverable(cohort.graph, self.params, slot.members, slot.contributed)
         slot.secrets = SlotSecrets(
@@ -338,15 +337,15 @@ class Server:
         return self._broadcast(UnmaskRequest(self._slot, slot.contributed))
 
     def _take_shares(self, sender: ClientId, message: UnmaskShares) -> Fault | None:
-        secrets = _present(_present(self._open).secrets)
+        secrets = present(present(self._open).secrets)
         return secrets.take(self._formed.positions[sender], message)
 
     def _close_unmask(self) -> Outgoing:
-        cohort, slot = self._formed, _present(self._open)
+        cohort, slot = self._formed, present(self._open)
         require_recoverable(cohort.graph, self.params, slot.members, self._helpers())
         mask_keys = {p: k.mask_keys[self._slot] for p, k in cohort.keys.items()}
         commitments = {p: c[self._slot] for p, c in self._commitments.items()}
-        recovered = _present(slot.secrets).recover(
+        recovered = present(slot.secrets).recover(
             cohort.session_id, self._slot, commitments, mask_keys
         )
         remove_masks(slot.total, recovered, slot.context, cohort.graph, slot.contributed, mask_keys)
@@ -385,14 +384,7 @@ class Server:
 
     @property
     def _formed(self) -> _Cohort:
-        return _present(self._cohort)
-
-
-def _present(value: T | None) -> T:
-    """What the state guarantees to be there."""
-    if value is None:
-        raise UsageError("the session has not come so far")
-    return value
+        return present(self._cohort)
 
 
 def _is_late(message: Message, now: Step) -> bool:

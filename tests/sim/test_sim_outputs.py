@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from doubles import Silent
 
 from fl.local import DeviceMetrics
 from fl.strategies.base import RoundReport, ServerState, Visibility
@@ -20,17 +21,6 @@ from sim.plots import Arm, write_plots
 from sim.rundir import RunDirectory
 from sim.summary import summarise_experiment
 from sim.survivors import SurvivorsOnly
-
-
-class Silent:
-    def begin(self, config, rounds_done):
-        pass
-
-    def played(self, event):
-        pass
-
-    def evaluated(self, round_number, test_error):
-        pass
 
 
 @pytest.fixture(scope="module")

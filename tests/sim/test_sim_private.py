@@ -5,6 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from doubles import Killed, Silent
 
 from sim.algorithms import PRIVATE
 from sim.checkpoint import load_checkpoint
@@ -24,21 +25,6 @@ PRIVATE_RUN = {
     "quantile": {"resolution_bits": 8, "loss_bound": 8, "method": "bracketed"},
     "training": {"batch_size": 64, "device": "cpu"},
 }
-
-
-class Silent:
-    def begin(self, config, rounds_done):
-        pass
-
-    def played(self, event):
-        pass
-
-    def evaluated(self, round_number, test_error):
-        pass
-
-
-class Killed(BaseException):
-    pass
 
 
 class KilledAfter(Silent):

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from doubles import Killed, Silent
 
 import sim.atomic
 import sim.checkpoint
 import sim.engine
 import sim.evaluations
 import sim.rundir
-from fl.metrics import Summary
 from fl.strategies.base import ServerState
 from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from sim.config import ExperimentConfig
@@ -26,21 +26,6 @@ from sim.experiment import run_experiment
 from sim.transcript import Mark, read_transcript
 
 pytestmark = pytest.mark.usefixtures("no_figures")
-
-
-class Silent:
-    def begin(self, config, rounds_done):
-        pass
-
-    def played(self, event):
-        pass
-
-    def evaluated(self, round_number: int, test_error: Summary):
-        pass
-
-
-class Killed(BaseException):
-    """Nothing in the product catches it, like SIGKILL."""
 
 
 def run(config, path, *, resume=False, progress=None):
