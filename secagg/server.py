@@ -8,7 +8,6 @@ owns time, ends each round with `close_round`. A device's mistake drops that dev
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
 
 import numpy as np
 
@@ -32,8 +31,15 @@ from secagg.messages import (
 )
 from secagg.params import ClientId, SessionId, SessionParams
 from secagg.ring import Vector
-from secagg.stages import Drop, Stage, Step
-from secagg.states import SERVER_TRANSITIONS, CloseRound, OpenSlotCall, ServerState
+from secagg.stages import Drop, Step
+from secagg.states import (
+    COLLECTED_AT,
+    SERVER_TRANSITIONS,
+    CloseRound,
+    OpenSlotCall,
+    ServerState,
+    is_late,
+)
 from secagg.survival import require_cohort, require_recoverable, settle
 from secagg.unmasking import SlotSecrets, remove_masks
 
@@ -154,7 +160,7 @@ class Server:
         except DecodeError:
             self._drop(sender, Fault.MALFORMED)
             return
-        if _is_late(message, self._step):
+        if is_late(message, self._step):
             return
         if type(message) not in awaited or getattr(message, "slot", self._slot) != self._slot:
             self._drop(sender, Fault.UNEXPECTED)
@@ -380,33 +386,8 @@ class Server:
 
     @property
     def _step(self) -> Step:
-        return Step(_STAGES[self.state], max(self._slot, 0))
+        return Step(COLLECTED_AT[self.state], max(self._slot, 0))
 
     @property
     def _formed(self) -> _Cohort:
         return present(self._cohort)
-
-
-def _is_late(message: Message, now: Step) -> bool:
-    """Whether a message belongs to a round that is over."""
-    match message:
-        case AdvertiseKeys():
-            step = Step(Stage.ADVERTISE)
-        case ShareKeys():
-            step = Step(Stage.SHARE)
-        case MaskedInput():
-            step = Step(Stage.MASK, message.slot)
-        case UnmaskShares():
-            step = Step(Stage.UNMASK, message.slot)
-        case _:
-            return False
-    return step.order < now.order
-
-
-_STAGES: Final[Mapping[ServerState, Stage]] = {
-    ServerState.ADVERTISE: Stage.ADVERTISE,
-    ServerState.SHARE: Stage.SHARE,
-    ServerState.READY: Stage.MASK,
-    ServerState.MASK: Stage.MASK,
-    ServerState.UNMASK: Stage.UNMASK,
-}

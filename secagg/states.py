@@ -16,6 +16,7 @@ from typing import Final
 from secagg.messages import (
     AdvertiseKeys,
     MaskedInput,
+    Message,
     OpenSlot,
     RosterMessage,
     SessionOpen,
@@ -24,6 +25,7 @@ from secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
+from secagg.stages import Stage, Step
 
 
 class CloseRound:
@@ -89,3 +91,30 @@ CLIENT_TRANSITIONS: Final[Mapping[ClientState, Mapping[type, ClientState]]] = Ma
     }
 )
 """Any message that the device refuses leads to FAILED instead, for good."""
+
+COLLECTED_AT: Final[Mapping[ServerState, Stage]] = MappingProxyType(
+    {
+        _S.ADVERTISE: Stage.ADVERTISE,
+        _S.SHARE: Stage.SHARE,
+        _S.READY: Stage.MASK,
+        _S.MASK: Stage.MASK,
+        _S.UNMASK: Stage.UNMASK,
+    }
+)
+"""The stage that a state of the server collects, or waits to collect."""
+
+
+def is_late(message: Message, now: Step) -> bool:
+    """Whether a device's message belongs to a step before `now`, whose round is over."""
+    match message:
+        case AdvertiseKeys():
+            step = Step(Stage.ADVERTISE)
+        case ShareKeys():
+            step = Step(Stage.SHARE)
+        case MaskedInput():
+            step = Step(Stage.MASK, message.slot)
+        case UnmaskShares():
+            step = Step(Stage.UNMASK, message.slot)
+        case _:
+            return False
+    return step.order < now.order
