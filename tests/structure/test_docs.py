@@ -1,0 +1,37 @@
+"""The documentation points at things that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+PATH = re.compile(r"`((?:secagg|protocol|fl|sim|docs|tests)/[\w/.]*\w)`|\b(docs/\w[\w-]*\.md)\b")
+
+
+def missing(page: Path, text: str) -> set[str]:
+    links = {target for target in LINK.findall(text) if "://" not in target}
+    named = {a or b for a, b in PATH.findall(text)}
+    return {target for target in links if not (page.parent / target).exists()} | {
+        target for target in named if not (ROOT / target).exists()
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_named_files_exist(page):
+    assert missing(page, page.read_text(encoding="utf-8")) == set()
+
+
+def test_a_dead_link_and_a_lost_file_are_found():
+    text = "see [this](nowhere.md) and `protocol/round.py` and `protocol/lost.py`, docs/gone.md"
+    found = missing(ROOT / "README.md", text)
+    assert found == {"nowhere.md", "protocol/lost.py", "docs/gone.md"}
+
+
+def test_modules_name_only_documents_that_exist():
+    for package in ("secagg", "protocol", "fl", "sim"):
+        for module in (ROOT / package).rglob("*.py"):
+            text = module.read_text(encoding="utf-8")
+            assert missing(module, text) <= set(LINK.findall(text)), module
