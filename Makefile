@@ -19,7 +19,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv runs build dist *.egg-info .*_cache .hypothesis
 
 # Torch goes first, alone and pinned, so that no other package's range decides which build comes.
 $(READY): pyproject.toml constraints.txt

@@ -94,11 +94,11 @@ class RoundResult:
 
     Attributes:
         outcome: What the server has learnt.
-        bytes_up: Bytes that each device sent, on average over the cohort; 0 without messages.
+        bytes_up: Bytes that each device sent, on average over the cohort; None without messages.
     """
 
     outcome: RoundOutcome
-    bytes_up: float
+    bytes_up: float | None
 
 
 class SumBackend(Protocol):
@@ -171,7 +171,8 @@ class MaskedSum:
         """Run one round; see `SumBackend`."""
         params = self.sessions.params(config, model, graph_seed)
         by_id = {ClientId(device.id): device for device in devices}
-        server = RoundServer(config, model, params, by_id, warm_start)
+        ids = [ClientId(device.id) for device in devices]
+        server = RoundServer(config, model, params, ids, warm_start)
         clients = {i: RoundClient(i, self.sessions.policy, self.randomness) for i in by_id}
         bytes_up = 0
 
@@ -217,7 +218,7 @@ class IdealSum:
         """Run one round; see `SumBackend`."""
         params = self.sessions.params(config, model, graph_seed)
         by_id = {ClientId(device.id): device for device in devices}
-        session = IdealSession(params, by_id, vanishing)
+        session = IdealSession(params, [ClientId(device.id) for device in devices], vanishing)
         measured: dict[ClientId, DeviceRound] = {}
         round_ = Round(config, warm_start)
 
@@ -238,8 +239,8 @@ class IdealSum:
                 session.open_slot(round_.slot)
                 round_.take(session.sum(round_.slot, contribution))
         except SessionAborted as error:
-            return RoundResult(round_.outcome(session.drops, str(error)), 0.0)
-        return RoundResult(round_.outcome(session.drops), 0.0)
+            return RoundResult(round_.outcome(session.drops, str(error)), None)
+        return RoundResult(round_.outcome(session.drops), None)
 
 
 def preferred_graph(cohort_size: int, threat: ThreatModel) -> GraphKind:

@@ -223,10 +223,8 @@ class Client:
 
     def _share(self, message: RosterMessage) -> ShareKeys:
         params, ids = self._accepted, message.roster
-        if len(ids) < params.min_cohort:
-            raise PeerError(
-                Refusal.COHORT_TOO_SMALL, f"{len(ids)} devices, fewer than {params.min_cohort}"
-            )
+        if len(ids) < (fewest := max(params.min_cohort, params.min_roster)):
+            raise PeerError(Refusal.COHORT_TOO_SMALL, f"{len(ids)} devices, fewer than {fewest}")
         if self.client_id not in ids:
             raise PeerError(Refusal.NOT_IN_ROSTER, f"no {self.client_id} among {len(ids)} ids")
         position = int(np.searchsorted(ids, self.client_id))

@@ -37,15 +37,14 @@ class Graph:
         if self.is_complete:
             others = np.arange(self.num_devices)
             return np.delete(others, position)
-        row: Positions = self._table[position]
-        return row
+        near = self._order[(self._place[position] + self._offsets) % self.num_devices]
+        return np.sort(near)
 
     def closed_neighbours(self, position: int) -> Positions:
         """The positions of a device's neighbours and its own, ascending."""
         if self.is_complete:
             return np.arange(self.num_devices)
-        row: Positions = self._closed_table[position]
-        return row
+        return np.sort(np.append(self.neighbours(position), position))
 
     def holders(self, positions: Positions, columns: Positions) -> Positions:
         """The devices at some columns of the closed neighbourhoods of `positions`.
@@ -84,16 +83,23 @@ class Graph:
 
     @cached_property
     def _table(self) -> Positions:
-        """Neighbours by position, shape (num_devices, degree), rows ascending."""
-        order = self._permutation()
-        place = np.empty_like(order)
-        place[order] = np.arange(self.num_devices)
-        half = self.degree // 2
-        offsets = np.concatenate([np.arange(-half, 0), np.arange(1, half + 1)])
-        table = order[(place[:, None] + offsets) % self.num_devices]
-        return np.sort(table, axis=1)
+        """Neighbours by position, shape (num_devices, degree); for the server, who needs all."""
+        table: Positions = self._order[(self._place[:, None] + self._offsets) % self.num_devices]
+        return table
 
-    def _permutation(self) -> Positions:
+    @cached_property
+    def _offsets(self) -> Positions:
+        """Where a device's neighbours stand on the ring, counted from itself."""
+        half = self.degree // 2
+        return np.concatenate([np.arange(-half, 0), np.arange(1, half + 1)])
+
+    @cached_property
+    def _place(self) -> Positions:
+        """The place of each position on the ring."""
+        return np.argsort(self._order)
+
+    @cached_property
+    def _order(self) -> Positions:
         """The order of the devices on the ring: sorted by 64 keystream bits each."""
         key = labels.digest(labels.GRAPH, self._seed, self.num_devices, self.degree)
         words = np.frombuffer(prg.keystream(key, 8 * self.num_devices), dtype="<u8")

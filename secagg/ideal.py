@@ -15,7 +15,13 @@ from secagg.params import ClientId, SessionParams
 from secagg.ring import Vector
 from secagg.server import SlotSum
 from secagg.stages import Drop, Stage, Step, Vanishing
-from secagg.survival import require_cohort, require_recoverable, settle
+from secagg.survival import (
+    check_invited,
+    require_cohort,
+    require_recoverable,
+    require_roster,
+    settle,
+)
 
 
 class IdealSession:
@@ -35,7 +41,7 @@ class IdealSession:
     ) -> None:
         self.params = params
         self.drops: dict[ClientId, Drop] = {}
-        self._ids = np.array(sorted(invited), dtype=np.uint32)
+        self._ids = np.array(check_invited(params, invited), dtype=np.uint32)
         self._vanishing = vanishing
         self._members: Members = np.ones(len(self._ids), dtype=np.bool_)
         self._graph = Graph(len(self._ids), params.degree, params.graph_seed)
@@ -54,7 +60,7 @@ class IdealSession:
         self._lose_silent(Step(Stage.ADVERTISE))
         self._ids = self._ids[self._members]
         self._members = np.ones(len(self._ids), dtype=np.bool_)
-        require_cohort(self.params, len(self._ids))
+        require_roster(self.params, len(self._ids))
         self._graph = Graph(len(self._ids), self.params.degree, self.params.graph_seed)
         share = Step(Stage.SHARE)
         self._lose_silent(share)

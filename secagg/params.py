@@ -6,7 +6,12 @@ from typing import Final, NewType, Self
 
 from secagg import labels, ring
 from secagg.errors import UsageError
-from secagg.threat import ThreatModel, complete_threshold, sparse_parameters
+from secagg.threat import (
+    ThreatModel,
+    complete_threshold,
+    sparse_min_roster,
+    sparse_parameters,
+)
 
 ClientId = NewType("ClientId", int)
 SessionId = NewType("SessionId", bytes)
@@ -64,6 +69,9 @@ class SessionParams:
         min_cohort: The session ends rather than sum over fewer devices.
         graph_seed: 32 public bytes; unique to the session, unknown when colluders are chosen.
         context: 32 bytes, the caller's digest of what the session is for.
+        min_roster: The session ends rather than draw its graph over fewer devices: a sparse graph
+            is safe for the share of colluding devices that was expected, and those who stay away
+            raise it.
         tag: 16 bytes, derived from all of these, that every message of the session carries.
         longest_vector: Bytes of the longest packed vector.
     """
@@ -75,6 +83,7 @@ class SessionParams:
     min_cohort: int
     graph_seed: bytes
     context: bytes
+    min_roster: int = 2
     tag: bytes = field(init=False, repr=False, compare=False)
     longest_vector: int = field(init=False, repr=False, compare=False)
 
@@ -92,6 +101,10 @@ class SessionParams:
             raise UsageError(
                 f"min_cohort={self.min_cohort} is not in [threshold = {self.threshold}, "
                 f"num_invited = {self.num_invited}]"
+            )
+        if not 2 <= self.min_roster <= self.num_invited:
+            raise UsageError(
+                f"min_roster={self.min_roster} is not in [2, num_invited = {self.num_invited}]"
             )
         for name in ("graph_seed", "context"):
             size = len(getattr(self, name))
@@ -121,7 +134,8 @@ class SessionParams:
             slots: The session's sums.
             threat: Colluding and vanishing shares, and the adversary.
             graph: The complete graph, or the sparse one.
-            min_cohort: Smallest cohort to sum over; raised to the threshold where it is below.
+            min_cohort: Smallest cohort to sum over; raised to the threshold, and to what leaves two
+                honest devices in the sum, where it is below.
             graph_seed: See the class.
             context: See the class.
 
@@ -130,21 +144,30 @@ class SessionParams:
         """
         if graph is GraphKind.COMPLETE:
             degree, threshold = num_invited - 1, complete_threshold(num_invited, threat)
+            min_roster = threshold
         else:
             degree, threshold = sparse_parameters(num_invited, threat)
+            min_roster = sparse_min_roster(num_invited, degree, threshold, threat)
         return cls(
             slots=slots,
             num_invited=num_invited,
             degree=degree,
             threshold=threshold,
-            min_cohort=max(min_cohort, threshold),
+            min_cohort=max(min_cohort, threshold, threat.num_colluding(num_invited) + 2),
             graph_seed=graph_seed,
             context=context,
+            min_roster=min_roster,
         )
 
     def canonical(self) -> bytes:
         """An injective description of the parameters, for hashing."""
-        numbers = (self.num_invited, self.degree, self.threshold, self.min_cohort)
+        numbers = (
+            self.num_invited,
+            self.degree,
+            self.threshold,
+            self.min_cohort,
+            self.min_roster,
+        )
         slots = labels.pack(*(slot.canonical() for slot in self.slots))
         return labels.pack(slots, *numbers, self.graph_seed, self.context)
 

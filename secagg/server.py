@@ -40,7 +40,13 @@ from secagg.states import (
     ServerState,
     is_late,
 )
-from secagg.survival import require_cohort, require_recoverable, settle
+from secagg.survival import (
+    check_invited,
+    require_cohort,
+    require_recoverable,
+    require_roster,
+    settle,
+)
 from secagg.unmasking import SlotSecrets, remove_masks
 
 Outgoing = Mapping[ClientId, bytes]
@@ -107,16 +113,8 @@ class Server:
         self.params = params
         self.state = ServerState.ADVERTISE
         self.drops: dict[ClientId, Drop] = {}
-        self._invited = tuple(sorted(invited))
+        self._invited = check_invited(params, invited)
         self._invited_set = frozenset(self._invited)
-        distinct = len(self._invited_set)
-        if not len(self._invited) == distinct == params.num_invited:
-            raise UsageError(
-                f"{len(self._invited)} invited devices, {distinct} of them distinct; "
-                f"the parameters say {params.num_invited}"
-            )
-        if not 0 <= self._invited[0] <= self._invited[-1] < 2**32:
-            raise UsageError(f"ids {self._invited[0]}…{self._invited[-1]} are not in [0, 2^32)")
         self._heard: dict[ClientId, bytes] = {}
         self._advertised: dict[ClientId, AdvertiseKeys] = {}
         self._known_keys: set[int] = set()
@@ -282,7 +280,7 @@ class Server:
 
     def _close_advertise(self) -> Outgoing:
         ids = np.array(self.remaining, dtype=np.uint32)
-        require_cohort(self.params, len(ids))
+        require_roster(self.params, len(ids))
         positions = {ClientId(i): p for p, i in enumerate(ids.tolist())}
         by_position = {positions[i]: m for i, m in self._advertised.items() if i in positions}
         self._cohort = cohort = _Cohort(

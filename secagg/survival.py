@@ -1,8 +1,10 @@
 """Who may go on and when a session must end: rules that the server shares with the ideal one."""
 
-from secagg.errors import SessionAborted
+from collections.abc import Iterable
+
+from secagg.errors import SessionAborted, UsageError
 from secagg.graph import Graph, Members, without_isolated
-from secagg.params import SessionParams
+from secagg.params import ClientId, SessionParams
 
 
 def settle(graph: Graph, params: SessionParams, members: Members) -> Members:
@@ -14,6 +16,37 @@ def settle(graph: Graph, params: SessionParams, members: Members) -> Members:
     settled = without_isolated(graph, members, params.threshold)
     require_cohort(params, int(settled.sum()))
     return settled
+
+
+def check_invited(params: SessionParams, invited: Iterable[ClientId]) -> tuple[ClientId, ...]:
+    """The invited devices in order of their ids.
+
+    Raises:
+        UsageError: the ids are not num_invited distinct ones in [0, 2^32).
+    """
+    ids = tuple(sorted(invited))
+    if not len(ids) == len(set(ids)) == params.num_invited:
+        raise UsageError(
+            f"{len(ids)} invited devices, {len(set(ids))} of them distinct; "
+            f"the parameters say {params.num_invited}"
+        )
+    if not 0 <= ids[0] <= ids[-1] < 2**32:
+        raise UsageError(f"ids {ids[0]}…{ids[-1]} are not in [0, 2^32)")
+    return ids
+
+
+def require_roster(params: SessionParams, num_devices: int) -> None:
+    """End the session rather than draw its graph over too few devices.
+
+    Raises:
+        SessionAborted: there are fewer than min_roster or min_cohort.
+    """
+    require_cohort(params, num_devices)
+    if num_devices < params.min_roster:
+        raise SessionAborted(
+            f"{num_devices} devices came and min_roster is {params.min_roster}: over fewer the "
+            "sparse graph is not safe; take the complete graph or expect more colluding devices"
+        )
 
 
 def require_cohort(params: SessionParams, num_members: int) -> None:

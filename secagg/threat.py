@@ -117,6 +117,31 @@ def sparse_parameters(num_devices: int, threat: ThreatModel) -> tuple[int, int]:
     )
 
 
+def sparse_min_roster(num_devices: int, degree: int, threshold: int, threat: ThreatModel) -> int:
+    """The smallest roster over which a sparse graph of these parameters is still safe.
+
+    The colluding devices always come, so that those who stay away raise their share. Where fewer
+    than t collude in all, no roster is too small.
+
+    Args:
+        num_devices: Devices invited, for which degree and threshold were computed.
+        degree: Of `sparse_parameters`.
+        threshold: Of `sparse_parameters`.
+        threat: What the session must withstand.
+    """
+    colluding = threat.num_colluding(num_devices)
+    if colluding < threshold:
+        return threshold
+    insecure = 2.0 ** -(SECURITY_BITS + 1)
+    roster = num_devices
+    while roster > degree + 2:
+        tail = sum(_hypergeometric(roster - 1, colluding, degree)[threshold:])
+        if (roster - 1) * tail > insecure:
+            break
+        roster -= 1
+    return roster
+
+
 def _check_size(num_devices: int) -> None:
     if not 2 <= num_devices <= MAX_DEVICES:
         raise UsageError(f"num_devices={num_devices} is not in [2, {MAX_DEVICES}]")

@@ -159,6 +159,7 @@ def _open_to_fields(message: SessionOpen) -> _Fields:
         params.min_cohort,
         params.graph_seed,
         params.context,
+        params.min_roster,
     )
 
 
@@ -167,6 +168,7 @@ def _open_from_fields(fields: FieldReader) -> SessionOpen:
     num_invited, degree = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
     threshold, min_cohort = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
     graph_seed, context = fields.binary(DIGEST_SIZE), fields.binary(DIGEST_SIZE)
+    min_roster = fields.integer(0, 2**32 - 1)
     fields.finish()
     slots = read_fields(packed, most=_SLOT_FIELDS * MAX_SLOTS)
     if len(slots) % _SLOT_FIELDS:
@@ -182,7 +184,14 @@ def _open_from_fields(fields: FieldReader) -> SessionOpen:
     try:
         return SessionOpen(
             SessionParams(
-                tuple(specs), num_invited, degree, threshold, min_cohort, graph_seed, context
+                tuple(specs),
+                num_invited,
+                degree,
+                threshold,
+                min_cohort,
+                graph_seed,
+                context,
+                min_roster,
             )
         )
     except UsageError as error:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fl.strategies.base import ServerState
 from sim.atomic import write_file
+from sim.errors import RunDirectoryError
 from sim.transcript import Mark
 
 _KEPT: Final = 2  # the last, and the one before in case a disk damages the last
@@ -50,12 +51,23 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """Read the newest checkpoint that can be read; None if there is none."""
-    for path in reversed(_files(folder)):
+    """Read the newest checkpoint that can be read; None if there is none at all.
+
+    Raises:
+        RunDirectoryError: there are some, and none can be read. To start again as if there were
+            none would destroy what the run has recorded.
+    """
+    files = _files(folder)
+    for path in reversed(files):
         try:
             return _read(path)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            continue
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            problem = error
+    if files:
+        raise RunDirectoryError(
+            f"none of the {len(files)} checkpoints in {folder} can be read ({problem}): restore "
+            f"one, or start again in another --out"
+        )
     return None
 
 

@@ -150,6 +150,8 @@ def _run(options: argparse.Namespace) -> int:
         return _run_experiment(config, out, resume=options.resume, quiet=options.quiet)
     except UserError as error:
         return _fail(2, str(error))
+    except OSError as error:
+        return _fail(2, f"{error.filename}: {error.strerror}; check the path and its permissions")
     except KeyboardInterrupt:
         if not (out / "config.toml").exists():
             return _fail(130, "interrupted before anything was written")

@@ -16,6 +16,7 @@ METHODS: Final = ("mm", "bracketed", "histogram")
 
 Count = Annotated[int, Interval("[1, inf)")]
 CountOrZero = Annotated[int, Interval("[0, inf)")]
+Seed = Annotated[int, Interval("[0, 9007199254740992)")]
 Positive = Annotated[float, Interval("(0, inf)")]
 NotNegative = Annotated[float, Interval("[0, inf)")]
 Share = Annotated[float, Interval("[0, 1)")]
@@ -41,11 +42,11 @@ class DataConfig:
     source: str = "digits"
     min_samples: CountOrZero = 0
     test_fraction: Annotated[Fraction, Interval("(0, 1)")] = Fraction(1, 2)
-    split_seed: CountOrZero = 0
+    split_seed: Seed = 0
     num_classes: Annotated[int, Interval("[0, inf)")] = 0
     standardise: Annotated[str, OneOf(("none", "train"))] = "none"
-    num_devices: Annotated[int, Interval("[8, 300]")] = 80
-    rotated_fraction: Annotated[Fraction, Interval("(0, 0.5]")] = Fraction(1, 4)
+    num_devices: Annotated[int, Interval("[8, 300]")] = 60
+    rotated_fraction: Annotated[Fraction, Interval("(0, 0.5]")] = Fraction(1, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class FederationConfig:
         evaluate_every: rounds between two evaluations over all devices; 0 and the last always.
     """
 
-    algorithm: Annotated[str, OneOf(ALGORITHMS)] = "delta-fl"
+    algorithm: Annotated[str, OneOf(ALGORITHMS)] = "private-delta-fl"
     rounds: Count = 30
     cohort_size: Count = 20
     theta: Annotated[Fraction, Interval("(0, 1]")] = Fraction(1, 2)
@@ -169,7 +170,7 @@ class ExperimentConfig:
         baselines: further algorithms to run with the same seeds, hence the same cohorts.
     """
 
-    seed: CountOrZero = 1
+    seed: Seed = 1
     num_seeds: Count = 1
     baselines: Annotated[tuple[str, ...], OneOf(ALGORITHMS)] = ()
 

@@ -216,6 +216,12 @@ def _check_together(config: RunConfig) -> None:
         raise ConfigError(
             f"privacy.transcript = {privacy.transcript!r}: must be 'headers', 'full' or 'every=N'"
         )
+    training, last = config.training, federation.rounds - 1
+    if training.learning_rate * training.decay ** (last // training.decay_every) == 0:
+        raise ConfigError(
+            f"training.decay = {training.decay} every {training.decay_every} rounds brings the "
+            f"learning rate to zero before round {federation.rounds}: raise one of them"
+        )
     if config.data.num_classes == 1:
         raise ConfigError("data.num_classes = 1: must be 0 (from the data) or at least 2")
     private = "private-delta-fl" in (federation.algorithm, *config.experiment.baselines)

@@ -58,7 +58,7 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Workplace:
+class Resources:
     """What the runs of an experiment share.
 
     Attributes:
@@ -85,13 +85,13 @@ class _NoTranscript(NoObserver):
         pass
 
 
-def play(config: RunConfig, directory: RunDirectory, workplace: Workplace) -> None:
+def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> None:
     """Run to the last round, or do nothing if it was reached before.
 
     Args:
         config: settings of one run (no baselines, one seed).
         directory: prepared, and claimed by this process.
-        workplace: data, hardware, progress.
+        resources: data, hardware, progress.
 
     Raises:
         RunError: too many rounds in a row were lost.
@@ -109,7 +109,7 @@ def play(config: RunConfig, directory: RunDirectory, workplace: Workplace) -> No
     events_size = checkpoint.events_size if checkpoint else 0
     try:
         with EventLog(directory.events, events_size) as events:
-            run = _Run(config, directory, workplace, events, transcript)
+            run = _Run(config, directory, resources, events, transcript)
             run.go_on(checkpoint.state if checkpoint else None)
     finally:
         transcript.close()
@@ -120,13 +120,13 @@ class _Run:
         self,
         config: RunConfig,
         directory: RunDirectory,
-        workplace: Workplace,
+        resources: Resources,
         events: EventLog,
         transcript: TranscriptWriter | _NoTranscript,
     ) -> None:
         self._config = config
         self._directory = directory
-        self._workplace = workplace
+        self._resources = resources
         self._events = events
         self._transcript = transcript
         self._seeds = Seeds(config.experiment.seed)
@@ -140,16 +140,16 @@ class _Run:
         self._schedule = StepDecay(training.learning_rate, training.decay, training.decay_every)
         module = build_model(
             config.model.name,
-            input_shape=workplace.dataset.input_shape,
-            num_classes=workplace.dataset.num_classes,
+            input_shape=resources.dataset.input_shape,
+            num_classes=resources.dataset.num_classes,
             seed=self._seeds.integer(Purpose.WEIGHTS),
         )
         self._initial = to_vector(module)
-        self._learner = Learner(module, device=workplace.device)
+        self._learner = Learner(module, device=resources.device)
 
     def go_on(self, state: ServerState | None) -> None:
         """Play the rounds that are left; without a state, all of them."""
-        progress, rounds = self._workplace.progress, self._config.federation.rounds
+        progress, rounds = self._resources.progress, self._config.federation.rounds
         progress.begin(self._config, state.round if state else 0)
         if state is None:
             state = ServerState(self._initial)
@@ -158,22 +158,26 @@ class _Run:
         elif last := read_last_evaluation(self._directory.metrics):
             progress.evaluated(last.round, summarise_test_error(last.test))
         lost = _lost_at_the_end(read_events(self._directory.events))
+        self._give_up_if_hopeless(state.round, lost)
         while state.round < rounds:
             state, event = self._play_round(state)
             if state.round % self._config.federation.evaluate_every == 0 or state.round == rounds:
                 self._evaluate(state)
             self._save(state)
             progress.played(event)
-            lost = lost + 1 if event.get("aborted") else 0
-            if lost >= min(MAX_LOST_ROUNDS, rounds):
-                raise RunError(
-                    f"gave up after round {state.round}: {lost} rounds in a row were lost, the "
-                    f"last because {event['aborted']}; lower faults.dropout (--dropout), or raise "
-                    f"federation.cohort_size or privacy.expected_dropout"
-                )
+            lost = [*lost, str(event["aborted"])] if event.get("aborted") else []
+            self._give_up_if_hopeless(state.round, lost)
+
+    def _give_up_if_hopeless(self, round_number: int, lost: list[str]) -> None:
+        if len(lost) >= min(MAX_LOST_ROUNDS, self._config.federation.rounds):
+            raise RunError(
+                f"gave up after round {round_number}: {len(lost)} rounds in a row were lost, the "
+                f"last because {lost[-1]}; lower faults.dropout (--dropout), or raise "
+                f"federation.cohort_size or privacy.expected_dropout"
+            )
 
     def _play_round(self, state: ServerState) -> tuple[ServerState, Event]:
-        train = self._workplace.dataset.train
+        train = self._resources.dataset.train
         generator = self._seeds.generator(Purpose.COHORT, round_index=state.round)
         cohort = sample_cohort(generator, len(train), self._config.federation.cohort_size)
         settings = self._config.training
@@ -208,7 +212,7 @@ class _Run:
         return state, event
 
     def _evaluate(self, state: ServerState) -> None:
-        dataset = self._workplace.dataset
+        dataset = self._resources.dataset
         evaluation = Evaluation(
             state.round,
             train=self._learner.evaluate(state.model, dataset.train),
@@ -221,7 +225,7 @@ class _Run:
                     f"{measured.loss}: training diverged, lower training.learning_rate"
                 )
         write_evaluation(self._directory.metrics, evaluation)
-        self._workplace.progress.evaluated(state.round, summarise_test_error(evaluation.test))
+        self._resources.progress.evaluated(state.round, summarise_test_error(evaluation.test))
 
     def _save(self, state: ServerState) -> None:
         """Last of all, for a checkpoint vouches for everything that it counts."""
@@ -233,9 +237,9 @@ def _as_dict(report: RoundReport) -> dict[str, object]:
     return {field.name: getattr(report, field.name) for field in fields(report)}
 
 
-def _lost_at_the_end(events: list[Event]) -> int:
-    """How many rounds in a row were lost last."""
-    lost = 0
+def _lost_at_the_end(events: list[Event]) -> list[str]:
+    """Why the last rounds were lost, back to the last one that was not."""
+    lost: list[str] = []
     for event in events:
-        lost = lost + 1 if event.get("aborted") else 0
+        lost = [*lost, str(event["aborted"])] if event.get("aborted") else []
     return lost

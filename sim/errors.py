@@ -3,13 +3,15 @@
     Exception
       ├─ UserError              what was asked for cannot be done; nothing was changed
       │    ├─ ConfigError       a setting: the message names key, value and what would be right
-      │    └─ RunDirectoryError the place: it exists, is in use, or belongs to another run
-      ├─ RunError               the run failed on the way; what it finished is kept
-      └─ TranscriptError        a transcript is damaged; says at which frame
+      │    ├─ RunDirectoryError the place: it exists, is in use, damaged, or another run's
+      │    └─ TranscriptError   a transcript is damaged; says at which frame
+      └─ RunError               the run failed on the way; what it finished is kept
 
 Every message is one sentence for the person at the terminal; the command line prints it and nothing
 else.
 """
+
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -24,11 +26,18 @@ class RunDirectoryError(UserError):
     """A run directory cannot be used for this run; it is left as it was."""
 
 
+def damaged(path: Path, problem: object) -> RunDirectoryError:
+    """The error for a file of a run directory that is not what the run wrote."""
+    return RunDirectoryError(
+        f"{path} is damaged ({problem}): restore it, or start again in another --out"
+    )
+
+
 class RunError(Exception):
     """The run cannot go on; every round that it finished is in its directory."""
 
 
-class TranscriptError(Exception):
+class TranscriptError(UserError):
     """A transcript is not what its writer wrote.
 
     Attributes:

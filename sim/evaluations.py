@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from fl.local import DeviceMetrics
 from sim.atomic import write_file
+from sim.errors import damaged
 
 _SCHEMA: Final = pa.schema(
     [
@@ -82,11 +83,16 @@ def drop_evaluations_after(folder: Path, last_round: int | None) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("round-*.parquet"))
+    return sorted(folder.glob("round-[0-9]*.parquet"))
 
 
 def _read(path: Path) -> Evaluation:
-    rows = pq.read_table(path, partitioning=None).to_pylist()
+    try:
+        rows = pq.read_table(path, schema=_SCHEMA, partitioning=None).to_pylist()
+    except pa.ArrowInvalid as error:
+        raise damaged(path, error) from error
+    if not rows:
+        raise damaged(path, "it is empty")
     metrics: dict[str, list[DeviceMetrics]] = {"train": [], "test": []}
     for row in rows:
         metrics[row["split"]].append(

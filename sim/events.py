@@ -11,7 +11,7 @@ from typing import Self, TypeAlias
 
 import numpy as np
 
-from sim.errors import RunDirectoryError
+from sim.errors import RunDirectoryError, damaged
 
 Event: TypeAlias = dict[str, object]
 """One round: the strategy's report, the cohort, the times. JSON values only."""
@@ -64,11 +64,18 @@ class EventLog:
 
 
 def read_events(path: Path) -> list[Event]:
-    """Read all events of a run, in order; a last line that was cut short does not count."""
+    """Read all events of a run, in order; a last line that was cut short does not count.
+
+    Raises:
+        RunDirectoryError: a line is no JSON.
+    """
     if not path.exists():
         return []
     lines = path.read_bytes().split(b"\n")[:-1]
-    return [json.loads(line) for line in lines]
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise damaged(path, error) from error
 
 
 def to_json(value: object) -> object:

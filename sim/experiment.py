@@ -18,7 +18,7 @@ from secagg.session import NoObserver
 from sim.algorithms import build_strategy
 from sim.config import RunConfig
 from sim.dataset import build_dataset, dataset_digest
-from sim.engine import Progress, Workplace, play
+from sim.engine import Progress, Resources, play
 from sim.errors import ConfigError, UserError
 from sim.faults import seeded_dropouts
 from sim.plots import Arm, write_plots
@@ -61,14 +61,14 @@ def run_experiment(
     data = DataSize(dataset.name, len(dataset.train), len(dataset.test))
     with top.claim(config, resume=resume):
         versions = _settle_versions(top, config, device, dataset_digest(dataset), warn)
-        workplace = Workplace(dataset, device, progress)
+        resources = Resources(dataset, device, progress)
         summaries, arms = [], []
         for number, arm in enumerate(config.arms()):
             algorithm, seed = arm.federation.algorithm, arm.experiment.seed
             directory = top.arm(algorithm, seed) if number else top
             directory.prepare(arm)
             write_json(directory.versions, versions)
-            play(arm, directory, workplace)
+            play(arm, directory, resources)
             summaries.append(summarise_run(arm, directory, data))
             arms.append(Arm(algorithm, directory))
             if number:

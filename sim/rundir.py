@@ -21,7 +21,7 @@ from pathlib import Path
 from sim.atomic import write_file
 from sim.config import RunConfig
 from sim.config_io import build_config, first_difference, read_config_file, show, to_toml
-from sim.errors import ConfigError, RunDirectoryError
+from sim.errors import ConfigError, RunDirectoryError, damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +157,19 @@ class RunDirectory:
 
 
 def read_json(path: Path) -> dict[str, object] | None:
-    """Read a JSON object; None if the file is not there."""
+    """Read a JSON object; None if the file is not there.
+
+    Raises:
+        RunDirectoryError: the file holds anything else.
+    """
     if not path.exists():
         return None
-    document: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise damaged(path, error) from error
+    if not isinstance(document, dict):
+        raise damaged(path, "it holds no object")
     return document
 
 

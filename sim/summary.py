@@ -22,7 +22,10 @@ from sim.rundir import RunDirectory
 
 Summary: TypeAlias = dict[str, object]
 
-_OF_A_SEED: Final = ("test_error", "train_loss", "final_model_sha256", "lost_rounds")
+NOTEWORTHY: Final = ("lost_rounds", "empty_rounds", "uncertified_rounds", "clipped")
+"""Counts that a reader of the result should know about if they are not zero."""
+
+_OF_A_SEED: Final = ("test_error", "train_loss", "final_model_sha256", *NOTEWORTHY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,11 @@ def summarise_experiment(arms: Sequence[Summary]) -> Summary:
     return {
         **first,
         **groups[algorithm],
+        "noteworthy": {
+            f"{arm['algorithm']}, seed {arm['seed']}": counts
+            for arm in arms
+            if (counts := {key: arm[key] for key in NOTEWORTHY if arm[key]})
+        },
         "seeds": seeds,
         "baseline": {name: group for name, group in groups.items() if name != algorithm},
     }

@@ -56,7 +56,7 @@ class SurvivorsOnly:
         survivors = [device for device in devices if device.id not in plan]
         if devices and not survivors:
             lost = RoundReport(
-                eta=None, kept_devices=0, kept_weight=0, train_loss=None, empty=True, secure_sums=0
+                eta=None, kept_devices=0, kept_weight=0, train_loss=None, empty=False, secure_sums=0
             )
             reason = f"all {len(devices)} devices of the cohort vanished"
             return replace(state, round=state.round + 1), _extend(lost, _by_stage(plan), reason)

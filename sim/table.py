@@ -1,10 +1,18 @@
 """A summary as a short table for the terminal."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
     from sim.summary import Summary  # which loads torch, and printing does not need it
+
+
+_WORDS: Final = {
+    "lost_rounds": "rounds were lost and left the model as it was",
+    "empty_rounds": "rounds had nobody to train and left the model as it was",
+    "uncertified_rounds": "rounds were filtered by an estimate, not by a certified threshold",
+    "clipped": "numbers were clipped to the encoding's bounds",
+}
 
 
 def describe(summary: Mapping[str, object]) -> str:
@@ -42,14 +50,9 @@ def _costs(summary: Mapping[str, object]) -> list[str]:
         f"CPU time of the first run: training {summary['train_cpu_s']:.1f} s, "
         f"protocol {summary['protocol_cpu_s']:.1f} s."
     )
-    for key, words in (
-        ("lost_rounds", "rounds were lost and left the model as it was"),
-        ("empty_rounds", "rounds had nobody to train and left the model as it was"),
-        ("uncertified_rounds", "rounds filtered by an estimate, not by the certified threshold"),
-        ("clipped", "numbers were clipped to the encoding's bounds"),
-    ):
-        if summary[key]:
-            lines.append(f"Note: {summary[key]} {words}.")
+    noteworthy = cast("dict[str, dict[str, int]]", summary["noteworthy"])
+    for run, counts in noteworthy.items():
+        lines += [f"Note ({run}): {count} {_WORDS[key]}." for key, count in counts.items()]
     return lines
 
 

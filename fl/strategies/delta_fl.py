@@ -47,7 +47,7 @@ class DeltaFL:
     weighting: Weighting = Weighting.SAMPLES
 
     def __post_init__(self) -> None:
-        parse_theta(self.theta)
+        object.__setattr__(self, "theta", parse_theta(self.theta))
 
     @property
     def name(self) -> str:

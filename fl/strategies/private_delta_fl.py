@@ -60,7 +60,7 @@ class PrivateRoundReport(RoundReport):
         certified: whether the filter is proved to be that of the exact weighted quantile.
         search_ended: why the search ended.
         dropped_by_stage: devices that were lost, by the stage at which they were.
-        bytes_up_per_device: what a device of the cohort sent, on average; 0 in an ideal round.
+        bytes_up_per_device: what a device of the cohort sent, on average; None without messages.
         clipped: numbers that devices had to clip.
         aborted: why the round was given up; None if it was not.
     """
@@ -70,7 +70,7 @@ class PrivateRoundReport(RoundReport):
     certified: bool | None
     search_ended: str | None
     dropped_by_stage: dict[str, int]
-    bytes_up_per_device: float
+    bytes_up_per_device: float | None
     clipped: int
     aborted: str | None
 
@@ -99,7 +99,7 @@ class PrivateDeltaFL:
     dropouts: DropoutPlan = lambda _round, _ids, _slots: {}
 
     def __post_init__(self) -> None:
-        parse_theta(self.theta)
+        object.__setattr__(self, "theta", parse_theta(self.theta))
 
     @property
     def name(self) -> str:
@@ -206,7 +206,7 @@ def _vector(model: bytes) -> Vector:
     return np.frombuffer(model, dtype="<f4").astype(np.float32)
 
 
-def _report(outcome: RoundOutcome, eta: float | None, bytes_up: float) -> PrivateRoundReport:
+def _report(outcome: RoundOutcome, eta: float | None, bytes_up: float | None) -> PrivateRoundReport:
     found = outcome.search
     dropped = Counter(drop.step.stage.name.lower() for drop in outcome.drops.values())
     return PrivateRoundReport(

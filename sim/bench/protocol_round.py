@@ -18,6 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from protocol.configuration import RoundConfig
+from protocol.errors import ProtocolError
 from protocol.losses import LossGrid
 from protocol.sums import Sessions
 from secagg import ClientId, GraphKind, SessionParams, Stage, Step, Vanish, run_session
@@ -93,7 +94,7 @@ def main(arguments: argparse.Namespace) -> int:
     )
     try:
         measured = measure(benchmark)
-    except (SecAggError, ValueError) as error:
+    except (SecAggError, ProtocolError, ValueError) as error:
         print(f"deltafl: {error}", file=sys.stderr)
         return 2
     print(json.dumps(measured, indent=2) if arguments.json else _describe(measured))
@@ -107,10 +108,15 @@ def measure(benchmark: RoundBenchmark) -> dict[str, object]:
         ValueError: an argument is out of its range.
         SecAggError: no session withstands the threat with so few devices, or too many vanished.
     """
-    if benchmark.slots < 1 or benchmark.dim < 1 or not 0 <= benchmark.dropout < 1:
+    if min(benchmark.clients, benchmark.slots, benchmark.dim) < 1:
         raise ValueError(
-            f"slots={benchmark.slots} and dim={benchmark.dim} must be at least 1, and "
-            f"dropout={benchmark.dropout} in [0, 1)"
+            f"clients={benchmark.clients}, slots={benchmark.slots} and dim={benchmark.dim} must "
+            f"be at least 1"
+        )
+    if not 0 <= benchmark.dropout < 1 or benchmark.seed < 0:
+        raise ValueError(
+            f"dropout={benchmark.dropout} must lie in [0, 1) and seed={benchmark.seed} not be "
+            "negative"
         )
     seeds = Seeds(benchmark.seed)
     config = _round_config(benchmark)

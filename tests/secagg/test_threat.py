@@ -1,12 +1,20 @@
 import csv
+import math
+from fractions import Fraction
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from vectors import vector_file
 
-from secagg import GraphKind, SessionParams, SlotSpec, ThreatModel, UsageError
-from secagg.threat import _sparse_threshold, complete_threshold, sparse_parameters
+from secagg import GraphKind, SessionParams, SlotSpec, UsageError
+from secagg.threat import (
+    ThreatModel,
+    _sparse_threshold,
+    complete_threshold,
+    sparse_min_roster,
+    sparse_parameters,
+)
 
 rates = st.floats(0, 0.45)
 sizes = st.integers(2, 400)
@@ -152,3 +160,30 @@ def test_impossible_sizes_are_refused(compute, num_devices):
 def test_small_sparse_graphs_are_refused():
     with pytest.raises(UsageError, match="no sparse graph over 10 devices"):
         sparse_parameters(10, ThreatModel(0.45, 0.45))
+
+
+def test_a_roster_too_small_for_its_colluders_is_refused():
+    """Those who stay away raise the share of colluding devices, who always come."""
+    threat = ThreatModel(0.1, 0.1)
+    degree, threshold = sparse_parameters(1000, threat)
+    fewest = sparse_min_roster(1000, degree, threshold, threat)
+    assert 900 < fewest < 1000
+    # By the plain definition of the event: t or more of k neighbours among the colluding.
+    colluding = threat.num_colluding(1000)
+
+    def insecure(roster):
+        tail = sum(
+            math.comb(colluding, i) * math.comb(roster - colluding, degree - i)
+            for i in range(threshold, degree + 1)
+        )
+        return roster * Fraction(tail, math.comb(roster, degree)) > Fraction(1, 2**41)
+
+    assert not insecure(fewest)
+    assert insecure(fewest - 1)
+
+
+def test_where_the_colluders_are_fewer_than_the_threshold_any_roster_is_safe():
+    threat = ThreatModel(0.1, 0.1)
+    degree, threshold = sparse_parameters(100, threat)
+    assert threat.num_colluding(100) < threshold
+    assert sparse_min_roster(100, degree, threshold, threat) == threshold

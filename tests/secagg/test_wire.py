@@ -342,6 +342,7 @@ def opening_parts(**changes):
         "min_cohort": 3,
         "graph_seed": bytes(32),
         "context": bytes(32),
+        "min_roster": 2,
     }
     return [*(fields | changes).values()]
 
@@ -365,6 +366,8 @@ def opening_parts(**changes):
         ({"num_invited": 2**32}, "4294967296 is not an integer"),
         ({"degree": 3}, "degree=3 of a sparse graph must be even"),
         ({"min_cohort": 2}, "min_cohort=2"),
+        ({"min_roster": 1}, "min_roster=1"),
+        ({"min_roster": 9}, "min_roster=9"),
         ({"min_cohort": 6}, "min_cohort=6"),
         ({"graph_seed": bytes(31)}, "a string of 31 bytes"),
         ({}, "tag not that of the parameters"),

@@ -61,7 +61,7 @@ def test_progress_is_shown_on_stderr(capsys, tiny_arguments):
         (["--device=gpu"], "training.device = 'gpu': must be one of auto, cpu, cuda"),
         (["--backend=clear"], "privacy.backend = 'clear': must be one of masked, ideal"),
         (["--dropout=2"], "faults.dropout = 2: must lie in [0, 1)"),
-        (["--seed=-1"], "experiment.seed = -1: must be at least 0"),
+        (["--seed=-1"], "experiment.seed = -1: must lie in [0, 9007199254740992)"),
         (["--preset=quickstrat"], "did you mean 'quickstart'?"),
         (["absent.toml"], "cannot read the configuration absent.toml"),
         (["--data=absent.npz"], "absent.npz"),

@@ -55,7 +55,7 @@ def refusal(*layers):
         ('experiment.baselines=["sgd"]', "experiment.baselines = ['sgd']: must be one of"),
         ('experiment.baselines=["fedavg","fedavg"]', "experiment.baselines"),
         ("experiment.baselines=fedavg", "must be a list of texts"),
-        ('experiment.baselines=["delta-fl"]', "which is the algorithm itself"),
+        ('experiment.baselines=["private-delta-fl"]', "which is the algorithm itself"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(text, expected):
@@ -66,7 +66,9 @@ def test_the_smallest_cohort_a_private_device_accepts_binds():
     private = assignment("federation.algorithm=private-delta-fl")
     small = assignment("federation.cohort_size=5")
     assert "privacy.min_cohort = 10" in refusal(private, small)
-    build_config([small])  # in clear there is no such device
+    build_config(
+        [small, assignment("federation.algorithm=delta-fl")]
+    )  # in clear there is no such device
 
 
 @pytest.mark.parametrize(
@@ -175,5 +177,10 @@ def test_arms_are_seeds_by_algorithms_the_main_run_first():
         ]
     )
     arms = [(arm.federation.algorithm, arm.experiment.seed) for arm in config.arms()]
-    assert arms == [("delta-fl", 5), ("delta-fl", 6), ("fedavg", 5), ("fedavg", 6)]
+    assert arms == [
+        ("private-delta-fl", 5),
+        ("private-delta-fl", 6),
+        ("fedavg", 5),
+        ("fedavg", 6),
+    ]
     assert all(len(arm.arms()) == 1 for arm in config.arms())

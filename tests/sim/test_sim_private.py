@@ -154,3 +154,34 @@ def test_the_benchmark_names_what_is_wrong(capsys):
     assert "slots=0" in capsys.readouterr().err
     assert main(["bench", "round", "--clients", "3", "--dim", "5", "--slots", "2"]) == 2
     assert "3" in capsys.readouterr().err
+    for odd, words in (
+        (["--clients", "0"], "clients=0"),
+        (["--seed", "-1"], "seed=-1"),
+        (["--dim", "100000000000"], "lower update_length"),
+    ):
+        assert main(["bench", "round", *odd]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_rate_that_decays_to_nothing_is_refused_beforehand():
+    settings = {**PRIVATE_RUN, "training": {"decay": 0.1, "decay_every": 1}}
+    settings["federation"] = {**PRIVATE_RUN["federation"], "rounds": 400}
+    with pytest.raises(ConfigError, match="brings the learning rate to zero before round 400"):
+        build_config([settings])
+
+
+def test_notes_cover_every_run_of_an_experiment(private, tmp_path):
+    faults = replace(private.faults, dropout=0.3)
+    experiment = replace(private.experiment, num_seeds=2)
+    config = replace(
+        private,
+        faults=faults,
+        experiment=experiment,
+        privacy=replace(private.privacy, backend="ideal"),
+    )
+    summary = run(config, tmp_path / "run")
+    per_seed = summary["seeds"][PRIVATE]
+    for seed, one in per_seed.items():
+        noted = summary["noteworthy"].get(f"{PRIVATE}, seed {seed}", {})
+        assert noted.get("uncertified_rounds", 0) == one["uncertified_rounds"]
+    assert any(one["uncertified_rounds"] for one in per_seed.values())

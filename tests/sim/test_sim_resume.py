@@ -21,6 +21,7 @@ from fl.strategies.base import ServerState
 from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from sim.config import ExperimentConfig
 from sim.config_io import build_config, read_config_file, to_toml
+from sim.errors import RunDirectoryError, RunError, UserError
 from sim.events import read_events
 from sim.experiment import run_experiment
 from sim.transcript import Mark, read_transcript
@@ -275,3 +276,48 @@ def test_a_private_run_goes_on_with_a_whole_transcript(tmp_path):
     assert {frame.round for frame in frames if frame.data is not None} == {2}
     assert masked["bytes_up_per_device_round"] > 0
     assert list(read_transcript(tmp_path / "ideal" / "transcript.bin")) == []
+
+
+def damage(path, name, content):
+    target = path / name
+    target.unlink(missing_ok=True)
+    target.write_bytes(content)
+
+
+def test_checkpoints_that_cannot_be_read_do_not_start_the_run_again(tiny, tmp_path):
+    path = tmp_path / "run"
+    run(tiny, path)
+    (path / "summary.json").unlink()
+    for checkpoint in (path / "checkpoints").iterdir():
+        checkpoint.write_bytes(b"")
+    before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != ".lock"}
+    with pytest.raises(RunDirectoryError, match="none of the 2 checkpoints"):
+        run(tiny, path, resume=True)
+    assert {p: p.read_bytes() for p in before} == before
+
+
+def test_a_run_that_gave_up_gives_up_again(tiny, tmp_path):
+    hopeless = replace(tiny, faults=replace(tiny.faults, dropout=0.999))
+    for resume in (False, True):
+        with pytest.raises(RunError, match="gave up after round 3"):
+            run(hopeless, tmp_path / "run", resume=resume)
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("versions.json", b"{"),
+        ("versions.json", b"[1]"),
+        ("events.jsonl", b"no json\n" * 99),
+        ("metrics/round-000004.parquet", b"no parquet"),
+        ("summary.json", b"{"),
+    ],
+)
+def test_a_damaged_file_is_named(tiny, tmp_path, name, content):
+    path = tmp_path / "run"
+    run(tiny, path)
+    (path / "summary.json").unlink()
+    damage(path, name, content)
+    with pytest.raises(UserError, match=name.partition("/")[2] or name):
+        run(tiny, path, resume=True)

@@ -1,0 +1,106 @@
+"""Who is invited and who comes: the same refusals by the server and the ideal functionality."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from parties import POLICY
+
+from secagg import (
+    Client,
+    ClientId,
+    DevicePolicy,
+    GraphKind,
+    IdealSession,
+    PeerError,
+    Refusal,
+    Server,
+    SessionAborted,
+    SessionParams,
+    SlotSpec,
+    Stage,
+    Step,
+    ThreatModel,
+    UsageError,
+    Vanish,
+    wire,
+)
+from secagg.graph import Graph
+from secagg.messages import RosterMessage, SessionOpen
+from secagg.session import run_session
+
+SLOTS = (SlotSpec("sum", 2, 16),)
+
+
+def params(num_invited=6, **changes) -> SessionParams:
+    fields = {
+        "slots": SLOTS,
+        "num_invited": num_invited,
+        "degree": num_invited - 1,
+        "threshold": 3,
+        "min_cohort": 3,
+        "graph_seed": bytes(32),
+        "context": bytes(32),
+    }
+    return SessionParams(**(fields | changes))
+
+
+@pytest.mark.parametrize("ids", [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 5], [*range(5), 2**32], range(7)])
+def test_both_refuse_to_invite_others_than_the_parameters_say(ids):
+    with pytest.raises(UsageError):
+        Server(params(), [ClientId(i) for i in ids])
+    with pytest.raises(UsageError):
+        IdealSession(params(), [ClientId(i) for i in ids], {})
+
+
+@pytest.mark.parametrize(("num_gone", "aborts"), [(1, False), (2, True)])
+def test_both_abort_when_too_few_devices_come(num_gone, aborts):
+    strict = params(min_roster=5)
+    gone = {ClientId(i): Vanish(Step(Stage.ADVERTISE)) for i in range(num_gone)}
+    inputs = {ClientId(i): [np.ones(2, dtype=np.uint32)] for i in range(6)}
+    ideal = IdealSession(strict, inputs, gone)
+    if aborts:
+        with pytest.raises(SessionAborted, match="min_roster is 5"):
+            ideal.set_up()
+        with pytest.raises(SessionAborted, match="min_roster is 5"):
+            run_session(strict, inputs, [b""], vanishing=gone, policy=POLICY)
+    else:
+        ideal.set_up()
+        (total,) = run_session(strict, inputs, [b""], vanishing=gone, policy=POLICY)
+        assert total.vector.tolist() == [5, 5]
+
+
+def test_a_device_refuses_a_roster_below_min_roster():
+    strict = params(min_roster=5)
+    client = Client(ClientId(0), POLICY)
+    client.receive(wire.encode(SessionOpen(strict), strict))
+    roster = RosterMessage(np.arange(4, dtype=np.uint32), {})
+    with pytest.raises(PeerError, match="fewer than 5") as refused:
+        client.receive(wire.encode(roster, strict))
+    assert refused.value.reason is Refusal.COHORT_TOO_SMALL
+
+
+def test_sparse_sessions_leave_two_honest_devices_in_the_sum():
+    threat = ThreatModel(0.2, 0.2)
+    computed = SessionParams.for_threat(
+        1000, SLOTS, threat=threat, graph=GraphKind.SPARSE, graph_seed=bytes(32), context=bytes(32)
+    )
+    assert computed.min_cohort >= threat.num_colluding(1000) + 2
+    assert computed.min_roster > 900
+
+
+def test_a_device_refuses_more_neighbours_than_it_can_serve():
+    huge = params(2**15, degree=2**14, threshold=2**13, min_cohort=2**13)
+    client = Client(ClientId(0), DevicePolicy())
+    with pytest.raises(PeerError, match="degree=16384 is above the device's 4096") as refused:
+        client.receive(wire.encode(SessionOpen(huge), huge))
+    assert refused.value.reason is Refusal.POLICY
+
+
+@given(st.integers(6, 40), st.sampled_from([2, 4]), st.binary(min_size=32, max_size=32))
+def test_one_row_of_the_graph_is_that_of_the_whole_table(num_devices, degree, seed):
+    graph = Graph(num_devices, degree, seed)
+    for position in range(num_devices):
+        near = graph.neighbours(position)
+        assert near.tolist() == sorted(graph._table[position].tolist())
+        assert graph.closed_neighbours(position).tolist() == graph._closed_table[position].tolist()
