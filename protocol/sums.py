@@ -1,8 +1,9 @@
 """Rounds in one process, for simulation and test: two backends, one answer.
 
 `MaskedSum` runs the real machines, every byte of them; `IdealSum` lets a trusted party add up the
-same contributions. Both lose the same devices, refuse in the same cases, and give bit for bit the
-same outcome.
+same contributions. Both lose the same devices and give bit for bit the same outcome. They refuse in
+the same cases but one: the ideal backend asks a device for its loss or update only when it is
+summed, so that it does not meet those of a device that vanishes before.
 """
 
 from collections.abc import Sequence

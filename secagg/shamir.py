@@ -76,7 +76,9 @@ def lagrange_at_zero(points: tuple[int, ...]) -> Limbs:
     Public numbers that a server needs again in every slot, hence kept.
     """
     weights = [weight % PRIME for weight in lagrange_at_zero_plain(points, PRIME)]
-    return np.array(weights, dtype=np.uint32)
+    kept = np.array(weights, dtype=np.uint32)
+    kept.setflags(write=False)  # every caller gets the same array
+    return kept
 
 
 def combine(weights: Limbs, shares: Limbs) -> Limbs:

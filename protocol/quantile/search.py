@@ -41,7 +41,8 @@ class Ended(enum.StrEnum):
     BUDGET = "budget"
     """No query was left, or the caller stopped."""
     SHRANK = "shrank"
-    """A device vanished during the search: a further sum would show its share by subtraction."""
+    """The caller stopped early: a device vanished during the search, so that a further sum would
+    show its share by subtraction, or an answer was one that no honest cohort gives."""
     NO_WEIGHT = "no weight"
     """All weights are zero, so there is no quantile."""
 
