@@ -1,5 +1,6 @@
 # The two commands: `make run` trains, `make test` checks everything. Both set themselves up.
-.PHONY: run test format clean
+# `make mutants` checks the tests: it breaks the code on purpose and sees that one of them fails.
+.PHONY: run test mutants format clean
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -13,6 +14,9 @@ test: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest
+
+mutants: $(READY)
+	$(BIN)/python tests/mutants/run.py
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -16,7 +16,16 @@ from protocol.errors import SearchError
 from protocol.messages import Announce, Ask, Envelope, Relay
 from protocol.quantile.search import Query
 from protocol.states import TRANSITIONS, RoundState, SupplyLoss, SupplyUpdate
-from secagg import Client, ClientId, DecodeError, DevicePolicy, PeerError, Refusal, UsageError
+from secagg import (
+    Client,
+    ClientId,
+    Credentials,
+    DecodeError,
+    DevicePolicy,
+    PeerError,
+    Refusal,
+    UsageError,
+)
 from secagg.randomness import Randomness, system_randomness
 from secagg.ring import Vector
 from secagg.states import ClientState
@@ -40,6 +49,7 @@ class RoundClient:
         client_id: The device's id.
         policy: What the device insists on.
         randomness: Source of every secret.
+        credentials: What signed sessions need; without them, the device refuses those.
 
     Attributes:
         state: Where the round stands.
@@ -51,10 +61,11 @@ class RoundClient:
         client_id: ClientId,
         policy: DevicePolicy,
         randomness: Randomness = system_randomness,
+        credentials: Credentials | None = None,
     ) -> None:
         self.state = RoundState.IDLE
         self.model = b""
-        self._session = Client(client_id, policy, randomness)
+        self._session = Client(client_id, policy, randomness, credentials)
         self._announced: Announce | None = None
         self._tag: bytes | None = None
         self._context = b""
@@ -139,9 +150,7 @@ class RoundClient:
                 return Task.MEASURE_LOSS
             case Relay(session):
                 return self._session.receive(session)
-            case Ask(question, delivery, session):
-                if delivery:
-                    self._session.receive(delivery)
+            case Ask(question, session):
                 self._session.receive(session)
                 if self._session.state is not ClientState.OPENED:
                     raise PeerError(Refusal.OUT_OF_ORDER, "a question that opens no slot")

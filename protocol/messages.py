@@ -1,7 +1,7 @@
 """What server and devices say in a round, around the messages of secure aggregation.
 
-The server speaks in envelopes: a public part and the messages of the session that go with it, in
-the order in which they are to be read. Devices answer with the session's messages alone, since all
+The server speaks in envelopes: a public part and the message of the session that goes with it.
+Devices answer with the session's messages alone, since all
 that they have to say is masked.
 """
 
@@ -40,12 +40,10 @@ class Ask:
 
     Attributes:
         question: What the next sum is about.
-        delivery: The boxes of shares, in the first of these messages; else empty.
         session: The message that opens the slot.
     """
 
     question: Query | Threshold
-    delivery: bytes = field(repr=False)
     session: bytes = field(repr=False)
 
 

@@ -10,10 +10,10 @@ from protocol import wire
 from protocol.configuration import RoundConfig, binding
 from protocol.messages import Announce, Ask, Relay
 from protocol.round import Round, RoundOutcome
-from secagg import ClientId, Server, SessionAborted, SessionParams, UsageError
+from secagg import ClientId, Directory, Server, SessionAborted, SessionParams, UsageError
 from secagg.server import Outgoing
 from secagg.stages import Stage, Step
-from secagg.states import ServerState
+from secagg.states import COLLECTED_AT, ServerState
 
 
 class RoundServer:
@@ -25,6 +25,7 @@ class RoundServer:
         params: The session's parameters: slots and context of this round.
         invited: The cohort.
         warm_start: Tick near which η is expected; None for none.
+        directory: Whose identities to accept; needed for signed sessions.
 
     Attributes:
         outcome: What the round has come to; None while it goes on.
@@ -40,6 +41,7 @@ class RoundServer:
         params: SessionParams,
         invited: Iterable[ClientId],
         warm_start: int | None = None,
+        directory: Directory | None = None,
     ) -> None:
         context = config.context(model)
         if params.context != context or params.slots != config.slots():
@@ -53,22 +55,14 @@ class RoundServer:
         self.outcome: RoundOutcome | None = None
         self._model = model
         self._context = context
-        self._session = Server(params, invited)
+        self._session = Server(params, invited, directory)
         self._round = Round(config, warm_start)
 
     @property
     def step(self) -> Step:
         """The message that devices are to send next."""
-        slot = self._round.slot
-        match self._session.state:
-            case ServerState.ADVERTISE:
-                return Step(Stage.ADVERTISE)
-            case ServerState.SHARE:
-                return Step(Stage.SHARE)
-            case ServerState.UNMASK:
-                return Step(Stage.UNMASK, slot)
-            case _:
-                return Step(Stage.MASK, slot)
+        stage = COLLECTED_AT.get(self._session.state, Stage.MASK)
+        return Step(stage, self._round.slot if stage >= Stage.MASK else 0)
 
     def start(self) -> Outgoing:
         """The announcement for the whole cohort."""
@@ -86,25 +80,22 @@ class RoundServer:
         try:
             relayed = self._session.close_round()
             match closed:
-                case ServerState.SHARE:
-                    return self._ask(relayed)
+                case ServerState.RECEIPT:
+                    return self._ask()
                 case ServerState.UNMASK:
                     self._round.take(self._session.take_sum())
-                    return self._ask({})
+                    return self._ask()
                 case _:
                     return {c: wire.encode(Relay(session)) for c, session in relayed.items()}
         except SessionAborted as error:
             self.outcome = self._round.outcome(self._session.drops, str(error))
             return {}
 
-    def _ask(self, deliveries: Outgoing) -> Outgoing:
+    def _ask(self) -> Outgoing:
         question = self._round.question
         if question is None:
             self.outcome = self._round.outcome(self._session.drops)
             return {}
         slot = self._round.slot
         opened = self._session.open_slot(slot, binding(self._context, question))
-        return {
-            client: wire.encode(Ask(question, deliveries.get(client, b""), session))
-            for client, session in opened.items()
-        }
+        return {c: wire.encode(Ask(question, session)) for c, session in opened.items()}

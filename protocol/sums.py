@@ -17,8 +17,10 @@ from protocol.quantile.search import Query
 from protocol.round import Round, RoundOutcome
 from protocol.server import RoundServer
 from secagg import (
+    Adversary,
     ClientId,
     DevicePolicy,
+    Enrolment,
     GraphKind,
     IdealSession,
     SessionAborted,
@@ -63,12 +65,15 @@ class Sessions:
         threat: What a session must withstand.
         graph: Complete or sparse; None takes the sparse one where it saves work.
         min_cohort: Smallest cohort to sum over.
+        signed: Whether devices have identities and agree on survivors; against an active adversary
+            they do in any case.
     """
 
     policy: DevicePolicy = field(default_factory=DevicePolicy)
     threat: ThreatModel = field(default_factory=ThreatModel)
     graph: GraphKind | None = None
     min_cohort: int = 5
+    signed: bool = False
 
     def params(self, config: RoundConfig, model: bytes, graph_seed: bytes) -> SessionParams:
         """The parameters of one round's session.
@@ -82,6 +87,7 @@ class Sessions:
             threat=self.threat,
             graph=self.graph or preferred_graph(config.cohort_size, self.threat),
             min_cohort=self.min_cohort,
+            signed=self.signed,
             graph_seed=graph_seed,
             context=config.context(model),
         )
@@ -148,11 +154,13 @@ class MaskedSum:
         sessions: How sessions are set up.
         randomness: Source of every secret.
         observer: Watches what the server sends and receives.
+        enrolment: The devices' identities, for signed sessions.
     """
 
     sessions: Sessions
     randomness: Randomness = system_randomness
     observer: Observer = field(default_factory=NoObserver)
+    enrolment: Enrolment = field(default_factory=Enrolment)
 
     @property
     def name(self) -> str:
@@ -173,8 +181,14 @@ class MaskedSum:
         params = self.sessions.params(config, model, graph_seed)
         by_id = {ClientId(device.id): device for device in devices}
         ids = [ClientId(device.id) for device in devices]
-        server = RoundServer(config, model, params, ids, warm_start)
-        clients = {i: RoundClient(i, self.sessions.policy, self.randomness) for i in by_id}
+        enrolled = self.enrolment
+        server = RoundServer(config, model, params, ids, warm_start, enrolled)
+        clients = {
+            i: RoundClient(
+                i, self.sessions.policy, self.randomness, enrolled.credentials_for(i, params)
+            )
+            for i in by_id
+        }
         bytes_up = 0
 
         def answer(client_id: ClientId, data: bytes) -> bytes | None:
@@ -245,8 +259,11 @@ class IdealSum:
 
 
 def preferred_graph(cohort_size: int, threat: ThreatModel) -> GraphKind:
-    """The sparse graph where it spares a device of a large cohort half its neighbours."""
-    if cohort_size < _LARGE_COHORT:
+    """The sparse graph where it spares a device of a large cohort half its neighbours.
+
+    Not against an active adversary, who might choose the roster to suit the graph.
+    """
+    if cohort_size < _LARGE_COHORT or threat.adversary is Adversary.ACTIVE:
         return GraphKind.COMPLETE
     try:
         degree, _ = sparse_parameters(cohort_size, threat)

@@ -60,11 +60,11 @@ def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
             return _ANNOUNCE, [*_config_fields(config), model, session]
         case Relay(session):
             return _RELAY, [session]
-        case Ask(Query(method, cuts), delivery, session):
+        case Ask(Query(method, cuts), session):
             packed = b"".join(cut.to_bytes(_CUTS, "little") for cut in cuts)
-            return _QUERY, [method.encode(), packed, delivery, session]
-        case Ask(Threshold(eta, half_width), delivery, session):
-            return _THRESHOLD, [eta, half_width, delivery, session]
+            return _QUERY, [method.encode(), packed, session]
+        case Ask(Threshold(eta, half_width), session):
+            return _THRESHOLD, [eta, half_width, session]
     raise TypeError(f"{type(envelope).__name__} is no envelope")
 
 
@@ -77,10 +77,10 @@ def _from_fields(kind: int, fields: FieldReader) -> Envelope:
         method, packed = _read_name(fields), fields.records(_CUTS, most=_MAX_CUTS)
         starts = range(0, len(packed), _CUTS)
         cuts = tuple(int.from_bytes(packed[i : i + _CUTS], "little") for i in starts)
-        return Ask(Query(method, cuts), _read_bytes(fields), _read_bytes(fields))
+        return Ask(Query(method, cuts), _read_bytes(fields))
     if kind == _THRESHOLD:
         threshold = Threshold(fields.integer(0, _WORD), fields.integer(0, _WORD))
-        return Ask(threshold, _read_bytes(fields), _read_bytes(fields))
+        return Ask(threshold, _read_bytes(fields))
     raise DecodeError(f"unknown envelope kind {kind}")
 
 

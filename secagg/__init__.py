@@ -5,12 +5,15 @@
     states      what is legal when           messages   what is said; wire: its bytes
     params      what a session is about      threat     degree and threshold from the threat model
     policy      what a device insists on     ideal      what a session computes, in clear
+    identity    who signs; directory: who is who; signing: what is signed
 
 The machines do no input or output: bytes in, bytes out, the caller owns time, transport and
 randomness. Needs numpy, cryptography, pynacl and msgpack.
 """
 
 from secagg.client import Client
+from secagg.directory import Directory, FirstUse, TrustedKeys
+from secagg.enrolment import Enrolment
 from secagg.errors import (
     DecodeError,
     Fault,
@@ -21,10 +24,12 @@ from secagg.errors import (
     UsageError,
 )
 from secagg.ideal import IdealSession
+from secagg.identity import Identity
 from secagg.params import ClientId, GraphKind, SessionParams, SlotSpec
 from secagg.policy import DevicePolicy
 from secagg.server import Server, SlotSum
 from secagg.session import run_session
+from secagg.signing import Credentials
 from secagg.stages import Drop, Stage, Step, Vanish
 from secagg.threat import Adversary, ThreatModel
 
@@ -32,12 +37,17 @@ __all__ = [
     "Adversary",
     "Client",
     "ClientId",
+    "Credentials",
     "DecodeError",
     "DevicePolicy",
+    "Directory",
     "Drop",
+    "Enrolment",
     "Fault",
+    "FirstUse",
     "GraphKind",
     "IdealSession",
+    "Identity",
     "PeerError",
     "Refusal",
     "SecAggError",
@@ -49,6 +59,7 @@ __all__ = [
     "Stage",
     "Step",
     "ThreatModel",
+    "TrustedKeys",
     "UsageError",
     "Vanish",
     "run_session",

@@ -2,23 +2,30 @@
 
 The device trusts nothing that the server says: it checks parameters against its own policy,
 computes its neighbours and the session id itself, sees to it that its cohort only shrinks, uses a
-slot once, and of each peer's two secrets gives away a share of one only, once. Whatever it refuses
-ends its session for good (`PeerError`). It has no clock and no socket.
+slot once, and of each peer's two secrets gives away a share of one only, once. In a signed session
+it knows its neighbours by their identities, and helps unmask only what t of them saw as it did.
+Whatever it refuses (see `secagg.vetting`) ends its session for good (`PeerError`). It has no clock
+and no socket.
 """
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 import numpy as np
 
-from secagg import keys, prg, ring, sealing, shamir, wire
+from secagg import keys, prg, ring, sealing, shamir, signing, vetting, wire
 from secagg.errors import DecodeError, PeerError, Refusal, UsageError, present
 from secagg.graph import Graph, Members, Positions
+from secagg.identity import IdentityKey
 from secagg.keys import KeyPair, PublicKey
 from secagg.masks import SlotContext, seed_commitment, subtracts
 from secagg.messages import (
     AdvertiseKeys,
+    ClientMessage,
+    ConsistencyCheck,
+    ConsistencySignature,
+    Credential,
     MaskedInput,
     OpenSlot,
     Roster,
@@ -28,6 +35,7 @@ from secagg.messages import (
     ShareDelivery,
     ShareKeys,
     ShareKind,
+    ShareReceipt,
     UnmaskRequest,
     UnmaskShares,
 )
@@ -36,6 +44,7 @@ from secagg.policy import DevicePolicy
 from secagg.randomness import Randomness, system_randomness
 from secagg.ring import Vector
 from secagg.shamir import Limbs
+from secagg.signing import Credentials
 from secagg.states import CLIENT_TRANSITIONS, ClientState, Contribute
 
 
@@ -45,6 +54,7 @@ class _Neighbour:
 
     channel: sealing.SealedChannel = field(repr=False)
     mask_keys: tuple[PublicKey, ...]
+    identity: IdentityKey | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +72,16 @@ class _HeldShares:
 
 @dataclass(frozen=True, slots=True)
 class _Roster:
-    """What the roster fixed: the device's place, its neighbours, the session's id."""
+    """What the roster fixed: the device's place, the session's id, who holds its shares.
+
+    On a complete graph the device is a holder too, and keeps `own_shares` for itself.
+    """
 
     ids: Roster
     position: int
-    graph: Graph
     session_id: SessionId
-    own_shares: Limbs = field(repr=False)
+    holders: Positions
+    own_shares: Limbs | None = field(repr=False)
 
 
 class Client:
@@ -81,10 +94,14 @@ class Client:
         client_id: The device's id in the roster.
         policy: What the device insists on.
         randomness: Source of every secret.
+        credentials: What signed sessions need; without them, the device refuses those.
 
     Attributes:
         state: Where the session stands.
         params: The session's parameters, once accepted.
+
+    Raises:
+        UsageError: the directory does not accept the device's own identity.
     """
 
     def __init__(
@@ -92,12 +109,16 @@ class Client:
         client_id: ClientId,
         policy: DevicePolicy,
         randomness: Randomness = system_randomness,
+        credentials: Credentials | None = None,
     ) -> None:
+        if credentials is not None:
+            credentials.check(client_id)
         self.client_id = client_id
         self.state = ClientState.IDLE
         self.params: SessionParams | None = None
         self._policy = policy
         self._randomness = randomness
+        self._credentials = credentials
         self._sealing: KeyPair | None = None
         self._mask_keys: list[KeyPair | None] = []
         self._seeds: list[bytes | None] = []
@@ -105,7 +126,9 @@ class Client:
         self._neighbours: dict[int, _Neighbour] = {}
         self._held: _HeldShares | None = None
         self._members: Members | None = None
+        self._opened: Members | None = None
         self._slot = -1
+        self._context: SlotContext | None = None
         self._seen: set[bytes] = set()
 
     def receive(self, data: bytes) -> bytes | None:
@@ -126,7 +149,7 @@ class Client:
             return None
         try:
             message = self._decode(data)
-            following = CLIENT_TRANSITIONS[self.state].get(type(message))
+            following = self._table[self.state].get(type(message))
             if following is None:
                 raise PeerError(
                     _untimely(message, self._slot, self.state), f"in state {self.state}"
@@ -158,7 +181,7 @@ class Client:
         Raises:
             UsageError: no slot is open, or the vector does not fit; nothing has changed.
         """
-        following = CLIENT_TRANSITIONS[self.state].get(Contribute)
+        following = self._table[self.state].get(Contribute)
         if following is None:
             raise UsageError(f"contribute in state {self.state}: no slot is open")
         params, roster, slot = self._accepted, self._placed, self._slot
@@ -167,7 +190,7 @@ class Client:
         own, seed = self._mask_keys[slot], self._seeds[slot]
         if own is None or seed is None:
             raise UsageError(f"slot {slot} was used before")
-        context = SlotContext.of(params, roster.session_id, slot, binding)
+        self._context = context = SlotContext.of(params, roster.session_id, slot, binding)
         near = self._neighbours_among(self._cohort)
         peers = [self._neighbours[position].mask_keys[slot] for position in near]
         added, subtracted = [context.self_mask_key(seed)], list[bytes]()
@@ -198,101 +221,126 @@ class Client:
             raise PeerError(Refusal.OUT_OF_ORDER, f"{type(message).__name__} is a device's message")
         return message
 
-    def _take(self, message: ServerMessage) -> AdvertiseKeys | ShareKeys | UnmaskShares | None:
+    def _take(self, message: ServerMessage) -> ClientMessage | None:
         match message:
             case SessionOpen():
                 return self._advertise(message)
             case RosterMessage():
                 return self._share(message)
             case ShareDelivery():
-                self._store_shares(message)
-                return None
+                return self._store_shares(message)
             case OpenSlot():
                 self._open(message)
                 return None
+            case ConsistencyCheck():
+                return self._confirm(message)
             case UnmaskRequest():
                 return self._reveal_shares(message)
 
     def _advertise(self, message: SessionOpen) -> AdvertiseKeys:
-        self._policy.check(message.params)
-        self.params = message.params
+        params = message.params
+        self._policy.check(params)
+        if params.signed and self._credentials is None:
+            raise PeerError(Refusal.POLICY, "the session is signed, and the device has no identity")
+        self.params = params
         self._sealing = keys.generate(self._randomness)
-        pairs = [keys.generate(self._randomness) for _ in message.params.slots]
+        pairs = [keys.generate(self._randomness) for _ in params.slots]
         self._mask_keys = list(pairs)
-        return AdvertiseKeys(self._sealing.public, tuple(pair.public for pair in pairs))
+        public = tuple(pair.public for pair in pairs)
+        credential = None
+        if params.signed:
+            identity = present(self._credentials).identity
+            statement = signing.advertisement(params, self.client_id, self._sealing.public, public)
+            credential = Credential(identity.public, identity.sign(statement))
+        return AdvertiseKeys(self._sealing.public, public, credential)
 
     def _share(self, message: RosterMessage) -> ShareKeys:
         params, ids = self._accepted, message.roster
-        if len(ids) < (fewest := max(params.min_cohort, params.min_roster)):
-            raise PeerError(Refusal.COHORT_TOO_SMALL, f"{len(ids)} devices, fewer than {fewest}")
-        if self.client_id not in ids:
-            raise PeerError(Refusal.NOT_IN_ROSTER, f"no {self.client_id} among {len(ids)} ids")
-        position = int(np.searchsorted(ids, self.client_id))
+        position = vetting.check_roster(ids, self.client_id, params)
         graph = Graph(len(ids), params.degree, params.graph_seed)
         expected = graph.neighbours(position).tolist()
-        self._check_neighbours(position, message.keys.keys(), set(expected))
-        self._check_keys(message)
-        session_id = params.session_id(ids.astype("<u4").tobytes())
+        vetting.check_neighbours(position, message.keys.keys(), set(expected))
         own = self._own_sealing
+        vetting.check_keys([own.public, *self._own_mask_keys()], message.keys)
+        if params.signed:
+            vetting.check_credentials(present(self._credentials), params, ids, message.keys)
+        session_id = params.session_id(ids.astype("<u4").tobytes())
         self._neighbours = {
             peer: _Neighbour(
-                sealing.SealedChannel(
-                    own,
-                    message.keys[peer].sealing_key,
-                    position,
-                    peer,
-                    session_id,
-                ),
-                message.keys[peer].mask_keys,
+                sealing.SealedChannel(own, theirs.sealing_key, position, peer, session_id),
+                theirs.mask_keys,
+                None if theirs.credential is None else theirs.credential.identity,
             )
-            for peer in expected
+            for peer, theirs in ((peer, message.keys[peer]) for peer in expected)
         }
         seeds = [self._randomness(prg.SEED_SIZE) for _ in params.slots]
         self._seeds = list(seeds)
         secrets = [s for pair in zip(seeds, self._own_mask_secrets(), strict=True) for s in pair]
-        holders = [*expected, position]
-        points = [holder + 1 for holder in holders]
-        shares = shamir.split(secrets, points, params.threshold, self._randomness)
+        holders = graph.holders_of(position)
+        shares = shamir.split(secrets, (holders + 1).tolist(), params.threshold, self._randomness)
+        share_of = dict(zip(holders.tolist(), shares, strict=True))
+        own_shares = share_of.pop(position, None)
         boxes = {
             peer: self._neighbours[peer].channel.seal(
                 share.astype("<u4").tobytes(), self._randomness
             )
-            for peer, share in zip(expected, shares[:-1], strict=True)
+            for peer, share in share_of.items()
         }
-        own_shares = shares[-1].reshape(len(seeds), len(ShareKind), shamir.NUM_LIMBS)
-        self._roster = _Roster(ids, position, graph, session_id, own_shares)
+        if own_shares is not None:
+            own_shares = own_shares.reshape(len(seeds), len(ShareKind), shamir.NUM_LIMBS)
+        self._roster = _Roster(ids, position, session_id, holders, own_shares)
         commitments = [
             seed_commitment(session_id, slot, position, seed) for slot, seed in enumerate(seeds)
         ]
         return ShareKeys(tuple(commitments), boxes)
 
-    def _store_shares(self, message: ShareDelivery) -> None:
+    def _store_shares(self, message: ShareDelivery) -> ShareReceipt:
         self._shrink_cohort(message.members)
-        expected = set(self._neighbours_among(message.members))
-        self._check_neighbours(self._placed.position, message.boxes.keys(), expected)
-        held = {self._placed.position: self._placed.own_shares}
-        for position, box in message.boxes.items():
-            shares = self._read_shares(self._neighbours[position].channel.open(box))
-            if shares is not None:  # else the server must do with the others' shares
-                held[position] = shares
+        roster, expected = self._placed, set(self._neighbours_among(message.members))
+        vetting.check_neighbours(roster.position, message.boxes.keys(), expected)
+        held, refused = dict[int, Limbs](), list[int]()
+        if roster.own_shares is not None:
+            held[roster.position] = roster.own_shares
+        for sender, box in message.boxes.items():
+            shares = self._read_shares(self._neighbours[sender].channel.open(box))
+            if shares is None:
+                refused.append(sender)
+            else:
+                held[sender] = shares
         positions = sorted(held)
-        self._held = _HeldShares(np.array(positions), np.stack([held[p] for p in positions]))
+        shape = (len(held), len(self._accepted.slots), len(ShareKind), shamir.NUM_LIMBS)
+        stacked = np.array([held[p] for p in positions], dtype=np.uint32).reshape(shape)
+        self._held = _HeldShares(np.array(positions, dtype=np.int64), stacked)
+        return ShareReceipt(tuple(sorted(refused)))
 
     def _open(self, message: OpenSlot) -> None:
         if message.slot <= self._slot:
             raise PeerError(Refusal.SLOT_REUSED, f"slot {message.slot} after slot {self._slot}")
         self._shrink_cohort(message.members)
-        self._slot = message.slot
+        self._slot, self._opened = message.slot, message.members
+
+    def _confirm(self, message: ConsistencyCheck) -> ConsistencySignature:
+        self._require_open(message.slot)
+        self._shrink_cohort(message.survivors)
+        statement = signing.survivors(present(self._context), message.survivors)
+        return ConsistencySignature(
+            message.slot, present(self._credentials).identity.sign(statement)
+        )
 
     def _reveal_shares(self, message: UnmaskRequest) -> UnmaskShares:
-        if message.slot != self._slot:
-            raise PeerError(
-                Refusal.OUT_OF_ORDER, f"slot {message.slot} to unmask, slot {self._slot} is open"
+        self._require_open(message.slot)
+        if self._accepted.signed:
+            vetting.check_quorum(
+                message,
+                present(self._context),
+                self._identities(),
+                self._cohort,
+                self._accepted.threshold,
             )
-        asked = self._cohort
-        self._shrink_cohort(message.survivors)
+        else:
+            self._shrink_cohort(message.survivors)
         held = present(self._held)
-        rows = np.flatnonzero(asked[held.positions])
+        rows = np.flatnonzero(present(self._opened)[held.positions])
         positions = held.positions[rows]
         kinds = np.where(message.survivors[positions], ShareKind.SEED, ShareKind.KEY)
         return UnmaskShares(
@@ -302,54 +350,32 @@ class Client:
             held.shares[rows, message.slot, kinds],
         )
 
-    def _shrink_cohort(self, members: Members) -> None:
-        """Accept a set of devices as the cohort from now on.
+    def _require_open(self, slot: int) -> None:
+        if slot != self._slot:
+            raise PeerError(
+                Refusal.OUT_OF_ORDER, f"slot {slot} to unmask, slot {self._slot} is open"
+            )
 
-        Were a device ever to return, or the neighbours fall below the threshold, the server could
-        strip the masks that hide this device's vector.
-        """
-        params, roster = self._accepted, self._placed
+    def _identities(self) -> dict[int, bytes]:
+        """The identity keys of those who hold the device's shares."""
+        known: dict[int, bytes] = {
+            position: present(neighbour.identity)
+            for position, neighbour in self._neighbours.items()
+        }
+        if self._placed.own_shares is not None:
+            known[self._placed.position] = present(self._credentials).identity.public
+        return known
+
+    def _shrink_cohort(self, members: Members) -> None:
+        roster = self._placed
         if len(members) != len(roster.ids):
             raise PeerError(
                 Refusal.MALFORMED, f"a set over {len(members)} of {len(roster.ids)} devices"
             )
-        if self._members is not None and (members & ~self._members).any():
-            raise PeerError(Refusal.COHORT_GREW, "a device that had left is back")
-        if not members[roster.position]:
-            raise PeerError(Refusal.DEVICE_LEFT_OUT, f"{self.client_id} is asked but left out")
-        if (num_members := int(np.count_nonzero(members))) < params.min_cohort:
-            raise PeerError(
-                Refusal.COHORT_TOO_SMALL,
-                f"{num_members} devices are left, fewer than {params.min_cohort}",
-            )
-        near = len(self._neighbours_among(members)) + 1
-        if near < params.threshold:
-            raise PeerError(
-                Refusal.TOO_FEW_NEIGHBOURS,
-                f"{near} of the neighbourhood are left, fewer than t = {params.threshold}",
-            )
+        vetting.check_members(
+            members, self._members, roster.position, roster.holders, self._accepted
+        )
         self._members = members
-
-    def _check_neighbours(self, own: int, named: Collection[int], expected: set[int]) -> None:
-        names = set(named)
-        if own in names:
-            raise PeerError(Refusal.NAMED_AS_ITS_OWN_PEER, f"position {own}")
-        if unknown := names - expected:
-            raise PeerError(Refusal.UNKNOWN_NEIGHBOUR, f"positions {sorted(unknown)[:5]}")
-        if missing := expected - names:
-            raise PeerError(Refusal.MISSING_NEIGHBOUR, f"positions {sorted(missing)[:5]}")
-
-    def _check_keys(self, message: RosterMessage) -> None:
-        """Refuse weak keys, and any key, its own or a peer's, that comes under a second name."""
-        own = [self._own_sealing.public, *(p.public for p in self._mask_keys if p is not None)]
-        seen = {keys.coordinate(key) for key in own}
-        for position, advertised in message.keys.items():
-            for key in (advertised.sealing_key, *advertised.mask_keys):
-                if (coordinate := keys.coordinate(key)) in seen:
-                    raise PeerError(Refusal.BAD_KEY, f"position {position}: a key named twice")
-                if keys.is_low_order(key):
-                    raise PeerError(Refusal.BAD_KEY, f"position {position}: a low-order key")
-                seen.add(coordinate)
 
     def _read_shares(self, plaintext: bytes | None) -> Limbs | None:
         """A neighbour's shares, shape (slots, kinds, 9); None where the box held no shares."""
@@ -366,6 +392,13 @@ class Client:
 
     def _own_mask_secrets(self) -> list[bytes]:
         return [pair.secret for pair in self._mask_keys if pair is not None]
+
+    def _own_mask_keys(self) -> list[bytes]:
+        return [pair.public for pair in self._mask_keys if pair is not None]
+
+    @property
+    def _table(self) -> Mapping[ClientState, Mapping[type, ClientState]]:
+        return CLIENT_TRANSITIONS[self.params is not None and self.params.signed]
 
     @property
     def _accepted(self) -> SessionParams:
@@ -391,5 +424,7 @@ def _untimely(message: ServerMessage, slot: int, state: ClientState) -> Refusal:
             return Refusal.SLOT_REUSED
         case UnmaskRequest() if message.slot == slot and state is ClientState.READY:
             return Refusal.BOTH_SHARE_KINDS
+        case ConsistencyCheck() if message.slot == slot and state is ClientState.CONFIRMED:
+            return Refusal.INCONSISTENT_SURVIVORS
         case _:
             return Refusal.OUT_OF_ORDER

@@ -46,6 +46,10 @@ class Refusal(StrEnum):
     DEVICE_LEFT_OUT = "device left out"
     SLOT_REUSED = "slot reused"
     BOTH_SHARE_KINDS = "both share kinds asked for"
+    UNKNOWN_IDENTITY = "unknown identity"
+    BAD_SIGNATURE = "bad signature"
+    INCONSISTENT_SURVIVORS = "two lists of survivors"
+    TOO_FEW_SIGNATURES = "too few signatures"
 
 
 class PeerError(SecAggError):
@@ -72,7 +76,12 @@ class Fault(StrEnum):
     UNEXPECTED = "unexpected message"
     EQUIVOCATED = "two different messages in one round"
     BAD_KEY = "bad key"
+    UNKNOWN_IDENTITY = "unknown identity"
+    BAD_SIGNATURE = "bad signature"
+    BAD_BOX = "boxes that its neighbours refused"
+    BAD_RECEIPT = "refused most of its neighbours' boxes"
     BAD_SHARE = "bad share"
+    BAD_COMMITMENT = "bad commitment"
     ISOLATED = "too few neighbours left"
 
 

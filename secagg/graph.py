@@ -40,52 +40,57 @@ class Graph:
         near = self._order[(self._place[position] + self._offsets) % self.num_devices]
         return np.sort(near)
 
-    def closed_neighbours(self, position: int) -> Positions:
-        """The positions of a device's neighbours and its own, ascending."""
+    def holders_of(self, position: int) -> Positions:
+        """Who holds a share of a device's secrets, ascending, and whose shares it holds.
+
+        Its neighbours, and on a complete graph the device itself too, so that any t devices will
+        do there.
+        """
         if self.is_complete:
             return np.arange(self.num_devices)
-        return np.sort(np.append(self.neighbours(position), position))
+        return self.neighbours(position)
 
     def holders(self, positions: Positions, columns: Positions) -> Positions:
-        """The devices at some columns of the closed neighbourhoods of `positions`.
+        """The devices at some columns of the ascending `holders_of` each position.
 
         Args:
             positions: Shape (n,).
-            columns: Indices into the ascending closed neighbourhood of each, shape (n, c).
+            columns: Shape (n, c).
         """
         if self.is_complete:
             return columns
-        chosen: Positions = self._closed_table[positions[:, None], columns]
+        chosen: Positions = self._holder_table[positions[:, None], columns]
         return chosen
 
     def column_of(self, holder: int, positions: Positions) -> Positions:
-        """Where `holder` stands in the closed neighbourhood of each of `positions`.
-
-        Each of them must have the holder in its closed neighbourhood.
-        """
+        """Where `holder` stands among the `holders_of` each of `positions`; it is one of all."""
         if self.is_complete:
             return np.full(len(positions), holder)
-        columns: Positions = (self._closed_table[positions] == holder).argmax(axis=1)
+        columns: Positions = (self._holder_table[positions] == holder).argmax(axis=1)
         return columns
 
-    def count_members(self, members: Members) -> Positions:
-        """For each position, how many of its closed neighbourhood (itself too) are members."""
+    def neighbour_column_of(self, neighbour: int, positions: Positions) -> Positions:
+        """Where `neighbour` stands among the neighbours of each of `positions`, all its own."""
+        columns = self.column_of(neighbour, positions)
+        return columns - (positions < neighbour) if self.is_complete else columns
+
+    def count_holders(self, members: Members) -> Positions:
+        """For each position, how many of its holders are members."""
         if self.is_complete:
             return np.full(self.num_devices, int(members.sum()))
-        counts: Positions = members[self._closed_table].sum(axis=1)
+        counts: Positions = members[self._holder_table].sum(axis=1)
         return counts
 
-    @cached_property
-    def _closed_table(self) -> Positions:
-        """Closed neighbourhoods by position, shape (num_devices, degree + 1), rows ascending."""
-        own = np.arange(self.num_devices)[:, None]
-        return np.sort(np.concatenate([self._table, own], axis=1), axis=1)
+    @property
+    def num_holders(self) -> int:
+        """Holders of each device's secrets."""
+        return self.num_devices if self.is_complete else self.degree
 
     @cached_property
-    def _table(self) -> Positions:
-        """Neighbours by position, shape (num_devices, degree); for the server, who needs all."""
-        table: Positions = self._order[(self._place[:, None] + self._offsets) % self.num_devices]
-        return table
+    def _holder_table(self) -> Positions:
+        """Neighbours by position on a sparse graph, shape (num_devices, degree), ascending rows."""
+        rows: Positions = self._order[(self._place[:, None] + self._offsets) % self.num_devices]
+        return np.sort(rows, axis=1)
 
     @cached_property
     def _offsets(self) -> Positions:
@@ -107,12 +112,12 @@ class Graph:
 
 
 def without_isolated(graph: Graph, members: Members, threshold: int) -> Members:
-    """Members of whose closed neighbourhood at least `threshold` remain, repeated to the end.
+    """Members of whose holders at least `threshold` are members, repeated to the end.
 
     A member with fewer could not be unmasked, and would rightly refuse to go on; taking it out can
     isolate others.
     """
     members = members.copy()
-    while (isolated := members & (graph.count_members(members) < threshold)).any():
+    while (isolated := members & (graph.count_holders(members) < threshold)).any():
         members &= ~isolated
     return members

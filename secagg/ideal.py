@@ -52,7 +52,7 @@ class IdealSession:
         return self._named(self._members)
 
     def set_up(self) -> None:
-        """Advertise and share.
+        """Advertise, share, and acknowledge.
 
         Raises:
             SessionAborted: too few devices are left.
@@ -65,6 +65,7 @@ class IdealSession:
         share = Step(Stage.SHARE)
         self._lose_silent(share)
         self._settle(share)
+        self._lose_silent(Step(Stage.RECEIPT))
 
     def open_slot(self, slot: int) -> tuple[ClientId, ...]:
         """The devices over which the slot is opened.
@@ -90,6 +91,9 @@ class IdealSession:
         contributed = self._members.copy()
         require_cohort(self.params, int(contributed.sum()))
         require_recoverable(self._graph, self.params, opened, contributed)
+        if self.params.signed:
+            self._lose_silent(Step(Stage.CONFIRM, slot))
+            require_recoverable(self._graph, self.params, opened, self._members)
         self._lose_silent(Step(Stage.UNMASK, slot))
         require_recoverable(self._graph, self.params, opened, self._members)
         total = ring.zeros(spec.length, spec.ring_bits)

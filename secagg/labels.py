@@ -17,7 +17,11 @@ SEALING: Final = _PREFIX + b"share sealing key"
 SEED_COMMITMENT: Final = _PREFIX + b"self-mask seed commitment"
 SELF_MASK: Final = _PREFIX + b"self mask"
 PAIRWISE_MASK: Final = _PREFIX + b"pairwise mask"
+ADVERTISEMENT: Final = _PREFIX + b"key advertisement"
+SURVIVORS: Final = _PREFIX + b"survivors of a slot"
 GRAPH: Final = _PREFIX + b"graph permutation"
+IDENTITY_FINGERPRINT: Final = _PREFIX + b"identity fingerprint"
+DIRECTORY_FINGERPRINT: Final = _PREFIX + b"directory fingerprint"
 
 _LENGTH: Final = struct.Struct("<I")
 

@@ -2,11 +2,8 @@
 
 Devices are named by their position in the roster, which is sorted by id; sets of devices are
 boolean arrays over the roster. Every message carries the session's tag, so that a message that
-was delayed in an earlier session is recognised and ignored.
-
-Room is left for what an active adversary makes necessary: a signature of the advertised keys, and
-a round between MaskedInput and Unmask in which devices sign the list of survivors (message kinds
-0x07 and 0x17 are kept free for it). This version offers neither and claims neither.
+was delayed in an earlier session is recognised and ignored. Signatures, and the consistency round,
+exist in signed sessions only.
 """
 
 from collections.abc import Mapping
@@ -18,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from secagg.graph import Members
+from secagg.identity import IdentityKey
 from secagg.keys import PublicKey
 from secagg.params import SessionParams
 from secagg.shamir import Limbs
@@ -42,16 +40,31 @@ class SessionOpen:
 
 
 @dataclass(frozen=True, slots=True)
+class Credential:
+    """Who advertises keys, and the proof.
+
+    Attributes:
+        identity: The device's identity key, 32 bytes.
+        signature: Of the `signing.advertisement`, 64 bytes.
+    """
+
+    identity: IdentityKey
+    signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class AdvertiseKeys:
     """Device: its public keys.
 
     Attributes:
         sealing_key: For the boxes of shares.
         mask_keys: One for each slot.
+        credential: In signed sessions.
     """
 
     sealing_key: PublicKey
     mask_keys: tuple[PublicKey, ...]
+    credential: Credential | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +106,17 @@ class ShareDelivery:
     boxes: Mapping[int, bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class ShareReceipt:
+    """Device: its boxes have come.
+
+    Attributes:
+        refused: Roster positions of senders whose box held no shares, ascending.
+    """
+
+    refused: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenSlot:
     """Server: the next sum is taken, over these devices.
@@ -120,8 +144,8 @@ class MaskedInput:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class UnmaskRequest:
-    """Server: whose masked vectors arrived. For the others of the slot, keys are wanted.
+class ConsistencyCheck:
+    """Server: whose masked vectors arrived; to be signed.
 
     Attributes:
         slot: Index into the session's slots.
@@ -130,6 +154,35 @@ class UnmaskRequest:
 
     slot: int
     survivors: Members
+
+
+@dataclass(frozen=True, slots=True)
+class ConsistencySignature:
+    """Device: its signature of the survivors that it was told of.
+
+    Attributes:
+        slot: Index into the session's slots.
+        signature: Of the `signing.survivors`, 64 bytes.
+    """
+
+    slot: int
+    signature: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnmaskRequest:
+    """Server: whose masked vectors arrived. For the others of the slot, keys are wanted.
+
+    Attributes:
+        slot: Index into the session's slots.
+        survivors: Over the roster.
+        signatures: In signed sessions, of t or more of the recipient and its neighbours on this
+            very list, by their roster positions.
+    """
+
+    slot: int
+    survivors: Members
+    signatures: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,6 +202,10 @@ class UnmaskShares:
     shares: Limbs = field(repr=False)
 
 
-ClientMessage = AdvertiseKeys | ShareKeys | MaskedInput | UnmaskShares
-ServerMessage = SessionOpen | RosterMessage | ShareDelivery | OpenSlot | UnmaskRequest
+ClientMessage = (
+    AdvertiseKeys | ShareKeys | ShareReceipt | MaskedInput | ConsistencySignature | UnmaskShares
+)
+ServerMessage = (
+    SessionOpen | RosterMessage | ShareDelivery | OpenSlot | ConsistencyCheck | UnmaskRequest
+)
 Message = ClientMessage | ServerMessage

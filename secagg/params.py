@@ -7,6 +7,7 @@ from typing import Final, NewType, Self
 from secagg import labels, ring
 from secagg.errors import UsageError
 from secagg.threat import (
+    Adversary,
     ThreatModel,
     complete_threshold,
     sparse_min_roster,
@@ -72,7 +73,10 @@ class SessionParams:
         min_roster: The session ends rather than draw its graph over fewer devices: a sparse graph
             is safe for the share of colluding devices that was expected, and those who stay away
             raise it.
-        tag: 16 bytes, derived from all of these, that every message of the session carries.
+        signed: Devices prove who they are, and agree on the survivors of every slot before they
+            help unmask it. Without it, the server is trusted with both.
+        digest: 32 bytes, derived from all of these.
+        tag: Its first 16 bytes, which every message of the session carries.
         longest_vector: Bytes of the longest packed vector.
     """
 
@@ -84,18 +88,20 @@ class SessionParams:
     graph_seed: bytes
     context: bytes
     min_roster: int = 2
+    signed: bool = False
+    digest: bytes = field(init=False, repr=False, compare=False)
     tag: bytes = field(init=False, repr=False, compare=False)
     longest_vector: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.slots) <= MAX_SLOTS:
             raise UsageError(f"{len(self.slots)} slots: a session has 1 to {MAX_SLOTS}")
-        if not 2 <= self.threshold <= min(self.degree + 1, self.num_invited):
+        if not 2 <= self.threshold <= self.num_holders:
             raise UsageError(
-                f"threshold={self.threshold} is not in [2, degree + 1 = {self.degree + 1}] "
-                f"or exceeds the {self.num_invited} invited devices"
+                f"threshold={self.threshold} is not in [2, {self.num_holders}], the number of "
+                "devices that hold shares of one device's secrets"
             )
-        if self.degree % 2 and self.degree < self.num_invited - 1:
+        if self.degree % 2 and not self.is_complete:
             raise UsageError(f"degree={self.degree} of a sparse graph must be even")
         if not self.threshold <= self.min_cohort <= self.num_invited:
             raise UsageError(
@@ -110,9 +116,10 @@ class SessionParams:
             size = len(getattr(self, name))
             if size != DIGEST_SIZE:
                 raise UsageError(f"{name} has {size} bytes, not {DIGEST_SIZE}")
-        tag = labels.digest(labels.PARAMETERS, self.canonical())[:TAG_SIZE]
+        digest = labels.digest(labels.PARAMETERS, self.canonical())
         longest = max(ring.packed_size(slot.length, slot.ring_bits) for slot in self.slots)
-        object.__setattr__(self, "tag", tag)
+        object.__setattr__(self, "digest", digest)
+        object.__setattr__(self, "tag", digest[:TAG_SIZE])
         object.__setattr__(self, "longest_vector", longest)
 
     @classmethod
@@ -124,6 +131,7 @@ class SessionParams:
         threat: ThreatModel,
         graph: GraphKind,
         min_cohort: int = 2,
+        signed: bool = False,
         graph_seed: bytes,
         context: bytes,
     ) -> Self:
@@ -136,6 +144,7 @@ class SessionParams:
             graph: The complete graph, or the sparse one.
             min_cohort: Smallest cohort to sum over; raised to the threshold, and to what leaves two
                 honest devices in the sum, where it is below.
+            signed: See the class; against an active adversary, always.
             graph_seed: See the class.
             context: See the class.
 
@@ -157,7 +166,18 @@ class SessionParams:
             graph_seed=graph_seed,
             context=context,
             min_roster=min_roster,
+            signed=signed or threat.adversary is Adversary.ACTIVE,
         )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everyone shares masks with everyone."""
+        return self.degree >= self.num_invited - 1
+
+    @property
+    def num_holders(self) -> int:
+        """Devices that hold shares of one device's secrets (see `graph.Graph.holders_of`)."""
+        return self.num_invited if self.is_complete else self.degree
 
     def canonical(self) -> bytes:
         """An injective description of the parameters, for hashing."""
@@ -167,6 +187,7 @@ class SessionParams:
             self.threshold,
             self.min_cohort,
             self.min_roster,
+            int(self.signed),
         )
         slots = labels.pack(*(slot.canonical() for slot in self.slots))
         return labels.pack(slots, *numbers, self.graph_seed, self.context)

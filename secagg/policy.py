@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from secagg.errors import PeerError, Refusal
 from secagg.params import SessionParams
+from secagg.threat import Adversary
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,17 +12,26 @@ class DevicePolicy:
     """A device's own limits; it refuses a session that asks for less safety or more work.
 
     Attributes:
+        adversary: What the server may be. Against an ACTIVE one, the device takes part in signed
+            sessions only, whose threshold leaves no room for two quorums: 2t > (1 + γ)h, where h
+            devices hold shares of one device's secrets.
+        colluding_rate: γ, the share of devices that the device expects to collude with the server:
+            two others at least must be left in a cohort of `min_cohort`.
         min_cohort: Smallest cohort that the device is summed with.
         min_threshold: Fewest devices that must pool shares to rebuild a secret.
-        min_threshold_share: Smallest t / (k + 1): the share of a device's closed neighbourhood
-            that must collude to rebuild its secrets.
+        min_threshold_share: Smallest t / h: the share of those who hold shares of a device's
+            secrets that must collude to rebuild them.
         max_cohort: Most devices to keep a roster of.
         max_degree: Most neighbours to share secrets with.
         max_slots: Most sums of one session.
         max_length: Most elements of one vector.
         max_ring_bits: Widest ring.
+        sparse_if_active: Whether to accept a sparse graph from an ACTIVE server too. Its analysis
+            holds for one that does not choose the roster to suit the graph's seed.
     """
 
+    adversary: Adversary = Adversary.CURIOUS
+    colluding_rate: float = 0.1
     min_cohort: int = 5
     min_threshold: int = 3
     min_threshold_share: float = 0.25
@@ -30,6 +40,7 @@ class DevicePolicy:
     max_slots: int = 256
     max_length: int = 1 << 26
     max_ring_bits: int = 64
+    sparse_if_active: bool = False
 
     def check(self, params: SessionParams) -> None:
         """Accept a session's parameters.
@@ -38,17 +49,41 @@ class DevicePolicy:
             PeerError: they fall short of this policy; says which value and the limit.
         """
         degree = min(params.degree, params.num_invited - 1)
-        share = params.threshold / (degree + 1)
+        share = params.threshold / params.num_holders
         longest = max(slot.length for slot in params.slots)
         widest = max(slot.ring_bits for slot in params.slots)
+        honest = params.min_cohort - int(self.colluding_rate * params.num_invited)
         _at_least("min_cohort", params.min_cohort, self.min_cohort)
+        _at_least("min_cohort without colluding devices", honest, 2)
         _at_least("threshold", params.threshold, self.min_threshold)
-        _at_least("threshold / (degree + 1)", share, self.min_threshold_share)
+        _at_least("threshold / holders", share, self.min_threshold_share)
         _at_most("number of invited devices", params.num_invited, self.max_cohort)
         _at_most("degree", degree, self.max_degree)
         _at_most("number of slots", len(params.slots), self.max_slots)
         _at_most("vector length", longest, self.max_length)
         _at_most("ring bits", widest, self.max_ring_bits)
+        if self.adversary is Adversary.ACTIVE:
+            self._check_active(params)
+
+    def _check_active(self, params: SessionParams) -> None:
+        if not params.signed:
+            raise PeerError(Refusal.POLICY, "the session is not signed: the device insists on it")
+        if not params.is_complete and not self.sparse_if_active:
+            raise PeerError(
+                Refusal.POLICY,
+                f"degree={params.degree} is not that of the complete graph over "
+                f"{params.num_invited} devices",
+            )
+        if not params.is_complete:
+            # Over fewer devices the graph would be complete after all, with one holder more.
+            _at_least("min_roster", params.min_roster, params.degree + 2)
+        quorums = (1 + self.colluding_rate) * params.num_holders
+        if not 2 * params.threshold > quorums:
+            raise PeerError(
+                Refusal.POLICY,
+                f"threshold={params.threshold} is not above {quorums / 2:g}: two quorums of "
+                f"{params.num_holders} holders need not share an honest device",
+            )
 
 
 def _at_least(name: str, value: float, limit: float) -> None:

@@ -3,33 +3,41 @@
 Messages come in with `receive`, in any order and as often as the network likes; the caller, who
 owns time, ends each round with `close_round`. A device's mistake drops that device and is kept in
 `drops`; it never raises. Masked vectors are added up as they come, never stored.
+
+In a signed session the server knows devices by their identities too. It gains nothing by that: it
+is there to name a device that signs wrongly before others refuse the session over it.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 import numpy as np
 
-from secagg import keys, ring, wire
+from secagg import complaints, keys, ring, signing, wire
+from secagg.directory import Directory
 from secagg.errors import DecodeError, Fault, SessionAborted, UsageError, present
 from secagg.graph import Graph, Members
+from secagg.identity import verify
 from secagg.masks import SlotContext
 from secagg.messages import (
     AdvertiseKeys,
+    ConsistencyCheck,
+    ConsistencySignature,
     MaskedInput,
     Message,
     OpenSlot,
     Roster,
-    RosterMessage,
     ServerMessage,
     SessionOpen,
     ShareDelivery,
     ShareKeys,
+    ShareReceipt,
     UnmaskRequest,
     UnmaskShares,
 )
 from secagg.params import ClientId, SessionId, SessionParams
+from secagg.records import Records, Rows
 from secagg.ring import Vector
 from secagg.stages import Drop, Step
 from secagg.states import (
@@ -47,7 +55,7 @@ from secagg.survival import (
     require_roster,
     settle,
 )
-from secagg.unmasking import SlotSecrets, remove_masks
+from secagg.unmasking import Promises, SlotSecrets, remove_masks
 
 Outgoing = Mapping[ClientId, bytes]
 
@@ -91,6 +99,7 @@ class _OpenSlot:
     context: SlotContext
     total: Vector
     contributed: Members
+    signatures: dict[int, bytes] = field(default_factory=dict)
     secrets: SlotSecrets | None = None
 
 
@@ -100,16 +109,27 @@ class Server:
     Args:
         params: The session's parameters.
         invited: The devices to open the session with, as many as params.num_invited.
+        directory: Whose keys to accept; needed for signed sessions.
 
     Attributes:
         state: What is being collected.
         drops: The devices that were dropped, each with its first fault and the step it came at.
 
     Raises:
-        UsageError: the ids are not num_invited distinct ones in [0, 2^32).
+        UsageError: the ids are not num_invited distinct ones in [0, 2^32), or a signed session
+            comes without a directory.
     """
 
-    def __init__(self, params: SessionParams, invited: Iterable[ClientId]) -> None:
+    def __init__(
+        self,
+        params: SessionParams,
+        invited: Iterable[ClientId],
+        directory: Directory | None = None,
+    ) -> None:
+        if params.signed and directory is None:
+            raise UsageError("a signed session needs a directory of identities")
+        self._directory = directory
+        self._table = SERVER_TRANSITIONS[params.signed]
         self.params = params
         self.state = ServerState.ADVERTISE
         self.drops: dict[ClientId, Drop] = {}
@@ -120,7 +140,9 @@ class Server:
         self._known_keys: set[int] = set()
         self._cohort: _Cohort | None = None
         self._members: Members = np.zeros(0, dtype=np.bool_)
-        self._boxes: dict[int, Mapping[int, bytes]] = {}
+        self._boxes: dict[int, Rows] = {}
+        self._delivered: Members = np.zeros(0, dtype=np.bool_)
+        self._refusals: dict[int, frozenset[int]] = {}
         self._commitments: dict[int, tuple[bytes, ...]] = {}
         self._slot = -1
         self._open: _OpenSlot | None = None
@@ -144,7 +166,7 @@ class Server:
         ignored; a second, different message in one round, or one that is malformed or out of
         order, drops its sender.
         """
-        awaited = SERVER_TRANSITIONS[self.state].keys() - {CloseRound, OpenSlotCall}
+        awaited = self._table[self.state].keys() - {CloseRound, OpenSlotCall}
         if not awaited or not self._is_remaining(sender):
             return
         if wire.tag_of(data) not in (None, self.params.tag):
@@ -177,7 +199,7 @@ class Server:
             SessionAborted: too few devices are left; the session is over.
         """
         closed = self.state
-        following = SERVER_TRANSITIONS[closed].get(CloseRound)
+        following = self._table[closed].get(CloseRound)
         if following is None:
             raise UsageError(f"close_round in state {closed}: no round is open")
         for silent in [client for client in self.remaining if client not in self._heard]:
@@ -203,7 +225,7 @@ class Server:
             UsageError: a round is open, or the slot cannot be opened (again).
             SessionAborted: too few devices are left; the session is over.
         """
-        following = SERVER_TRANSITIONS[self.state].get(OpenSlotCall)
+        following = self._table[self.state].get(OpenSlotCall)
         if following is None:
             raise UsageError(f"open_slot in state {self.state}")
         if not self._slot < slot < len(self.params.slots):
@@ -248,8 +270,12 @@ class Server:
                 return self._close_advertise()
             case ServerState.SHARE:
                 return self._close_share()
+            case ServerState.RECEIPT:
+                return self._close_receipt()
             case ServerState.MASK:
                 return self._close_mask()
+            case ServerState.CONFIRM:
+                return self._close_confirm()
             case _:
                 return self._close_unmask()
 
@@ -259,8 +285,12 @@ class Server:
                 return self._take_keys(sender, message)
             case ShareKeys():
                 return self._take_boxes(sender, message)
+            case ShareReceipt():
+                return self._take_receipt(sender, message)
             case MaskedInput():
                 return self._take_input(sender, message)
+            case ConsistencySignature():
+                return self._take_signature(sender, message)
             case UnmaskShares():
                 return self._take_shares(sender, message)
             case _:
@@ -274,8 +304,21 @@ class Server:
             return Fault.BAD_KEY
         if any(keys.is_low_order(key) for key in public):
             return Fault.BAD_KEY
+        if self.params.signed and (fault := self._check_credential(sender, message)):
+            return fault
         self._known_keys |= advertised
         self._advertised[sender] = message
+        return None
+
+    def _check_credential(self, sender: ClientId, message: AdvertiseKeys) -> Fault | None:
+        credential = present(message.credential)
+        statement = signing.advertisement(
+            self.params, sender, message.sealing_key, message.mask_keys
+        )
+        if not verify(credential.identity, statement, credential.signature):
+            return Fault.BAD_SIGNATURE
+        if not present(self._directory).accepts(sender, credential.identity):
+            return Fault.UNKNOWN_IDENTITY
         return None
 
     def _close_advertise(self) -> Outgoing:
@@ -292,19 +335,21 @@ class Server:
         )
         self._members = np.ones(len(ids), dtype=np.bool_)
         self._advertised = {}
+        joined = b"".join(wire.advertisement(by_position[p]) for p in range(len(ids)))
+        rows = np.frombuffer(joined, dtype=np.uint8).reshape(len(ids), -1)
         outgoing = {}
         for client, position in positions.items():
-            near = cohort.graph.neighbours(position).tolist()
-            message = RosterMessage(ids, {peer: by_position[peer] for peer in near})
-            outgoing[client] = wire.encode(message, self.params)
+            near = cohort.graph.neighbours(position)
+            outgoing[client] = wire.encode_roster(ids, Records(near, rows[near]), self.params)
         return outgoing
 
     def _take_boxes(self, sender: ClientId, message: ShareKeys) -> Fault | None:
         cohort = self._formed
         position = cohort.positions[sender]
-        if set(message.boxes) != set(cohort.graph.neighbours(position).tolist()):
+        boxes = Records.of(message.boxes, wire.box_size(self.params))
+        if not np.array_equal(boxes.positions, cohort.graph.neighbours(position)):
             return Fault.MALFORMED
-        self._boxes[position] = message.boxes
+        self._boxes[position] = boxes.rows
         self._commitments[position] = message.commitments
         return None
 
@@ -312,14 +357,38 @@ class Server:
         cohort = self._formed
         self._settle()
         members = self._members
+        senders = np.flatnonzero(members)
+        # Box by sender (as an index into senders) and column among the sender's neighbours.
+        table = np.stack([self._boxes[sender] for sender in senders.tolist()])
+        index = np.cumsum(members) - 1
+        self._boxes, self._delivered = {}, members.copy()
         outgoing = {}
         for client in self.remaining:
             position = cohort.positions[client]
             near = cohort.graph.neighbours(position)
-            boxes = {p: self._boxes[p][position] for p in near[members[near]].tolist()}
-            outgoing[client] = wire.encode(ShareDelivery(members, boxes), self.params)
-        self._boxes = {}
+            near = near[members[near]]
+            boxes = table[index[near], cohort.graph.neighbour_column_of(position, near)]
+            message = ShareDelivery(members, Records(near, boxes))
+            outgoing[client] = wire.encode(message, self.params)
         return outgoing
+
+    def _take_receipt(self, sender: ClientId, message: ShareReceipt) -> Fault | None:
+        cohort = self._formed
+        position = cohort.positions[sender]
+        near = cohort.graph.neighbours(position)
+        if not set(message.refused) <= set(near[self._delivered[near]].tolist()):
+            return Fault.MALFORMED
+        self._refusals[position] = frozenset(message.refused)
+        return None
+
+    def _close_receipt(self) -> Outgoing:
+        cohort = self._formed
+        blamed = complaints.judge(
+            cohort.graph, self._members, self._refusals, self.params.threshold
+        )
+        for position, fault in blamed.items():
+            self._drop(cohort.id_at(position), fault)
+        return {}
 
     def _take_input(self, sender: ClientId, message: MaskedInput) -> Fault | None:
         spec, slot = self.params.slots[self._slot], present(self._open)
@@ -335,14 +404,43 @@ class Server:
         cohort, slot = self._formed, present(self._open)
         require_cohort(self.params, int(slot.contributed.sum()))
         require_recoverable(cohort.graph, self.params, slot.members, slot.contributed)
-        slot.secrets = SlotSecrets(
-            cohort.graph, self.params.threshold, slot.members, slot.contributed
-        )
-        return self._broadcast(UnmaskRequest(self._slot, slot.contributed))
+        if self.params.signed:
+            return self._broadcast(ConsistencyCheck(self._slot, slot.contributed))
+        return self._ask_for_shares(slot)
+
+    def _take_signature(self, sender: ClientId, message: ConsistencySignature) -> Fault | None:
+        cohort, slot = self._formed, present(self._open)
+        position = cohort.positions[sender]
+        identity = present(cohort.keys[position].credential).identity
+        statement = signing.survivors(slot.context, slot.contributed)
+        if not verify(identity, statement, message.signature):
+            return Fault.BAD_SIGNATURE
+        slot.signatures[position] = message.signature
+        return None
+
+    def _close_confirm(self) -> Outgoing:
+        slot = present(self._open)
+        require_recoverable(self._formed.graph, self.params, slot.members, self._helpers())
+        return self._ask_for_shares(slot)
+
+    def _ask_for_shares(self, slot: _OpenSlot) -> Outgoing:
+        graph = self._formed.graph
+        slot.secrets = SlotSecrets(graph, self.params.threshold, slot.members, slot.contributed)
+        if not self.params.signed:
+            return self._broadcast(UnmaskRequest(self._slot, slot.contributed))
+        outgoing = {}
+        for client in self.remaining:
+            near = graph.holders_of(self._formed.positions[client]).tolist()
+            signers = [p for p in near if p in slot.signatures][: self.params.threshold]
+            signatures = {p: slot.signatures[p] for p in signers}
+            request = UnmaskRequest(self._slot, slot.contributed, signatures)
+            outgoing[client] = wire.encode(request, self.params)
+        return outgoing
 
     def _take_shares(self, sender: ClientId, message: UnmaskShares) -> Fault | None:
         secrets = present(present(self._open).secrets)
-        return secrets.take(self._formed.positions[sender], message)
+        position = self._formed.positions[sender]
+        return secrets.take(position, message, self._refusals[position])
 
     def _close_unmask(self) -> Outgoing:
         cohort, slot = self._formed, present(self._open)
@@ -350,12 +448,12 @@ class Server:
         mask_keys = {p: k.mask_keys[self._slot] for p, k in cohort.keys.items()}
         commitments = {p: c[self._slot] for p, c in self._commitments.items()}
         recovered = present(slot.secrets).recover(
-            cohort.session_id, self._slot, commitments, mask_keys
+            Promises(slot.context, self._slot, commitments, mask_keys)
         )
         remove_masks(slot.total, recovered, slot.context, cohort.graph, slot.contributed, mask_keys)
         ring.reduce(slot.total, self.params.slots[self._slot].ring_bits)
-        for position in recovered.liars:
-            self._drop(cohort.id_at(position), Fault.BAD_SHARE)
+        for position, fault in recovered.faults.items():
+            self._drop(cohort.id_at(position), fault)
         contributors = tuple(ClientId(i) for i in cohort.ids[slot.contributed].tolist())
         self._sum = SlotSum(self._slot, slot.total, contributors, self.remaining)
         self._open = None

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from secagg.client import Client
+from secagg.enrolment import Enrolment
 from secagg.params import ClientId, SessionParams
 from secagg.policy import DevicePolicy
 from secagg.randomness import Randomness, system_randomness
@@ -58,6 +59,7 @@ def run_session(
     vanishing: Vanishing | None = None,
     policy: DevicePolicy,
     randomness: Randomness = system_randomness,
+    enrolment: Enrolment | None = None,
     observer: Observer | None = None,
 ) -> list[SlotSum]:
     """Run every slot of a session and return the sums.
@@ -69,6 +71,7 @@ def run_session(
         vanishing: Which devices vanish, and when.
         policy: What every device insists on.
         randomness: Source of every secret.
+        enrolment: The devices' identities, for a signed session; drawn for it where not given.
         observer: Watches the session.
 
     Raises:
@@ -76,8 +79,12 @@ def run_session(
         PeerError: the parameters fall short of the devices' policy.
     """
     observer = observer or NoObserver()
-    server = Server(params, inputs)
-    clients = {client: Client(client, policy, randomness) for client in inputs}
+    enrolment = enrolment or Enrolment(randomness)
+    server = Server(params, inputs, enrolment)
+    clients = {
+        client: Client(client, policy, randomness, enrolment.credentials_for(client, params))
+        for client in inputs
+    }
 
     def answer(client: ClientId, data: bytes) -> bytes | None:
         reply = clients[client].receive(data)
@@ -91,15 +98,14 @@ def run_session(
 
     rosters = exchange(server.start(), Step(Stage.ADVERTISE))
     boxes = exchange(rosters, Step(Stage.SHARE))
-    for client, data in boxes.items():
-        observer.message(sent=True, peer=client, data=data)
-        with observer.working(client, Step(Stage.SHARE)):
-            answer(client, data)
+    exchange(boxes, Step(Stage.RECEIPT))
     sums = []
     for slot, binding in enumerate(bindings):
         with observer.working(None, Step(Stage.MASK, slot)):
             opened = server.open_slot(slot, binding)
         requests = exchange(opened, Step(Stage.MASK, slot))
+        if params.signed:
+            requests = exchange(requests, Step(Stage.CONFIRM, slot))
         exchange(requests, Step(Stage.UNMASK, slot))
         sums.append(server.take_sum())
     return sums

@@ -9,7 +9,6 @@ The slow twins `split_plain` and `combine_plain` work over any prime with Python
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -69,16 +68,35 @@ def split(
     return shares.reshape(len(points), len(secrets), NUM_LIMBS)
 
 
-@lru_cache(maxsize=1 << 14)
-def lagrange_at_zero(points: tuple[int, ...]) -> Limbs:
-    """The weights that turn values of a polynomial at `points` into its value at zero.
+def lagrange_at_zero(points: npt.NDArray[np.int64]) -> Limbs:
+    """The weights that turn values of a polynomial at some points into its value at zero.
 
-    Public numbers that a server needs again in every slot, hence kept.
+    Args:
+        points: Sets of t distinct points in [1, 2^31 − 1), shape (sets, t).
+
+    Returns:
+        The weights, shape (sets, t).
     """
-    weights = [weight % PRIME for weight in lagrange_at_zero_plain(points, PRIME)]
-    kept = np.array(weights, dtype=np.uint32)
-    kept.setflags(write=False)  # every caller gets the same array
-    return kept
+    at = points.astype(np.uint64)
+    numerators = np.ones((len(at), 1), dtype=np.uint64)
+    denominators = at.copy()
+    for column in range(at.shape[1]):
+        other = at[:, column : column + 1]
+        numerators = numerators * other % _P
+        differences = (other + _P - at) % _P
+        differences[:, column] = 1
+        denominators = denominators * differences % _P
+    return (numerators * inverse(denominators) % _P).astype(np.uint32)
+
+
+def inverse(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The inverses modulo the prime of numbers in [1, 2^31 − 1), by Fermat."""
+    powers, result = numbers, np.ones_like(numbers)
+    for bit in range((PRIME - 2).bit_length()):
+        if (PRIME - 2) >> bit & 1:
+            result = result * powers % _P
+        powers = powers * powers % _P
+    return result
 
 
 def combine(weights: Limbs, shares: Limbs) -> Limbs:
@@ -157,17 +175,17 @@ def _powers(points: Sequence[int], count: int) -> Limbs:
 
 def _multiply(left: Limbs, right: Limbs) -> Limbs:
     """The product of two matrices over the field, exact in four products of doubles."""
-    left_high, left_low = _halves(left)
+    right_high, right_low = _halves(right)
     product = np.empty((left.shape[0], right.shape[1]), dtype=np.uint32)
-    width = max(_SERIAL_PRODUCT // left.size, 8)
-    for start in range(0, right.shape[1], width):
-        high, low = _halves(right[:, start : start + width])
-        highest = (left_high @ high).astype(np.uint64) % _P
-        middle = (left_high @ low + left_low @ high).astype(np.uint64) % _P
-        total = (left_low @ low).astype(np.uint64)
+    height = max(_SERIAL_PRODUCT // right.size, 1)
+    for start in range(0, left.shape[0], height):
+        high, low = _halves(left[start : start + height])
+        highest = (high @ right_high).astype(np.uint64) % _P
+        middle = (high @ right_low + low @ right_high).astype(np.uint64) % _P
+        total = (low @ right_low).astype(np.uint64)
         # 2^32 = 2 modulo the prime, hence the factor of the high halves' product.
         total += (highest << np.uint64(1)) + (middle << np.uint64(16))
-        product[:, start : start + width] = total % _P
+        product[start : start + height] = total % _P
     return product
 
 

@@ -9,12 +9,14 @@ from secagg.params import ClientId
 
 
 class Stage(IntEnum):
-    """What a device sends, in the order in which it sends it."""
+    """What a device sends, in the order in which it sends it; CONFIRM in signed sessions only."""
 
     ADVERTISE = 0
     SHARE = 1
-    MASK = 2
-    UNMASK = 3
+    RECEIPT = 2
+    MASK = 3
+    CONFIRM = 4
+    UNMASK = 5
 
 
 @dataclass(frozen=True, slots=True)

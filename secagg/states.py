@@ -1,11 +1,11 @@
 """What is legal when: the two state machines of a session, as tables.
 
-`TRANSITIONS[state][event]` is the next state; an absent event is illegal in that state. Events are
-message types and, on the server, its caller's `CloseRound` and `OpenSlotCall`. Everything that
-decides transitions lives here; what a step does lives in `secagg.client` and `secagg.server`.
+`TRANSITIONS[signed][state][event]` is the next state; an absent event is illegal in that state.
+Events are message types and, on the server, its caller's `CloseRound` and `OpenSlotCall`.
+Everything that decides transitions lives here; what a step does lives in `secagg.client` and
+`secagg.server`.
 
-A consistency round would stand between MASK and UNMASK on the server, and between MASKED and the
-answer to the unmask request on a device.
+Signed sessions have tables of their own, with a consistency round in front of every unmasking.
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,8 @@ from typing import Final
 
 from secagg.messages import (
     AdvertiseKeys,
+    ConsistencyCheck,
+    ConsistencySignature,
     MaskedInput,
     Message,
     OpenSlot,
@@ -22,6 +24,7 @@ from secagg.messages import (
     SessionOpen,
     ShareDelivery,
     ShareKeys,
+    ShareReceipt,
     UnmaskRequest,
     UnmaskShares,
 )
@@ -45,8 +48,10 @@ class ServerState(StrEnum):
 
     ADVERTISE = "advertise"
     SHARE = "share"
+    RECEIPT = "receipt"
     READY = "ready"
     MASK = "mask"
+    CONFIRM = "confirm"
     UNMASK = "unmask"
     DONE = "done"
     ABORTED = "aborted"
@@ -61,43 +66,72 @@ class ClientState(StrEnum):
     READY = "ready"
     OPENED = "opened"
     MASKED = "masked"
+    CONFIRMED = "confirmed"
     FAILED = "failed"
 
 
 _S = ServerState
-SERVER_TRANSITIONS: Final[Mapping[ServerState, Mapping[type, ServerState]]] = MappingProxyType(
-    {
-        _S.ADVERTISE: {AdvertiseKeys: _S.ADVERTISE, CloseRound: _S.SHARE},
-        _S.SHARE: {ShareKeys: _S.SHARE, CloseRound: _S.READY},
-        _S.READY: {OpenSlotCall: _S.MASK},
-        _S.MASK: {MaskedInput: _S.MASK, CloseRound: _S.UNMASK},
-        _S.UNMASK: {UnmaskShares: _S.UNMASK, CloseRound: _S.READY},
-        _S.DONE: {},
-        _S.ABORTED: {},
-    }
-)
-"""Closing a round with too few devices leads to ABORTED instead; closing the last slot, to DONE."""
-
+_SERVER: Final[Mapping[ServerState, Mapping[type, ServerState]]] = {
+    _S.ADVERTISE: {AdvertiseKeys: _S.ADVERTISE, CloseRound: _S.SHARE},
+    _S.SHARE: {ShareKeys: _S.SHARE, CloseRound: _S.RECEIPT},
+    _S.RECEIPT: {ShareReceipt: _S.RECEIPT, CloseRound: _S.READY},
+    _S.READY: {OpenSlotCall: _S.MASK},
+    _S.MASK: {MaskedInput: _S.MASK, CloseRound: _S.UNMASK},
+    _S.CONFIRM: {},
+    _S.UNMASK: {UnmaskShares: _S.UNMASK, CloseRound: _S.READY},
+    _S.DONE: {},
+    _S.ABORTED: {},
+}
 _C = ClientState
-CLIENT_TRANSITIONS: Final[Mapping[ClientState, Mapping[type, ClientState]]] = MappingProxyType(
-    {
-        _C.IDLE: {SessionOpen: _C.ADVERTISED},
-        _C.ADVERTISED: {RosterMessage: _C.SHARED},
-        _C.SHARED: {ShareDelivery: _C.READY},
-        _C.READY: {OpenSlot: _C.OPENED},
-        _C.OPENED: {Contribute: _C.MASKED},
-        _C.MASKED: {UnmaskRequest: _C.READY},
-        _C.FAILED: {},
-    }
+_CLIENT: Final[Mapping[ClientState, Mapping[type, ClientState]]] = {
+    _C.IDLE: {SessionOpen: _C.ADVERTISED},
+    _C.ADVERTISED: {RosterMessage: _C.SHARED},
+    _C.SHARED: {ShareDelivery: _C.READY},
+    _C.READY: {OpenSlot: _C.OPENED},
+    _C.OPENED: {Contribute: _C.MASKED},
+    _C.MASKED: {UnmaskRequest: _C.READY},
+    _C.CONFIRMED: {},
+    _C.FAILED: {},
+}
+
+SERVER_TRANSITIONS: Final[Mapping[bool, Mapping[ServerState, Mapping[type, ServerState]]]] = (
+    MappingProxyType(
+        {
+            False: _SERVER,
+            True: {
+                **_SERVER,
+                _S.MASK: {MaskedInput: _S.MASK, CloseRound: _S.CONFIRM},
+                _S.CONFIRM: {ConsistencySignature: _S.CONFIRM, CloseRound: _S.UNMASK},
+            },
+        }
+    )
 )
-"""Any message that the device refuses leads to FAILED instead, for good."""
+"""By whether the session is signed. Closing a round with too few devices leads to ABORTED instead;
+closing the last slot, to DONE."""
+
+CLIENT_TRANSITIONS: Final[Mapping[bool, Mapping[ClientState, Mapping[type, ClientState]]]] = (
+    MappingProxyType(
+        {
+            False: _CLIENT,
+            True: {
+                **_CLIENT,
+                _C.MASKED: {ConsistencyCheck: _C.CONFIRMED},
+                _C.CONFIRMED: {UnmaskRequest: _C.READY},
+            },
+        }
+    )
+)
+"""By whether the session is signed. Any message that the device refuses leads to FAILED instead,
+for good."""
 
 COLLECTED_AT: Final[Mapping[ServerState, Stage]] = MappingProxyType(
     {
         _S.ADVERTISE: Stage.ADVERTISE,
         _S.SHARE: Stage.SHARE,
+        _S.RECEIPT: Stage.RECEIPT,
         _S.READY: Stage.MASK,
         _S.MASK: Stage.MASK,
+        _S.CONFIRM: Stage.CONFIRM,
         _S.UNMASK: Stage.UNMASK,
     }
 )
@@ -111,8 +145,12 @@ def is_late(message: Message, now: Step) -> bool:
             step = Step(Stage.ADVERTISE)
         case ShareKeys():
             step = Step(Stage.SHARE)
+        case ShareReceipt():
+            step = Step(Stage.RECEIPT)
         case MaskedInput():
             step = Step(Stage.MASK, message.slot)
+        case ConsistencySignature():
+            step = Step(Stage.CONFIRM, message.slot)
         case UnmaskShares():
             step = Step(Stage.UNMASK, message.slot)
         case _:

@@ -76,7 +76,7 @@ def require_recoverable(
     Raises:
         SessionAborted: for a device of the cohort, fewer than t helpers hold its shares.
     """
-    shares = graph.count_members(helpers)[cohort]
+    shares = graph.count_holders(helpers)[cohort]
     if len(shares) and int(shares.min()) < params.threshold:
         raise SessionAborted(
             f"only {int(shares.min())} devices are left to help unmask one of the cohort, "

@@ -6,10 +6,23 @@ union bound over the devices, with 40 bits of security and 20 bits of correctnes
 
 - the honest survivors' graph falls apart: two disjoint runs of k/2 devices on the ring are all
   colluding or gone;
-- some device has t or more colluding neighbours, who could rebuild its secrets;
+- some device has so many colluding neighbours that they could help rebuild its secrets;
 - some device keeps fewer than t surviving neighbours, so that the sum is lost.
 
-The sparse parameters count a device's k neighbours without itself, as the analysis does.
+A device has k neighbours, itself not counted. They hold the shares of its secrets; on a complete
+graph the device itself holds one too.
+
+A curious server needs t colluding holders to rebuild a secret that it should not see. An active
+one may tell some holders that a device survived and others that it is lost. It then collects
+shares of both its secrets, which reveal its vector: one from every honest holder, two from every
+colluding one. Of h holders with c colluding among them it gets h + c at most, and needs 2t. So with
+2t > h + c any two quorums of t holders share an honest one, who gives one kind and signs one list.
+
+For the sparse graph this is the published semi-malicious analysis: the server may lie about who is
+lost, but neither chooses the graph nor picks whom to call lost by their place in it. One that
+does can cut the ring where two runs of k/2 devices hold t − 1 − k/2 or more colluding ones each,
+and learn the sums of both parts. Such runs are rare, but not by 40 bits: by 30 for n = 1000 and
+γ = δ = 0.1. The complete graph has no such limit.
 """
 
 import math
@@ -22,7 +35,7 @@ from secagg.errors import UsageError
 SECURITY_BITS: Final = 40
 CORRECTNESS_BITS: Final = 20
 MAX_DEVICES: Final = 1_000_000
-_FEASIBLE: Final = 0.9  # the analysis covers γ + δ up to this
+_FEASIBLE: Final = 0.9  # the analysis covers γ + δ, or γ + 2δ if active, up to this
 _ROUNDING: Final = 1e-14  # keeps floating-point error of rate × n from rounding the unsafe way
 
 
@@ -30,9 +43,11 @@ class Adversary(StrEnum):
     """What the server may do beyond reading what it gets.
 
     CURIOUS: it follows the protocol and pools its view with the colluding devices.
+    ACTIVE: it may depart from the protocol in every way.
     """
 
     CURIOUS = "curious"
+    ACTIVE = "active"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +69,13 @@ class ThreatModel:
             rate = getattr(self, name)
             if not 0 <= rate < 1:
                 raise UsageError(f"{name}={rate} is not in [0, 1)")
-        if self.colluding_rate + self.dropout_rate > _FEASIBLE:
+        # Quorums overlap as far as 2t exceeds the holders: who is lost counts twice.
+        times = 2 if self.adversary is Adversary.ACTIVE else 1
+        if self.colluding_rate + times * self.dropout_rate > _FEASIBLE:
+            twice = "twice " if times == 2 else ""
             raise UsageError(
-                f"colluding_rate={self.colluding_rate} and dropout_rate={self.dropout_rate} "
-                f"add up to more than {_FEASIBLE}: no parameters are safe"
+                f"colluding_rate={self.colluding_rate} and {twice}dropout_rate="
+                f"{self.dropout_rate} add up to more than {_FEASIBLE}: no parameters are safe"
             )
 
     def num_colluding(self, num_devices: int) -> int:
@@ -77,19 +95,24 @@ def complete_threshold(num_devices: int, threat: ThreatModel) -> int:
     """The threshold of a complete graph, where everyone holds a share of everyone's secrets.
 
     A majority, or more where the colluding devices are many: the t − 1 others that a device's
-    masks rest on at the very least must outnumber the colluding ones.
+    masks rest on at the very least must outnumber the colluding ones. Where many vanish, fewer than
+    a majority do against a curious server. Against an active one, t is the smallest with
+    2t > n + c; over a roster of fewer than n devices that holds all the more.
 
     Raises:
         UsageError: colluding and vanishing devices leave no room for a threshold.
     """
     _check_size(num_devices)
-    threshold = max(num_devices // 2 + 1, threat.num_colluding(num_devices) + 2)
+    colluding = threat.num_colluding(num_devices)
     survivors = threat.num_surviving(num_devices)
+    if threat.adversary is Adversary.ACTIVE:
+        quorum = _overlapping(num_devices, colluding)
+    else:
+        quorum = min(_overlapping(num_devices, 0), survivors)
+    threshold = max(quorum, colluding + 2)
     if threshold > survivors:
-        threshold = max(survivors, threat.num_colluding(num_devices) + 2)
-    if threshold > survivors or threshold < 2:
         raise UsageError(
-            f"{num_devices} devices of which {threat.num_colluding(num_devices)} collude and "
+            f"{num_devices} devices of which {colluding} collude and "
             f"{num_devices - survivors} vanish: no threshold is both safe and reachable; "
             "take a larger cohort or smaller rates"
         )
@@ -120,8 +143,9 @@ def sparse_parameters(num_devices: int, threat: ThreatModel) -> tuple[int, int]:
 def sparse_min_roster(num_devices: int, degree: int, threshold: int, threat: ThreatModel) -> int:
     """The smallest roster over which a sparse graph of these parameters is still safe.
 
-    The colluding devices always come, so that those who stay away raise their share. Where fewer
-    than t collude in all, no roster is too small.
+    The colluding devices always come, so that those who stay away raise their share. Where too few
+    for harm collude in all, no roster is too small for a curious server; one of k + 1 or fewer is
+    for an active one, since its graph would be complete, with one holder more.
 
     Args:
         num_devices: Devices invited, for which degree and threshold were computed.
@@ -130,12 +154,15 @@ def sparse_min_roster(num_devices: int, degree: int, threshold: int, threat: Thr
         threat: What the session must withstand.
     """
     colluding = threat.num_colluding(num_devices)
-    if colluding < threshold:
-        return threshold
+    smallest, harmful = threshold, threshold
+    if threat.adversary is Adversary.ACTIVE:
+        smallest, harmful = degree + 2, 2 * threshold - degree
+    if colluding < harmful:
+        return smallest
     insecure = 2.0 ** -(SECURITY_BITS + 1)
     roster = num_devices
     while roster > degree + 2:
-        tail = sum(_hypergeometric(roster - 1, colluding, degree)[threshold:])
+        tail = sum(_hypergeometric(roster - 1, colluding, degree)[harmful:])
         if (roster - 1) * tail > insecure:
             break
         roster -= 1
@@ -167,9 +194,15 @@ def _sparse_threshold(num_devices: int, degree: int, threat: ThreatModel) -> int
     while tail < incorrect:
         fewest_surviving += 1
         tail += surviving[fewest_surviving]
-    if fewest_surviving <= most_colluding:
-        return None
-    return max(most_colluding + 1, 2)
+    threshold = most_colluding + 1
+    if threat.adversary is Adversary.ACTIVE:
+        threshold = _overlapping(degree, most_colluding)
+    return max(threshold, 2) if threshold <= fewest_surviving else None
+
+
+def _overlapping(holders: int, colluding: int) -> int:
+    """The smallest t with 2t > holders + colluding: two quorums share an honest device."""
+    return (holders + colluding) // 2 + 1
 
 
 def _log_disconnected(num_devices: int, degree: int, threat: ThreatModel) -> float:

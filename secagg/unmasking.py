@@ -1,25 +1,50 @@
 """Taking the masks off one slot's sum: shares in, verified secrets out, masks removed.
 
 A rebuilt seed must match its commitment and a rebuilt key its advertised public key. Where it does
-not, some share was wrong: other sets of t shares are tried, and once one of them gives the secret,
-every share off its polynomial names its sender. (It may have been dealt wrongly in the first place:
-shares are not verifiable when they are dealt, see docs/limitations.md.)
+not, the shares are decoded as the code word that they are: up to ⌊(m − t)/2⌋ wrong ones of m are
+corrected, and name their senders. Where all m > t shares fit together, and still do not give what
+was promised, the promise was false: this names the device that dealt them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from secagg import keys, prg, shamir
+from secagg.decoding import decode
 from secagg.errors import Fault, SessionAborted
-from secagg.graph import Graph, Members
+from secagg.graph import Graph, Members, Positions
 from secagg.keys import KeyPair, PublicKey
 from secagg.masks import SlotContext, seed_commitment, subtracts
 from secagg.messages import ShareKind, UnmaskShares
-from secagg.params import SessionId
 from secagg.ring import Vector
-from secagg.shamir import Limbs
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What the secrets of a slot must match, by roster position.
+
+    Attributes:
+        context: The slot.
+        slot: Its index.
+        commitments: To the self-mask seeds, 32 bytes each.
+        mask_keys: The public mask keys.
+    """
+
+    context: SlotContext
+    slot: int
+    commitments: Mapping[int, bytes]
+    mask_keys: Mapping[int, PublicKey]
+
+    def seed_is_right(self, position: int, seed: bytes) -> bool:
+        """Whether a device committed to this seed."""
+        committed = seed_commitment(self.context.session_id, self.slot, position, seed)
+        return committed == self.commitments[position]
+
+    def key_is_right(self, position: int, pair: KeyPair) -> bool:
+        """Whether a device advertised the public key of this pair."""
+        return pair.public == self.mask_keys[position]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +54,12 @@ class Recovered:
     Attributes:
         seeds: Self-mask seeds of the survivors, by roster position.
         mask_keys: Mask key pairs of those who dropped out, by roster position.
-        liars: Positions of devices whose shares were wrong.
+        faults: Devices that lied, by roster position.
     """
 
     seeds: Mapping[int, bytes] = field(repr=False)
     mask_keys: Mapping[int, KeyPair] = field(repr=False)
-    liars: frozenset[int]
+    faults: Mapping[int, Fault]
 
 
 class SlotSecrets:
@@ -52,17 +77,27 @@ class SlotSecrets:
         self.survivors = survivors
         self._graph = graph
         self._threshold = threshold
-        shape = (graph.num_devices, graph.degree + 1)
+        shape = (graph.num_devices, graph.num_holders)
         self._shares = np.zeros((*shape, shamir.NUM_LIMBS), dtype=np.uint32)
         self._filled = np.zeros(shape, dtype=np.bool_)
 
-    def take(self, holder: int, message: UnmaskShares) -> Fault | None:
-        """Store a device's shares; a fault if it sent others than it was asked for."""
+    def take(self, holder: int, message: UnmaskShares, refused: frozenset[int]) -> Fault | None:
+        """Store a device's shares.
+
+        Args:
+            holder: The device's position.
+            message: Its shares.
+            refused: Whose shares it said it did not get.
+
+        Returns:
+            A fault if these are not the shares that it was asked for.
+        """
         asked = np.zeros_like(self.cohort)
-        asked[self._graph.closed_neighbours(holder)] = True
+        asked[self._graph.holders_of(holder)] = True
         asked &= self.cohort
-        positions = message.positions.astype(np.int64)
-        if len(positions) and not (positions[-1] < len(asked) and asked[positions].all()):
+        asked[list(refused)] = False
+        positions = np.flatnonzero(asked)
+        if not np.array_equal(message.positions, positions):
             return Fault.MALFORMED
         wanted = np.where(self.survivors[positions], ShareKind.SEED, ShareKind.KEY)
         if (message.kinds != wanted).any():
@@ -72,38 +107,35 @@ class SlotSecrets:
         self._filled[positions, columns] = True
         return None
 
-    def recover(
-        self,
-        session_id: SessionId,
-        slot: int,
-        commitments: Mapping[int, bytes],
-        mask_keys: Mapping[int, PublicKey],
-    ) -> Recovered:
+    def recover(self, promises: Promises) -> Recovered:
         """Rebuild and verify every secret of the slot.
 
         Raises:
             SessionAborted: some secret cannot be rebuilt from the shares that came.
         """
-
-        def verifies(position: int, secret: bytes) -> bool:
-            if self.survivors[position]:
-                expected = commitments[position]
-                return seed_commitment(session_id, slot, position, secret) == expected
-            return keys.key_pair(secret).public == mask_keys[position]
-
         seeds: dict[int, bytes] = {}
-        rebuilt: dict[int, KeyPair] = {}
-        liars: set[int] = set()
+        pairs: dict[int, KeyPair] = {}
+        faults: dict[int, Fault] = {}
         for position, combined in self._combine_all():
-            secret = combined
-            if secret is None or not verifies(position, secret):
-                secret, wrong = self._search(position, verifies)
-                liars |= wrong
             if self.survivors[position]:
-                seeds[position] = secret
+                seed = combined
+                if seed is None or not promises.seed_is_right(position, seed):
+                    seed = self._correct(position, faults)
+                    if not promises.seed_is_right(position, seed):
+                        # It is what the device dealt, and most likely what it used.
+                        faults[position] = Fault.BAD_COMMITMENT
+                seeds[position] = seed
             else:
-                rebuilt[position] = keys.key_pair(secret)
-        return Recovered(seeds, rebuilt, frozenset(liars))
+                pair = None if combined is None else keys.key_pair(combined)
+                if pair is None or not promises.key_is_right(position, pair):
+                    pair = keys.key_pair(self._correct(position, faults))
+                    if not promises.key_is_right(position, pair):
+                        raise SessionAborted(
+                            f"the device at position {position}, which is gone, had shared another "
+                            "key than the one it advertised: this slot's sum is lost"
+                        )
+                pairs[position] = pair
+        return Recovered(seeds, pairs, faults)
 
     def _combine_all(self) -> Iterator[tuple[int, bytes | None]]:
         """Each device of the cohort with the secret that its first t shares give."""
@@ -118,32 +150,39 @@ class SlotSecrets:
         # A stable sort brings the columns that are filled to the front, in order.
         columns = np.argsort(~filled, axis=1, kind="stable")[:, : self._threshold]
         points = self._graph.holders(targets, columns) + 1
-        weights = [shamir.lagrange_at_zero(tuple(row)) for row in points.tolist()]
+        # On a complete graph the same devices answer for everyone.
+        kinds, which = np.unique(points, axis=0, return_inverse=True)
+        weights = shamir.lagrange_at_zero(kinds)[which.reshape(-1)]
         shares = self._shares[targets[:, None], columns]
-        secrets = shamir.from_limbs(shamir.combine(np.stack(weights), shares))
+        secrets = shamir.from_limbs(shamir.combine(weights, shares))
         yield from zip(targets.tolist(), secrets, strict=True)
 
-    def _search(
-        self, position: int, verifies: Callable[[int, bytes], bool]
-    ) -> tuple[bytes, set[int]]:
-        """Try runs of t shares around the ring of holders until one gives the secret.
-
-        This finds the secret whenever some t shares in a row, cyclically, are right.
-        """
+    def _correct(self, position: int, faults: dict[int, Fault]) -> bytes:
+        """The secret that most shares of a device agree on; adds the senders of the others."""
+        holders = self._graph.holders_of(position)
         columns = np.flatnonzero(self._filled[position])
-        holders = self._graph.closed_neighbours(position)[columns]
-        points = holders + 1
-        shares = self._shares[position, columns]
-        for start in range(len(columns)):
-            run = [(start + i) % len(columns) for i in range(self._threshold)]
-            secret = _combine_one(points[run].tolist(), shares[run])
-            if secret is not None and verifies(position, secret):
-                off = _off_polynomial(points.tolist(), shares, run)
-                return secret, {int(holders[i]) for i in off}
-        raise SessionAborted(
-            f"the shares that came for position {position} do not fit together, and too few are "
-            "left over to tell which are wrong: this slot's sum is lost"
-        )
+        for limb in range(shamir.NUM_LIMBS):
+            columns = _without_liars(columns, holders, faults)
+            shares = self._shares[position, columns, limb]
+            # Any t values fit a polynomial: only one more says something.
+            enough = len(columns) > self._threshold
+            decoded = decode(holders[columns] + 1, shares, self._threshold) if enough else None
+            if decoded is None:
+                raise SessionAborted(
+                    f"the shares that came for position {position} do not fit together, and too "
+                    "few are left over to tell which are wrong: this slot's sum is lost"
+                )
+            faults |= {int(holders[columns[i]]): Fault.BAD_SHARE for i in decoded[1]}
+        columns = _without_liars(columns, holders, faults)[: self._threshold]
+        weights = shamir.lagrange_at_zero(holders[columns][None] + 1)
+        shares = self._shares[position, columns][None]
+        secret = shamir.from_limbs(shamir.combine(weights, shares))[0]
+        if secret is None:
+            raise SessionAborted(
+                f"the device at position {position} had shared something that is no secret: this "
+                "slot's sum is lost"
+            )
+        return secret
 
 
 def remove_masks(
@@ -176,21 +215,9 @@ def remove_masks(
     prg.add_masks(total, added, subtracted)
 
 
-def _combine_one(points: list[int], shares: Limbs) -> bytes | None:
-    weights = shamir.lagrange_at_zero(tuple(points))
-    return shamir.from_limbs(shamir.combine(weights[None], shares[None]))[0]
-
-
-def _off_polynomial(points: list[int], shares: Limbs, run: list[int]) -> list[int]:
-    """Which shares do not lie on the polynomial through those of the run."""
-    off = []
-    for index, point in enumerate(points):
-        if index in run:
-            continue
-        # The value at a point is the value at zero of the polynomial shifted by that point.
-        shifted = [(points[i] - point) % shamir.PRIME for i in run]
-        weights = shamir.lagrange_at_zero(tuple(shifted))
-        expected = shamir.combine(weights[None], shares[run][None])[0]
-        if not np.array_equal(expected, shares[index]):
-            off.append(index)
-    return off
+def _without_liars(
+    columns: Positions, holders: Positions, faults: Mapping[int, Fault]
+) -> Positions:
+    """The columns of holders whose shares have all been right so far."""
+    honest = [faults.get(h) is not Fault.BAD_SHARE for h in holders[columns].tolist()]
+    return columns[np.array(honest, dtype=np.bool_)]

@@ -15,38 +15,47 @@ from secagg import keys, ring, sealing, shamir
 from secagg.codec import FieldReader, Value, read_fields, write_fields
 from secagg.errors import DecodeError, UsageError
 from secagg.graph import Members
+from secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
 from secagg.keys import PublicKey
 from secagg.labels import VERSION
 from secagg.messages import (
     SHARES_PER_SLOT,
     AdvertiseKeys,
+    ConsistencyCheck,
+    ConsistencySignature,
+    Credential,
     MaskedInput,
     Message,
     OpenSlot,
+    Roster,
     RosterMessage,
     SessionOpen,
     ShareDelivery,
     ShareKeys,
     ShareKind,
+    ShareReceipt,
     UnmaskRequest,
     UnmaskShares,
 )
 from secagg.params import DIGEST_SIZE, MAX_SLOTS, TAG_SIZE, SessionParams, SlotSpec
+from secagg.records import Records, record_size
 
 _Fields = Sequence[Value]
 
 MAX_OPEN_BYTES: Final = 1 << 20
 """Longest SessionOpen that a device reads: all that it knows before it has the parameters."""
 
-# Kinds below 0x10 come from the server, the others from devices; 0x07 and 0x17 are kept free.
-_OPEN, _ROSTER, _DELIVERY, _SLOT, _REQUEST = 0x01, 0x02, 0x03, 0x04, 0x05
-_ADVERTISE, _SHARE_KEYS, _MASKED, _SHARES = 0x12, 0x13, 0x14, 0x15
+# Kinds below 0x10 come from the server, the others from devices; an answer's kind is that of what
+# it answers, plus 0x10.
+_OPEN, _ROSTER, _DELIVERY, _SLOT, _CHECK, _REQUEST = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06
+_ADVERTISE, _SHARE_KEYS, _RECEIPT, _MASKED, _SIGNATURE, _SHARES = 0x11, 0x12, 0x13, 0x14, 0x15, 0x16
 
 _OVERHEAD: Final = 64  # array header, version, kind, tag, and the header of each field
 _MAX_FIELDS: Final = 12
 _POSITION: Final = np.dtype("<u4")
 _SHARE: Final = np.dtype([("position", "<u4"), ("kind", "u1"), ("share", "<u4", shamir.NUM_LIMBS)])
 _SLOT_FIELDS: Final = 3
+_CREDENTIAL_SIZE: Final = IDENTITY_SIZE + SIGNATURE_SIZE
 
 
 def plaintext_size(params: SessionParams) -> int:
@@ -59,6 +68,12 @@ def box_size(params: SessionParams) -> int:
     return sealing.OVERHEAD + plaintext_size(params)
 
 
+def advertisement_size(params: SessionParams) -> int:
+    """Bytes of one device's keys, and of its credential in a signed session."""
+    credential = _CREDENTIAL_SIZE if params.signed else 0
+    return keys.KEY_SIZE * (1 + len(params.slots)) + credential
+
+
 def tag_of(data: bytes) -> bytes | None:
     """The session tag of a message, or None where it has none: cheap, and nothing is trusted."""
     tag = data[5 : 5 + TAG_SIZE]
@@ -67,8 +82,19 @@ def tag_of(data: bytes) -> bytes | None:
 
 def encode(message: Message, params: SessionParams) -> bytes:
     """The canonical bytes of a message of a session."""
-    kind, fields = _to_fields(message)
+    kind, fields = _to_fields(message, params)
     return write_fields([VERSION, kind, params.tag, *fields])
+
+
+def encode_roster(roster: Roster, advertised: Records, params: SessionParams) -> bytes:
+    """The bytes of a `RosterMessage`, from advertisements that are bytes already.
+
+    Args:
+        roster: Ids of all devices, ascending; uint32.
+        advertised: The `advertisement` of each of the recipient's neighbours.
+        params: Of the session.
+    """
+    return write_fields([VERSION, _ROSTER, params.tag, *_roster_fields(roster, advertised)])
 
 
 def decode(data: bytes, params: SessionParams) -> Message:
@@ -109,24 +135,39 @@ def decode_open(data: bytes) -> SessionOpen:
     return message
 
 
-def _to_fields(message: Message) -> tuple[int, _Fields]:
+def _to_fields(message: Message, params: SessionParams) -> tuple[int, _Fields]:
     match message:
         case SessionOpen():
             return _OPEN, _open_to_fields(message)
         case RosterMessage():
-            return _ROSTER, _roster_to_fields(message)
+            advertised = Records.of(
+                {p: advertisement(keys) for p, keys in message.keys.items()},
+                advertisement_size(params),
+            )
+            return _ROSTER, _roster_fields(message.roster, advertised)
         case ShareDelivery():
-            return _DELIVERY, (*_members_fields(message.members), _join_records(message.boxes))
+            return _DELIVERY, (
+                *_members_fields(message.members),
+                _boxes_field(message.boxes, params),
+            )
         case OpenSlot():
             return _SLOT, (message.slot, *_members_fields(message.members))
+        case ConsistencyCheck():
+            return _CHECK, (message.slot, *_members_fields(message.survivors))
         case UnmaskRequest():
-            return _REQUEST, (message.slot, *_members_fields(message.survivors))
+            signatures = Records.of(message.signatures, SIGNATURE_SIZE).encode()
+            return _REQUEST, (message.slot, *_members_fields(message.survivors), signatures)
         case AdvertiseKeys():
-            return _ADVERTISE, (message.sealing_key, b"".join(message.mask_keys))
+            return _ADVERTISE, _advertise_to_fields(message)
         case ShareKeys():
-            return _SHARE_KEYS, (b"".join(message.commitments), _join_records(message.boxes))
+            boxes = _boxes_field(message.boxes, params)
+            return _SHARE_KEYS, (b"".join(message.commitments), boxes)
+        case ShareReceipt():
+            return _RECEIPT, (np.array(message.refused, dtype=_POSITION).tobytes(),)
         case MaskedInput():
             return _MASKED, (message.slot, message.packed)
+        case ConsistencySignature():
+            return _SIGNATURE, (message.slot, message.signature)
         case UnmaskShares():
             return _SHARES, _shares_to_fields(message)
 
@@ -134,8 +175,8 @@ def _to_fields(message: Message) -> tuple[int, _Fields]:
 def _max_bytes(params: SessionParams) -> int:
     """No message of a session is longer."""
     num_slots, num_devices = len(params.slots), params.num_invited
-    record = 4 + max(keys.KEY_SIZE * (num_slots + 1), box_size(params), _SHARE.itemsize)
-    lists = 4 * num_devices + num_devices * record + DIGEST_SIZE * num_slots
+    largest = max(advertisement_size(params), box_size(params), SIGNATURE_SIZE, _SHARE.itemsize)
+    lists = num_devices * (_POSITION.itemsize + record_size(largest)) + DIGEST_SIZE * num_slots
     return _OVERHEAD + max(params.longest_vector, lists, MAX_OPEN_BYTES)
 
 
@@ -160,6 +201,7 @@ def _open_to_fields(message: SessionOpen) -> _Fields:
         params.graph_seed,
         params.context,
         params.min_roster,
+        int(params.signed),
     )
 
 
@@ -168,7 +210,7 @@ def _open_from_fields(fields: FieldReader) -> SessionOpen:
     num_invited, degree = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
     threshold, min_cohort = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
     graph_seed, context = fields.binary(DIGEST_SIZE), fields.binary(DIGEST_SIZE)
-    min_roster = fields.integer(0, 2**32 - 1)
+    min_roster, signed = fields.integer(0, 2**32 - 1), bool(fields.integer(0, 1))
     fields.finish()
     slots = read_fields(packed, most=_SLOT_FIELDS * MAX_SLOTS)
     if len(slots) % _SLOT_FIELDS:
@@ -192,42 +234,55 @@ def _open_from_fields(fields: FieldReader) -> SessionOpen:
                 graph_seed,
                 context,
                 min_roster,
+                signed,
             )
         )
     except UsageError as error:
         raise DecodeError(f"impossible parameters: {error}") from None
 
 
+def _advertise_to_fields(message: AdvertiseKeys) -> _Fields:
+    own = message.credential
+    credential = b"" if own is None else own.identity + own.signature
+    return (message.sealing_key, b"".join(message.mask_keys), credential)
+
+
 def _advertise_from_fields(fields: FieldReader, params: SessionParams) -> AdvertiseKeys:
     sealing_key = fields.binary(keys.KEY_SIZE)
     mask_keys = fields.binary(keys.KEY_SIZE * len(params.slots))
+    credential = fields.binary(_CREDENTIAL_SIZE if params.signed else 0)
     fields.finish()
-    return _advertisement(sealing_key + mask_keys)
+    return _read_advertisement(sealing_key + mask_keys + credential, params)
 
 
-def _advertisement(data: bytes) -> AdvertiseKeys:
-    sealing_key, *mask_keys = [PublicKey(key) for key in _cut(data, keys.KEY_SIZE)]
-    return AdvertiseKeys(sealing_key, tuple(mask_keys))
+def advertisement(message: AdvertiseKeys) -> bytes:
+    """A device's keys and credential as one string of `advertisement_size` bytes."""
+    return b"".join(part for part in _advertise_to_fields(message) if isinstance(part, bytes))
 
 
-def _roster_to_fields(message: RosterMessage) -> _Fields:
-    records = {
-        position: b"".join((advertised.sealing_key, *advertised.mask_keys))
-        for position, advertised in message.keys.items()
-    }
-    return (message.roster.astype("<u4").tobytes(), _join_records(records))
+def _read_advertisement(data: bytes, params: SessionParams) -> AdvertiseKeys:
+    size = keys.KEY_SIZE * (1 + len(params.slots))
+    sealing_key, *mask_keys = [PublicKey(key) for key in _cut(data[:size], keys.KEY_SIZE)]
+    if not params.signed:
+        return AdvertiseKeys(sealing_key, tuple(mask_keys))
+    identity, signature = data[size : size + IDENTITY_SIZE], data[size + IDENTITY_SIZE :]
+    credential = Credential(IdentityKey(identity), signature)
+    return AdvertiseKeys(sealing_key, tuple(mask_keys), credential)
+
+
+def _roster_fields(roster: Roster, advertised: Records) -> _Fields:
+    return (roster.astype(_POSITION).tobytes(), advertised.encode())
 
 
 def _roster_from_fields(fields: FieldReader, params: SessionParams) -> RosterMessage:
-    ids = fields.records(4, most=params.num_invited)
+    ids = fields.records(_POSITION.itemsize, most=params.num_invited)
     roster = np.frombuffer(ids, dtype=_POSITION).astype(np.uint32)
     if len(roster) < 1 or not (roster[1:] > roster[:-1]).all():
         raise DecodeError("the roster's ids do not ascend")
-    size = keys.KEY_SIZE * (1 + len(params.slots))
-    records = _read_records(fields, size, params.num_invited)
+    advertised = _read_records(fields, advertisement_size(params), params.num_invited)
     fields.finish()
-    advertised = {position: _advertisement(record) for position, record in records.items()}
-    return RosterMessage(roster, advertised)
+    parsed = {position: _read_advertisement(data, params) for position, data in advertised.items()}
+    return RosterMessage(roster, parsed)
 
 
 def _share_from_fields(fields: FieldReader, params: SessionParams) -> ShareKeys:
@@ -244,6 +299,15 @@ def _delivery_from_fields(fields: FieldReader, params: SessionParams) -> ShareDe
     return ShareDelivery(members, boxes)
 
 
+def _receipt_from_fields(fields: FieldReader, params: SessionParams) -> ShareReceipt:
+    data = fields.records(_POSITION.itemsize, most=params.num_invited)
+    fields.finish()
+    refused = np.frombuffer(data, dtype=_POSITION)
+    if not (refused[1:] > refused[:-1]).all():
+        raise DecodeError("the refused positions do not ascend")
+    return ShareReceipt(tuple(refused.tolist()))
+
+
 def _slot_from_fields(fields: FieldReader, params: SessionParams) -> OpenSlot:
     slot, members = _read_slot(fields, params), _read_members(fields, params)
     fields.finish()
@@ -258,10 +322,24 @@ def _masked_from_fields(fields: FieldReader, params: SessionParams) -> MaskedInp
     return MaskedInput(slot, packed)
 
 
-def _request_from_fields(fields: FieldReader, params: SessionParams) -> UnmaskRequest:
+def _check_from_fields(fields: FieldReader, params: SessionParams) -> ConsistencyCheck:
     slot, survivors = _read_slot(fields, params), _read_members(fields, params)
     fields.finish()
-    return UnmaskRequest(slot, survivors)
+    return ConsistencyCheck(slot, survivors)
+
+
+def _signature_from_fields(fields: FieldReader, params: SessionParams) -> ConsistencySignature:
+    slot, signature = _read_slot(fields, params), fields.binary(SIGNATURE_SIZE)
+    fields.finish()
+    return ConsistencySignature(slot, signature)
+
+
+def _request_from_fields(fields: FieldReader, params: SessionParams) -> UnmaskRequest:
+    slot, survivors = _read_slot(fields, params), _read_members(fields, params)
+    most = params.num_invited if params.signed else 0
+    signatures = _read_records(fields, SIGNATURE_SIZE, most)
+    fields.finish()
+    return UnmaskRequest(slot, survivors, signatures)
 
 
 def _shares_to_fields(message: UnmaskShares) -> _Fields:
@@ -290,19 +368,13 @@ def _cut(data: bytes, size: int) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
-def _join_records(records: Mapping[int, bytes]) -> bytes:
-    ordered = sorted(records.items())
-    return b"".join(part for p, data in ordered for part in (p.to_bytes(4, "little"), data))
+def _boxes_field(boxes: Mapping[int, bytes], params: SessionParams) -> bytes:
+    return Records.of(boxes, box_size(params)).encode()
 
 
-def _read_records(fields: FieldReader, size: int, most: int) -> dict[int, bytes]:
+def _read_records(fields: FieldReader, size: int, most: int) -> Records:
     """Byte strings of `size` bytes by position; the positions ascend."""
-    data = fields.records(4 + size, most=most)
-    records = {int.from_bytes(r[:4], "little"): r[4:] for r in _cut(data, 4 + size)}
-    positions = list(records)
-    if len(records) * (4 + size) != len(data) or positions != sorted(positions):
-        raise DecodeError("the positions of the records do not ascend")
-    return records
+    return Records.decode(fields.records(record_size(size), most=most), size)
 
 
 def _read_slot(fields: FieldReader, params: SessionParams) -> int:
@@ -325,9 +397,12 @@ _READERS: Final[Mapping[int, Callable[[FieldReader, SessionParams], Message]]] =
     _ROSTER: _roster_from_fields,
     _DELIVERY: _delivery_from_fields,
     _SLOT: _slot_from_fields,
+    _CHECK: _check_from_fields,
     _REQUEST: _request_from_fields,
     _ADVERTISE: _advertise_from_fields,
     _SHARE_KEYS: _share_from_fields,
+    _RECEIPT: _receipt_from_fields,
     _MASKED: _masked_from_fields,
+    _SIGNATURE: _signature_from_fields,
     _SHARES: _shares_from_fields,
 }

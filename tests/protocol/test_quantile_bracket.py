@@ -24,7 +24,7 @@ def whole():
 
 
 def sums(**fields):
-    return {name: np.array([value], dtype=np.int64) for name, value in fields.items()}
+    return {name: np.array(value, dtype=np.int64).reshape(-1) for name, value in fields.items()}
 
 
 def test_the_quantile_reached_exactly_lies_below_the_cut():
@@ -75,6 +75,7 @@ def test_another_cohort_is_refused(total):
         (sums(beta=5, signed_weight=6, weight=4), "answered falsely"),
         (sums(beta=5, signed_weight=-6, weight=4), "answered falsely"),
         (sums(beta=5, weight=4), "do not fit"),
+        (sums(beta=5, signed_weight=[2, 0], weight=4), "do not fit"),
         ({"beta": np.zeros(2, np.int64)}, "do not fit"),
     ],
 )

@@ -291,5 +291,6 @@ def test_a_device_refuses_foreign_queries_and_values_out_of_range(method):
 
 def test_the_canonical_bytes_tell_queries_apart():
     queries = [Query("mm", (1,)), Query("mm", (2,)), Query("mm", (1, 1)), Query("m", (1,))]
+    queries += [Query("bracketed", (1,)), Query("histogram", (1,))]
     assert len({query.canonical() for query in queries}) == len(queries)
     assert queries[0].canonical() == Query("mm", (1,)).canonical()

@@ -14,11 +14,22 @@ from protocol.configuration import RoundConfig
 from protocol.device import DeviceRound
 from protocol.errors import EncodingError
 from protocol.losses import LossGrid
-from protocol.quantile.search import Ended
+from protocol.quantile.search import Ended, Query
+from protocol.round import Round
+from protocol.selection import Threshold
 from protocol.server import RoundServer
 from protocol.states import RoundState
 from protocol.sums import IdealSum, MaskedSum, RoundResult, Sessions
-from secagg import ClientId, DevicePolicy, GraphKind, Stage, Step, ThreatModel, Vanish
+from secagg import (
+    ClientId,
+    DevicePolicy,
+    GraphKind,
+    SlotSum,
+    Stage,
+    Step,
+    ThreatModel,
+    Vanish,
+)
 from secagg.randomness import SeededRandomness
 from secagg.session import NoObserver
 
@@ -171,6 +182,20 @@ def test_a_search_ends_when_its_cohort_shrinks():
         assert outcome.secure_sums == num_sums + (stage is Stage.MASK)
         assert outcome.aborted is None
         assert outcome.kept_devices >= 1
+
+
+def test_a_search_ends_over_fewer_devices_even_where_the_sums_still_fit():
+    round_config = config(3, Fraction(1, 2), "mm")
+    round_ = Round(round_config, None)
+    devices = [DeviceRound.measured(round_config, 0.5 + i, 10) for i in range(3)]
+    for contributors in ((1, 2, 3), (1, 2)):  # another device makes up for the one that vanished
+        total = sum(device.answer(round_.question) for device in devices)
+        total &= np.uint64(2**round_config.search_layout.ring_bits - 1)
+        assert isinstance(round_.question, Query)
+        round_.take(SlotSum(round_.slot, total, contributors, contributors))
+    assert isinstance(round_.question, Threshold)
+    found = round_.outcome({}).search
+    assert (found.ended, found.num_queries) == (Ended.SHRANK, 1)
 
 
 def test_too_few_survivors_abort_the_round_and_leave_the_model():

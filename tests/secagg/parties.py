@@ -8,35 +8,46 @@ from types import FunctionType, ModuleType
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secagg import Client, DevicePolicy, Server, SessionParams, SlotSpec, SlotSum, ring, wire
+from secagg import (
+    Client,
+    DevicePolicy,
+    Enrolment,
+    Server,
+    SessionParams,
+    SlotSpec,
+    SlotSum,
+    ring,
+    wire,
+)
 from secagg.messages import Message
 from secagg.randomness import SeededRandomness
 from secagg.states import ClientState, ServerState
 
-POLICY = DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0)
+POLICY = DevicePolicy(
+    min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0
+)
 """A policy that small test sessions satisfy."""
 
 BINDING = b"what all devices were shown"
 
-STEPS = (
-    ServerState.ADVERTISE,
-    ServerState.SHARE,
-    ServerState.READY,
-    ServerState.MASK,
-    ServerState.UNMASK,
-    ServerState.READY,
-    ServerState.MASK,
-    ServerState.UNMASK,
-    ServerState.DONE,
-)
-"""The server's state at each step of `Parties.steps`, in a session of two slots."""
+_SLOT = (ServerState.MASK, ServerState.UNMASK, ServerState.READY)
+_SIGNED_SLOT = (ServerState.MASK, ServerState.CONFIRM, ServerState.UNMASK, ServerState.READY)
+_SET_UP = (ServerState.ADVERTISE, ServerState.SHARE, ServerState.RECEIPT, ServerState.READY)
+
+STEPS = {
+    signed: (*_SET_UP, *slot, *slot[:-1], ServerState.DONE)
+    for signed, slot in ((False, _SLOT), (True, _SIGNED_SLOT))
+}
+"""By whether the session is signed: the server's state at each step of `Parties.steps`, in a
+session of two slots."""
 
 _REACHED_AT = {
     ClientState.IDLE: 0,
     ClientState.ADVERTISED: 1,
     ClientState.SHARED: 2,
     ClientState.READY: 3,
-    ClientState.MASKED: 4,
+    ClientState.MASKED: 5,
+    ClientState.CONFIRMED: 6,
 }
 
 
@@ -49,6 +60,7 @@ def make_params(
     slots=((4, 16), (3, 40)),
     graph_seed=bytes(32),
     context=bytes(32),
+    signed=False,
 ):
     """Parameters of a small session; `slots` are (length, ring bits) each."""
     return SessionParams(
@@ -59,6 +71,7 @@ def make_params(
         min_cohort=threshold if min_cohort is None else min_cohort,
         graph_seed=graph_seed,
         context=context,
+        signed=signed,
     )
 
 
@@ -112,13 +125,20 @@ class Parties:
         self.roster = sorted(self.ids)
         self.inputs = make_inputs(params, self.ids, seed)
         self.sums: list[SlotSum] = []
-        self.server = Server(params, self.ids)
+        self.enrolment = Enrolment(SeededRandomness(b"identities".ljust(32, b"\0")))
+        self.server = Server(params, self.ids, self.enrolment)
         self.randomness = {
             client: LoggedRandomness(seed.to_bytes(16, "little") + client.to_bytes(16, "little"))
             for client in self.ids
         }
         self.clients = {
-            client: Client(client, policy, self.randomness[client]) for client in self.ids
+            client: Client(
+                client,
+                policy,
+                self.randomness[client],
+                self.enrolment.credentials_for(client, params),
+            )
+            for client in self.ids
         }
 
     def deliver(self, outgoing, binding=BINDING) -> dict[int, bytes]:
@@ -156,25 +176,36 @@ class Parties:
         The steps are those of `STEPS`; the sums that came out gather in `sums`.
         """
         yield (pending := self.server.start())
-        yield (pending := self.exchange(pending))
-        yield (pending := self.exchange(pending))
-        self.deliver(pending)
+        for _ in range(2):
+            yield (pending := self.exchange(pending))
+        yield self.exchange(pending)
         for slot in range(len(self.params.slots)):
             yield (pending := self.server.open_slot(slot, BINDING))
             yield (pending := self.exchange(pending))
-            self.sums.append(self.finish_slot(pending))
+            if self.params.signed:
+                yield (pending := self.exchange(pending))
+            self.exchange(pending)
+            self.sums.append(self.server.take_sum())
             yield {}
 
     def advance(self, state: ClientState) -> Mapping[int, bytes]:
-        """From the start until all devices are in `state`; returns what they are to get next."""
+        """From the start until all devices are in `state`; returns what they are to get next.
+
+        READY devices are to get the opening of the first slot.
+        """
         if state is ClientState.OPENED:
             for client, data in self.advance(ClientState.READY).items():
                 self.clients[client].receive(data)
             return {}
+        if state is ClientState.READY:
+            next(itertools.islice(self.steps(), _REACHED_AT[state], None))
+            return self.server.open_slot(0, BINDING)
         return next(itertools.islice(self.steps(), _REACHED_AT[state], None))
 
     def finish_slot(self, requests):
-        """Unmask the slot whose requests are given."""
+        """Unmask the slot: what follows the masked inputs."""
+        if self.params.signed:
+            requests = self.exchange(requests)
         self.exchange(requests)
         return self.server.take_sum()
 

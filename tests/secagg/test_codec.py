@@ -32,6 +32,12 @@ def test_more_fields_than_expected_are_refused(values):
         read_fields(data, most=len(values) - 1)
 
 
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_fields_that_are_announced_and_never_come_are_refused(most):
+    with pytest.raises(DecodeError):
+        read_fields(b"\x93\x01\x02", most=most)  # an array of three, and two of them
+
+
 @pytest.mark.parametrize(
     "value", [None, True, 1.5, "", "text", [], [1], {}, {1: 2}, msgpack.ExtType(5, b"")]
 )

@@ -23,6 +23,40 @@ def encoded(coordinate):
     return coordinate.to_bytes(32, "little")
 
 
+@pytest.mark.parametrize(
+    ("scalar", "coordinate", "product"),
+    [
+        (
+            "a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4",
+            "e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c",
+            "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552",
+        ),
+        (
+            "4b66e9d4d1b4673c5ad22691957d6af5c11b6421e0ea01d42ca4169e7918ba0d",
+            "e5210f12786811d3f4b7959d0538ae2c31dbe7106fc03c3efc4cd549c715a493",
+            "95cbde9476e8907d7aade45cb4b873f88b595a68799fa152e6f8f7647aac7957",
+        ),
+    ],
+)
+def test_products_of_rfc_7748_section_5_2(scalar, coordinate, product):
+    pair = keys.key_pair(bytes.fromhex(scalar))
+    assert pair.agree(bytes.fromhex(coordinate)).hex() == product
+
+
+@pytest.mark.parametrize(
+    ("times", "result"),
+    [
+        (1, "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079"),
+        (1000, "684cf59ba83309552800ef566f2f4d3c1c3887c49360e3875f2eb94d99532c51"),
+    ],
+)
+def test_iterated_products_of_rfc_7748_section_5_2(times, result):
+    scalar = coordinate = encoded(9)
+    for _ in range(times):
+        scalar, coordinate = keys.key_pair(scalar).agree(coordinate), scalar
+    assert scalar.hex() == result
+
+
 def test_agreement_of_rfc_7748_section_6_1():
     alice = keys.key_pair(
         bytes.fromhex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a")
@@ -36,10 +70,35 @@ def test_agreement_of_rfc_7748_section_6_1():
     assert alice.agree(bob.public).hex() == bob.agree(alice.public).hex() == shared
 
 
-def test_derivation_of_rfc_5869_test_case_1():
-    derived = keys.derive(bytes([0x0B] * 22), salt=bytes(range(13)), info=bytes(range(0xF0, 0xFA)))
-    # The first 32 of its 42 bytes.
-    assert derived.hex() == "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf"
+@pytest.mark.parametrize(
+    ("material", "salt", "info", "output"),
+    [
+        (
+            bytes([0x0B] * 22),
+            bytes(range(13)),
+            bytes(range(0xF0, 0xFA)),
+            "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865",
+        ),
+        (
+            bytes(range(0x50)),
+            bytes(range(0x60, 0xB0)),
+            bytes(range(0xB0, 0x100)),
+            "b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c"
+            "59045a99cac7827271cb41c65e590e09da3275600c2f09b8367793a9aca3db71"
+            "cc30c58179ec3e87c14c01d5c1f3434f1d87",
+        ),
+        (
+            bytes([0x0B] * 22),
+            b"",
+            b"",
+            "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8",
+        ),
+    ],
+    ids=["A.1", "A.2", "A.3"],
+)
+def test_derivations_of_rfc_5869_appendix_a(material, salt, info, output):
+    # A shorter output is the beginning of a longer one (section 2.3), and a key has 32 bytes.
+    assert keys.derive(material, salt=salt, info=info).hex() == output[:64]
 
 
 def test_key_pair_takes_32_bytes_of_the_randomness_and_hides_them():
@@ -70,6 +129,7 @@ def test_x25519_against_wycheproof():
     for _, case in wycheproof("wycheproof_x25519.json"):
         public, shared = bytes.fromhex(case["public"]), bytes.fromhex(case["shared"])
         low_order = keys.is_low_order(public)
+        assert low_order == (shared == bytes(32)), case["tcId"]
         assert low_order == ("ZeroSharedSecret" in case["flags"]), case["tcId"]
         refused += low_order
         if not low_order:

@@ -106,7 +106,11 @@ def test_as_vector_refuses(values, message):
         ring.as_vector(values, 2, 20)
 
 
-def test_as_vector_takes_the_largest_element():
-    for bits in (1, 20, 32, 33, 63, 64):
-        largest = np.array([2**bits - 1], dtype=np.uint64)
-        assert ring.as_vector(largest, 1, bits).tolist() == [2**bits - 1]
+@pytest.mark.parametrize("bits", range(1, 65))
+def test_as_vector_takes_the_largest_element_and_no_larger(bits):
+    vector = np.array([2**bits - 1, 0], dtype=np.uint64)
+    assert ring.as_vector(vector, 2, bits).tolist() == [2**bits - 1, 0]
+    if bits < 64:
+        vector[0] += np.uint64(1)
+        with pytest.raises(UsageError, match=r"is not in \[0, 2\^"):
+            ring.as_vector(vector, 2, bits)

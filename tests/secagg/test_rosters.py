@@ -28,6 +28,7 @@ from secagg import (
 from secagg.graph import Graph
 from secagg.messages import RosterMessage, SessionOpen
 from secagg.session import run_session
+from secagg.survival import settle
 
 SLOTS = (SlotSpec("sum", 2, 16),)
 
@@ -68,6 +69,17 @@ def test_both_abort_when_too_few_devices_come(num_gone, aborts):
         ideal.set_up()
         (total,) = run_session(strict, inputs, [b""], vanishing=gone, policy=POLICY)
         assert total.vector.tolist() == [5, 5]
+
+
+def test_isolated_devices_do_not_count_for_min_cohort():
+    ring = params(20, degree=2, min_cohort=18)
+    graph = Graph(20, 2, bytes(32))
+    everybody = np.ones(20, dtype=np.bool_)
+    assert settle(graph, ring, everybody).all()
+    gap = everybody.copy()
+    gap[7] = False  # whose neighbours are two, theirs two, and so on around the ring
+    with pytest.raises(SessionAborted, match="0 devices are left"):
+        settle(graph, ring, gap)
 
 
 def test_a_device_refuses_a_roster_below_min_roster():

@@ -1,15 +1,18 @@
 import csv
 import math
 from fractions import Fraction
+from itertools import combinations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from vectors import vector_file
 
-from secagg import GraphKind, SessionParams, SlotSpec, UsageError
+from secagg import Adversary, GraphKind, SessionParams, SlotSpec, UsageError
+from secagg import threat as threat_module
 from secagg.threat import (
     ThreatModel,
+    _overlapping,
     _sparse_threshold,
     complete_threshold,
     sparse_min_roster,
@@ -34,9 +37,9 @@ def test_known_parameters(num_devices, colluding_rate, dropout_rate, degree, thr
     assert sparse_parameters(num_devices, threat) == (degree, threshold)
 
 
-def published():
+def published(adversary_class="CURIOUS_SERVER"):
     with vector_file("secagg_graph_parameters.csv").open() as lines:
-        rows = [r for r in csv.DictReader(lines) if r["adversary_class"] == "CURIOUS_SERVER"]
+        rows = [r for r in csv.DictReader(lines) if r["adversary_class"] == adversary_class]
     assert rows
     return [
         (
@@ -187,3 +190,236 @@ def test_where_the_colluders_are_fewer_than_the_threshold_any_roster_is_safe():
     degree, threshold = sparse_parameters(100, threat)
     assert threat.num_colluding(100) < threshold
     assert sparse_min_roster(100, degree, threshold, threat) == threshold
+
+
+def active(colluding, dropped):
+    return ThreatModel(colluding, dropped, Adversary.ACTIVE)
+
+
+@pytest.mark.parametrize("holders", range(2, 8))
+def test_quorums_share_an_honest_device_from_the_overlapping_threshold_on(holders):
+    """By trying all pairs of quorums; below it, some two share colluding devices only."""
+    for colluding in range(holders):
+        threshold = _overlapping(holders, colluding)
+
+        def every_two_overlap(size, bad):
+            quorums = [set(quorum) for quorum in combinations(range(holders), size)]
+            return all(one & other - bad for one in quorums for other in quorums)
+
+        bad = set(range(colluding))
+        assert all(every_two_overlap(size, bad) for size in range(threshold, holders + 1))
+        assert not every_two_overlap(threshold - 1, bad)
+
+
+def sparse_or_none(num_devices, threat):
+    try:
+        return sparse_parameters(num_devices, threat)
+    except UsageError:
+        return None
+
+
+def insecure(roster, colluding, degree, harmful):
+    """Whether 2^-41 does not bound that some device has `harmful` or more colluding neighbours."""
+    tail = sum(
+        math.comb(colluding, i) * math.comb(roster - colluding, degree - i)
+        for i in range(max(harmful, 0), min(colluding, degree) + 1)
+    )
+    return roster * Fraction(tail, math.comb(roster, degree)) > Fraction(1, 2**41)
+
+
+@given(num_devices=st.integers(5, 300), colluding=st.floats(0, 0.4), dropped=st.floats(0, 0.25))
+@example(num_devices=100, colluding=0.05, dropped=0.05)
+@example(num_devices=100, colluding=0.33, dropped=0.05)
+@example(num_devices=200, colluding=0.1, dropped=0.1)
+def test_no_two_sparse_quorums_of_a_device_are_disjoint(num_devices, colluding, dropped):
+    """Except with 2^-41, no device has so many colluding neighbours that two quorums could be.
+
+    The k + 1 holders are the neighbours and the device itself, which is honest.
+    """
+    assume(colluding + 2 * dropped <= 0.9)
+    threat = active(colluding, dropped)
+    parameters = sparse_or_none(num_devices, threat)
+    assume(parameters is not None)
+    degree, threshold = parameters
+    colluders = threat.num_colluding(num_devices)
+    most_harmless = max(c for c in range(-1, degree + 1) if 2 * threshold > degree + 1 + c)
+    assert most_harmless >= 0
+    assert not insecure(num_devices, colluders, degree, most_harmless + 1)
+    # A smaller threshold would not do: it is 2 already, or not all are covered.
+    smaller = max(c for c in range(-3, degree + 1) if 2 * (threshold - 1) > degree + 1 + c)
+    assert threshold == 2 or smaller < 0 or insecure(num_devices, colluders, degree, smaller + 1)
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "rate", "degree", "threshold"),
+    [(100, 0.05, 18, 13), (1000, 0.1, 100, 70), (10_000, 0.1, 122, 85)],
+)
+def test_known_parameters_of_an_active_adversary(num_devices, rate, degree, threshold):
+    assert sparse_parameters(num_devices, active(rate, rate)) == (degree, threshold)
+
+
+@given(num_devices=st.integers(5, 200), colluding=st.floats(0, 0.3), dropped=st.floats(0, 0.3))
+def test_an_active_adversary_costs_at_least_what_a_curious_one_does(
+    num_devices, colluding, dropped
+):
+    curious = sparse_or_none(num_devices, ThreatModel(colluding, dropped))
+    against_active = sparse_or_none(num_devices, active(colluding, dropped))
+    assume(against_active is not None)
+    assert curious is not None
+    assert curious[0] <= against_active[0]
+    assert curious[1] <= against_active[1] <= against_active[0] + 1
+    assert 2 * against_active[1] > against_active[0] + 1
+
+
+def published_rule(holders, colluding):
+    """The published analysis does not count the device itself among the holders."""
+    return math.ceil((colluding + (holders - 1) - 1.25) / 2) + 1
+
+
+def test_published_parameters_of_the_semi_malicious_server(monkeypatch):
+    """With its rule in place of ours, degree and threshold are its own, so that all else agrees."""
+    monkeypatch.setattr(threat_module, "_overlapping", published_rule)
+    rows = {row for row in published("SEMI_MALICIOUS_SERVER") if row[3] > 0}
+    assert len(rows) > 15
+    for num_devices, colluding_rate, dropout_rate, degree, threshold in rows:
+        threat = active(colluding_rate, dropout_rate)
+        if degree < 300:
+            assert sparse_parameters(num_devices, threat) == (degree, threshold), threat
+        else:
+            assert _sparse_threshold(num_devices, degree - 2, threat) is None, threat
+            assert _sparse_threshold(num_devices, degree, threat) == threshold, threat
+
+
+def test_counting_the_device_itself_costs_one_share_where_the_colluding_are_odd():
+    """Our rule against the published one, for every number of neighbours and colluding ones."""
+    for degree in range(2, 60, 2):
+        for colluding in range(degree + 1):
+            ours, theirs = (
+                _overlapping(degree + 1, colluding),
+                published_rule(degree + 1, colluding),
+            )
+            assert ours == theirs + colluding % 2
+            assert (2 * theirs > degree + 1 + colluding) == (colluding % 2 == 0)
+
+
+def test_published_parameters_that_hold_with_the_device_itself_are_ours():
+    same = larger = 0
+    for num_devices, colluding_rate, dropout_rate, degree, threshold in set(
+        published("SEMI_MALICIOUS_SERVER")
+    ):
+        if not 0 < degree < 300:
+            continue
+        ours = sparse_parameters(num_devices, active(colluding_rate, dropout_rate))
+        if ours[0] == degree:
+            assert threshold <= ours[1] <= threshold + 1
+            same += 1
+        else:
+            # One more holder to outvote, hence a share more, hence now and then some neighbours.
+            assert degree < ours[0] <= degree + 4
+            assert threshold < ours[1] <= threshold + 3
+            larger += 1
+    assert same > larger > 0
+
+
+def test_rates_published_as_infeasible_for_the_semi_malicious_server_are_refused():
+    infeasible = [row for row in published("SEMI_MALICIOUS_SERVER") if row[3] == 0]
+    assert infeasible
+    for _, colluding_rate, dropout_rate, *_ in infeasible:
+        with pytest.raises(UsageError, match="no parameters are safe"):
+            active(colluding_rate, dropout_rate)
+
+
+@pytest.mark.parametrize(("colluding", "dropped"), [(0.3, 0.31), (0.0, 0.46), (0.91, 0.0)])
+def test_an_active_adversary_counts_those_who_vanish_twice(colluding, dropped):
+    with pytest.raises(UsageError, match=f"twice dropout_rate={dropped} add up to more than 0.9"):
+        active(colluding, dropped)
+    if colluding + dropped <= 0.9:
+        ThreatModel(colluding, dropped)
+    active(0.3, 0.3)
+    active(0.1, 0.4)
+
+
+@given(num_devices=sizes, colluding=rates, dropped=st.floats(0, 0.25))
+def test_complete_threshold_of_an_active_adversary(num_devices, colluding, dropped):
+    assume(colluding + 2 * dropped <= 0.9)
+    threat = active(colluding, dropped)
+    colluders, survivors = threat.num_colluding(num_devices), threat.num_surviving(num_devices)
+    safe = [t for t in range(2, num_devices + 1) if 2 * t > num_devices + colluders]
+    safe = [t for t in safe if t >= colluders + 2]  # bites where one device is honest
+    if not safe or safe[0] > survivors:
+        with pytest.raises(UsageError, match="no threshold is both safe and reachable"):
+            complete_threshold(num_devices, threat)
+        return
+    threshold = complete_threshold(num_devices, threat)
+    assert threshold == safe[0]
+    # A smaller roster, with all colluding devices in it, has fewer holders.
+    assert all(2 * threshold > roster + colluders for roster in range(threshold, num_devices + 1))
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "threat", "threshold"),
+    [
+        (10, active(0.1, 0.1), 6),
+        (10, active(0.2, 0.1), 7),
+        (10, active(0.0, 0.4), 6),
+        (100, active(0.1, 0.1), 56),
+        (100, active(0.3, 0.3), 66),
+        (3, active(0.0, 0.33), 2),
+        (2, active(0.0, 0.0), 2),
+    ],
+)
+def test_complete_threshold_of_an_active_adversary_typed_in(num_devices, threat, threshold):
+    assert complete_threshold(num_devices, threat) == threshold
+
+
+def test_one_honest_device_among_colluding_ones_is_refused():
+    assert complete_threshold(10, active(0.8, 0.0)) == 10
+    with pytest.raises(UsageError, match="10 devices of which 9 collude and 0 vanish"):
+        complete_threshold(10, active(0.9, 0.0))
+
+
+def test_a_roster_too_small_for_an_active_adversary_is_refused():
+    threat = active(0.1, 0.1)
+    degree, threshold = sparse_parameters(1000, threat)
+    fewest = sparse_min_roster(1000, degree, threshold, threat)
+    harmful = 2 * threshold - (degree + 1)
+    assert 900 < fewest < 1000
+    assert not insecure(fewest, 100, degree, harmful)
+    assert insecure(fewest - 1, 100, degree, harmful)
+    # The same numbers against a curious server, whom t colluding neighbours must help.
+    assert sparse_min_roster(1000, degree, threshold, ThreatModel(0.1, 0.1)) < fewest
+
+
+def test_where_the_colluders_are_too_few_to_be_harmful_any_roster_is_safe():
+    threat = active(0.05, 0.05)
+    degree, threshold = sparse_parameters(100, threat)
+    assert threat.num_colluding(100) < 2 * threshold - (degree + 1)
+    assert sparse_min_roster(100, degree, threshold, threat) == threshold
+    # Rosters of k + 1 devices and fewer get the complete graph, and fewer holders with it.
+    assert all(2 * threshold > roster + 5 for roster in range(threshold, degree + 2))
+
+
+@pytest.mark.parametrize(
+    ("adversary", "threshold"), [(Adversary.CURIOUS, 5), (Adversary.ACTIVE, 13)]
+)
+def test_as_many_colluders_as_are_harmful_set_the_roster(adversary, threshold):
+    # Of 20 neighbours 5 are harmful: 5 of 5, or 2 · 13 − 21 of them.
+    just_enough, one_less = (ThreatModel(count / 2000, 0.0, adversary) for count in (5, 4))
+    assert insecure(2000, 5, 20, 5)
+    assert sparse_min_roster(2000, 20, threshold, just_enough) == 2000
+    assert sparse_min_roster(2000, 20, threshold, one_less) == threshold
+
+
+@pytest.mark.parametrize("graph", GraphKind)
+def test_an_active_adversary_makes_a_session(graph):
+    params = SessionParams.for_threat(
+        200,
+        (SlotSpec("sum", 1, 8),),
+        threat=active(0.1, 0.1),
+        graph=graph,
+        graph_seed=bytes(32),
+        context=bytes(32),
+    )
+    holders = min(params.degree, 199) + 1
+    assert 2 * params.threshold > holders
+    assert params.min_roster <= 200

@@ -1,0 +1,156 @@
+"""Who is who: which identity belongs to which device.
+
+An active server can play every device that a directory does not know better about. So a directory
+comes from elsewhere than the server, as a list that people compare, or is learnt at first contact
+and then at least does not change.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, Self
+
+from secagg import labels
+from secagg.errors import UsageError
+from secagg.identity import IDENTITY_SIZE, IdentityKey, grouped
+from secagg.params import ClientId
+from secagg.threat import MAX_DEVICES
+
+_ID_LIMIT: Final = 2**32
+_ENTRY: Final = re.compile(r"(0|[1-9][0-9]{0,9})[ \t]+([0-9a-fA-F]{64})")
+
+
+class Directory(Protocol):
+    """Decides whether a device is who it says it is."""
+
+    def accepts(self, client: ClientId, key: IdentityKey) -> bool:
+        """Whether a device may go by this key.
+
+        Args:
+            client: The device's id.
+            key: Its public key, whose signature over what it advertises has been verified: a
+                directory that learns must not learn what anybody can claim.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedKeys:
+    """A closed list: exactly these devices, exactly these keys.
+
+    Attributes:
+        keys: 32-byte public keys by id in [0, 2^32); at most `MAX_DEVICES`, no key twice.
+
+    Raises:
+        UsageError: an id or a key is not that, or a key occurs twice.
+    """
+
+    keys: Mapping[ClientId, IdentityKey]
+
+    def __post_init__(self) -> None:
+        if len(self.keys) > MAX_DEVICES:
+            raise UsageError(f"{len(self.keys)} devices in a directory of at most {MAX_DEVICES}")
+        owners: dict[IdentityKey, ClientId] = {}
+        for client, key in self.keys.items():
+            if not 0 <= client < _ID_LIMIT:
+                raise UsageError(f"device id {client} is not in [0, {_ID_LIMIT})")
+            if len(key) != IDENTITY_SIZE:
+                raise UsageError(
+                    f"the key of device {client} has {len(key)} bytes, not {IDENTITY_SIZE}"
+                )
+            if key in owners:
+                raise UsageError(f"devices {owners[key]} and {client} have one and the same key")
+            owners[key] = client
+        # Sorted for `dump`; a copy, so that no caller changes it afterwards.
+        object.__setattr__(self, "keys", dict(sorted(self.keys.items())))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        r"""Read a list: one device a line, its id and its key as 64 hex digits.
+
+        What follows `#` is a comment; blank lines do not count; the order is free.
+
+        >>> TrustedKeys.parse("# our phones\n\n7 " + "ab" * 32 + "  # the old one").keys.keys()
+        dict_keys([7])
+
+        Raises:
+            UsageError: a line is something else, or repeats an id or a key; names the line.
+        """
+        keys: dict[ClientId, IdentityKey] = {}
+        lines: dict[int | bytes, int] = {}
+        for number, line in enumerate(text.split("\n"), start=1):
+            entry = line.partition("#")[0].strip(" \t\r")
+            if not entry:
+                continue
+            match = _ENTRY.fullmatch(entry)
+            if match is None or int(match[1]) >= _ID_LIMIT:
+                raise UsageError(
+                    f"line {number}: expected a device id in [0, {_ID_LIMIT}) without leading "
+                    "zeros, a space and a public key as 64 hex digits"
+                )
+            client, key = ClientId(int(match[1])), IdentityKey(bytes.fromhex(match[2]))
+            if client in lines:
+                raise UsageError(
+                    f"line {number}: device {client} is in line {lines[client]} already; "
+                    "every device is listed once"
+                )
+            if key in lines:
+                raise UsageError(
+                    f"line {number}: the key is in line {lines[key]} already; "
+                    "every device has a key of its own"
+                )
+            if len(keys) == MAX_DEVICES:
+                raise UsageError(f"line {number}: a directory has at most {MAX_DEVICES} devices")
+            lines[client] = lines[key] = number
+            keys[client] = key
+        return cls(keys)
+
+    def dump(self) -> str:
+        """The list as `parse` reads it, one line a device, sorted by id."""
+        return "".join(f"{client} {key.hex()}\n" for client, key in self.keys.items())
+
+    def fingerprint(self) -> str:
+        """What people compare instead of the list: 256 bits as sixteen groups of hex digits.
+
+        It has twice the length of a key's. Who writes two lists may look for any two that share a
+        fingerprint, and finds them after the square root of the tries.
+        """
+        return grouped(labels.digest(labels.DIRECTORY_FINGERPRINT, self.dump().encode()))
+
+    def accepts(self, client: ClientId, key: IdentityKey) -> bool:
+        """Whether the list gives this device exactly this key."""
+        return self.keys.get(client) == key
+
+
+class FirstUse:
+    """Trust on first use, for experiments: a device's first key is its key from then on.
+
+    A server that lies from the first contact is not caught: it may answer for every device with
+    a key of its own. What is caught is a key that changes later, and one key under two ids.
+
+    Args:
+        known: Devices whose keys are known beforehand.
+    """
+
+    def __init__(self, known: TrustedKeys | None = None) -> None:
+        self._keys = dict(known.keys) if known is not None else {}
+        self._owners = {key: client for client, key in self._keys.items()}
+
+    def accepts(self, client: ClientId, key: IdentityKey) -> bool:
+        """Whether the key is the device's first; one seen for the first time is remembered.
+
+        False for a new device where `MAX_DEVICES` are remembered, and for what is no id or key.
+        """
+        if client in self._keys or key in self._owners:
+            return self._keys.get(client) == key
+        if not 0 <= client < _ID_LIMIT or len(key) != IDENTITY_SIZE:
+            return False
+        if len(self._keys) >= MAX_DEVICES:
+            return False
+        self._keys[client] = key
+        self._owners[key] = client
+        return True
+
+    def pinned(self) -> TrustedKeys:
+        """What is remembered so far, to save it."""
+        return TrustedKeys(self._keys)

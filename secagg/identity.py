@@ -1,0 +1,109 @@
+"""Ed25519 identities (RFC 8032): who signed a message.
+
+An identity outlives sessions. Its public key is what a directory lists and what people compare;
+all that it does is sign.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, NewType
+
+from nacl.bindings import crypto_sign, crypto_sign_open, crypto_sign_seed_keypair
+from nacl.exceptions import BadSignatureError
+
+from secagg import labels
+from secagg.errors import UsageError
+from secagg.randomness import Randomness
+
+IdentityKey = NewType("IdentityKey", bytes)
+
+SEED_SIZE: Final = 32
+IDENTITY_SIZE: Final = 32
+SIGNATURE_SIZE: Final = 64
+_GROUP: Final = 4  # hex digits
+# To pass for a given device, a forger must hit its fingerprint: 2^128 tries.
+_FINGERPRINT_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A device's or the server's long-term key pair.
+
+    Attributes:
+        public: 32 bytes, for everybody.
+    """
+
+    public: IdentityKey
+    # Seed and public key, as libsodium wants them.
+    _secret: bytes = field(repr=False, compare=False)
+
+    def sign(self, message: bytes) -> bytes:
+        """The signature of a message, 64 bytes; the same every time."""
+        return crypto_sign(message, self._secret)[:SIGNATURE_SIZE]
+
+
+def generate(randomness: Randomness) -> Identity:
+    """Draw an identity; takes 32 bytes of randomness."""
+    return identity(randomness(SEED_SIZE))
+
+
+def identity(seed: bytes) -> Identity:
+    """The identity of a secret seed.
+
+    Args:
+        seed: 32 bytes; whoever knows them can sign.
+
+    Raises:
+        UsageError: the seed has another size.
+    """
+    if len(seed) != SEED_SIZE:
+        raise UsageError(f"an identity's seed has {SEED_SIZE} bytes, not {len(seed)}")
+    public, secret = crypto_sign_seed_keypair(seed)
+    return Identity(IdentityKey(public), secret)
+
+
+def verify(public: bytes, message: bytes, signature: bytes) -> bool:
+    """Whether the owner of a public key signed the message; never raises.
+
+    False for everything that could be signed by nobody in particular or in two ways: public keys
+    of small order or not canonical, S not below the group order, R of small order.
+
+    Args:
+        public: The key, from anybody; 32 bytes, or else False.
+        message: What should have been signed.
+        signature: 64 bytes, or else False.
+    """
+    # The binding hands both to C without looking at their sizes.
+    if len(public) != IDENTITY_SIZE or len(signature) != SIGNATURE_SIZE:
+        return False
+    try:
+        crypto_sign_open(signature + message, public)
+    except BadSignatureError:
+        return False
+    return True
+
+
+def fingerprint(public: bytes) -> str:
+    """What people compare instead of a public key: 128 bits as eight groups of hex digits.
+
+    >>> fingerprint(bytes(32))
+    'bfaf 4802 9510 7e2a 74cf c6be 5a34 7539'
+
+    Args:
+        public: 32 bytes.
+
+    Raises:
+        UsageError: the key has another size.
+    """
+    if len(public) != IDENTITY_SIZE:
+        raise UsageError(f"an identity's public key has {IDENTITY_SIZE} bytes, not {len(public)}")
+    return grouped(labels.digest(labels.IDENTITY_FINGERPRINT, public)[:_FINGERPRINT_BYTES])
+
+
+def grouped(digest: bytes) -> str:
+    """A digest as groups of four hex digits, for people to read out.
+
+    >>> grouped(bytes([1, 35, 69, 103]))
+    '0123 4567'
+    """
+    digits = digest.hex()
+    return " ".join(digits[i : i + _GROUP] for i in range(0, len(digits), _GROUP))

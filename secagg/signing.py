@@ -1,0 +1,54 @@
+"""What devices sign in a signed session, and what one needs to take part in it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from secagg import labels
+from secagg.directory import Directory
+from secagg.errors import UsageError
+from secagg.graph import Members
+from secagg.identity import Identity
+from secagg.keys import PublicKey
+from secagg.masks import SlotContext
+from secagg.params import ClientId, SessionParams
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A device's own identity, and whom it believes to be who.
+
+    Attributes:
+        identity: The device's key.
+        directory: Decides whether a key is that of a device.
+    """
+
+    identity: Identity
+    directory: Directory
+
+    def check(self, client: ClientId) -> None:
+        """See to it that the directory knows the device itself.
+
+        Raises:
+            UsageError: it has another key, or none, under the device's id.
+        """
+        if not self.directory.accepts(client, self.identity.public):
+            raise UsageError(f"the directory does not accept this identity for device {client}")
+
+
+def advertisement(
+    params: SessionParams,
+    client: ClientId,
+    sealing_key: PublicKey,
+    mask_keys: tuple[PublicKey, ...],
+) -> bytes:
+    """What a device signs when it advertises keys: session, id and keys."""
+    return labels.pack(
+        labels.ADVERTISEMENT, params.digest, client, sealing_key, b"".join(mask_keys)
+    )
+
+
+def survivors(context: SlotContext, survivors: Members) -> bytes:
+    """What a device signs before it helps unmask: roster, slot, binding and survivors."""
+    bits = np.packbits(survivors, bitorder="little").tobytes()
+    return labels.pack(labels.SURVIVORS, context.session_id, context.info, len(survivors), bits)

@@ -1,0 +1,156 @@
+"""What a device checks of the server's messages: pure functions that refuse with `PeerError`."""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from secagg import keys, signing
+from secagg.errors import PeerError, Refusal
+from secagg.graph import Members, Positions
+from secagg.identity import verify
+from secagg.masks import SlotContext
+from secagg.messages import AdvertiseKeys, Roster, UnmaskRequest
+from secagg.params import ClientId, SessionParams
+from secagg.signing import Credentials
+
+
+def check_roster(roster: Roster, own_id: ClientId, params: SessionParams) -> int:
+    """The device's position in a roster that is large enough.
+
+    Raises:
+        PeerError: the roster is too small, or lacks the device.
+    """
+    fewest = max(params.min_cohort, params.min_roster)
+    if len(roster) < fewest:
+        raise PeerError(Refusal.COHORT_TOO_SMALL, f"{len(roster)} devices, fewer than {fewest}")
+    if own_id not in roster:
+        raise PeerError(Refusal.NOT_IN_ROSTER, f"no {own_id} among {len(roster)} ids")
+    return int(np.searchsorted(roster, own_id))
+
+
+def check_neighbours(own: int, named: Collection[int], expected: set[int]) -> None:
+    """See to it that the positions named are exactly those expected.
+
+    Raises:
+        PeerError: the device itself is named, or a stranger, or a neighbour is missing.
+    """
+    names = set(named)
+    if own in names:
+        raise PeerError(Refusal.NAMED_AS_ITS_OWN_PEER, f"position {own}")
+    if unknown := names - expected:
+        raise PeerError(Refusal.UNKNOWN_NEIGHBOUR, f"positions {sorted(unknown)[:5]}")
+    if missing := expected - names:
+        raise PeerError(Refusal.MISSING_NEIGHBOUR, f"positions {sorted(missing)[:5]}")
+
+
+def check_keys(own: Collection[bytes], advertised: Mapping[int, AdvertiseKeys]) -> None:
+    """Refuse weak keys, and any key, its own or a peer's, that comes under a second name.
+
+    Raises:
+        PeerError: there is one.
+    """
+    seen = {keys.coordinate(key) for key in own}
+    for position, message in advertised.items():
+        for key in (message.sealing_key, *message.mask_keys):
+            if (coordinate := keys.coordinate(key)) in seen:
+                raise PeerError(Refusal.BAD_KEY, f"position {position}: a key named twice")
+            if keys.is_low_order(key):
+                raise PeerError(Refusal.BAD_KEY, f"position {position}: a low-order key")
+            seen.add(coordinate)
+
+
+def check_credentials(
+    credentials: Credentials,
+    params: SessionParams,
+    roster: Roster,
+    advertised: Mapping[int, AdvertiseKeys],
+) -> None:
+    """See to it that every neighbour's keys are signed by that neighbour, for this session.
+
+    Raises:
+        PeerError: a signature is wrong or missing, or the directory does not accept the identity.
+    """
+    for position, message in advertised.items():
+        client = ClientId(int(roster[position]))
+        credential = message.credential
+        statement = signing.advertisement(params, client, message.sealing_key, message.mask_keys)
+        if credential is None or not verify(credential.identity, statement, credential.signature):
+            raise PeerError(Refusal.BAD_SIGNATURE, f"the keys of device {client}")
+        if not credentials.directory.accepts(client, credential.identity):
+            raise PeerError(
+                Refusal.UNKNOWN_IDENTITY,
+                f"the directory does not accept the key that came for device {client}",
+            )
+
+
+def check_quorum(
+    request: UnmaskRequest,
+    context: SlotContext,
+    identities: Mapping[int, bytes],
+    survivors: Members,
+    threshold: int,
+) -> None:
+    """See to it that enough holders of its shares signed the list that this device signed.
+
+    Args:
+        request: With the signatures.
+        context: The slot as this device knows it.
+        identities: Keys of those who hold this device's shares, by position.
+        survivors: The list that this device signed.
+        threshold: t.
+
+    Raises:
+        PeerError: the list is another one, or fewer than t valid signatures support it.
+    """
+    if not np.array_equal(request.survivors, survivors):
+        raise PeerError(Refusal.INCONSISTENT_SURVIVORS, "not the list that was signed")
+    statement = signing.survivors(context, survivors)
+    for position, signature in request.signatures.items():
+        if position not in identities or not survivors[position]:
+            raise PeerError(
+                Refusal.UNKNOWN_NEIGHBOUR, f"position {position}, who has no say, signed"
+            )
+        if not verify(identities[position], statement, signature):
+            raise PeerError(Refusal.BAD_SIGNATURE, f"the survivors, by position {position}")
+    if len(request.signatures) < threshold:
+        raise PeerError(
+            Refusal.TOO_FEW_SIGNATURES, f"{len(request.signatures)}, fewer than t = {threshold}"
+        )
+
+
+def check_members(
+    members: Members,
+    before: Members | None,
+    own: int,
+    holders: Positions,
+    params: SessionParams,
+) -> None:
+    """Accept a set of devices as the cohort from now on.
+
+    Were a device ever to return, or the holders fall below the threshold, the server could strip
+    the masks that hide this device's vector.
+
+    Args:
+        members: The new cohort, over the roster.
+        before: The cohort so far; None at first.
+        own: The device's position.
+        holders: The positions of those who hold its shares.
+        params: Of the session.
+
+    Raises:
+        PeerError: the cohort grew, leaves the device out, or is too small.
+    """
+    if before is not None and (members & ~before).any():
+        raise PeerError(Refusal.COHORT_GREW, "a device that had left is back")
+    if not members[own]:
+        raise PeerError(Refusal.DEVICE_LEFT_OUT, f"position {own} is asked but left out")
+    if (num_members := int(np.count_nonzero(members))) < params.min_cohort:
+        raise PeerError(
+            Refusal.COHORT_TOO_SMALL,
+            f"{num_members} devices are left, fewer than {params.min_cohort}",
+        )
+    if (num_left := int(np.count_nonzero(members[holders]))) < params.threshold:
+        raise PeerError(
+            Refusal.TOO_FEW_NEIGHBOURS,
+            f"{num_left} who hold its shares are left, fewer than t = {params.threshold}",
+        )

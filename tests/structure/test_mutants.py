@@ -1,0 +1,183 @@
+"""The catalogue of seeded faults fits the source, and its runner can tell the verdicts apart."""
+
+import importlib.util
+import re
+import shutil
+import sys
+from dataclasses import replace
+from difflib import SequenceMatcher
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "tests" / "mutants"
+LEAST = 150
+
+
+def load_runner():
+    spec = importlib.util.spec_from_file_location("mutants_run", FOLDER / "run.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
+
+
+run = load_runner()
+FAULTS = run.load_catalogue()
+every_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+
+
+def changed_lines(fault):
+    """Lines that a fault replaces, adds or removes."""
+    source = (ROOT / fault.file).read_text(encoding="utf-8")
+    before, after = source.splitlines(), fault.apply(source).splitlines()
+    steps = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return sum(max(b - a, d - c) for tag, a, b, c, d in steps if tag != "equal")
+
+
+def missing_tests(tests):
+    """Which of some paths and node ids name no file, or no function in it."""
+    missing = []
+    for test in tests:
+        name, _, function = test.partition("::")
+        path = ROOT / name
+        definition = f"def {function.partition('[')[0].rpartition('::')[2]}(" if function else ""
+        if not path.is_file() or definition not in path.read_text(encoding="utf-8"):
+            missing.append(test)
+    return missing
+
+
+def misnumbered(faults):
+    """Faults whose id is not above that of the fault before, or whose name is not a new one."""
+    names = [fault.name for fault in faults]
+    found = [b.name for a, b in pairwise(faults) if b.id <= a.id]
+    found += [name for name in names if names.count(name) > 1]
+    return found + [name for name in names if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)]
+
+
+def test_the_catalogue_is_not_cut_short():
+    assert len(FAULTS) >= LEAST
+
+
+@every_fault
+def test_a_fault_is_one_line_of_todays_source(fault):
+    assert changed_lines(fault) == 1
+
+
+@every_fault
+def test_a_fault_names_its_tests_and_its_reasons(fault):
+    assert fault.tests
+    assert missing_tests(fault.tests) == []
+    assert fault.why.endswith(".")
+    assert fault.survives is None or fault.survives.endswith(".")
+
+
+def test_faults_are_numbered_and_named():
+    assert misnumbered(FAULTS) == []
+
+
+# --- that these checks, and the runner, can fail -------------------------------------------------
+
+FAULT = run.Fault(
+    id=1,
+    name="a-fault",
+    file="secagg/toy.py",
+    old="return a + b",
+    new="return a - b",
+    why="Sums are wrong.",
+    tests=("tests/secagg/test_toy.py::test_addition",),
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"old": "return b"}, "occurs 0 times"),
+        ({"old": "return"}, "occurs 2 times"),
+        ({"new": "return a -"}, "no Python any more"),
+    ],
+)
+def test_a_fault_that_does_not_apply_is_refused(changes, message):
+    with pytest.raises(ValueError, match=f"a-fault: .*{message}"):
+        replace(FAULT, **changes).apply("return a + b\nreturn")
+
+
+def test_lost_tests_and_wrong_numbers_are_found():
+    this = "tests/structure/test_mutants.py"
+    lost = ["tests/structure/test_lost.py", f"{this}::test_that_nobody_wrote"]
+    there = [this, f"{this}::test_faults_are_numbered_and_named[1]"]
+    assert missing_tests([*there, *lost]) == lost
+    assert misnumbered([FAULT, replace(FAULT, id=2, name="b")]) == []
+    assert misnumbered([FAULT, replace(FAULT, id=1, name="b")]) == ["b"]
+    assert misnumbered([FAULT, replace(FAULT, id=2)]) == ["a-fault"] * 2
+    assert misnumbered([replace(FAULT, name="A_fault")]) == ["A_fault"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "survives", "found"),
+    [
+        (run.Verdict.KILLED, None, None),
+        (run.Verdict.TIMED_OUT, None, None),
+        (run.Verdict.SURVIVED, "Equivalent.", None),
+        (run.Verdict.SURVIVED, None, "no test fails"),
+        (run.Verdict.KILLED, "Equivalent.", "remove the reason"),
+        (run.Verdict.TIMED_OUT, "Equivalent.", "remove the reason"),
+        (run.Verdict.BROKEN, None, "rewrite the entry"),
+        (run.Verdict.BROKEN, "Equivalent.", "rewrite the entry"),
+    ],
+)
+def test_an_outcome_is_a_problem_or_not(verdict, survives, found):
+    said = run.problem(replace(FAULT, survives=survives), run.Outcome(verdict, "a test"))
+    assert said is None if found is None else found in said
+
+
+TOY = "def add(a, b):\n    return a + b\n\n\ndef double(a):\n    return 2 * a\n"
+TOY_TESTS = """
+from secagg.toy import {name}
+
+
+def test_{test}():
+    assert {name}({arguments}) == 6
+"""
+
+
+@pytest.fixture
+def toy_tree(tmp_path):
+    """A tree with two functions, one of them tested by the listed test."""
+    for folder in ("secagg", "tests/secagg", "tests/protocol"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "secagg" / "__init__.py").touch()
+    (tmp_path / "secagg" / "toy.py").write_text(TOY)
+    addition = TOY_TESTS.format(name="add", test="addition", arguments="2, 4")
+    doubling = TOY_TESTS.format(name="double", test="doubling", arguments="3")
+    (tmp_path / "tests" / "secagg" / "test_toy.py").write_text(addition)
+    (tmp_path / "tests" / "protocol" / "test_other.py").write_text(doubling)
+    for name in ("conftest.py", "pyproject.toml", "tests/mutants"):
+        source = ROOT / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "verdict", "test", "listed"),
+    [
+        ("a + b", "a - b", "killed", "tests/secagg/test_toy.py::test_addition", True),
+        ("2 * a", "3 * a", "killed", "tests/protocol/test_other.py::test_doubling", False),
+        ("a + b", "b + a", "survived", "", False),
+        ("a + b", "a + c", "broken", "tests/secagg/test_toy.py::test_addition", True),
+        ("def add", "def plus", "broken", "tests/secagg/test_toy.py", True),
+    ],
+)
+def test_the_runner_tells_the_verdicts_apart(toy_tree, old, new, verdict, test, listed):
+    fault = replace(FAULT, old=old, new=new)
+    outcome = run.judge(fault, toy_tree)
+    assert (outcome.verdict, outcome.test, outcome.listed) == (verdict, test, listed)
+    assert (toy_tree / fault.file).read_text() == TOY
+
+
+def test_tests_that_take_too_long_are_stopped(toy_tree):
+    outcome = run.run_tests(toy_tree, FAULT.tests, limit_s=0.0)
+    assert outcome.verdict is run.Verdict.TIMED_OUT
