@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from secagg.ring import Vector
 
 SEED_SIZE: Final = 32
-_CHUNK_BYTES: Final = 1 << 16  # keystream and accumulator stay in the second-level cache
+_CHUNK_BYTES: Final = 1 << 17  # keystream and accumulator stay in the second-level cache
 _SHORT_BYTES: Final = 1 << 10
+_AT_ONCE: Final = 1 << 10  # ciphers that are kept for their next chunk
 _NONCE: Final = bytes(16)
 _ZEROS: Final = memoryview(bytes(_CHUNK_BYTES))
 
@@ -34,39 +35,40 @@ def add_mask(total: Vector, seed: bytes, *, negative: bool = False) -> None:
         seed: 32 bytes, used for no other mask.
         negative: Subtract instead of adding.
     """
-    stream = Cipher(algorithms.ChaCha20(seed, _NONCE), mode=None).encryptor()
-    word = total.dtype.itemsize
-    little = _little(total)
-    operation = np.subtract if negative else np.add
-    step = _CHUNK_BYTES // word
-    if len(total) <= step:
-        operation(total, np.frombuffer(stream.update(_ZEROS[: len(total) * word]), little), total)
-        return
-    buffer = bytearray(_CHUNK_BYTES)
-    mask = np.frombuffer(buffer, dtype=little)
-    for start in range(0, len(total), step):
-        part = total[start : start + step]
-        stream.update_into(_ZEROS[: len(part) * word], buffer)
-        operation(part, mask[: len(part)], out=part)
+    add_masks(total, [] if negative else [seed], [seed] if negative else [])
 
 
 def add_masks(total: Vector, added: Sequence[bytes], subtracted: Sequence[bytes]) -> None:
     """Add the masks of some seeds to `total` and subtract those of others, in place.
 
-    The same as `add_mask` for each, but short masks are summed as one array.
+    The same as `add_mask_plain` for each. Long vectors are worked on chunk by chunk, with all masks
+    of a chunk in turn, so that the chunk stays in the cache; short masks are summed as one array.
     """
-    size = total.nbytes
-    if size > _SHORT_BYTES:
-        for seed in added:
-            add_mask(total, seed)
-        for seed in subtracted:
-            add_mask(total, seed, negative=True)
+    if total.nbytes <= _SHORT_BYTES:
+        for operation, seeds in ((np.add, added), (np.subtract, subtracted)):
+            if seeds:
+                operation(total, _sum_of_short_masks(seeds, total), out=total)
         return
-    for operation, seeds in ((np.add, added), (np.subtract, subtracted)):
-        if seeds:
-            masks = np.frombuffer(b"".join(keystream(seed, size) for seed in seeds), _little(total))
-            one = masks.reshape(len(seeds), len(total)).sum(axis=0, dtype=total.dtype)
-            operation(total, one, out=total)
+    signed = [(np.add, seed) for seed in added] + [(np.subtract, seed) for seed in subtracted]
+    buffer = bytearray(min(_CHUNK_BYTES, total.nbytes))
+    mask = np.frombuffer(buffer, dtype=_little(total))
+    for first in range(0, len(signed), _AT_ONCE):
+        streams = [
+            (operation, Cipher(algorithms.ChaCha20(seed, _NONCE), mode=None).encryptor())
+            for operation, seed in signed[first : first + _AT_ONCE]
+        ]
+        for start in range(0, len(total), len(mask)):
+            part = total[start : start + len(mask)]
+            chunk, zeros = mask[: len(part)], _ZEROS[: part.nbytes]
+            for operation, stream in streams:
+                stream.update_into(zeros, buffer)
+                operation(part, chunk, out=part)
+
+
+def _sum_of_short_masks(seeds: Sequence[bytes], total: Vector) -> Vector:
+    masks = np.frombuffer(b"".join(keystream(s, total.nbytes) for s in seeds), _little(total))
+    one: Vector = masks.reshape(len(seeds), len(total)).sum(axis=0, dtype=total.dtype)
+    return one
 
 
 def add_mask_plain(total: Vector, seed: bytes, *, negative: bool = False) -> None:

@@ -8,7 +8,7 @@ from fl.strategies.fedavg import FedAvg
 from fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from protocol.losses import LossGrid
 from protocol.sums import IdealSum, MaskedSum, Sessions, SumBackend
-from secagg import DevicePolicy, GraphKind, ThreatModel
+from secagg import Adversary, DevicePolicy, GraphKind, ThreatModel
 from secagg.session import Observer
 from sim.config import PrivacyConfig, RunConfig
 from sim.faults import Dropouts
@@ -45,14 +45,23 @@ def build_strategy(
 def build_backend(privacy: PrivacyConfig, observer: Observer) -> SumBackend:
     """Build what computes the secure sums.
 
-    A device insists on the smallest cohort that the configuration names; for the rest on the
-    protocol's own limits.
+    A device insists on the adversary, the share of colluding devices and the smallest cohort that
+    the configuration names, and takes a sparse graph from an active server only where that is what
+    the configuration asks for; for the rest it insists on the protocol's own limits.
     """
+    adversary = Adversary(privacy.adversary)
+    graph = None if privacy.graph == "auto" else GraphKind(privacy.graph)
     sessions = Sessions(
-        policy=DevicePolicy(min_cohort=privacy.min_cohort),
-        threat=ThreatModel(privacy.colluding, privacy.expected_dropout),
-        graph=None if privacy.graph == "auto" else GraphKind(privacy.graph),
+        policy=DevicePolicy(
+            adversary=adversary,
+            colluding_rate=privacy.colluding,
+            min_cohort=privacy.min_cohort,
+            sparse_if_active=graph is GraphKind.SPARSE,
+        ),
+        threat=ThreatModel(privacy.colluding, privacy.expected_dropout, adversary),
+        graph=graph,
         min_cohort=privacy.min_cohort,
+        signed=privacy.sessions_are_signed,
     )
     if privacy.backend == "ideal":
         return IdealSum(sessions)

@@ -54,6 +54,12 @@ _FLAGS: Final = {
 }
 
 
+_BENCHMARKS: Final = {
+    "secagg": "one secure sum, beside Flower's if you like",
+    "round": "one round of private Δ-FL without learning",
+}
+
+
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one sentence instead of printing the whole usage."""
 
@@ -71,11 +77,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:2] == ["bench", "round"]:
-        return _bench_round(arguments[2:])
+    if len(arguments) > 1 and arguments[0] == "bench" and arguments[1] in _BENCHMARKS:
+        return _bench(arguments[1], arguments[2:])
     options = _parser().parse_args(arguments)
     if options.command == "bench":
-        _parser().error("bench: name the benchmark, `deltafl bench round`")
+        _parser().error(f"bench: name the benchmark, one of {', '.join(_BENCHMARKS)}")
     return _list_presets() if options.command == "presets" else _run(options)
 
 
@@ -122,8 +128,9 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "presets", help="list the settings that come with the package", allow_abbrev=False
     )
-    bench = commands.add_parser("bench", help="measure: `deltafl bench round --help`")
-    bench.add_argument("benchmark", nargs="*")
+    described = "; ".join(f"`deltafl bench {name}`: {what}" for name, what in _BENCHMARKS.items())
+    bench = commands.add_parser("bench", help="measure", description=described, allow_abbrev=False)
+    bench.add_argument("benchmark", nargs="*", help="its name, and then its own arguments")
     return parser
 
 
@@ -135,12 +142,15 @@ def _list_presets() -> int:
     return 0
 
 
-def _bench_round(arguments: Sequence[str]) -> int:
-    from sim.bench import protocol_round
+def _bench(name: str, arguments: Sequence[str]) -> int:
+    from sim.bench import protocol_round, secagg_session
 
-    parser = _Parser(prog="deltafl bench round", allow_abbrev=False)
-    protocol_round.add_arguments(parser)
-    return protocol_round.main(parser.parse_args(arguments))
+    parser = _Parser(prog=f"deltafl bench {name}", allow_abbrev=False)
+    if name == "round":
+        protocol_round.add_arguments(parser)
+        return protocol_round.main(parser.parse_args(arguments))
+    secagg_session.add_arguments(parser)
+    return secagg_session.main(parser.parse_args(arguments))
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -127,7 +127,12 @@ class PrivacyConfig:
 
     Attributes:
         backend: "masked" (real keys, real bytes) or "ideal" (the same sums without cryptography).
-        graph: who shares masks with whom: "complete", "sparse", or "auto" (by cohort size).
+        adversary: what the server may be: "curious" (it follows the protocol and pools what it sees
+            with colluding devices) or "active" (it may depart from the protocol in every way).
+        signed: whether devices have identities and agree on the survivors of every sum; against an
+            active server they do in any case.
+        graph: who shares masks with whom: "complete", "sparse", or "auto" (by cohort size; against
+            an active server always complete).
         expected_dropout: δ, the share of a cohort that may vanish without losing the sum.
         colluding: γ, the share of devices that may collude with the server.
         min_cohort: smallest cohort that a device agrees to be summed with.
@@ -139,6 +144,8 @@ class PrivacyConfig:
     """
 
     backend: Annotated[str, OneOf(("masked", "ideal"))] = "masked"
+    adversary: Annotated[str, OneOf(("curious", "active"))] = "curious"
+    signed: bool = False
     graph: Annotated[str, OneOf(("auto", "complete", "sparse"))] = "auto"
     expected_dropout: Share = 0.1
     colluding: Share = 0.1
@@ -147,6 +154,11 @@ class PrivacyConfig:
     update_resolution_bits: Bits = 10
     max_weight: Count = 8192
     transcript: str = "headers"
+
+    @property
+    def sessions_are_signed(self) -> bool:
+        """Whether sessions are signed: if the settings say so, and against an active server."""
+        return self.signed or self.adversary == "active"
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,11 @@ class _Run:
         self._strategy: Strategy = build_strategy(
             config,
             seeds=self._seeds,
-            dropouts=seeded_dropouts(self._seeds, config.faults.dropout),
+            dropouts=seeded_dropouts(
+                self._seeds,
+                config.faults.dropout,
+                signed=config.privacy.sessions_are_signed,
+            ),
             observer=transcript,
         )
         training = config.training

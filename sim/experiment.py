@@ -98,7 +98,9 @@ def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
         raise ConfigError(f"model.name = {config.model.name!r}: {error}") from error
     for arm in config.arms():
         seeds = Seeds(arm.experiment.seed)
-        dropouts = seeded_dropouts(seeds, arm.faults.dropout)
+        dropouts = seeded_dropouts(
+            seeds, arm.faults.dropout, signed=arm.privacy.sessions_are_signed
+        )
         try:
             strategy = build_strategy(arm, seeds=seeds, dropouts=dropouts, observer=NoObserver())
             if isinstance(strategy, PrivateDeltaFL):

@@ -12,22 +12,34 @@ Dropouts: TypeAlias = Callable[[int, Sequence[int], int], Mapping[int, Vanish]]
 """(round index, device ids, number of slots) → when each vanishing device vanishes."""
 
 
+def stages_of_session(*, signed: bool) -> tuple[Stage, ...]:
+    """The stages at which a device may vanish; unsigned sessions have no CONFIRM."""
+    return tuple(stage for stage in Stage if signed or stage is not Stage.CONFIRM)
+
+
 def plan_dropouts(
-    generator: np.random.Generator, device_ids: Sequence[int], rate: float, num_slots: int
+    generator: np.random.Generator,
+    device_ids: Sequence[int],
+    rate: float,
+    num_slots: int,
+    *,
+    signed: bool,
 ) -> dict[int, Vanish]:
     """Decide who vanishes from a session, and when.
 
     A device vanishes with probability `rate`, at a stage drawn uniformly and, where the stage has
     slots, at a slot drawn uniformly; in half of the cases its last message still comes, late. Who
-    vanishes does not depend on `num_slots`, so that all algorithms lose the same devices.
+    vanishes depends neither on `num_slots` nor on `signed`, so that all algorithms lose the same
+    devices.
 
     Args:
         generator: where the randomness comes from.
         device_ids: the cohort.
         rate: a probability.
         num_slots: number of slots of the session, at least 1.
+        signed: whether the session is.
     """
-    stages = tuple(Stage)
+    stages = stages_of_session(signed=signed)
     plan = {}
     for device_id in device_ids:
         fate, stage_draw, slot_draw, late_draw = generator.random(4)
@@ -38,13 +50,13 @@ def plan_dropouts(
     return plan
 
 
-def seeded_dropouts(seeds: Seeds, rate: float) -> Dropouts:
+def seeded_dropouts(seeds: Seeds, rate: float, *, signed: bool) -> Dropouts:
     """Bind `plan_dropouts` to a run: each round has its own generator."""
 
     def dropouts(
         round_index: int, device_ids: Sequence[int], num_slots: int
     ) -> Mapping[int, Vanish]:
         generator = seeds.generator(Purpose.DROPOUT, round_index=round_index)
-        return plan_dropouts(generator, device_ids, rate, num_slots)
+        return plan_dropouts(generator, device_ids, rate, num_slots, signed=signed)
 
     return dropouts

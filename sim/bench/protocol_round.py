@@ -7,8 +7,6 @@ is measured is CPU time, which does not depend on what else the machine does as 
 
 import argparse
 import json
-import platform
-import resource
 import sys
 import time
 from dataclasses import dataclass
@@ -24,12 +22,10 @@ from protocol.sums import Sessions
 from secagg import ClientId, GraphKind, SessionParams, Stage, Step, Vanish, run_session
 from secagg.errors import SecAggError
 from secagg.ring import Vector
+from sim.bench.report import costs, machine, peak_memory_mb, table
 from sim.bench.stopwatch import Stopwatch
 from sim.config import PrivacyConfig
 from sim.seeds import Purpose, Seeds
-
-_MEGABYTE = 1e6
-_STAGES = tuple(Stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +37,7 @@ class RoundBenchmark:
         dim: numbers in the update, D.
         slots: sums in the round, T.
         graph: who shares masks with whom.
+        signed: whether devices sign their keys and the survivors of every slot.
         dropout: share of the devices that vanish before their masked input of some slot.
         seed: of inputs and drop-outs; keys come from the operating system.
     """
@@ -49,6 +46,7 @@ class RoundBenchmark:
     dim: int
     slots: int
     graph: GraphKind
+    signed: bool
     dropout: float
     seed: int
 
@@ -72,6 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="who shares masks with whom (sparse)",
     )
     parser.add_argument(
+        "--signed",
+        action="store_true",
+        help="identities, and a round in which devices agree on the survivors of every sum",
+    )
+    parser.add_argument(
         "--dropout",
         type=float,
         default=0.0,
@@ -89,6 +92,7 @@ def main(arguments: argparse.Namespace) -> int:
         dim=arguments.dim,
         slots=arguments.slots,
         graph=GraphKind(arguments.graph),
+        signed=arguments.signed,
         dropout=arguments.dropout,
         seed=arguments.seed,
     )
@@ -120,7 +124,7 @@ def measure(benchmark: RoundBenchmark) -> dict[str, object]:
         )
     seeds = Seeds(benchmark.seed)
     config = _round_config(benchmark)
-    sessions = Sessions(graph=benchmark.graph)
+    sessions = Sessions(graph=benchmark.graph, signed=benchmark.signed)
     params = sessions.params(config, b"", seeds.digest(Purpose.GRAPH))
     generator = seeds.generator(Purpose.DROPOUT)
     ids = [ClientId(index) for index in range(benchmark.clients)]
@@ -172,16 +176,12 @@ def _inputs(params: SessionParams, generator: np.random.Generator) -> list[Vecto
 def _report(
     benchmark: RoundBenchmark, params: SessionParams, watch: Stopwatch, cpu: float, wall: float
 ) -> dict[str, object]:
-    def by_stage(values: list[float]) -> dict[str, float]:
-        return {stage.name.lower(): round(v, 6) for stage, v in zip(_STAGES, values, strict=True)}
-
-    peak_kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    devices = benchmark.clients
     return {
-        "clients": devices,
+        "clients": benchmark.clients,
         "dim": benchmark.dim,
         "slots": benchmark.slots,
         "graph": str(benchmark.graph),
+        "signed": params.signed,
         "neighbours": params.degree,
         "threshold": params.threshold,
         "ring_bits": params.slots[-1].ring_bits,
@@ -189,39 +189,22 @@ def _report(
         "total_cpu_s": round(cpu, 4),
         "wall_s": round(wall, 4),
         "devices_cpu_s": round(watch.total_device_cpu_s(), 4),
-        "server_cpu_s": by_stage([watch.server_cpu_s[stage] for stage in _STAGES]),
-        "device_cpu_s": by_stage([watch.median_device_cpu_s(stage) for stage in _STAGES]),
-        "bytes_up_per_device": by_stage(
-            [watch.num_bytes(stage, sent=False) / devices for stage in _STAGES]
-        ),
-        "bytes_down_per_device": by_stage(
-            [watch.num_bytes(stage, sent=True) / devices for stage in _STAGES]
-        ),
-        "peak_memory_mb": round(peak_kilobytes * 1024 / _MEGABYTE, 1),
-        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        **costs(watch, benchmark.clients, signed=params.signed),
+        "peak_memory_mb": peak_memory_mb(),
+        "machine": machine(),
     }
 
 
 def _describe(measured: dict[str, object]) -> str:
     lines = [
         f"{measured['clients']} devices, {measured['graph']} graph with {measured['neighbours']} "
-        f"neighbours and threshold {measured['threshold']}; {measured['slots']} slots, "
+        f"neighbours and threshold {measured['threshold']}, "
+        f"{'signed' if measured['signed'] else 'unsigned'}; {measured['slots']} slots, "
         f"{measured['dim']} numbers of {measured['ring_bits']} bits; "
         f"{measured['dropout']:.0%} vanish",
         f"all parties {measured['total_cpu_s']} s CPU, {measured['wall_s']} s wall, "
         f"peak memory {measured['peak_memory_mb']} MB",
         "",
-        f"{'':<24}" + "".join(f"{stage.name.lower():>12}" for stage in _STAGES),
+        *table(measured),
     ]
-    rows = {
-        "device_cpu_s": "device CPU ms (median)",
-        "server_cpu_s": "server CPU ms",
-        "bytes_up_per_device": "kB up per device",
-        "bytes_down_per_device": "kB down per device",
-    }
-    for key, title in rows.items():
-        values = measured[key]
-        if isinstance(values, dict):
-            scale = 1e3 if key.endswith("cpu_s") else 1e-3
-            lines.append(f"{title:<24}" + "".join(f"{v * scale:12.2f}" for v in values.values()))
     return "\n".join(lines)

@@ -47,6 +47,14 @@ class Stopwatch:
         """The median over devices of the CPU time that a device spent on a stage."""
         return median(self._device_cpu_s[stage].values() or [0.0])
 
+    def median_total_device_cpu_s(self) -> float:
+        """The median over devices of the CPU time that a device spent on all stages."""
+        totals: dict[ClientId, float] = defaultdict(float)
+        for of_stage in self._device_cpu_s.values():
+            for client, spent in of_stage.items():
+                totals[client] += spent
+        return median(totals.values() or [0.0])
+
     def total_device_cpu_s(self) -> float:
         """The CPU time of all devices together."""
         return sum(sum(of_stage.values()) for of_stage in self._device_cpu_s.values())

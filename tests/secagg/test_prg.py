@@ -97,7 +97,7 @@ RFC_8439_NONCES = {
         "04c6a8d1bcd1bf4d50d6154b6da731b187b58dfd728afa36757a797ac188d1",
     ),
 }
-CHUNK = 1 << 16
+CHUNK = prg._CHUNK_BYTES
 SEED = bytes(range(32))
 
 
@@ -177,3 +177,14 @@ def test_many_masks_at_once_are_the_same_as_one_by_one(length, dtype):
     assert together.tolist() == [7] * length
     prg.add_masks(together, [], [])
     assert together.tolist() == [7] * length
+
+
+def test_no_mask_is_forgotten_however_many_there_are():
+    seeds = [number.to_bytes(32, "big") for number in range(1500)]
+    total = np.zeros(300, dtype=np.uint32)  # long enough to be worked on by chunks
+    prg.add_masks(total, seeds[:100], seeds[100:])
+    expected = np.zeros(300, dtype=np.uint32)
+    for index, seed in enumerate(seeds):
+        mask = np.frombuffer(prg.keystream(seed, 1200), dtype="<u4")
+        expected += mask if index < 100 else -mask
+    assert total.tolist() == expected.tolist()
