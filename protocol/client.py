@@ -4,6 +4,8 @@ It keeps its loss to itself, answers each query under a mask bound to the model,
 query that it has seen, and decides alone whether it passes the filter. Nobody can tell from what it
 sends whether it did: it always sends a vector of the same size (when it sends it is another matter,
 see docs/limitations.md).
+
+Spec: §12.8.
 """
 
 from enum import Enum

@@ -22,6 +22,8 @@ _MAX_THETA_PART = 2**32 - 1
 class RoundConfig:
     """One round of Algorithm 3, as everyone must agree on it.
 
+    Spec: §12.1.
+
     Attributes:
         round_index: Which round of the run; a session's masks are bound to it.
         cohort_size: Devices invited, m.
@@ -100,7 +102,7 @@ class RoundConfig:
         )
 
     def slots(self) -> tuple[SlotSpec, ...]:
-        """The slots of the round's session."""
+        """The slots of the round's session. Spec: §12.3."""
         query, update = (
             SlotSpec(label, layout.length, layout.ring_bits)
             for label, layout in (
@@ -111,7 +113,10 @@ class RoundConfig:
         return (query,) * self.num_query_slots + (update,)
 
     def context(self, model: bytes) -> bytes:
-        """The digest of configuration and model, 32 bytes: the context of the round's session."""
+        """The digest of configuration and model, 32 bytes: the context of the round's session.
+
+        Spec: §12.6.
+        """
         return digest(labels.ROUND, self.canonical(), sha256(model).digest())
 
     def canonical(self) -> bytes:
@@ -133,7 +138,10 @@ class RoundConfig:
         )
 
     def _lay_out_update(self) -> Layout:
-        """The fields of the update; the loss is as fine as the ring of the update allows."""
+        """The fields of the update; the loss is as fine as the ring of the update allows.
+
+        Spec: §12.3.
+        """
         bound = self.update_clip * self.max_weight
         update = Field("update", self.update_length, -bound, bound, self.update_resolution_bits)
         coarse = Field("weighted_loss", 1, 0, self.max_weight * self.grid.bound, 0)
@@ -153,6 +161,8 @@ class RoundConfig:
 
 def binding(context: bytes, question: Query | Threshold) -> bytes:
     """What the masks of a slot are bound to: the round's context and the slot's public question.
+
+    Spec: §12.6.
 
     Args:
         context: `RoundConfig.context` of the model and configuration that this party has seen.

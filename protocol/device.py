@@ -1,4 +1,7 @@
-"""A device's part of a round, without the cryptography: from loss and update to ring vectors."""
+"""A device's part of a round, without the cryptography: from loss and update to ring vectors.
+
+Spec: §12.4.
+"""
 
 from dataclasses import dataclass
 

@@ -3,6 +3,8 @@
 A layout knows the bound and the resolution of each field and the size of the cohort; the ring width
 b follows. Any sum over any part of the cohort decodes to the exact integer sum of what was encoded,
 since rounding and clipping happen on the device, before the sum.
+
+Spec: §12.3.
 """
 
 import dataclasses

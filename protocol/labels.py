@@ -1,4 +1,4 @@
-"""Domain separation of the round's digests."""
+"""Domain separation of the round's digests. Spec: §1.5."""
 
 from typing import Final
 

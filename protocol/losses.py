@@ -9,6 +9,8 @@ below the cut exactly when its tick is less than c. What follows:
 - The side on which a loss lies is exact; no rounding error can put the boundary device on the
   wrong side, and the weighted rank at a cut is an exact integer.
 - Ticks that are equal are ties, and ties share their fate: all of them pass a filter or none.
+
+Spec: §12.2.
 """
 
 import math

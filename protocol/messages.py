@@ -3,6 +3,8 @@
 The server speaks in envelopes: a public part and the message of the session that goes with it.
 Devices answer with the session's messages alone, since all
 that they have to say is masked.
+
+Spec: §12.7.
 """
 
 from dataclasses import dataclass, field

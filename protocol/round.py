@@ -9,6 +9,8 @@ A device that vanishes during the search would be exposed by the difference of t
 search then ends with what it has. Source: "Device Heterogeneity in Federated Learning: A
 Superquantile Approach", Algorithm 3 and appendix B.1; differences are argued in
 docs/architecture.md.
+
+Spec: §12.9.
 """
 
 from collections.abc import Mapping

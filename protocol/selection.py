@@ -1,4 +1,4 @@
-"""The filter: a device decides for itself whether it takes part, F ≥ η − δ."""
+"""The filter: a device decides for itself whether it takes part, F ≥ η − δ. Spec: §12.5."""
 
 from dataclasses import dataclass
 

@@ -2,6 +2,8 @@
 
 As the session inside, it owns no time: its caller delivers messages with `receive` and ends each
 round trip with `close_round`, which returns the next envelopes, until `outcome` is there.
+
+Spec: §12.9.
 """
 
 from collections.abc import Iterable

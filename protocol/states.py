@@ -2,6 +2,8 @@
 
 The server's round needs no table of its own: `protocol.round` decides what is asked next, and what
 may arrive meanwhile is decided by the session's table (`secagg.states`).
+
+Spec: §12.8.
 """
 
 from collections.abc import Mapping

@@ -2,6 +2,8 @@
 
 The same contract as `secagg.wire`: decode inverts encode, encode inverts decode, and any other
 bytes raise `DecodeError` and nothing else. Messages of the session inside are opaque here.
+
+Spec: §12.7.
 """
 
 import struct

@@ -9,6 +9,8 @@
 
 The machines do no input or output: bytes in, bytes out, the caller owns time, transport and
 randomness. Needs numpy, cryptography, pynacl and msgpack.
+
+"Spec: §x.y" is a section of docs/spec.md, which another implementation could be written from.
 """
 
 from secagg.client import Client
@@ -30,7 +32,7 @@ from secagg.policy import DevicePolicy
 from secagg.server import Server, SlotSum
 from secagg.session import run_session
 from secagg.signing import Credentials
-from secagg.stages import Drop, Stage, Step, Vanish
+from secagg.stages import Dispute, Drop, Stage, Step, Vanish
 from secagg.threat import Adversary, ThreatModel
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "DecodeError",
     "DevicePolicy",
     "Directory",
+    "Dispute",
     "Drop",
     "Enrolment",
     "Fault",

@@ -6,6 +6,8 @@ slot once, and of each peer's two secrets gives away a share of one only, once. 
 it knows its neighbours by their identities, and helps unmask only what t of them saw as it did.
 Whatever it refuses (see `secagg.vetting`) ends its session for good (`PeerError`). It has no clock
 and no socket.
+
+Spec: §9.
 """
 
 from collections.abc import Mapping
@@ -90,6 +92,8 @@ class Client:
     Feed it with `receive`; when it is OPENED, give it the vector with `contribute`. What either
     returns goes to the server. After an error it is FAILED and says nothing more.
 
+    Spec: §9.5, §9.6, §9.7, §9.8, §9.9, §9.12.
+
     Args:
         client_id: The device's id in the roster.
         policy: What the device insists on.
@@ -136,6 +140,8 @@ class Client:
 
         Repetitions of an earlier message and messages of other sessions are ignored.
 
+        Spec: §9.2.
+
         Raises:
             PeerError: the server broke the protocol or the device's policy; the session is over.
             UsageError: the session was over before.
@@ -169,6 +175,8 @@ class Client:
 
     def contribute(self, vector: Vector, binding: bytes) -> bytes:
         """Mask the vector of the open slot.
+
+        Spec: §5.5, §9.7.
 
         Args:
             vector: Unsigned integers in [0, 2^b), shape (length,) as the slot says.
@@ -204,7 +212,7 @@ class Client:
         return wire.encode(MaskedInput(slot, ring.pack(total, spec.ring_bits)), params)
 
     def close(self) -> None:
-        """End the session for good and let go of its secrets."""
+        """End the session for good and let go of its secrets. Spec: §9.11."""
         self.state = ClientState.FAILED
         self._sealing = None
         self._mask_keys, self._seeds = [], []
@@ -278,12 +286,10 @@ class Client:
         secrets = [s for pair in zip(seeds, self._own_mask_secrets(), strict=True) for s in pair]
         holders = graph.holders_of(position)
         shares = shamir.split(secrets, (holders + 1).tolist(), params.threshold, self._randomness)
-        share_of = dict(zip(holders.tolist(), shares, strict=True))
+        share_of = dict(zip(holders.tolist(), shares.astype("<u4", copy=False), strict=True))
         own_shares = share_of.pop(position, None)
         boxes = {
-            peer: self._neighbours[peer].channel.seal(
-                share.astype("<u4").tobytes(), self._randomness
-            )
+            peer: self._neighbours[peer].channel.seal(share.tobytes(), self._randomness)
             for peer, share in share_of.items()
         }
         if own_shares is not None:
@@ -296,21 +302,26 @@ class Client:
 
     def _store_shares(self, message: ShareDelivery) -> ShareReceipt:
         self._shrink_cohort(message.members)
-        roster, expected = self._placed, set(self._neighbours_among(message.members))
+        params, roster = self._accepted, self._placed
+        expected = set(self._neighbours_among(message.members))
         vetting.check_neighbours(roster.position, message.boxes.keys(), expected)
-        held, refused = dict[int, Limbs](), list[int]()
-        if roster.own_shares is not None:
-            held[roster.position] = roster.own_shares
+        senders, plaintexts = list[int](), list[bytes]()
         for sender, box in message.boxes.items():
-            shares = self._read_shares(self._neighbours[sender].channel.open(box))
-            if shares is None:
-                refused.append(sender)
-            else:
-                held[sender] = shares
-        positions = sorted(held)
-        shape = (len(held), len(self._accepted.slots), len(ShareKind), shamir.NUM_LIMBS)
-        stacked = np.array([held[p] for p in positions], dtype=np.uint32).reshape(shape)
-        self._held = _HeldShares(np.array(positions, dtype=np.int64), stacked)
+            plaintext = self._neighbours[sender].channel.open(box)
+            if plaintext is not None and len(plaintext) == wire.plaintext_size(params):
+                senders.append(sender)
+                plaintexts.append(plaintext)
+        limbs = np.frombuffer(b"".join(plaintexts), dtype="<u4").astype(np.uint32)
+        shape = (len(senders), len(params.slots), len(ShareKind), shamir.NUM_LIMBS)
+        shares = limbs.reshape(shape)
+        good = (shares < shamir.PRIME).all(axis=(1, 2, 3))
+        positions, shares = np.array(senders, dtype=np.int64)[good], shares[good]
+        refused = expected.difference(positions.tolist())
+        if roster.own_shares is not None:
+            place = int(np.searchsorted(positions, roster.position))
+            positions = np.insert(positions, place, roster.position)
+            shares = np.insert(shares, place, roster.own_shares, axis=0)
+        self._held = _HeldShares(positions, shares)
         return ShareReceipt(tuple(sorted(refused)))
 
     def _open(self, message: OpenSlot) -> None:
@@ -377,15 +388,6 @@ class Client:
         )
         self._members = members
 
-    def _read_shares(self, plaintext: bytes | None) -> Limbs | None:
-        """A neighbour's shares, shape (slots, kinds, 9); None where the box held no shares."""
-        if plaintext is None or len(plaintext) != wire.plaintext_size(self._accepted):
-            return None
-        limbs = np.frombuffer(plaintext, dtype="<u4").astype(np.uint32)
-        if (limbs >= shamir.PRIME).any():
-            return None
-        return limbs.reshape(len(self._accepted.slots), len(ShareKind), shamir.NUM_LIMBS)
-
     def _neighbours_among(self, members: Members) -> list[int]:
         present = members.tolist()
         return [position for position in self._neighbours if present[position]]
@@ -418,7 +420,7 @@ class Client:
 
 
 def _untimely(message: ServerMessage, slot: int, state: ClientState) -> Refusal:
-    """The name of what a message out of its order amounts to."""
+    """The name of what a message out of its order amounts to. Spec: §9.3."""
     match message:
         case OpenSlot() if message.slot <= slot:
             return Refusal.SLOT_REUSED

@@ -1,13 +1,20 @@
-"""Strict reading of flat msgpack arrays: integers and byte strings, each within its bounds."""
+"""Strict reading of flat msgpack arrays: integers and byte strings, each within its bounds.
+
+Spec: §7.1.
+"""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Final, cast
 
 import msgpack
 
 from secagg.errors import DecodeError
 
 Value = int | bytes
+
+# Strings of this length and more have only one encoding, so that they need not be written again.
+_ONE_ENCODING: Final = 1 << 16
+_LONG_HEADER: Final = 5
 
 
 def write_fields(fields: Sequence[Value]) -> bytes:
@@ -18,8 +25,8 @@ def write_fields(fields: Sequence[Value]) -> bytes:
 def read_fields(data: bytes, *, most: int) -> list[Value]:
     """Parse a msgpack array of at most `most` integers and byte strings, and nothing else.
 
-    Nothing larger than the data is allocated. Whether the encoding is canonical is for the caller
-    to check, by encoding what was read again.
+    Nothing larger than the data is allocated. What `write_fields` makes of the fields is the data:
+    any other encoding of them is refused.
 
     Raises:
         DecodeError: the data is anything else.
@@ -39,7 +46,26 @@ def read_fields(data: bytes, *, most: int) -> list[Value]:
         raise DecodeError(f"not exactly one msgpack array of up to {most} fields")
     if not all(type(field) in (int, bytes) for field in fields):
         raise DecodeError("a field is neither an integer nor a byte string")
+    if not _is_canonical(fields, data):
+        raise DecodeError("the encoding is not canonical")
     return fields
+
+
+def _is_canonical(fields: Sequence[Value], data: bytes) -> bool:
+    """Whether the data is `write_fields` of the fields that were read from it."""
+    packer = msgpack.Packer(buf_size=_ONE_ENCODING)
+    expected = cast(bytes, packer.pack_array_header(len(fields)))
+    at = 0
+    for field in fields:
+        if not data.startswith(expected, at):
+            return False
+        at += len(expected)
+        if type(field) is bytes and len(field) >= _ONE_ENCODING:
+            at += _LONG_HEADER + len(field)
+            expected = b""
+        else:
+            expected = cast(bytes, packer.pack(field))
+    return data.startswith(expected, at) and at + len(expected) == len(data)
 
 
 class FieldReader:

@@ -5,6 +5,8 @@ single complaint costs nobody the session; the share counts as missing. Two thin
 colluding devices are fewer than the rest of a neighbourhood: who finds fault with most of its
 neighbours is at fault itself, and whose shares too few accept can not be unmasked, whatever the
 reason.
+
+Spec: §10.6.
 """
 
 from collections.abc import Mapping
@@ -29,19 +31,23 @@ def judge(
     Returns:
         The devices to drop, by position.
     """
-    blamed = {}
-    for accuser, refused in refusals.items():
-        near = graph.neighbours(accuser)
-        near = graph.neighbours(accuser)
-        if members[accuser] and 2 * len(refused) > np.count_nonzero(members[near]):
-            blamed[accuser] = Fault.BAD_RECEIPT
+    present = {
+        accuser: [dealer for dealer in refused if members[dealer]]
+        for accuser, refused in refusals.items()
+        if members[accuser]
+    }
+    blamed = {
+        accuser: Fault.BAD_RECEIPT
+        for accuser, refused in present.items()
+        if 2 * len(refused) > np.count_nonzero(members[graph.neighbours(accuser)])
+    }
     believed = members.copy()
     believed[list(blamed)] = False
     holders = graph.count_holders(believed)
-    for accuser in np.flatnonzero(believed).tolist():
-        holders[list(refusals.get(accuser, ()))] -= 1
-    accused = frozenset().union(*(refusals.get(a, ()) for a in np.flatnonzero(believed).tolist()))
-    for dealer in sorted(accused):
-        if believed[dealer] and holders[dealer] < threshold:
-            blamed[dealer] = Fault.BAD_BOX
-    return blamed
+    accused = set[int]()
+    for accuser, refused in present.items():
+        if believed[accuser]:
+            holders[refused] -= 1
+            accused.update(refused)
+    unheld = (dealer for dealer in sorted(accused) if holders[dealer] < threshold)
+    return blamed | {dealer: Fault.BAD_BOX for dealer in unheld if believed[dealer]}

@@ -3,6 +3,8 @@
 Shares are the values of a polynomial of degree t − 1, hence a code word: of m shares, up to
 ⌊(m − t)/2⌋ wrong ones can be corrected, and named. Polynomials are arrays of coefficients modulo
 the prime, the constant first.
+
+Spec: §10.10.
 """
 
 import numpy as np

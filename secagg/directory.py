@@ -3,6 +3,8 @@
 An active server can play every device that a directory does not know better about. So a directory
 comes from elsewhere than the server, as a list that people compare, or is learnt at first contact
 and then at least does not change.
+
+Spec: §6.2.
 """
 
 import re

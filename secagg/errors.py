@@ -9,6 +9,8 @@
 
 A device's mistake never raises on the server: the device is dropped with a `Fault`, and the others
 go on.
+
+Spec: §11.1.
 """
 
 from enum import StrEnum
@@ -30,7 +32,7 @@ class DecodeError(SecAggError, ValueError):
 
 
 class Refusal(StrEnum):
-    """Why a device ended its session: what the server did (stable names)."""
+    """Why a device ended its session: what the server did (stable names). Spec: §11.2."""
 
     MALFORMED = "malformed"
     OUT_OF_ORDER = "out of order"
@@ -69,7 +71,7 @@ class SessionAborted(SecAggError):
 
 
 class Fault(StrEnum):
-    """Why the server dropped a device (stable names); the first fault is kept."""
+    """Why the server dropped a device (stable names); the first fault is kept. Spec: §11.3."""
 
     TIMED_OUT = "timed out"
     MALFORMED = "malformed"

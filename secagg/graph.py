@@ -4,6 +4,8 @@ The sparse graph is the Harary graph of even degree k, a ring in which everybody
 k/2 nearest on either side, with the devices placed on the ring by a permutation that a public seed
 decides (Bell et al., CCS 2020, section 3.3). The seed must not be known when the colluding devices
 are chosen. Devices compute their neighbours themselves and take nobody's word for them.
+
+Spec: §4.2.
 """
 
 from functools import cached_property
@@ -35,8 +37,8 @@ class Graph:
     def neighbours(self, position: int) -> Positions:
         """The positions of a device's neighbours, ascending, without itself."""
         if self.is_complete:
-            others = np.arange(self.num_devices)
-            return np.delete(others, position)
+            everyone = np.arange(self.num_devices)
+            return np.concatenate([everyone[:position], everyone[position + 1 :]])
         near = self._order[(self._place[position] + self._offsets) % self.num_devices]
         return np.sort(near)
 
@@ -45,6 +47,8 @@ class Graph:
 
         Its neighbours, and on a complete graph the device itself too, so that any t devices will
         do there.
+
+        Spec: §4.3.
         """
         if self.is_complete:
             return np.arange(self.num_devices)
@@ -62,17 +66,29 @@ class Graph:
         chosen: Positions = self._holder_table[positions[:, None], columns]
         return chosen
 
-    def column_of(self, holder: int, positions: Positions) -> Positions:
-        """Where `holder` stands among the `holders_of` each of `positions`; it is one of all."""
+    def columns_of(self, positions: Positions, holders: Positions) -> Positions:
+        """Where each of `positions` stands among those whose shares the holders hold.
+
+        Args:
+            positions: Shape (n,).
+            holders: Some of the holders of each, shape (n, c).
+
+        Returns:
+            Indices into the ascending `holders_of` each holder, shape (n, c).
+        """
         if self.is_complete:
-            return np.full(len(positions), holder)
-        columns: Positions = (self._holder_table[positions] == holder).argmax(axis=1)
+            return np.broadcast_to(positions[:, None], holders.shape)
+        columns: Positions = (self._holder_table[holders] == positions[:, None, None]).argmax(
+            axis=2
+        )
         return columns
 
     def neighbour_column_of(self, neighbour: int, positions: Positions) -> Positions:
         """Where `neighbour` stands among the neighbours of each of `positions`, all its own."""
-        columns = self.column_of(neighbour, positions)
-        return columns - (positions < neighbour) if self.is_complete else columns
+        if self.is_complete:
+            return np.where(positions < neighbour, neighbour - 1, neighbour)
+        columns: Positions = (self._holder_table[positions] == neighbour).argmax(axis=1)
+        return columns
 
     def count_holders(self, members: Members) -> Positions:
         """For each position, how many of its holders are members."""
@@ -116,6 +132,8 @@ def without_isolated(graph: Graph, members: Members, threshold: int) -> Members:
 
     A member with fewer could not be unmasked, and would rightly refuse to go on; taking it out can
     isolate others.
+
+    Spec: §10.11.
     """
     members = members.copy()
     while (isolated := members & (graph.count_holders(members) < threshold)).any():

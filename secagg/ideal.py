@@ -2,6 +2,8 @@
 
 It loses the same devices, refuses in the same cases and reveals the same sums, bit for bit; tests
 hold `secagg.session` to it. Long simulations may use it in place of the real protocol.
+
+Spec: §10.11.
 """
 
 from collections.abc import Callable, Iterable

@@ -2,6 +2,8 @@
 
 An identity outlives sessions. Its public key is what a directory lists and what people compare;
 all that it does is sign.
+
+Spec: §2.6, §6.1.
 """
 
 from dataclasses import dataclass, field
@@ -67,6 +69,8 @@ def verify(public: bytes, message: bytes, signature: bytes) -> bool:
     False for everything that could be signed by nobody in particular or in two ways: public keys
     of small order or not canonical, S not below the group order, R of small order.
 
+    Spec: §2.6.
+
     Args:
         public: The key, from anybody; 32 bytes, or else False.
         message: What should have been signed.
@@ -84,6 +88,8 @@ def verify(public: bytes, message: bytes, signature: bytes) -> bool:
 
 def fingerprint(public: bytes) -> str:
     """What people compare instead of a public key: 128 bits as eight groups of hex digits.
+
+    Spec: §6.1.
 
     >>> fingerprint(bytes(32))
     'bfaf 4802 9510 7e2a 74cf c6be 5a34 7539'

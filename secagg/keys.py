@@ -1,4 +1,7 @@
-"""X25519 key pairs (RFC 7748), agreements, and HKDF-SHA256 (RFC 5869) on top of them."""
+"""X25519 key pairs (RFC 7748), agreements, and HKDF-SHA256 (RFC 5869) on top of them.
+
+Spec: §2.2, §2.3.
+"""
 
 from dataclasses import dataclass, field
 from typing import Final, NewType
@@ -59,12 +62,17 @@ def key_pair(secret: bytes) -> KeyPair:
 
 
 def coordinate(public: bytes) -> int:
-    """The u-coordinate that a 32-byte public key stands for; several encodings may share one."""
+    """The u-coordinate that a 32-byte public key stands for; several encodings may share one.
+
+    Spec: §2.3.
+    """
     return (int.from_bytes(public, "little") & ((1 << 255) - 1)) % _PRIME
 
 
 def is_low_order(public: bytes) -> bool:
     """Whether a 32-byte public key, canonical or not, would make every agreement the same.
+
+    Spec: §2.3.
 
     >>> is_low_order(bytes(32)), is_low_order((9).to_bytes(32, "little"))
     (True, False)
@@ -73,5 +81,5 @@ def is_low_order(public: bytes) -> bool:
 
 
 def derive(material: bytes, *, salt: bytes, info: bytes) -> bytes:
-    """HKDF-SHA256: a 32-byte key from key material, bound to `salt` and `info`."""
+    """HKDF-SHA256: a 32-byte key from key material, bound to `salt` and `info`. Spec: §2.2."""
     return HKDF(algorithm=SHA256(), length=KEY_SIZE, salt=salt, info=info).derive(material)

@@ -2,6 +2,8 @@
 
 A label holds the protocol's name and version, so that no value of one use, or of one version, is
 ever valid in another. Variable parts are length-prefixed, which makes the concatenation injective.
+
+Spec: §1.5, §1.6.
 """
 
 import struct
@@ -29,6 +31,8 @@ _LENGTH: Final = struct.Struct("<I")
 def pack(*parts: bytes | int) -> bytes:
     """Join parts injectively: each is preceded by its length; integers become 8 bytes.
 
+    Spec: §1.4.
+
     >>> pack(b"ab", 1).hex()
     '020000006162080000000100000000000000'
 
@@ -44,5 +48,5 @@ def pack(*parts: bytes | int) -> bytes:
 
 
 def digest(label: bytes, *parts: bytes | int) -> bytes:
-    """SHA-256 of the label and the parts, packed; 32 bytes."""
+    """SHA-256 of the label and the parts, packed; 32 bytes. Spec: §1.4, §2.1."""
     return sha256(pack(label, *parts)).digest()

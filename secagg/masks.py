@@ -5,6 +5,8 @@ length, and the caller's `binding`: the digest of every public value that all de
 on. Devices that were shown different ones derive masks that do not cancel, and the server gets
 noise: this defeats model inconsistency (Pasquini, Francati, Ateniese, CCS 2022) and its twin, a
 different threshold for each device.
+
+Spec: §5.2, §5.3, §5.4, §14.5.
 """
 
 from collections.abc import Sequence
@@ -35,16 +37,21 @@ class SlotContext:
     def of(
         cls, params: SessionParams, session_id: SessionId, slot: int, binding: bytes
     ) -> "SlotContext":
-        """The context of a slot under a caller's binding (any length)."""
+        """The context of a slot under a caller's binding (any length). Spec: §5.2."""
         return cls(session_id, labels.pack(slot, params.slots[slot].canonical(), binding))
 
     def self_mask_key(self, seed: bytes) -> bytes:
-        """The ChaCha20 key of a device's self mask, from its 32-byte seed of the slot."""
+        """The ChaCha20 key of a device's self mask, from its 32-byte seed of the slot.
+
+        Spec: §5.3.
+        """
         info = labels.pack(labels.SELF_MASK, self.info)
         return keys.derive(seed, salt=self.session_id, info=info)
 
     def pairwise_mask_keys(self, own: KeyPair, peers: Sequence[bytes]) -> list[bytes]:
         """The ChaCha20 keys of the masks that a device shares with its peers; the same for both.
+
+        Spec: §5.4.
 
         Args:
             own: The device's key pair for the slot.
@@ -64,10 +71,10 @@ class SlotContext:
 
 
 def seed_commitment(session_id: SessionId, slot: int, position: int, seed: bytes) -> bytes:
-    """A device's commitment to its self-mask seed of a slot; 32 bytes."""
+    """A device's commitment to its self-mask seed of a slot; 32 bytes. Spec: §5.6."""
     return labels.digest(labels.SEED_COMMITMENT, session_id, slot, position, seed)
 
 
 def subtracts(own_position: int, peer_position: int) -> bool:
-    """Whether a device subtracts the mask it shares with a peer, who then adds it."""
+    """Whether a device subtracts the mask it shares with a peer, who then adds it. Spec: §5.4."""
     return own_position > peer_position

@@ -34,7 +34,7 @@ class ShareKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SessionOpen:
-    """Server: the session's parameters, to everyone invited."""
+    """Server: the session's parameters, to everyone invited. Spec: §8.1."""
 
     params: SessionParams
 
@@ -56,6 +56,8 @@ class Credential:
 class AdvertiseKeys:
     """Device: its public keys.
 
+    Spec: §8.7.
+
     Attributes:
         sealing_key: For the boxes of shares.
         mask_keys: One for each slot.
@@ -71,6 +73,8 @@ class AdvertiseKeys:
 class RosterMessage:
     """Server: who advertised keys, and the keys of the recipient's neighbours.
 
+    Spec: §8.2.
+
     Attributes:
         roster: Ids of all devices, ascending; uint32.
         keys: The neighbours' advertisements by roster position.
@@ -83,6 +87,8 @@ class RosterMessage:
 @dataclass(frozen=True, slots=True)
 class ShareKeys:
     """Device: sealed shares for each neighbour, and commitments to its self-mask seeds.
+
+    Spec: §8.8.
 
     Attributes:
         commitments: 32 bytes for each slot.
@@ -97,6 +103,8 @@ class ShareKeys:
 class ShareDelivery:
     """Server: the boxes of the recipient's neighbours, and who is still there.
 
+    Spec: §8.3.
+
     Attributes:
         members: Over the roster.
         boxes: Sealed shares by the sender's roster position.
@@ -110,6 +118,8 @@ class ShareDelivery:
 class ShareReceipt:
     """Device: its boxes have come.
 
+    Spec: §8.9.
+
     Attributes:
         refused: Roster positions of senders whose box held no shares, ascending.
     """
@@ -120,6 +130,8 @@ class ShareReceipt:
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenSlot:
     """Server: the next sum is taken, over these devices.
+
+    Spec: §8.4.
 
     Attributes:
         slot: Index into the session's slots.
@@ -134,6 +146,8 @@ class OpenSlot:
 class MaskedInput:
     """Device: its masked vector, bit-packed.
 
+    Spec: §8.10.
+
     Attributes:
         slot: Index into the session's slots.
         packed: `ring.pack` of the masked vector.
@@ -146,6 +160,8 @@ class MaskedInput:
 @dataclass(frozen=True, slots=True, eq=False)
 class ConsistencyCheck:
     """Server: whose masked vectors arrived; to be signed.
+
+    Spec: §8.5.
 
     Attributes:
         slot: Index into the session's slots.
@@ -160,6 +176,8 @@ class ConsistencyCheck:
 class ConsistencySignature:
     """Device: its signature of the survivors that it was told of.
 
+    Spec: §8.11.
+
     Attributes:
         slot: Index into the session's slots.
         signature: Of the `signing.survivors`, 64 bytes.
@@ -172,6 +190,8 @@ class ConsistencySignature:
 @dataclass(frozen=True, slots=True, eq=False)
 class UnmaskRequest:
     """Server: whose masked vectors arrived. For the others of the slot, keys are wanted.
+
+    Spec: §8.6.
 
     Attributes:
         slot: Index into the session's slots.
@@ -188,6 +208,8 @@ class UnmaskRequest:
 @dataclass(frozen=True, slots=True, eq=False)
 class UnmaskShares:
     """Device: one share for each neighbour in the slot and for itself.
+
+    Spec: §8.12.
 
     Attributes:
         slot: Index into the session's slots.

@@ -35,6 +35,8 @@ class GraphKind(StrEnum):
 class SlotSpec:
     """One secure sum: a vector of `length` elements of Z_2^ring_bits.
 
+    Spec: §3.1.
+
     Attributes:
         label: What the sum is for; enters every key of the slot. At most 64 bytes of UTF-8.
         length: Elements, in [1, 2^28].
@@ -61,6 +63,8 @@ class SlotSpec:
 @dataclass(frozen=True, slots=True)
 class SessionParams:
     """Everything public that all parties of a session must agree on beforehand.
+
+    Spec: §3.2.
 
     Attributes:
         slots: The session's sums, in the order in which they may be opened.
@@ -180,7 +184,7 @@ class SessionParams:
         return self.num_invited if self.is_complete else self.degree
 
     def canonical(self) -> bytes:
-        """An injective description of the parameters, for hashing."""
+        """An injective description of the parameters, for hashing. Spec: §3.3."""
         numbers = (
             self.num_invited,
             self.degree,
@@ -193,5 +197,8 @@ class SessionParams:
         return labels.pack(slots, *numbers, self.graph_seed, self.context)
 
     def session_id(self, roster: bytes) -> SessionId:
-        """The session's id, bound to its parameters and roster (as on the wire); 32 bytes."""
+        """The session's id, bound to its parameters and roster (as on the wire); 32 bytes.
+
+        Spec: §3.3, §4.1.
+        """
         return SessionId(labels.digest(labels.SESSION, self.canonical(), roster))

@@ -1,4 +1,7 @@
-"""What a device insists on, whatever the server says. Nothing on the wire can lower it."""
+"""What a device insists on, whatever the server says. Nothing on the wire can lower it.
+
+Spec: §3.7.
+"""
 
 from dataclasses import dataclass
 

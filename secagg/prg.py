@@ -3,6 +3,8 @@
 A keystream word is uniform in Z_2^word, and its residue uniform in Z_2^b, so no rejection is
 needed. Every key is used for one mask, hence nonce and counter start at zero; one key covers
 256 GiB.
+
+Spec: §2.4, §5.1.
 """
 
 from collections.abc import Sequence

@@ -2,6 +2,8 @@
 
 Every machine takes one as an argument. The operating system's is the default everywhere; the
 seeded one exists so that tests and vectors can repeat a session, and must not be used otherwise.
+
+Spec: §2.8.
 """
 
 import os
@@ -17,6 +19,8 @@ system_randomness: Final[Randomness] = os.urandom
 
 class SeededRandomness:
     """A repeatable source for tests and test vectors only: the ChaCha20 keystream of a seed.
+
+    Spec: §2.8.
 
     Args:
         seed: 32 bytes. Whoever knows it knows every secret drawn from this source.

@@ -20,6 +20,8 @@ _POSITION_SIZE: Final = 4
 class Records(Mapping[int, bytes]):
     """Byte strings by roster position; on the wire, position (4 bytes, little-endian) and string.
 
+    Spec: §1.3.
+
     Args:
         positions: Ascending, in [0, 2^32), shape (n,).
         rows: The strings, shape (n, size).

@@ -2,6 +2,8 @@
 
 A vector lives in an array of 32-bit words for b ≤ 32 and of 64-bit words above: additions wrap
 around at the word, and since 2^b divides 2^word a single reduction at the end gives the ring sum.
+
+Spec: §5.1.
 """
 
 from typing import Final

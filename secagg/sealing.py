@@ -2,6 +2,8 @@
 
 The key is bound to the session, the direction and both public keys; the box also authenticates
 session, sender and recipient, so a box moved to another place does not open.
+
+Spec: §2.5.
 """
 
 from typing import Final

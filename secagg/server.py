@@ -6,11 +6,14 @@ owns time, ends each round with `close_round`. A device's mistake drops that dev
 
 In a signed session the server knows devices by their identities too. It gains nothing by that: it
 is there to name a device that signs wrongly before others refuse the session over it.
+
+Spec: §10.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Final
 
 import numpy as np
 
@@ -39,7 +42,7 @@ from secagg.messages import (
 from secagg.params import ClientId, SessionId, SessionParams
 from secagg.records import Records, Rows
 from secagg.ring import Vector
-from secagg.stages import Drop, Step
+from secagg.stages import Dispute, Drop, Step
 from secagg.states import (
     COLLECTED_AT,
     SERVER_TRANSITIONS,
@@ -58,6 +61,8 @@ from secagg.survival import (
 from secagg.unmasking import Promises, SlotSecrets, remove_masks
 
 Outgoing = Mapping[ClientId, bytes]
+
+_END_BYTES: Final = 1 << 13
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +111,8 @@ class _OpenSlot:
 class Server:
     """One session: `start`, then `receive` and `close_round`; then slot by slot `open_slot`.
 
+    Spec: §10.4, §10.5, §10.8, §10.9.
+
     Args:
         params: The session's parameters.
         invited: The devices to open the session with, as many as params.num_invited.
@@ -114,6 +121,7 @@ class Server:
     Attributes:
         state: What is being collected.
         drops: The devices that were dropped, each with its first fault and the step it came at.
+        disputes: Shares over which two devices are at odds; a single one drops neither.
 
     Raises:
         UsageError: the ids are not num_invited distinct ones in [0, 2^32), or a signed session
@@ -133,6 +141,7 @@ class Server:
         self.params = params
         self.state = ServerState.ADVERTISE
         self.drops: dict[ClientId, Drop] = {}
+        self.disputes: set[Dispute] = set()
         self._invited = check_invited(params, invited)
         self._invited_set = frozenset(self._invited)
         self._heard: dict[ClientId, bytes] = {}
@@ -165,13 +174,15 @@ class Server:
         What comes late, twice, from a stranger, from a dropped device or from another session is
         ignored; a second, different message in one round, or one that is malformed or out of
         order, drops its sender.
+
+        Spec: §10.2.
         """
         awaited = self._table[self.state].keys() - {CloseRound, OpenSlotCall}
         if not awaited or not self._is_remaining(sender):
             return
         if wire.tag_of(data) not in (None, self.params.tag):
             return
-        fingerprint = sha256(data).digest()
+        fingerprint = _fingerprint(data)
         earlier = self._heard.get(sender)
         if earlier == fingerprint:
             return
@@ -193,6 +204,8 @@ class Server:
 
     def close_round(self) -> Outgoing:
         """End the round: the silent are dropped, and the next messages returned.
+
+        Spec: §10.3.
 
         Raises:
             UsageError: no round is open.
@@ -216,6 +229,8 @@ class Server:
 
     def open_slot(self, slot: int, binding: bytes) -> Outgoing:
         """Open a slot over the remaining devices.
+
+        Spec: §10.7.
 
         Args:
             slot: Index into the session's slots, above every slot opened before.
@@ -379,6 +394,8 @@ class Server:
         if not set(message.refused) <= set(near[self._delivered[near]].tolist()):
             return Fault.MALFORMED
         self._refusals[position] = frozenset(message.refused)
+        for owner in message.refused:
+            self._dispute(owner, position)
         return None
 
     def _close_receipt(self) -> Outgoing:
@@ -452,6 +469,8 @@ class Server:
         )
         remove_masks(slot.total, recovered, slot.context, cohort.graph, slot.contributed, mask_keys)
         ring.reduce(slot.total, self.params.slots[self._slot].ring_bits)
+        for owner, holder in recovered.disputes:
+            self._dispute(owner, holder)
         for position, fault in recovered.faults.items():
             self._drop(cohort.id_at(position), fault)
         contributors = tuple(ClientId(i) for i in cohort.ids[slot.contributed].tolist())
@@ -477,6 +496,10 @@ class Server:
         if self._cohort is not None:
             self._members[self._cohort.positions[client]] = False
 
+    def _dispute(self, owner: int, holder: int) -> None:
+        cohort = self._formed
+        self.disputes.add(Dispute(cohort.id_at(owner), cohort.id_at(holder), self._step))
+
     def _broadcast(self, message: ServerMessage) -> Outgoing:
         return dict.fromkeys(self.remaining, wire.encode(message, self.params))
 
@@ -487,3 +510,14 @@ class Server:
     @property
     def _formed(self) -> _Cohort:
         return present(self._cohort)
+
+
+def _fingerprint(data: bytes) -> bytes:
+    """By which a repetition of a message is known; 32 bytes.
+
+    Of long messages the ends only, for speed. Masked vectors are random: two differ there, unless
+    their sender wanted otherwise, and then the second is ignored without its sender being named.
+    """
+    if len(data) <= 2 * _END_BYTES:
+        return sha256(data).digest()
+    return sha256(data[:_END_BYTES] + data[-_END_BYTES:] + len(data).to_bytes(8)).digest()

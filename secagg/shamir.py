@@ -6,6 +6,8 @@ product of matrices do all secrets of a device: 31-bit numbers are cut into halv
 summed over t < 2^21 terms, are exact in double precision.
 
 The slow twins `split_plain` and `combine_plain` work over any prime with Python integers.
+
+Spec: §2.7.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,6 +53,8 @@ def split(
     secrets: Sequence[bytes], points: Sequence[int], threshold: int, randomness: Randomness
 ) -> Limbs:
     """Share every secret among the same holders.
+
+    Spec: §2.7, §9.12.
 
     Args:
         secrets: Strings of 32 bytes.
@@ -155,7 +159,10 @@ def lagrange_at_zero_plain(points: Sequence[int], prime: int) -> list[int]:
 
 
 def _field_elements(count: int, randomness: Randomness) -> Limbs:
-    """Uniform field elements: 31 random bits each, the one value too many drawn again."""
+    """Uniform field elements: 31 random bits each, the one value too many drawn again.
+
+    Spec: §9.12.
+    """
     elements = np.frombuffer(randomness(4 * count), dtype="<u4").astype(np.uint32)
     elements &= np.uint32(PRIME)
     while (too_large := elements == PRIME).any():

@@ -42,13 +42,16 @@ def advertisement(
     sealing_key: PublicKey,
     mask_keys: tuple[PublicKey, ...],
 ) -> bytes:
-    """What a device signs when it advertises keys: session, id and keys."""
+    """What a device signs when it advertises keys: session, id and keys. Spec: §6.3."""
     return labels.pack(
         labels.ADVERTISEMENT, params.digest, client, sealing_key, b"".join(mask_keys)
     )
 
 
 def survivors(context: SlotContext, survivors: Members) -> bytes:
-    """What a device signs before it helps unmask: roster, slot, binding and survivors."""
+    """What a device signs before it helps unmask: roster, slot, binding and survivors.
+
+    Spec: §6.4.
+    """
     bits = np.packbits(survivors, bitorder="little").tobytes()
     return labels.pack(labels.SURVIVORS, context.session_id, context.info, len(survivors), bits)

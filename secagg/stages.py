@@ -21,7 +21,10 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One message of a device: its stage, and its slot where the stage has one (else 0)."""
+    """One message of a device: its stage, and its slot where the stage has one (else 0).
+
+    Spec: §10.2.
+    """
 
     stage: Stage
     slot: int = 0
@@ -64,4 +67,19 @@ class Drop:
     """
 
     fault: Fault
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Dispute:
+    """A share over which two devices are at odds: one of them lies, and nobody can tell which.
+
+    Attributes:
+        owner: The device that dealt the share.
+        holder: The device that says it got none (at RECEIPT), or returned a wrong one (at UNMASK).
+        step: When it came out.
+    """
+
+    owner: ClientId
+    holder: ClientId
     step: Step

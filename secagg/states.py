@@ -6,6 +6,8 @@ Everything that decides transitions lives here; what a step does lives in `secag
 `secagg.server`.
 
 Signed sessions have tables of their own, with a consistency round in front of every unmasking.
+
+Spec: §9.1, §10.1.
 """
 
 from collections.abc import Mapping

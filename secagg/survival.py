@@ -1,4 +1,7 @@
-"""Who may go on and when a session must end: rules that the server shares with the ideal one."""
+"""Who may go on and when a session must end: rules that the server shares with the ideal one.
+
+Spec: §10.11.
+"""
 
 from collections.abc import Iterable
 

@@ -23,6 +23,8 @@ lost, but neither chooses the graph nor picks whom to call lost by their place i
 does can cut the ring where two runs of k/2 devices hold t − 1 − k/2 or more colluding ones each,
 and learn the sums of both parts. Such runs are rare, but not by 40 bits: by 30 for n = 1000 and
 γ = δ = 0.1. The complete graph has no such limit.
+
+Spec: §3.4, §3.5, §3.6, §14.2, §14.4.
 """
 
 import math
@@ -99,6 +101,8 @@ def complete_threshold(num_devices: int, threat: ThreatModel) -> int:
     a majority do against a curious server. Against an active one, t is the smallest with
     2t > n + c; over a roster of fewer than n devices that holds all the more.
 
+    Spec: §3.4.
+
     Raises:
         UsageError: colluding and vanishing devices leave no room for a threshold.
     """
@@ -121,6 +125,8 @@ def complete_threshold(num_devices: int, threat: ThreatModel) -> int:
 
 def sparse_parameters(num_devices: int, threat: ThreatModel) -> tuple[int, int]:
     """The smallest safe degree of a sparse graph, and its threshold.
+
+    Spec: §3.5.
 
     Returns:
         (k, t), k even and below num_devices − 1.
@@ -146,6 +152,8 @@ def sparse_min_roster(num_devices: int, degree: int, threshold: int, threat: Thr
     The colluding devices always come, so that those who stay away raise their share. Where too few
     for harm collude in all, no roster is too small for a curious server; one of k + 1 or fewer is
     for an active one, since its graph would be complete, with one holder more.
+
+    Spec: §3.6.
 
     Args:
         num_devices: Devices invited, for which degree and threshold were computed.

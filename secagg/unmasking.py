@@ -2,8 +2,14 @@
 
 A rebuilt seed must match its commitment and a rebuilt key its advertised public key. Where it does
 not, the shares are decoded as the code word that they are: up to ⌊(m − t)/2⌋ wrong ones of m are
-corrected, and name their senders. Where all m > t shares fit together, and still do not give what
-was promised, the promise was false: this names the device that dealt them.
+corrected. Where all m > t shares fit together, and still do not give what was promised, the promise
+was false: this names the device that dealt them.
+
+A wrong share is a dispute between the device that dealt it and the one that returned it; nobody
+else can tell which of the two is lying. So one dispute costs nobody the session, and whoever is in
+dispute with most of those whose shares it holds is at fault (compare `secagg.complaints`).
+
+Spec: §10.9, §10.10.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,6 +25,7 @@ from secagg.keys import KeyPair, PublicKey
 from secagg.masks import SlotContext, seed_commitment, subtracts
 from secagg.messages import ShareKind, UnmaskShares
 from secagg.ring import Vector
+from secagg.shamir import Limbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +44,14 @@ class Promises:
     commitments: Mapping[int, bytes]
     mask_keys: Mapping[int, PublicKey]
 
-    def seed_is_right(self, position: int, seed: bytes) -> bool:
-        """Whether a device committed to this seed."""
-        committed = seed_commitment(self.context.session_id, self.slot, position, seed)
+    def is_seed(self, position: int, secret: bytes) -> bool:
+        """Whether a device committed to this self-mask seed."""
+        committed = seed_commitment(self.context.session_id, self.slot, position, secret)
         return committed == self.commitments[position]
 
-    def key_is_right(self, position: int, pair: KeyPair) -> bool:
-        """Whether a device advertised the public key of this pair."""
-        return pair.public == self.mask_keys[position]
+    def is_key(self, position: int, secret: bytes) -> bool:
+        """Whether a device advertised the public key of this secret mask key."""
+        return keys.key_pair(secret).public == self.mask_keys[position]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +62,13 @@ class Recovered:
         seeds: Self-mask seeds of the survivors, by roster position.
         mask_keys: Mask key pairs of those who dropped out, by roster position.
         faults: Devices that lied, by roster position.
+        disputes: Owner and holder of every wrong share that was found, by roster position.
     """
 
     seeds: Mapping[int, bytes] = field(repr=False)
     mask_keys: Mapping[int, KeyPair] = field(repr=False)
     faults: Mapping[int, Fault]
+    disputes: frozenset[tuple[int, int]]
 
 
 class SlotSecrets:
@@ -77,6 +86,7 @@ class SlotSecrets:
         self.survivors = survivors
         self._graph = graph
         self._threshold = threshold
+        # By holder and, since holding is mutual, column of the owner among the holder's holders.
         shape = (graph.num_devices, graph.num_holders)
         self._shares = np.zeros((*shape, shamir.NUM_LIMBS), dtype=np.uint32)
         self._filled = np.zeros(shape, dtype=np.bool_)
@@ -92,19 +102,16 @@ class SlotSecrets:
         Returns:
             A fault if these are not the shares that it was asked for.
         """
-        asked = np.zeros_like(self.cohort)
-        asked[self._graph.holders_of(holder)] = True
-        asked &= self.cohort
-        asked[list(refused)] = False
-        positions = np.flatnonzero(asked)
+        owners = self._graph.holders_of(holder)
+        asked = self.cohort[owners] & ~np.isin(owners, list(refused))
+        positions = owners[asked]
         if not np.array_equal(message.positions, positions):
             return Fault.MALFORMED
         wanted = np.where(self.survivors[positions], ShareKind.SEED, ShareKind.KEY)
         if (message.kinds != wanted).any():
             return Fault.MALFORMED
-        columns = self._graph.column_of(holder, positions)
-        self._shares[positions, columns] = message.shares
-        self._filled[positions, columns] = True
+        self._shares[holder, asked] = message.shares
+        self._filled[holder, asked] = True
         return None
 
     def recover(self, promises: Promises) -> Recovered:
@@ -113,76 +120,136 @@ class SlotSecrets:
         Raises:
             SessionAborted: some secret cannot be rebuilt from the shares that came.
         """
-        seeds: dict[int, bytes] = {}
-        pairs: dict[int, KeyPair] = {}
+        secrets: dict[int, bytes] = {}
         faults: dict[int, Fault] = {}
-        for position, combined in self._combine_all():
-            if self.survivors[position]:
-                seed = combined
-                if seed is None or not promises.seed_is_right(position, seed):
-                    seed = self._correct(position, faults)
-                    if not promises.seed_is_right(position, seed):
-                        # It is what the device dealt, and most likely what it used.
-                        faults[position] = Fault.BAD_COMMITMENT
-                seeds[position] = seed
-            else:
-                pair = None if combined is None else keys.key_pair(combined)
-                if pair is None or not promises.key_is_right(position, pair):
-                    pair = keys.key_pair(self._correct(position, faults))
-                    if not promises.key_is_right(position, pair):
-                        raise SessionAborted(
-                            f"the device at position {position}, which is gone, had shared another "
-                            "key than the one it advertised: this slot's sum is lost"
-                        )
-                pairs[position] = pair
-        return Recovered(seeds, pairs, faults)
+        suspects = np.zeros_like(self.cohort)
+        waiting = np.flatnonzero(self.cohort)
+        self._require_enough(waiting)
+        while len(waiting):
+            failing = []
+            for owner, secret in self._combine(waiting, suspects):
+                if secret is not None and self._is_promised(promises, owner, secret):
+                    secrets[owner] = secret
+                else:
+                    failing.append(owner)
+            # One is decoded; with those whose shares were wrong left out, the rest may come right.
+            for owner in failing[:1]:
+                secrets[owner], wrong = self._decode(owner)
+                suspects[wrong] = True
+                if not self._is_promised(promises, owner, secrets[owner]):
+                    faults[owner] = self._break_promise(owner)
+            waiting = np.array(failing[1:], dtype=np.int64)
+        disputes = set[tuple[int, int]]()
+        for suspect in np.flatnonzero(suspects).tolist():
+            owners, wrong_for = self._wrong_shares(suspect, suspects)
+            disputes |= {(owner, suspect) for owner in wrong_for}
+            if 2 * len(wrong_for) > len(owners):
+                faults[suspect] = Fault.BAD_SHARE
+        return Recovered(
+            {p: secret for p, secret in secrets.items() if self.survivors[p]},
+            {p: keys.key_pair(secret) for p, secret in secrets.items() if not self.survivors[p]},
+            faults,
+            frozenset(disputes),
+        )
 
-    def _combine_all(self) -> Iterator[tuple[int, bytes | None]]:
-        """Each device of the cohort with the secret that its first t shares give."""
-        targets = np.flatnonzero(self.cohort)
-        filled = self._filled[targets]
-        if (few := filled.sum(axis=1) < self._threshold).any():
-            first = int(targets[few][0])
+    def _is_promised(self, promises: Promises, owner: int, secret: bytes) -> bool:
+        if self.survivors[owner]:
+            return promises.is_seed(owner, secret)
+        return promises.is_key(owner, secret)
+
+    def _break_promise(self, owner: int) -> Fault:
+        """What becomes of a device all of whose shares fit together but not its promise."""
+        if self.survivors[owner]:
+            # The seed is what the device dealt, and most likely what it used.
+            return Fault.BAD_COMMITMENT
+        raise SessionAborted(
+            f"the device at position {owner}, which is gone, had shared another key than the one "
+            "it advertised: this slot's sum is lost"
+        )
+
+    def _holders(self, owners: Positions) -> tuple[Positions, Members]:
+        """Who holds shares of each owner, and whose have come; both of shape (owners, holders)."""
+        every = np.arange(self._graph.num_holders)
+        holders = self._graph.holders(owners, np.broadcast_to(every, (len(owners), len(every))))
+        came: Members = self._filled[holders, self._graph.columns_of(owners, holders)]
+        return holders, came
+
+    def _require_enough(self, owners: Positions) -> None:
+        _, came = self._holders(owners)
+        if (few := came.sum(axis=1) < self._threshold).any():
+            first = int(few.argmax())
             raise SessionAborted(
-                f"{int(self._filled[first].sum())} shares came for position {first}, and the "
-                f"threshold is {self._threshold}: this slot's sum is lost"
+                f"{int(came[first].sum())} shares came for position {int(owners[first])}, and "
+                f"the threshold is {self._threshold}: this slot's sum is lost"
             )
-        # A stable sort brings the columns that are filled to the front, in order.
-        columns = np.argsort(~filled, axis=1, kind="stable")[:, : self._threshold]
-        points = self._graph.holders(targets, columns) + 1
-        # On a complete graph the same devices answer for everyone.
-        kinds, which = np.unique(points, axis=0, return_inverse=True)
-        weights = shamir.lagrange_at_zero(kinds)[which.reshape(-1)]
-        shares = self._shares[targets[:, None], columns]
-        secrets = shamir.from_limbs(shamir.combine(weights, shares))
-        yield from zip(targets.tolist(), secrets, strict=True)
 
-    def _correct(self, position: int, faults: dict[int, Fault]) -> bytes:
-        """The secret that most shares of a device agree on; adds the senders of the others."""
-        holders = self._graph.holders_of(position)
-        columns = np.flatnonzero(self._filled[position])
+    def _choose(self, owners: Positions, suspects: Members) -> tuple[Positions, Members]:
+        """For each owner its first t holders that are above suspicion, and whether there are t."""
+        holders, came = self._holders(owners)
+        usable = came & ~suspects[holders]
+        # A stable sort brings the usable to the front, in order.
+        columns = np.argsort(~usable, axis=1, kind="stable")[:, : self._threshold]
+        enough: Members = usable.sum(axis=1) >= self._threshold
+        return np.take_along_axis(holders, columns, axis=1), enough
+
+    def _combine(self, owners: Positions, suspects: Members) -> Iterator[tuple[int, bytes | None]]:
+        """Each owner with the secret that t shares above suspicion give; None without so many."""
+        chosen, enough = self._choose(owners, suspects)
+        limbs = self._interpolate(owners, chosen, 0)
+        for owner, secret, sure in zip(
+            owners.tolist(), shamir.from_limbs(limbs), enough.tolist(), strict=True
+        ):
+            yield owner, secret if sure else None
+
+    def _interpolate(self, owners: Positions, chosen: Positions, point: int) -> Limbs:
+        """The value at a point of each owner's polynomials through its chosen holders' shares."""
+        # On a complete graph the same devices answer for everyone.
+        kinds, which = np.unique(chosen, axis=0, return_inverse=True)
+        weights = shamir.lagrange_at_zero((kinds + 1 - point) % shamir.PRIME)[which.reshape(-1)]
+        shares = self._shares[chosen, self._graph.columns_of(owners, chosen)]
+        return shamir.combine(weights, shares)
+
+    def _wrong_shares(self, holder: int, suspects: Members) -> tuple[list[int], list[int]]:
+        """The owners whose share from a holder can be checked, and those for whom it is wrong."""
+        owners = self._graph.holders_of(holder)
+        owners = owners[self._filled[holder]]
+        chosen, enough = self._choose(owners, suspects)
+        owners, chosen = owners[enough], chosen[enough]
+        right = self._interpolate(owners, chosen, holder + 1)
+        given = self._shares[np.full(len(owners), holder), self._columns_at(holder, owners)]
+        wrong = (given != right).any(axis=1)
+        return owners.tolist(), owners[wrong].tolist()
+
+    def _columns_at(self, holder: int, owners: Positions) -> Positions:
+        columns: Positions = self._graph.columns_of(owners, np.full((len(owners), 1), holder))[:, 0]
+        return columns
+
+    def _decode(self, owner: int) -> tuple[bytes, list[int]]:
+        """The secret that most shares of an owner agree on, and the holders of the others."""
+        owners = np.array([owner])
+        holders, came = self._holders(owners)
+        holders = holders[0, came[0]]
+        shares = self._shares[holders, self._graph.columns_of(owners, holders[None])[0]]
+        wrong = set[int]()
+        values = []
         for limb in range(shamir.NUM_LIMBS):
-            columns = _without_liars(columns, holders, faults)
-            shares = self._shares[position, columns, limb]
             # Any t values fit a polynomial: only one more says something.
-            enough = len(columns) > self._threshold
-            decoded = decode(holders[columns] + 1, shares, self._threshold) if enough else None
-            if decoded is None:
+            enough = len(holders) > self._threshold
+            found = decode(holders + 1, shares[:, limb], self._threshold) if enough else None
+            if found is None:
                 raise SessionAborted(
-                    f"the shares that came for position {position} do not fit together, and too "
-                    "few are left over to tell which are wrong: this slot's sum is lost"
+                    f"the shares that came for position {owner} do not fit together, and too few "
+                    "are left over to tell which are wrong: this slot's sum is lost"
                 )
-            faults |= {int(holders[columns[i]]): Fault.BAD_SHARE for i in decoded[1]}
-        columns = _without_liars(columns, holders, faults)[: self._threshold]
-        weights = shamir.lagrange_at_zero(holders[columns][None] + 1)
-        shares = self._shares[position, columns][None]
-        secret = shamir.from_limbs(shamir.combine(weights, shares))[0]
+            values.append(found[0])
+            wrong |= {int(holders[index]) for index in found[1]}
+        secret = shamir.from_limbs(np.array([values], dtype=np.uint32))[0]
         if secret is None:
             raise SessionAborted(
-                f"the device at position {position} had shared something that is no secret: this "
+                f"the device at position {owner} had shared something that is no secret: this "
                 "slot's sum is lost"
             )
-        return secret
+        return secret, sorted(wrong)
 
 
 def remove_masks(
@@ -213,11 +280,3 @@ def remove_masks(
         for survivor, key in zip(near.tolist(), pairwise, strict=True):
             (added if subtracts(survivor, dropped) else subtracted).append(key)
     prg.add_masks(total, added, subtracted)
-
-
-def _without_liars(
-    columns: Positions, holders: Positions, faults: Mapping[int, Fault]
-) -> Positions:
-    """The columns of holders whose shares have all been right so far."""
-    honest = [faults.get(h) is not Fault.BAD_SHARE for h in holders[columns].tolist()]
-    return columns[np.array(honest, dtype=np.bool_)]

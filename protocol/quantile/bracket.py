@@ -9,6 +9,8 @@ above all ticks is not. The answer is proved, {F ≥ low} = {F ≥ q}, when
   one, and no device lies in [low, q).
 
 Everything here is integer arithmetic; θ is an exact fraction.
+
+Spec: §12.9.
 """
 
 import itertools

@@ -43,6 +43,8 @@ class MajoriseMinimise:
 
     One query reveals Σβ, Σ±n and Σn at one cut: the weighted rank there, and how near the losses
     lie.
+
+    Spec: §12.3, §12.4.
     """
 
     @property

@@ -3,6 +3,8 @@
 A device contributes its weight, a one, and for every cut whether it lies below, once with its
 weight and once as a count. A sum reveals the weight and the number of devices below each cut, no
 more.
+
+Spec: §12.3, §12.4.
 """
 
 from collections.abc import Mapping

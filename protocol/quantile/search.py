@@ -114,13 +114,15 @@ class Query:
     cuts: tuple[int, ...]
 
     def canonical(self) -> bytes:
-        """Describe the query in bytes, differently for every query."""
+        """Describe the query in bytes, differently for every query. Spec: §12.6."""
         name = self.method.encode()
         numbers = (len(name), len(self.cuts), *self.cuts)
         return b"".join(number.to_bytes(8, "big") for number in numbers) + name
 
     def check(self, method: str, num_cuts: int, grid: LossGrid) -> None:
         """Check that a device can answer this query.
+
+        Spec: §12.4.
 
         Raises:
             SearchError: If it is another method's, or its cuts are not `num_cuts` cuts of the grid

@@ -12,7 +12,7 @@ from protocol.device import DeviceRound
 from protocol.losses import LossGrid
 from protocol.round import RoundOutcome
 from protocol.server import RoundServer
-from secagg import DevicePolicy, SessionParams
+from secagg import DevicePolicy, Enrolment, SessionParams
 from secagg.randomness import SeededRandomness
 
 POLICY = DevicePolicy(min_cohort=3, min_threshold=2, min_threshold_share=0.2)
@@ -25,7 +25,7 @@ Tamper = Callable[[int, bytes], bytes]
 
 
 def make_config(**changes) -> RoundConfig:
-    """A small round of one query; six envelopes in all."""
+    """A small round of one query; seven envelopes in all, nine where its session is signed."""
     fields = {
         "round_index": 3,
         "cohort_size": 3,
@@ -92,12 +92,22 @@ class Point:
 class RoundParties:
     """A round of honest parties, repeatable; whoever is to lie is tampered with."""
 
-    def __init__(self, config=None, *, devices=None, seed=0):
+    def __init__(self, config=None, *, devices=None, seed=0, signed=False):
         self.config = make_config() if config is None else config
         self.devices = make_devices(self.config) if devices is None else devices
-        self.server = RoundServer(self.config, MODEL, make_params(self.config), self.devices)
+        self.params = params = make_params(self.config, signed=signed)
+        enrolment = Enrolment(SeededRandomness(bytes([seed]) * 32))
+        self.server = RoundServer(
+            self.config, MODEL, params, self.devices, directory=enrolment if signed else None
+        )
         self.clients = {
-            i: RoundClient(i, POLICY, SeededRandomness(bytes([seed, i]) * 16)) for i in self.devices
+            i: RoundClient(
+                i,
+                POLICY,
+                SeededRandomness(bytes([seed, i]) * 16),
+                enrolment.credentials_for(i, params),
+            )
+            for i in self.devices
         }
         self.victim = max(self.devices)
         self.taken: list[bytes] = []  # by the victim

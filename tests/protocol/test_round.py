@@ -19,16 +19,20 @@ from protocol.round import Round
 from protocol.selection import Threshold
 from protocol.server import RoundServer
 from protocol.states import RoundState
-from protocol.sums import IdealSum, MaskedSum, RoundResult, Sessions
+from protocol.sums import IdealSum, MaskedSum, RoundResult, Sessions, preferred_graph
 from secagg import (
+    Adversary,
     ClientId,
     DevicePolicy,
+    Enrolment,
     GraphKind,
+    PeerError,
     SlotSum,
     Stage,
     Step,
     ThreatModel,
     Vanish,
+    wire,
 )
 from secagg.randomness import SeededRandomness
 from secagg.session import NoObserver
@@ -74,8 +78,24 @@ def config(cohort_size: int, theta: Fraction, method: str, **changes) -> RoundCo
     return RoundConfig(**(fields | changes))
 
 
-def masked() -> MaskedSum:
-    return MaskedSum(SESSIONS, SeededRandomness(b"s" * 32))
+def masked(sessions=SESSIONS) -> MaskedSum:
+    return MaskedSum(
+        sessions,
+        SeededRandomness(b"s" * 32),
+        enrolment=Enrolment(SeededRandomness(b"i" * 32)),
+    )
+
+
+ALL_SESSIONS = {
+    "unsigned": SESSIONS,
+    "signed": replace(SESSIONS, signed=True),
+    "active": replace(
+        SESSIONS,
+        threat=ThreatModel(0.1, 0.2, Adversary.ACTIVE),
+        policy=replace(POLICY, adversary=Adversary.ACTIVE),
+    ),
+}
+all_sessions = pytest.mark.parametrize("sessions", ALL_SESSIONS.values(), ids=ALL_SESSIONS)
 
 
 def play(backend, round_config, devices: Sequence[Device], vanishing=None, warm=None):
@@ -110,23 +130,111 @@ methods = st.sampled_from(["mm", "bracketed", "histogram"])
 cohorts = st.lists(st.tuples(st.integers(0, 600), st.floats(0, 9)), min_size=5, max_size=9).map(
     lambda rows: [Device(7 * i + 1, w, x) for i, (w, x) in enumerate(rows)]
 )
+in_set_up, in_slots = ([s for s in Stage if (s >= Stage.MASK) is late] for late in (False, True))
+# Unsigned sessions have no CONFIRM: who is to vanish there is gone at the next step, as in both
+# backends.
 steps = st.one_of(
-    st.just(Step(Stage.ADVERTISE)),
-    st.just(Step(Stage.SHARE)),
-    st.builds(Step, st.sampled_from([Stage.MASK, Stage.UNMASK]), st.integers(0, 26)),
+    st.builds(Step, st.sampled_from(in_set_up)),
+    st.builds(Step, st.sampled_from(in_slots), st.integers(0, 26)),
 )
 
 
+@all_sessions
 @settings(max_examples=40)
 @given(cohorts, thetas, methods, st.data())
-def test_both_backends_give_the_same_outcome_whoever_vanishes(devices, theta, method, data):
+def test_both_backends_give_the_same_outcome_whoever_vanishes(
+    sessions, devices, theta, method, data
+):
     round_config = config(len(devices), theta, method)
     gone = data.draw(st.sets(st.sampled_from([d.id for d in devices]), max_size=3))
     vanishing = {i: data.draw(st.builds(Vanish, steps, st.booleans())) for i in gone}
     warm = data.draw(st.none() | st.integers(0, round_config.grid.max_tick))
-    real = play(masked(), round_config, devices, vanishing, warm)
-    ideal = play(IdealSum(SESSIONS), round_config, devices, vanishing, warm)
+    real = play(masked(sessions), round_config, devices, vanishing, warm)
+    ideal = play(IdealSum(sessions), round_config, devices, vanishing, warm)
     assert comparable(real) == comparable(ideal)
+
+
+@all_sessions
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("stage", Stage)
+def test_one_device_lost_at_each_stage_leaves_the_others_their_round(sessions, stage, late):
+    devices = [Device(i, 10 + i, 0.3 * i) for i in range(1, 9)]
+    round_config = config(8, Fraction(1, 2), "bracketed")
+    slot = round_config.update_slot if stage >= Stage.MASK else 0
+    gone = {3: Vanish(Step(stage, slot), late)}
+    real = play(masked(sessions), round_config, devices, gone)
+    assert comparable(real) == comparable(play(IdealSum(sessions), round_config, devices, gone))
+    signed = sessions is not SESSIONS
+    expected = Stage.UNMASK if stage is Stage.CONFIRM and not signed else stage
+    assert {i: drop.step for i, drop in real.outcome.drops.items()} == {3: Step(expected, slot)}
+    assert real.outcome.aborted is None
+    assert real.outcome.search.certified
+    assert real.outcome.update is not None
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_both_backends_agree_on_sparse_graphs(signed):
+    sessions = Sessions(
+        policy=replace(POLICY, colluding_rate=0.05),
+        threat=ThreatModel(0.05, 0.1),
+        graph=GraphKind.SPARSE,
+        signed=signed,
+    )
+    devices = [Device(i, 10 + i, 0.05 * i) for i in range(60)]
+    stages = [s for s in Stage if signed or s is not Stage.CONFIRM]
+    round_config = config(60, Fraction(1, 2), "bracketed")
+    gone = {
+        7 * i: Vanish(Step(stage, round_config.update_slot * (stage >= Stage.MASK)), i % 2 == 1)
+        for i, stage in enumerate(stages)
+    }
+    real = play(masked(sessions), round_config, devices, gone)
+    assert comparable(real) == comparable(play(IdealSum(sessions), round_config, devices, gone))
+    assert {i: drop.step.stage for i, drop in real.outcome.drops.items()} == {
+        7 * i: stage for i, stage in enumerate(stages)
+    }
+    assert real.outcome.update is not None
+
+
+def test_against_an_active_adversary_sessions_are_signed_and_quorums_overlap():
+    params = ALL_SESSIONS["active"].params(config(9, Fraction(1, 2), "mm"), MODEL, bytes(32))
+    assert params.signed
+    assert params.is_complete
+    assert 2 * params.threshold > 1.1 * params.num_holders
+
+
+def test_the_graph_is_left_to_an_active_server_only_where_it_is_asked_for():
+    threat = ThreatModel(0.05, 0.05, Adversary.ACTIVE)
+    assert preferred_graph(1000, threat) is GraphKind.COMPLETE
+    assert preferred_graph(1000, replace(threat, adversary=Adversary.CURIOUS)) is GraphKind.SPARSE
+    policy = DevicePolicy(adversary=Adversary.ACTIVE, colluding_rate=0.05)
+    sessions = Sessions(policy=policy, threat=threat, graph=GraphKind.SPARSE)
+    round_config = config(1000, Fraction(1, 2), "mm")
+    with pytest.raises(PeerError, match="not that of the complete graph"):
+        sessions.params(round_config, MODEL, bytes(32))
+    accepting = replace(sessions, policy=replace(policy, sparse_if_active=True))
+    assert not accepting.params(round_config, MODEL, bytes(32)).is_complete
+
+
+def test_devices_keep_their_identities_from_round_to_round():
+    class Identities(NoObserver):
+        def __init__(self):
+            self.seen = {}
+
+        def message(self, *, sent, peer, data):
+            if not sent and data[2] == 0x11:
+                message = wire.decode(data, params)
+                self.seen.setdefault(peer, []).append(message.credential.identity)
+
+    devices = [Device(i, 10, 0.1 * i) for i in range(1, 6)]
+    identities = Identities()
+    backend = replace(masked(ALL_SESSIONS["signed"]), observer=identities)
+    for round_index in range(2):
+        round_config = config(5, Fraction(1), "mm", round_index=round_index)
+        params = backend.sessions.params(round_config, MODEL, b"g" * 32)
+        play(backend, round_config, devices)
+    keys = identities.seen.values()
+    assert all(len(each) == 2 and len(set(each)) == 1 for each in keys)
+    assert len({each[0] for each in keys}) == 5
 
 
 @settings(max_examples=150)

@@ -34,7 +34,7 @@ from protocol.errors import EncodingError
 from protocol.messages import Announce, Ask, Relay
 from protocol.quantile.search import Ended, Query
 from protocol.selection import Threshold
-from secagg import SessionParams, prg, ring, shamir
+from secagg import Fault, SessionParams, prg, ring, shamir
 from secagg import wire as session_wire
 from secagg.masks import SlotContext, seed_commitment
 from secagg.messages import OpenSlot, RosterMessage, SessionOpen, ShareDelivery, UnmaskRequest
@@ -76,6 +76,11 @@ class View:
         session_id = self.params.session_id(np.array(self.roster, dtype="<u4").tobytes())
         return SlotContext.of(self.params, session_id, self.slot, bound)
 
+    @property
+    def everyone(self) -> np.ndarray:
+        """All of the roster, as a set of devices."""
+        return np.ones(len(self.roster), dtype=np.bool_)
+
     def position(self, device: int) -> int:
         return self.roster.index(device)
 
@@ -84,6 +89,7 @@ class TwoFacedServer:
     """Shows every device its own view, in one slot, and keeps all that it gets back.
 
     Attributes:
+        receipts: Which shares each device says it did not get.
         seeds: The self-mask seeds that could be rebuilt, each proved by its commitment.
         stripped: Masked vectors, less their self masks where the seed is known.
     """
@@ -96,7 +102,8 @@ class TwoFacedServer:
         self._devices = devices
         keys = {i: self._decoded(i, self._announce(i)) for i in views}
         shares = {i: self._decoded(i, self._show_roster(i, keys)) for i in views}
-        masked = {i: self._decoded(i, self._ask(i, shares)) for i in views}
+        self.receipts = {i: self._decoded(i, self._deliver(i, shares)) for i in views}
+        masked = {i: self._decoded(i, self._ask(i)) for i in views}
         unmask = {i: self._decoded(i, self._request(i)) for i in views}
         self.seeds = self._rebuild(unmask, shares)
         self.stripped = {i: self._strip(i, masked[i].packed) for i in views}
@@ -164,9 +171,8 @@ class TwoFacedServer:
         roster = RosterMessage(np.array(view.roster, dtype=np.uint32), near)
         return self._tell(device, Relay(session_wire.encode(roster, view.params)))
 
-    def _ask(self, device: int, shares) -> bytes:
+    def _deliver(self, device: int, shares) -> bytes:
         view = self.views[device]
-        everyone = np.ones(len(view.roster), dtype=np.bool_)
         boxes = {}
         for sender in view.roster:
             if sender == device:
@@ -177,13 +183,17 @@ class TwoFacedServer:
             made_up = bytes(session_wire.box_size(view.params))
             known = device in theirs.roster
             boxes[view.position(sender)] = sealed[theirs.position(device)] if known else made_up
-        delivery = session_wire.encode(ShareDelivery(everyone, boxes), view.params)
-        opened = session_wire.encode(OpenSlot(view.slot, everyone), view.params)
-        return self._tell(device, Ask(view.question, delivery, opened))
+        delivery = session_wire.encode(ShareDelivery(view.everyone, boxes), view.params)
+        return self._tell(device, Relay(delivery))
+
+    def _ask(self, device: int) -> bytes:
+        view = self.views[device]
+        opened = session_wire.encode(OpenSlot(view.slot, view.everyone), view.params)
+        return self._tell(device, Ask(view.question, opened))
 
     def _request(self, device: int) -> bytes:
         view = self.views[device]
-        request = UnmaskRequest(view.slot, np.ones(len(view.roster), dtype=np.bool_))
+        request = UnmaskRequest(view.slot, view.everyone)
         return self._tell(device, Relay(session_wire.encode(request, view.params)))
 
     def _rebuild(self, unmask, shares) -> dict[int, bytes]:
@@ -200,8 +210,8 @@ class TwoFacedServer:
                     limbs.append(message.shares[held[0]])
             if len(points) < view.params.threshold:
                 continue
-            weights = shamir.lagrange_at_zero(tuple(points))
-            seed = shamir.from_limbs(shamir.combine(weights[None], np.array(limbs)[None]))[0]
+            weights = shamir.lagrange_at_zero(np.array([points]))
+            seed = shamir.from_limbs(shamir.combine(weights, np.array(limbs)[None]))[0]
             place = (view.context.session_id, view.slot, view.position(owner))
             assert seed_commitment(*place, seed) == shares[owner].commitments[view.slot]
             seeds[owner] = seed
@@ -288,6 +298,7 @@ attacked = cache(run_attack)  # with the devices of all these tests, and with ma
 def test_when_all_are_shown_the_same_the_sum_is_exact(view):
     server = TwoFacedServer(dict.fromkeys(view.roster, view), make_devices(CONFIG))
     assert set(server.seeds) == set(view.roster)
+    assert not any(receipt.refused for receipt in server.receipts.values())
     assert not server.noise().any()
     server.layout.decode(server.sum())
 
@@ -339,9 +350,12 @@ def test_the_noise_does_not_depend_on_the_victims_input(attack, victims):
 # --- the same with the server's own machine -----------------------------------------------------
 
 
-def run_with_the_machine(victims, shown: Threshold, to_victims: Threshold):
+signed_or_not = pytest.mark.parametrize("signed", [False, True])
+
+
+def run_with_the_machine(victims, shown: Threshold, to_victims: Threshold, signed: bool):
     """Every device answers the server's honest machine, but to thresholds of the attacker's."""
-    parties = RoundParties(replace(CONFIG, max_queries=0))
+    parties = RoundParties(replace(CONFIG, max_queries=0), signed=signed)
 
     def tamper(client, data):
         envelope = wire.decode(data)
@@ -360,15 +374,27 @@ def unbound(monkeypatch):
 
 @victims
 def test_a_threshold_for_each_gives_the_machine_a_sum_that_it_refuses(victims):
-    _, outcome = run_with_the_machine(victims, NONE_PASS, ALL_PASS)
+    _, outcome = run_with_the_machine(victims, NONE_PASS, ALL_PASS, signed=False)
     assert outcome.update is None
     assert "some device did not encode by this layout" in outcome.aborted
 
 
 @victims
-def test_without_binding_the_same_attack_isolates_the_victims_update(victims, monkeypatch):
+def test_in_a_signed_session_a_threshold_for_each_is_signed_by_nobody_else(victims):
+    parties, outcome = run_with_the_machine(victims, NONE_PASS, ALL_PASS, signed=True)
+    assert outcome.update is None
+    assert outcome.aborted is not None
+    # The machine's own threshold lets everybody pass, so that the others sign another slot's list.
+    others = set(parties.devices) - set(victims)
+    assert set(outcome.drops) == others
+    assert {drop.fault for drop in outcome.drops.values()} == {Fault.BAD_SIGNATURE}
+
+
+@victims
+@signed_or_not  # signatures alone do not help: all devices agree on who survived
+def test_without_binding_the_same_attack_isolates_the_victims_update(victims, signed, monkeypatch):
     unbound(monkeypatch)
-    parties, outcome = run_with_the_machine(victims, NONE_PASS, ALL_PASS)
+    parties, outcome = run_with_the_machine(victims, NONE_PASS, ALL_PASS, signed)
     assert outcome.aborted is None
     assert outcome.kept_devices == len(victims)
     devices = [parties.devices[i] for i in victims]

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from round_parties import MODEL, Point, RoundParties, make_config, make_params
+from round_parties import MODEL, POLICY, Point, RoundParties, make_config, make_params
 
 from protocol import wire
 from protocol.client import RoundClient, Task
@@ -14,14 +14,14 @@ from protocol.quantile.search import Query
 from protocol.selection import Threshold
 from protocol.server import RoundServer
 from protocol.states import RoundState
-from secagg import DevicePolicy, PeerError, Refusal, UsageError
+from secagg import Adversary, DevicePolicy, Fault, PeerError, Refusal, Stage, UsageError
 from secagg import wire as session_wire
 from secagg.messages import SessionOpen
 
 CONFIG = make_config()
 TOP_CUT = CONFIG.grid.top_cut
 ALL_PASS, NONE_PASS = Threshold(0, 0), Threshold(2**63 - 1, 0)
-TO_QUERY, TO_THRESHOLD, TO_UNMASK = Point(2), Point(4), Point(5)
+TO_DELIVERY, TO_QUERY, TO_THRESHOLD, TO_UNMASK = Point(2), Point(3), Point(5), Point(6)
 
 
 def announcement(config=CONFIG, model=MODEL, params=None) -> bytes:
@@ -228,14 +228,11 @@ def test_a_device_that_fails_the_filter_never_says_so_by_asking_to_train():
 # --- one slot, one answer -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("delivered_again", [False, True])
 @pytest.mark.parametrize("unmasked", [False, True])
 @pytest.mark.parametrize(
     "other", [Query("mm", (7,)), Query("mm", (901,)), ALL_PASS, Query("bracketed", (5,))]
 )
-def test_a_slot_opened_again_with_another_question_is_not_answered_again(
-    other, unmasked, delivered_again
-):
+def test_a_slot_opened_again_with_another_question_is_not_answered_again(other, unmasked):
     parties, honest = at(TO_QUERY)
     asked = replace(honest, question=Query("mm", (900,)))
     replies = {c: parties.answer(c, d) for c, d in parties.pending.items() if c != parties.victim}
@@ -245,25 +242,31 @@ def test_a_slot_opened_again_with_another_question_is_not_answered_again(
         outgoing = parties.collect(replies)
         assert isinstance(parties.machine.receive(outgoing[parties.victim]), bytes)
     # The session's own bytes are the same, so that it takes them for a repetition.
-    delivery = asked.delivery if delivered_again else b""
-    again = wire.encode(Ask(other, delivery, asked.session))
+    again = wire.encode(Ask(other, asked.session))
     assert_refused(parties.machine, again, Refusal.OUT_OF_ORDER, "opens no slot")
+
+
+@pytest.mark.parametrize("question", [Query("mm", (5,)), ALL_PASS])
+def test_a_question_that_brings_shares_instead_of_a_slot_is_refused(question):
+    parties, honest = at(TO_DELIVERY)
+    data = wire.encode(Ask(question, honest.session))
+    assert_refused(parties.machine, data, Refusal.OUT_OF_ORDER, "opens no slot")
+
+
+def test_a_question_before_the_shares_is_refused():
+    parties, _ = at(TO_DELIVERY)
+    others, asked = at(TO_QUERY)
+    assert others.params == parties.params
+    data = wire.encode(asked)
+    assert_refused(parties.machine, data, Refusal.OUT_OF_ORDER, "in state shared")
 
 
 def test_a_slot_that_was_opened_without_a_question_is_answered_once():
     parties, honest = at(TO_QUERY)
-    for session in (honest.delivery, honest.session):
-        assert parties.machine.receive(wire.encode(Relay(session))) is None
-    asked, other = Ask(Query("mm", (5,)), b"", honest.session), Query("mm", (6,))
+    assert parties.machine.receive(wire.encode(Relay(honest.session))) is None
+    asked, other = Ask(Query("mm", (5,)), honest.session), Query("mm", (6,))
     assert isinstance(parties.machine.receive(wire.encode(asked)), bytes)
     again = wire.encode(replace(asked, question=other))
-    assert_refused(parties.machine, again, Refusal.OUT_OF_ORDER, "opens no slot")
-
-
-def test_the_same_question_in_other_bytes_is_not_answered_again():
-    parties, honest = at(TO_QUERY)
-    assert isinstance(parties.machine.receive(wire.encode(honest)), bytes)
-    again = wire.encode(replace(honest, delivery=b""))
     assert_refused(parties.machine, again, Refusal.OUT_OF_ORDER, "opens no slot")
 
 
@@ -280,9 +283,9 @@ def test_a_question_that_opens_no_slot_is_refused(session):
     parties, honest = at(TO_THRESHOLD)
     sessions = {
         "nothing": b"",
-        "an old one": wire.decode(parties.taken[2]).session,
+        "an old one": wire.decode(parties.taken[3]).session,
     }
-    data = wire.encode(Ask(ALL_PASS, b"", sessions[session]))
+    data = wire.encode(Ask(ALL_PASS, sessions[session]))
     assert honest.session != sessions[session]
     reason = Refusal.MALFORMED if session == "nothing" else Refusal.OUT_OF_ORDER
     assert_refused(parties.machine, data, reason, "msgpack|opens no slot")
@@ -291,7 +294,7 @@ def test_a_question_that_opens_no_slot_is_refused(session):
 def test_a_question_of_another_session_is_ignored():
     parties, honest = at(TO_THRESHOLD)
     other = make_params(CONFIG, graph_seed=b"\1" * 32)
-    delayed = Ask(ALL_PASS, b"", session_wire.encode(SessionOpen(other), other))
+    delayed = Ask(ALL_PASS, session_wire.encode(SessionOpen(other), other))
     assert parties.machine.receive(wire.encode(delayed)) is None
     assert parties.machine.receive(wire.encode(honest)) is not None
 
@@ -302,7 +305,7 @@ def test_a_slot_of_the_past_is_not_opened_again_for_other_devices(slot):
     parties, params = RoundParties(config), make_params(config)
     parties.play()
     assert parties.machine.state is RoundState.UPDATED
-    opened = session_wire.decode(wire.decode(parties.taken[2]).session, params)
+    opened = session_wire.decode(wire.decode(parties.taken[3]).session, params)
     again = replace(opened, slot=slot, members=np.array([True, False, True]))
     data = wire.encode(Relay(session_wire.encode(again, params)))
     assert_refused(parties.machine, data, Refusal.SLOT_REUSED, f"slot {slot} after slot 2")
@@ -313,4 +316,91 @@ def test_the_sessions_refusal_ends_the_round():
     request = session_wire.decode(honest.session, make_params(CONFIG))
     left_out = replace(request, survivors=np.array([True, True, False]))
     data = wire.encode(Relay(session_wire.encode(left_out, make_params(CONFIG))))
-    assert_refused(parties.machine, data, Refusal.DEVICE_LEFT_OUT, "17")
+    assert_refused(parties.machine, data, Refusal.DEVICE_LEFT_OUT, "position 2")
+
+
+# --- signed sessions ----------------------------------------------------------------------------
+
+SIGNED = make_params(CONFIG, signed=True)
+TO_CHECK, TO_SIGNED_UNMASK = Point(7), Point(8)  # of the update
+
+
+def test_a_device_without_an_identity_refuses_a_signed_session():
+    machine = device()
+    assert machine.receive(announcement(params=SIGNED)) is Task.MEASURE_LOSS
+    with pytest.raises(PeerError, match="the device has no identity") as refused:
+        machine.supply_loss(1.0, 5)
+    assert refused.value.reason is Refusal.POLICY
+    assert machine.state is RoundState.FAILED
+
+
+def test_a_device_that_insists_on_signatures_refuses_a_session_without():
+    machine = device(replace(POLICY, adversary=Adversary.ACTIVE))
+    machine.receive(announcement())
+    with pytest.raises(PeerError, match="not signed") as refused:
+        machine.supply_loss(1.0, 5)
+    assert refused.value.reason is Refusal.POLICY
+
+
+def test_a_signed_round_needs_a_directory():
+    with pytest.raises(UsageError, match="directory"):
+        RoundServer(CONFIG, MODEL, SIGNED, (3, 10, 17))
+
+
+def relayed(envelope, **changes) -> bytes:
+    """A message of the signed session with some of its fields changed, in its envelope."""
+    message = replace(session_wire.decode(envelope.session, SIGNED), **changes)
+    return wire.encode(Relay(session_wire.encode(message, SIGNED)))
+
+
+def test_a_second_list_of_survivors_ends_the_round():
+    parties, check = at(TO_CHECK, config=make_config(cohort_size=4), signed=True)
+    params = parties.params
+    message = session_wire.decode(check.session, params)
+    assert isinstance(parties.machine.receive(wire.encode(check)), bytes)
+    fewer = replace(message, survivors=np.array([False, True, True, True]))
+    data = wire.encode(Relay(session_wire.encode(fewer, params)))
+    assert_refused(parties.machine, data, Refusal.INCONSISTENT_SURVIVORS, "confirmed")
+
+
+def test_too_few_signatures_end_the_round():
+    parties, request = at(TO_SIGNED_UNMASK, signed=True)
+    signatures = dict(session_wire.decode(request.session, SIGNED).signatures)
+    assert len(signatures) == SIGNED.threshold
+    signatures.popitem()
+    data = relayed(request, signatures=signatures)
+    assert_refused(parties.machine, data, Refusal.TOO_FEW_SIGNATURES, "1, fewer than t = 2")
+
+
+def test_the_signatures_as_they_came_are_enough():
+    parties, request = at(TO_SIGNED_UNMASK, signed=True)
+    assert isinstance(parties.machine.receive(relayed(request)), bytes)
+
+
+def test_signatures_of_a_query_do_not_unmask_the_update():
+    parties, request = at(TO_SIGNED_UNMASK, signed=True)
+    earlier = session_wire.decode(wire.decode(parties.taken[5]).session, SIGNED)
+    data = relayed(request, signatures=earlier.signatures)
+    assert_refused(parties.machine, data, Refusal.BAD_SIGNATURE, "survivors")
+
+
+def test_who_was_shown_another_question_signs_what_others_do_not():
+    parties = RoundParties(
+        make_config(cohort_size=4, max_queries=0, theta=Fraction(1)), signed=True
+    )
+    parties.bring(Point(3))
+
+    def tamper(client, data):
+        envelope = wire.decode(data)
+        if client == parties.victim:
+            return wire.encode(replace(envelope, question=NONE_PASS))
+        return data
+
+    checks = parties.exchange(parties.pending, tamper)
+    outcome = parties.play(checks)
+    assert parties.server.outcome is outcome
+    drop = outcome.drops[parties.victim]
+    assert (drop.fault, drop.step.stage) == (Fault.BAD_SIGNATURE, Stage.CONFIRM)
+    # The others unmask the sum without it; its own mask binds it to the other question.
+    assert outcome.update is None
+    assert "some device did not encode by this layout" in outcome.aborted

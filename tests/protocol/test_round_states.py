@@ -26,22 +26,41 @@ FAST = settings(deadline=None)
 CONFIG = make_config()
 UPDATE = np.zeros(CONFIG.update_length, dtype=np.float32)
 
-# Every place in a round, by how far the device has come.
-POINTS: Mapping[Point, RoundState] = {
-    Point(0): RoundState.IDLE,
-    Point(1, task_done=False): RoundState.MEASURING,
-    Point(1): RoundState.SEARCHING,  # keys advertised
-    Point(2): RoundState.SEARCHING,  # shares sent
-    Point(3): RoundState.SEARCHING,  # query answered
-    Point(4): RoundState.SEARCHING,  # unmasked
-    Point(5, task_done=False): RoundState.TRAINING,
-    Point(5): RoundState.UPDATED,
-    Point(6): RoundState.UPDATED,  # unmasked
+# Every place in a round, by how far the device has come, and by whether the session is signed.
+POINTS: Mapping[bool, Mapping[Point, RoundState]] = {
+    False: {
+        Point(0): RoundState.IDLE,
+        Point(1, task_done=False): RoundState.MEASURING,
+        Point(1): RoundState.SEARCHING,  # keys advertised
+        Point(2): RoundState.SEARCHING,  # shares sent
+        Point(3): RoundState.SEARCHING,  # shares received
+        Point(4): RoundState.SEARCHING,  # query answered
+        Point(5): RoundState.SEARCHING,  # unmasked
+        Point(6, task_done=False): RoundState.TRAINING,
+        Point(6): RoundState.UPDATED,
+        Point(7): RoundState.UPDATED,  # unmasked
+    },
+    True: {
+        Point(0): RoundState.IDLE,
+        Point(1, task_done=False): RoundState.MEASURING,
+        Point(1): RoundState.SEARCHING,  # keys advertised
+        Point(2): RoundState.SEARCHING,  # shares sent
+        Point(3): RoundState.SEARCHING,  # shares received
+        Point(4): RoundState.SEARCHING,  # query answered
+        Point(5): RoundState.SEARCHING,  # survivors confirmed
+        Point(6): RoundState.SEARCHING,  # unmasked
+        Point(7, task_done=False): RoundState.TRAINING,
+        Point(7): RoundState.UPDATED,
+        Point(8): RoundState.UPDATED,  # survivors confirmed
+        Point(9): RoundState.UPDATED,  # unmasked
+    },
 }
+PLACES = [(signed, point) for signed, points in POINTS.items() for point in points]
 MESSAGES = (Announce, Relay, Query, Threshold)
 CALLS = (SupplyLoss, SupplyUpdate)
 
-points = pytest.mark.parametrize("point", POINTS, ids=str)
+places = pytest.mark.parametrize(("signed", "point"), PLACES)
+signed_or_not = pytest.mark.parametrize("signed", [False, True])
 
 
 def opening(config, model) -> bytes:
@@ -54,8 +73,8 @@ def message(event: type) -> bytes:
     envelopes = {
         Announce: Announce(CONFIG, b"another model", b"no session"),
         Relay: Relay(b"a message"),
-        Query: Ask(Query("mm", (5,)), b"", b"a message"),
-        Threshold: Ask(Threshold(700, 1), b"", b"a message"),
+        Query: Ask(Query("mm", (5,)), b"a message"),
+        Threshold: Ask(Threshold(700, 1), b"a message"),
     }
     return wire.encode(envelopes[event])
 
@@ -73,18 +92,28 @@ def test_the_table_names_every_state_and_no_other_event():
     assert set(TRANSITIONS) == set(RoundState)
     for events in TRANSITIONS.values():
         assert set(events) <= {*MESSAGES, *CALLS}
-    assert set(POINTS.values()) == set(RoundState) - {RoundState.FAILED}
+    for points in POINTS.values():
+        assert set(points.values()) == set(RoundState) - {RoundState.FAILED}
 
 
-@points
-def test_the_machine_stands_where_the_table_says(point):
-    parties = RoundParties()
+@places
+def test_the_machine_stands_where_the_table_says(signed, point):
+    parties = RoundParties(signed=signed)
     parties.bring(point)
-    assert parties.machine.state is POINTS[point]
+    assert parties.machine.state is POINTS[signed][point]
 
 
-def test_a_round_walks_through_the_table_and_uses_every_legal_pair():
-    parties = RoundParties()
+@signed_or_not
+def test_a_round_is_over_after_the_last_point(signed):
+    parties = RoundParties(signed=signed)
+    parties.bring(max(POINTS[signed], key=lambda point: point.num_taken))
+    assert not parties.pending
+    assert parties.server.outcome.update is not None
+
+
+@signed_or_not
+def test_a_round_walks_through_the_table_and_uses_every_legal_pair(signed):
+    parties = RoundParties(signed=signed)
     machine, used = parties.machine, set()
 
     def step(event, action):
@@ -111,24 +140,25 @@ def test_a_round_walks_through_the_table_and_uses_every_legal_pair():
 
 
 ILLEGAL_MESSAGES = [
-    (point, event)
-    for point, state in POINTS.items()
+    (signed, point, event)
+    for signed, point in PLACES
     for event in MESSAGES
-    if event not in TRANSITIONS[state]
+    if event not in TRANSITIONS[POINTS[signed][point]]
 ]
 ILLEGAL_CALLS = [
-    (point, event)
-    for point, state in POINTS.items()
+    (signed, point, event)
+    for signed, point in PLACES
     for event in CALLS
-    if event not in TRANSITIONS[state]
+    if event not in TRANSITIONS[POINTS[signed][point]]
 ]
 
 
-@pytest.mark.parametrize(("point", "event"), ILLEGAL_MESSAGES)
-def test_an_illegal_message_ends_the_round_for_good(point, event):
-    parties = RoundParties()
+@pytest.mark.parametrize(("signed", "point", "event"), ILLEGAL_MESSAGES)
+def test_an_illegal_message_ends_the_round_for_good(signed, point, event):
+    parties = RoundParties(signed=signed)
     parties.bring(point)
-    with pytest.raises(PeerError, match=f"{event.__name__} in state {POINTS[point]}") as refused:
+    named = f"{event.__name__} in state {POINTS[signed][point]}"
+    with pytest.raises(PeerError, match=named) as refused:
         parties.machine.receive(message(event))
     assert refused.value.reason is Refusal.OUT_OF_ORDER
     assert_over(parties.machine)
@@ -146,9 +176,9 @@ def assert_over(machine):
     assert machine.state is RoundState.FAILED
 
 
-@pytest.mark.parametrize(("point", "event"), ILLEGAL_CALLS)
-def test_an_illegal_call_changes_nothing(point, event):
-    with_call, without = RoundParties(), RoundParties()
+@pytest.mark.parametrize(("signed", "point", "event"), ILLEGAL_CALLS)
+def test_an_illegal_call_changes_nothing(signed, point, event):
+    with_call, without = RoundParties(signed=signed), RoundParties(signed=signed)
     for parties in (with_call, without):
         parties.bring(point)
     state = with_call.machine.state
@@ -178,9 +208,9 @@ def test_what_comes_of_a_round_would_show_a_change():
     assert outcomes[0] != outcomes[1]
 
 
-@points
-def test_repetitions_are_ignored(point):
-    repeated, without = RoundParties(), RoundParties()
+@places
+def test_repetitions_are_ignored(signed, point):
+    repeated, without = RoundParties(signed=signed), RoundParties(signed=signed)
     for parties in (repeated, without):
         parties.bring(point)
     state = repeated.machine.state
@@ -200,13 +230,13 @@ NOT_ENCODABLE = [
     *((1, "loss", lambda machine, x=x: machine.supply_loss(x, 5)) for x in NOT_FINITE),
     (1, "weight=-1", lambda machine: machine.supply_loss(1.0, -1)),
     *(
-        (5, "'update': element 1", lambda machine, x=x: machine.supply_update(with_element(x)))
+        (6, "'update': element 1", lambda machine, x=x: machine.supply_update(with_element(x)))
         for x in NOT_FINITE
     ),
-    (5, "'update': shape", lambda machine: machine.supply_update(UPDATE[:-1])),
-    (5, "'update': shape", lambda machine: machine.supply_update(UPDATE[None])),
-    (5, "'update'", lambda machine: machine.supply_update(with_element(np.nan)[None])),
-    (5, "'update'", lambda machine: machine.supply_update(with_element(np.nan)[1])),
+    (6, "'update': shape", lambda machine: machine.supply_update(UPDATE[:-1])),
+    (6, "'update': shape", lambda machine: machine.supply_update(UPDATE[None])),
+    (6, "'update'", lambda machine: machine.supply_update(with_element(np.nan)[None])),
+    (6, "'update'", lambda machine: machine.supply_update(with_element(np.nan)[1])),
 ]
 
 
@@ -218,7 +248,7 @@ def test_what_cannot_be_encoded_is_refused_by_name_and_changes_nothing(num_taken
         parties.bring(point)
     with pytest.raises(EncodingError, match=named):
         supply(spoiled.machine)
-    assert spoiled.machine.state is POINTS[point]
+    assert spoiled.machine.state is POINTS[False][point]
     assert finished(spoiled, point) == finished(without, point)
 
 
@@ -250,13 +280,13 @@ def garbage(draw, parties, honest) -> bytes:
     if kind == "edited":
         return draw(edits(honest))
     # Session messages, of whatever kind and to whomever, may come in whatever envelope.
-    known = [part for data in parties.log for part in sessions_in(data)] + parties.sent + [b""]
+    known = [wire.decode(data).session for data in parties.log] + parties.sent + [b""]
     session = st.sampled_from(known)
     session = st.one_of(session, session.flatmap(edits))
     if kind == "relay":
         return wire.encode(Relay(draw(session)))
     if kind == "ask":
-        return wire.encode(Ask(draw(questions), draw(session | st.just(b"")), draw(session)))
+        return wire.encode(Ask(draw(questions), draw(session)))
     try:
         config = make_config(**draw(lies))
     except ConfigurationError:
@@ -271,19 +301,11 @@ def edits(data: bytes):
     return st.builds(edit, st.integers(0, len(data)), st.integers(0, 3), st.binary(max_size=3))
 
 
-def sessions_in(data: bytes) -> list[bytes]:
-    match wire.decode(data):
-        case Ask(_, delivery, session):
-            return [delivery, session]
-        case envelope:
-            return [envelope.session]
-
-
-@pytest.mark.parametrize("point", POINTS, ids=str)
+@places
 @settings(FAST, max_examples=12)
 @given(data=st.data())
-def test_garbage_raises_nothing_but_peer_errors(point, data):
-    parties = RoundParties()
+def test_garbage_raises_nothing_but_peer_errors(signed, point, data):
+    parties = RoundParties(signed=signed)
     honest = parties.bring(point)
     for client, machine in parties.clients.items():
         received = data.draw(garbage(parties, honest))

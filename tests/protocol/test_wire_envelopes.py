@@ -52,7 +52,7 @@ data = st.binary(max_size=300)
 envelopes = st.one_of(
     st.builds(Announce, configs(), data, data),
     st.builds(Relay, data),
-    st.builds(Ask, questions, data, data),
+    st.builds(Ask, questions, data),
 )
 
 CONFIG = make_config()
@@ -79,8 +79,8 @@ FIELDS = {
 VALID = [
     Announce(CONFIG, b"model", b"session"),
     Relay(b"session"),
-    Ask(Query("mm", (7,)), b"delivery", b"session"),
-    Ask(Threshold(700, 1), b"", b"session"),
+    Ask(Query("mm", (7,)), b"session"),
+    Ask(Threshold(700, 1), b"session"),
 ]
 
 
@@ -349,19 +349,19 @@ def test_envelopes_have_a_largest_size(monkeypatch):
 
 
 def test_queries_have_a_largest_number_of_cuts():
-    most = Ask(Query("histogram", (5,) * 2**16), b"", b"")
+    most = Ask(Query("histogram", (5,) * 2**16), b"")
     assert wire.decode(wire.encode(most)) == most
     with pytest.raises(DecodeError):
-        wire.decode(wire.encode(Ask(Query("histogram", (5,) * (2**16 + 1)), b"", b"")))
+        wire.decode(wire.encode(Ask(Query("histogram", (5,) * (2**16 + 1)), b"")))
     with pytest.raises(DecodeError):
-        wire.decode(write_fields([1, 0x23, b"mm", bytes(9), b"", b""]))  # a cut and a byte
+        wire.decode(write_fields([1, 0x23, b"mm", bytes(9), b""]))  # a cut and a byte
 
 
 @pytest.mark.parametrize("number", [-1, 2**63])
 def test_thresholds_are_of_63_bits_and_not_negative(number):
     for eta, half_width in ((number, 0), (0, number)):
         with pytest.raises(DecodeError):
-            wire.decode(write_fields([1, 0x24, eta, half_width, b"", b""]))
+            wire.decode(write_fields([1, 0x24, eta, half_width, b""]))
 
 
 def test_what_is_no_envelope_is_not_encoded():

@@ -17,15 +17,15 @@ from secagg import (
     SlotSpec,
     SlotSum,
     ring,
+    signing,
     wire,
 )
-from secagg.messages import Message
+from secagg.masks import SlotContext
+from secagg.messages import AdvertiseKeys, Credential, Message
 from secagg.randomness import SeededRandomness
 from secagg.states import ClientState, ServerState
 
-POLICY = DevicePolicy(
-    min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0
-)
+POLICY = DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0)
 """A policy that small test sessions satisfy."""
 
 BINDING = b"what all devices were shown"
@@ -222,6 +222,22 @@ class Parties:
         chosen = set(clients)
         return np.array([client in chosen for client in self.roster])
 
+    def advertisement(self, client, sealing_key, mask_keys, *, by=None) -> AdvertiseKeys:
+        """Keys under a device's id; in a signed session with its signature, or `by` another's."""
+        if not self.params.signed:
+            return AdvertiseKeys(sealing_key, mask_keys)
+        identity = self.enrolment.credentials(client if by is None else by).identity
+        statement = signing.advertisement(self.params, client, sealing_key, mask_keys)
+        credential = Credential(identity.public, identity.sign(statement))
+        return AdvertiseKeys(sealing_key, mask_keys, credential)
+
+    def sign_survivors(self, client, survivors, *, slot=0, roster=None, binding=BINDING) -> bytes:
+        """A device's signature of the survivors of a slot, over the whole roster or another."""
+        ids = np.array(self.roster if roster is None else roster, dtype="<u4").tobytes()
+        context = SlotContext.of(self.params, self.params.session_id(ids), slot, binding)
+        statement = signing.survivors(context, survivors)
+        return self.enrolment.credentials(client).identity.sign(statement)
+
     def encode(self, message: Message) -> bytes:
         return wire.encode(message, self.params)
 
@@ -246,7 +262,7 @@ def reachable_secrets(client: Client, randomness: LoggedRandomness) -> set[str]:
             found.add("bytes drawn")
         if isinstance(thing, X25519PrivateKey):
             found.add("private key")
-        if isinstance(thing, np.ndarray) and thing.dtype == np.uint32 and thing.ndim == 3:
+        if isinstance(thing, np.ndarray) and thing.dtype == np.uint32 and thing.ndim >= 3:
             found.add("shares")
         stack.extend(gc.get_referents(thing))
     return found

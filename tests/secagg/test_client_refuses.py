@@ -1,6 +1,5 @@
 """A lying server: what a device refuses, under which name, and what it keeps afterwards."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -8,42 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parties import BINDING, POLICY, Parties, make_ids, make_params, reachable_secrets
+from refusing import IDS, OTHERS, VICTIM, lie, refuse
 
-from secagg import Client, DevicePolicy, PeerError, Refusal, UsageError, keys, wire
-from secagg.messages import OpenSlot, SessionOpen, ShareDelivery, UnmaskRequest
+from secagg import Client, DevicePolicy, PeerError, Refusal, keys, shamir, wire
+from secagg.messages import (
+    ConsistencyCheck,
+    OpenSlot,
+    SessionOpen,
+    ShareDelivery,
+    ShareReceipt,
+    UnmaskRequest,
+)
 from secagg.states import ClientState
 
 PARAMS = make_params(6, threshold=3)
+SIGNED = make_params(6, threshold=3, signed=True)
 SPARSE = make_params(9, degree=4, threshold=3)
-IDS = make_ids(6)
-VICTIM = IDS[2]
-OTHERS = [client for client in IDS if client != VICTIM]
-
-
-def refuse(parties, data, reason, victim=VICTIM):
-    """Check the refusal, that it is for good, and that no secret outlives it."""
-    machine, randomness = parties.clients[victim], parties.randomness[victim]
-    if machine.state is not ClientState.IDLE:
-        assert reachable_secrets(machine, randomness) >= {"bytes drawn", "private key"}
-    with pytest.raises(PeerError) as caught:
-        machine.receive(data)
-    assert caught.value.reason is reason
-    assert str(caught.value).startswith(f"{reason}: ")
-    assert machine.state is ClientState.FAILED
-    assert reachable_secrets(machine, randomness) == set()
-    for again in (data, b"", parties.server.start()[victim]):
-        with pytest.raises(UsageError, match="has ended this session"):
-            machine.receive(again)
-    with pytest.raises(UsageError, match="no slot is open"):
-        machine.contribute(parties.inputs[victim][0], BINDING)
-
-
-def lie(state, change, *, params=PARAMS, victim=VICTIM):
-    """A session up to `state`, and what the victim is to get next, changed."""
-    parties = Parties(params)
-    pending = parties.advance(state)
-    message = parties.decode(pending[victim])
-    return parties, parties.encode(change(parties, message))
 
 
 def test_a_device_in_session_holds_secrets_and_an_honest_one_sheds_those_it_used():
@@ -51,7 +30,7 @@ def test_a_device_in_session_holds_secrets_and_an_honest_one_sheds_those_it_used
     parties = Parties(PARAMS)
     machine, randomness = parties.clients[VICTIM], parties.randomness[VICTIM]
     assert reachable_secrets(machine, randomness) == set()
-    parties.deliver(parties.advance(ClientState.SHARED))
+    parties.exchange(parties.advance(ClientState.SHARED))
     mask_secret, seed = randomness.given[1], randomness.given[3]
     assert reachable_secrets(machine, randomness) == {"bytes drawn", "private key", "shares"}
     assert {mask_secret, seed} <= {*machine._seeds, *(p.secret for p in machine._mask_keys)}
@@ -68,7 +47,9 @@ def test_a_device_in_session_holds_secrets_and_an_honest_one_sheds_those_it_used
     [
         ({"min_cohort": 5}, "min_cohort=4 is below the device's 5"),
         ({"min_threshold": 4}, "threshold=3 is below the device's 4"),
-        ({"min_threshold_share": 0.51}, r"threshold / \(degree \+ 1\)=0.5 is below"),
+        ({"min_threshold_share": 0.51}, "threshold / holders=0.5 is below the device's 0.51"),
+        ({"colluding_rate": 0.5}, "min_cohort without colluding devices=1 is below the device's 2"),
+        ({"max_degree": 4}, "degree=5 is above the device's 4"),
         ({"max_cohort": 5}, "number of invited devices=6 is above the device's 5"),
         ({"max_slots": 1}, "number of slots=2 is above the device's 1"),
         ({"max_length": 3}, "vector length=4 is above the device's 3"),
@@ -83,13 +64,24 @@ def test_policy(limits, message):
     refuse(parties, parties.server.start()[VICTIM], Refusal.POLICY)
 
 
+def test_a_sparse_device_in_session_holds_its_neighbours_shares_until_it_is_closed():
+    parties = Parties(SPARSE)
+    parties.advance(ClientState.MASKED)
+    machine, randomness = parties.clients[parties.ids[0]], parties.randomness[parties.ids[0]]
+    assert "shares" in reachable_secrets(machine, randomness)
+    machine.close()
+    assert reachable_secrets(machine, randomness) == set()
+
+
 def test_policy_is_met_exactly():
     params = make_params(6, threshold=3, min_cohort=4)
     limits = DevicePolicy(
+        colluding_rate=2 / 6,
         min_cohort=4,
         min_threshold=3,
         min_threshold_share=0.5,
         max_cohort=6,
+        max_degree=5,
         max_slots=2,
         max_length=4,
         max_ring_bits=40,
@@ -99,8 +91,18 @@ def test_policy_is_met_exactly():
 
 
 def test_policy_counts_the_complete_graph_however_it_is_written():
-    # A degree above the devices there are must not make t / (k + 1) look smaller or larger.
-    replace(POLICY, min_threshold_share=0.5).check(make_params(6, degree=1000, threshold=3))
+    # A degree above the devices there are must not make t / h look smaller or larger.
+    limits = replace(POLICY, min_threshold_share=0.5, max_degree=5)
+    limits.check(make_params(6, degree=1000, threshold=3))
+    with pytest.raises(PeerError, match=r"threshold / holders=0\.333333 is below"):
+        limits.check(make_params(6, degree=1000, threshold=2))
+
+
+def test_policy_counts_the_neighbours_of_a_sparse_graph():
+    limits = replace(POLICY, min_threshold_share=0.75)
+    limits.check(make_params(9, degree=4, threshold=3))
+    with pytest.raises(PeerError, match=r"threshold / holders=0\.5 is below"):
+        limits.check(make_params(9, degree=4, threshold=2, min_cohort=3))
 
 
 @settings(max_examples=100)
@@ -123,11 +125,12 @@ def test_parameters_under_a_wrong_tag():
         ClientState.READY,
         ClientState.OPENED,
         ClientState.MASKED,
+        ClientState.CONFIRMED,
     ],
 )
 @pytest.mark.parametrize("data", [b"", b"\x93\x01\x02", b"\xff" * 100, bytes(2 << 20)])
 def test_malformed_messages_later(state, data):
-    parties = Parties(PARAMS)
+    parties = Parties(SIGNED if state is ClientState.CONFIRMED else PARAMS)
     parties.advance(state)
     refuse(parties, data, Refusal.MALFORMED)
 
@@ -135,8 +138,8 @@ def test_malformed_messages_later(state, data):
 # The roster.
 
 
-def at_roster(change, **options):
-    return lie(ClientState.ADVERTISED, change, **options)
+def at_roster(change, params=PARAMS, **options):
+    return lie(ClientState.ADVERTISED, change, params=params, **options)
 
 
 def test_roster_without_the_device():
@@ -266,8 +269,8 @@ def test_a_peers_key_under_a_second_name(field, drawn, whose):
 # The delivery of shares.
 
 
-def at_delivery(change, **options):
-    return lie(ClientState.SHARED, change, **options)
+def at_delivery(change, params=PARAMS, **options):
+    return lie(ClientState.SHARED, change, params=params, **options)
 
 
 def box_of(message):
@@ -328,50 +331,69 @@ def request(parties, data, members):
     return UnmaskRequest(0, members)
 
 
+def check(parties, data, members):
+    return ConsistencyCheck(0, members)
+
+
 STATES = {
     delivery: ClientState.SHARED,
     opening: ClientState.READY,
     request: ClientState.MASKED,
+    check: ClientState.MASKED,
 }
+"""Messages that carry a set of devices, and the state in which a device takes them."""
 
 
 @pytest.mark.parametrize(
-    ("make", "members", "reason"), [*set_lies(delivery), *set_lies(opening), *set_lies(request)]
+    ("make", "members", "reason"), [lies for make in STATES for lies in set_lies(make)]
 )
 def test_lies_about_who_is_there(make, members, reason):
-    params = make_params(6, threshold=3, min_cohort=4)
+    params = make_params(6, threshold=3, min_cohort=4, signed=make is check)
     parties = Parties(params)
     pending = parties.advance(STATES[make])
     data = parties.encode(make(parties, pending[VICTIM], members(parties)))
     refuse(parties, data, reason)
 
 
-@pytest.mark.parametrize("make", STATES)
-def test_too_few_neighbours(make):
-    # The cohort stays large, but of the victim's neighbourhood of five only two are left.
-    parties = Parties(SPARSE)
+def without_neighbours(make, num_gone):
+    """A sparse session in which a device is told that so many of its four neighbours are lost."""
+    parties = Parties(replace(SPARSE, signed=make is check))
     victim = parties.ids[4]
     pending = parties.advance(STATES[make])
-    graph = Parties(SPARSE)
-    roster = wire.decode(graph.advance(ClientState.ADVERTISED)[victim], SPARSE)
-    near = sorted(roster.keys)
     members = np.ones(9, dtype=np.bool_)
-    members[near[:3]] = False
+    members[sorted(parties.clients[victim]._neighbours)[:num_gone]] = False
     assert members.sum() >= SPARSE.min_cohort
-    data = parties.encode(make(parties, pending[victim], members))
-    refuse(parties, data, Refusal.TOO_FEW_NEIGHBOURS, victim)
+    return parties, victim, parties.encode(make(parties, pending[victim], members))
+
+
+@pytest.mark.parametrize("make", STATES)
+def test_too_few_neighbours(make):
+    # The cohort stays large, but two of its neighbours are fewer than t. The device itself, which
+    # keeps no share of its own on a sparse graph, does not count.
+    parties, victim, data = without_neighbours(make, 2)
+    refuse(parties, data, Refusal.TOO_FEW_NEIGHBOURS, victim, "2 who hold its shares are left")
 
 
 @pytest.mark.parametrize("make", STATES)
 def test_just_enough_neighbours(make):
-    parties = Parties(SPARSE)
-    victim = parties.ids[4]
-    pending = parties.advance(STATES[make])
-    roster = wire.decode(Parties(SPARSE).advance(ClientState.ADVERTISED)[victim], SPARSE)
-    members = np.ones(9, dtype=np.bool_)
-    members[sorted(roster.keys)[:2]] = False
-    parties.clients[victim].receive(parties.encode(make(parties, pending[victim], members)))
+    parties, victim, data = without_neighbours(make, 1)
+    parties.clients[victim].receive(data)
     assert parties.clients[victim].state is not ClientState.FAILED
+
+
+@pytest.mark.parametrize("make", STATES)
+@pytest.mark.parametrize("num_left", [2, 3])
+def test_any_t_devices_and_itself_among_them_are_enough_on_a_complete_graph(make, num_left):
+    params = make_params(6, threshold=3, min_cohort=3, signed=make is check)
+    parties = Parties(params)
+    pending = parties.advance(STATES[make])
+    members = parties.members([VICTIM, *OTHERS[: num_left - 1]])
+    data = parties.encode(make(parties, pending[VICTIM], members))
+    if num_left < params.threshold:
+        refuse(parties, data, Refusal.COHORT_TOO_SMALL)
+    else:
+        parties.clients[VICTIM].receive(data)
+        assert parties.clients[VICTIM].state is not ClientState.FAILED
 
 
 # Slots and survivors.
@@ -425,6 +447,17 @@ def test_one_share_kind_for_each_peer():
     assert revealed.kinds.tolist() == [0 if survived else 1 for survived in survivors]
 
 
+def test_shares_of_its_neighbours_alone_on_a_sparse_graph():
+    parties = Parties(SPARSE)
+    parties.advance(ClientState.MASKED)
+    victim = parties.ids[4]
+    near = sorted(parties.clients[victim]._neighbours)
+    survivors = np.ones(9, dtype=np.bool_)
+    reply = parties.clients[victim].receive(parties.encode(UnmaskRequest(0, survivors)))
+    assert parties.decode(reply).positions.tolist() == near
+    assert parties.position(victim) not in near
+
+
 def test_no_share_of_those_who_were_not_in_the_slot():
     parties = Parties(PARAMS)
     parties.deliver(parties.advance(ClientState.SHARED))
@@ -438,7 +471,7 @@ def test_no_share_of_those_who_were_not_in_the_slot():
 @pytest.mark.parametrize("reused", [0, 1])
 def test_slot_reused(reused):
     parties = Parties(make_params(6, threshold=3, slots=((2, 8),) * 3))
-    parties.deliver(parties.advance(ClientState.SHARED))
+    parties.exchange(parties.advance(ClientState.SHARED))
     parties.run_slot(1)
     data = parties.encode(OpenSlot(reused, parties.members(IDS[:5])))
     refuse(parties, data, Refusal.SLOT_REUSED)
@@ -472,18 +505,25 @@ def test_out_of_order(state, message):
 
 @pytest.mark.parametrize("state", [s for s in ClientState if s not in ("idle", "failed")])
 def test_messages_of_other_sessions_are_ignored(state):
-    parties = Parties(PARAMS)
+    signed = state is ClientState.CONFIRMED
+    parties = Parties(SIGNED if signed else PARAMS)
     parties.advance(state)
     machine = parties.clients[VICTIM]
-    other = Parties(make_params(6, threshold=3, context=b"\1" * 32))
-    for pending in itertools.islice(other.steps(), 5):
-        assert machine.receive(pending[VICTIM]) is None
+    heard = 0
+    for other_signed in (False, True):
+        other = Parties(make_params(6, threshold=3, context=b"\1" * 32, signed=other_signed))
+        for pending in other.steps():
+            if VICTIM in pending:
+                assert machine.receive(pending[VICTIM]) is None
+                heard += 1
+    assert heard == 7 + 9
     assert machine.receive(b"\x93\x01\x01\xc4\x10" + bytes(16) + b"\xff") is None
     assert machine.state is state
 
 
-def test_duplicates_are_ignored_and_answered_once():
-    parties = Parties(PARAMS)
+@pytest.mark.parametrize(("params", "num_said"), [(PARAMS, 7), (SIGNED, 9)])
+def test_duplicates_are_ignored_and_answered_once(params, num_said):
+    parties = Parties(params)
     machine = parties.clients[VICTIM]
     said = []
     for pending in parties.steps():
@@ -493,24 +533,70 @@ def test_duplicates_are_ignored_and_answered_once():
             assert machine.state is state
         if VICTIM in pending:
             said.append(pending[VICTIM])
-    assert len(said) == 7
+    assert len(said) == num_said
     assert parties.server.drops == {}
 
 
-def test_box_that_does_not_open_costs_only_its_shares():
+def limbs_in_box(*, first=0, count=36):
+    """The content of a box of two slots, one limb of which is `first`."""
+    return np.array([first] + [1] * (count - 1), dtype="<u4").tobytes()
+
+
+NO_SHARES = ("does not open", "zeros", "limb outside the field", "largest limb")
+SHARES = ("honest", "largest limb of the field")
+
+
+def changed_box(name, box, seal):
+    match name:
+        case "does not open":
+            return box[:-1] + bytes([box[-1] ^ 1])
+        case "zeros":
+            return bytes(len(box))
+        case "limb outside the field":
+            return seal(limbs_in_box(first=shamir.PRIME))
+        case "largest limb":
+            return seal(limbs_in_box(first=2**32 - 1))
+        case "largest limb of the field":
+            return seal(limbs_in_box(first=shamir.PRIME - 1))
+        case "honest":
+            return box
+
+
+@pytest.mark.parametrize("params", [PARAMS, SIGNED])
+@pytest.mark.parametrize("name", [*NO_SHARES, *SHARES])
+def test_a_box_without_shares_is_named_in_the_receipt_and_costs_only_its_shares(params, name):
+    sender = OTHERS[0]
+
     def change(parties, message):
-        position = parties.position(OTHERS[0])
-        box = bytearray(message.boxes[position])
-        box[-1] ^= 1
-        return replace(message, boxes={**message.boxes, position: bytes(box)})
+        position, own = parties.position(sender), parties.position(VICTIM)
+        channel = parties.clients[sender]._neighbours[own].channel
+
+        def seal(content):
+            return channel.seal(content, parties.randomness[sender])
+
+        box = changed_box(name, message.boxes[position], seal)
+        assert len(box) == len(message.boxes[position])
+        return replace(message, boxes={**message.boxes, position: box})
+
+    parties, data = at_delivery(change, params=params)
+    refused = (parties.position(sender),) if name in NO_SHARES else ()
+    receipt = parties.decode(parties.clients[VICTIM].receive(data))
+    assert receipt == ShareReceipt(refused)
+    assert parties.clients[VICTIM].state is ClientState.READY
+    if not params.signed:
+        everybody = parties.members(IDS)
+        parties.answer(VICTIM, parties.encode(OpenSlot(0, everybody)))
+        reply = parties.clients[VICTIM].receive(parties.encode(UnmaskRequest(0, everybody)))
+        assert set(range(6)) - set(parties.decode(reply).positions.tolist()) == set(refused)
+
+
+def test_all_boxes_without_shares_are_named_in_order():
+    def change(parties, message):
+        return replace(message, boxes={p: bytes(len(b)) for p, b in message.boxes.items()})
 
     parties, data = at_delivery(change)
-    parties.clients[VICTIM].receive(data)
-    assert parties.clients[VICTIM].state is ClientState.READY
-    parties.answer(VICTIM, parties.encode(OpenSlot(0, parties.members(IDS))))
-    reply = parties.clients[VICTIM].receive(parties.encode(UnmaskRequest(0, parties.members(IDS))))
-    missing = set(range(6)) - set(parties.decode(reply).positions.tolist())
-    assert missing == {parties.position(OTHERS[0])}
+    receipt = parties.decode(parties.clients[VICTIM].receive(data))
+    assert receipt.refused == tuple(sorted(parties.position(other) for other in OTHERS))
 
 
 def test_closing_ends_the_session():

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parties import make_params
 
 from secagg.graph import Graph, without_isolated
 
@@ -28,8 +29,6 @@ def test_graph_is_regular_symmetric_and_connected(graph):
         assert position not in neighbours
         assert all(position in near[neighbour] for neighbour in neighbours)
         assert graph.neighbours(position).tolist() == sorted(neighbours)
-        closed = graph.closed_neighbours(position).tolist()
-        assert closed == sorted(neighbours | {position})
     reached, boundary = {0}, {0}
     while boundary:
         boundary = set().union(*(near[p] for p in boundary)) - reached
@@ -66,23 +65,89 @@ def test_seed_and_size_and_degree_change_the_sparse_graph():
     assert not all(few <= many for few, many in zip(graph, edges(Graph(40, 6, SEED)), strict=True))
 
 
+@given(graph=graphs())
+def test_holders_are_the_neighbours_and_on_a_complete_graph_the_device_itself(graph):
+    for position, neighbours in enumerate(edges(graph)):
+        holders = graph.holders_of(position).tolist()
+        own = {position} if graph.is_complete else set()
+        assert holders == sorted(neighbours | own)
+        assert len(holders) == graph.num_holders
+
+
+@given(graph=graphs())
+def test_a_device_holds_the_shares_of_those_who_hold_its_own(graph):
+    held_by = [set(graph.holders_of(p).tolist()) for p in range(graph.num_devices)]
+    for position, holders in enumerate(held_by):
+        assert {p for p, h in enumerate(held_by) if position in h} == holders
+
+
+@given(num_invited=st.integers(3, 30), data=st.data())
+def test_parameters_count_as_many_holders_as_the_graph_of_a_full_roster(num_invited, data):
+    sparse = list(range(2, num_invited - 1, 2))
+    degree = data.draw(st.sampled_from([*sparse, num_invited - 1, num_invited + 3]))
+    params = make_params(num_invited, degree=degree, threshold=2)
+    assert params.num_holders == Graph(num_invited, degree, SEED).num_holders
+    # Where devices stay away, a sparse graph stays one as long as k + 2 come.
+    came = data.draw(st.integers(2, num_invited))
+    graph = Graph(came, degree, SEED)
+    assert graph.num_holders == (degree if came >= degree + 2 else came)
+    assert graph.num_holders <= params.num_holders or not params.is_complete
+
+
+def test_over_one_device_less_a_sparse_graph_is_complete_with_one_holder_more():
+    sparse, complete = Graph(6, 4, SEED), Graph(5, 4, SEED)
+    assert (sparse.is_complete, sparse.num_holders) == (False, 4)
+    assert (complete.is_complete, complete.num_holders) == (True, 5)
+
+
 @given(graph=graphs(largest=12))
-def test_column_of_agrees_with_a_search(graph):
-    for holder in range(graph.num_devices):
-        positions = graph.closed_neighbours(holder)
-        columns = graph.column_of(holder, positions).tolist()
+def test_neighbour_column_of_agrees_with_a_search(graph):
+    for neighbour in range(graph.num_devices):
+        positions = graph.neighbours(neighbour)
+        columns = graph.neighbour_column_of(neighbour, positions).tolist()
         assert columns == [
-            graph.closed_neighbours(p).tolist().index(holder) for p in positions.tolist()
+            graph.neighbours(p).tolist().index(neighbour) for p in positions.tolist()
         ]
-        assert graph.column_of(holder, positions[:0]).tolist() == []
+        assert graph.neighbour_column_of(neighbour, positions[:0]).tolist() == []
+
+
+@given(graph=graphs(largest=12), data=st.data())
+def test_columns_of_agree_with_a_search(graph, data):
+    device = st.integers(0, graph.num_devices - 1)
+    positions = data.draw(st.lists(device, max_size=6, unique=True).map(sorted))
+    width = data.draw(st.integers(1, graph.num_holders))
+    rows = [data.draw(st.permutations(graph.holders_of(p).tolist()))[:width] for p in positions]
+    found = graph.columns_of(
+        np.array(positions, dtype=np.int64), np.array(rows, dtype=np.int64).reshape(-1, width)
+    )
+    assert found.tolist() == [
+        [graph.holders_of(holder).tolist().index(p) for holder in row]
+        for p, row in zip(positions, rows, strict=True)
+    ]
+
+
+@given(graph=graphs(largest=12), data=st.data())
+def test_holders_at_columns_agree_with_a_search(graph, data):
+    device = st.integers(0, graph.num_devices - 1)
+    positions = data.draw(st.lists(device, max_size=6, unique=True).map(sorted))
+    column = st.integers(0, graph.num_holders - 1)
+    row = st.lists(column, min_size=3, max_size=3)
+    columns = data.draw(st.lists(row, min_size=len(positions), max_size=len(positions)))
+    found = graph.holders(
+        np.array(positions, dtype=np.int64), np.array(columns, dtype=np.int64).reshape(-1, 3)
+    )
+    assert found.tolist() == [
+        [graph.holders_of(p).tolist()[c] for c in row]
+        for p, row in zip(positions, columns, strict=True)
+    ]
 
 
 @given(graph=graphs(largest=14), data=st.data())
-def test_counting_members_agrees_with_a_search(graph, data):
+def test_counting_holders_agrees_with_a_search(graph, data):
     n = graph.num_devices
     members = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
-    assert graph.count_members(members).tolist() == [
-        sum(members[p] for p in graph.closed_neighbours(position).tolist()) for position in range(n)
+    assert graph.count_holders(members).tolist() == [
+        sum(members[p] for p in graph.holders_of(position).tolist()) for position in range(n)
     ]
 
 
@@ -90,14 +155,15 @@ def test_counting_members_agrees_with_a_search(graph, data):
 def test_without_isolated_is_the_largest_stable_subset(graph, data):
     n = graph.num_devices
     members = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
-    threshold = data.draw(st.integers(1, graph.degree + 1))
+    threshold = data.draw(st.integers(1, graph.num_holders))
     before = members.copy()
     left = set(np.flatnonzero(without_isolated(graph, members, threshold)).tolist())
     assert np.array_equal(members, before)
 
     # One after the other, in an order of its own: the stable subset is the same.
     expected = set(np.flatnonzero(members).tolist())
-    while lonely := [p for p in expected if len(expected & ({p} | edges(graph)[p])) < threshold]:
+    holders = [set(graph.holders_of(p).tolist()) for p in range(n)]
+    while lonely := [p for p in expected if len(expected & holders[p]) < threshold]:
         expected.discard(lonely[-1])
     assert left == expected
 
@@ -106,8 +172,8 @@ def test_isolation_spreads():
     graph = Graph(20, 2, SEED)
     members = np.ones(20, dtype=np.bool_)
     members[7] = False
-    assert without_isolated(graph, members, 2).sum() == 19
-    assert without_isolated(graph, members, 3).sum() == 0
+    assert without_isolated(graph, members, 1).sum() == 19
+    assert without_isolated(graph, members, 2).sum() == 0
 
 
 @settings(max_examples=5)

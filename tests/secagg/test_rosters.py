@@ -1,5 +1,7 @@
 """Who is invited and who comes: the same refusals by the server and the ideal functionality."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,9 +9,11 @@ from hypothesis import strategies as st
 from parties import POLICY
 
 from secagg import (
+    Adversary,
     Client,
     ClientId,
     DevicePolicy,
+    Enrolment,
     GraphKind,
     IdealSession,
     PeerError,
@@ -27,6 +31,7 @@ from secagg import (
 )
 from secagg.graph import Graph
 from secagg.messages import RosterMessage, SessionOpen
+from secagg.randomness import SeededRandomness
 from secagg.session import run_session
 from secagg.survival import settle
 
@@ -72,7 +77,7 @@ def test_both_abort_when_too_few_devices_come(num_gone, aborts):
 
 
 def test_isolated_devices_do_not_count_for_min_cohort():
-    ring = params(20, degree=2, min_cohort=18)
+    ring = params(20, degree=2, threshold=2, min_cohort=18)
     graph = Graph(20, 2, bytes(32))
     everybody = np.ones(20, dtype=np.bool_)
     assert settle(graph, ring, everybody).all()
@@ -109,10 +114,44 @@ def test_a_device_refuses_more_neighbours_than_it_can_serve():
     assert refused.value.reason is Refusal.POLICY
 
 
+def ready_for_a_roster(policy, **changes):
+    """A device with an identity that has advertised its keys, and the session's parameters."""
+    enrolment = Enrolment(SeededRandomness(bytes(32)))
+    credentials = [enrolment.credentials(ClientId(i)) for i in range(8)]
+    signed = params(8, **changes)
+    client = Client(ClientId(0), policy, credentials=credentials[0])
+    client.receive(wire.encode(SessionOpen(signed), signed))
+    return client, signed
+
+
+ACTIVE = replace(POLICY, adversary=Adversary.ACTIVE, colluding_rate=1 / 8, sparse_if_active=True)
+
+
+@pytest.mark.parametrize(
+    ("num_came", "reason"), [(5, Refusal.COHORT_TOO_SMALL), (6, Refusal.MISSING_NEIGHBOUR)]
+)
+def test_an_active_server_cannot_complete_a_sparse_graph_with_a_small_roster(num_came, reason):
+    """Over k + 1 devices the graph would be complete, and two of its quorums need not overlap."""
+    client, sparse = ready_for_a_roster(ACTIVE, degree=4, min_roster=6, signed=True)
+    # One of them colludes, so that 2t = 6 is enough for k holders and one too few for k + 1.
+    holders = Graph(num_came, 4, bytes(32)).num_holders
+    assert (2 * sparse.threshold > holders + 1) == (num_came == 6)
+    with pytest.raises(PeerError) as refused:
+        client.receive(wire.encode(RosterMessage(np.arange(num_came, dtype=np.uint32), {}), sparse))
+    assert refused.value.reason is reason
+
+
+def test_a_roster_that_could_complete_a_sparse_graph_is_refused_at_the_opening():
+    with pytest.raises(PeerError, match="min_roster=5 is below the device's 6") as refused:
+        ready_for_a_roster(ACTIVE, degree=4, min_roster=5, signed=True)
+    assert refused.value.reason is Refusal.POLICY
+    curious = replace(ACTIVE, adversary=Adversary.CURIOUS)
+    ready_for_a_roster(curious, degree=4, min_roster=5, signed=True)
+
+
 @given(st.integers(6, 40), st.sampled_from([2, 4]), st.binary(min_size=32, max_size=32))
 def test_one_row_of_the_graph_is_that_of_the_whole_table(num_devices, degree, seed):
     graph = Graph(num_devices, degree, seed)
     for position in range(num_devices):
         near = graph.neighbours(position)
-        assert near.tolist() == sorted(graph._table[position].tolist())
-        assert graph.closed_neighbours(position).tolist() == graph._closed_table[position].tolist()
+        assert near.tolist() == graph._holder_table[position].tolist()

@@ -24,7 +24,7 @@ from secagg import (
 )
 from secagg.keys import key_pair
 from secagg.masks import SlotContext
-from secagg.messages import RosterMessage, SessionOpen
+from secagg.messages import RosterMessage, SessionOpen, ShareReceipt
 from secagg.prg import add_mask
 from secagg.randomness import SeededRandomness
 from secagg.session import NoObserver
@@ -105,7 +105,8 @@ def sessions(draw):
     threshold = draw(st.integers(2, min(degree, 5)))
     min_cohort = draw(st.integers(threshold, max(threshold, num_invited - 2)))
     specs = st.tuples(st.integers(1, 6), st.sampled_from([1, 2, 7, 16, 31, 32, 33, 48, 63, 64]))
-    slots = tuple(draw(st.lists(specs, min_size=1, max_size=3)))
+    num_slots = draw(st.sampled_from([1, 2, 3]))
+    slots = tuple(draw(st.lists(specs, min_size=num_slots, max_size=num_slots)))
     params = make_params(
         num_invited,
         degree=degree,
@@ -113,9 +114,13 @@ def sessions(draw):
         min_cohort=min_cohort,
         slots=slots,
         graph_seed=draw(st.binary(min_size=32, max_size=32)),
+        signed=draw(st.booleans()),
     )
-    steps = [Step(Stage.ADVERTISE), Step(Stage.SHARE)] + [
-        Step(stage, slot) for slot in range(len(slots)) for stage in (Stage.MASK, Stage.UNMASK)
+    # In an unsigned session, who vanishes at CONFIRM is missed at the unmasking.
+    steps = [Step(Stage.ADVERTISE), Step(Stage.SHARE), Step(Stage.RECEIPT)] + [
+        Step(stage, slot)
+        for slot in range(len(slots))
+        for stage in (Stage.MASK, Stage.CONFIRM, Stage.UNMASK)
     ]
     # Mostly few, or nearly every session would end at once.
     num_vanishing = draw(st.sampled_from([0, 1, 2, 3, 4, num_invited]))
@@ -148,31 +153,40 @@ def test_real_and_ideal_sessions_agree():
         if not vanishing:
             assert drops == {}
             assert not aborted
-        sparse = params.degree < params.num_invited - 1
-        outcomes.add((sparse, aborted, bool(sums), bool(drops)))
+        assert params.signed or all(drop.step.stage != Stage.CONFIRM for drop in drops.values())
+        kinds = ("complete" if params.is_complete else "sparse", f"signed: {params.signed}")
+        outcomes.update((kind, aborted, bool(sums), bool(drops)) for kind in kinds)
         outcomes.update(drop.fault for drop in drops.values())
         outcomes.update(drop.step.stage for drop in drops.values())
 
     check()
     # Otherwise all this could hold because every session drawn ends in the same way.
-    for sparse in (False, True):
-        assert (sparse, False, True, False) in outcomes
-        assert (sparse, False, True, True) in outcomes
-        assert (sparse, True, True, True) in outcomes
-        assert (sparse, True, False, True) in outcomes
+    for kind in ("complete", "sparse", "signed: False", "signed: True"):
+        assert (kind, False, True, False) in outcomes
+        assert (kind, False, True, True) in outcomes
+        assert (kind, True, True, True) in outcomes
+        assert (kind, True, False, True) in outcomes
     assert {Fault.TIMED_OUT, *Stage} <= outcomes
 
 
 @pytest.mark.parametrize(
-    ("stage", "expected"),
-    [(Stage.SHARE, (40, 0)), (Stage.MASK, (0, 60)), (Stage.UNMASK, (0, 60))],
+    ("stage", "signed", "expected"),
+    [
+        (Stage.SHARE, False, (32, 0)),
+        (Stage.RECEIPT, False, (32, 0)),
+        (Stage.MASK, False, (0, 32)),
+        (Stage.MASK, True, (0, 32)),
+        (Stage.CONFIRM, True, (0, 32)),
+        (Stage.UNMASK, True, (0, 32)),
+        (Stage.UNMASK, False, (0, 32)),
+    ],
 )
-def test_neighbourhoods_that_fall_below_the_threshold(stage, expected, monkeypatch):
-    # Sparse graph, t = 3 of five. Three lost neighbours isolate a device: 10 times 3 of 4. Once
-    # the slot is open the lost devices' secrets are needed too, and any 3 in a run of 5 places
-    # on the ring end it: 10 times 2 of 4 with the first of the run.
-    params = make_params(10, degree=4, threshold=3, slots=((2, 9),))
-    ids = make_ids(10)
+def test_neighbourhoods_that_fall_below_the_threshold(stage, signed, expected, monkeypatch):
+    # Sparse graph, t = 2 of four who hold shares. Three lost of them isolate a device: 8 times
+    # 3 of 4. Once the slot is open the lost devices' secrets are needed too, and the same 3 of 4
+    # end it, whether the device in their middle is there or not.
+    params = make_params(8, degree=4, threshold=2, slots=((2, 9),), signed=signed)
+    ids = make_ids(8)
     inputs = make_inputs(params, ids)
     isolated, ended = 0, 0
     for gone in itertools.combinations(ids, 3):
@@ -189,11 +203,12 @@ def test_neighbourhoods_that_fall_below_the_threshold(stage, expected, monkeypat
     assert (isolated, ended) == expected
 
 
+@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("stage", Stage)
 @pytest.mark.parametrize("late", [False, True])
-def test_every_subset_that_vanishes_at_one_stage(stage, late, monkeypatch):
+def test_every_subset_that_vanishes_at_one_stage(signed, stage, late, monkeypatch):
     # Complete graph, n = 5, t = 3, smallest cohort 4: what survives decides alone.
-    params = make_params(5, threshold=3, min_cohort=4, slots=((3, 20),))
+    params = make_params(5, threshold=3, min_cohort=4, slots=((3, 20),), signed=signed)
     ids = make_ids(5)
     inputs = make_inputs(params, ids)
     for size in range(6):
@@ -201,11 +216,11 @@ def test_every_subset_that_vanishes_at_one_stage(stage, late, monkeypatch):
             vanishing = {client: Vanish(Step(stage), late) for client in gone}
             sums, drops, aborted = run_real(params, inputs, vanishing, monkeypatch)
             # After the masked inputs are in, only the threshold counts.
-            needed = params.threshold if stage is Stage.UNMASK else params.min_cohort
+            needed = params.threshold if stage > Stage.MASK else params.min_cohort
             assert aborted == (5 - size < needed)
             assert set(drops) == set(gone)
             if not aborted:
-                contributors = ids if stage is Stage.UNMASK else set(ids) - set(gone)
+                contributors = ids if stage > Stage.MASK else set(ids) - set(gone)
                 assert sums[0][2] == plain_sum(params, 0, inputs, sorted(contributors))
                 assert set(sums[0][3]) == set(contributors)
                 assert set(sums[0][4]) == set(ids) - set(gone)
@@ -227,8 +242,9 @@ def test_long_vectors_and_many_chunks():
     assert np.array_equal(result.vector, total)
 
 
-def test_observer_sees_every_message_once():
-    params = make_params(5)
+@pytest.mark.parametrize("signed", [False, True])
+def test_observer_sees_every_message_once(signed):
+    params = make_params(5, signed=signed)
     watch = Watch()
     gone = {make_ids(5)[0]: Vanish(Step(Stage.MASK, 0), late=True)}
     run_session(
@@ -239,9 +255,11 @@ def test_observer_sees_every_message_once():
         policy=POLICY,
         observer=watch,
     )
-    # Sent: opening, roster, boxes, and two for each of two slots, less those to the lost device.
-    assert len(watch.sent) == 5 * 3 + 5 + 4 + 4 + 4
-    assert len(watch.received) == 5 * 2 + 4 + 1 + 4 + 4 + 4
+    # Sent: opening, roster, boxes, and two (signed: three) for each of two slots, less those to
+    # the lost device. Received: an answer to each, one of them late.
+    rounds = 2 if signed else 1
+    assert len(watch.sent) == 5 * 3 + (5 + 4 * rounds) + (4 + 4 * rounds)
+    assert len(watch.received) == 5 * 3 + (4 + 1 + 4 * rounds) + (4 + 4 * rounds)
     for _, data in watch.sent + watch.received:
         assert wire.decode(data, params) is not None
 
@@ -344,6 +362,12 @@ def difference_to_truth(parties, replies, bindings):
     return (sum_without_self_masks(parties, replies, bindings) - truth) & np.uint32(0xFFFF)
 
 
+def collect_receipts(parties, deliveries):
+    """Close the set-up as a server would that wants to hear no complaint."""
+    replies = parties.deliver(deliveries)
+    parties.collect(dict.fromkeys(replies, parties.encode(ShareReceipt(()))))
+
+
 def through(params, others):
     """Rewrites a message of one session as one of another: what a lying server would do."""
     return lambda data: wire.encode(wire.decode(data, params), others)
@@ -369,7 +393,7 @@ def test_bindings_of_one_slot_are_not_those_of_another():
     params = make_params(5, slots=((4, 16), (4, 16)))
     inputs = make_inputs(params, make_ids(5))
     parties = Parties(params)
-    parties.deliver(parties.advance(ClientState.SHARED))
+    parties.exchange(parties.advance(ClientState.SHARED))
     opening = parties.server.open_slot(0, b"one")
     result = parties.finish_slot(parties.collect(parties.deliver(opening, b"other")))
     assert result.vector.tolist() != plain_sum(params, 0, inputs, inputs)
@@ -399,17 +423,18 @@ def test_other_parameters_hide_the_sum(changes):
         for client, data in pending.items():
             fooling = client == fooled
             reply = parties.clients[client].receive(there(data) if fooling else data)
-            if reply is not None:
-                replies[client] = back(reply) if fooling else reply
-        return parties.collect(replies) if replies else {}
+            replies[client] = back(reply) if fooling else reply
+        return parties.collect(replies)
 
     pending = dict(parties.server.start())
     openings = {c: d for c, d in pending.items() if c != fooled}
     replies = {c: parties.clients[c].receive(d) for c, d in openings.items()}
     keys = parties.clients[fooled].receive(wire.encode(SessionOpen(lie), lie))
     pending = parties.collect(replies | {fooled: back(keys)})
-    pending = exchange(pending)
-    exchange(pending)
+    deliveries = exchange(pending)
+    for client, data in deliveries.items():
+        parties.clients[client].receive(there(data) if client == fooled else data)
+    parties.collect(dict.fromkeys(deliveries, parties.encode(ShareReceipt(()))))
     pending = dict(parties.server.open_slot(0, BINDING))
     pending[fooled] = there(pending[fooled])
     replies = contribute_all(parties, pending, {})
@@ -425,7 +450,7 @@ def test_other_rosters_hide_the_sum():
     roster[-1] += 1
     assert fooled in roster
     pending[fooled] = parties.encode(RosterMessage(roster, honest.keys))
-    parties.deliver(parties.exchange(pending))
+    collect_receipts(parties, parties.exchange(pending))
     openings = parties.server.open_slot(0, BINDING)
     replies = contribute_all(parties, openings, {})
     assert looks_uniform(difference_to_truth(parties, replies, {}))
@@ -433,6 +458,24 @@ def test_other_rosters_hide_the_sum():
     requests = parties.collect({client: data for client, (data, _) in replies.items()})
     with pytest.raises(SessionAborted):
         parties.exchange(requests)
+
+
+def test_a_device_with_another_roster_is_dropped_by_its_receipt():
+    # What the server above does not want to hear: no box opens between it and the others.
+    parties = Parties(WIDE)
+    pending = dict(parties.advance(ClientState.ADVERTISED))
+    fooled = parties.ids[-1]
+    honest = wire.decode(pending[fooled], WIDE)
+    pending[fooled] = parties.encode(
+        RosterMessage(honest.roster + np.uint32(honest.roster == honest.roster[-1]), honest.keys)
+    )
+    parties.exchange(parties.exchange(pending))
+    assert {c: drop.fault for c, drop in parties.server.drops.items()} == {
+        fooled: Fault.BAD_RECEIPT
+    }
+    others = [client for client in parties.ids if client != fooled]
+    result = parties.run_slot(0)
+    assert result.vector.tolist() == plain_sum(WIDE, 0, parties.inputs, others)
 
 
 def test_false_mask_keys_hide_the_sum():
@@ -445,7 +488,7 @@ def test_false_mask_keys_hide_the_sum():
     false = replace(advertised, mask_keys=(key_pair(b"\7" * 32).public,))
     message = RosterMessage(honest.roster, {**honest.keys, position: false})
     pending[fooled] = parties.encode(message)
-    parties.deliver(parties.exchange(pending))
+    parties.exchange(parties.exchange(pending))
     replies = contribute_all(parties, parties.server.open_slot(0, BINDING), {})
     assert looks_uniform(difference_to_truth(parties, replies, {}))
 
@@ -479,7 +522,7 @@ def test_slots_are_independent():
     inputs = {client: [ring.zeros(LENGTH, 16)] * 2 for client in make_ids(5)}
     parties = Parties(params)
     parties.inputs = inputs
-    parties.deliver(parties.advance(ClientState.SHARED))
+    parties.exchange(parties.advance(ClientState.SHARED))
     vectors = []
     for slot in range(2):
         replies = parties.deliver(parties.server.open_slot(slot, BINDING))

@@ -15,9 +15,9 @@ secrets_32 = st.binary(min_size=32, max_size=32)
 
 
 def combined(points, shares):
-    weights = shamir.lagrange_at_zero(tuple(points))
+    weights = shamir.lagrange_at_zero(np.array([points], dtype=np.int64))
     by_secret = shares.transpose(1, 0, 2)
-    rows = np.broadcast_to(weights, (len(by_secret), len(weights)))
+    rows = np.broadcast_to(weights, (len(by_secret), len(points)))
     return shamir.from_limbs(shamir.combine(rows, by_secret))
 
 
@@ -75,6 +75,45 @@ def test_products_of_the_largest_elements():
     # (−1)·(−1), 5000 times
     assert shamir.combine(largest, shares).tolist() == [[5000] * 9]
     assert shamir._multiply(largest, np.ascontiguousarray(largest.T)).tolist() == [[5000]]
+
+
+@st.composite
+def sets_of_points(draw):
+    """Some sets of as many distinct points each."""
+    size = draw(st.integers(1, 8))
+    edges = st.sampled_from([1, 2, shamir.PRIME - 2, shamir.PRIME - 1])
+    point = st.one_of(edges, st.integers(1, 12), st.integers(1, shamir.PRIME - 1))
+    distinct = st.lists(point, min_size=size, max_size=size, unique=True)
+    return draw(st.lists(distinct, min_size=1, max_size=5))
+
+
+@given(sets=sets_of_points())
+def test_weights_equal_those_of_the_plain_twin(sets):
+    weights = shamir.lagrange_at_zero(np.array(sets, dtype=np.int64))
+    assert weights.shape == (len(sets), len(sets[0]))
+    assert weights.dtype == np.uint32
+    plain = [shamir.lagrange_at_zero_plain(points, shamir.PRIME) for points in sets]
+    assert weights.tolist() == plain
+
+
+def test_weights_of_no_sets_are_none():
+    assert shamir.lagrange_at_zero(np.zeros((0, 3), dtype=np.int64)).shape == (0, 3)
+
+
+def test_weights_of_other_points_do_not_give_the_secret():
+    secret = bytes(range(32))
+    shares = shamir.split([secret], range(1, 6), 3, SeededRandomness(bytes(32)))
+    assert combined([1, 2, 3], shares[:3]) == [secret]
+    assert combined([1, 2, 4], shares[:3]) != [secret]
+    assert combined([2, 1, 3], shares[:3]) != [secret]
+
+
+@given(numbers=st.lists(st.integers(1, shamir.PRIME - 1), max_size=8))
+def test_inverses_multiply_to_one(numbers):
+    inverses = shamir.inverse(np.array(numbers, dtype=np.uint64)).tolist()
+    assert [a * b % shamir.PRIME for a, b in zip(numbers, inverses, strict=True)] == [1] * len(
+        numbers
+    )
 
 
 def test_fewer_shares_do_not_give_the_secret():

@@ -1,14 +1,16 @@
 import itertools
-from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 from parties import BINDING, STEPS, Parties, make_ids, make_params, plain_sum
 
-from secagg import Fault, PeerError, Refusal, Server, SessionAborted, Step, UsageError
+from secagg import Fault, PeerError, Refusal, Server, SessionAborted, Step, UsageError, wire
 from secagg.messages import (
     AdvertiseKeys,
     ClientMessage,
+    ConsistencyCheck,
+    ConsistencySignature,
     MaskedInput,
     Message,
     OpenSlot,
@@ -17,6 +19,7 @@ from secagg.messages import (
     SessionOpen,
     ShareDelivery,
     ShareKeys,
+    ShareReceipt,
     UnmaskRequest,
     UnmaskShares,
 )
@@ -31,15 +34,26 @@ from secagg.states import (
     ServerState,
 )
 
-PARAMS = make_params(6, threshold=3)
+PARAMS = {signed: make_params(6, threshold=3, signed=signed) for signed in (False, True)}
 IDS = make_ids(6)
 VICTIM = IDS[2]
 
+SIGNED_ONLY = {
+    ConsistencyCheck,
+    ConsistencySignature,
+    ClientState.CONFIRMED,
+    ServerState.CONFIRM,
+}
 
-@pytest.fixture(scope="module")
-def spoken():
-    """All that is said in the session that `Parties(PARAMS)` repeats byte for byte."""
-    parties = Parties(PARAMS)
+
+@cache
+def spoken(signed):
+    """All that is said in the session that `Parties(PARAMS[signed])` repeats byte for byte.
+
+    Returns:
+        What the victim was sent, and (sender, data) of what it and the others sent.
+    """
+    parties = Parties(PARAMS[signed])
     to_victim, from_all = [], []
     server_receive = parties.server.receive
 
@@ -55,83 +69,162 @@ def spoken():
     return to_victim, from_all
 
 
+def said_by(signed, sender):
+    """A device's messages in their order."""
+    return [data for client, data in spoken(signed)[1] if client == sender]
+
+
 def step_of(message):
     match message:
         case AdvertiseKeys():
             return Step(Stage.ADVERTISE)
         case ShareKeys():
             return Step(Stage.SHARE)
+        case ShareReceipt():
+            return Step(Stage.RECEIPT)
         case MaskedInput():
             return Step(Stage.MASK, message.slot)
+        case ConsistencySignature():
+            return Step(Stage.CONFIRM, message.slot)
         case UnmaskShares():
             return Step(Stage.UNMASK, message.slot)
     raise TypeError(message)
 
 
+_SET_UP_STEPS = {0: Step(Stage.ADVERTISE), 1: Step(Stage.SHARE), 2: Step(Stage.RECEIPT)}
 SERVER_STEPS = {
-    0: Step(Stage.ADVERTISE),
-    1: Step(Stage.SHARE),
-    3: Step(Stage.MASK, 0),
-    4: Step(Stage.UNMASK, 0),
-    6: Step(Stage.MASK, 1),
-    7: Step(Stage.UNMASK, 1),
+    False: {
+        **_SET_UP_STEPS,
+        4: Step(Stage.MASK, 0),
+        5: Step(Stage.UNMASK, 0),
+        7: Step(Stage.MASK, 1),
+        8: Step(Stage.UNMASK, 1),
+    },
+    True: {
+        **_SET_UP_STEPS,
+        4: Step(Stage.MASK, 0),
+        5: Step(Stage.CONFIRM, 0),
+        6: Step(Stage.UNMASK, 0),
+        8: Step(Stage.MASK, 1),
+        9: Step(Stage.CONFIRM, 1),
+        10: Step(Stage.UNMASK, 1),
+    },
 }
+"""What the server collects at each index of `STEPS`; at the others, nothing."""
+
+EVERYWHERE = [
+    pytest.param(signed, index, id=f"{'signed' if signed else 'unsigned'} {index} {state}")
+    for signed in (False, True)
+    for index, state in enumerate(STEPS[signed])
+]
 
 
-def at_step(index):
-    parties = Parties(PARAMS)
+def at_step(signed, index):
+    parties = Parties(PARAMS[signed])
     steps = parties.steps()
     pending = next(itertools.islice(steps, index, None))
-    assert parties.server.state is STEPS[index]
+    assert parties.server.state is STEPS[signed][index]
     return parties, steps, pending
 
 
 def check_sums(parties, *, without=()):
-    assert len(parties.sums) == len(PARAMS.slots)
+    assert len(parties.sums) == len(parties.params.slots)
     for result in parties.sums:
-        expected = plain_sum(PARAMS, result.slot, parties.inputs, result.contributors)
+        expected = plain_sum(parties.params, result.slot, parties.inputs, result.contributors)
         assert result.vector.tolist() == expected
         assert set(parties.ids) - set(without) <= set(result.contributors)
 
 
-def test_tables_are_closed():
+@pytest.mark.parametrize("signed", [False, True])
+def test_tables_are_closed(signed):
     for table, states in (
-        (SERVER_TRANSITIONS, ServerState),
-        (CLIENT_TRANSITIONS, ClientState),
+        (SERVER_TRANSITIONS[signed], ServerState),
+        (CLIENT_TRANSITIONS[signed], ClientState),
     ):
         assert set(table) == set(states)
         for transitions in table.values():
             assert set(transitions.values()) <= set(states)
     for final in (ServerState.DONE, ServerState.ABORTED):
-        assert SERVER_TRANSITIONS[final] == {}
-    assert CLIENT_TRANSITIONS[ClientState.FAILED] == {}
+        assert SERVER_TRANSITIONS[signed][final] == {}
+    assert CLIENT_TRANSITIONS[signed][ClientState.FAILED] == {}
 
 
-def test_every_message_has_its_one_place():
+def reachable(table, start):
+    """The states that events can lead to."""
+    found, boundary = {start}, [start]
+    while boundary:
+        for following in table[boundary.pop()].values():
+            if following not in found:
+                found.add(following)
+                boundary.append(following)
+    return found
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_every_state_is_reachable_and_confirmations_in_signed_sessions_only(signed):
+    never = set() if signed else SIGNED_ONLY
+    # Which no event of the tables leads to: see `close_round` and `Client.close`.
+    ends = {ServerState.DONE, ServerState.ABORTED, ClientState.FAILED}
+    servers = reachable(SERVER_TRANSITIONS[signed], ServerState.ADVERTISE)
+    clients = reachable(CLIENT_TRANSITIONS[signed], ClientState.IDLE)
+    assert servers == set(ServerState) - ends - never
+    assert clients == set(ClientState) - ends - never
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_every_message_has_its_one_place(signed):
     def events(table):
         return sorted(event.__name__ for transitions in table.values() for event in transitions)
 
-    client_messages = [kind.__name__ for kind in ClientMessage.__args__]
-    server_messages = [kind.__name__ for kind in ServerMessage.__args__]
-    closings = [CloseRound.__name__] * 4 + [OpenSlotCall.__name__]
-    assert events(SERVER_TRANSITIONS) == sorted([*client_messages, *closings])
-    assert events(CLIENT_TRANSITIONS) == sorted([*server_messages, Contribute.__name__])
+    def names(messages):
+        left_out = set() if signed else SIGNED_ONLY
+        return [kind.__name__ for kind in messages.__args__ if kind not in left_out]
+
+    closings = [CloseRound.__name__] * (6 if signed else 5) + [OpenSlotCall.__name__]
+    assert events(SERVER_TRANSITIONS[signed]) == sorted([*names(ClientMessage), *closings])
+    assert events(CLIENT_TRANSITIONS[signed]) == sorted(
+        [*names(ServerMessage), Contribute.__name__]
+    )
 
 
-@pytest.mark.parametrize("index", range(len(STEPS)))
-@pytest.mark.parametrize(
-    "said", range(6), ids=["keys", "shares", "mask 0", "unmask 0", "mask 1", "unmask 1"]
-)
-def test_device_messages_in_every_server_state(spoken, index, said):
-    _, from_all = spoken
-    data = [data for sender, data in from_all if sender == VICTIM][said]
-    parties, steps, _ = at_step(index)
-    message, now = parties.decode(data), SERVER_STEPS.get(index)
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_steps_of_a_session_are_those_of_the_table(signed):
+    """Control of the tests below: in order, the devices' messages are all expected ones."""
+    messages = [wire.decode(data, PARAMS[signed]) for data in said_by(signed, VICTIM)]
+    assert [step_of(message) for message in messages] == list(SERVER_STEPS[signed].values())
+    for index, message in zip(SERVER_STEPS[signed], messages, strict=True):
+        assert type(message) in SERVER_TRANSITIONS[signed][STEPS[signed][index]]
+
+
+DEVICE_MESSAGES = {
+    False: ["keys", "shares", "receipt", "mask 0", "unmask 0", "mask 1", "unmask 1"],
+    True: [
+        *("keys", "shares", "receipt"),
+        *("mask 0", "confirm 0", "unmask 0"),
+        *("mask 1", "confirm 1", "unmask 1"),
+    ],
+}
+
+
+def device_message(signed, name):
+    """What the victim says, honestly or, of signatures in an unsigned session, never."""
+    if name in DEVICE_MESSAGES[signed]:
+        return said_by(signed, VICTIM)[DEVICE_MESSAGES[signed].index(name)]
+    slot = int(name.removeprefix("confirm "))
+    return wire.encode(ConsistencySignature(slot, bytes(64)), PARAMS[signed])
+
+
+@pytest.mark.parametrize(("signed", "index"), EVERYWHERE)
+@pytest.mark.parametrize("name", DEVICE_MESSAGES[True])
+def test_device_messages_in_every_server_state(signed, index, name):
+    data = device_message(signed, name)
+    parties, steps, _ = at_step(signed, index)
+    message, now = parties.decode(data), SERVER_STEPS[signed].get(index)
     parties.server.receive(VICTIM, data)
-    assert parties.server.state is STEPS[index]
+    assert parties.server.state is STEPS[signed][index]
     early = now is not None and step_of(message).order > now.order
     if now is not None and step_of(message) == now:
-        assert type(message) in SERVER_TRANSITIONS[STEPS[index]]
+        assert type(message) in SERVER_TRANSITIONS[signed][STEPS[signed][index]]
     dropped = {VICTIM: (Fault.UNEXPECTED, now)} if early else {}
     assert {c: (d.fault, d.step) for c, d in parties.server.drops.items()} == dropped
     for _ in steps:
@@ -140,13 +233,24 @@ def test_device_messages_in_every_server_state(spoken, index, said):
     check_sums(parties, without=dropped)
 
 
-@pytest.mark.parametrize("index", range(len(STEPS)))
-@pytest.mark.parametrize("said", range(5))
-def test_server_messages_are_refused_by_the_server(spoken, index, said):
-    to_victim, _ = spoken
-    parties, steps, _ = at_step(index)
-    parties.server.receive(VICTIM, to_victim[said])
-    collecting = index in SERVER_STEPS
+SERVER_MESSAGES = ["open", "roster", "delivery", "slot", "check", "request"]
+
+
+def server_message(signed, name):
+    """What the victim is sent up to the first unmasking; the check of unsigned sessions, never."""
+    sent = [n for n in SERVER_MESSAGES if signed or n != "check"]
+    if name in sent:
+        return spoken(signed)[0][sent.index(name)]
+    check = ConsistencyCheck(0, np.ones(6, dtype=np.bool_))
+    return wire.encode(check, PARAMS[signed])
+
+
+@pytest.mark.parametrize(("signed", "index"), EVERYWHERE)
+@pytest.mark.parametrize("name", SERVER_MESSAGES)
+def test_server_messages_are_refused_by_the_server(signed, index, name):
+    parties, steps, _ = at_step(signed, index)
+    parties.server.receive(VICTIM, server_message(signed, name))
+    collecting = index in SERVER_STEPS[signed]
     assert set(parties.server.drops) == ({VICTIM} if collecting else set())
     if collecting:
         assert parties.server.drops[VICTIM].fault is Fault.UNEXPECTED
@@ -155,15 +259,15 @@ def test_server_messages_are_refused_by_the_server(spoken, index, said):
     check_sums(parties, without={VICTIM} if collecting else ())
 
 
-def test_aborted_session_takes_nothing(spoken):
-    _, from_all = spoken
-    parties = Parties(PARAMS)
+@pytest.mark.parametrize("signed", [False, True])
+def test_aborted_session_takes_nothing(signed):
+    parties = Parties(PARAMS[signed])
     parties.server.start()
     with pytest.raises(SessionAborted):
         parties.server.close_round()
     drops = dict(parties.server.drops)
     assert parties.server.state is ServerState.ABORTED
-    for sender, data in from_all:
+    for sender, data in spoken(signed)[1]:
         parties.server.receive(sender, data)
     parties.server.receive(VICTIM, b"")
     assert parties.server.state is ServerState.ABORTED
@@ -176,81 +280,128 @@ def test_aborted_session_takes_nothing(spoken):
         parties.server.take_sum()
 
 
-def advance(name):
-    """A session whose devices are all in a state; "ready again" is READY after the first slot."""
-    parties = Parties(PARAMS)
-    if name == "ready again":
-        next(itertools.islice(parties.steps(), 6, None))
+AGAIN = "ready again"
+"""A device that is READY after the first slot."""
+
+CLIENT_STATES = {
+    signed: [
+        *(state for state in ClientState if signed or state not in SIGNED_ONLY),
+        AGAIN,
+    ]
+    for signed in (False, True)
+}
+IN_EVERY_STATE = [
+    pytest.param(signed, name, id=f"{'signed' if signed else 'unsigned'} {name}")
+    for signed in (False, True)
+    for name in CLIENT_STATES[signed]
+]
+
+
+def advance(signed, name):
+    """A session whose devices are all in a state, and that state."""
+    parties = Parties(PARAMS[signed])
+    if name == AGAIN:
+        next(itertools.islice(parties.steps(), STEPS[signed].index(ServerState.READY, 4), None))
+        state = ClientState.READY
     elif name == ClientState.FAILED:
         parties.advance(ClientState.ADVERTISED)
         parties.clients[VICTIM].close()
+        state = ClientState.FAILED
     else:
-        parties.advance(ClientState(name))
-    return parties
+        state = ClientState(name)
+        parties.advance(state)
+    assert parties.clients[VICTIM].state is state
+    return parties, state
 
 
-def fresh_messages(spoken):
-    """One message of each type that no device of the session has seen yet."""
-    to_victim, from_all = spoken
-    parties = Parties(PARAMS)
-    _, roster, delivery, *_ = [parties.decode(data) for data in to_victim]
-    first, second, third, fourth = (
-        parties.decode(data) for sender, data in from_all[: 4 * 6] if sender == VICTIM
-    )
+def fresh_messages(parties):
+    """One message of each type that the victim has not seen yet, each right in its own place."""
+    signed = parties.params.signed
+    _, roster, delivery, *_ = [parties.decode(data) for data in spoken(signed)[0]]
+    own = {}
+    for data in said_by(signed, VICTIM):
+        message = parties.decode(data)
+        own.setdefault(type(message), message)
     left = parties.members(parties.ids[:5])
-    keys = dict(roster.keys)
-    position, advertised = next(iter(keys.items()))
-    keys[position] = replace(advertised, sealing_key=b"\5" * 32)
+    position, advertised = next(iter(roster.keys.items()))
+    changed = parties.advertisement(int(roster.roster[position]), b"\5" * 32, advertised.mask_keys)
     boxes = {p: bytes(len(box)) for p, box in delivery.boxes.items()}
+    # The server asks with t signatures; here are all.
+    everybody = parties.members(parties.ids)
+    signatures = {parties.position(c): parties.sign_survivors(c, everybody) for c in parties.ids}
+    request = UnmaskRequest(0, everybody, signatures) if signed else UnmaskRequest(0, left)
     return {
-        RosterMessage: RosterMessage(roster.roster, keys),
+        RosterMessage: RosterMessage(roster.roster, {**roster.keys, position: changed}),
         ShareDelivery: ShareDelivery(delivery.members, boxes),
         OpenSlot: OpenSlot(1, left),
-        UnmaskRequest: UnmaskRequest(0, left),
-        AdvertiseKeys: first,
-        ShareKeys: second,
-        MaskedInput: third,
-        UnmaskShares: fourth,
+        ConsistencyCheck: ConsistencyCheck(0, left),
+        UnmaskRequest: request,
+        ConsistencySignature: ConsistencySignature(0, bytes(64)),
+        **own,
     }
 
 
-CLIENT_STATES = [*ClientState, "ready again"]
+NAMED_REFUSALS = {
+    (AGAIN, UnmaskRequest): Refusal.BOTH_SHARE_KINDS,
+    (ClientState.CONFIRMED, ConsistencyCheck): Refusal.INCONSISTENT_SURVIVORS,
+}
+"""Messages out of their order that have a name of their own."""
 
 
-@pytest.mark.parametrize("name", CLIENT_STATES)
+@pytest.mark.parametrize(("signed", "name"), IN_EVERY_STATE)
 @pytest.mark.parametrize(
     "kind", [k for k in Message.__args__ if k is not SessionOpen], ids=lambda k: k.__name__
 )
-def test_messages_in_every_client_state(spoken, name, kind):
-    parties = advance(name)
-    state = ClientState.READY if name == "ready again" else ClientState(name)
+def test_messages_in_every_client_state(signed, name, kind):
+    parties, state = advance(signed, name)
     machine = parties.clients[VICTIM]
-    assert machine.state is state
-    message = fresh_messages(spoken)[kind]
-    data = parties.encode(message)
+    data = parties.encode(fresh_messages(parties)[kind])
     if state is ClientState.FAILED:
         with pytest.raises(UsageError, match="has ended this session"):
             machine.receive(data)
-    elif following := CLIENT_TRANSITIONS[state].get(kind):
+    elif following := CLIENT_TRANSITIONS[signed][state].get(kind):
         reply = machine.receive(data)
         assert machine.state is following
-        assert (reply is None) == (kind in (ShareDelivery, OpenSlot))
+        assert (reply is None) == (kind is OpenSlot)
         return
     else:
         with pytest.raises(PeerError) as caught:
             machine.receive(data)
         if state is ClientState.IDLE:
             assert caught.value.reason is Refusal.MALFORMED
-        elif name == "ready again" and kind is UnmaskRequest:
-            assert caught.value.reason is Refusal.BOTH_SHARE_KINDS
         else:
-            assert caught.value.reason is Refusal.OUT_OF_ORDER
+            expected = NAMED_REFUSALS.get((name, kind), Refusal.OUT_OF_ORDER)
+            assert caught.value.reason is expected
     assert machine.state is ClientState.FAILED
 
 
-@pytest.mark.parametrize("state", [s for s in ClientState if s is not ClientState.OPENED])
-def test_contributing_without_an_open_slot_changes_nothing(state):
-    parties = advance(state)
+@pytest.mark.parametrize(("signed", "name"), IN_EVERY_STATE)
+def test_a_second_opening_changes_nothing_or_ends_the_session(signed, name):
+    """Neither under its own tag nor under the session's can a server lower what was agreed."""
+    weaker = make_params(6, threshold=2, min_cohort=2, signed=False)
+    own_tag = wire.encode(SessionOpen(weaker), weaker)
+    assert wire.decode_open(own_tag).params == weaker
+    for data in (own_tag, wire.encode(SessionOpen(weaker), PARAMS[signed])):
+        parties, state = advance(signed, name)
+        machine = parties.clients[VICTIM]
+        if state in (ClientState.IDLE, ClientState.FAILED):
+            continue
+        if data is own_tag:
+            assert machine.receive(data) is None
+            assert machine.state is state
+        else:
+            with pytest.raises(PeerError) as caught:
+                machine.receive(data)
+            assert caught.value.reason is Refusal.OUT_OF_ORDER
+        assert machine.params == PARAMS[signed]
+
+
+@pytest.mark.parametrize(
+    ("signed", "name"),
+    [p for p in IN_EVERY_STATE if p.values[1] not in (ClientState.OPENED, AGAIN)],
+)
+def test_contributing_without_an_open_slot_changes_nothing(signed, name):
+    parties, state = advance(signed, name)
     machine = parties.clients[VICTIM]
     with pytest.raises(UsageError, match=f"contribute in state {machine.state}"):
         machine.contribute(parties.inputs[VICTIM][0], BINDING)
@@ -267,50 +418,50 @@ def test_contributing_without_an_open_slot_changes_nothing(state):
         np.array([0, 0, 0, 2**16], dtype=np.uint32),
     ],
 )
-def test_contributing_what_does_not_fit_changes_nothing(spoken, vector):
-    _, from_all = spoken
-    parties = advance(ClientState.OPENED)
+def test_contributing_what_does_not_fit_changes_nothing(vector):
+    parties, _ = advance(False, ClientState.OPENED)
     machine = parties.clients[VICTIM]
     with pytest.raises(UsageError):
         machine.contribute(vector, BINDING)
     assert machine.state is ClientState.OPENED
-    assert (VICTIM, parties.contribute(VICTIM)) in from_all
+    assert parties.contribute(VICTIM) == device_message(False, "mask 0")
 
 
 def test_contributing_leaves_the_callers_vector_alone():
-    parties = advance(ClientState.OPENED)
+    parties, _ = advance(False, ClientState.OPENED)
     vector = parties.inputs[VICTIM][0]
     before = vector.copy()
     parties.contribute(VICTIM)
     assert np.array_equal(vector, before)
 
 
-@pytest.mark.parametrize("index", range(len(STEPS)))
-def test_server_misuse_changes_nothing(index):
-    parties, steps, _ = at_step(index)
+@pytest.mark.parametrize(("signed", "index"), EVERYWHERE)
+def test_server_misuse_changes_nothing(signed, index):
+    parties, steps, _ = at_step(signed, index)
     server = parties.server
-    if index not in SERVER_STEPS:
+    if index not in SERVER_STEPS[signed]:
         with pytest.raises(UsageError, match=f"close_round in state {server.state}"):
             server.close_round()
     if server.state is not ServerState.READY:
         with pytest.raises(UsageError, match=f"open_slot in state {server.state}"):
             server.open_slot(1, BINDING)
     else:
-        for slot in (-1, *range(len(parties.sums)), len(PARAMS.slots)):
+        for slot in (-1, *range(len(parties.sums)), len(parties.params.slots)):
             with pytest.raises(UsageError, match="slots are opened in order, once each"):
                 server.open_slot(slot, BINDING)
     with pytest.raises(UsageError, match="no sum to take"):
         server.take_sum()
-    assert server.state is STEPS[index]
+    assert server.state is STEPS[signed][index]
     for _ in steps:
         pass
     assert server.drops == {}
     check_sums(parties)
 
 
-def test_a_slot_may_be_skipped_but_not_opened_afterwards():
-    parties = Parties(make_params(6, slots=((2, 8),) * 3))
-    parties.deliver(parties.advance(ClientState.SHARED))
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_slot_may_be_skipped_but_not_opened_afterwards(signed):
+    parties = Parties(make_params(6, slots=((2, 8),) * 3, signed=signed))
+    parties.exchange(parties.advance(ClientState.SHARED))
     result = parties.run_slot(1)
     assert result.vector.tolist() == plain_sum(parties.params, 1, parties.inputs, parties.ids)
     for slot in (0, 1):
@@ -324,17 +475,18 @@ def test_a_slot_may_be_skipped_but_not_opened_afterwards():
 @pytest.mark.parametrize("ids", [[1, 2], [1, 2, 3, 4, 5, 6, 7], [1, 1, 2, 3, 4, 5]])
 def test_server_refuses_a_wrong_number_of_devices(ids):
     with pytest.raises(UsageError, match="the parameters say 6"):
-        Server(PARAMS, ids)
+        Server(PARAMS[False], ids)
 
 
 @pytest.mark.parametrize("wrong", [-1, 2**32])
 def test_server_refuses_ids_out_of_range(wrong):
     with pytest.raises(UsageError, match="are not in"):
-        Server(PARAMS, [1, 2, 3, 4, 5, wrong])
+        Server(PARAMS[False], [1, 2, 3, 4, 5, wrong])
 
 
-def test_largest_ids_make_a_session():
-    parties = Parties(PARAMS, ids=[0, 1, 2, 3, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("signed", [False, True])
+def test_largest_ids_make_a_session(signed):
+    parties = Parties(PARAMS[signed], ids=[0, 1, 2, 3, 2**31, 2**32 - 1])
     for _ in parties.steps():
         pass
     check_sums(parties)

@@ -1,5 +1,6 @@
 import csv
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 
@@ -8,7 +9,15 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from vectors import vector_file
 
-from secagg import Adversary, GraphKind, SessionParams, SlotSpec, UsageError
+from secagg import (
+    Adversary,
+    DevicePolicy,
+    GraphKind,
+    PeerError,
+    SessionParams,
+    SlotSpec,
+    UsageError,
+)
 from secagg import threat as threat_module
 from secagg.threat import (
     ThreatModel,
@@ -90,7 +99,7 @@ def test_sparse_parameters_make_a_session(num_devices, colluding, dropped):
     assert degree % 2 == 0
     assert degree < num_devices - 1
     # More shares than the colluding ones can be expected to hold, fewer than are expected to stay.
-    assert 2 <= threshold <= degree + 1
+    assert 2 <= threshold <= degree
     assert threshold > colluding * degree
     assert threshold <= degree * (1 - dropped) + 1
     SessionParams.for_threat(
@@ -218,6 +227,11 @@ def sparse_or_none(num_devices, threat):
         return None
 
 
+def harmful_to_quorums(degree, threshold):
+    """The fewest colluding of a device's k neighbours with whom two quorums may be disjoint."""
+    return next(c for c in range(degree + 2) if not 2 * threshold > degree + c)
+
+
 def insecure(roster, colluding, degree, harmful):
     """Whether 2^-41 does not bound that some device has `harmful` or more colluding neighbours."""
     tail = sum(
@@ -234,7 +248,7 @@ def insecure(roster, colluding, degree, harmful):
 def test_no_two_sparse_quorums_of_a_device_are_disjoint(num_devices, colluding, dropped):
     """Except with 2^-41, no device has so many colluding neighbours that two quorums could be.
 
-    The k + 1 holders are the neighbours and the device itself, which is honest.
+    The holders are its k neighbours; it keeps no share of its own secrets.
     """
     assume(colluding + 2 * dropped <= 0.9)
     threat = active(colluding, dropped)
@@ -242,17 +256,17 @@ def test_no_two_sparse_quorums_of_a_device_are_disjoint(num_devices, colluding, 
     assume(parameters is not None)
     degree, threshold = parameters
     colluders = threat.num_colluding(num_devices)
-    most_harmless = max(c for c in range(-1, degree + 1) if 2 * threshold > degree + 1 + c)
-    assert most_harmless >= 0
-    assert not insecure(num_devices, colluders, degree, most_harmless + 1)
+    harmful = harmful_to_quorums(degree, threshold)
+    assert harmful > 0
+    assert not insecure(num_devices, colluders, degree, harmful)
     # A smaller threshold would not do: it is 2 already, or not all are covered.
-    smaller = max(c for c in range(-3, degree + 1) if 2 * (threshold - 1) > degree + 1 + c)
-    assert threshold == 2 or smaller < 0 or insecure(num_devices, colluders, degree, smaller + 1)
+    harmful = harmful_to_quorums(degree, threshold - 1)
+    assert threshold == 2 or harmful == 0 or insecure(num_devices, colluders, degree, harmful)
 
 
 @pytest.mark.parametrize(
     ("num_devices", "rate", "degree", "threshold"),
-    [(100, 0.05, 18, 13), (1000, 0.1, 100, 70), (10_000, 0.1, 122, 85)],
+    [(100, 0.05, 16, 11), (1000, 0.1, 96, 67), (10_000, 0.1, 122, 85)],
 )
 def test_known_parameters_of_an_active_adversary(num_devices, rate, degree, threshold):
     assert sparse_parameters(num_devices, active(rate, rate)) == (degree, threshold)
@@ -267,18 +281,12 @@ def test_an_active_adversary_costs_at_least_what_a_curious_one_does(
     assume(against_active is not None)
     assert curious is not None
     assert curious[0] <= against_active[0]
-    assert curious[1] <= against_active[1] <= against_active[0] + 1
-    assert 2 * against_active[1] > against_active[0] + 1
+    assert curious[1] <= against_active[1] <= against_active[0]
+    assert 2 * against_active[1] > against_active[0]
 
 
-def published_rule(holders, colluding):
-    """The published analysis does not count the device itself among the holders."""
-    return math.ceil((colluding + (holders - 1) - 1.25) / 2) + 1
-
-
-def test_published_parameters_of_the_semi_malicious_server(monkeypatch):
-    """With its rule in place of ours, degree and threshold are its own, so that all else agrees."""
-    monkeypatch.setattr(threat_module, "_overlapping", published_rule)
+def test_published_parameters_of_the_semi_malicious_server():
+    """Degree and threshold of every row are ours: not one more, not one less."""
     rows = {row for row in published("SEMI_MALICIOUS_SERVER") if row[3] > 0}
     assert len(rows) > 15
     for num_devices, colluding_rate, dropout_rate, degree, threshold in rows:
@@ -286,39 +294,26 @@ def test_published_parameters_of_the_semi_malicious_server(monkeypatch):
         if degree < 300:
             assert sparse_parameters(num_devices, threat) == (degree, threshold), threat
         else:
+            # The search from degree 2 upwards takes seconds, so only its last two steps are taken.
             assert _sparse_threshold(num_devices, degree - 2, threat) is None, threat
             assert _sparse_threshold(num_devices, degree, threat) == threshold, threat
 
 
-def test_counting_the_device_itself_costs_one_share_where_the_colluding_are_odd():
-    """Our rule against the published one, for every number of neighbours and colluding ones."""
+def test_the_rule_is_the_published_one_for_every_number_of_neighbours_and_colluding_ones():
     for degree in range(2, 60, 2):
         for colluding in range(degree + 1):
-            ours, theirs = (
-                _overlapping(degree + 1, colluding),
-                published_rule(degree + 1, colluding),
-            )
-            assert ours == theirs + colluding % 2
-            assert (2 * theirs > degree + 1 + colluding) == (colluding % 2 == 0)
+            published_rule = math.ceil((colluding + degree - 1.25) / 2) + 1
+            assert _overlapping(degree, colluding) == published_rule
 
 
-def test_published_parameters_that_hold_with_the_device_itself_are_ours():
-    same = larger = 0
-    for num_devices, colluding_rate, dropout_rate, degree, threshold in set(
-        published("SEMI_MALICIOUS_SERVER")
-    ):
-        if not 0 < degree < 300:
-            continue
-        ours = sparse_parameters(num_devices, active(colluding_rate, dropout_rate))
-        if ours[0] == degree:
-            assert threshold <= ours[1] <= threshold + 1
-            same += 1
-        else:
-            # One more holder to outvote, hence a share more, hence now and then some neighbours.
-            assert degree < ours[0] <= degree + 4
-            assert threshold < ours[1] <= threshold + 3
-            larger += 1
-    assert same > larger > 0
+def test_a_share_that_the_device_kept_itself_would_cost_more_neighbours(monkeypatch):
+    """Control of the published rows: they tell k holders from k + 1."""
+    monkeypatch.setattr(threat_module, "_overlapping", lambda h, c: _overlapping(h + 1, c))
+    rows = {row for row in published("SEMI_MALICIOUS_SERVER") if 0 < row[3] < 300}
+    costlier = [
+        row for row in rows if sparse_parameters(row[0], active(*row[1:3])) > (row[3], row[4])
+    ]
+    assert 0 < len(costlier) < len(rows)
 
 
 def test_rates_published_as_infeasible_for_the_semi_malicious_server_are_refused():
@@ -382,7 +377,7 @@ def test_a_roster_too_small_for_an_active_adversary_is_refused():
     threat = active(0.1, 0.1)
     degree, threshold = sparse_parameters(1000, threat)
     fewest = sparse_min_roster(1000, degree, threshold, threat)
-    harmful = 2 * threshold - (degree + 1)
+    harmful = harmful_to_quorums(degree, threshold)
     assert 900 < fewest < 1000
     assert not insecure(fewest, 100, degree, harmful)
     assert insecure(fewest - 1, 100, degree, harmful)
@@ -393,21 +388,32 @@ def test_a_roster_too_small_for_an_active_adversary_is_refused():
 def test_where_the_colluders_are_too_few_to_be_harmful_any_roster_is_safe():
     threat = active(0.05, 0.05)
     degree, threshold = sparse_parameters(100, threat)
-    assert threat.num_colluding(100) < 2 * threshold - (degree + 1)
-    assert sparse_min_roster(100, degree, threshold, threat) == threshold
-    # Rosters of k + 1 devices and fewer get the complete graph, and fewer holders with it.
-    assert all(2 * threshold > roster + 5 for roster in range(threshold, degree + 2))
+    assert threat.num_colluding(100) == 5 < harmful_to_quorums(degree, threshold)
+    # k + 1 devices would get the complete graph, and one holder more with it.
+    assert sparse_min_roster(100, degree, threshold, threat) == degree + 2
+    assert sparse_min_roster(100, degree, threshold, ThreatModel(0.05, 0.05)) == threshold
+
+
+def test_a_sparse_graph_that_became_complete_could_have_disjoint_quorums():
+    """Why the roster of a sparse session against an active server has k + 2 devices at least."""
+    degree, threshold, threat = 20, 11, active(1 / 2000, 0.0)
+    assert harmful_to_quorums(degree, threshold) == 2 > threat.num_colluding(2000)
+    assert sparse_min_roster(2000, degree, threshold, threat) == degree + 2
+    # k + 1 holders with the one that colludes among them.
+    assert threshold < _overlapping(degree + 1, 1)
+    assert threshold == _overlapping(degree, 1)
 
 
 @pytest.mark.parametrize(
-    ("adversary", "threshold"), [(Adversary.CURIOUS, 5), (Adversary.ACTIVE, 13)]
+    ("adversary", "threshold", "smallest"),
+    [(Adversary.CURIOUS, 6, 6), (Adversary.ACTIVE, 13, 22)],
 )
-def test_as_many_colluders_as_are_harmful_set_the_roster(adversary, threshold):
-    # Of 20 neighbours 5 are harmful: 5 of 5, or 2 · 13 − 21 of them.
-    just_enough, one_less = (ThreatModel(count / 2000, 0.0, adversary) for count in (5, 4))
-    assert insecure(2000, 5, 20, 5)
+def test_as_many_colluders_as_are_harmful_set_the_roster(adversary, threshold, smallest):
+    # Of 20 neighbours 6 are harmful: 6 of 6, or 2 · 13 − 20 of them.
+    just_enough, one_less = (ThreatModel(count / 2000, 0.0, adversary) for count in (6, 5))
+    assert insecure(2000, 6, 20, 6)
     assert sparse_min_roster(2000, 20, threshold, just_enough) == 2000
-    assert sparse_min_roster(2000, 20, threshold, one_less) == threshold
+    assert sparse_min_roster(2000, 20, threshold, one_less) == smallest
 
 
 @pytest.mark.parametrize("graph", GraphKind)
@@ -420,6 +426,48 @@ def test_an_active_adversary_makes_a_session(graph):
         graph_seed=bytes(32),
         context=bytes(32),
     )
-    holders = min(params.degree, 199) + 1
-    assert 2 * params.threshold > holders
+    assert params.signed
+    assert 2 * params.threshold > params.num_holders
     assert params.min_roster <= 200
+    assert params.is_complete or params.min_roster >= params.degree + 2
+
+
+def session_or_none(num_devices, threat, graph):
+    try:
+        return SessionParams.for_threat(
+            num_devices,
+            (SlotSpec("sum", 1, 8),),
+            threat=threat,
+            graph=graph,
+            graph_seed=bytes(32),
+            context=bytes(32),
+        )
+    except UsageError:
+        return None
+
+
+@given(
+    num_devices=st.integers(5, 300),
+    colluding=st.floats(0, 0.4),
+    dropped=st.floats(0, 0.25),
+    graph=st.sampled_from(GraphKind),
+)
+@example(num_devices=100, colluding=0.29, dropped=0.1, graph=GraphKind.COMPLETE)
+def test_devices_accept_what_the_threat_model_computes(num_devices, colluding, dropped, graph):
+    """A server that means well never fails a policy of the same threat model."""
+    assume(colluding + 2 * dropped <= 0.9)
+    params = session_or_none(num_devices, active(colluding, dropped), graph)
+    assume(params is not None)
+    policy = DevicePolicy(
+        adversary=Adversary.ACTIVE,
+        colluding_rate=colluding,
+        min_cohort=2,
+        min_threshold=2,
+        min_threshold_share=0.5,
+        sparse_if_active=graph is GraphKind.SPARSE,
+    )
+    policy.check(params)
+    # What was computed against a curious server is not enough: for one, it is not signed.
+    curious = session_or_none(num_devices, ThreatModel(colluding, dropped), graph)
+    with pytest.raises(PeerError, match="not signed"):
+        replace(policy, min_threshold_share=0.0).check(curious)

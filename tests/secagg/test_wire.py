@@ -1,5 +1,6 @@
 import struct
 import tracemalloc
+from dataclasses import replace
 
 import msgpack
 import numpy as np
@@ -12,25 +13,37 @@ from secagg import DecodeError, SessionParams, SlotSpec, UsageError, ring, shami
 from secagg.labels import VERSION
 from secagg.messages import (
     AdvertiseKeys,
+    ConsistencyCheck,
+    ConsistencySignature,
+    Credential,
     MaskedInput,
+    Message,
     OpenSlot,
     RosterMessage,
+    ServerMessage,
     SessionOpen,
     ShareDelivery,
     ShareKeys,
+    ShareReceipt,
     UnmaskRequest,
     UnmaskShares,
 )
 
 PARAMS = make_params(6, slots=((5, 13), (3, 40)))
+SIGNED = make_params(6, slots=((5, 13), (3, 40)), signed=True)
 NUM_SLOTS = len(PARAMS.slots)
 MIB = 1 << 20
 
 digests = st.binary(min_size=32, max_size=32)
+signatures = st.binary(min_size=64, max_size=64)
 slots = st.integers(0, NUM_SLOTS - 1)
 positions = st.sets(st.integers(0, 2**32 - 1), max_size=PARAMS.num_invited).map(sorted)
 members = st.lists(st.booleans(), min_size=1, max_size=PARAMS.num_invited).map(np.array)
-advertisements = st.builds(AdvertiseKeys, digests, st.tuples(*[digests] * NUM_SLOTS))
+mask_keys = st.tuples(*[digests] * NUM_SLOTS)
+advertisements = st.builds(AdvertiseKeys, digests, mask_keys)
+signed_advertisements = st.builds(
+    AdvertiseKeys, digests, mask_keys, st.builds(Credential, digests, signatures)
+)
 
 
 def mapped(values):
@@ -42,9 +55,9 @@ boxes = mapped(st.binary(min_size=box_size, max_size=box_size))
 
 
 @st.composite
-def rosters(draw):
+def rosters(draw, advertised):
     ids = draw(positions.filter(len))
-    return RosterMessage(np.array(ids, dtype=np.uint32), draw(mapped(advertisements)))
+    return RosterMessage(np.array(ids, dtype=np.uint32), draw(mapped(advertised)))
 
 
 @st.composite
@@ -80,7 +93,8 @@ def session_params(draw):
     )
     num_invited = draw(st.integers(2, 2**31))
     degree = 2 * draw(st.integers(1, 2**30))
-    threshold = draw(st.integers(2, min(degree + 1, num_invited)))
+    num_holders = num_invited if degree >= num_invited - 1 else degree
+    threshold = draw(st.integers(2, num_holders))
     return SessionParams(
         tuple(specs),
         num_invited,
@@ -89,32 +103,60 @@ def session_params(draw):
         draw(st.integers(threshold, num_invited)),
         draw(digests),
         draw(digests),
+        draw(st.integers(2, num_invited)),
+        draw(st.booleans()),
     )
 
 
 messages = {
     "open": st.just(SessionOpen(PARAMS)),
-    "roster": rosters(),
+    "roster": rosters(advertisements),
     "delivery": st.builds(ShareDelivery, members, boxes),
     "slot": st.builds(OpenSlot, slots, members),
+    "check": st.builds(ConsistencyCheck, slots, members),
     "request": st.builds(UnmaskRequest, slots, members),
     "advertise": advertisements,
     "share keys": st.builds(ShareKeys, st.tuples(*[digests] * NUM_SLOTS), boxes),
+    "receipt": st.builds(ShareReceipt, positions.map(tuple)),
     "masked": masked_inputs(),
+    "signature": st.builds(ConsistencySignature, slots, signatures),
     "shares": unmask_shares(),
 }
-any_message = st.one_of(*messages.values())
+"""What an unsigned session could say, by name; "check" and "signature" are refused by state."""
+
+signed_messages = messages | {
+    "open": st.just(SessionOpen(SIGNED)),
+    "roster": rosters(signed_advertisements),
+    "request": st.builds(UnmaskRequest, slots, members, mapped(signatures)),
+    "advertise": signed_advertisements,
+}
+CARRY_SIGNATURES = ("roster", "request", "advertise")
+
+KINDS = [
+    *(pytest.param(PARAMS, strategy, id=name) for name, strategy in messages.items()),
+    *(
+        pytest.param(SIGNED, signed_messages[name], id=f"signed {name}")
+        for name in ("open", *CARRY_SIGNATURES)
+    ),
+]
+"""The parameters of a session and one kind of its messages each."""
+
+any_message = st.one_of(
+    *(st.tuples(st.just(PARAMS), strategy) for strategy in messages.values()),
+    *(st.tuples(st.just(SIGNED), strategy) for strategy in signed_messages.values()),
+)
+"""Parameters of a session and one of its messages."""
 
 
-def decodes(data):
+def decodes(data, params=PARAMS):
     """Decode; whatever is accepted must be canonical, and nothing but DecodeError is raised."""
     accepted = False
     try:
-        message = wire.decode(data, PARAMS)
+        message = wire.decode(data, params)
     except DecodeError:
         pass
     else:
-        assert wire.encode(message, PARAMS) == data
+        assert wire.encode(message, params) == data
         accepted = True
     try:
         opening = wire.decode_open(data)
@@ -138,16 +180,47 @@ def same(left, right):
     return True
 
 
-@pytest.mark.parametrize("kind", messages)
-def test_round_trip(kind):
+def test_every_message_has_a_strategy():
+    assert len(messages) == len(signed_messages) == len(Message.__args__)
+
+
+@pytest.mark.parametrize(("params", "strategy"), KINDS)
+def test_round_trip(params, strategy):
     @settings(max_examples=30)
-    @given(message=messages[kind])
+    @given(message=strategy)
     def check(message):
-        data = wire.encode(message, PARAMS)
-        decoded = wire.decode(data, PARAMS)
+        data = wire.encode(message, params)
+        decoded = wire.decode(data, params)
         assert same(decoded, message)
-        assert wire.encode(decoded, PARAMS) == data
-        assert wire.tag_of(data) == PARAMS.tag
+        assert wire.encode(decoded, params) == data
+        assert wire.tag_of(data) == params.tag
+
+    check()
+
+
+KIND_BYTES = {
+    "open": 0x01,
+    "roster": 0x02,
+    "delivery": 0x03,
+    "slot": 0x04,
+    "check": 0x05,
+    "request": 0x06,
+    "advertise": 0x11,
+    "share keys": 0x12,
+    "receipt": 0x13,
+    "masked": 0x14,
+    "signature": 0x15,
+    "shares": 0x16,
+}
+
+
+@pytest.mark.parametrize(("name", "kind"), KIND_BYTES.items())
+def test_kind_of_a_message(name, kind):
+    @settings(max_examples=1)
+    @given(message=signed_messages[name])
+    def check(message):
+        assert wire.encode(message, SIGNED)[2] == kind
+        assert isinstance(message, ServerMessage) == (kind < 0x10)
 
     check()
 
@@ -161,27 +234,29 @@ def test_round_trip_of_the_opening_message(params):
     assert opening.params.tag == params.tag == wire.tag_of(data)
 
 
-@pytest.mark.parametrize("kind", messages)
-def test_truncations_and_extensions_are_refused(kind):
+@pytest.mark.parametrize(("params", "strategy"), KINDS)
+def test_truncations_and_extensions_are_refused(params, strategy):
     @settings(max_examples=5)
-    @given(message=messages[kind])
+    @given(message=strategy)
     def check(message):
-        data = wire.encode(message, PARAMS)
+        data = wire.encode(message, params)
+        assert decodes(data, params)
         for size in range(len(data)):
-            assert not decodes(data[:size])
+            assert not decodes(data[:size], params)
         for more in (b"\0", b"\xc0", data):
-            assert not decodes(data + more)
+            assert not decodes(data + more, params)
 
     check()
 
 
 @settings(max_examples=150)
-@given(message=any_message, data=st.data())
-def test_edited_bytes_are_refused_or_canonical(message, data):
-    encoded = bytearray(wire.encode(message, PARAMS))
+@given(said=any_message, data=st.data())
+def test_edited_bytes_are_refused_or_canonical(said, data):
+    params, message = said
+    encoded = bytearray(wire.encode(message, params))
     for _ in range(data.draw(st.integers(1, 3))):
         encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
-    decodes(bytes(encoded))
+    decodes(bytes(encoded), params)
 
 
 @settings(max_examples=200)
@@ -205,15 +280,16 @@ values = st.one_of(
 
 @settings(max_examples=300)
 @given(
-    kind=st.sampled_from([0x01, 0x02, 0x03, 0x04, 0x05, 0x12, 0x13, 0x14, 0x15, 0x07]),
+    params=st.sampled_from([PARAMS, SIGNED]),
+    kind=st.sampled_from([*KIND_BYTES.values(), 0x07, 0x10, 0x17]),
     fields=st.lists(values, max_size=8),
 )
-def test_plausible_messages_are_refused_or_canonical(kind, fields):
-    decodes(msgpack.packb([VERSION, kind, PARAMS.tag, *fields]))
+def test_plausible_messages_are_refused_or_canonical(params, kind, fields):
+    decodes(msgpack.packb([VERSION, kind, params.tag, *fields]), params)
 
 
-def parts(message):
-    return msgpack.unpackb(wire.encode(message, PARAMS))
+def parts(message, params=PARAMS):
+    return msgpack.unpackb(wire.encode(message, params))
 
 
 OPEN_SLOT = OpenSlot(1, np.ones(6, dtype=np.bool_))
@@ -246,6 +322,29 @@ def test_non_minimal_integers_and_lengths_are_refused():
 
 
 @pytest.mark.parametrize(
+    ("size", "header"),
+    [
+        (0xFF, b"\xc4\xff"),
+        (0x100, b"\xc5\x01\x00"),
+        (0xFFFF, b"\xc5\xff\xff"),
+        (0x10000, b"\xc6\x00\x01\x00\x00"),
+    ],
+)
+def test_every_string_has_the_shortest_header_that_fits(size, header):
+    params = make_params(6, slots=((size, 8),))
+    data = wire.encode(MaskedInput(0, bytes(size)), params)
+    front = data[: -len(header) - size]
+    headers = [
+        *([b"\xc4" + struct.pack(">B", size)] if size < 1 << 8 else []),
+        *([b"\xc5" + struct.pack(">H", size)] if size < 1 << 16 else []),
+        b"\xc6" + struct.pack(">I", size),
+    ]
+    assert front.endswith(b"\x00")  # the slot
+    for other in headers:
+        assert decodes(front + other + bytes(size), params) == (other == header)
+
+
+@pytest.mark.parametrize(
     ("index", "value", "message"),
     [
         (0, VERSION + 1, "2 is not an integer in"),
@@ -270,14 +369,15 @@ def test_fields_out_of_range_are_refused(index, value, message):
         wire.decode(msgpack.packb(fields), PARAMS)
 
 
-@pytest.mark.parametrize("kind", messages)
-def test_too_few_and_too_many_fields_are_refused(kind):
+@pytest.mark.parametrize(("params", "strategy"), KINDS)
+def test_too_few_and_too_many_fields_are_refused(params, strategy):
     @settings(max_examples=2)
-    @given(message=messages[kind])
+    @given(message=strategy)
     def check(message):
-        fields = parts(message)
+        fields = parts(message, params)
+        assert decodes(msgpack.packb(fields), params)
         for wrong in (*(fields[:i] for i in range(len(fields))), [*fields, 0], [*fields, b""]):
-            assert not decodes(msgpack.packb(wrong))
+            assert not decodes(msgpack.packb(wrong), params)
 
     check()
 
@@ -298,15 +398,141 @@ def test_records_out_of_order_are_refused():
             [3, b"\x07", records((1, box), (2, box))],
             [3, b"\x07", records((2, box), (2, box))],
         ),
-        0x13: ([bytes(64), records((0, box))], [bytes(64), records((0, box), (0, box))]),
-        0x15: ([0, records((1, share), (2, share))], [0, records((2, share), (1, share))]),
+        0x12: ([bytes(64), records((0, box))], [bytes(64), records((0, box), (0, box))]),
+        0x13: ([struct.pack("<2I", 1, 2)], [struct.pack("<2I", 2, 1)]),
+        0x16: ([0, records((1, share), (2, share))], [0, records((2, share), (1, share))]),
     }
-    assert shares[1] == 0x15
+    assert shares[1] == 0x16
     for kind, (good, bad) in good_and_bad.items():
         header[1] = kind
         assert decodes(msgpack.packb([*header, *good])), kind
         with pytest.raises(DecodeError, match="do not ascend"):
             wire.decode(msgpack.packb([*header, *bad]), PARAMS)
+
+
+@pytest.mark.parametrize("second", [0, 1])
+def test_signatures_out_of_order_are_refused(second):
+    def request(*pairs):
+        return msgpack.packb([VERSION, 0x06, SIGNED.tag, 0, 6, b"\x3f", records(*pairs)])
+
+    one, other = bytes(64), b"\1" * 64
+    assert decodes(request((1, one), (2, other)), SIGNED)
+    with pytest.raises(DecodeError, match="do not ascend"):
+        wire.decode(request((1, one), (second, other)), SIGNED)
+
+
+def test_receipts_name_nobody_twice():
+    def receipt(*named):
+        return msgpack.packb([VERSION, 0x13, PARAMS.tag, struct.pack(f"<{len(named)}I", *named)])
+
+    for named in ((), (0,), (0, 5), (2**32 - 1,), tuple(range(6))):
+        assert wire.decode(receipt(*named), PARAMS) == ShareReceipt(named)
+    with pytest.raises(DecodeError, match="the refused positions do not ascend"):
+        wire.decode(receipt(3, 3), PARAMS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "record", "before"),
+    [
+        pytest.param(0x02, 4, 4 + 96 + 96, [struct.pack("<I", 1)], id="advertisements"),
+        pytest.param(0x03, 5, 4 + box_size, [6, b"\x3f"], id="boxes"),
+        pytest.param(0x06, 6, 4 + 64, [0, 6, b"\x3f"], id="signatures"),
+        pytest.param(0x13, 3, 4, [], id="refused"),
+        pytest.param(0x16, 4, 41, [0], id="shares"),
+    ],
+)
+def test_lists_have_whole_records_and_no_more_of_them_than_devices(kind, field, record, before):
+    def message(num_records, more=0):
+        listed = b"".join(
+            struct.pack("<I", i) + bytes(record - 4) for i in range(num_records)
+        ) + bytes(more)
+        return msgpack.packb([VERSION, kind, SIGNED.tag, *before, listed])
+
+    assert decodes(message(0), SIGNED)
+    assert decodes(message(6), SIGNED)
+    for wrong in (message(7), message(6, 1), message(1, record - 1), message(0, 1)):
+        with pytest.raises(DecodeError, match=f"not up to 6 records of {record} bytes"):
+            wire.decode(wrong, SIGNED)
+
+
+@pytest.mark.parametrize("name", CARRY_SIGNATURES)
+def test_unsigned_sessions_have_no_place_for_signatures_and_signed_ones_need_them(name):
+    """Of each message that carries them, one session's bytes are nothing in the other."""
+
+    @settings(max_examples=10)
+    @given(signed=signed_messages[name], unsigned=messages[name])
+    def check(signed, unsigned):
+        for message, params, other in ((signed, SIGNED, PARAMS), (unsigned, PARAMS, SIGNED)):
+            fields = parts(message, params)
+            assert decodes(msgpack.packb(fields), params)
+            fields[2] = other.tag
+            carries = {
+                "advertise": True,
+                "roster": len(getattr(message, "keys", ())) > 0,
+                "request": len(getattr(message, "signatures", ())) > 0,
+            }
+            assert decodes(msgpack.packb(fields), other) == (not carries[name])
+
+    check()
+
+
+def test_a_single_byte_of_a_signature_is_too_much_in_an_unsigned_session():
+    request = [VERSION, 0x06, PARAMS.tag, 0, 6, b"\x3f"]
+    advertised = [VERSION, 0x11, PARAMS.tag, bytes(32), bytes(64)]
+    for fields, refusal in (
+        (request, "a string of 1 bytes is not up to 0 records of 68 bytes"),
+        (advertised, "a string of 1 bytes is not a string of 0 bytes"),
+    ):
+        assert decodes(msgpack.packb([*fields, b""]))
+        with pytest.raises(DecodeError, match=refusal):
+            wire.decode(msgpack.packb([*fields, b"\0"]), PARAMS)
+    with pytest.raises(DecodeError, match="68 bytes is not up to 0 records of 68 bytes"):
+        wire.decode(msgpack.packb([*request, records((0, bytes(64)))]), PARAMS)
+
+
+@pytest.mark.parametrize("size", [0, 1, 95, 97, 192])
+def test_a_credential_is_an_identity_and_a_signature(size):
+    fields = [VERSION, 0x11, SIGNED.tag, bytes(32), bytes(64)]
+    assert decodes(msgpack.packb([*fields, bytes(96)]), SIGNED)
+    with pytest.raises(DecodeError, match=f"{size} bytes is not a string of 96 bytes"):
+        wire.decode(msgpack.packb([*fields, bytes(size)]), SIGNED)
+
+
+def test_where_identity_and_signature_lie_in_a_credential():
+    key = AdvertiseKeys(b"\1" * 32, (b"\2" * 32, b"\3" * 32), Credential(b"\4" * 32, b"\5" * 64))
+    data = b"\1" * 32 + b"\2" * 32 + b"\3" * 32 + b"\4" * 32 + b"\5" * 64
+    assert wire.advertisement(key) == data
+    assert len(data) == wire.advertisement_size(SIGNED) == wire.advertisement_size(PARAMS) + 96
+    assert b"".join(parts(key, SIGNED)[3:]) == data
+    roster = RosterMessage(np.array([7, 9], dtype=np.uint32), {1: key})
+    assert parts(roster, SIGNED)[3:] == [struct.pack("<2I", 7, 9), struct.pack("<I", 1) + data]
+
+
+@pytest.mark.parametrize("size", [0, 63, 65])
+def test_a_signature_has_its_size(size):
+    fields = [VERSION, 0x15, SIGNED.tag, 1]
+    decoded = wire.decode(msgpack.packb([*fields, b"\1" * 64]), SIGNED)
+    assert decoded == ConsistencySignature(1, b"\1" * 64)
+    with pytest.raises(DecodeError, match=f"{size} bytes is not a string of 64 bytes"):
+        wire.decode(msgpack.packb([*fields, bytes(size)]), SIGNED)
+
+
+@pytest.mark.parametrize("kind", [0x05, 0x06])
+def test_a_list_of_survivors_is_canonical(kind):
+    def message(slot, count, bits):
+        rest = [b""] if kind == 0x06 else []
+        return msgpack.packb([VERSION, kind, SIGNED.tag, slot, count, bits, *rest])
+
+    assert decodes(message(1, 6, b"\x2a"), SIGNED)
+    for wrong in (
+        message(2, 6, b"\x3f"),  # no such slot
+        message(1, 0, b""),
+        message(1, 7, b"\x3f"),  # more than were invited
+        message(1, 6, b"\x40"),  # padding bits
+        message(1, 6, b"\x3f\x00"),
+        message(1, 6, b""),
+    ):
+        assert not decodes(wrong, SIGNED), wrong.hex()
 
 
 def test_roster_ids_must_ascend():
@@ -327,7 +553,7 @@ def test_roster_ids_must_ascend():
     ],
 )
 def test_impossible_shares_are_refused(share):
-    data = msgpack.packb([VERSION, 0x15, PARAMS.tag, 0, records((0, share))])
+    data = msgpack.packb([VERSION, 0x16, PARAMS.tag, 0, records((0, share))])
     with pytest.raises(DecodeError, match="unknown kind, or with a limb outside the field"):
         wire.decode(data, PARAMS)
 
@@ -343,6 +569,7 @@ def opening_parts(**changes):
         "graph_seed": bytes(32),
         "context": bytes(32),
         "min_roster": 2,
+        "signed": 0,
     }
     return [*(fields | changes).values()]
 
@@ -370,6 +597,10 @@ def opening_parts(**changes):
         ({"min_roster": 9}, "min_roster=9"),
         ({"min_cohort": 6}, "min_cohort=6"),
         ({"graph_seed": bytes(31)}, "a string of 31 bytes"),
+        ({"signed": 2}, r"2 is not an integer in \[0, 1\]"),
+        ({"signed": b""}, "a string of 0 bytes is not an integer"),
+        ({"signed": True}, "neither an integer nor a byte string"),
+        ({"signed": 1}, "tag not that of the parameters"),
         ({}, "tag not that of the parameters"),
     ],
 )
@@ -379,17 +610,39 @@ def test_impossible_parameters_are_refused(changes, message):
         wire.decode_open(data)
 
 
+@pytest.mark.parametrize("signed", [False, True])
+def test_possible_parameters_are_accepted_under_their_own_tag(signed):
+    """Control of the impossible ones."""
+    params = SessionParams((SlotSpec("a", 4, 16),), 5, 4, 3, 3, *(bytes(32),) * 2, signed=signed)
+    fields = opening_parts(signed=int(signed))
+    assert wire.decode_open(msgpack.packb([VERSION, 0x01, params.tag, *fields])) == SessionOpen(
+        params
+    )
+
+
+def test_nobody_on_the_way_can_take_the_signatures_out_of_an_opening():
+    fields = parts(SessionOpen(SIGNED), SIGNED)
+    assert fields[-1] == 1
+    fields[-1] = 0
+    with pytest.raises(DecodeError, match="tag not that of the parameters"):
+        wire.decode_open(msgpack.packb(fields))
+
+
 def test_a_message_that_opens_nothing_is_no_opening():
     with pytest.raises(DecodeError, match="message kind 4 does not open a session"):
         wire.decode_open(wire.encode(OPEN_SLOT, PARAMS))
 
 
 def header(kind):
-    return b"\x01" + bytes([kind]) + b"\xc4\x10" + PARAMS.tag
+    return b"\x01" + bytes([kind]) + b"\xc4\x10" + SIGNED.tag
+
+
+def request_with(signatures):
+    return b"\x97" + header(6) + b"\x00\x06\xc4\x01\x3f" + msgpack.packb(signatures)
 
 
 def nested_in_slots(inner):
-    return msgpack.packb([VERSION, 0x01, PARAMS.tag, inner, *opening_parts()[1:]])
+    return msgpack.packb([VERSION, 0x01, SIGNED.tag, inner, *opening_parts()[1:]])
 
 
 BOMBS = {
@@ -406,6 +659,10 @@ BOMBS = {
     "array32 in the slots": nested_in_slots(b"\xdd\xff\xff\xff\xff"),
     "many empty arrays in the slots": nested_in_slots(b"\xdc\x30\x00" + b"\x90" * 12288),
     "wide slots": nested_in_slots(b"\xdc\x30\x00" + b"\x00" * 12288),
+    "bin32 of signatures": b"\x97" + header(6) + b"\x00\x06\xc4\x01\x3f\xc6\xff\xff\xff\xff",
+    "a million signatures": request_with(bytes(68 << 14)),
+    "a million refused": b"\x94" + header(0x13) + msgpack.packb(bytes(1 << 20)),
+    "a million survivors": b"\x96" + header(5) + b"\x00\xce\x00\x10\x00\x00" + b"\xc4\x01\x3f",
 }
 
 
@@ -414,7 +671,7 @@ def test_bombs_are_refused_in_little_memory(name):
     data = BOMBS[name]
     tracemalloc.start()
     try:
-        assert not decodes(data)
+        assert not decodes(data, SIGNED)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -436,23 +693,27 @@ def test_overlong_messages_are_refused_unread():
 
 
 @settings(max_examples=20)
-@given(message=any_message)
-def test_messages_of_other_sessions_are_refused(message):
-    other = make_params(6, slots=((5, 13), (3, 40)), context=b"\1" * 32)
+@given(said=any_message)
+def test_messages_of_other_sessions_are_refused(said):
+    params, message = said
+    other = replace(params, context=b"\1" * 32)
     if not isinstance(message, SessionOpen):
         with pytest.raises(DecodeError, match="another session"):
-            wire.decode(wire.encode(message, other), PARAMS)
+            wire.decode(wire.encode(message, other), params)
 
 
 def test_largest_messages_fit_their_own_bound():
     # Everything full: no honest message may be turned away for its size.
-    params = make_params(40, threshold=3, slots=((1, 1),) * 60)
-    key = AdvertiseKeys(bytes(32), (bytes(32),) * 60)
+    params = make_params(40, threshold=3, slots=((1, 1),) * 60, signed=True)
+    key = AdvertiseKeys(bytes(32), (bytes(32),) * 60, Credential(bytes(32), bytes(64)))
     full = dict.fromkeys(range(39), bytes(wire.box_size(params)))
+    everybody = np.ones(40, dtype=np.bool_)
     for message in (
         RosterMessage(np.arange(40, dtype=np.uint32), dict.fromkeys(range(39), key)),
         ShareKeys((bytes(32),) * 60, full),
-        ShareDelivery(np.ones(40, dtype=np.bool_), full),
+        ShareDelivery(everybody, full),
+        ShareReceipt(tuple(range(39))),
+        UnmaskRequest(0, everybody, dict.fromkeys(range(40), bytes(64))),
     ):
         assert same(wire.decode(wire.encode(message, params), params), message)
     long = make_params(5, slots=((3 * MIB, 32),))
@@ -474,7 +735,7 @@ def test_tag_is_read_without_parsing():
         {"slots": ((1, 8),) * 4097},
         {"threshold": 1, "min_cohort": 2},
         {"threshold": 6},
-        {"degree": 2, "threshold": 4},
+        {"degree": 2, "threshold": 3},
         {"degree": 3, "threshold": 3},
         {"min_cohort": 2},
         {"min_cohort": 6},
@@ -491,7 +752,7 @@ def test_every_parameter_changes_tag_and_session_id():
     variants = [
         make_params(),
         make_params(6),
-        make_params(degree=2),
+        make_params(6, degree=4),
         make_params(threshold=4),
         make_params(min_cohort=4),
         make_params(slots=((4, 16), (3, 41))),
@@ -499,6 +760,8 @@ def test_every_parameter_changes_tag_and_session_id():
         make_params(slots=((4, 16),)),
         make_params(graph_seed=b"\1" * 32),
         make_params(context=b"\1" * 32),
+        make_params(signed=True),
+        replace(make_params(), min_roster=3),
     ]
     assert len({p.tag for p in variants}) == len(variants)
     assert len({p.session_id(b"roster") for p in variants}) == len(variants)

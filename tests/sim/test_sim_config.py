@@ -46,6 +46,8 @@ def refusal(*layers):
         ("faults.dropout=1", "faults.dropout = 1: must lie in [0, 1)"),
         ("faults.dropout=-0.1", "faults.dropout = -0.1: must lie in [0, 1)"),
         ("privacy.backend=plain", "privacy.backend = 'plain': must be one of masked, ideal"),
+        ("privacy.adversary=lazy", "privacy.adversary = 'lazy': must be one of curious, active"),
+        ("privacy.signed=1", "privacy.signed = 1: must be true or false"),
         ("privacy.transcript=every=0", "must be 'headers', 'full' or 'every=N'"),
         ("quantile.warm_start=1", "quantile.warm_start = 1: must be true or false"),
         ("data.source=7", "data.source = 7: must be a text"),
@@ -155,6 +157,28 @@ def test_written_settings_read_back_the_same(theta, learning_rate, source, basel
     )
     assert config.federation.theta == theta
     assert build_config([read_table(to_toml(config), "copy")]) == config
+
+
+def test_a_file_without_a_setting_takes_its_default():
+    lines = to_toml(RunConfig()).splitlines()
+    older = [line for line in lines if not line.startswith(("adversary", "signed"))]
+    assert len(older) == len(lines) - 2
+    assert build_config([read_table("\n".join(older), "older")]) == RunConfig()
+
+
+@pytest.mark.parametrize(
+    ("adversary", "signed", "expected"),
+    [
+        ("curious", "false", False),
+        ("curious", "true", True),
+        ("active", "false", True),
+        ("active", "true", True),
+    ],
+)
+def test_against_an_active_server_sessions_are_signed_in_any_case(adversary, signed, expected):
+    settings = [f"privacy.adversary={adversary}", f"privacy.signed={signed}"]
+    privacy = build_config(map(assignment, settings)).privacy
+    assert privacy.sessions_are_signed is expected
 
 
 def test_theta_is_the_decimal_that_was_written():

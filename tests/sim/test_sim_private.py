@@ -4,16 +4,21 @@ import json
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from doubles import Killed, Silent
 
-from sim.algorithms import PRIVATE
+from secagg import Adversary, DevicePolicy, ThreatModel
+from secagg.session import NoObserver
+from sim.algorithms import PRIVATE, build_backend, build_strategy
 from sim.checkpoint import load_checkpoint
 from sim.cli import main
 from sim.config_io import build_config
-from sim.errors import ConfigError
+from sim.errors import ConfigError, RunDirectoryError
 from sim.events import read_events
 from sim.experiment import run_experiment
+from sim.faults import stages_of_session
+from sim.seeds import Seeds
 from sim.transcript import read_transcript
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -56,9 +61,16 @@ def learnt(path):
     ]
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_masked_and_ideal_runs_train_the_same_model(private, tmp_path, dropout):
-    private = replace(private, faults=replace(private.faults, dropout=dropout))
+@pytest.mark.parametrize(
+    ("dropout", "privacy"),
+    [(0.0, {}), (0.3, {}), (0.3, {"signed": True}), (0.3, {"adversary": "active"})],
+)
+def test_masked_and_ideal_runs_train_the_same_model(private, tmp_path, dropout, privacy):
+    private = replace(
+        private,
+        faults=replace(private.faults, dropout=dropout),
+        privacy=replace(private.privacy, **privacy),
+    )
     ideal = replace(private, privacy=replace(private.privacy, backend="ideal"))
     summaries = [run(private, tmp_path / "masked"), run(ideal, tmp_path / "ideal")]
     assert learnt(tmp_path / "masked") == learnt(tmp_path / "ideal")
@@ -66,6 +78,78 @@ def test_masked_and_ideal_runs_train_the_same_model(private, tmp_path, dropout):
     assert [summary["backend"] for summary in summaries] == ["masked", "ideal"]
     assert summaries[0]["bytes_up_per_device_round"] > 0
     assert bool(summaries[0]["dropped_by_stage"]) == (dropout > 0)
+
+
+@pytest.mark.parametrize("adversary", ["curious", "active"])
+def test_devices_lost_at_every_stage_are_the_same_in_masked_and_ideal_runs(
+    private, tmp_path, adversary
+):
+    settings = {key: dict(value) for key, value in PRIVATE_RUN.items()}
+    settings["federation"] |= {"theta": 1, "rounds": 8, "cohort_size": 12, "evaluate_every": 8}
+    settings["privacy"] |= {"adversary": adversary, "transcript": "headers"}
+    settings["faults"] = {"dropout": 0.3}
+    summaries = {}
+    for backend in ("masked", "ideal"):
+        settings["privacy"]["backend"] = backend
+        summaries[backend] = run(build_config([settings]), tmp_path / backend)
+    assert learnt(tmp_path / "masked") == learnt(tmp_path / "ideal")
+    lost_at = summaries["masked"]["dropped_by_stage"]
+    stages = stages_of_session(signed=adversary == "active")
+    assert set(lost_at) == {stage.name.lower() for stage in stages}
+    assert any(event["aborted"] is None for event in learnt(tmp_path / "masked"))
+
+
+def backend_of(**privacy):
+    settings = {**PRIVATE_RUN, "privacy": {**PRIVATE_RUN["privacy"], **privacy}}
+    return build_backend(build_config([settings]).privacy, NoObserver()).sessions
+
+
+def test_a_device_insists_on_what_the_configuration_says():
+    plain = backend_of(colluding=0.2)
+    assert plain.policy == DevicePolicy(colluding_rate=0.2, min_cohort=5)
+    assert plain.threat == ThreatModel(0.2, 0.1)
+    assert not plain.signed
+    signed = backend_of(colluding=0.2, signed=True)
+    assert signed.signed
+    assert signed.policy == plain.policy
+    active = backend_of(colluding=0.2, adversary="active")
+    assert active.signed
+    assert active.threat == ThreatModel(0.2, 0.1, Adversary.ACTIVE)
+    assert active.policy == replace(plain.policy, adversary=Adversary.ACTIVE)
+
+
+@pytest.mark.parametrize(
+    ("graph", "accepts_sparse"), [("auto", False), ("complete", False), ("sparse", True)]
+)
+def test_a_sparse_graph_is_left_to_an_active_server_only_by_name(graph, accepts_sparse):
+    sessions = backend_of(adversary="active", graph=graph)
+    assert sessions.policy.sparse_if_active is accepts_sparse
+
+
+def test_the_default_settings_withstand_an_active_server():
+    settings = {**PRIVATE_RUN, "privacy": {"adversary": "active"}}
+    settings["federation"] = {**PRIVATE_RUN["federation"], "cohort_size": 12}
+    config = build_config([settings])
+    backend = build_backend(config.privacy, NoObserver())
+    strategy = build_strategy(config, seeds=Seeds(1), dropouts=lambda *_: {}, observer=NoObserver())
+    strategy.check(np.zeros(5, dtype=np.float32), 12)
+    assert strategy.backend.sessions == backend.sessions
+
+
+def test_a_run_directory_from_before_there_were_identities_goes_on(private, tmp_path):
+    whole = run(private, tmp_path / "whole")
+    with pytest.raises(Killed):
+        run(private, tmp_path / "killed", progress=KilledAfter(2))
+    settings = tmp_path / "killed" / "config.toml"
+    lines = settings.read_text(encoding="utf-8").splitlines(keepends=True)
+    older = [line for line in lines if not line.startswith(("adversary", "signed"))]
+    assert len(older) == len(lines) - 2
+    settings.write_text("".join(older), encoding="utf-8")
+    resumed = run(private, tmp_path / "killed", resume=True)
+    assert resumed["final_model_sha256"] == whole["final_model_sha256"]
+    active = replace(private, privacy=replace(private.privacy, adversary="active"))
+    with pytest.raises(RunDirectoryError, match=r"begun with privacy\.adversary = 'curious'"):
+        run(active, tmp_path / "killed", resume=True)
 
 
 def test_round_one_of_a_linear_model_is_a_tie_and_keeps_everybody(private, tmp_path):
@@ -110,6 +194,7 @@ def test_theta_one_is_federated_averaging_under_masks(private, tmp_path):
     [
         ("federation", {"cohort_size": 6}, "min_cohort|privacy"),
         ("privacy", {"expected_dropout": 0.6, "colluding": 0.5}, "add up to more than 0.9"),
+        ("privacy", {"adversary": "active", "expected_dropout": 0.45}, "twice dropout_rate=0.45"),
         ("privacy", {"max_weight": 2**40, "update_resolution_bits": 30}, "max_weight|lower"),
         (
             "privacy",
@@ -136,15 +221,21 @@ def test_playing_a_finished_run_again_changes_nothing(private, tmp_path):
     assert (tmp_path / "run" / "transcript.bin").read_bytes() == before
 
 
+@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("graph", ["complete", "sparse"])
-def test_the_benchmark_of_a_round_prints_what_it_measured(capsys, graph):
+def test_the_benchmark_of_a_round_prints_what_it_measured(capsys, graph, signed):
     arguments = f"bench round --clients 30 --dim 500 --slots 3 --graph {graph} --json".split()
-    assert main([*arguments, "--dropout", "0.1"]) == 0
+    assert main([*arguments, "--dropout", "0.1", *(["--signed"] if signed else [])]) == 0
     measured = json.loads(capsys.readouterr().out)
     assert measured["slots"] == 3
     assert measured["graph"] == graph
     assert measured["total_cpu_s"] >= measured["devices_cpu_s"] > 0
-    assert set(measured["device_cpu_s"]) == {"advertise", "share", "mask", "unmask"}
+    assert measured["signed"] is signed
+    expected = {"advertise", "share", "receipt", "mask", "unmask"} | (
+        {"confirm"} if signed else set()
+    )
+    assert set(measured["device_cpu_s"]) == expected
+    assert all(cost > 0 for cost in measured["device_cpu_s"].values())
     # The masked inputs of two queries and of an update of 500 numbers of at least 16 bits.
     assert measured["bytes_up_per_device"]["mask"] > 0.8 * 500 * 2
 

@@ -7,7 +7,7 @@ import torch
 
 from secagg.stages import Stage
 from sim.cohorts import sample_cohort
-from sim.faults import plan_dropouts, seeded_dropouts
+from sim.faults import plan_dropouts, seeded_dropouts, stages_of_session
 from sim.seeds import Purpose, Seeds
 
 
@@ -65,20 +65,29 @@ def test_a_cohort_that_cannot_be_drawn_is_refused(size):
         sample_cohort(np.random.default_rng(0), 10, size)
 
 
-def test_dropouts_have_the_rate_and_every_step():
-    plan = plan_dropouts(np.random.default_rng(0), range(8000), 0.25, 3)
+@pytest.mark.parametrize("signed", [False, True])
+def test_dropouts_have_the_rate_and_every_step(signed):
+    plan = plan_dropouts(np.random.default_rng(0), range(8000), 0.25, 3, signed=signed)
     assert abs(len(plan) - 2000) < 5 * np.sqrt(8000 * 0.25 * 0.75)
     stages = Counter(vanish.step.stage for vanish in plan.values())
-    assert all(abs(stages[stage] - 500) < 110 for stage in Stage)
+    assert set(stages) == set(stages_of_session(signed=signed))
+    assert all(abs(count - 2000 / len(stages)) < 100 for count in stages.values())
     slots = Counter(v.step.slot for v in plan.values() if v.step.stage >= Stage.MASK)
     assert set(slots) == {0, 1, 2}
     assert all(v.step.slot == 0 for v in plan.values() if v.step.stage < Stage.MASK)
     assert 0.4 < np.mean([vanish.late for vanish in plan.values()]) < 0.6
 
 
+def test_only_signed_sessions_have_devices_confirm():
+    assert stages_of_session(signed=True) == tuple(Stage)
+    assert set(Stage) - set(stages_of_session(signed=False)) == {Stage.CONFIRM}
+
+
 def test_the_same_devices_vanish_whatever_the_algorithm():
-    dropouts = seeded_dropouts(Seeds(4), 0.3)
+    dropouts = seeded_dropouts(Seeds(4), 0.3, signed=False)
     cohort = range(50)
     assert set(dropouts(2, cohort, 1)) == set(dropouts(2, cohort, 40))
     assert set(dropouts(2, cohort, 1)) != set(dropouts(3, cohort, 1))
-    assert seeded_dropouts(Seeds(4), 0.0)(2, cohort, 1) == {}
+    signed = seeded_dropouts(Seeds(4), 0.3, signed=True)
+    assert set(dropouts(2, cohort, 40)) == set(signed(2, cohort, 40))
+    assert seeded_dropouts(Seeds(4), 0.0, signed=False)(2, cohort, 1) == {}

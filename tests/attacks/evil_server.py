@@ -1,0 +1,257 @@
+"""A server that shows every device what suits it, and pools all that it gets with its own devices.
+
+It has what devices send it and what its colluders know. Of everybody else it reads nothing.
+Where a device refuses to go on with a slot, it goes on with the others. Devices are named by their
+position in the roster.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+from parties import BINDING, POLICY
+
+from secagg import Client, PeerError, keys, prg, ring, shamir, signing, wire
+from secagg.masks import SlotContext, subtracts
+from secagg.messages import (
+    ConsistencyCheck,
+    ConsistencySignature,
+    MaskedInput,
+    Message,
+    OpenSlot,
+    RosterMessage,
+    SessionOpen,
+    ShareDelivery,
+    ShareKind,
+    UnmaskRequest,
+    UnmaskShares,
+)
+from secagg.randomness import SeededRandomness
+from secagg.states import ClientState
+
+Survivors = frozenset[int]
+Secret = tuple[int, ShareKind, int]
+"""Which secret: slot, kind, and whose."""
+
+
+class Colluder(Client):
+    """A device of the attacker's: it speaks like any other, and the attacker knows what it knows.
+
+    Its vectors are zeros, so that sums with it are sums without it.
+    """
+
+    def __init__(self, client_id, credentials=None):
+        randomness = SeededRandomness(client_id.to_bytes(32, "big"))
+        super().__init__(client_id, POLICY, randomness, credentials)
+
+    def answer(self, data: bytes, binding: bytes) -> bytes | None:
+        reply = self.receive(data)
+        if self.state is not ClientState.OPENED:
+            return reply
+        spec = self.params.slots[self.slot]
+        return self.contribute(ring.zeros(spec.length, spec.ring_bits), binding)
+
+    def own_secrets(self) -> dict[Secret, bytes]:
+        """Before a slot is used: the secrets of all slots."""
+        own = self._roster.position
+        seeds = {(slot, ShareKind.SEED, own): seed for slot, seed in enumerate(self._seeds)}
+        return seeds | {
+            (slot, ShareKind.KEY, own): pair.secret for slot, pair in enumerate(self._mask_keys)
+        }
+
+    def shares(self, slot: int) -> dict[Secret, np.ndarray]:
+        """Shares of both secrets of every device that it shares with."""
+        held = self._held
+        return {
+            (slot, kind, owner): held.shares[row, slot, kind]
+            for row, owner in enumerate(held.positions.tolist())
+            for kind in ShareKind
+        }
+
+    def sign(self, survivors) -> bytes:
+        """A signature of any list of survivors."""
+        return self._credentials.identity.sign(signing.survivors(self._context, survivors))
+
+
+class EvilServer:
+    """One session, on the complete graph, under a server that keeps to nothing.
+
+    Args:
+        params: What it tells the devices.
+        ids: The roster that it shows.
+        answer: Gives a device a message; returns what the device answers.
+        colluders: Devices of its own, whose ids are in the roster too.
+        binding_of: What the device at a position binds its masks to.
+
+    Attributes:
+        keys: What came as each device's keys; what is put here is what the others are shown.
+        cohort: Who each slot was opened with, as it told the devices.
+        inputs: The masked vectors, by slot and position.
+        signatures: What devices have signed, by slot and list of survivors, and by position.
+        refusals: Of the devices that refused to go on with a slot, by position.
+        secrets: Those that it has rebuilt, or that are its colluders'.
+    """
+
+    def __init__(
+        self,
+        params,
+        ids: Iterable[int],
+        answer: Callable[[int, bytes], bytes | None],
+        colluders: Iterable[Colluder] = (),
+        binding_of: Callable[[int], bytes] = lambda _: BINDING,
+    ):
+        self.params = params
+        self.roster = sorted(ids)
+        self.keys = {}
+        self.cohort: dict[int, Survivors] = {}
+        self.inputs: dict[int, dict[int, np.ndarray]] = defaultdict(dict)
+        self.signatures: dict[tuple[int, Survivors], dict[int, bytes]] = defaultdict(dict)
+        self.refusals: dict[int, PeerError] = {}
+        self.secrets: dict[Secret, bytes] = {}
+        self._answer = answer
+        self._colluders = {self.roster.index(c.client_id): c for c in colluders}
+        self._binding_of = binding_of
+        self._shares: dict[Secret, dict[int, np.ndarray]] = defaultdict(dict)
+
+    @property
+    def everyone(self) -> Survivors:
+        return frozenset(range(len(self.roster)))
+
+    @property
+    def honest(self) -> list[int]:
+        """Devices that are not its own."""
+        return sorted(self.everyone - self._colluders.keys())
+
+    def advertise(self) -> None:
+        """Open the session, and gather keys."""
+        self.keys = {p: self._tell(p, SessionOpen(self.params)) for p in self._in_turn()}
+
+    def set_up(self) -> None:
+        """All that comes before the first slot; shows the keys that there are, where there are."""
+        if not self.keys:
+            self.advertise()
+        ids = np.array(self.roster, dtype=np.uint32)
+        boxes = {}
+        for p in self._in_turn():
+            others = {q: keys for q, keys in self.keys.items() if q != p}
+            boxes[p] = self._tell(p, RosterMessage(ids, others)).boxes
+        for p in self._in_turn():
+            theirs = {q: boxes[q][p] for q in sorted(self.everyone - {p})}
+            self._tell(p, ShareDelivery(self._members(self.everyone), theirs))
+        for colluder in self._colluders.values():
+            self.secrets |= colluder.own_secrets()
+
+    def open_slot(self, slot: int, cohort: Survivors | None = None) -> None:
+        """Open a slot over everyone, or some, and gather the masked vectors."""
+        self.cohort[slot] = cohort = self.everyone if cohort is None else cohort
+        spec = self.params.slots[slot]
+        for p in self._in_turn():
+            if p in cohort and (masked := self._try(p, OpenSlot(slot, self._members(cohort)))):
+                assert isinstance(masked, MaskedInput)
+                self.inputs[slot][p] = ring.unpack(masked.packed, spec.length, spec.ring_bits)
+
+    def unmask(self, slot: int, lists: Mapping[int, Survivors] | Survivors) -> None:
+        """Ask for shares, telling each honest device in `lists` its own list of survivors.
+
+        One list is told to all the survivors that it names. In a signed session, signatures come
+        first, and every device is sent all that there are on its own list.
+        """
+        if not isinstance(lists, Mapping):
+            lists = {p: lists for p in self.honest if p in lists}
+        if self.params.signed:
+            self.confirm(slot, lists)
+        self.ask(slot, lists, lists)
+
+    def ask(
+        self, slot: int, lists: Mapping[int, Survivors], signed: Mapping[int, Survivors]
+    ) -> None:
+        """Ask each device for shares by its list, with the signatures that there are on another."""
+        for p, survivors in lists.items():
+            signatures = self.signatures[slot, signed[p]]
+            told = self._try(p, UnmaskRequest(slot, self._members(survivors), signatures))
+            if told is None:
+                continue
+            assert isinstance(told, UnmaskShares)
+            for owner, kind, share in zip(told.positions, told.kinds, told.shares, strict=True):
+                self._shares[slot, ShareKind(kind), int(owner)][p] = share
+        self.pool(slot)
+
+    def confirm(self, slot: int, lists: Mapping[int, Survivors]) -> None:
+        """Gather signatures, from each honest device on its own list, from colluders on all."""
+        for p, survivors in lists.items():
+            if told := self._try(p, ConsistencyCheck(slot, self._members(survivors))):
+                assert isinstance(told, ConsistencySignature)
+                self.signatures[slot, survivors][p] = told.signature
+        for survivors in lists.values():
+            members = self._members(survivors)
+            self.signatures[slot, survivors] |= {
+                p: c.sign(members) for p, c in self._colluders.items() if p in survivors
+            }
+
+    def pool(self, slot: int) -> None:
+        """Add what the colluders hold, and rebuild every secret of which there are t shares."""
+        for p, colluder in self._colluders.items():
+            for secret, share in colluder.shares(slot).items():
+                self._shares[secret][p] = share
+        for secret, shares in self._shares.items():
+            if secret[0] == slot and len(shares) >= self.params.threshold:
+                holders = sorted(shares)[: self.params.threshold]
+                weights = shamir.lagrange_at_zero(np.array([holders]) + 1)
+                limbs = shamir.combine(weights, np.array([[shares[p] for p in holders]]))
+                self.secrets[secret] = shamir.from_limbs(limbs)[0]
+
+    def sum_over(self, slot: int, positions: Iterable[int]) -> np.ndarray:
+        """The best it can make of the masked vectors of some devices: their sum, if all goes well.
+
+        Masks between them cancel; the others are taken off where a secret is known. Of a seed that
+        is not known, it guesses zeros.
+        """
+        spec, positions = self.params.slots[slot], frozenset(positions)
+        total = ring.zeros(spec.length, spec.ring_bits)
+        for own in positions:
+            context = self._context(slot, own)
+            total += self.inputs[slot][own]
+            seed = self.secrets.get((slot, ShareKind.SEED, own), bytes(prg.SEED_SIZE))
+            prg.add_mask(total, context.self_mask_key(seed), negative=True)
+            for peer in self.cohort[slot] - positions:
+                if (key := self._pairwise(context, slot, own, peer)) is not None:
+                    prg.add_mask(total, key, negative=not subtracts(own, peer))
+        ring.reduce(total, spec.ring_bits)
+        return total
+
+    def _tell(self, position: int, message: Message) -> Message | None:
+        data = wire.encode(message, self.params)
+        if position in self._colluders:
+            reply = self._colluders[position].answer(data, self._binding_of(position))
+        else:
+            reply = self._answer(self.roster[position], data)
+        return None if reply is None else wire.decode(reply, self.params)
+
+    def _try(self, position: int, message: Message) -> Message | None:
+        """Tell a device something, if it still listens; what it answers, if it does."""
+        if position in self.refusals:
+            return None
+        try:
+            return self._tell(position, message)
+        except PeerError as refusal:
+            self.refusals[position] = refusal
+            return None
+
+    def _in_turn(self) -> list[int]:
+        """Honest devices first: where they refuse, the attack has failed."""
+        return [*self.honest, *self._colluders]
+
+    def _pairwise(self, context, slot, own, peer) -> bytes | None:
+        for one, other in ((own, peer), (peer, own)):
+            secret = self.secrets.get((slot, ShareKind.KEY, one))
+            if secret is not None:
+                theirs = self.keys[other].mask_keys[slot]
+                return context.pairwise_mask_keys(keys.key_pair(secret), [theirs])[0]
+        return None
+
+    def _context(self, slot, position) -> SlotContext:
+        session_id = self.params.session_id(np.array(self.roster, dtype="<u4").tobytes())
+        return SlotContext.of(self.params, session_id, slot, self._binding_of(position))
+
+    def _members(self, positions: Survivors) -> np.ndarray:
+        return np.isin(np.arange(len(self.roster)), list(positions))

@@ -1,0 +1,191 @@
+"""Sessions with rogue devices: what they say is changed on its way to the server."""
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+from parties import BINDING, STEPS, Parties, plain_sum
+
+from secagg import Stage, Step, sealing, shamir, signing
+from secagg.identity import identity
+from secagg.messages import Credential, Message, ShareReceipt
+from secagg.states import COLLECTED_AT, ServerState
+
+COLLECTING = [
+    (signed, index)
+    for signed, states in STEPS.items()
+    for index, state in enumerate(states)
+    if state not in (ServerState.READY, ServerState.DONE)
+]
+"""Whether a session is signed, and the steps of such a session at which the server listens."""
+
+
+def step_at(signed, index) -> Step:
+    """What the server collects at a step of `parties.STEPS`, in a session of two slots."""
+    states = STEPS[signed]
+    slot = sum(state is ServerState.READY for state in states[:index]) - 1
+    return Step(COLLECTED_AT[states[index]], max(slot, 0))
+
+
+def index_of(stage, signed, slot=0) -> int:
+    """The step of `parties.STEPS` at which the server collects a stage of a slot."""
+    indices = (i for s, i in COLLECTING if s == signed)
+    return next(i for i in indices if step_at(signed, i) == Step(stage, slot))
+
+
+def at_step(index, params):
+    """A session that has come to a step: the parties, the steps left, what is to be delivered."""
+    parties = Parties(params)
+    steps = parties.steps()
+    return parties, steps, next(itertools.islice(steps, index, None))
+
+
+def check_sums(parties):
+    """Every sum so far is that of its contributors."""
+    for result in parties.sums:
+        expected = plain_sum(parties.params, result.slot, parties.inputs, result.contributors)
+        assert result.vector.tolist() == expected
+
+
+def finish(parties, steps):
+    """Run to the end; every sum must be that of its contributors."""
+    for _ in steps:
+        pass
+    assert parties.server.state is ServerState.DONE
+    check_sums(parties)
+    return parties.sums
+
+
+def changed(parties, data, change):
+    """A device's message, changed."""
+    return parties.encode(change(parties.decode(data)))
+
+
+Change = Callable[["Rogues", int, Message], Message | bytes | None]
+
+
+class Rogues(Parties):
+    """Parties some of which cheat.
+
+    `changes` says what becomes of a device's message at a stage: another message, bytes, or None
+    for silence. It applies in every slot.
+    """
+
+    def __init__(self, params, changes: Mapping[tuple[int, Stage], Change]):
+        super().__init__(params)
+        self.changes = changes
+
+    def answer(self, client, data, binding=BINDING):
+        reply = super().answer(client, data, binding)
+        change = self.changes.get((client, COLLECTED_AT[self.server.state]))
+        if change is None or reply is None:
+            return reply
+        told = change(self, client, self.decode(reply))
+        return told if told is None or isinstance(told, bytes) else self.encode(told)
+
+    def finish(self):
+        return finish(self, self.steps())
+
+    @property
+    def faults(self):
+        return {client: drop.fault for client, drop in self.server.drops.items()}
+
+
+# What a rogue may do, each with the stage at which it does it.
+
+
+def say(data):
+    return lambda *_: data
+
+
+def lie_about(positions=None, *, error=1):
+    """Give wrong shares of some devices' secrets (None: of all)."""
+
+    def change(parties, client, message):
+        shares = message.shares.copy()
+        wrong = np.isin(message.positions, list(positions or message.positions))
+        # Limb 3: the lowest bits of a secret key do not matter, X25519 clears them.
+        shares[wrong, 3] = (shares[wrong, 3].astype(np.uint64) + error) % shamir.PRIME
+        return replace(message, shares=shares)
+
+    return change
+
+
+def seal_junk(parties, client, message, recipients=None):
+    """Boxes that do not open, for some neighbours (None: for all)."""
+    chosen = set(message.boxes if recipients is None else recipients)
+    boxes = {
+        p: box[:-1] + bytes([box[-1] ^ 1]) if p in chosen else box
+        for p, box in message.boxes.items()
+    }
+    return replace(message, boxes=boxes)
+
+
+def reseal(parties, client, message, content):
+    """Boxes with another content: `content(recipient, limbs)`, limbs of uint32."""
+    machine = parties.clients[client]
+    boxes = {}
+    for recipient, box in message.boxes.items():
+        plaintext = _opened(parties, machine, recipient, box)
+        limbs = np.frombuffer(plaintext, dtype="<u4").astype(np.uint32)
+        told = content(recipient, limbs).astype("<u4").tobytes()
+        channel = machine._neighbours[recipient].channel
+        boxes[recipient] = channel.seal(told, parties.randomness[client])
+    return replace(message, boxes=boxes)
+
+
+def _opened(parties, sender, recipient, box):
+    """What a device's own box for a neighbour holds."""
+    roster = sender._roster
+    theirs = parties.clients[int(roster.ids[recipient])]._sealing
+    channel = sealing.SealedChannel(
+        theirs, sender._sealing.public, recipient, roster.position, roster.session_id
+    )
+    return channel.open(box)
+
+
+def deal_wrong_shares(victims, *, error=1):
+    """Deal some neighbours shares of another polynomial; the boxes are in order."""
+
+    def content(recipient, limbs):
+        if recipient in victims:
+            limbs = limbs.reshape(-1, shamir.NUM_LIMBS)
+            limbs[:, 3] = (limbs[:, 3].astype(np.uint64) + error) % shamir.PRIME
+        return limbs.reshape(-1)
+
+    return lambda parties, client, message: reseal(parties, client, message, content)
+
+
+def deal_outside_the_field(victims):
+    """Boxes that open, and hold limbs that are no field elements."""
+
+    def content(recipient, limbs):
+        return np.full_like(limbs, shamir.PRIME) if recipient in victims else limbs
+
+    return lambda parties, client, message: reseal(parties, client, message, content)
+
+
+def commit_falsely(parties, client, message):
+    return replace(message, commitments=tuple(bytes(32) for _ in message.commitments))
+
+
+def refuse(positions):
+    """A receipt that finds fault with some senders."""
+    return lambda *_: ShareReceipt(tuple(sorted(positions)))
+
+
+def sign_badly(parties, client, message):
+    """A wrong signature, of keys or of survivors."""
+    own = message.credential if hasattr(message, "credential") else message
+    wrong = replace(own, signature=own.signature[:-1] + bytes([own.signature[-1] ^ 1]))
+    return replace(message, credential=wrong) if own is not message else wrong
+
+
+def be_somebody_else(parties, client, message):
+    """Keys that are signed in order, by an identity which the directory does not know."""
+    stranger = identity(b"stranger".ljust(32, b"\0"))
+    statement = signing.advertisement(
+        parties.params, client, message.sealing_key, message.mask_keys
+    )
+    return replace(message, credential=Credential(stranger.public, stranger.sign(statement)))

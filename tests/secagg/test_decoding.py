@@ -1,0 +1,172 @@
+"""Reed–Solomon decoding: what can be corrected is, what cannot is not made up."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secagg.decoding import decode
+from secagg.shamir import PRIME, combine_plain, split_plain
+
+
+def decoded(points, values, threshold):
+    return decode(np.array(points, dtype=np.int64), np.array(values, dtype=np.uint32), threshold)
+
+
+def value_at(points, values, where):
+    """The value at `where` of the polynomial through some points, by shifting it to zero."""
+    shifted = {(point - where) % PRIME: value for point, value in zip(points, values, strict=True)}
+    return combine_plain(shifted, PRIME)
+
+
+def decode_plain(points, values, threshold):
+    """The slow twin: tries every polynomial through t of the values."""
+    most, found = (len(points) - threshold) // 2, set()
+    for chosen in itertools.combinations(range(len(points)), threshold):
+        through = [points[i] for i in chosen], [values[i] for i in chosen]
+        wrong = [
+            i
+            for i, (point, value) in enumerate(zip(points, values, strict=True))
+            if i not in chosen and value_at(*through, point) != value
+        ]
+        if len(wrong) <= most:
+            found.add((value_at(*through, 0), tuple(wrong)))
+    assert len(found) <= 1
+    return next(((secret, list(wrong)) for secret, wrong in found), None)
+
+
+elements = st.one_of(st.sampled_from([0, 1, PRIME - 1]), st.integers(0, PRIME - 1))
+
+
+@st.composite
+def code_words(draw, *, most_points=14):
+    """Points, threshold, the secret, and its shares."""
+    threshold = draw(st.integers(1, 7))
+    num = draw(st.integers(threshold, max(threshold, most_points)))
+    point = st.one_of(st.integers(1, 20), st.integers(1, PRIME - 1))
+    points = draw(st.lists(point, min_size=num, max_size=num, unique=True))
+    secret, *coefficients = draw(st.lists(elements, min_size=threshold, max_size=threshold))
+    shares = split_plain(secret, points, coefficients, PRIME)
+    return points, threshold, secret, [shares[point] for point in points]
+
+
+def spoil(data, shares, count):
+    """Other values at `count` places, anywhere; returns the places too."""
+    wrong = sorted(data.draw(st.permutations(range(len(shares))))[:count])
+    errors = data.draw(st.lists(st.integers(1, PRIME - 1), min_size=count, max_size=count))
+    spoilt = list(shares)
+    for place, error in zip(wrong, errors, strict=True):
+        spoilt[place] = (spoilt[place] + error) % PRIME
+    return spoilt, wrong
+
+
+@settings(max_examples=100)
+@given(word=code_words(), data=st.data())
+def test_errors_up_to_the_radius_are_corrected_and_named(word, data):
+    points, threshold, secret, shares = word
+    radius = (len(points) - threshold) // 2
+    spoilt, wrong = spoil(data, shares, data.draw(st.integers(0, radius)))
+    assert decoded(points, spoilt, threshold) == (secret, wrong)
+
+
+@settings(max_examples=100)
+@given(word=code_words(), data=st.data())
+def test_whatever_is_decoded_lies_within_the_radius(word, data):
+    # Beyond it the answer may be none, or another code word that really is that near: never one
+    # that is further away than it says.
+    points, threshold, _, shares = word
+    radius = (len(points) - threshold) // 2
+    spoilt, _ = spoil(data, shares, data.draw(st.integers(radius, len(points))))
+    answer = decoded(points, spoilt, threshold)
+    if answer is not None:
+        secret, wrong = answer
+        assert len(wrong) <= radius
+        right = [i for i in range(len(points)) if i not in wrong]
+        first = right[:threshold]
+        through = [points[i] for i in first], [spoilt[i] for i in first]
+        assert value_at(*through, 0) == secret
+        assert all(value_at(*through, points[i]) == spoilt[i] for i in right)
+        assert all(value_at(*through, points[i]) != spoilt[i] for i in wrong)
+
+
+@settings(max_examples=60)
+@given(word=code_words(), data=st.data())
+def test_one_error_more_is_seen_wherever_no_code_word_can_be_that_near(word, data):
+    # Two code words differ in m − t + 1 places. For odd m − t that is 2(radius + 1): what is
+    # radius + 1 away from one is within the radius of none.
+    points, threshold, _, shares = word
+    if (len(points) - threshold) % 2 == 0:
+        points, shares = points[1:], shares[1:]
+    if len(points) > threshold:
+        spoilt, _ = spoil(data, shares, (len(points) - threshold) // 2 + 1)
+        assert decoded(points, spoilt, threshold) is None
+
+
+@settings(max_examples=200)
+@given(
+    points=st.lists(st.integers(1, 30), min_size=1, max_size=7, unique=True),
+    values=st.lists(st.integers(0, 2), min_size=7, max_size=7),
+    data=st.data(),
+)
+def test_equals_the_slow_twin(points, values, data):
+    # Few and small values: polynomials of low degree pass through many of them.
+    threshold = data.draw(st.integers(1, len(points)))
+    values = values[: len(points)]
+    assert decoded(points, values, threshold) == decode_plain(points, values, threshold)
+
+
+def test_every_place_of_two_errors():
+    points = [3, 1, 9, 4, 100, PRIME - 1, 7]
+    shares = list(split_plain(11, points, [5, 6], PRIME).values())
+    for wrong in itertools.chain.from_iterable(
+        itertools.combinations(range(7), count) for count in range(3)
+    ):
+        spoilt = [(s + 1 + i) % PRIME if i in wrong else s for i, s in enumerate(shares)]
+        assert decoded(points, spoilt, 3) == (11, list(wrong))
+    for wrong in itertools.combinations(range(7), 3):
+        spoilt = [(s + 1 + i**3) % PRIME if i in wrong else s for i, s in enumerate(shares)]
+        assert decoded(points, spoilt, 3) is None
+
+
+@pytest.mark.parametrize("threshold", [1, 2, 5])
+def test_the_zero_polynomial(threshold):
+    points = list(range(1, threshold + 5))
+    assert decoded(points, [0] * len(points), threshold) == (0, [])
+    spoilt = [0] * len(points)
+    spoilt[0] = spoilt[-1] = PRIME - 1
+    assert decoded(points, spoilt, threshold) == (0, [0, len(points) - 1])
+
+
+def test_as_many_shares_as_the_threshold_fit_whatever_they_are():
+    points, values = [2, 5, 6], [9, 8, 7]
+    expected = combine_plain(dict(zip(points, values, strict=True)), PRIME)
+    assert decoded(points, values, 3) == (expected, [])
+
+
+def test_one_share_more_than_the_threshold_detects_and_corrects_nothing():
+    points = [1, 2, 3, 4]
+    shares = list(split_plain(5, points, [6, 7], PRIME).values())
+    assert decoded(points, shares, 3) == (5, [])
+    for place in range(4):
+        spoilt = [s + 1 if i == place else s for i, s in enumerate(shares)]
+        assert decoded(points, spoilt, 3) is None
+
+
+def test_threshold_one_is_a_vote():
+    assert decoded([1], [4], 1) == (4, [])
+    assert decoded([1, 2, 3], [4, 5, 4], 1) == (4, [1])
+    assert decoded([1, 2, 3], [4, 5, 6], 1) is None
+    assert decoded([1, 2], [4, 5], 1) is None
+
+
+def test_colluders_beyond_the_radius_can_agree_on_another_secret():
+    # What the radius means. Of m = 7 shares for t = 3, two may be wrong. Three that know two of
+    # the others' put themselves on one polynomial with these, and the rest pass for the liars.
+    points = list(range(1, 8))
+    shares = list(split_plain(11, points, [5, 6], PRIME).values())
+    # Another polynomial of degree 2, which equals the first at the points 1 and 2.
+    false = [share + (x - 1) * (x - 2) for share, x in zip(shares, points, strict=True)]
+    assert decoded(points, shares[:4] + false[4:], 3) == (11 + 2, [2, 3])
+    assert decoded(points, shares[:5] + false[5:], 3) == (11, [5, 6])

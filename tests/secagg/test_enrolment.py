@@ -1,0 +1,63 @@
+"""Simulated devices: each has one identity, and everybody knows whose it is."""
+
+import pytest
+from parties import make_params
+
+from secagg import Credentials, Enrolment, UsageError
+from secagg.identity import identity
+from secagg.randomness import SeededRandomness
+
+
+def enrolment():
+    return Enrolment(SeededRandomness(bytes(32)))
+
+
+def test_a_device_has_one_identity():
+    devices = enrolment()
+    assert devices.credentials(3).identity == devices.credentials(3).identity
+    assert devices.credentials(3).identity.public != devices.credentials(4).identity.public
+
+
+def test_a_device_is_accepted_under_its_own_key_only():
+    devices = enrolment()
+    keys = {client: devices.credentials(client).identity.public for client in (3, 4)}
+    for client in keys:
+        for owner, key in keys.items():
+            assert devices.accepts(client, key) == (client == owner)
+
+
+def test_who_was_never_asked_for_is_not_accepted():
+    devices = enrolment()
+    key = identity(bytes(32)).public
+    assert not devices.accepts(3, key)
+    # Asking does not enrol: the directory does not learn from what it is shown.
+    assert not devices.accepts(3, key)
+    assert devices.credentials(3).identity.public != key
+    assert not devices.accepts(3, key)
+
+
+def test_credentials_know_all_devices():
+    devices = enrolment()
+    first = devices.credentials(3)
+    later = devices.credentials(4).identity.public
+    assert first.directory.accepts(4, later)
+    first.check(3)
+    with pytest.raises(UsageError, match="device 4"):
+        first.check(4)
+
+
+def test_credentials_where_the_session_is_signed():
+    devices = enrolment()
+    assert devices.credentials_for(3, make_params(signed=False)) is None
+    credentials = devices.credentials_for(3, make_params(signed=True))
+    assert isinstance(credentials, Credentials)
+    assert credentials.identity == devices.credentials(3).identity
+
+
+def test_identities_come_from_the_randomness():
+    first, again = enrolment(), enrolment()
+    other = Enrolment(SeededRandomness(b"\1" * 32))
+    public = first.credentials(3).identity.public
+    assert again.credentials(3).identity.public == public
+    assert other.credentials(3).identity.public != public
+    assert Enrolment().credentials(3).identity != Enrolment().credentials(3).identity

@@ -1,0 +1,227 @@
+"""What is signed, and what a wrong signature costs: its sender, and nobody else."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from parties import make_ids, make_params, plain_sum
+from rogues import Rogues, at_step, be_somebody_else, index_of, sign_badly
+
+from secagg import Fault, Server, SessionAborted, Stage, Step, TrustedKeys, UsageError, signing
+from secagg.identity import identity, verify
+from secagg.masks import SlotContext
+from secagg.messages import Credential
+from secagg.params import SlotSpec
+from secagg.states import ServerState
+
+COMPLETE = make_params(7, threshold=3, slots=((4, 13), (3, 40)), signed=True)
+SPARSE = make_params(10, degree=6, threshold=3, slots=((4, 13), (3, 40)), signed=True)
+both = pytest.mark.parametrize("params", [COMPLETE, SPARSE], ids=["complete", "sparse"])
+
+# The statements.
+
+KEYS = [bytes([i]) * 32 for i in range(4)]
+
+
+def advertisement(**changes):
+    fields = {
+        "params": COMPLETE,
+        "client": 3,
+        "sealing_key": KEYS[0],
+        "mask_keys": (KEYS[1], KEYS[2]),
+    }
+    return signing.advertisement(**(fields | changes))
+
+
+def context(params=COMPLETE, session_id=bytes(32), slot=0, binding=b"binding"):
+    return SlotContext.of(params, session_id, slot, binding)
+
+
+def survivors(members=(True, True, False, True), **changes):
+    return signing.survivors(context(**changes), np.array(members))
+
+
+def test_every_part_of_an_advertisement_is_signed():
+    statements = [
+        advertisement(),
+        advertisement(params=replace(COMPLETE, context=b"\1" * 32)),
+        advertisement(params=replace(COMPLETE, threshold=2)),
+        advertisement(client=4),
+        advertisement(sealing_key=KEYS[3]),
+        advertisement(mask_keys=(KEYS[2], KEYS[1])),
+        advertisement(mask_keys=(KEYS[1], KEYS[3])),
+    ]
+    assert len(set(statements)) == len(statements)
+    assert advertisement() == statements[0]
+
+
+def test_every_part_of_the_survivors_is_signed():
+    renamed = replace(COMPLETE, slots=(SlotSpec("another", 4, 13), COMPLETE.slots[1]))
+    statements = [
+        survivors(),
+        survivors((True, True, True, True)),
+        survivors((True, True, False, True, False)),
+        survivors((True, True, False)),
+        survivors(session_id=b"\1" * 32),
+        survivors(slot=1),
+        survivors(binding=b"another"),
+        survivors(params=renamed),
+    ]
+    assert len(set(statements)) == len(statements)
+    assert survivors() == statements[0]
+
+
+@given(
+    first=st.lists(st.booleans(), min_size=1, max_size=20),
+    second=st.lists(st.booleans(), min_size=1, max_size=20),
+)
+def test_two_lists_of_survivors_are_never_one_statement(first, second):
+    assert (survivors(first) == survivors(second)) == (first == second)
+
+
+def test_keys_and_survivors_are_never_one_statement():
+    # Whoever signs one must not have signed the other.
+    key = identity(bytes(32))
+    signature = key.sign(advertisement())
+    assert verify(key.public, advertisement(), signature)
+    assert not verify(key.public, survivors(), signature)
+
+
+# Sessions.
+
+
+def check_dropped(parties, rogue, fault, stage):
+    """The rogue left at the stage of slot 0, and the others' sums are whole."""
+    sums = parties.finish()
+    assert parties.faults == {rogue: fault}
+    assert parties.server.drops[rogue].step == Step(stage)
+    others = tuple(client for client in parties.roster if client != rogue)
+    counted = [tuple(parties.roster) if stage > Stage.MASK else others, others]
+    assert [result.contributors for result in sums] == counted
+    assert [result.remaining for result in sums] == [others, others]
+
+
+@both
+@pytest.mark.parametrize("rogue", [0, 4])
+@pytest.mark.parametrize("stage", [Stage.ADVERTISE, Stage.CONFIRM])
+def test_a_wrong_signature_drops_its_sender(params, stage, rogue):
+    rogue = make_ids(params.num_invited)[rogue]
+    parties = Rogues(params, {(rogue, stage): sign_badly})
+    check_dropped(parties, rogue, Fault.BAD_SIGNATURE, stage)
+
+
+@both
+def test_an_identity_that_the_directory_does_not_know_drops_its_sender(params):
+    rogue = make_ids(params.num_invited)[2]
+    parties = Rogues(params, {(rogue, Stage.ADVERTISE): be_somebody_else})
+    check_dropped(parties, rogue, Fault.UNKNOWN_IDENTITY, Stage.ADVERTISE)
+
+
+def signed_by(other, *, in_the_name_of_its_own=False):
+    def change(parties, client, message):
+        signer = parties.enrolment.credentials(other).identity
+        named = signer
+        if in_the_name_of_its_own:
+            named = parties.enrolment.credentials(client).identity
+        statement = signing.advertisement(
+            parties.params, client, message.sealing_key, message.mask_keys
+        )
+        return replace(message, credential=Credential(named.public, signer.sign(statement)))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("own_name", "fault"), [(False, Fault.UNKNOWN_IDENTITY), (True, Fault.BAD_SIGNATURE)]
+)
+def test_the_signature_of_another_device_does_not_do(own_name, fault):
+    rogue, other = make_ids(7)[2:4]
+    change = signed_by(other, in_the_name_of_its_own=own_name)
+    parties = Rogues(COMPLETE, {(rogue, Stage.ADVERTISE): change})
+    check_dropped(parties, rogue, fault, Stage.ADVERTISE)
+
+
+def test_the_keys_of_another_session_do_not_do():
+    rogue = make_ids(7)[2]
+    earlier = Rogues(replace(COMPLETE, context=b"\1" * 32), {})
+    said = earlier.decode(earlier.answer(rogue, earlier.server.start()[rogue]))
+    parties = Rogues(COMPLETE, {(rogue, Stage.ADVERTISE): lambda *_: said})
+    check_dropped(parties, rogue, Fault.BAD_SIGNATURE, Stage.ADVERTISE)
+
+
+@pytest.mark.parametrize("fields", [{"survivors": 2}, {"slot": 1}, {"binding": b"another"}])
+def test_a_signature_of_something_else_drops_its_sender(fields):
+    rogue = make_ids(7)[2]
+
+    def change(parties, client, message):
+        slot, binding = fields.get("slot", parties.server._slot), fields.get("binding", b"")
+        list_of = np.ones(7, dtype=np.bool_)
+        if "survivors" in fields:
+            list_of[fields["survivors"]] = False
+        own = parties.clients[client]
+        signed = SlotContext.of(
+            parties.params, own._roster.session_id, slot, binding or b"what all devices were shown"
+        )
+        signer = parties.enrolment.credentials(client).identity
+        return replace(message, signature=signer.sign(signing.survivors(signed, list_of)))
+
+    parties = Rogues(COMPLETE, {(rogue, Stage.CONFIRM): change})
+    check_dropped(parties, rogue, Fault.BAD_SIGNATURE, Stage.CONFIRM)
+    # Signed as it should be, it does no harm.
+    fields.clear()
+    parties = Rogues(COMPLETE, {(rogue, Stage.CONFIRM): change})
+    parties.finish()
+    assert parties.faults == {}
+
+
+@both
+def test_without_t_signatures_the_sum_is_lost_before_a_share_is_asked_for(params):
+    ids = make_ids(params.num_invited)
+    rogues = ids[: params.num_invited - params.threshold + 1]
+    parties = Rogues(params, {(rogue, Stage.CONFIRM): sign_badly for rogue in rogues})
+    with pytest.raises(SessionAborted, match="devices are left to help unmask"):
+        parties.finish()
+    assert parties.server.state is ServerState.ABORTED
+    assert parties.sums == []
+    assert set(parties.faults.values()) == {Fault.BAD_SIGNATURE}
+
+
+def test_exactly_t_signatures_are_enough():
+    ids = make_ids(7)
+    parties = Rogues(COMPLETE, {(rogue, Stage.CONFIRM): sign_badly for rogue in ids[3:]})
+    next(itertools.islice(parties.steps(), index_of(Stage.MASK, True, 1) - 1, None))
+    [result] = parties.sums
+    assert set(result.contributors) == set(ids)
+    assert set(result.remaining) == set(ids[:3])
+    assert result.vector.tolist() == plain_sum(COMPLETE, 0, parties.inputs, ids)
+
+
+def test_a_request_carries_t_signatures_of_holders_on_its_own_list():
+    for params in (COMPLETE, SPARSE):
+        parties, _, pending = at_step(index_of(Stage.UNMASK, True), params)
+        for client, data in pending.items():
+            request = parties.decode(data)
+            assert request.survivors.all()
+            assert len(request.signatures) == params.threshold
+            holders = parties.clients[client]._roster.holders.tolist()
+            assert set(request.signatures) <= set(holders)
+            statement = signing.survivors(parties.clients[client]._context, request.survivors)
+            for position, signature in request.signatures.items():
+                signer = parties.enrolment.credentials(parties.roster[position]).identity
+                assert verify(signer.public, statement, signature)
+
+
+def test_requests_of_an_unsigned_session_carry_none():
+    params = make_params(7, threshold=3)
+    parties, _, pending = at_step(index_of(Stage.UNMASK, False), params)
+    assert all(not parties.decode(data).signatures for data in pending.values())
+
+
+def test_a_signed_session_needs_a_directory():
+    with pytest.raises(UsageError, match="directory"):
+        Server(COMPLETE, make_ids(7))
+    Server(COMPLETE, make_ids(7), TrustedKeys({}))
+    Server(replace(COMPLETE, signed=False), make_ids(7))

@@ -1,0 +1,436 @@
+"""One device against a server that says anything at any time.
+
+The server has all other devices in its hands (`puppets`), so that whatever can be signed or sealed
+can be signed or sealed wrongly. Every answer of the device goes past a watch, which knows the
+device's promises and nothing of its code.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    rule,
+    run_state_machine_as_test,
+)
+from parties import BINDING, POLICY, LoggedRandomness, make_inputs, make_params, reachable_secrets
+from puppets import REQUEST_FLAWS, ROSTER_FLAWS, Puppets
+
+from secagg import Client, PeerError, UsageError, client, signing, vetting, wire
+from secagg.identity import verify
+from secagg.messages import (
+    AdvertiseKeys,
+    ConsistencyCheck,
+    ConsistencySignature,
+    MaskedInput,
+    OpenSlot,
+    RosterMessage,
+    ShareDelivery,
+    ShareKind,
+    UnmaskRequest,
+    UnmaskShares,
+)
+from secagg.states import CLIENT_TRANSITIONS, ClientState
+
+SLOTS = ((2, 16), (3, 40), (1, 8))
+GRAPHS = {"complete": (5, None), "sparse": (7, 4)}
+STRICT = replace(POLICY, min_threshold=3)
+
+TOPICS = ("open", "roster", "deliver", "slot", "check", "request")
+TIMELY = {
+    state: number
+    for number, state in enumerate(
+        (
+            ClientState.IDLE,
+            ClientState.ADVERTISED,
+            ClientState.SHARED,
+            ClientState.READY,
+            ClientState.MASKED,
+            ClientState.CONFIRMED,
+        )
+    )
+}
+
+DEPTHS = (1, 5, 6, 2, 1, 3, 9, 4, 10, 0)
+"""How far into the session devices are met in turn: in every state, some in a later slot."""
+
+SEARCH = settings(max_examples=40, stateful_step_count=40)
+CONTROL = settings(
+    max_examples=300, stateful_step_count=40, phases=[Phase.generate], report_multiple_bugs=False
+)
+
+
+class Watch:
+    """A device's promises, held against what it says."""
+
+    def __init__(self, puppets):
+        self.puppets = puppets
+        self.cohort = None
+        self.slot = -1
+        self.masked = set()
+        self.signed_lists = {}
+        self.given = {}
+
+    def accepted(self, message):
+        """The device has acted on a message of the server."""
+        match message:
+            case RosterMessage():
+                self.believe(message)
+            case ShareDelivery(members):
+                self.shrink(members)
+            case OpenSlot(slot, members):
+                assert slot > self.slot, "a slot was opened twice"
+                self.slot = slot
+                self.shrink(members)
+            case ConsistencyCheck(slot, survivors) | UnmaskRequest(slot, survivors):
+                assert slot == self.slot, "a slot that is not open goes on"
+                self.shrink(survivors)
+
+    def believe(self, message):
+        public = [key for m in message.keys.values() for key in (m.sealing_key, *m.mask_keys)]
+        assert len(public) == len(set(public)), "one key under two names"
+        assert sorted(message.keys) == self.puppets.neighbours, "neighbours that are not its own"
+        if self.puppets.params.signed:
+            for position, theirs in message.keys.items():
+                peer = int(message.roster[position])
+                identity = self.puppets.enrolment.credentials(peer).identity.public
+                assert theirs.credential.identity == identity, "a peer that somebody else plays"
+                public = (theirs.sealing_key, theirs.mask_keys)
+                statement = signing.advertisement(self.puppets.params, peer, *public)
+                signature = theirs.credential.signature
+                assert verify(identity, statement, signature), "keys that nobody signed"
+
+    def shrink(self, members):
+        params, puppets = self.puppets.params, self.puppets
+        before = puppets.everybody() if self.cohort is None else self.cohort
+        assert not (members & ~before).any(), "the cohort grew"
+        assert members[puppets.position], "the device was left out"
+        assert members.sum() >= params.min_cohort, "the cohort is too small"
+        assert members[puppets.holders].sum() >= params.threshold, "too few hold its shares"
+        self.cohort = members
+
+    def said(self, answer, asked):
+        """The device has said something; `asked` is what it answers."""
+        match answer:
+            case AdvertiseKeys():
+                assert self.puppets.params.threshold >= STRICT.min_threshold, "below its policy"
+            case MaskedInput(slot):
+                assert slot not in self.masked, "two masked vectors of one slot"
+                self.masked.add(slot)
+            case ConsistencySignature(slot):
+                survivors = asked.survivors
+                assert slot not in self.signed_lists, "two lists signed for one slot"
+                self.signed_lists[slot] = survivors
+                self.puppets.own_signatures[slot, survivors.tobytes()] = answer.signature
+            case UnmaskShares():
+                self.unmasked(answer, asked)
+
+    def unmasked(self, answer, asked):
+        assert answer.slot in self.masked, "shares of a slot before its vector"
+        if self.puppets.params.signed:
+            self.supported(asked)
+        for position, kind in zip(answer.positions.tolist(), answer.kinds.tolist(), strict=True):
+            earlier = self.given.setdefault((answer.slot, position), kind)
+            assert earlier == kind, "both shares of one peer"
+            expected = ShareKind.SEED if asked.survivors[position] else ShareKind.KEY
+            assert kind == expected, "a share of the wrong kind"
+            own = position == self.puppets.position
+            assert not (own and kind == ShareKind.KEY), "a share of its own mask key"
+
+    def supported(self, asked):
+        """There are t valid signatures on the one list that the device has signed itself."""
+        puppets, survivors = self.puppets, asked.survivors
+        own = self.signed_lists.get(asked.slot)
+        assert own is not None, "shares without a signed list"
+        assert np.array_equal(own, survivors), "shares for another list"
+        statement = puppets.statement(asked.slot, survivors)
+        valid = [
+            position
+            for position, signature in asked.signatures.items()
+            if position in puppets.holders and survivors[position]
+            for peer in [int(puppets.roster[position])]
+            if verify(puppets.enrolment.credentials(peer).identity.public, statement, signature)
+        ]
+        assert len(valid) >= puppets.params.threshold, "shares without t signatures"
+
+
+class LyingServer(RuleBasedStateMachine):
+    """Says anything to one device, and turns to a fresh one after each refusal."""
+
+    @initialize(
+        signed=st.booleans(),
+        graph=st.sampled_from(sorted(GRAPHS)),
+        lives=st.integers(0, len(DEPTHS) - 1),
+    )
+    def choose(self, signed, graph, lives):
+        num_invited, degree = GRAPHS[graph]
+        self.params = make_params(
+            num_invited, degree=degree, threshold=3, slots=SLOTS, signed=signed
+        )
+        self.vectors = make_inputs(self.params, [0])[0]
+        self.lives = lives
+        self.begin()
+
+    def begin(self):
+        """Turn to a fresh device, and take it some way into the session."""
+        self.lives += 1
+        self.puppets = Puppets(self.params, seed=self.lives % 256)
+        self.watch = Watch(self.puppets)
+        victim = self.puppets.victim
+        self.randomness = LoggedRandomness(self.lives.to_bytes(32, "little"))
+        credentials = self.puppets.enrolment.credentials_for(victim, self.params)
+        self.client = Client(victim, STRICT, self.randomness, credentials)
+        self.acted_on = {}
+        self.go_on(DEPTHS[self.lives % len(DEPTHS)])
+
+    def tell(self, data):
+        """Say something and hold the answer against the device's promises."""
+        before = self.client.state
+        try:
+            reply = self.client.receive(data)
+        except PeerError:
+            assert data not in self.acted_on, "a repetition was refused"
+            self.refused(data)
+            return
+        if self.client.state is before:
+            assert reply is None, "an answer without a step"
+            return
+        assert data not in self.acted_on, "a repetition was acted on"
+        self.acted_on[data] = None
+        opening = before is ClientState.IDLE
+        asked = wire.decode_open(data) if opening else wire.decode(data, self.client.params)
+        if opening:
+            self.puppets.params = self.client.params
+        self.watch.accepted(asked)
+        if reply is not None:
+            answer = wire.decode(reply, self.client.params)
+            if opening:
+                self.puppets.advertised = answer
+            self.watch.said(answer, asked)
+
+    def refused(self, data):
+        """The device is silent for good, and keeps no secret. On with a fresh one."""
+        machine = self.client
+        assert machine.state is ClientState.FAILED, "alive after a refusal"
+        for again in (data, b"", self.puppets.open(), *self.acted_on):
+            with pytest.raises(UsageError):
+                machine.receive(again)
+        with pytest.raises(UsageError):
+            machine.contribute(self.vectors[0], BINDING)
+        assert machine.state is ClientState.FAILED, "alive again"
+        found = reachable_secrets(machine, self.randomness)
+        assert not found, f"secrets after a refusal: {found}"
+        self.begin()
+
+    def honest(self):
+        """What an honest server would say next; None where it is not its turn."""
+        puppets, cohort, slot = self.puppets, self.cohort(), self.watch.slot
+        match self.client.state:
+            case ClientState.IDLE:
+                return puppets.open()
+            case ClientState.ADVERTISED:
+                return puppets.give_roster(puppets.ids)
+            case ClientState.SHARED:
+                return puppets.deliver(cohort)
+            case ClientState.READY if slot + 1 < len(SLOTS):
+                return puppets.open_slot(slot + 1, cohort)
+            case ClientState.MASKED if self.params.signed:
+                return puppets.check(slot, cohort)
+            case ClientState.MASKED | ClientState.CONFIRMED:
+                return puppets.request(slot, cohort)
+        return None
+
+    def cohort(self):
+        return self.puppets.everybody() if self.watch.cohort is None else self.watch.cohort
+
+    def subset(self, how, bits):
+        """A set of devices: the cohort, the cohort without some, or any."""
+        drawn = np.array([bits >> i & 1 for i in range(len(self.puppets.roster))], dtype=np.bool_)
+        cohort = self.cohort()
+        return {"same": cohort, "fewer": cohort & ~drawn, "any": drawn}[how].copy()
+
+    def go_on(self, steps):
+        """Say what an honest server would."""
+        for _ in range(steps):
+            if self.client.state is ClientState.OPENED:
+                self.supply()
+            elif (data := self.honest()) is not None:
+                self.tell(data)
+
+    def supply(self):
+        """The device's caller gives its vector, asked for or not."""
+        slot, state = self.client.slot, self.client.state
+        try:
+            reply = self.client.contribute(self.vectors[max(slot, 0)], BINDING)
+        except UsageError:
+            assert self.client.state is state, "a misuse changed the device"
+            assert state is not ClientState.OPENED, "an open slot that takes no vector"
+            return
+        self.watch.said(wire.decode(reply, self.client.params), None)
+
+    @rule(steps=st.integers(1, 3))
+    def be_honest(self, steps):
+        self.go_on(steps)
+
+    @rule()
+    def contribute(self):
+        self.supply()
+
+    @rule(
+        topic=st.sampled_from([None] * 9 + list(TOPICS)),
+        slot=st.none() | st.integers(0, len(SLOTS) - 1),
+        how=st.sampled_from(["same", "fewer", "any"]),
+        bits=st.integers(0, 2**7 - 1) | st.sampled_from([1 << i for i in range(7)]),
+        flaw=st.integers(0, len(ROSTER_FLAWS)),
+        which=st.integers(0, 6),
+    )
+    def lie(self, topic, slot, how, bits, flaw, which):
+        """Say something that fits the moment (topic None) or not, with a flaw or without."""
+        puppets, state = self.puppets, self.client.state
+        topic = topic or TOPICS[TIMELY.get(state, 0)]
+        if topic == "check" and state is ClientState.MASKED and not self.params.signed:
+            topic = "request"
+        at = self.watch.slot + (state is ClientState.READY) if slot is None else slot
+        at = min(max(at, 0), len(SLOTS) - 1)
+        members = self.subset(how, bits)
+        match topic:
+            case "open":
+                threshold = 2 + which % 3
+                data = puppets.open(replace(self.params, threshold=threshold, min_cohort=4))
+            case "roster":
+                ids = puppets.ids[self.puppets_left(how, bits)]
+                late = state is not ClientState.ADVERTISED  # for another roster than was given
+                flaws = [None, *ROSTER_FLAWS]
+                data = puppets.give_roster(puppets.roster if late else ids, flaws[flaw], which)
+            case "deliver" if puppets.advertised is not None:
+                without = which if flaw == 1 else None
+                data = puppets.deliver(members, spoilt=flaw == 2, without=without)
+            case "slot":
+                data = puppets.open_slot(at, members)
+            case "check":
+                data = puppets.check(at, members)
+            case _:
+                flaws = [None, None, None, *REQUEST_FLAWS]
+                data = puppets.request(at, members, flaws[flaw], which)
+        self.tell(data)
+
+    def puppets_left(self, how, bits):
+        everybody = range(len(self.puppets.ids))
+        return [i for i in everybody if how != "any" or not bits >> i & 1]
+
+    @rule(which=st.integers(0, 20))
+    def repeat(self, which):
+        if self.acted_on:
+            self.tell(list(self.acted_on)[which % len(self.acted_on)])
+
+    @rule(at=st.integers(0, 2**16), bit=st.integers(0, 7), noise=st.none() | st.binary(max_size=9))
+    def corrupt(self, at, bit, noise):
+        """What an honest server would say, with a bit flipped, or its end lost or noise."""
+        data = bytearray(self.honest() or self.puppets.open())
+        at %= len(data)
+        if noise is None:
+            data[at] ^= 1 << bit
+        else:
+            data[at:] = noise
+        self.tell(bytes(data))
+
+    @rule(slot=st.integers(0, len(SLOTS) - 1))
+    def speak_of_another_session(self, slot):
+        other = Puppets(replace(self.params, context=b"\1" * 32))
+        machine, state = self.client, self.client.state
+        self.tell(other.open_slot(slot, other.everybody()))
+        assert state is ClientState.IDLE or machine.state is state, "led into another session"
+
+
+def test_a_device_keeps_its_promises():
+    run_state_machine_as_test(LyingServer, settings=SEARCH)
+
+
+# Controls: without one of its checks, the device is found to break a promise.
+
+
+def pass_everything(*_args):
+    """A check that finds no fault."""
+
+
+def keep_secrets(machine):
+    machine.state = ClientState.FAILED
+
+
+def unmask_again(monkeypatch):
+    table = {s: dict(CLIENT_TRANSITIONS[s]) for s in (False, True)}
+    for signed, state in ((False, ClientState.MASKED), (True, ClientState.CONFIRMED)):
+        table[signed][state] = table[signed][state] | {UnmaskRequest: state}
+    monkeypatch.setattr(client, "CLIENT_TRANSITIONS", table)
+
+
+def mask_again(monkeypatch):
+    honest = Client.contribute
+
+    def contribute(machine, vector, binding):
+        spared = list(machine._mask_keys), list(machine._seeds)
+        data = honest(machine, vector, binding)
+        machine._mask_keys, machine._seeds = spared
+        machine.state = ClientState.OPENED
+        return data
+
+    monkeypatch.setattr(Client, "contribute", contribute)
+
+
+def forget_what_was_seen(monkeypatch):
+    class Nothing(set):
+        def add(self, item):
+            pass
+
+    honest = Client.__init__
+
+    def init(machine, *args):
+        honest(machine, *args)
+        machine._seen = Nothing()
+
+    monkeypatch.setattr(Client, "__init__", init)
+
+
+FLAWS = {
+    "the cohort": (
+        lambda m: m.setattr(vetting, "check_members", pass_everything),
+        "the cohort grew|left out|too small|too few hold",
+    ),
+    "the quorum": (
+        lambda m: m.setattr(vetting, "check_quorum", pass_everything),
+        "shares for another list|without t signatures|the cohort grew|left out|too small|too few",
+    ),
+    "signatures of the quorum": (
+        lambda m: m.setattr(vetting, "verify", lambda *_: True),
+        "without t signatures|keys that nobody signed",
+    ),
+    "who signs keys": (
+        lambda m: m.setattr(vetting, "check_credentials", pass_everything),
+        "somebody else plays|keys that nobody signed",
+    ),
+    "keys that come twice": (
+        lambda m: m.setattr(vetting, "check_keys", pass_everything),
+        "one key under two names|computing shared key",
+    ),
+    "neighbours": (
+        lambda m: m.setattr(vetting, "check_neighbours", pass_everything),
+        "neighbours that are not its own|[0-9]",
+    ),
+    "one unmasking": (unmask_again, "both shares|cohort grew|an answer without a step"),
+    "one vector": (mask_again, "two masked vectors"),
+    "the policy": (lambda m: m.setattr(type(STRICT), "check", pass_everything), "below its policy"),
+    "secrets at the end": (lambda m: m.setattr(Client, "close", keep_secrets), "secrets after"),
+    "repetitions": (forget_what_was_seen, "a repetition was refused"),
+}
+
+
+@pytest.mark.parametrize("check", FLAWS)
+def test_a_device_without_a_check_is_found_out(check, monkeypatch):
+    remove, promise = FLAWS[check]
+    remove(monkeypatch)
+    with pytest.raises((AssertionError, LookupError, ValueError), match=promise):
+        run_state_machine_as_test(LyingServer, settings=CONTROL)

@@ -1,0 +1,170 @@
+"""Whole sessions over a bad network: a sum that comes out is right, and is what the model says.
+
+The model is `IdealSession`, given the drop-outs that happened.
+"""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from network import KINDS, Faults, Network
+from parties import make_params, plain_sum
+
+from secagg import Fault, IdealSession, SessionAborted, Vanish, server
+from secagg.states import ClientState
+from secagg.unmasking import Promises
+
+SLOTS = ((2, 16), (3, 40))
+GRAPHS = {"complete": (6, None, 3), "sparse": (9, 6, 3)}
+INNOCENT = {Fault.TIMED_OUT, Fault.ISOLATED}
+HARMLESS_STATES = {
+    ClientState.IDLE,
+    ClientState.ADVERTISED,
+    ClientState.SHARED,
+    ClientState.READY,
+    ClientState.MASKED,
+    ClientState.CONFIRMED,
+}
+
+rates = st.sampled_from([0.0, 0.02, 0.1])
+graphs = st.sampled_from(sorted(GRAPHS))
+seeds = st.integers(0, 2**16)
+
+
+def params_of(graph, signed):
+    num_invited, degree, threshold = GRAPHS[graph]
+    return make_params(num_invited, degree=degree, threshold=threshold, slots=SLOTS, signed=signed)
+
+
+def check_sums(network, outcome, contributors_that_count):
+    """Every sum over devices that count is the plain sum of their vectors."""
+    parties = network.parties
+    for taken in outcome.sums:
+        assert len(taken.contributors) >= parties.params.min_cohort
+        if contributors_that_count(set(taken.contributors)):
+            expected = plain_sum(parties.params, taken.slot, parties.inputs, taken.contributors)
+            assert taken.vector.tolist() == expected, "the sum is wrong"
+
+
+def check_model(network, outcome):
+    """The ideal session, given the same time-outs, loses and sums the same."""
+    parties = network.parties
+    vanishing = {
+        client: Vanish(drop.step)
+        for client, drop in outcome.drops.items()
+        if drop.fault is Fault.TIMED_OUT
+    }
+    ideal = IdealSession(parties.params, parties.ids, vanishing)
+    sums, aborted = [], False
+    try:
+        ideal.set_up()
+        for slot in range(len(SLOTS)):
+            ideal.open_slot(slot)
+            sums.append(ideal.sum(slot, lambda client, slot=slot: parties.inputs[client][slot]))
+    except SessionAborted:
+        aborted = True
+    assert aborted == outcome.aborted
+    assert ideal.drops == outcome.drops
+    for theirs, ours in zip(sums, outcome.sums, strict=True):
+        assert theirs.vector.tolist() == ours.vector.tolist()
+        assert (theirs.contributors, theirs.remaining) == (ours.contributors, ours.remaining)
+
+
+def play_honestly(seed, signed, graph, faults):
+    network = Network(params_of(graph, signed), faults, seed)
+    outcome = network.run()
+    check_sums(network, outcome, lambda _: True)
+    blamed = {c: drop for c, drop in outcome.drops.items() if drop.fault not in INNOCENT}
+    assert not blamed, f"somebody was blamed: {blamed}"
+    assert outcome.stopped == {}, "a device refused an honest server"
+    assert {machine.state for machine in network.parties.clients.values()} <= HARMLESS_STATES
+    check_model(network, outcome)
+    return outcome
+
+
+@settings(max_examples=70)
+@given(seed=seeds, signed=st.booleans(), graph=graphs, late=rates, lost=rates, doubled=rates)
+def test_delays_losses_and_repetitions_cost_devices_only(seed, signed, graph, late, lost, doubled):
+    play_honestly(seed, signed, graph, Faults(late=late, lost=lost, doubled=doubled))
+
+
+def play_corruptly(seed, signed, graph, faults):
+    """Some links corrupt what they carry, as if there were no authenticated channels."""
+    network = Network(params_of(graph, signed), faults, seed)
+    outcome = network.run()
+    # Keys that nobody signed, the cohort of a slot and masked vectors are believed as they come.
+    believed = {KINDS["SLOT"], KINDS["MASKED"]}
+    if not signed:
+        believed |= {KINDS["ADVERTISE"], KINDS["ROSTER"]}
+    spoilt = {client for client, kind in outcome.spoilt if kind in believed}
+    check_sums(network, outcome, lambda contributors: not contributors & spoilt)
+    assert set(outcome.stopped) <= network.corrupted, "a device on a good link refused"
+    for client, machine in network.parties.clients.items():
+        expected = {ClientState.FAILED} if client in outcome.stopped else HARMLESS_STATES
+        assert machine.state in expected
+    return outcome
+
+
+@settings(max_examples=70)
+@given(
+    seed=seeds,
+    signed=st.booleans(),
+    graph=graphs,
+    doubled=rates,
+    corrupt=st.sampled_from([0.05, 0.2]),
+    corrupted=st.frozensets(st.integers(0, 5), min_size=1, max_size=2),
+)
+def test_corruption_costs_the_devices_on_its_links(
+    seed, signed, graph, doubled, corrupt, corrupted
+):
+    faults = Faults(late=0.02, doubled=doubled, corrupt=corrupt, corrupted=corrupted)
+    play_corruptly(seed, signed, graph, faults)
+
+
+def test_the_network_does_all_of_it():
+    faults = Faults(late=0.1, lost=0.05, doubled=0.1, corrupt=0.1, corrupted=frozenset({1}))
+    outcomes = [Network(params_of("complete", True), faults, seed).run() for seed in range(12)]
+    did = sum((outcome.did for outcome in outcomes), start=outcomes[0].did - outcomes[0].did)
+    assert set(did) == {"sent", "late", "lost", "doubled", "corrupt"}
+    assert any(outcome.aborted for outcome in outcomes)
+    assert any(len(outcome.sums) == len(SLOTS) for outcome in outcomes)
+    assert any(outcome.drops and outcome.sums for outcome in outcomes)
+
+
+# Controls.
+
+
+def test_a_sum_that_counts_twice_is_found(monkeypatch):
+    honest = server.Server.receive
+
+    def receive(machine, sender, data):
+        heard = machine._heard
+        machine._heard = {}
+        honest(machine, sender, data)
+        machine._heard = heard | machine._heard
+
+    monkeypatch.setattr(server.Server, "receive", receive)
+    with pytest.raises(AssertionError, match="the sum is wrong|somebody was blamed"):
+        for seed in range(50):
+            play_honestly(seed, True, "complete", Faults(doubled=0.1))
+
+
+def test_a_late_message_that_is_blamed_is_found(monkeypatch):
+    monkeypatch.setattr(server, "is_late", lambda *_: False)
+    with pytest.raises(AssertionError, match="somebody was blamed"):
+        for seed in range(50):
+            play_honestly(seed, True, "complete", Faults(late=0.05, doubled=0.3))
+
+
+def test_a_wrong_share_that_is_believed_is_found(monkeypatch):
+    monkeypatch.setattr(Promises, "is_seed", lambda *_: True)
+    with pytest.raises(AssertionError, match="the sum is wrong"):
+        for seed in range(200):
+            faults = Faults(corrupt=0.2, corrupted=frozenset({0, 5}))
+            play_corruptly(seed, True, "complete", faults)
+
+
+def test_an_ideal_session_that_loses_others_is_found(monkeypatch):
+    monkeypatch.setattr(Vanish, "answers", lambda *_: True)
+    with pytest.raises(AssertionError):
+        for seed in range(20):
+            play_honestly(seed, False, "complete", Faults(lost=0.05))

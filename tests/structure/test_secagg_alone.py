@@ -1,0 +1,92 @@
+"""`secagg` by itself: what it loads, what it needs, and a program that uses nothing else."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import grimp
+
+ROOT = Path(__file__).parents[2]
+NEEDS = {"numpy", "cryptography", "nacl", "msgpack"}
+STRANGERS = {
+    "torch",
+    "sklearn",
+    "matplotlib",
+    "pyarrow",
+    "scipy",
+    "tqdm",
+    "asyncio",
+    "protocol",
+    "fl",
+    "sim",
+}
+
+
+def run_python(*arguments, seconds=120):
+    return subprocess.run(  # noqa: S603 our own interpreter, our own script
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
+
+
+def loaded_by(statement):
+    """Top-level modules that a fresh interpreter has loaded after a statement."""
+    done = run_python("-c", f"{statement}\nimport sys\nprint(*sys.modules)")
+    assert done.returncode == 0, done.stderr
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def needed_by(package):
+    """Packages outside the standard library that a package's modules import."""
+    graph = grimp.build_graph(package, include_external_packages=True)
+    own = {m for m in graph.modules if m == package or m.startswith(f"{package}.")}
+    imported = {name for m in own for name in graph.find_modules_directly_imported_by(m)} - own
+    return {name.partition(".")[0] for name in imported} - sys.stdlib_module_names
+
+
+def test_importing_secagg_loads_nothing_heavy():
+    loaded = loaded_by("import secagg")
+    assert {"secagg", *NEEDS} <= loaded
+    assert loaded & STRANGERS == set()
+
+
+def test_what_is_loaded_is_seen():
+    assert loaded_by("import secagg, asyncio, protocol") & STRANGERS == {"asyncio", "protocol"}
+
+
+def test_secagg_needs_four_packages():
+    assert needed_by("secagg") == NEEDS
+
+
+def test_needs_are_seen():
+    assert {"numpy", "torch"} < needed_by("fl")
+
+
+def test_the_needs_are_among_the_dependencies():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = {re.split(r"[><=~]", line)[0] for line in project["dependencies"]}
+    assert {{"nacl": "pynacl"}.get(name, name) for name in NEEDS} <= named
+
+
+def test_the_example_over_tcp_sums_without_the_device_that_was_killed():
+    done = run_python("docs/examples/tcp_sum.py")
+    assert done.returncode == 0, done.stderr
+    present = [n for n in range(8) if n != 3]
+    total = [len(present), sum(present), sum(n * n for n in present)]
+    assert done.stdout.splitlines() == [
+        f"sum over 7 devices: {total}",
+        "lost: device 3, timed out, stage MASK",
+        "exit codes: [0, 0, 0, -9, 0, 0, 0, 0]",
+    ]
+
+
+def test_the_example_needs_secagg_and_numpy_only():
+    source = (ROOT / "docs" / "examples" / "tcp_sum.py").read_text(encoding="utf-8")
+    imported = set(re.findall(r"^\s*(?:import|from) (\w+)", source, re.MULTILINE))
+    assert imported - sys.stdlib_module_names == {"secagg", "numpy"}

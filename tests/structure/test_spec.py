@@ -1,0 +1,489 @@
+"""docs/spec.md and the code say the same, and cite each other rightly."""
+
+import re
+from fractions import Fraction
+from math import ceil
+from types import ModuleType
+
+import numpy as np
+import pytest
+import spec_tables
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import protocol.labels
+import secagg.labels
+from protocol import wire as envelopes
+from protocol.configuration import RoundConfig
+from protocol.losses import LossGrid
+from protocol.messages import Announce, Ask, Relay
+from protocol.quantile.search import Query
+from protocol.selection import Threshold
+from secagg import SessionParams, SlotSpec, errors, wire
+from secagg.errors import Fault, Refusal
+from secagg.messages import (
+    AdvertiseKeys,
+    ConsistencyCheck,
+    ConsistencySignature,
+    Credential,
+    MaskedInput,
+    OpenSlot,
+    RosterMessage,
+    SessionOpen,
+    ShareDelivery,
+    ShareKeys,
+    ShareReceipt,
+    UnmaskRequest,
+    UnmaskShares,
+)
+
+ROOT = spec_tables.ROOT
+TEXT = spec_tables.SPEC.read_text(encoding="utf-8")
+HEADING = re.compile(r"^#{2,3} (\d+(?:\.\d+)?) (.*)$", re.MULTILINE)
+CITED = re.compile(r"Spec: ((?:§\d+(?:\.\d+)?(?:, )?)+)\.")
+WITHIN = re.compile(r"\((\d+\.\d+)(?:[,; ][^)]*)?\)|(?:of|as in|see) (\d+\.\d+)\b")
+
+NOT_IN_ONE_PLACE = {
+    "1.1",  # words
+    "1.2",  # notation
+    "10.12",  # duties of a server, most of which are its caller's
+    "14.1",  # claims and arguments; what follows from them is code elsewhere
+    "14.3",
+    "14.6",
+    "14.7",
+}
+"""Sections that describe no module or function."""
+
+
+def sections(text):
+    """Titles by number, of sections and subsections."""
+    return dict(HEADING.findall(text))
+
+
+def leaves(text):
+    """Numbers of the subsections."""
+    return {number for number in sections(text) if "." in number}
+
+
+def citations(text):
+    """Section numbers that a source text cites."""
+    return set(re.findall(r"§(\d+(?:\.\d+)?)", " ".join(CITED.findall(text))))
+
+
+def cited_in_code():
+    return {
+        path: citations(path.read_text(encoding="utf-8"))
+        for package in ("secagg", "protocol")
+        for path in sorted((ROOT / package).rglob("*.py"))
+    }
+
+
+def body(text, number):
+    """What a section says, without its heading."""
+    start = re.search(rf"^#+ {re.escape(number)} .*$", text, re.MULTILINE).end()
+    following = re.search(r"^#{2,3} ", text[start:], re.MULTILINE)
+    return text[start : start + following.start()] if following else text[start:]
+
+
+def rows(text, number):
+    """The cells of the table rows of a section, heads and rules included."""
+    lines = [line for line in body(text, number).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+# --- citations -----------------------------------------------------------------------------------
+
+
+def test_sections_are_numbered_without_gaps():
+    seen = {}
+    for number in sections(TEXT):
+        chapter, _, part = number.partition(".")
+        expected = seen[chapter] = seen.get(chapter, -1) + 1
+        assert int(part or 0) == expected, number
+    assert list(seen) == [str(i + 1) for i in range(len(seen))]
+
+
+@pytest.mark.parametrize(
+    "path", cited_in_code(), ids=lambda path: f"{path.parent.name}.{path.stem}"
+)
+def test_what_code_cites_exists(path):
+    assert cited_in_code()[path] <= set(sections(TEXT))
+
+
+def test_every_section_about_code_is_cited():
+    cited = set().union(*cited_in_code().values())
+    assert leaves(TEXT) - cited == NOT_IN_ONE_PLACE
+
+
+def test_every_mention_of_the_specification_is_a_citation():
+    for path in cited_in_code():
+        text = path.read_text(encoding="utf-8").replace('"Spec: §x.y"', "")
+        assert len(re.findall(r"\bSpec:", text)) == len(CITED.findall(text)), path
+
+
+def test_the_specification_refers_to_its_own_sections():
+    named = {number for pair in WITHIN.findall(TEXT) for number in pair if number}
+    assert len(named) > 20
+    assert named <= set(sections(TEXT))
+
+
+def test_lost_and_wrong_citations_are_found():
+    text = "## 1 One\n\n### 1.1 First\n\n### 1.2 Second\n"
+    code = '"""Does. Spec: §1.1, §1.3."""'
+    assert citations(code) - set(sections(text)) == {"1.3"}
+    assert leaves(text) - citations(code) == {"1.2"}
+    assert citations('"""Does; spec 1.1."""') == set()
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def labels_of(module: ModuleType):
+    """The byte strings that a module of labels defines, but their common prefix."""
+    return {
+        value.decode()
+        for name, value in vars(module).items()
+        if isinstance(value, bytes) and not name.startswith("_")
+    }
+
+
+def code_names(text, number):
+    """First cells of a table in code spans."""
+    return [row[0].strip("`") for row in rows(text, number) if row[0].startswith("`")]
+
+
+def test_the_table_of_labels_is_that_of_the_code():
+    known = labels_of(secagg.labels) | labels_of(protocol.labels)
+    assert len(known) == 13
+    listed = code_names(TEXT, "1.5")
+    assert sorted(listed) == sorted(known)
+
+
+def unused_labels(text):
+    """Labels that the section which the table names for them does not use."""
+    table = [(row[0].strip("`"), row[1]) for row in rows(text, "1.5")[2:]]
+    return [name for name, used in table if name not in " ".join(body(text, used).split())]
+
+
+def test_labels_are_used_where_the_table_says():
+    assert unused_labels(TEXT) == []
+
+
+def test_a_label_that_is_spelt_differently_is_found():
+    wrong = TEXT.replace('pack("deltafl/secagg/v1/self mask"', 'pack("deltafl/secagg/v1/self-mask"')
+    assert unused_labels(wrong) == ["deltafl/secagg/v1/self mask"]
+
+
+def test_slot_labels_are_named():
+    for label in (protocol.labels.QUANTILE_SLOT, protocol.labels.UPDATE_SLOT):
+        assert f"`{label}`" in body(TEXT, "1.5")
+        assert f"`{label}`" in body(TEXT, "12.3")
+
+
+def test_versions_are_named():
+    assert secagg.labels.VERSION == protocol.labels.VERSION
+    assert f"The version is {secagg.labels.VERSION}." in body(TEXT, "1.6")
+
+
+def missing_reasons(text, names, section):
+    """Members without a row that gives their name, value and meaning; rows without a member."""
+    listed = {(row[0], row[1]) for row in rows(text, section)[2:] if row[2]}
+    return listed ^ {(f"`{member.name}`", f'"{member.value}"') for member in names}
+
+
+@pytest.mark.parametrize(("names", "section"), [(Refusal, "11.2"), (Fault, "11.3")])
+def test_tables_of_reasons_have_every_member_with_a_meaning(names, section):
+    assert missing_reasons(TEXT, names, section) == set()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("| `BAD_SHARE` | ", "| `BAD_SHARES` | "),
+        ('| "bad share" | ', '| "a bad share" | '),
+        ('| "timed out" | nothing came before the round was closed |', '| "timed out" | |'),
+    ],
+)
+def test_a_wrong_table_of_reasons_is_found(change):
+    assert change[0] in TEXT
+    assert len(missing_reasons(TEXT.replace(*change), Fault, "11.3")) >= 1
+
+
+def test_the_table_of_exceptions_is_complete():
+    raised = {
+        name
+        for name, thing in vars(errors).items()
+        if isinstance(thing, type) and issubclass(thing, errors.SecAggError)
+    }
+    assert set(code_names(TEXT, "11.1")) == raised - {"SecAggError"}
+
+
+def test_every_refusal_and_fault_is_met_in_the_sections_on_machines():
+    machines = TEXT[TEXT.index("## 9 Device") : TEXT.index("## 11 Errors")]
+    policy = body(TEXT, "3.7")
+    for member in (*Refusal, *Fault):
+        assert f"`{member.name}`" in machines + policy, member.name
+
+
+# --- generated tables ----------------------------------------------------------------------------
+
+
+def test_state_tables_are_current():
+    message = "renew them: python tests/structure/spec_tables.py --write"
+    assert spec_tables.renewed(TEXT) == TEXT, message
+
+
+def test_a_stale_table_and_a_lost_one_are_found():
+    stale = TEXT.replace("| `masked` | UnmaskRequest |", "| `masked` | OpenSlot |", 1)
+    assert stale != TEXT
+    assert spec_tables.renewed(stale) == TEXT
+    with pytest.raises(ValueError, match="0 times"):
+        spec_tables.renewed(TEXT.replace("<!-- states:client:end -->", ""))
+
+
+# --- lengths -------------------------------------------------------------------------------------
+
+
+def integer_size(value):
+    """I(x) of §7.4."""
+    return next(
+        size for size, bits in ((1, 7), (2, 8), (3, 16), (5, 32), (9, 64)) if value < 2**bits
+    )
+
+
+def string_size(size):
+    """B(s) of §7.4."""
+    return size + (2 if size < 2**8 else 3 if size < 2**16 else 5)
+
+
+def array_head(num_fields):
+    """A(f) of §7.4."""
+    return 1 if num_fields <= 15 else 3
+
+
+def formulas(text):
+    """The formulas for lengths, as written, by what they are the length of."""
+    found = {}
+    for number in ("7.4", "12.7"):
+        for row in rows(text, number):
+            if len(row) == 2 and row[1].startswith("`"):
+                found[row[0].partition(",")[0]] = row[1].strip("`")
+    return found
+
+
+FORMULAS = formulas(TEXT)
+
+
+def length(what, formulas=FORMULAS, **values):
+    """Evaluate the formula for a length."""
+    python = re.sub(r"⌈([^⌉]*)⌉", r"ceil(\1)", formulas[what]).replace("·", "*")
+    names = {"I": integer_size, "B": string_size, "A": array_head, "ceil": ceil, **values}
+    return eval(python, {"__builtins__": {}}, names)  # noqa: S307 formulas of our own page
+
+
+def of_params(params):
+    """What formulas may name of a session."""
+    num_slots, signed = len(params.slots), int(params.signed)
+    parts = sum(
+        length("slot", e=len(s.label.encode()), L=s.length, b=s.ring_bits) for s in params.slots
+    )
+    return {
+        "T": num_slots,
+        "signed": signed,
+        "N": params.num_invited,
+        "k": params.degree,
+        "t": params.threshold,
+        "min_cohort": params.min_cohort,
+        "min_roster": params.min_roster,
+        "slot_list": length("slot_list", T=num_slots, S=parts),
+        "advertisement": length("advertisement", T=num_slots, signed=signed),
+        "box": length("box", T=num_slots),
+    }
+
+
+@st.composite
+def sessions(draw):
+    """Parameters from tiny ones to some whose fields take every size of header."""
+    num_invited = draw(st.sampled_from([3, 9, 130, 300, 70_000]))
+    num_slots = draw(st.sampled_from([1, 4, 5, 130]))
+    slots = tuple(
+        SlotSpec("x" * draw(st.integers(0, 64)), draw(st.sampled_from([1, 9, 200, 2**16])), bits)
+        for bits in draw(st.lists(st.integers(1, 64), min_size=num_slots, max_size=num_slots))
+    )
+    threshold = draw(st.integers(2, min(num_invited, 400)))
+    return SessionParams(
+        slots=slots,
+        num_invited=num_invited,
+        degree=num_invited - 1,
+        threshold=threshold,
+        min_cohort=threshold,
+        graph_seed=bytes(32),
+        context=bytes(32),
+        signed=draw(st.booleans()),
+    )
+
+
+def advertisement_of(params):
+    credential = Credential(bytes(32), bytes(64)) if params.signed else None
+    return AdvertiseKeys(bytes(32), (bytes(32),) * len(params.slots), credential)
+
+
+def samples(params, num_devices, num_others, slot):
+    """A message of every kind, with the values that its formula names."""
+    members = np.ones(num_devices, dtype=np.bool_)
+    some = dict.fromkeys(range(num_others))
+    boxes = dict.fromkeys(some, bytes(wire.box_size(params)))
+    spec = params.slots[slot]
+    packed = bytes(ceil(spec.length * spec.ring_bits / 8))
+    signatures = dict.fromkeys(some, bytes(64)) if params.signed else {}
+    positions = np.arange(num_others, dtype=np.uint32)
+    kinds, shares = np.zeros(num_others, np.uint8), np.zeros((num_others, 9), np.uint32)
+    at = {"i": slot, "n": num_devices}
+    return [
+        (SessionOpen(params), {}),
+        (
+            RosterMessage(
+                np.arange(num_devices, dtype=np.uint32),
+                dict.fromkeys(some, advertisement_of(params)),
+            ),
+            {"n": num_devices, "g": num_others},
+        ),
+        (ShareDelivery(members, boxes), {"n": num_devices, "g": num_others}),
+        (OpenSlot(slot, members), at),
+        (ConsistencyCheck(slot, members), at),
+        (UnmaskRequest(slot, members, signatures), {**at, "q": len(signatures)}),
+        (advertisement_of(params), {}),
+        (ShareKeys((bytes(32),) * len(params.slots), boxes), {"g": num_others}),
+        (ShareReceipt(tuple(some)), {"r": num_others}),
+        (MaskedInput(slot, packed), {"i": slot, "L": spec.length, "b": spec.ring_bits}),
+        (ConsistencySignature(slot, bytes(64)), {"i": slot}),
+        (UnmaskShares(slot, positions, kinds, shares), {"i": slot, "s": num_others}),
+    ]
+
+
+# Not shrunk: the message says which formula is wrong, and shrinking takes half a minute.
+@settings(max_examples=40, phases=(Phase.explicit, Phase.generate))
+@given(params=sessions(), data=st.data())
+def test_lengths_of_messages_are_those_of_the_formulas(params, data):
+    num_devices = data.draw(st.integers(1, min(params.num_invited, 300)))
+    num_others = data.draw(st.integers(0, min(num_devices, 12)))
+    slot = data.draw(st.integers(0, len(params.slots) - 1))
+    known = of_params(params)
+    for message, values in samples(params, num_devices, num_others, slot):
+        encoded = wire.encode(message, params)
+        what = type(message).__name__
+        assert len(encoded) == length(what, **(known | values)), what
+        assert wire.decode(encoded, params) is not None
+        assert encoded[2] == KINDS[what]
+
+
+def kinds(text):
+    """The kinds of messages, read off the specification."""
+    return {
+        title: int(re.search(r"Kind 0x([0-9a-f]{2})", body(text, number))[1], 16)
+        for number, title in sections(text).items()
+        if number.startswith("8.")
+    }
+
+
+KINDS = kinds(TEXT)
+
+
+def test_a_changed_kind_is_found():
+    assert kinds(TEXT.replace("Kind 0x12", "Kind 0x18"))["ShareKeys"] != KINDS["ShareKeys"]
+
+
+def test_every_kind_of_message_has_a_section():
+    assert set(KINDS.values()) == set(wire._READERS)
+    assert len(KINDS) == len(wire._READERS)
+
+
+def test_a_wrong_formula_is_found():
+    params = SessionParams((SlotSpec("a", 4, 16),), 5, 4, 3, 3, bytes(32), bytes(32))
+    wrong = FORMULAS | {"OpenSlot": "21 + I(i) + I(n) + B(⌈n/7⌉)"}
+    message = OpenSlot(0, np.ones(8, dtype=np.bool_))
+    encoded = wire.encode(message, params)
+    assert len(encoded) == length("OpenSlot", i=0, n=8)
+    assert len(encoded) != length("OpenSlot", wrong, i=0, n=8)
+
+
+def test_the_bound_on_messages_is_as_stated():
+    stated = re.search(r"^    (64 \+ max.*)$", body(TEXT, "7.2"), re.MULTILINE)[1]
+    python = stated.replace("·", "*").replace("^", "**")
+    for signed, num_slots, vector in ((False, 1, 4), (True, 3, 2**22), (True, 3000, 4)):
+        slots = (SlotSpec("a", vector, 16),) * num_slots
+        params = SessionParams(slots, 500, 499, 300, 300, bytes(32), bytes(32), signed=signed)
+        names = of_params(params) | {"max": max}
+        longest = "longest packed vector"
+        value = eval(  # noqa: S307 a formula of our own page
+            python.replace(longest, "vector"), {"__builtins__": {}}, names | {"vector": 2 * vector}
+        )
+        assert wire._max_bytes(params) == value
+
+
+CONFIG = RoundConfig(
+    round_index=2**40,
+    cohort_size=300,
+    theta=Fraction(4, 5),
+    method="histogram",
+    num_cuts=70,
+    max_queries=200,
+    grid=LossGrid(resolution_bits=8, bound=8),
+    max_weight=500,
+    update_length=70_000,
+    update_clip=4.0,
+    update_resolution_bits=12,
+)
+
+
+@pytest.mark.parametrize("size", [0, 21, 255, 256, 65_535, 65_536])
+def test_lengths_of_envelopes_are_those_of_the_formulas(size):
+    session, model = bytes(size), bytes(size + 1)
+    fixed = {"name": len("histogram"), "model": len(model), "session": size}
+    config = {
+        name: getattr(CONFIG, name)
+        for name in (
+            "round_index",
+            "cohort_size",
+            "num_cuts",
+            "max_queries",
+            "max_weight",
+            "update_length",
+            "update_resolution_bits",
+        )
+    }
+    config |= {"numerator": 4, "denominator": 5, "resolution_bits": 8, "bound": 8}
+    cuts = tuple(range(70))
+    samples = {
+        "Announce": (Announce(CONFIG, model, session), config),
+        "Relay": (Relay(session), {}),
+        "Query": (Ask(Query("histogram", cuts), session), {"cuts": len(cuts)}),
+        "Threshold": (Ask(Threshold(300, 70_000), session), {"eta": 300, "delta": 70_000}),
+    }
+    kinds = {row[0]: row[1] for row in rows(TEXT, "12.7") if row[1].startswith("0x")}
+    assert kinds.keys() == samples.keys()
+    for what, (envelope, values) in samples.items():
+        encoded = envelopes.encode(envelope)
+        assert len(encoded) == length(what, **fixed, **values), what
+        assert envelopes.decode(encoded) == envelope
+        at = 4 if encoded[0] == 0xDC else 2  # array headers of 3 bytes and of 1
+        assert encoded[at] == int(kinds[what], 16)
+
+
+def test_every_formula_is_evaluated():
+    messages = {title for number, title in sections(TEXT).items() if number.startswith("8.")}
+    parts = {"slot", "slot_list", "advertisement", "box"}
+    assert FORMULAS.keys() == messages | parts | {"Announce", "Relay", "Query", "Threshold"}
+
+
+def test_sections_are_read_to_their_end():
+    text = "## 1 One\n\n### 1.1 A\n\n| `x` | 1 |\n\n### 1.2 B\n\n| `y` | 2 |\n"
+    assert rows(text, "1.1") == [["`x`", "1"]]
+    assert code_names(text, "1.2") == ["y"]
+
+
+def test_the_script_prints_the_tables(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["spec_tables.py"])
+    assert spec_tables.main() == 0
+    printed = capsys.readouterr().out
+    assert [name for name, content in spec_tables.tables().items() if content not in printed] == []

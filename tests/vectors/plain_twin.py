@@ -1,0 +1,544 @@
+"""A second reading of the protocol: slow, in Python integers, without a line of `secagg`.
+
+Where `secagg` uses OpenSSL, this uses libsodium, and the other way round; ChaCha20, HKDF, Shamir's
+polynomials, packing and msgpack are written out. It plays whole sessions from the inputs that a
+vector states, so that a vector is more than what `secagg` once said about itself.
+"""
+
+import hmac
+import struct
+from fractions import Fraction
+from hashlib import sha256
+from itertools import combinations
+from math import ceil, comb, floor
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from nacl.bindings import crypto_scalarmult, crypto_scalarmult_base
+
+PREFIX = b"deltafl/secagg/v1/"
+PRIME = 2**31 - 1
+LIMBS = 9
+
+# Hashing and derivation.
+
+
+def pack(*parts):
+    joined = b""
+    for part in parts:
+        data = struct.pack("<Q", part) if isinstance(part, int) else part
+        joined += struct.pack("<I", len(data)) + data
+    return joined
+
+
+def digest(label, *parts):
+    return sha256(pack(PREFIX + label, *parts)).digest()
+
+
+def hkdf(material, salt, info):
+    extracted = hmac.digest(salt, material, "sha256")
+    return hmac.digest(extracted, info + b"\x01", "sha256")
+
+
+# ChaCha20 (RFC 8439), and XChaCha20-Poly1305 on top of it (draft-irtf-cfrg-xchacha).
+
+
+def _rounds(words):
+    w = list(words)
+
+    def quarter(a, b, c, d):
+        for x, y, z, turn in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+            w[x] = (w[x] + w[y]) & 0xFFFFFFFF
+            mixed = w[z] ^ w[x]
+            w[z] = ((mixed << turn) | (mixed >> (32 - turn))) & 0xFFFFFFFF
+
+    for _ in range(10):
+        for i in range(4):
+            quarter(i, 4 + i, 8 + i, 12 + i)
+        for i in range(4):
+            quarter(i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4)
+    return w
+
+
+_SIGMA = struct.unpack("<4I", b"expand 32-byte k")
+
+
+def keystream(key, size):
+    stream = b""
+    for counter in range(-(-size // 64)):
+        start = (*_SIGMA, *struct.unpack("<8I", key), counter, 0, 0, 0)
+        words = [(a + b) & 0xFFFFFFFF for a, b in zip(start, _rounds(start), strict=True)]
+        stream += struct.pack("<16I", *words)
+    return stream[:size]
+
+
+def seal(key, nonce, associated, plaintext):
+    start = (*_SIGMA, *struct.unpack("<8I", key), *struct.unpack("<4I", nonce[:16]))
+    words = _rounds(start)
+    subkey = struct.pack("<8I", *words[:4], *words[12:])
+    inner = bytes(4) + nonce[16:]
+    return nonce + ChaCha20Poly1305(subkey).encrypt(inner, plaintext, associated)
+
+
+def public_key(secret):
+    return crypto_scalarmult_base(secret)
+
+
+def agree(secret, public):
+    return crypto_scalarmult(secret, public)
+
+
+def identity_key(seed):
+    return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+
+
+def sign(seed, statement):
+    return Ed25519PrivateKey.from_private_bytes(seed).sign(statement)
+
+
+class Draws:
+    """Seeded randomness: the keystream of a seed, taken piece by piece."""
+
+    def __init__(self, seed):
+        self._stream, self._at = keystream(seed, 256), 0
+        self._seed = seed
+
+    def __call__(self, size):
+        self._at += size
+        if self._at > len(self._stream):
+            self._stream = keystream(self._seed, 2 * self._at)
+        return self._stream[self._at - size : self._at]
+
+
+# Shamir's shares.
+
+
+def limbs(secret):
+    number = int.from_bytes(secret, "little")
+    return [(number >> (30 * i)) % 2**30 for i in range(LIMBS)]
+
+
+def from_limbs(row):
+    number = sum(limb << (30 * i) for i, limb in enumerate(row))
+    fits = all(limb < 2**30 for limb in row) and number < 2**256
+    return number.to_bytes(32, "little") if fits else None
+
+
+def split(secrets, points, threshold, draw):
+    """Shares by point: for each secret nine limbs."""
+    constants = [limb for secret in secrets for limb in limbs(secret)]
+    count = (threshold - 1) * len(constants)
+    drawn = _elements(count, draw)
+    rows = [constants, *(drawn[i : i + len(constants)] for i in range(0, count, len(constants)))]
+    shares = {}
+    for point in points:
+        flat = [
+            sum(row[i] * pow(point, power, PRIME) for power, row in enumerate(rows)) % PRIME
+            for i in range(len(constants))
+        ]
+        shares[point] = [flat[i : i + LIMBS] for i in range(0, len(flat), LIMBS)]
+    return shares
+
+
+def _elements(count, draw):
+    data = draw(4 * count)
+    elements = [word % 2**31 for (word,) in struct.iter_unpack("<I", data)]
+    while again := [i for i, element in enumerate(elements) if element == PRIME]:
+        for i, element in zip(again, _elements(len(again), draw), strict=True):
+            elements[i] = element
+    return elements
+
+
+def lagrange(points, at=0):
+    weights = []
+    for own in points:
+        weight = 1
+        for other in points:
+            if other != own:
+                weight = weight * (at - other) * pow(own - other, -1, PRIME) % PRIME
+        weights.append(weight)
+    return weights
+
+
+def value_at(points, values, at):
+    """The value at `at` of the polynomial through some points."""
+    terms = zip(lagrange(points, at), values, strict=True)
+    return sum(weight * value for weight, value in terms) % PRIME
+
+
+def decode(points, values, threshold):
+    """All sets of agreeing shares of the size that unique decoding asks for: slow and certain."""
+    size = len(points) - (len(points) - threshold) // 2
+    for chosen in combinations(range(len(points)), size):
+        some = chosen[:threshold]
+        at, given = [points[i] for i in some], [values[i] for i in some]
+        if all(value_at(at, given, points[i]) == values[i] for i in chosen):
+            wrong = [i for i, p in enumerate(points) if value_at(at, given, p) != values[i]]
+            return value_at(at, given, 0), wrong
+    return None
+
+
+# Rings.
+
+
+def pack_vector(elements, bits):
+    number = sum(element << (i * bits) for i, element in enumerate(elements))
+    return number.to_bytes((len(elements) * bits + 7) // 8, "little")
+
+
+def mask(key, length, bits):
+    """The words of a mask: 32 bits wide for rings up to 2^32, else 64."""
+    size = 4 if bits <= 32 else 8
+    stream = keystream(key, length * size)
+    return [int.from_bytes(stream[i : i + size], "little") for i in range(0, len(stream), size)]
+
+
+# Graphs.
+
+
+def neighbours(num, degree, seed, position):
+    if degree >= num - 1:
+        return [p for p in range(num) if p != position]
+    words = keystream(digest(b"graph permutation", seed, num, degree), 8 * num)
+    order = sorted(range(num), key=lambda p: int.from_bytes(words[8 * p : 8 * p + 8], "little"))
+    place = order.index(position)
+    steps = [s for s in range(-(degree // 2), degree // 2 + 1) if s]
+    return sorted(order[(place + step) % num] for step in steps)
+
+
+# msgpack, as far as it is needed.
+
+
+def _header(number, wide):
+    for size, code in zip((1, 2, 4), wide, strict=True):
+        if number < 256**size:
+            return bytes([code]) + number.to_bytes(size, "big")
+    raise ValueError(number)
+
+
+def _field(value):
+    if isinstance(value, bytes):
+        return _header(len(value), (0xC4, 0xC5, 0xC6)) + value
+    return bytes([value]) if value < 128 else _header(value, (0xCC, 0xCD, 0xCE))
+
+
+def array(*fields):
+    num = len(fields)
+    short = bytes([0x90 + num]) if num < 16 else b"\xdc" + num.to_bytes(2, "big")
+    return short + b"".join(_field(field) for field in fields)
+
+
+def bits(members):
+    """A set of devices, as its number and bits."""
+    number = sum(1 << i for i, there in enumerate(members) if there)
+    return len(members), number.to_bytes((len(members) + 7) // 8, "little")
+
+
+def records(strings):
+    return b"".join(struct.pack("<I", p) + strings[p] for p in sorted(strings))
+
+
+# Parameters.
+
+
+def canonical(params):
+    slots = [pack(s["label"].encode(), s["length"], s["ring_bits"]) for s in params["slots"]]
+    names = ("num_invited", "degree", "threshold", "min_cohort", "min_roster", "signed")
+    numbers = [int(params[name]) for name in names]
+    seed, context = bytes.fromhex(params["graph_seed"]), bytes.fromhex(params["context"])
+    return pack(pack(*slots), *numbers, seed, context)
+
+
+def session_id(params, ids):
+    return digest(b"session id", canonical(params), struct.pack(f"<{len(ids)}I", *ids))
+
+
+def open_message(params):
+    slots = [x for s in params["slots"] for x in (s["label"].encode(), s["length"], s["ring_bits"])]
+    names = ("num_invited", "degree", "threshold", "min_cohort")
+    return message(
+        0x01,
+        params,
+        array(*slots),
+        *(params[name] for name in names),
+        bytes.fromhex(params["graph_seed"]),
+        bytes.fromhex(params["context"]),
+        params["min_roster"],
+        int(params["signed"]),
+    )
+
+
+def message(kind, params, *fields):
+    tag = digest(b"session parameters", canonical(params))[:16]
+    return array(1, kind, tag, *fields)
+
+
+def slot_info(params, slot, binding):
+    spec = params["slots"][slot]
+    described = pack(spec["label"].encode(), spec["length"], spec["ring_bits"])
+    return pack(slot, described, binding)
+
+
+def self_mask_key(session, info, seed):
+    return hkdf(seed, session, pack(PREFIX + b"self mask", info))
+
+
+def pairwise_mask_key(session, info, secret, own, peer):
+    both = b"".join(sorted((own, peer)))
+    return hkdf(agree(secret, peer), session, pack(PREFIX + b"pairwise mask", info) + both)
+
+
+def sealing_info(sender, recipient, sender_key, recipient_key):
+    return pack(PREFIX + b"share sealing key", sender, recipient, sender_key, recipient_key)
+
+
+def survivors_statement(session, info, members):
+    return pack(PREFIX + b"survivors of a slot", session, info, *bits(members))
+
+
+def advertisement_statement(params, client, sealing_key, mask_keys):
+    number = digest(b"session parameters", canonical(params))
+    label = PREFIX + b"key advertisement"
+    return pack(label, number, client, sealing_key, b"".join(mask_keys))
+
+
+# A session.
+
+SET_UP = ("advertise", "share", "receipt")
+
+
+class PlainSession:
+    """Plays a session that a vector describes; `rounds`, `sums` and `drops` are what comes out."""
+
+    def __init__(self, case):
+        self.params = case["params"]
+        self.bindings = [bytes.fromhex(b) for b in case["bindings"]]
+        self.devices = {device["id"]: device for device in case["devices"]}
+        self.vanishing = {v["id"]: (v["slot"], v["stage"]) for v in case["vanishing"]}
+        self.draws = {i: Draws(bytes.fromhex(d["randomness"])) for i, d in self.devices.items()}
+        self.rounds, self.sums, self.drops = [], [], {}
+        self.num_slots = len(self.params["slots"])
+        self.remaining = sorted(self.devices)
+
+    def run(self):
+        self._advertise()
+        self._share()
+        self._round("receipt", self.deliveries, dict.fromkeys(self.remaining, b""), 0x13)
+        for slot in range(self.num_slots):
+            self._sum(slot)
+        return self
+
+    def _stays(self, client, stage, slot):
+        if client not in self.vanishing:
+            return True
+        when, last = self.vanishing[client]
+        order = ("mask", "confirm", "unmask")
+        if stage in SET_UP:
+            return last not in SET_UP or SET_UP.index(stage) < SET_UP.index(last)
+        return last not in SET_UP and (slot, order.index(stage)) < (when, order.index(last))
+
+    def _round(self, stage, asked, fields, kind, slot=0):
+        """Record a round; who vanishes at it is lost. Fields are one for the kinds that need it."""
+        answers = {}
+        for client in list(self.remaining):
+            if self._stays(client, stage, slot):
+                own = fields[client] if isinstance(fields[client], tuple) else (fields[client],)
+                answers[client] = message(kind, self.params, *own)
+            else:
+                self._lose(client, "timed out", stage, slot)
+        self.rounds.append({"stage": stage, "slot": slot, "to": asked, "from": answers})
+
+    def _lose(self, client, fault, stage, slot):
+        self.remaining.remove(client)
+        self.drops[client] = {"fault": fault, "stage": stage, "slot": slot}
+
+    def _advertise(self):
+        params, fields = self.params, {}
+        self.secrets, self.keys, self.advertised = {}, {}, {}
+        for client in self.remaining:
+            draw = self.draws[client]
+            secrets = [draw(32) for _ in range(1 + self.num_slots)]
+            public = [public_key(secret) for secret in secrets]
+            credential = b""
+            if params["signed"]:
+                seed = bytes.fromhex(self.devices[client]["identity"])
+                statement = advertisement_statement(params, client, public[0], public[1:])
+                credential = identity_key(seed) + sign(seed, statement)
+            fields[client] = (public[0], b"".join(public[1:]), credential)
+            self.secrets[client], self.keys[client] = secrets, public
+            self.advertised[client] = b"".join(fields[client])
+        opening = open_message(params)
+        self._round("advertise", dict.fromkeys(self.remaining, opening), fields, 0x11)
+
+    def _share(self):
+        params = self.params
+        self.ids = ids = list(self.remaining)
+        num, degree = len(ids), params["degree"]
+        seed = bytes.fromhex(params["graph_seed"])
+        self.session = session_id(params, ids)
+        self.near = [neighbours(num, degree, seed, p) for p in range(num)]
+        complete = degree >= num - 1
+        self.holders = [sorted([*n, p]) if complete else n for p, n in enumerate(self.near)]
+        asked, fields = {}, {}
+        self.seeds, self.shares, boxes = {}, {}, {}
+        packed_ids = struct.pack(f"<{num}I", *ids)
+        for position, client in enumerate(ids):
+            near = {p: self.advertised[ids[p]] for p in self.near[position]}
+            asked[client] = message(0x02, params, packed_ids, records(near))
+            draw = self.draws[client]
+            own_seeds = [draw(32) for _ in range(self.num_slots)]
+            mask_secrets = self.secrets[client][1:]
+            pairs = zip(own_seeds, mask_secrets, strict=True)
+            secrets = [secret for pair in pairs for secret in pair]
+            points = [p + 1 for p in self.holders[position]]
+            shares = split(secrets, points, params["threshold"], draw)
+            self.seeds[position] = own_seeds
+            self.shares[position] = {point - 1: share for point, share in shares.items()}
+            for peer in self.near[position]:
+                boxes[position, peer] = self._box(position, peer, draw)
+            commitments = b"".join(
+                digest(b"self-mask seed commitment", self.session, slot, position, seed)
+                for slot, seed in enumerate(own_seeds)
+            )
+            own = {peer: boxes[position, peer] for peer in self.near[position]}
+            fields[client] = (commitments, records(own))
+        self._round("share", asked, fields, 0x12)
+        self._drop_isolated("share", 0)
+        self.deliveries = {}
+        there = self._there()
+        for position, client in enumerate(ids):
+            if client in self.remaining:
+                come = {p: boxes[p, position] for p in self.near[position] if there[p]}
+                self.deliveries[client] = message(0x03, params, *bits(there), records(come))
+
+    def _box(self, sender, recipient, draw):
+        from_id, to_id = self.ids[sender], self.ids[recipient]
+        info = sealing_info(sender, recipient, self.keys[from_id][0], self.keys[to_id][0])
+        shared = agree(self.secrets[from_id][0], self.keys[to_id][0])
+        flat = [x for share in self.shares[sender][recipient] for x in share]
+        content = struct.pack(f"<{len(flat)}I", *flat)
+        return seal(hkdf(shared, self.session, info), draw(24), info, content)
+
+    def _there(self):
+        return [client in self.remaining for client in self.ids]
+
+    def _drop_isolated(self, stage, slot):
+        while True:
+            there = self._there()
+            isolated = [
+                client
+                for position, client in enumerate(self.ids)
+                if there[position]
+                and sum(there[h] for h in self.holders[position]) < self.params["threshold"]
+            ]
+            if not isolated:
+                return
+            for client in isolated:
+                self._lose(client, "too few neighbours left", stage, slot)
+
+    def _sum(self, slot):
+        params, spec, signed = self.params, self.params["slots"][slot], self.params["signed"]
+        length, width = spec["length"], spec["ring_bits"]
+        info = slot_info(params, slot, self.bindings[slot])
+        self._drop_isolated("mask", slot)
+        opened = self._there()
+        present = [p for p, there in enumerate(opened) if there]
+        vectors = {p: [int(x) for x in self.devices[self.ids[p]]["inputs"][slot]] for p in present}
+        fields = {}
+        for position in present:
+            client = self.ids[position]
+            own = self.keys[client][1 + slot]
+            total = list(vectors[position])
+            own_key = self_mask_key(self.session, info, self.seeds[position][slot])
+            masks = [(1, own_key)]
+            for peer in self.near[position]:
+                if opened[peer]:
+                    theirs = self.keys[self.ids[peer]][1 + slot]
+                    secret = self.secrets[client][1 + slot]
+                    key = pairwise_mask_key(self.session, info, secret, own, theirs)
+                    masks.append((-1 if position > peer else 1, key))
+            for sign_of, key in masks:
+                words = mask(key, length, width)
+                total = [(x + sign_of * w) % 2**width for x, w in zip(total, words, strict=True)]
+            fields[client] = (slot, pack_vector(total, width))
+        asked = message(0x04, params, slot, *bits(opened))
+        self._round("mask", dict.fromkeys(self.remaining, asked), fields, 0x14, slot)
+        survived = self._there()
+        contributors = list(self.remaining)
+        request = dict.fromkeys(self.remaining, (slot, *bits(survived), b""))
+        if signed:
+            statement = survivors_statement(self.session, info, survived)
+            signatures = {
+                client: sign(bytes.fromhex(self.devices[client]["identity"]), statement)
+                for client in self.remaining
+            }
+            asked = message(0x05, params, slot, *bits(survived))
+            fields = {client: (slot, signature) for client, signature in signatures.items()}
+            self._round("confirm", dict.fromkeys(self.remaining, asked), fields, 0x15, slot)
+            for client in self.remaining:
+                holders = self.holders[self.ids.index(client)]
+                signers = [p for p in holders if self.ids[p] in self.remaining]
+                few = {p: signatures[self.ids[p]] for p in signers[: params["threshold"]]}
+                request[client] = (slot, *bits(survived), records(few))
+        asked = {client: message(0x06, params, *request[client]) for client in self.remaining}
+        fields = {}
+        for client in self.remaining:
+            own = self.ids.index(client)
+            rows = {}
+            for p in present:
+                if own not in self.holders[p]:
+                    continue
+                kind = 0 if survived[p] else 1
+                share = self.shares[p][own][2 * slot + kind]
+                rows[p] = bytes([kind]) + struct.pack(f"<{LIMBS}I", *share)
+            fields[client] = (slot, records(rows))
+        self._round("unmask", asked, fields, 0x16, slot)
+        vectors = [vectors[self.ids.index(client)] for client in contributors]
+        vector = [sum(column) % 2**width for column in zip(*vectors, strict=True)]
+        self.sums.append({"slot": slot, "vector": vector, "contributors": contributors})
+
+
+# Thresholds, in exact fractions.
+
+
+def complete_threshold(num, colluding_rate, dropout_rate, active):
+    colluding = floor(Fraction(str(colluding_rate)) * num)
+    survivors = ceil((1 - Fraction(str(dropout_rate))) * num)
+    quorum = (num + colluding) // 2 + 1 if active else min(num // 2 + 1, survivors)
+    threshold = max(quorum, colluding + 2)
+    return threshold if threshold <= survivors else None
+
+
+def sparse_parameters(num, colluding_rate, dropout_rate, active):
+    """The smallest even degree, and its threshold; None where there is none."""
+    rates = Fraction(str(colluding_rate)), Fraction(str(dropout_rate))
+    colluding, dropped = (floor(rate * num) for rate in rates)
+    survivors = ceil((1 - rates[1]) * num)
+    for degree in range(2, num - 1, 2):
+        gone = colluding + dropped
+        gaps = num * (num - degree - 1) * comb(num - degree, gone - degree) if gone >= degree else 0
+        if gaps << 40 >= comb(num, gone):
+            continue
+        drawn = comb(num, degree)
+        # The largest number of colluding neighbours, but for a tail of 2^−41.
+        tail, most = 0, degree
+        while most >= 0:
+            tail += comb(colluding, most) * comb(num - colluding, degree - most)
+            if tail * num << 41 > drawn:
+                break
+            most -= 1
+        tail, fewest = comb(num - survivors, degree), 0
+        while tail * num << 20 < drawn:
+            fewest += 1
+            tail += comb(survivors, fewest) * comb(num - survivors, degree - fewest)
+        threshold = (degree + most) // 2 + 1 if active else most + 1
+        if threshold <= fewest:
+            return degree, max(threshold, 2)
+    return None
+
+
+def roster_is_safe(roster, colluding, degree, harmful):
+    """Whether some device has `harmful` colluding neighbours with probability below 2^−41 only."""
+    drawn = range(harmful, degree + 1)
+    tail = sum(comb(colluding, i) * comb(roster - 1 - colluding, degree - i) for i in drawn)
+    return (roster - 1) * tail << 41 <= comb(roster - 1, degree)

@@ -1,0 +1,189 @@
+"""The negative vectors, fed to the real readers, devices and servers."""
+
+import copy
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+from message_vectors import apply_edit, fields_from_json, read
+from negative_vectors import blame, refuse
+from recorded_session import params_from_json
+from session_vectors import rounds_from_json
+
+from secagg import DecodeError, Fault, Refusal, wire
+
+FOLDER = Path(__file__).parent
+
+
+@cache
+def load(name):
+    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))["cases"]
+
+
+def by_name(cases):
+    return {case["name"]: case for case in cases}
+
+
+SESSIONS = by_name(load("sessions"))
+PARAMS = {name: params_from_json(case["params"]) for name, case in SESSIONS.items()}
+ROUNDS = {name: rounds_from_json(case["rounds"]) for name, case in SESSIONS.items()}
+MESSAGES = by_name(load("messages"))
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_message_reads_and_writes(name):
+    case = MESSAGES[name]
+    params, data = PARAMS[case["session"]], bytes.fromhex(case["message"])
+    message = fields_from_json(case["kind"], case["fields"])
+    assert wire.encode(message, params) == data
+    assert wire.encode(read(data, case["kind"], params), params) == data
+
+
+def reads(data, kind, params):
+    """Whether the bytes are a message; raises whatever is no `DecodeError`."""
+    try:
+        read(data, kind, params)
+    except DecodeError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", sorted({case["of"] for case in load("malformed")}))
+def test_malformed_message_is_refused(name):
+    valid = MESSAGES[name]
+    data, params = bytes.fromhex(valid["message"]), PARAMS[valid["session"]]
+    assert reads(data, valid["kind"], params)
+    for case in load("malformed"):
+        if case["of"] == name:
+            wrong = apply_edit(data, case)
+            assert wrong != data, case["description"]
+            assert not reads(wrong, valid["kind"], params), case["description"]
+
+
+def test_malformed_messages_are_of_every_kind():
+    named = {MESSAGES[case["of"]]["kind"] for case in load("malformed")}
+    assert named == {case["kind"] for case in MESSAGES.values()}
+    assert len(named) == 12
+
+
+def refused(case):
+    return refuse(case, SESSIONS[case["session"]], ROUNDS[case["session"]])
+
+
+def test_device_refuses_under_the_name_stated():
+    for case in load("refusals"):
+        assert refused(case) == case["refusal"], case["description"]
+
+
+def test_every_refusal_occurs():
+    assert {case["refusal"] for case in load("refusals")} == {reason.value for reason in Refusal}
+
+
+def test_a_device_that_is_not_lied_to_refuses_nothing():
+    # The control of the refusals: the honest message in place of the lie.
+    session = "complete, signed"
+    heard = [one for one in ROUNDS[session] if 17 in one["to"]]
+    for received, one in enumerate(heard):
+        honest = {
+            "description": "honest",
+            "session": session,
+            "device": 17,
+            "received": received,
+            "messages": [one["to"][17].hex()],
+        }
+        with pytest.raises(AssertionError, match="accepted: honest"):
+            refused(honest)
+
+
+def blamed(case):
+    return blame(case, SESSIONS[case["session"]], ROUNDS[case["session"]])
+
+
+def stated(case):
+    return {name: case[name] for name in ("drops", "disputes", "sum", "aborted") if name in case}
+
+
+def test_server_blames_whom_the_vectors_blame():
+    for case in load("faults"):
+        assert blamed(case) == stated(case), case["description"]
+
+
+def test_every_fault_occurs():
+    named = {drop["fault"] for case in load("faults") for drop in case["drops"].values()}
+    assert named == {fault.value for fault in Fault}
+
+
+def test_only_those_who_deviate_are_blamed_or_isolated():
+    for case in load("faults"):
+        session = SESSIONS[case["session"]]
+        lost = {one["id"] for one in session["vanishing"]}
+        deviating = {one["device"] for one in case["deviations"]} | lost
+        for client, drop in case["drops"].items():
+            guilty = int(client) in deviating
+            refused_box = drop["fault"] == Fault.BAD_BOX  # named by those who refuse it
+            assert guilty or refused_box or drop["fault"] == Fault.ISOLATED, case["description"]
+
+
+def changed_shares(case):
+    """Pairs of dealer and holder whose share a device returned changed, or said it lacks."""
+    session = case["session"]
+    roster = sorted(device["id"] for device in SESSIONS[session]["devices"])
+    pairs = set()
+    for one in case["deviations"]:
+        holder, at = one["device"], (one["stage"], one["slot"])
+        if at[0] not in ("receipt", "unmask") or len(one["messages"]) != 1:
+            continue
+        if holder in malformed_messages(case):
+            continue
+        message = wire.decode(bytes.fromhex(one["messages"][0]), PARAMS[session])
+        if at[0] == "receipt":
+            pairs |= {(roster[position], holder) for position in message.refused}
+            continue
+        honest = next(r for r in ROUNDS[session] if (r["stage"], r["slot"]) == at)["from"][holder]
+        rows = wire.decode(honest, PARAMS[session])
+        wrong = (message.shares != rows.shares).any(axis=1)
+        pairs |= {(roster[position], holder) for position in message.positions[wrong].tolist()}
+    return pairs
+
+
+def malformed_messages(case):
+    """Devices of which nothing was read."""
+    return {int(client) for client, drop in case["drops"].items() if drop["fault"] == "malformed"}
+
+
+def test_disputes_are_over_the_shares_that_differ():
+    found = 0
+    for case in load("faults"):
+        if not case["aborted"]:
+            pairs = {(one["owner"], one["holder"]) for one in case["disputes"]}
+            assert pairs == changed_shares(case), case["description"]
+            found += len(pairs)
+    assert found >= 10
+
+
+def test_sums_that_stand_are_those_of_their_contributors():
+    sums = 0
+    for case in load("faults"):
+        result = case.get("sum")
+        if not result:
+            continue
+        session, slot = SESSIONS[case["session"]], result["slot"]
+        inputs = {device["id"]: device["inputs"][slot] for device in session["devices"]}
+        columns = zip(*(inputs[client] for client in result["contributors"]), strict=True)
+        modulus = 2 ** session["params"]["slots"][slot]["ring_bits"]
+        plain = [str(sum(map(int, column)) % modulus) for column in columns]
+        assert result["vector"] == plain, case["description"]
+        sums += 1
+    assert sums >= 10
+
+
+def test_without_its_deviation_a_case_blames_nobody_else():
+    # The control of the faults: the same cases, played honestly.
+    for case in load("faults"):
+        honest = copy.deepcopy(case)
+        honest["deviations"] = []
+        lost = {str(one["id"]) for one in SESSIONS[case["session"]]["vanishing"]}
+        result = blamed(honest)
+        assert result["drops"].keys() == lost, case["description"]
+        assert not result["aborted"]

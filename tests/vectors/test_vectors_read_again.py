@@ -1,0 +1,458 @@
+"""The vectors, computed again from what they state, by `plain_twin` and without `secagg`."""
+
+import ast
+import json
+import struct
+from fractions import Fraction
+from hashlib import sha256
+from itertools import combinations
+from math import floor
+from pathlib import Path
+
+import numpy as np
+import plain_ed25519 as ed
+import plain_twin as plain
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+FOLDER = Path(__file__).parent
+unhex = bytes.fromhex
+
+
+def load(name):
+    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))["cases"]
+
+
+def same(left, right):
+    assert left == right
+
+
+# One check for each file, which recomputes every value that follows from the others.
+
+
+def check_labels(case):
+    if "text" in case:
+        return same(case["bytes"], case["text"].encode().hex())
+    parts = [unhex(p["bytes"]) if "bytes" in p else int(p["integer"]) for p in case["parts"]]
+    packed = plain.pack(*parts)
+    same(case["packed"], packed.hex())
+    whole = plain.pack(unhex(case["label"])) + packed
+    return same(case["digest"], sha256(whole).hexdigest())
+
+
+def check_parameters(case):
+    params = case["params"]
+    same(case["canonical"], plain.canonical(params).hex())
+    digest = plain.digest(b"session parameters", plain.canonical(params))
+    same((case["digest"], case["tag"]), (digest.hex(), digest[:16].hex()))
+    same(case["session_id"], plain.session_id(params, case["roster"]).hex())
+
+
+def check_key_schedule(case):
+    session, binding, seed = (unhex(case[n]) for n in ("session_id", "binding", "seed"))
+    secret, peer_secret = unhex(case["secret"]), unhex(case["peer_secret"])
+    own, peer = plain.public_key(secret), plain.public_key(peer_secret)
+    same((case["public"], case["peer_public"]), (own.hex(), peer.hex()))
+    info = plain.slot_info(case["params"], case["slot"], binding)
+    same(case["info"], info.hex())
+    same(case["self_mask_key"], plain.self_mask_key(session, info, seed).hex())
+    committed = (session, case["slot"], case["position"], seed)
+    commitment = plain.digest(b"self-mask seed commitment", *committed)
+    same(case["seed_commitment"], commitment.hex())
+    for ends in ((secret, own, peer), (peer_secret, peer, own)):
+        same(case["pairwise_mask_key"], plain.pairwise_mask_key(session, info, *ends).hex())
+
+
+def check_mask_expansion(case):
+    length, bits = case["length"], case["bits"]
+    size, seeds = bits // 8, [unhex(seed) for seed in case["seeds"]]
+    if length <= 300:
+        masks = [plain.mask(seed, length, bits) for seed in seeds]
+    else:
+        masks = [_words(seed, length, size) for seed in seeds]
+    total = [(a + b - c) % 2**bits for a, b, c in zip(*masks, strict=True)]
+    for name, vector in (("first", masks[0]), ("sum", total)):
+        packed = b"".join(x.to_bytes(size, "little") for x in vector)
+        same(case[f"{name}_digest"], sha256(packed).hexdigest())
+        if name in case:
+            same(case[name], [str(x) for x in vector])
+
+
+def _words(seed, length, size):
+    """The words of a long mask, the keystream from OpenSSL at once."""
+    stream = Cipher(algorithms.ChaCha20(seed, bytes(16)), mode=None).encryptor()
+    code = {4: "I", 8: "Q"}[size]
+    return struct.unpack(f"<{length}{code}", stream.update(bytes(length * size)))
+
+
+def check_packing(case):
+    elements = [int(x) for x in case["elements"]]
+    same(case["packed"], plain.pack_vector(elements, case["bits"]).hex())
+
+
+def check_shamir(case):
+    if "secret" in case:
+        secret = plain.from_limbs(case["limbs"])
+        return same(case["secret"], secret and secret.hex())
+    secrets, points = [unhex(secret) for secret in case["secrets"]], case["points"]
+    same(case["limbs"], [plain.limbs(secret) for secret in secrets])
+    stream, at = unhex(case["randomness"]), 0
+
+    def draw(size):
+        nonlocal at
+        at += size
+        return stream[at - size : at]
+
+    shares = plain.split(secrets, points, case["threshold"], draw)
+    same(at, len(stream))
+    shown = [[struct.pack("<9I", *limbs).hex() for limbs in shares[point]] for point in points]
+    same(case["shares"], shown)
+    last = points[-case["threshold"] :]
+    same(case["weights_of_the_last"], plain.lagrange(last))
+    for index, secret in enumerate(secrets):
+        limbs = [
+            plain.value_at(last, [shares[point][index][limb] for point in last], 0)
+            for limb in range(9)
+        ]
+        same(plain.from_limbs(limbs), secret)
+    return None
+
+
+def check_decoding(case):
+    found = plain.decode(case["points"], case["values"], case["threshold"])
+    zero, wrong = found or (None, None)
+    same((case["value_at_zero"], case["wrong"]), (zero, wrong))
+
+
+def check_sealing(case):
+    ends = ("sender", "recipient")
+    secrets = [unhex(case[f"{end}_secret"]) for end in ends]
+    publics = [plain.public_key(secret) for secret in secrets]
+    same([case[f"{end}_public"] for end in ends], [public.hex() for public in publics])
+    positions = [case[f"{end}_position"] for end in ends]
+    info = plain.sealing_info(*positions, *publics)
+    for secret, public in ((secrets[0], publics[1]), (secrets[1], publics[0])):
+        key = plain.hkdf(plain.agree(secret, public), unhex(case["session_id"]), info)
+        box = plain.seal(key, unhex(case["nonce"]), info, unhex(case["plaintext"]))
+        same(case["box"], box.hex())
+
+
+def check_graph(case):
+    num, degree, seed = case["num_devices"], case["degree"], unhex(case["seed"])
+    for position, near in case["neighbours"].items():
+        position = int(position)
+        same(near, plain.neighbours(num, degree, seed, position))
+        itself = [position] if degree >= num - 1 else []
+        same(case["holders"][str(position)], sorted([*near, *itself]))
+
+
+def check_thresholds(case):
+    num, active = case["num_invited"], case["adversary"] == "active"
+    rates = case["colluding_rate"], case["dropout_rate"]
+    colluding = floor(Fraction(str(rates[0])) * num)
+    if case["graph"] == "complete":
+        threshold = plain.complete_threshold(num, *rates, active)
+        found = threshold and (num - 1, threshold)
+    else:
+        found = plain.sparse_parameters(num, *rates, active)
+    if found is not None and max(found[1], colluding + 2) > num:
+        found = None
+    if found is None:
+        return same((case["degree"], case["threshold"]), (None, None))
+    degree, threshold = found
+    same((case["degree"], case["threshold"]), found)
+    same(case["signed"], active)
+    same(case["min_cohort"], max(threshold, colluding + 2))
+    smallest, harmful = threshold, threshold
+    if case["graph"] == "complete":
+        return same(case["min_roster"], smallest)
+    if active:
+        smallest, harmful = degree + 2, 2 * threshold - degree
+    if colluding < harmful:
+        return same(case["min_roster"], smallest)
+    roster = num
+    while roster > degree + 2 and plain.roster_is_safe(roster, colluding, degree, harmful):
+        roster -= 1
+    return same(case["min_roster"], roster)
+
+
+def check_directories(case):
+    keys = _listed(case["text"])
+    same(case["keys"], keys and {str(client): key for client, key in keys.items()})
+    if keys is not None:
+        text = "".join(f"{client} {keys[client]}\n" for client in sorted(keys))
+        digest = plain.digest(b"directory fingerprint", text.encode())
+        same((case["canonical"], case["fingerprint"]), (text, _grouped(digest)))
+
+
+def _listed(text):
+    """Keys by id; None where the list is wrong."""
+    keys = {}
+    for line in text.split("\n"):
+        words = line.split("#")[0].replace("\t", " ").replace("\r", " ").split()
+        if not words:
+            continue
+        if len(words) != 2 or not set(words[1].lower()) <= set("0123456789abcdef"):
+            return None
+        plain_digits = set(words[0]) <= set("0123456789")
+        if not plain_digits or str(int(words[0])) != words[0] or int(words[0]) >= 2**32:
+            return None
+        client, key = int(words[0]), words[1].lower()
+        if len(key) != 64 or client in keys or key in keys.values():
+            return None
+        keys[client] = key
+    return keys
+
+
+def check_signatures(case):
+    parts = [unhex(case[name]) for name in ("public", "statement", "signature")]
+    same(case["valid"], ed.verify(*parts))
+
+
+def check_identity(case):
+    seed, params = unhex(case["seed"]), case["params"]
+    public = plain.identity_key(seed)
+    same(case["public"], public.hex())
+    same(case["fingerprint"], _grouped(plain.digest(b"identity fingerprint", public)[:16]))
+    keys = unhex(case["sealing_key"]), [unhex(key) for key in case["mask_keys"]]
+    statement = plain.advertisement_statement(params, case["id"], *keys)
+    same(case["advertisement"], statement.hex())
+    same(case["advertisement_signature"], plain.sign(seed, statement).hex())
+    info = plain.slot_info(params, case["slot"], unhex(case["binding"]))
+    session = unhex(case["session_id"])
+    statement = plain.survivors_statement(session, info, case["survivors"])
+    same(case["survivors_statement"], statement.hex())
+    same(case["survivors_signature"], plain.sign(seed, statement).hex())
+
+
+def _grouped(digest):
+    digits = digest.hex()
+    return " ".join(digits[i : i + 4] for i in range(0, len(digits), 4))
+
+
+def check_messages(case):
+    params = next(s["params"] for s in load("sessions") if s["name"] == case["session"])
+    same(case["message"], _encoded(case["kind"], case["fields"], params).hex())
+
+
+def _encoded(kind, fields, params):
+    slot = fields.get("slot")
+    match kind:
+        case "session open":
+            return plain.open_message(fields["params"])
+        case "roster":
+            roster = fields["roster"]
+            keys = {int(p): b"".join(_keys(own)) for p, own in fields["keys"].items()}
+            ids = struct.pack(f"<{len(roster)}I", *roster)
+            return plain.message(0x02, params, ids, plain.records(keys))
+        case "share delivery":
+            members = plain.bits(fields["members"])
+            return plain.message(0x03, params, *members, _records(fields["boxes"]))
+        case "open slot":
+            return plain.message(0x04, params, slot, *plain.bits(fields["members"]))
+        case "consistency check":
+            return plain.message(0x05, params, slot, *plain.bits(fields["survivors"]))
+        case "unmask request":
+            survivors, signatures = plain.bits(fields["survivors"]), fields["signatures"]
+            return plain.message(0x06, params, slot, *survivors, _records(signatures))
+        case "advertise keys":
+            return plain.message(0x11, params, *_keys(fields))
+        case "share keys":
+            commitments = unhex("".join(fields["commitments"]))
+            return plain.message(0x12, params, commitments, _records(fields["boxes"]))
+        case "share receipt":
+            refused = fields["refused"]
+            return plain.message(0x13, params, struct.pack(f"<{len(refused)}I", *refused))
+        case "masked input":
+            return plain.message(0x14, params, slot, unhex(fields["packed"]))
+        case "consistency signature":
+            return plain.message(0x15, params, slot, unhex(fields["signature"]))
+        case "unmask shares":
+            rows = [
+                struct.pack("<IB9I", row["position"], row["kind"], *row["limbs"])
+                for row in fields["shares"]
+            ]
+            return plain.message(0x16, params, slot, b"".join(rows))
+    raise AssertionError(kind)
+
+
+def _keys(fields):
+    mask_keys = unhex("".join(fields["mask_keys"]))
+    credential = unhex(fields.get("identity", "") + fields.get("signature", ""))
+    return unhex(fields["sealing_key"]), mask_keys, credential
+
+
+def _records(strings):
+    return plain.records({int(p): unhex(data) for p, data in strings.items()})
+
+
+def check_sessions(case, shown=bytes.hex):
+    again = plain.PlainSession(case).run()
+    assert len(case["rounds"]) == len(again.rounds)
+    for stated, found in zip(case["rounds"], again.rounds, strict=True):
+        same((stated["stage"], stated["slot"]), (found["stage"], found["slot"]))
+        same(stated["asked"], sorted(found["to"]))
+        asked = {str(client): shown(data) for client, data in found["to"].items()}
+        if "all" in stated["to"]:
+            same({stated["to"]["all"]}, set(asked.values()))
+        else:
+            same(stated["to"], asked)
+        same(stated["from"], {str(client): shown(data) for client, data in found["from"].items()})
+    sums = [one | {"vector": [str(x) for x in one["vector"]]} for one in again.sums]
+    same(case["sums"], sums)
+    same(case["drops"], {str(client): drop for client, drop in again.drops.items()})
+
+
+def check_dropouts(case):
+    check_sessions(case, lambda data: sha256(data).hexdigest())
+
+
+CHECKS = {
+    name.removeprefix("check_"): check
+    for name, check in list(globals().items())
+    if name.startswith("check_")
+}
+NEGATIVE = {"faults", "malformed", "refusals"}  # of errors: see test_vectors_of_lies.py
+
+
+def imported(path):
+    """The top-level packages that a module imports."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module.split(".")[0])
+    return names
+
+
+def test_the_second_reading_does_not_use_the_first():
+    for name in ("plain_twin", "plain_ed25519", Path(__file__).stem):
+        assert not imported(FOLDER / f"{name}.py") & {"secagg", "recorded_session"}
+    assert "secagg" in imported(FOLDER / "recorded_session.py")
+
+
+def test_every_file_is_read_again():
+    assert CHECKS.keys() | NEGATIVE == {path.stem for path in FOLDER.glob("*.json")}
+
+
+SLOW = {"dropouts", "sessions", "thresholds", "signatures"}
+BY_NAME = [
+    pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in sorted(CHECKS)
+]
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_values_follow_from_what_is_stated(name):
+    for case in load(name):
+        CHECKS[name](case)
+
+
+# The control: whatever derived value is changed, its check finds it.
+
+DERIVED = {
+    "decoding": ("value_at_zero", "wrong"),
+    "directories": ("keys", "canonical", "fingerprint"),
+    "dropouts": ("rounds", "sums", "drops"),
+    "graph": ("neighbours", "holders"),
+    "identity": (
+        "public",
+        "fingerprint",
+        "advertisement",
+        "advertisement_signature",
+        "survivors_statement",
+        "survivors_signature",
+    ),
+    "key_schedule": (
+        "info",
+        "self_mask_key",
+        "seed_commitment",
+        "public",
+        "peer_public",
+        "pairwise_mask_key",
+    ),
+    "labels": ("packed", "digest", "bytes"),
+    "mask_expansion": ("first", "first_digest", "sum", "sum_digest"),
+    "messages": ("message",),
+    "packing": ("packed",),
+    "parameters": ("canonical", "digest", "tag", "session_id"),
+    "sealing": ("box", "sender_public", "recipient_public"),
+    "sessions": ("rounds", "sums", "drops"),
+    "shamir": ("limbs", "shares", "weights_of_the_last", "secret"),
+    "signatures": ("valid",),
+    "thresholds": ("degree", "threshold", "min_cohort", "min_roster", "signed"),
+}
+
+
+def changed(value):
+    """Another value of the same type."""
+    match value:
+        case None:
+            return 0
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case str():
+            return value[:-1] + ("1" if value[-1:] == "0" else "0")
+        case list():
+            return [*value[:-1], changed(value[-1])] if value else [0]
+        case dict():
+            key = max(value)
+            return {**value, key: changed(value[key])}
+    raise AssertionError(value)
+
+
+def holds(check, case):
+    try:
+        check(case)
+    except AssertionError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("name", "key"), [(n, key) for n in DERIVED for key in DERIVED[n]])
+def test_a_changed_value_is_found(name, key):
+    case = next(case for case in load(name) if case.get(key))
+    assert holds(CHECKS[name], case)
+    assert not holds(CHECKS[name], case | {key: changed(case[key])})
+
+
+def test_another_input_is_another_session():
+    case = load("sessions")[0]
+    case["devices"][1]["inputs"][0][0] = str(int(case["devices"][1]["inputs"][0][0]) ^ 1)
+    assert not holds(check_sessions, case)
+
+
+def test_the_plain_keystream_is_the_one_of_the_standard():
+    # RFC 8439, appendix A.1, test vector 1: key, counter and nonce of zeros.
+    assert plain.keystream(bytes(32), 8).hex() == "76b8e0ada0f13d90"
+    seed = bytes(range(32))
+    stream = Cipher(algorithms.ChaCha20(seed, bytes(16)), mode=None).encryptor()
+    assert plain.keystream(seed, 1000) == stream.update(bytes(1000))
+
+
+def test_plain_decoding_is_certain_of_what_it_finds():
+    # Two polynomials of degree below t differ in all but t − 1 points.
+    case = next(case for case in load("decoding") if case["wrong"])
+    points, threshold = case["points"], case["threshold"]
+    size = len(points) - (len(points) - threshold) // 2
+    right = [i for i in range(len(points)) if i not in case["wrong"]]
+    for chosen in combinations(right, threshold):
+        at = [points[i] for i in chosen]
+        given = [case["values"][i] for i in chosen]
+        assert plain.value_at(at, given, 0) == case["value_at_zero"]
+    assert len(right) >= size
+
+
+def test_json_holds_no_number_that_a_double_would_change():
+    def numbers(value):
+        if isinstance(value, dict):
+            return [n for item in value.values() for n in numbers(item)]
+        if isinstance(value, list):
+            return [n for item in value for n in numbers(item)]
+        return [value] if isinstance(value, int) else []
+
+    for path in FOLDER.glob("*.json"):
+        found = numbers(json.loads(path.read_text(encoding="utf-8")))
+        assert np.abs(np.array([0, *found], dtype=object)).max() < 2**53, path.name
