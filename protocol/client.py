@@ -153,10 +153,12 @@ class RoundClient:
             case Relay(session):
                 return self._session.receive(session)
             case Ask(question, session):
+                members = self._session.num_members
                 self._session.receive(session)
                 if self._session.state is not ClientState.OPENED:
                     raise PeerError(Refusal.OUT_OF_ORDER, "a question that opens no slot")
                 self._check_slot(question)
+                self._check_search(question, members)
                 self._binding = binding(self._context, question)
                 device = self._measured()
                 if isinstance(question, Query):
@@ -186,6 +188,12 @@ class RoundClient:
             raise PeerError(
                 Refusal.OUT_OF_ORDER, f"{type(question).__name__} in slot {self._session.slot}"
             )
+
+    def _check_search(self, question: object, members: int) -> None:
+        """Refuse a query after the first that lacks a device of the search."""
+        is_first = self._session.slot == 0
+        if isinstance(question, Query) and not is_first and self._session.num_members < members:
+            raise PeerError(Refusal.NOT_WHOLE, "a query over fewer devices than the one before")
 
     def _contribute_update(self, update: Update | None) -> bytes:
         following = self._following(SupplyUpdate)

@@ -102,15 +102,21 @@ class RoundConfig:
         )
 
     def slots(self) -> tuple[SlotSpec, ...]:
-        """The slots of the round's session. Spec: §12.3."""
-        query, update = (
-            SlotSpec(label, layout.length, layout.ring_bits)
-            for label, layout in (
-                (labels.QUANTILE_SLOT, self.search_layout),
-                (labels.UPDATE_SLOT, self.update_layout),
+        """The slots of the round's session. Spec: §12.3.
+
+        The first query sets the cohort of the search; the others are summed over all of it or not
+        at all, for a device that is in one sum and not in the next is exposed by the difference.
+        """
+        first, later, update = (
+            SlotSpec(label, layout.length, layout.ring_bits, whole)
+            for label, layout, whole in (
+                (labels.QUANTILE_SLOT, self.search_layout, False),
+                (labels.QUANTILE_SLOT, self.search_layout, True),
+                (labels.UPDATE_SLOT, self.update_layout, False),
             )
         )
-        return (query,) * self.num_query_slots + (update,)
+        queries = (first, *(later,) * (self.num_query_slots - 1)) if self.num_query_slots else ()
+        return (*queries, update)
 
     def context(self, model: bytes) -> bytes:
         """The digest of configuration and model, 32 bytes: the context of the round's session.

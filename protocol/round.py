@@ -5,8 +5,9 @@
     update      one secure sum of n_k·Δ_k, n_k, n_k·F_k, 1 over those that passed, zeros of the rest
     model       w ← w + Σ n_k·Δ_k / Σ n_k
 
-A device that vanishes during the search would be exposed by the difference of two sums, so the
-search then ends with what it has. Source: "Device Heterogeneity in Federated Learning: A
+A device that vanishes during the search would be exposed by the difference of two sums. So the
+slots of all queries but the first are whole, which devices see to, and the search then ends with
+what it has. Source: "Device Heterogeneity in Federated Learning: A
 Superquantile Approach", Algorithm 3 and appendix B.1; differences are argued in
 docs/architecture.md.
 
@@ -89,6 +90,10 @@ class Round:
             self._take_answer(total, revealed)
         else:
             self._take_update(total)
+
+    def lose(self) -> None:
+        """Go on without an answer: a device was missing from a query's slot, which is whole."""
+        self._announce(self._search.result(shrank=True))
 
     def outcome(self, drops: Mapping[ClientId, Drop], aborted: str | None = None) -> RoundOutcome:
         """What the round has come to.

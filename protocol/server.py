@@ -87,6 +87,9 @@ class RoundServer:
                 case ServerState.UNMASK:
                     self._round.take(self._session.take_sum())
                     return self._ask()
+                case ServerState.MASK if not relayed:
+                    self._round.lose()
+                    return self._ask()
                 case _:
                     return {c: wire.encode(Relay(session)) for c, session in relayed.items()}
         except SessionAborted as error:

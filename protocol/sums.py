@@ -252,7 +252,11 @@ class IdealSum:
             session.set_up()
             while round_.question is not None:
                 session.open_slot(round_.slot)
-                round_.take(session.sum(round_.slot, contribution))
+                answer = session.sum(round_.slot, contribution)
+                if answer is None:
+                    round_.lose()
+                else:
+                    round_.take(answer)
         except SessionAborted as error:
             return RoundResult(round_.outcome(session.drops, str(error)), None)
         return RoundResult(round_.outcome(session.drops), None)

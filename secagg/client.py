@@ -55,6 +55,7 @@ class _Neighbour:
     """What the device knows of one neighbour."""
 
     channel: sealing.SealedChannel = field(repr=False)
+    sealing_key: PublicKey
     mask_keys: tuple[PublicKey, ...]
     identity: IdentityKey | None
 
@@ -131,6 +132,7 @@ class Client:
         self._held: _HeldShares | None = None
         self._members: Members | None = None
         self._opened: Members | None = None
+        self._heard: Members | None = None
         self._slot = -1
         self._context: SlotContext | None = None
         self._seen: set[bytes] = set()
@@ -167,6 +169,11 @@ class Client:
         self._seen.add(fingerprint)
         self.state = following
         return None if reply is None else wire.encode(reply, self._accepted)
+
+    @property
+    def num_members(self) -> int:
+        """Devices in the cohort, as far as this device knows; zero before the first list."""
+        return 0 if self._members is None else int(np.count_nonzero(self._members))
 
     @property
     def slot(self) -> int:
@@ -248,8 +255,15 @@ class Client:
     def _advertise(self, message: SessionOpen) -> AdvertiseKeys:
         params = message.params
         self._policy.check(params)
-        if params.signed and self._credentials is None:
-            raise PeerError(Refusal.POLICY, "the session is signed, and the device has no identity")
+        if params.signed:
+            if self._credentials is None:
+                raise PeerError(
+                    Refusal.POLICY, "the session is signed, and the device has no identity"
+                )
+            if not self._credentials.ledger.admit(params.context):
+                raise PeerError(
+                    Refusal.SESSION_REPEATED, "the device took part in one of the same context"
+                )
         self.params = params
         self._sealing = keys.generate(self._randomness)
         pairs = [keys.generate(self._randomness) for _ in params.slots]
@@ -276,6 +290,7 @@ class Client:
         self._neighbours = {
             peer: _Neighbour(
                 sealing.SealedChannel(own, theirs.sealing_key, position, peer, session_id),
+                theirs.sealing_key,
                 theirs.mask_keys,
                 None if theirs.credential is None else theirs.credential.identity,
             )
@@ -322,6 +337,9 @@ class Client:
             positions = np.insert(positions, place, roster.position)
             shares = np.insert(shares, place, roster.own_shares, axis=0)
         self._held = _HeldShares(positions, shares)
+        self._heard = np.ones_like(message.members)
+        self._heard[list(refused)] = False
+        self._shrink_cohort(message.members)
         return ShareReceipt(tuple(sorted(refused)))
 
     def _open(self, message: OpenSlot) -> None:
@@ -331,25 +349,23 @@ class Client:
         self._slot, self._opened = message.slot, message.members
 
     def _confirm(self, message: ConsistencyCheck) -> ConsistencySignature:
-        self._require_open(message.slot)
-        self._shrink_cohort(message.survivors)
-        statement = signing.survivors(present(self._context), message.survivors)
+        self._accept_survivors(message.slot, message.survivors)
+        statement = signing.survivors(
+            present(self._context), message.survivors, self._own_sealing.public
+        )
         return ConsistencySignature(
             message.slot, present(self._credentials).identity.sign(statement)
         )
 
     def _reveal_shares(self, message: UnmaskRequest) -> UnmaskShares:
-        self._require_open(message.slot)
-        if self._accepted.signed:
+        params = self._accepted
+        if params.signed:
+            self._require_open(message.slot)
             vetting.check_quorum(
-                message,
-                present(self._context),
-                self._identities(),
-                self._cohort,
-                self._accepted.threshold,
+                message, present(self._context), self._signers(), self._cohort, params.threshold
             )
         else:
-            self._shrink_cohort(message.survivors)
+            self._accept_survivors(message.slot, message.survivors)
         held = present(self._held)
         rows = np.flatnonzero(present(self._opened)[held.positions])
         positions = held.positions[rows]
@@ -361,20 +377,29 @@ class Client:
             held.shares[rows, message.slot, kinds],
         )
 
+    def _accept_survivors(self, slot: int, survivors: Members) -> None:
+        self._require_open(slot)
+        self._shrink_cohort(survivors)
+        if self._accepted.slots[slot].whole and (survivors != present(self._opened)).any():
+            raise PeerError(Refusal.NOT_WHOLE, f"slot {slot} is for all that it was opened with")
+
     def _require_open(self, slot: int) -> None:
         if slot != self._slot:
             raise PeerError(
                 Refusal.OUT_OF_ORDER, f"slot {slot} to unmask, slot {self._slot} is open"
             )
 
-    def _identities(self) -> dict[int, bytes]:
-        """The identity keys of those who hold the device's shares."""
-        known: dict[int, bytes] = {
-            position: present(neighbour.identity)
+    def _signers(self) -> dict[int, vetting.Signer]:
+        """Those who hold the device's shares, itself among them, and whose boxes it could read."""
+        heard = present(self._heard)
+        known = {
+            position: vetting.Signer(present(neighbour.identity), neighbour.sealing_key)
             for position, neighbour in self._neighbours.items()
+            if heard[position]
         }
         if self._placed.own_shares is not None:
-            known[self._placed.position] = present(self._credentials).identity.public
+            own = present(self._credentials).identity.public
+            known[self._placed.position] = vetting.Signer(own, self._own_sealing.public)
         return known
 
     def _shrink_cohort(self, members: Members) -> None:
@@ -383,8 +408,9 @@ class Client:
             raise PeerError(
                 Refusal.MALFORMED, f"a set over {len(members)} of {len(roster.ids)} devices"
             )
+        heard = np.ones_like(members) if self._heard is None else self._heard
         vetting.check_members(
-            members, self._members, roster.position, roster.holders, self._accepted
+            members, self._members, heard, roster.position, roster.holders, self._accepted
         )
         self._members = members
 

@@ -1,7 +1,7 @@
 """The identities of simulated devices, who all know each other."""
 
 from secagg.directory import Directory
-from secagg.identity import Identity, IdentityKey, generate
+from secagg.identity import IdentityKey, generate
 from secagg.params import ClientId, SessionParams
 from secagg.randomness import Randomness, system_randomness
 from secagg.signing import Credentials
@@ -19,18 +19,18 @@ class Enrolment(Directory):
 
     def __init__(self, randomness: Randomness = system_randomness) -> None:
         self._randomness = randomness
-        self._identities: dict[ClientId, Identity] = {}
+        self._enrolled: dict[ClientId, Credentials] = {}
 
     def accepts(self, client: ClientId, key: IdentityKey) -> bool:
         """Whether this is the key that the device was given here."""
-        known = self._identities.get(client)
-        return known is not None and known.public == key
+        known = self._enrolled.get(client)
+        return known is not None and known.identity.public == key
 
     def credentials(self, client: ClientId) -> Credentials:
         """A device's credentials; the same every time."""
-        if client not in self._identities:
-            self._identities[client] = generate(self._randomness)
-        return Credentials(self._identities[client], self)
+        if client not in self._enrolled:
+            self._enrolled[client] = Credentials(generate(self._randomness), self)
+        return self._enrolled[client]
 
     def credentials_for(self, client: ClientId, params: SessionParams) -> Credentials | None:
         """A device's credentials where the session is signed; None where it needs none."""

@@ -52,6 +52,8 @@ class Refusal(StrEnum):
     BAD_SIGNATURE = "bad signature"
     INCONSISTENT_SURVIVORS = "two lists of survivors"
     TOO_FEW_SIGNATURES = "too few signatures"
+    SESSION_REPEATED = "a second session of one context"
+    NOT_WHOLE = "a device is missing from a whole slot"
 
 
 class PeerError(SecAggError):

@@ -78,12 +78,15 @@ class IdealSession:
         self._settle(Step(Stage.MASK, slot))
         return self.remaining
 
-    def sum(self, slot: int, contribution: Callable[[ClientId], Vector]) -> SlotSum:
+    def sum(self, slot: int, contribution: Callable[[ClientId], Vector]) -> SlotSum | None:
         """The sum over those of an open slot's devices that stay until their input is in.
 
         Args:
             slot: Index into the session's slots.
             contribution: Gives the vector of a device that stays; called once for each.
+
+        Returns:
+            The sum; None where a device is missing from a whole slot.
 
         Raises:
             SessionAborted: too few devices are left to reveal it.
@@ -91,6 +94,8 @@ class IdealSession:
         spec, opened = self.params.slots[slot], self._members.copy()
         self._lose_silent(Step(Stage.MASK, slot))
         contributed = self._members.copy()
+        if spec.whole and not np.array_equal(contributed, opened):
+            return None
         require_cohort(self.params, int(contributed.sum()))
         require_recoverable(self._graph, self.params, opened, contributed)
         if self.params.signed:

@@ -41,11 +41,14 @@ class SlotSpec:
         label: What the sum is for; enters every key of the slot. At most 64 bytes of UTF-8.
         length: Elements, in [1, 2^28].
         ring_bits: b, in [1, 64].
+        whole: The sum is revealed over all devices that the slot is opened with, or not at all.
+            A second sum over one device less would reveal that device's vector.
     """
 
     label: str
     length: int
     ring_bits: int
+    whole: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.length <= MAX_LENGTH:
@@ -57,7 +60,7 @@ class SlotSpec:
 
     def canonical(self) -> bytes:
         """An injective description of the slot, for hashing."""
-        return labels.pack(self.label.encode(), self.length, self.ring_bits)
+        return labels.pack(self.label.encode(), self.length, self.ring_bits, int(self.whole))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,7 @@ class SessionParams:
         Raises:
             UsageError: no parameters withstand this threat with so few devices.
         """
-        if graph is GraphKind.COMPLETE:
+        if GraphKind(graph) is GraphKind.COMPLETE:
             degree, threshold = num_invited - 1, complete_threshold(num_invited, threat)
             min_roster = threshold
         else:

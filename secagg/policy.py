@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from secagg.errors import PeerError, Refusal
 from secagg.params import SessionParams
-from secagg.threat import Adversary
+from secagg.threat import Adversary, at_most
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,10 @@ class DevicePolicy:
     max_ring_bits: int = 64
     sparse_if_active: bool = False
 
+    def __post_init__(self) -> None:
+        # From a configuration file it comes as a string, and no string is the enum's member.
+        object.__setattr__(self, "adversary", Adversary(self.adversary))
+
     def check(self, params: SessionParams) -> None:
         """Accept a session's parameters.
 
@@ -55,7 +59,7 @@ class DevicePolicy:
         share = params.threshold / params.num_holders
         longest = max(slot.length for slot in params.slots)
         widest = max(slot.ring_bits for slot in params.slots)
-        honest = params.min_cohort - int(self.colluding_rate * params.num_invited)
+        honest = params.min_cohort - at_most(self.colluding_rate, params.num_invited)
         _at_least("min_cohort", params.min_cohort, self.min_cohort)
         _at_least("min_cohort without colluding devices", honest, 2)
         _at_least("threshold", params.threshold, self.min_threshold)
@@ -80,12 +84,14 @@ class DevicePolicy:
         if not params.is_complete:
             # Over fewer devices the graph would be complete after all, with one holder more.
             _at_least("min_roster", params.min_roster, params.degree + 2)
-        quorums = (1 + self.colluding_rate) * params.num_holders
-        if not 2 * params.threshold > quorums:
+        holders = params.num_holders
+        colluding = at_most(self.colluding_rate, holders)
+        if not 2 * params.threshold > holders + colluding:
             raise PeerError(
                 Refusal.POLICY,
-                f"threshold={params.threshold} is not above {quorums / 2:g}: two quorums of "
-                f"{params.num_holders} holders need not share an honest device",
+                f"threshold={params.threshold} is not above ({holders} + {colluding}) / 2: two "
+                f"quorums of {holders} holders, {colluding} of them colluding, need not share an "
+                "honest one",
             )
 
 

@@ -205,6 +205,8 @@ class Server:
     def close_round(self) -> Outgoing:
         """End the round: the silent are dropped, and the next messages returned.
 
+        A whole slot for which a masked vector is missing ends here, without messages and a sum.
+
         Spec: §10.3.
 
         Raises:
@@ -223,7 +225,9 @@ class Server:
             self.state = ServerState.ABORTED
             raise
         self._heard = {}
-        last = closed is ServerState.UNMASK and self._slot + 1 == len(self.params.slots)
+        if closed is ServerState.MASK and self._open is None:
+            following = ServerState.READY
+        last = following is ServerState.READY and self._slot + 1 == len(self.params.slots)
         self.state = ServerState.DONE if last else following
         return outgoing
 
@@ -399,12 +403,7 @@ class Server:
         return None
 
     def _close_receipt(self) -> Outgoing:
-        cohort = self._formed
-        blamed = complaints.judge(
-            cohort.graph, self._members, self._refusals, self.params.threshold
-        )
-        for position, fault in blamed.items():
-            self._drop(cohort.id_at(position), fault)
+        self._drop_blamed()
         return {}
 
     def _take_input(self, sender: ClientId, message: MaskedInput) -> Fault | None:
@@ -419,6 +418,11 @@ class Server:
 
     def _close_mask(self) -> Outgoing:
         cohort, slot = self._formed, present(self._open)
+        if self.params.slots[self._slot].whole and not np.array_equal(
+            slot.contributed, slot.members
+        ):
+            self._open = None
+            return {}
         require_cohort(self.params, int(slot.contributed.sum()))
         require_recoverable(cohort.graph, self.params, slot.members, slot.contributed)
         if self.params.signed:
@@ -428,9 +432,9 @@ class Server:
     def _take_signature(self, sender: ClientId, message: ConsistencySignature) -> Fault | None:
         cohort, slot = self._formed, present(self._open)
         position = cohort.positions[sender]
-        identity = present(cohort.keys[position].credential).identity
-        statement = signing.survivors(slot.context, slot.contributed)
-        if not verify(identity, statement, message.signature):
+        keys = cohort.keys[position]
+        statement = signing.survivors(slot.context, slot.contributed, keys.sealing_key)
+        if not verify(present(keys.credential).identity, statement, message.signature):
             return Fault.BAD_SIGNATURE
         slot.signatures[position] = message.signature
         return None
@@ -447,8 +451,11 @@ class Server:
             return self._broadcast(UnmaskRequest(self._slot, slot.contributed))
         outgoing = {}
         for client in self.remaining:
-            near = graph.holders_of(self._formed.positions[client]).tolist()
-            signers = [p for p in near if p in slot.signatures][: self.params.threshold]
+            position = self._formed.positions[client]
+            # Nobody believes a neighbour whose box it could not read.
+            credible = slot.signatures.keys() - self._refusals[position]
+            holders = graph.holders_of(position).tolist()
+            signers = [p for p in holders if p in credible][: self.params.threshold]
             signatures = {p: slot.signatures[p] for p in signers}
             request = UnmaskRequest(self._slot, slot.contributed, signatures)
             outgoing[client] = wire.encode(request, self.params)
@@ -485,11 +492,28 @@ class Server:
         return heard
 
     def _settle(self) -> None:
-        """Drop whoever is isolated, for it would rightly refuse to go on."""
+        """Drop whoever could not be unmasked, until nobody is left whom that concerns."""
+        while self._drop_isolated() or self._drop_blamed():
+            pass
+
+    def _drop_isolated(self) -> bool:
+        """Drop whoever would rightly refuse to go on; whether there was anybody."""
         cohort = self._formed
         settled = settle(cohort.graph, self.params, self._members)
-        for position in np.flatnonzero(self._members & ~settled).tolist():
+        isolated = np.flatnonzero(self._members & ~settled).tolist()
+        for position in isolated:
             self._drop(cohort.id_at(position), Fault.ISOLATED)
+        return bool(isolated)
+
+    def _drop_blamed(self) -> bool:
+        """Drop whom the receipts blame; the fewer are left, the more a complaint weighs."""
+        cohort = self._formed
+        blamed = complaints.judge(
+            cohort.graph, self._members, self._refusals, self.params.threshold
+        )
+        for position, fault in blamed.items():
+            self._drop(cohort.id_at(position), fault)
+        return bool(blamed)
 
     def _drop(self, client: ClientId, fault: Fault) -> None:
         self.drops.setdefault(client, Drop(fault, self._step))

@@ -62,7 +62,7 @@ def run_session(
     enrolment: Enrolment | None = None,
     observer: Observer | None = None,
 ) -> list[SlotSum]:
-    """Run every slot of a session and return the sums.
+    """Run every slot of a session and return the sums; of whole slots, where nobody is missing.
 
     Args:
         params: The session's parameters.
@@ -104,6 +104,8 @@ def run_session(
         with observer.working(None, Step(Stage.MASK, slot)):
             opened = server.open_slot(slot, binding)
         requests = exchange(opened, Step(Stage.MASK, slot))
+        if not requests:
+            continue  # a device is missing from a whole slot
         if params.signed:
             requests = exchange(requests, Step(Stage.CONFIRM, slot))
         exchange(requests, Step(Stage.UNMASK, slot))

@@ -1,6 +1,6 @@
 """What devices sign in a signed session, and what one needs to take part in it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from secagg.errors import UsageError
 from secagg.graph import Members
 from secagg.identity import Identity
 from secagg.keys import PublicKey
+from secagg.ledger import Ledger
 from secagg.masks import SlotContext
 from secagg.params import ClientId, SessionParams
 
@@ -21,10 +22,12 @@ class Credentials:
     Attributes:
         identity: The device's key.
         directory: Decides whether a key is that of a device.
+        ledger: What the device has taken part in before.
     """
 
     identity: Identity
     directory: Directory
+    ledger: Ledger = field(default_factory=Ledger)
 
     def check(self, client: ClientId) -> None:
         """See to it that the directory knows the device itself.
@@ -48,10 +51,14 @@ def advertisement(
     )
 
 
-def survivors(context: SlotContext, survivors: Members) -> bytes:
+def survivors(context: SlotContext, survivors: Members, sealing_key: PublicKey) -> bytes:
     """What a device signs before it helps unmask: roster, slot, binding and survivors.
+
+    Its own sealing key, which is new in every session, ties the signature to this one.
 
     Spec: §6.4.
     """
     bits = np.packbits(survivors, bitorder="little").tobytes()
-    return labels.pack(labels.SURVIVORS, context.session_id, context.info, len(survivors), bits)
+    return labels.pack(
+        labels.SURVIVORS, context.session_id, context.info, len(survivors), bits, sealing_key
+    )

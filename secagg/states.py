@@ -91,7 +91,7 @@ _CLIENT: Final[Mapping[ClientState, Mapping[type, ClientState]]] = {
     _C.SHARED: {ShareDelivery: _C.READY},
     _C.READY: {OpenSlot: _C.OPENED},
     _C.OPENED: {Contribute: _C.MASKED},
-    _C.MASKED: {UnmaskRequest: _C.READY},
+    _C.MASKED: {UnmaskRequest: _C.READY, OpenSlot: _C.OPENED},
     _C.CONFIRMED: {},
     _C.FAILED: {},
 }
@@ -109,7 +109,8 @@ SERVER_TRANSITIONS: Final[Mapping[bool, Mapping[ServerState, Mapping[type, Serve
     )
 )
 """By whether the session is signed. Closing a round with too few devices leads to ABORTED instead;
-closing the last slot, to DONE."""
+closing the last slot, to DONE; closing MASK where a device is missing from a whole slot, to READY.
+"""
 
 CLIENT_TRANSITIONS: Final[Mapping[bool, Mapping[ClientState, Mapping[type, ClientState]]]] = (
     MappingProxyType(
@@ -117,7 +118,7 @@ CLIENT_TRANSITIONS: Final[Mapping[bool, Mapping[ClientState, Mapping[type, Clien
             False: _CLIENT,
             True: {
                 **_CLIENT,
-                _C.MASKED: {ConsistencyCheck: _C.CONFIRMED},
+                _C.MASKED: {ConsistencyCheck: _C.CONFIRMED, OpenSlot: _C.OPENED},
                 _C.CONFIRMED: {UnmaskRequest: _C.READY},
             },
         }

@@ -67,6 +67,8 @@ class ThreatModel:
     adversary: Adversary = Adversary.CURIOUS
 
     def __post_init__(self) -> None:
+        # From a configuration file it comes as a string, and no string is the enum's member.
+        object.__setattr__(self, "adversary", Adversary(self.adversary))
         for name in ("colluding_rate", "dropout_rate"):
             rate = getattr(self, name)
             if not 0 <= rate < 1:
@@ -82,15 +84,20 @@ class ThreatModel:
 
     def num_colluding(self, num_devices: int) -> int:
         """At most so many of the devices collude."""
-        return math.floor((self.colluding_rate + _ROUNDING) * num_devices)
+        return at_most(self.colluding_rate, num_devices)
 
     def num_dropped(self, num_devices: int) -> int:
         """At most so many of the devices are expected to vanish."""
-        return math.floor((self.dropout_rate + _ROUNDING) * num_devices)
+        return at_most(self.dropout_rate, num_devices)
 
     def num_surviving(self, num_devices: int) -> int:
         """At least so many of the devices are expected to stay."""
         return math.ceil((1 - self.dropout_rate - _ROUNDING) * num_devices)
+
+
+def at_most(rate: float, num_devices: int) -> int:
+    """The largest number of devices that a rate allows, rounded the safe way."""
+    return math.floor((rate + _ROUNDING) * num_devices)
 
 
 def complete_threshold(num_devices: int, threat: ThreatModel) -> int:

@@ -1,17 +1,32 @@
 """What a device checks of the server's messages: pure functions that refuse with `PeerError`."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from secagg import keys, signing
 from secagg.errors import PeerError, Refusal
 from secagg.graph import Members, Positions
-from secagg.identity import verify
+from secagg.identity import IdentityKey, verify
+from secagg.keys import PublicKey
 from secagg.masks import SlotContext
 from secagg.messages import AdvertiseKeys, Roster, UnmaskRequest
 from secagg.params import ClientId, SessionParams
 from secagg.signing import Credentials
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """Somebody whose signature of the survivors counts.
+
+    Attributes:
+        identity: Its identity key.
+        sealing_key: Its sealing key of this session.
+    """
+
+    identity: IdentityKey
+    sealing_key: PublicKey
 
 
 def check_roster(roster: Roster, own_id: ClientId, params: SessionParams) -> int:
@@ -94,7 +109,7 @@ def check_credentials(
 def check_quorum(
     request: UnmaskRequest,
     context: SlotContext,
-    identities: Mapping[int, bytes],
+    signers: Mapping[int, Signer],
     survivors: Members,
     threshold: int,
 ) -> None:
@@ -105,7 +120,7 @@ def check_quorum(
     Args:
         request: With the signatures.
         context: The slot as this device knows it.
-        identities: Keys of those who hold this device's shares, by position.
+        signers: Those who hold this device's shares and whose own it could read, by position.
         survivors: The list that this device signed.
         threshold: t.
 
@@ -114,13 +129,14 @@ def check_quorum(
     """
     if not np.array_equal(request.survivors, survivors):
         raise PeerError(Refusal.INCONSISTENT_SURVIVORS, "not the list that was signed")
-    statement = signing.survivors(context, survivors)
     for position, signature in request.signatures.items():
-        if position not in identities or not survivors[position]:
+        signer = signers.get(position)
+        if signer is None or not survivors[position]:
             raise PeerError(
                 Refusal.UNKNOWN_NEIGHBOUR, f"position {position}, who has no say, signed"
             )
-        if not verify(identities[position], statement, signature):
+        statement = signing.survivors(context, survivors, signer.sealing_key)
+        if not verify(signer.identity, statement, signature):
             raise PeerError(Refusal.BAD_SIGNATURE, f"the survivors, by position {position}")
     if len(request.signatures) < threshold:
         raise PeerError(
@@ -131,6 +147,7 @@ def check_quorum(
 def check_members(
     members: Members,
     before: Members | None,
+    heard: Members,
     own: int,
     holders: Positions,
     params: SessionParams,
@@ -145,6 +162,8 @@ def check_members(
     Args:
         members: The new cohort, over the roster.
         before: The cohort so far; None at first.
+        heard: Without the neighbours whose boxes could not be read: keys are shown to the device by
+            the server, but a box that opens was made for it, by somebody who is there now.
         own: The device's position.
         holders: The positions of those who hold its shares.
         params: Of the session.
@@ -156,12 +175,13 @@ def check_members(
         raise PeerError(Refusal.COHORT_GREW, "a device that had left is back")
     if not members[own]:
         raise PeerError(Refusal.DEVICE_LEFT_OUT, f"position {own} is asked but left out")
-    if (num_members := int(np.count_nonzero(members))) < params.min_cohort:
+    counted = members & heard
+    if (num_members := int(np.count_nonzero(counted))) < params.min_cohort:
         raise PeerError(
             Refusal.COHORT_TOO_SMALL,
             f"{num_members} devices are left, fewer than {params.min_cohort}",
         )
-    if (num_left := int(np.count_nonzero(members[holders]))) < params.threshold:
+    if (num_left := int(np.count_nonzero(counted[holders]))) < params.threshold:
         raise PeerError(
             Refusal.TOO_FEW_NEIGHBOURS,
             f"{num_left} who hold its shares are left, fewer than t = {params.threshold}",

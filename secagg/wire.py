@@ -39,7 +39,15 @@ from secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from secagg.params import DIGEST_SIZE, MAX_SLOTS, TAG_SIZE, SessionParams, SlotSpec
+from secagg.params import (
+    DIGEST_SIZE,
+    MAX_LABEL_BYTES,
+    MAX_LENGTH,
+    MAX_SLOTS,
+    TAG_SIZE,
+    SessionParams,
+    SlotSpec,
+)
 from secagg.records import Records, record_size
 
 _Fields = Sequence[Value]
@@ -56,7 +64,7 @@ _OVERHEAD: Final = 64  # array header, version, kind, tag, and the header of eac
 _MAX_FIELDS: Final = 12
 _POSITION: Final = np.dtype("<u4")
 _SHARE: Final = np.dtype([("position", "<u4"), ("kind", "u1"), ("share", "<u4", shamir.NUM_LIMBS)])
-_SLOT_FIELDS: Final = 3
+_SLOT_FIELDS: Final = 4
 _CREDENTIAL_SIZE: Final = IDENTITY_SIZE + SIGNATURE_SIZE
 
 
@@ -194,7 +202,11 @@ def _parse(data: bytes) -> tuple[int, bytes, FieldReader]:
 def _open_to_fields(message: SessionOpen) -> _Fields:
     params = message.params
     slots = write_fields(
-        [part for s in params.slots for part in (s.label.encode(), s.length, s.ring_bits)]
+        [
+            part
+            for slot in params.slots
+            for part in (slot.label.encode(), slot.length, slot.ring_bits, int(slot.whole))
+        ]
     )
     return (
         slots,
@@ -220,11 +232,13 @@ def _open_from_fields(fields: FieldReader) -> SessionOpen:
     if len(slots) % _SLOT_FIELDS:
         raise DecodeError("not a list of slots: labels, lengths and ring bits in turn")
     specs = []
-    for label, length, bits in zip(slots[0::3], slots[1::3], slots[2::3], strict=True):
-        if type(label) is not bytes or type(length) is not int or type(bits) is not int:
-            raise DecodeError("a slot is not a label, a length and ring bits")
+    for start in range(0, len(slots), _SLOT_FIELDS):
+        reader = FieldReader(slots[start : start + _SLOT_FIELDS])
+        label = reader.records(1, most=MAX_LABEL_BYTES)
+        length, bits = reader.integer(1, MAX_LENGTH), reader.integer(1, ring.MAX_BITS)
+        whole = bool(reader.integer(0, 1))
         try:
-            specs.append(SlotSpec(label.decode(), length, bits))
+            specs.append(SlotSpec(label.decode(), length, bits, whole))
         except (UsageError, UnicodeDecodeError) as error:
             raise DecodeError(f"impossible slot: {error}") from None
     try:
@@ -243,6 +257,13 @@ def _open_from_fields(fields: FieldReader) -> SessionOpen:
         )
     except UsageError as error:
         raise DecodeError(f"impossible parameters: {error}") from None
+
+
+def _reopen_from_fields(fields: FieldReader, params: SessionParams) -> SessionOpen:
+    message = _open_from_fields(fields)
+    if message.params.tag != params.tag:
+        raise DecodeError("an opening under the tag of other parameters")
+    return message
 
 
 def _advertise_to_fields(message: AdvertiseKeys) -> _Fields:
@@ -402,7 +423,7 @@ def _read_members(fields: FieldReader, params: SessionParams) -> Members:
 
 
 _READERS: Final[Mapping[int, Callable[[FieldReader, SessionParams], Message]]] = {
-    _OPEN: lambda fields, _: _open_from_fields(fields),
+    _OPEN: _reopen_from_fields,
     _ROSTER: _roster_from_fields,
     _DELIVERY: _delivery_from_fields,
     _SLOT: _slot_from_fields,

@@ -134,7 +134,7 @@ def sessions(draw):
 def test_real_and_ideal_sessions_agree():
     outcomes = set()
 
-    @settings(max_examples=150)
+    @settings(max_examples=200)
     @given(drawn=sessions())
     def check(drawn):
         params, vanishing, seed = drawn

@@ -5,11 +5,12 @@ can be signed or sealed wrongly. Every answer of the device goes past a watch, w
 device's promises and nothing of its code.
 """
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -59,9 +60,6 @@ DEPTHS = (1, 5, 6, 2, 1, 3, 9, 4, 10, 0)
 """How far into the session devices are met in turn: in every state, some in a later slot."""
 
 SEARCH = settings(max_examples=40, stateful_step_count=40)
-CONTROL = settings(
-    max_examples=300, stateful_step_count=40, phases=[Phase.generate], report_multiple_bugs=False
-)
 
 
 class Watch:
@@ -428,9 +426,32 @@ FLAWS = {
 }
 
 
+def misbehave(lies):
+    """The machine's own rules, one lie to each device: a shorter way to a finding."""
+    for lives, signed, graph, how, flaw in lies:
+        machine = LyingServer()
+        machine.choose(signed=signed, graph=graph, lives=lives)
+        machine.repeat(which=flaw)
+        machine.contribute()
+        machine.lie(None, None, how, bits=1 << flaw, flaw=flaw, which=flaw)
+        machine.be_honest(steps=1)
+
+
+LIES = [
+    (lives, signed, graph, how, flaw)
+    for how, graph, signed, flaw, lives in itertools.product(
+        ("fewer", "any", "same"), sorted(GRAPHS), (True, False), range(7), range(len(DEPTHS))
+    )
+]
+
+
 @pytest.mark.parametrize("check", FLAWS)
 def test_a_device_without_a_check_is_found_out(check, monkeypatch):
     remove, promise = FLAWS[check]
     remove(monkeypatch)
     with pytest.raises((AssertionError, LookupError, ValueError), match=promise):
-        run_state_machine_as_test(LyingServer, settings=CONTROL)
+        misbehave(LIES)
+
+
+def test_the_same_lies_find_nothing_with_all_checks():
+    misbehave(LIES[::7])

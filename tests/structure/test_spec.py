@@ -19,7 +19,7 @@ from protocol.losses import LossGrid
 from protocol.messages import Announce, Ask, Relay
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
-from secagg import SessionParams, SlotSpec, errors, wire
+from secagg import SessionParams, SlotSpec, errors, server, wire
 from secagg.errors import Fault, Refusal
 from secagg.messages import (
     AdvertiseKeys,
@@ -391,6 +391,11 @@ KINDS = kinds(TEXT)
 
 def test_a_changed_kind_is_found():
     assert kinds(TEXT.replace("Kind 0x12", "Kind 0x18"))["ShareKeys"] != KINDS["ShareKeys"]
+
+
+def test_long_repetitions_are_known_by_the_ends_that_are_stated():
+    stated = re.search(r"first 2\^(\d+)\s+and\s+last 2\^(\d+) bytes", body(TEXT, "10.2"))
+    assert [1 << int(bits) for bits in stated.groups()] == [server._END_BYTES] * 2
 
 
 def test_every_kind_of_message_has_a_section():
