@@ -212,6 +212,8 @@ def _sparse_threshold(num_devices: int, degree: int, threat: ThreatModel) -> int
     threshold = most_colluding + 1
     if threat.adversary is Adversary.ACTIVE:
         threshold = _overlapping(degree, most_colluding)
+    # As published: t is raised to 2 after the comparison. Where nobody is expected to collude, the
+    # sum is then lost a little more often than correctness asks for; nothing else is at stake.
     return max(threshold, 2) if threshold <= fewest_surviving else None
 
 

@@ -137,6 +137,9 @@ class SlotSecrets:
                 secrets[owner], wrong = self._decode(owner)
                 suspects[wrong] = True
                 if not self._is_promised(promises, owner, secrets[owner]):
+                    if wrong:
+                        # More may lie than decoding can tell: then nobody is to be blamed.
+                        raise self._at_odds(owner)
                     faults[owner] = self._break_promise(owner)
             waiting = np.array(failing[1:], dtype=np.int64)
         disputes = set[tuple[int, int]]()
@@ -165,6 +168,12 @@ class SlotSecrets:
         raise SessionAborted(
             f"the device at position {owner}, which is gone, had shared another key than the one "
             "it advertised: this slot's sum is lost"
+        )
+
+    def _at_odds(self, owner: int) -> SessionAborted:
+        return SessionAborted(
+            f"the shares that came for position {owner} do not fit together, and too few are left "
+            "over to tell which are wrong: this slot's sum is lost"
         )
 
     def _holders(self, owners: Positions) -> tuple[Positions, Members]:
@@ -237,10 +246,7 @@ class SlotSecrets:
             enough = len(holders) > self._threshold
             found = decode(holders + 1, shares[:, limb], self._threshold) if enough else None
             if found is None:
-                raise SessionAborted(
-                    f"the shares that came for position {owner} do not fit together, and too few "
-                    "are left over to tell which are wrong: this slot's sum is lost"
-                )
+                raise self._at_odds(owner)
             values.append(found[0])
             wrong |= {int(holders[index]) for index in found[1]}
         secret = shamir.from_limbs(np.array([values], dtype=np.uint32))[0]

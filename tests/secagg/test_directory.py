@@ -51,6 +51,11 @@ def test_different_lists_have_different_fingerprints(first, second):
     assert (one.fingerprint() == other.fingerprint()) == (first == second)
 
 
+def test_a_fingerprint_depends_on_the_keys_and_not_on_the_ids_alone():
+    fingerprints = {TrustedKeys({1: key}).fingerprint() for key in KEYS}
+    assert len(fingerprints) == len(KEYS) > 1
+
+
 def test_the_dump_is_one_line_a_device_sorted_by_id():
     dumped = TrustedKeys({10: KEYS[1], 9: KEYS[2]}).dump()
     assert dumped == f"9 {HEX[2]}\n10 {HEX[1]}\n"

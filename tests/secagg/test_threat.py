@@ -39,6 +39,9 @@ sizes = st.integers(2, 400)
         (1000, 0.1, 0.1, 48, 27),
         (10_000, 0.1, 0.1, 54, 31),
         (1000, 0.2, 0.2, 98, 54),
+        # Decided by the event that the graph falls apart, here for colluding devices alone.
+        (100, 0.3, 0.0, 24, 23),
+        (50, 0.0, 0.3, 16, 2),
     ],
 )
 def test_known_parameters(num_devices, colluding_rate, dropout_rate, degree, threshold):
@@ -140,12 +143,20 @@ def test_complete_threshold_typed_in(num_devices, threat, threshold):
     assert complete_threshold(num_devices, threat) == threshold
 
 
+def test_a_threshold_that_is_safe_but_out_of_reach_is_refused():
+    assert complete_threshold(10, ThreatModel(0.4, 0.4)) == 6
+    with pytest.raises(UsageError, match="10 devices of which 5 collude and 4 vanish"):
+        complete_threshold(10, ThreatModel(0.5, 0.4))
+
+
 def test_rates_times_devices_are_rounded_the_safe_way():
     # 0.29 · 100 is 28.999999999999996 in floating point.
     threat = ThreatModel(0.29, 0.29)
     assert threat.num_colluding(100) == 29
     assert threat.num_dropped(100) == 29
     assert threat.num_surviving(100) == 71
+    # (1 − 0.7) · 10 is 3.0000000000000004.
+    assert ThreatModel(0.1, 0.7).num_surviving(10) == 3
 
 
 @pytest.mark.parametrize(

@@ -544,6 +544,22 @@ def test_roster_ids_must_ascend():
             )
 
 
+def test_a_roster_has_no_more_devices_than_were_invited():
+    def roster(size):
+        ids = struct.pack(f"<{size}I", *range(size))
+        return msgpack.packb([VERSION, 0x02, PARAMS.tag, ids, b""])
+
+    assert decodes(roster(6))
+    with pytest.raises(DecodeError, match="not up to 6 records of 4 bytes"):
+        wire.decode(roster(7), PARAMS)
+
+
+def test_no_secret_has_two_shares():
+    shares = records((1, bytes(37)), (1, b"\1" + bytes(36)))
+    with pytest.raises(DecodeError, match="the positions of the shares do not ascend"):
+        wire.decode(msgpack.packb([VERSION, 0x16, PARAMS.tag, 0, shares]), PARAMS)
+
+
 @pytest.mark.parametrize(
     "share",
     [
