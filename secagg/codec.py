@@ -4,17 +4,13 @@ Spec: §7.1.
 """
 
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import cast
 
 import msgpack
 
 from secagg.errors import DecodeError
 
 Value = int | bytes
-
-# Strings of this length and more have only one encoding, so that they need not be written again.
-_ONE_ENCODING: Final = 1 << 16
-_LONG_HEADER: Final = 5
 
 
 def write_fields(fields: Sequence[Value]) -> bytes:
@@ -53,19 +49,25 @@ def read_fields(data: bytes, *, most: int) -> list[Value]:
 
 def _is_canonical(fields: Sequence[Value], data: bytes) -> bool:
     """Whether the data is `write_fields` of the fields that were read from it."""
-    packer = msgpack.Packer(buf_size=_ONE_ENCODING)
+    packer = msgpack.Packer()
     expected = cast(bytes, packer.pack_array_header(len(fields)))
     at = 0
     for field in fields:
         if not data.startswith(expected, at):
             return False
         at += len(expected)
-        if type(field) is bytes and len(field) >= _ONE_ENCODING:
-            at += _LONG_HEADER + len(field)
-            expected = b""
-        else:
+        if isinstance(field, int):
             expected = cast(bytes, packer.pack(field))
+        else:  # what was read is there; only its header may be longer than it must
+            at += _header_size(len(field))
+            at += len(field)
+            expected = b""
     return data.startswith(expected, at) and at + len(expected) == len(data)
+
+
+def _header_size(length: int) -> int:
+    """Bytes in front of a string in msgpack's shortest form: a type, and 1, 2 or 4 of length."""
+    return 2 if length < 1 << 8 else 3 if length < 1 << 16 else 5
 
 
 class FieldReader:

@@ -149,7 +149,7 @@ class Server:
         self._known_keys: set[int] = set()
         self._cohort: _Cohort | None = None
         self._members: Members = np.zeros(0, dtype=np.bool_)
-        self._boxes: dict[int, Rows] = {}
+        self._boxes = _no_boxes()
         self._delivered: Members = np.zeros(0, dtype=np.bool_)
         self._refusals: dict[int, frozenset[int]] = {}
         self._commitments: dict[int, tuple[bytes, ...]] = {}
@@ -354,6 +354,9 @@ class Server:
         )
         self._members = np.ones(len(ids), dtype=np.bool_)
         self._advertised = {}
+        # By sender and column among its neighbours. Memory is taken up only as boxes come.
+        shape = (len(ids), cohort.graph.degree, wire.box_size(self.params))
+        self._boxes = np.empty(shape, dtype=np.uint8)
         joined = b"".join(wire.advertisement(by_position[p]) for p in range(len(ids)))
         rows = np.frombuffer(joined, dtype=np.uint8).reshape(len(ids), -1)
         outgoing = {}
@@ -375,20 +378,16 @@ class Server:
     def _close_share(self) -> Outgoing:
         cohort = self._formed
         self._settle()
-        members = self._members
-        senders = np.flatnonzero(members)
-        # Box by sender (as an index into senders) and column among the sender's neighbours.
-        table = np.stack([self._boxes[sender] for sender in senders.tolist()])
-        index = np.cumsum(members) - 1
-        self._boxes, self._delivered = {}, members.copy()
+        self._delivered = members = self._members.copy()
         outgoing = {}
         for client in self.remaining:
             position = cohort.positions[client]
             near = cohort.graph.neighbours(position)
             near = near[members[near]]
-            boxes = table[index[near], cohort.graph.neighbour_column_of(position, near)]
+            boxes = self._boxes[near, cohort.graph.neighbour_column_of(position, near)]
             message = ShareDelivery(members, Records(near, boxes))
             outgoing[client] = wire.encode(message, self.params)
+        self._boxes = _no_boxes()
         return outgoing
 
     def _take_receipt(self, sender: ClientId, message: ShareReceipt) -> Fault | None:
@@ -534,6 +533,10 @@ class Server:
     @property
     def _formed(self) -> _Cohort:
         return present(self._cohort)
+
+
+def _no_boxes() -> Rows:
+    return np.empty((0, 0, 0), dtype=np.uint8)
 
 
 def _fingerprint(data: bytes) -> bytes:

@@ -10,7 +10,8 @@ The slow twins `split_plain` and `combine_plain` work over any prime with Python
 Spec: §2.7.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Final
 
 import numpy as np
@@ -115,6 +116,22 @@ def combine(weights: Limbs, shares: Limbs) -> Limbs:
     """
     terms = shares * weights[:, :, None].astype(np.uint64) % _P
     limbs: Limbs = (terms.sum(axis=1) % _P).astype(np.uint32)
+    return limbs
+
+
+def combine_alike(weights: Limbs, shares: Iterable[Limbs]) -> Limbs:
+    """`combine` for secrets that all have the same holders, one holder after the other.
+
+    Args:
+        weights: `lagrange_at_zero` of the holders, shape (t,).
+        shares: Each holder's shares in the same order, of shape (secrets, 9) each.
+
+    Returns:
+        Limbs of shape (secrets, 9).
+    """
+    terms = (row * w % _P for w, row in zip(weights.astype(np.uint64), shares, strict=True))
+    total = reduce(np.add, terms)
+    limbs: Limbs = (total % _P).astype(np.uint32)
     return limbs
 
 

@@ -14,6 +14,7 @@ Spec: §10.9, §10.10.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from secagg.masks import SlotContext, seed_commitment, subtracts
 from secagg.messages import ShareKind, UnmaskShares
 from secagg.ring import Vector
 from secagg.shamir import Limbs
+
+_Rows = TypeVar("_Rows", Positions, Members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +106,20 @@ class SlotSecrets:
             A fault if these are not the shares that it was asked for.
         """
         owners = self._graph.holders_of(holder)
-        asked = self.cohort[owners] & ~np.isin(owners, list(refused))
+        asked = self.cohort[owners]
+        if refused:
+            asked &= ~np.isin(owners, list(refused))
         positions = owners[asked]
         if not np.array_equal(message.positions, positions):
             return Fault.MALFORMED
         wanted = np.where(self.survivors[positions], ShareKind.SEED, ShareKind.KEY)
         if (message.kinds != wanted).any():
             return Fault.MALFORMED
-        self._shares[holder, asked] = message.shares
-        self._filled[holder, asked] = True
+        if asked.all():
+            self._shares[holder] = message.shares
+        else:
+            self._shares[holder, asked] = message.shares
+        self._filled[holder] = asked
         return None
 
     def recover(self, promises: Promises) -> Recovered:
@@ -180,7 +188,11 @@ class SlotSecrets:
         """Who holds shares of each owner, and whose have come; both of shape (owners, holders)."""
         every = np.arange(self._graph.num_holders)
         holders = self._graph.holders(owners, np.broadcast_to(every, (len(owners), len(every))))
-        came: Members = self._filled[holders, self._graph.columns_of(owners, holders)]
+        came: Members
+        if self._graph.is_complete:
+            came = self._filled[:, owners].T
+        else:
+            came = self._filled[holders, self._graph.columns_of(owners, holders)]
         return holders, came
 
     def _require_enough(self, owners: Positions) -> None:
@@ -196,10 +208,11 @@ class SlotSecrets:
         """For each owner its first t holders that are above suspicion, and whether there are t."""
         holders, came = self._holders(owners)
         usable = came & ~suspects[holders]
-        # A stable sort brings the usable to the front, in order.
-        columns = np.argsort(~usable, axis=1, kind="stable")[:, : self._threshold]
-        enough: Members = usable.sum(axis=1) >= self._threshold
-        return np.take_along_axis(holders, columns, axis=1), enough
+        # A stable sort brings the usable to the front, in order. Most rows are the same.
+        kinds, which = _distinct(usable)
+        columns = np.argsort(~kinds, axis=1, kind="stable")[:, : self._threshold]
+        enough: Members = kinds.sum(axis=1) >= self._threshold
+        return np.take_along_axis(holders, columns[which], axis=1), enough[which]
 
     def _combine(self, owners: Positions, suspects: Members) -> Iterator[tuple[int, bytes | None]]:
         """Each owner with the secret that t shares above suspicion give; None without so many."""
@@ -212,11 +225,20 @@ class SlotSecrets:
 
     def _interpolate(self, owners: Positions, chosen: Positions, point: int) -> Limbs:
         """The value at a point of each owner's polynomials through its chosen holders' shares."""
-        # On a complete graph the same devices answer for everyone.
-        kinds, which = np.unique(chosen, axis=0, return_inverse=True)
-        weights = shamir.lagrange_at_zero((kinds + 1 - point) % shamir.PRIME)[which.reshape(-1)]
-        shares = self._shares[chosen, self._graph.columns_of(owners, chosen)]
-        return shamir.combine(weights, shares)
+        if not self._graph.is_complete:
+            weights = shamir.lagrange_at_zero((chosen + 1 - point) % shamir.PRIME)
+            shares = self._shares[chosen, self._graph.columns_of(owners, chosen)]
+            return shamir.combine(weights, shares)
+        # The same devices answer for nearly everyone.
+        kinds, which = _distinct(chosen)
+        values = np.empty((len(owners), shamir.NUM_LIMBS), dtype=np.uint32)
+        for index, weights in enumerate(
+            shamir.lagrange_at_zero((kinds + 1 - point) % shamir.PRIME)
+        ):
+            alike = which == index
+            rows = (self._shares[holder, owners[alike]] for holder in kinds[index])
+            values[alike] = shamir.combine_alike(weights, rows)
+        return values
 
     def _wrong_shares(self, holder: int, suspects: Members) -> tuple[list[int], list[int]]:
         """The owners whose share from a holder can be checked, and those for whom it is wrong."""
@@ -286,3 +308,11 @@ def remove_masks(
         for survivor, key in zip(near.tolist(), pairwise, strict=True):
             (added if subtracts(survivor, dropped) else subtracted).append(key)
     prg.add_masks(total, added, subtracted)
+
+
+def _distinct(rows: _Rows) -> tuple[_Rows, Positions]:
+    """The distinct rows of a matrix, and which of them each row is."""
+    seen: dict[bytes, int] = {}
+    which = [seen.setdefault(row.tobytes(), len(seen)) for row in rows]
+    firsts = np.array([which.index(kind) for kind in range(len(seen))], dtype=np.int64)
+    return rows[firsts], np.array(which, dtype=np.int64)
