@@ -151,7 +151,7 @@ class RoundClient:
                 self.state = following
                 return Task.MEASURE_LOSS
             case Relay(session):
-                return self._session.receive(session)
+                return self._relay(session)
             case Ask(question, session):
                 members = self._session.num_members
                 self._session.receive(session)
@@ -165,6 +165,13 @@ class RoundClient:
                     return self._mask(_answer(device, question))
                 self.state = following
                 return Task.TRAIN if device.passes(question) else self._contribute_update(None)
+
+    def _relay(self, session: bytes) -> bytes | None:
+        reply = self._session.receive(session)
+        # Only a question may open a slot: what it is over is compared with the cohort before.
+        if self._session.state is ClientState.OPENED:
+            raise PeerError(Refusal.OUT_OF_ORDER, "a slot opened without a question")
+        return reply
 
     def _check_announcement(self, announced: Announce) -> None:
         """Refuse a session that is not the one of this configuration and model."""

@@ -70,7 +70,8 @@ class Colluder(Client):
 
     def sign(self, survivors) -> bytes:
         """A signature of any list of survivors."""
-        return self._credentials.identity.sign(signing.survivors(self._context, survivors))
+        statement = signing.survivors(self._context, survivors, self._own_sealing.public)
+        return self._credentials.identity.sign(statement)
 
 
 class EvilServer:
@@ -85,7 +86,7 @@ class EvilServer:
 
     Attributes:
         keys: What came as each device's keys; what is put here is what the others are shown.
-        cohort: Who each slot was opened with, as it told the devices.
+        opened: Who each slot was opened with, as it told each device, by slot and position.
         inputs: The masked vectors, by slot and position.
         signatures: What devices have signed, by slot and list of survivors, and by position.
         refusals: Of the devices that refused to go on with a slot, by position.
@@ -103,7 +104,7 @@ class EvilServer:
         self.params = params
         self.roster = sorted(ids)
         self.keys = {}
-        self.cohort: dict[int, Survivors] = {}
+        self.opened: dict[int, dict[int, Survivors]] = defaultdict(dict)
         self.inputs: dict[int, dict[int, np.ndarray]] = defaultdict(dict)
         self.signatures: dict[tuple[int, Survivors], dict[int, bytes]] = defaultdict(dict)
         self.refusals: dict[int, PeerError] = {}
@@ -141,12 +142,22 @@ class EvilServer:
         for colluder in self._colluders.values():
             self.secrets |= colluder.own_secrets()
 
-    def open_slot(self, slot: int, cohort: Survivors | None = None) -> None:
-        """Open a slot over everyone, or some, and gather the masked vectors."""
-        self.cohort[slot] = cohort = self.everyone if cohort is None else cohort
+    def open_slot(
+        self, slot: int, cohort: Mapping[int, Survivors] | Survivors | None = None
+    ) -> None:
+        """Open a slot and gather the masked vectors.
+
+        It is opened over everyone; over some, if told so; or for each device over others.
+        """
+        if not isinstance(cohort, Mapping):
+            some = self.everyone if cohort is None else cohort
+            cohort = dict.fromkeys(some, some)
         spec = self.params.slots[slot]
         for p in self._in_turn():
-            if p in cohort and (masked := self._try(p, OpenSlot(slot, self._members(cohort)))):
+            if p not in cohort:
+                continue
+            if masked := self._try(p, OpenSlot(slot, self._members(cohort[p]))):
+                self.opened[slot][p] = cohort[p]
                 assert isinstance(masked, MaskedInput)
                 self.inputs[slot][p] = ring.unpack(masked.packed, spec.length, spec.ring_bits)
 
@@ -203,17 +214,20 @@ class EvilServer:
     def sum_over(self, slot: int, positions: Iterable[int]) -> np.ndarray:
         """The best it can make of the masked vectors of some devices: their sum, if all goes well.
 
-        Masks between them cancel; the others are taken off where a secret is known. Of a seed that
-        is not known, it guesses zeros.
+        Masks between two that were told of each other cancel; the others are taken off where a
+        secret is known. Of a seed that is not known, it guesses zeros. Whoever sent no vector is
+        left out.
         """
-        spec, positions = self.params.slots[slot], frozenset(positions)
+        spec, opened = self.params.slots[slot], self.opened[slot]
+        positions = frozenset(positions) & opened.keys()
         total = ring.zeros(spec.length, spec.ring_bits)
         for own in positions:
             context = self._context(slot, own)
             total += self.inputs[slot][own]
             seed = self.secrets.get((slot, ShareKind.SEED, own), bytes(prg.SEED_SIZE))
             prg.add_mask(total, context.self_mask_key(seed), negative=True)
-            for peer in self.cohort[slot] - positions:
+            mutual = {peer for peer in opened[own] & positions if own in opened[peer]}
+            for peer in opened[own] - mutual - {own}:
                 if (key := self._pairwise(context, slot, own, peer)) is not None:
                     prg.add_mask(total, key, negative=not subtracts(own, peer))
         ring.reduce(total, spec.ring_bits)

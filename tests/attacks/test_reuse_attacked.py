@@ -1,6 +1,7 @@
 """Attacks on masks that are used twice, and on sums that differ by one device."""
 
 from dataclasses import replace
+from itertools import combinations
 
 from attack import Left, Loot, Power, attack
 from evil_server import Colluder, EvilServer
@@ -205,3 +206,32 @@ def test_abort_and_retry(defended):
     assert kept == [not defended] * len(kept)
     retry.secrets |= aborted.secrets | retry.secrets
     return Loot(retry.sum_over(0, {0}), parties.inputs[parties.roster[0]][0])
+
+
+def test_a_void_slot_tells_nothing_even_if_the_next_one_tells_the_sum_of_the_same_vectors():
+    whole = (*SLOTS[0], True)
+    parties = Parties(make_params(5, slots=(whole, whole), signed=True))
+    for vectors in parties.inputs.values():
+        vectors[1] = vectors[0].copy()
+    colluder = Colluder(parties.roster[4], parties.enrolment.credentials(parties.roster[4]))
+    evil = EvilServer(parties.params, parties.ids, parties.answer, [colluder])
+    evil.set_up()
+    # One of its own is silent in the first slot, or it says so.
+    evil.open_slot(0)
+    del evil.inputs[0][4], evil.opened[0][4]
+    evil.open_slot(1)
+    evil.unmask(1, evil.everyone)
+    assert not evil.refusals
+    right = [parties.inputs[parties.roster[p]][0] for p in evil.honest]
+    assert Loot(evil.sum_over(1, evil.honest), sum(right)).is_complete
+    # Nor does it help to try the secrets of the second slot on the first.
+    guesses = {(0, kind, p): secret for (slot, kind, p), secret in evil.secrets.items() if slot}
+    for secrets in (evil.secrets, guesses | evil.secrets):
+        evil.secrets = secrets
+        for size in range(1, 5):
+            for some in combinations(evil.honest, size):
+                wanted = sum(right[p] for p in some)
+                assert Loot(evil.sum_over(0, some), wanted).is_noise
+    for p in evil.honest:
+        between = difference(evil.inputs[1][p], evil.inputs[0][p])
+        assert Loot(between, ring.zeros(*SLOTS[0])).is_noise

@@ -113,15 +113,24 @@ def test_a_query_and_a_threshold_of_the_same_bytes_are_bound_differently():
 
 
 @pytest.mark.parametrize("method", QUANTILE_METHODS)
-@pytest.mark.parametrize("max_queries", [0, 1, 7])
+@pytest.mark.parametrize("max_queries", [0, 1, 2, 7])
 def test_there_is_a_slot_for_each_query_and_the_last_is_the_updates(method, max_queries):
     config = make_config(method=method, max_queries=max_queries)
     *queries, update = config.slots()
-    search = config.search_layout
-    assert queries == [SlotSpec("quantile", search.length, search.ring_bits)] * max_queries
-    layout = config.update_layout
+    search, layout = config.search_layout, config.update_layout
+    assert [(s.label, s.length, s.ring_bits) for s in queries] == [
+        ("quantile", search.length, search.ring_bits)
+    ] * max_queries
     assert update == SlotSpec("update", config.update_length + 4, layout.ring_bits)
     assert config.update_slot == config.num_query_slots == max_queries
+
+
+@pytest.mark.parametrize("method", QUANTILE_METHODS)
+@pytest.mark.parametrize("max_queries", [0, 1, 2, 7])
+def test_the_slots_of_all_queries_but_the_first_are_whole(method, max_queries):
+    slots = make_config(method=method, max_queries=max_queries).slots()
+    whole = [index for index, slot in enumerate(slots) if slot.whole]
+    assert whole == list(range(1, max_queries))
 
 
 def test_the_layout_of_the_search_is_that_of_its_method():

@@ -27,6 +27,7 @@ from secagg import (
     Enrolment,
     GraphKind,
     PeerError,
+    Refusal,
     SlotSum,
     Stage,
     Step,
@@ -135,7 +136,8 @@ in_set_up, in_slots = ([s for s in Stage if (s >= Stage.MASK) is late] for late 
 # backends.
 steps = st.one_of(
     st.builds(Step, st.sampled_from(in_set_up)),
-    st.builds(Step, st.sampled_from(in_slots), st.integers(0, 26)),
+    # A search takes some eight queries; the update is summed in slot 26.
+    st.builds(Step, st.sampled_from(in_slots), st.integers(0, 9) | st.just(26)),
 )
 
 
@@ -237,6 +239,19 @@ def test_devices_keep_their_identities_from_round_to_round():
     assert len({each[0] for each in keys}) == 5
 
 
+def test_a_signed_round_is_played_once():
+    devices = [Device(i, 10, 0.1 * i) for i in range(1, 6)]
+    round_config = config(5, Fraction(1), "mm")
+    signed, unsigned = masked(ALL_SESSIONS["signed"]), masked()
+    once = [play(backend, round_config, devices) for backend in (signed, unsigned)]
+    assert comparable(once[0]) == comparable(once[1])
+    with pytest.raises(PeerError) as refused:
+        play(signed, round_config, devices)
+    assert refused.value.reason is Refusal.SESSION_REPEATED
+    again = play(unsigned, round_config, devices)
+    assert comparable(again) == comparable(once[1])
+
+
 @settings(max_examples=150)
 @given(cohorts, thetas, methods)
 def test_the_update_is_the_weighted_mean_over_the_exact_tail(devices, theta, method):
@@ -279,15 +294,29 @@ def test_theta_one_asks_nothing_and_is_fedavg():
     assert outcome.train_loss == pytest.approx(sum(i * i for i in range(1, 7)) / 21, abs=1e-2)
 
 
-def test_a_search_ends_when_its_cohort_shrinks():
-    devices = [Device(i, 10 + i, 0.3 * i) for i in range(1, 9)]
-    for stage, num_sums in ((Stage.MASK, 3), (Stage.UNMASK, 3)):
-        gone = {1: Vanish(Step(stage, 2 if stage is Stage.MASK else 1))}
-        outcome = play(masked(), config(8, Fraction(1, 2), "mm"), devices, gone).outcome
-        assert outcome.search is not None
-        assert outcome.search.ended is Ended.SHRANK
-        # Two queries are used; where the device left before the third, that one is not even asked.
-        assert outcome.secure_sums == num_sums + (stage is Stage.MASK)
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("stage", [Stage.MASK, Stage.CONFIRM, Stage.UNMASK])
+def test_a_search_ends_when_its_cohort_shrinks(stage, signed):
+    sessions = replace(SESSIONS, signed=signed)
+    devices = [Device(i, 10 + i, 0.3 * i) for i in range(1, 7)]
+    round_config = config(6, Fraction(1, 2), "mm")
+    unharmed = play(IdealSum(sessions), round_config, devices).outcome.search
+    assert unharmed.num_queries >= 3
+    for slot in range(unharmed.num_queries):
+        gone = {1: Vanish(Step(stage, slot), late=slot % 2 == 1)}
+        real = play(masked(sessions), round_config, devices, gone)
+        assert comparable(real) == comparable(play(IdealSum(sessions), round_config, devices, gone))
+        outcome = real.outcome
+        found = outcome.search
+        # Whose vector is missing from the first query was never in the search. From a later one on
+        # there is no sum over the others; after the last nothing is left to be asked.
+        shrank = slot > 0 if stage is Stage.MASK else slot < unharmed.num_queries - 1
+        assert (found.ended is Ended.SHRANK) == shrank
+        assert found.certified == (not shrank)
+        if shrank:
+            assert found.num_queries == (slot if stage is Stage.MASK else slot + 1)
+        assert outcome.secure_sums == found.num_queries + 1
+        assert outcome.drops.keys() == {1}
         assert outcome.aborted is None
         assert outcome.kept_devices >= 1
 

@@ -1,4 +1,10 @@
-"""Devices that are shown different things give sums that nobody can read.
+"""Devices that are shown different things refuse, or give sums that nobody can read.
+
+Two lines of defence, each tested by itself. Devices that are shown other models, configurations,
+rosters or parameters are in different sessions and cannot open each other's boxes; who is left with
+too few neighbours whose boxes it could open refuses before it computes a mask. And what differs,
+questions too, enters the keys of all masks, so that masks do not cancel. To test the second where
+the first would come before it, `run_attack` lifts the first.
 
 `TwoFacedServer` has all the powers of a server that does what it likes with models, configurations,
 rosters and questions, but shows all devices the same survivors (lists of survivors that differ are
@@ -12,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import combinations, product
+from typing import Self
 
 import numpy as np
 import pytest
@@ -34,7 +41,7 @@ from protocol.errors import EncodingError
 from protocol.messages import Announce, Ask, Relay
 from protocol.quantile.search import Ended, Query
 from protocol.selection import Threshold
-from secagg import Fault, SessionParams, prg, ring, shamir
+from secagg import Fault, PeerError, Refusal, SessionParams, prg, ring, shamir, vetting
 from secagg import wire as session_wire
 from secagg.masks import SlotContext, seed_commitment
 from secagg.messages import OpenSlot, RosterMessage, SessionOpen, ShareDelivery, UnmaskRequest
@@ -100,9 +107,15 @@ class TwoFacedServer:
             i: RoundClient(i, POLICY, SeededRandomness(bytes([9, i]) * 16)) for i in views
         }
         self._devices = devices
+        self.receipts = {}
+
+    def play(self) -> Self:
+        """Play the slot to its end, or until a device refuses."""
+        views = self.views
         keys = {i: self._decoded(i, self._announce(i)) for i in views}
         shares = {i: self._decoded(i, self._show_roster(i, keys)) for i in views}
-        self.receipts = {i: self._decoded(i, self._deliver(i, shares)) for i in views}
+        for i in views:
+            self.receipts[i] = self._decoded(i, self._deliver(i, shares))
         masked = {i: self._decoded(i, self._ask(i)) for i in views}
         unmask = {i: self._decoded(i, self._request(i)) for i in views}
         self.seeds = self._rebuild(unmask, shares)
@@ -111,6 +124,7 @@ class TwoFacedServer:
             i: vector - ring.to_words(self.true_input(i), self.ring_bits)
             for i, vector in self.stripped.items()
         }
+        return self
 
     def noise(self, devices=None) -> np.ndarray:
         """The sum over devices (all), less what the sum should be: words of the ring."""
@@ -263,7 +277,7 @@ def test_the_tests_for_noise_can_fail():
     assert not is_uniform(uniform & np.uint64(2 ** (bits - 1) - 1), bits)
     copied = uniform & np.uint64(2**bits - 2) | uniform >> np.uint64(bits - 1)
     assert not is_uniform(copied, bits)  # the lowest bit is the highest
-    honest = TwoFacedServer(dict.fromkeys(IDS, View(ALL_PASS)), make_devices(CONFIG))
+    honest = TwoFacedServer(dict.fromkeys(IDS, View(ALL_PASS)), make_devices(CONFIG)).play()
     assert not is_uniform(honest.sum(), honest.ring_bits)
 
 
@@ -281,14 +295,36 @@ ATTACKS = {
     "another roster in the search": (View(QUERY), View(QUERY, roster=IDS[1:])),
     "other parameters": (View(ALL_PASS), View(ALL_PASS, min_cohort=4)),
 }
+ANOTHER_SESSION = [
+    attack
+    for attack, (shown, to_victims) in ATTACKS.items()
+    if shown.context.session_id != to_victims.context.session_id
+]
 attacks = pytest.mark.parametrize("attack", ATTACKS)
 victims = pytest.mark.parametrize("victims", [VICTIM, HALF], ids=["one", "half"])
 
 
-def run_attack(attack, victims, devices=None) -> TwoFacedServer:
+def everybody_is_heard(monkeypatch):
+    """Lift the first line of defence: neighbours count although their boxes did not open."""
+    check = vetting.check_members
+
+    def check_without_hearing(members, before, heard, *rest):
+        check(members, before, np.ones_like(heard), *rest)
+
+    monkeypatch.setattr(vetting, "check_members", check_without_hearing)
+
+
+def views_of(attack, victims) -> dict[int, View]:
+    """What each device is shown; made anew, for views remember what they have computed."""
     shown, to_victims = ATTACKS[attack]
-    views = {i: to_victims if i in victims else shown for i in IDS}
-    return TwoFacedServer(views, devices or make_devices(CONFIG))
+    return {i: replace(to_victims if i in victims else shown) for i in IDS}
+
+
+def run_attack(attack, victims, devices=None) -> TwoFacedServer:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        if attack in ANOTHER_SESSION:
+            everybody_is_heard(monkeypatch)
+        return TwoFacedServer(views_of(attack, victims), devices or make_devices(CONFIG)).play()
 
 
 attacked = cache(run_attack)  # with the devices of all these tests, and with masks bound
@@ -296,11 +332,56 @@ attacked = cache(run_attack)  # with the devices of all these tests, and with ma
 
 @pytest.mark.parametrize("view", dict.fromkeys(v for views in ATTACKS.values() for v in views))
 def test_when_all_are_shown_the_same_the_sum_is_exact(view):
-    server = TwoFacedServer(dict.fromkeys(view.roster, view), make_devices(CONFIG))
+    server = TwoFacedServer(dict.fromkeys(view.roster, view), make_devices(CONFIG)).play()
     assert set(server.seeds) == set(view.roster)
     assert not any(receipt.refused for receipt in server.receipts.values())
     assert not server.noise().any()
     server.layout.decode(server.sum())
+
+
+def test_questions_alone_do_not_make_another_session():
+    questions = {"another cut", "another threshold", "a threshold that only differs"}
+    assert set(ANOTHER_SESSION) == set(ATTACKS) - questions
+
+
+# --- the first line: who cannot read its neighbours' boxes refuses ------------------------------
+
+
+@pytest.fixture
+def no_mask(monkeypatch):
+    """Fails the test as soon as a device masks anything."""
+    monkeypatch.setattr(prg, "add_masks", lambda *_: pytest.fail("a mask was computed"))
+
+
+@pytest.mark.parametrize("num_victims", [1, 2, 3, 4])
+@pytest.mark.parametrize("attack", ANOTHER_SESSION)
+def test_who_shares_its_session_with_too_few_refuses_at_the_receipt(attack, num_victims, no_mask):
+    victims = IDS[-num_victims:]
+    fewest = ATTACKS[attack][1].min_cohort
+    if num_victims < fewest:
+        with pytest.raises(PeerError, match=f"^cohort too small: {num_victims} devices") as refused:
+            TwoFacedServer(views_of(attack, victims), make_devices(CONFIG)).play()
+        assert refused.value.reason is Refusal.COHORT_TOO_SMALL
+    else:  # here the second line has to do
+        with pytest.raises(pytest.fail.Exception, match="a mask was computed"):
+            TwoFacedServer(views_of(attack, victims), make_devices(CONFIG)).play()
+
+
+@pytest.mark.parametrize("attack", ANOTHER_SESSION)
+def test_who_is_alone_in_its_session_masks_once_the_rule_is_lifted(attack, no_mask):
+    with pytest.raises(pytest.fail.Exception, match="a mask was computed"):
+        run_attack(attack, VICTIM)
+
+
+def test_the_others_take_their_boxes_and_miss_the_one():
+    server = TwoFacedServer(views_of("another model", VICTIM), make_devices(CONFIG))
+    with pytest.raises(PeerError, match="cohort too small"):
+        server.play()
+    assert set(server.receipts) == set(IDS) - set(VICTIM)
+    assert {receipt.refused for receipt in server.receipts.values()} == {(7,)}
+
+
+# --- the second line: masks do not cancel -------------------------------------------------------
 
 
 @attacks
@@ -329,7 +410,7 @@ def test_no_part_of_the_cohort_gives_a_readable_sum_either(attack, victims):
 
 
 def test_only_the_whole_cohort_gives_a_readable_sum():
-    server = TwoFacedServer(dict.fromkeys(IDS, View(ALL_PASS)), make_devices(CONFIG))
+    server = TwoFacedServer(dict.fromkeys(IDS, View(ALL_PASS)), make_devices(CONFIG)).play()
     parts = [part for size in range(1, 9) for part in combinations(IDS, size)]
     assert [part for part in parts if not server.noise(part).any()] == [IDS]
 
@@ -417,10 +498,22 @@ def test_without_binding_the_strong_attacker_reads_the_sum(attack, victims, monk
 
 
 @pytest.mark.parametrize("attack", ["another model", "another roster", "other parameters"])
-def test_models_and_rosters_are_bound_by_the_session_as_well(attack, monkeypatch):
+@victims
+def test_models_and_rosters_are_bound_by_the_session_as_well(attack, victims, monkeypatch):
     unbound(monkeypatch)
-    server = run_attack(attack, HALF)
+    server = run_attack(attack, victims)
     assert is_uniform(server.noise(), server.ring_bits)
+
+
+@pytest.mark.parametrize("attack", ["another model", "another configuration"])
+@victims
+def test_without_either_binding_devices_of_two_models_are_summed(attack, victims, monkeypatch):
+    unbound(monkeypatch)
+    monkeypatch.setattr(RoundConfig, "context", lambda *_: bytes(32))
+    # All are in one session again: every box opens, and no rule has to be lifted.
+    server = TwoFacedServer(views_of(attack, victims), make_devices(CONFIG)).play()
+    assert not any(receipt.refused for receipt in server.receipts.values())
+    assert not server.noise().any()
 
 
 @victims

@@ -9,14 +9,25 @@ from round_parties import MODEL, POLICY, Point, RoundParties, make_config, make_
 
 from protocol import wire
 from protocol.client import RoundClient, Task
+from protocol.errors import EncodingError
 from protocol.messages import Announce, Ask, Relay
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
 from protocol.server import RoundServer
 from protocol.states import RoundState
-from secagg import Adversary, DevicePolicy, Fault, PeerError, Refusal, Stage, UsageError
+from secagg import (
+    Adversary,
+    DevicePolicy,
+    Enrolment,
+    Fault,
+    PeerError,
+    Refusal,
+    Stage,
+    UsageError,
+)
 from secagg import wire as session_wire
 from secagg.messages import SessionOpen
+from secagg.randomness import SeededRandomness
 
 CONFIG = make_config()
 TOP_CUT = CONFIG.grid.top_cut
@@ -97,6 +108,8 @@ SLOTS = CONFIG.slots()
         {"slots": (SLOTS[0], replace(SLOTS[1], length=SLOTS[1].length + 1))},
         {"slots": (SLOTS[0], replace(SLOTS[1], ring_bits=SLOTS[1].ring_bits + 1))},
         {"slots": (replace(SLOTS[0], label="update"), SLOTS[1])},
+        {"slots": (replace(SLOTS[0], whole=True), SLOTS[1])},
+        {"slots": (SLOTS[0], replace(SLOTS[1], whole=True))},
     ],
 )
 def test_a_session_with_other_slots_or_devices_is_refused_although_its_context_fits(changes):
@@ -261,13 +274,11 @@ def test_a_question_before_the_shares_is_refused():
     assert_refused(parties.machine, data, Refusal.OUT_OF_ORDER, "in state shared")
 
 
-def test_a_slot_that_was_opened_without_a_question_is_answered_once():
-    parties, honest = at(TO_QUERY)
-    assert parties.machine.receive(wire.encode(Relay(honest.session))) is None
-    asked, other = Ask(Query("mm", (5,)), honest.session), Query("mm", (6,))
-    assert isinstance(parties.machine.receive(wire.encode(asked)), bytes)
-    again = wire.encode(replace(asked, question=other))
-    assert_refused(parties.machine, again, Refusal.OUT_OF_ORDER, "opens no slot")
+@pytest.mark.parametrize("point", [TO_QUERY, TO_THRESHOLD])
+def test_a_slot_that_is_opened_without_a_question_is_refused(point):
+    parties, honest = at(point)
+    relayed = wire.encode(Relay(honest.session))
+    assert_refused(parties.machine, relayed, Refusal.OUT_OF_ORDER, "opened without a question")
 
 
 def test_a_repeated_question_gets_no_second_answer():
@@ -404,3 +415,57 @@ def test_who_was_shown_another_question_signs_what_others_do_not():
     # The others unmask the sum without it; its own mask binds it to the other question.
     assert outcome.update is None
     assert "some device did not encode by this layout" in outcome.aborted
+
+
+# --- one session for a round --------------------------------------------------------------------
+
+
+def announced_twice(first, second, *, signed=True):
+    """Two rounds of one device: the machine that has joined the first, and is to join the second.
+
+    Args:
+        first: The first round's configuration.
+        second: Changes of the second round's session, with `config` for another configuration.
+    """
+    enrolment = Enrolment(SeededRandomness(bytes(32)))
+    config = second.pop("config", first)
+    machines = []
+    for each, changes in ((first, {}), (config, second)):
+        params = make_params(each, signed=signed, **changes)
+        credentials = enrolment.credentials_for(3, params)
+        machines.append(machine := RoundClient(3, POLICY, credentials=credentials))
+        assert machine.receive(announcement(each, params=params)) is Task.MEASURE_LOSS
+    machines[0].supply_loss(1.0, 5)
+    return machines[1]
+
+
+ANOTHER_SESSION = [{}, {"graph_seed": b"\1" * 32}, {"threshold": 3}]
+
+
+@pytest.mark.parametrize("changes", ANOTHER_SESSION)
+def test_a_device_with_an_identity_is_in_one_session_of_a_round(changes):
+    machine = announced_twice(CONFIG, dict(changes))
+    with pytest.raises(PeerError, match="took part in one of the same context") as refused:
+        machine.supply_loss(1.0, 5)
+    assert refused.value.reason is Refusal.SESSION_REPEATED
+    assert machine.state is RoundState.FAILED
+
+
+def test_rounds_of_one_model_are_not_told_apart_if_the_server_numbers_them_differently():
+    """A limit, not a promise: docs/limitations.md names it."""
+    machine = announced_twice(CONFIG, {"config": make_config(round_index=4)})
+    assert isinstance(machine.supply_loss(1.0, 5), bytes)
+
+
+@pytest.mark.parametrize("changes", ANOTHER_SESSION)
+def test_without_an_identity_a_device_forgets_what_it_took_part_in(changes):
+    machine = announced_twice(CONFIG, dict(changes), signed=False)
+    assert isinstance(machine.supply_loss(1.0, 5), bytes)
+
+
+def test_a_loss_that_cannot_be_encoded_does_not_use_up_the_round():
+    parties = RoundParties(signed=True)
+    parties.bring(Point(1, task_done=False))
+    with pytest.raises(EncodingError):
+        parties.machine.supply_loss(float("nan"), 5)
+    assert isinstance(parties.machine.supply_loss(1.0, 5), bytes)

@@ -20,6 +20,7 @@ from secagg import (
     signing,
     wire,
 )
+from secagg.keys import key_pair
 from secagg.masks import SlotContext
 from secagg.messages import AdvertiseKeys, Credential, Message
 from secagg.randomness import SeededRandomness
@@ -62,7 +63,7 @@ def make_params(
     context=bytes(32),
     signed=False,
 ):
-    """Parameters of a small session; `slots` are (length, ring bits) each."""
+    """Parameters of a small session; `slots` are (length, ring bits) each, and may be whole."""
     return SessionParams(
         slots=tuple(SlotSpec(f"slot {i}", *slot) for i, slot in enumerate(slots)),
         num_invited=num_invited,
@@ -181,7 +182,11 @@ class Parties:
         yield self.exchange(pending)
         for slot in range(len(self.params.slots)):
             yield (pending := self.server.open_slot(slot, BINDING))
-            yield (pending := self.exchange(pending))
+            pending = self.exchange(pending)
+            if not pending:  # a device is missing from a whole slot
+                yield {}
+                continue
+            yield pending
             if self.params.signed:
                 yield (pending := self.exchange(pending))
             self.exchange(pending)
@@ -231,11 +236,18 @@ class Parties:
         credential = Credential(identity.public, identity.sign(statement))
         return AdvertiseKeys(sealing_key, mask_keys, credential)
 
-    def sign_survivors(self, client, survivors, *, slot=0, roster=None, binding=BINDING) -> bytes:
+    def sealing_key(self, client) -> bytes:
+        """What a device advertised: the public key of the first secret that it drew."""
+        return key_pair(self.randomness[client].given[0]).public
+
+    def sign_survivors(
+        self, client, survivors, *, slot=0, roster=None, binding=BINDING, sealing_key=None
+    ) -> bytes:
         """A device's signature of the survivors of a slot, over the whole roster or another."""
         ids = np.array(self.roster if roster is None else roster, dtype="<u4").tobytes()
         context = SlotContext.of(self.params, self.params.session_id(ids), slot, binding)
-        statement = signing.survivors(context, survivors)
+        sealing_key = self.sealing_key(client) if sealing_key is None else sealing_key
+        statement = signing.survivors(context, survivors, sealing_key)
         return self.enrolment.credentials(client).identity.sign(statement)
 
     def encode(self, message: Message) -> bytes:

@@ -266,6 +266,18 @@ def test_a_peers_key_under_a_second_name(field, drawn, whose):
         refuse(parties, data, Refusal.BAD_KEY)
 
 
+@pytest.mark.parametrize("field", ["sealing", "mask"])
+def test_a_peers_key_in_another_encoding(field):
+    """The same key to X25519, which ignores the highest bit."""
+
+    def change(parties, message):
+        key = bytearray(keys.key_pair(parties.randomness[OTHERS[1]].given[1]).public)
+        key[-1] |= 0x80
+        return key_lie(parties, message, field, bytes(key))
+
+    refuse(*at_roster(change), Refusal.BAD_KEY)
+
+
 # The delivery of shares.
 
 
@@ -489,7 +501,7 @@ def test_slot_reopened_while_it_is_open(state):
     ("state", "message"),
     [
         (ClientState.MASKED, lambda p: UnmaskRequest(1, p.members(IDS))),  # not the open slot
-        (ClientState.MASKED, lambda p: OpenSlot(1, p.members(IDS))),  # before it is unmasked
+        (ClientState.OPENED, lambda p: OpenSlot(1, p.members(IDS))),  # before it is masked
         (ClientState.OPENED, lambda p: UnmaskRequest(0, p.members(IDS))),  # before it is masked
         (ClientState.READY, lambda p: UnmaskRequest(0, p.members(IDS))),  # before it is open
     ],
@@ -500,7 +512,45 @@ def test_out_of_order(state, message):
     refuse(parties, parties.encode(message(parties)), Refusal.OUT_OF_ORDER)
 
 
+@pytest.mark.parametrize(
+    ("params", "late"),
+    [
+        (PARAMS, lambda p: UnmaskRequest(0, p.members(IDS))),
+        (SIGNED, lambda p: ConsistencyCheck(0, p.members(IDS))),
+        (SIGNED, lambda p: UnmaskRequest(0, p.members(IDS))),
+    ],
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_slot_that_was_given_up_is_never_unmasked(params, late, masked):
+    parties = Parties(params)
+    parties.advance(ClientState.MASKED)
+    machine = parties.clients[VICTIM]
+    assert machine.receive(parties.encode(OpenSlot(1, parties.members(IDS)))) is None
+    assert machine.state is ClientState.OPENED
+    if masked:
+        parties.contribute(VICTIM)
+        assert machine.state is ClientState.MASKED
+    signed_first = params.signed and masked and isinstance(late(parties), UnmaskRequest)
+    if signed_first:
+        machine.receive(parties.encode(ConsistencyCheck(1, parties.members(IDS))))
+        assert machine.state is ClientState.CONFIRMED
+    refuse(parties, parties.encode(late(parties)), Refusal.OUT_OF_ORDER)
+
+
 # What is no lie.
+
+
+@pytest.mark.parametrize("params", [PARAMS, SIGNED])
+def test_the_next_slot_may_be_opened_when_one_was_given_up(params):
+    """The server of a whole slot in which somebody is missing goes on with the next one."""
+    parties = Parties(params)
+    parties.advance(ClientState.MASKED)
+    machine = parties.clients[VICTIM]
+    left = parties.members([VICTIM, *OTHERS[:4]])
+    machine.receive(parties.encode(OpenSlot(1, left)))
+    assert (machine.state, machine.slot, machine.num_members) == (ClientState.OPENED, 1, 5)
+    assert machine._seeds == [None, machine._seeds[1]]
+    assert machine._seeds[1] is not None
 
 
 @pytest.mark.parametrize("state", [s for s in ClientState if s not in ("idle", "failed")])
@@ -592,11 +642,22 @@ def test_a_box_without_shares_is_named_in_the_receipt_and_costs_only_its_shares(
 
 def test_all_boxes_without_shares_are_named_in_order():
     def change(parties, message):
-        return replace(message, boxes={p: bytes(len(b)) for p, b in message.boxes.items()})
+        junk = dict(list(message.boxes.items())[-3:])
+        return replace(
+            message, boxes={**message.boxes, **{p: bytes(len(b)) for p, b in junk.items()}}
+        )
 
     parties, data = at_delivery(change)
     receipt = parties.decode(parties.clients[VICTIM].receive(data))
-    assert receipt.refused == tuple(sorted(parties.position(other) for other in OTHERS))
+    others = sorted(parties.position(other) for other in OTHERS)
+    assert receipt.refused == tuple(others[-3:])
+
+
+def test_where_no_box_opens_nobody_is_there():
+    def change(parties, message):
+        return replace(message, boxes={p: bytes(len(b)) for p, b in message.boxes.items()})
+
+    refuse(*at_delivery(change), Refusal.COHORT_TOO_SMALL, match="1 devices are left")
 
 
 def test_closing_ends_the_session():
@@ -613,6 +674,14 @@ def test_default_policy_refuses_a_session_of_three():
     machine = Client(1, DevicePolicy())
     with pytest.raises(PeerError, match="min_cohort=2 is below the device's 5"):
         machine.receive(wire.encode(SessionOpen(params), params))
+
+
+def test_every_key_and_every_seed_is_drawn_for_itself():
+    """Were a seed that of two slots, to unmask the one would unmask half of the other."""
+    parties = Parties(PARAMS, ids=IDS)
+    parties.advance(ClientState.SHARED)
+    drawn = [data for data in parties.randomness[VICTIM].given if len(data) == 32]
+    assert len(drawn) == len(set(drawn)) == 1 + 2 * len(PARAMS.slots)
 
 
 def test_secrets_do_not_show_in_representations():

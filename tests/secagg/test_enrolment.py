@@ -14,7 +14,7 @@ def enrolment():
 
 def test_a_device_has_one_identity():
     devices = enrolment()
-    assert devices.credentials(3).identity == devices.credentials(3).identity
+    assert devices.credentials(3) is devices.credentials(3)
     assert devices.credentials(3).identity.public != devices.credentials(4).identity.public
 
 
@@ -51,7 +51,15 @@ def test_credentials_where_the_session_is_signed():
     assert devices.credentials_for(3, make_params(signed=False)) is None
     credentials = devices.credentials_for(3, make_params(signed=True))
     assert isinstance(credentials, Credentials)
-    assert credentials.identity == devices.credentials(3).identity
+    assert credentials is devices.credentials(3)
+
+
+def test_a_device_has_one_ledger_of_its_own():
+    devices = enrolment()
+    assert devices.credentials(3).ledger.admit(bytes(32))
+    assert not devices.credentials(3).ledger.admit(bytes(32))
+    assert devices.credentials(4).ledger.admit(bytes(32))
+    assert enrolment().credentials(3).ledger.admit(bytes(32))
 
 
 def test_identities_come_from_the_randomness():

@@ -24,14 +24,14 @@ def contexts():
     yield SlotContext.of(params, SESSION, 0, b"another")
     yield SlotContext.of(params, SESSION, 0, b"")
     yield SlotContext.of(params, b"t" * 32, 0, b"binding")
-    for slots in (((5, 16),), ((4, 17),)):
+    for slots in (((5, 16),), ((4, 17),), ((4, 16, True),)):
         yield SlotContext.of(make_params(slots=slots), SESSION, 0, b"binding")
 
 
 def test_every_public_value_changes_every_mask_key():
     pairwise = {context.pairwise_mask_keys(ALICE, [BOB.public])[0] for context in contexts()}
     own = {context.self_mask_key(SEED) for context in contexts()}
-    assert len(pairwise) == len(own) == len(list(contexts())) == 7
+    assert len(pairwise) == len(own) == len(list(contexts())) == 8
     assert not pairwise & own
 
 
@@ -55,7 +55,7 @@ def hkdf(material, salt, info):
 def test_mask_keys_are_hkdf_over_label_slot_and_both_public_keys():
     params = make_params(slots=((4, 16), (3, 40)))
     context = SlotContext.of(params, SESSION, 1, b"binding")
-    slot = labels.pack(params.slots[1].label.encode(), 3, 40)
+    slot = labels.pack(params.slots[1].label.encode(), 3, 40, 0)
     info = labels.pack(1, slot, b"binding")
     own = labels.pack(labels.SELF_MASK, info)
     pairwise = labels.pack(labels.PAIRWISE_MASK, info) + min(ALICE.public, BOB.public)

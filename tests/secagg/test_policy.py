@@ -111,7 +111,6 @@ def test_two_honest_devices_are_left_in_the_smallest_cohort(adversary):
         )
 
 
-@pytest.mark.xfail(strict=True, reason="the policy's products are rounded the unsafe way")
 @pytest.mark.parametrize(("num_devices", "colluding_rate"), [(200, 0.13), (200, 0.15), (360, 0.15)])
 def test_the_threshold_is_not_rounded_the_unsafe_way(num_devices, colluding_rate):
     # In floating point 1.13 · 200 is 225.99999999999997, and 226 above that.
@@ -123,7 +122,6 @@ def test_the_threshold_is_not_rounded_the_unsafe_way(num_devices, colluding_rate
     refuses(policy, replace(params, threshold=threshold - 1), f"threshold={threshold - 1} is not")
 
 
-@pytest.mark.xfail(strict=True, reason="the policy's products are rounded the unsafe way")
 def test_the_colluding_devices_are_not_rounded_the_unsafe_way():
     # In floating point 0.29 · 100 is 28.999999999999996.
     policy = replace(POLICY, colluding_rate=0.29)
@@ -135,6 +133,26 @@ def test_the_colluding_devices_are_not_rounded_the_unsafe_way():
 def test_the_default_policy_is_that_of_a_curious_server():
     assert DevicePolicy().adversary is Adversary.CURIOUS
     assert not DevicePolicy().sparse_if_active
+
+
+@pytest.mark.parametrize("adversary", Adversary)
+def test_an_adversary_that_was_given_as_a_string_is_the_same(adversary):
+    """As from a configuration file; a string that is no member would be nobody's policy."""
+    policy = DevicePolicy(adversary=str(adversary))
+    assert policy == DevicePolicy(adversary=adversary)
+    assert policy.adversary is adversary
+    assert replace(policy, adversary="active").adversary is Adversary.ACTIVE
+
+
+def test_a_policy_from_a_string_insists_on_signatures_too():
+    refuses(replace(POLICY, adversary="active"), make_params(8, threshold=8), "not signed")
+    replace(POLICY, adversary="curious").check(make_params(8, threshold=8))
+
+
+def test_an_adversary_that_nobody_knows_is_misuse():
+    for unknown in ("ACTIVE", "honest", "", None, 1):
+        with pytest.raises(ValueError, match="is not a valid Adversary"):
+            DevicePolicy(adversary=unknown)
 
 
 # Rates are multiples of 2^-6, so that every product below is exact.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from parties import STEPS, Parties, make_ids, make_params
 from rogues import COLLECTING, at_step, changed, finish, index_of, step_at
 
-from secagg import Fault, Stage, Step, keys
+from secagg import Drop, Fault, Stage, Step, keys
 from secagg.labels import VERSION
 from secagg.messages import (
     ConsistencySignature,
@@ -20,6 +20,7 @@ from secagg.messages import (
     ShareReceipt,
     UnmaskShares,
 )
+from secagg.states import ClientState
 
 PARAMS = {
     signed: make_params(7, threshold=3, slots=((4, 13), (3, 40)), signed=signed)
@@ -46,14 +47,20 @@ def at_stage(stage, signed, slot=0):
 
 
 @at_every_step
-@pytest.mark.parametrize("data", [b"", b"\x93\x01\x12", b"\xff" * 50, bytes(3 << 20)])
-def test_malformed_message_drops_its_sender(signed, index, data):
+def test_malformed_messages_drop_their_senders(signed, index):
+    """As many as can be spared, each for a message of its own."""
     parties, steps, _ = at_step(index, PARAMS[signed])
-    parties.server.receive(FAULTY, data)
-    check_drop(parties, Fault.MALFORMED, step_at(signed, index))
+    malformed = dict(zip(IDS, (b"", b"\x93\x01\x12", b"\xff" * 50, bytes(3 << 20)), strict=False))
+    expected = {}
+    for client, data in malformed.items():
+        assert parties.server.drops == expected
+        parties.server.receive(client, data)
+        expected[client] = Drop(Fault.MALFORMED, step_at(signed, index))
+    left = set(IDS) - set(malformed)
+    assert set(parties.server.remaining) == left
     sums = finish(parties, steps)
-    check_drop(parties, Fault.MALFORMED, step_at(signed, index))
-    assert all(set(OTHERS) <= set(result.contributors) for result in sums)
+    assert parties.server.drops == expected
+    assert all(left <= set(result.contributors) for result in sums)
 
 
 @at_every_step
@@ -107,6 +114,26 @@ def test_equivocation_drops_the_device_and_keeps_what_it_said_first(signed, inde
         assert (FAULTY in result.contributors) == counted
 
 
+@pytest.mark.parametrize("changed_byte", [0, -1])
+def test_long_vectors_that_differ_at_one_end_are_two_messages(changed_byte):
+    """Of a long message the ends alone are looked at to know a repetition."""
+    params = make_params(len(IDS), slots=((8192, 64),))
+    parties = Parties(params, ids=IDS)
+    opened = parties.advance(ClientState.READY)
+    first = parties.answer(FAULTY, opened[FAULTY])
+
+    def change(message):
+        packed = bytearray(message.packed)
+        packed[changed_byte] ^= 1
+        return replace(message, packed=bytes(packed))
+
+    parties.server.receive(FAULTY, first)
+    parties.server.receive(FAULTY, first)
+    assert parties.server.drops == {}
+    parties.server.receive(FAULTY, changed(parties, first, change))
+    check_drop(parties, Fault.EQUIVOCATED, Step(Stage.MASK))
+
+
 @at_every_step
 def test_exact_repetition_is_no_fault(signed, index):
     parties, steps, pending = at_step(index, PARAMS[signed])
@@ -120,12 +147,12 @@ def test_exact_repetition_is_no_fault(signed, index):
 
 
 @at_every_step
-@pytest.mark.parametrize("stranger", [1, 1000, -1, 2**40])
-def test_strangers_are_ignored(signed, index, stranger):
+def test_strangers_are_ignored(signed, index):
     parties, steps, pending = at_step(index, PARAMS[signed])
     reply = parties.answer(FAULTY, pending[FAULTY])
-    for data in (reply, b"", b"\xff"):
-        parties.server.receive(stranger, data)
+    for stranger in (1, 1000, -1, 2**40):
+        for data in (reply, b"", b"\xff"):
+            parties.server.receive(stranger, data)
     parties.server.receive(FAULTY, reply)
     sums = finish(parties, steps)
     assert parties.server.drops == {}

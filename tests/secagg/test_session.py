@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from parties import BINDING, POLICY, Parties, make_ids, make_inputs, make_params
 from secagg import (
     Fault,
     IdealSession,
+    PeerError,
+    Refusal,
     Server,
     SessionAborted,
     Stage,
@@ -20,6 +23,7 @@ from secagg import (
     Vanish,
     ring,
     run_session,
+    vetting,
     wire,
 )
 from secagg.keys import key_pair
@@ -28,7 +32,7 @@ from secagg.messages import RosterMessage, SessionOpen, ShareReceipt
 from secagg.prg import add_mask
 from secagg.randomness import SeededRandomness
 from secagg.session import NoObserver
-from secagg.states import ClientState
+from secagg.states import ClientState, ServerState
 
 
 def bindings_of(params):
@@ -55,14 +59,37 @@ class Watch(NoObserver):
         (self.sent if sent else self.received).append((peer, data))
 
 
+class Outcome(NamedTuple):
+    """What came of a session.
+
+    Attributes:
+        sums: Those that it revealed until it ended.
+        void: Slots that were whole, and lacked a device.
+        drops: As the server's.
+        aborted: Whether it ended before its last slot was over.
+    """
+
+    sums: list
+    void: list
+    drops: dict
+    aborted: bool
+
+
 def run_real(params, inputs, vanishing, monkeypatch, seed=0):
-    """The real session: sums until it ended, the drops, and whether it was aborted."""
-    servers, sums = [], []
+    """The real session."""
+    servers, sums, void = [], [], []
 
     class Noted(Server):
         def __init__(self, *args):
             super().__init__(*args)
             servers.append(self)
+
+        def close_round(self):
+            closed, slot = self.state, self._slot
+            outgoing = super().close_round()
+            if closed is ServerState.MASK and not outgoing:
+                void.append(slot)
+            return outgoing
 
         def take_sum(self):
             sums.append(super().take_sum())
@@ -82,19 +109,24 @@ def run_real(params, inputs, vanishing, monkeypatch, seed=0):
         assert returned == sums
     except SessionAborted:
         aborted = True
-    return [comparable(s) for s in sums], servers[0].drops, aborted
+    return Outcome([comparable(s) for s in sums], void, servers[0].drops, aborted)
 
 
 def run_ideal(params, inputs, vanishing):
-    session, sums, aborted = IdealSession(params, inputs, vanishing), [], False
+    """The same by the ideal functionality."""
+    session, sums, void, aborted = IdealSession(params, inputs, vanishing), [], [], False
     try:
         session.set_up()
         for slot in range(len(params.slots)):
             session.open_slot(slot)
-            sums.append(session.sum(slot, lambda c, slot=slot: inputs[c][slot]))
+            result = session.sum(slot, lambda c, slot=slot: inputs[c][slot])
+            if result is None:
+                void.append(slot)
+            else:
+                sums.append(result)
     except SessionAborted:
         aborted = True
-    return [comparable(s) for s in sums], session.drops, aborted
+    return Outcome([comparable(s) for s in sums], void, session.drops, aborted)
 
 
 @st.composite
@@ -104,7 +136,11 @@ def sessions(draw):
     degree = draw(st.sampled_from([num_invited - 1, *sparse]))
     threshold = draw(st.integers(2, min(degree, 5)))
     min_cohort = draw(st.integers(threshold, max(threshold, num_invited - 2)))
-    specs = st.tuples(st.integers(1, 6), st.sampled_from([1, 2, 7, 16, 31, 32, 33, 48, 63, 64]))
+    specs = st.tuples(
+        st.integers(1, 6),
+        st.sampled_from([1, 2, 7, 16, 31, 32, 33, 48, 63, 64]),
+        st.sampled_from([False, False, True]),
+    )
     num_slots = draw(st.sampled_from([1, 2, 3]))
     slots = tuple(draw(st.lists(specs, min_size=num_slots, max_size=num_slots)))
     params = make_params(
@@ -142,12 +178,19 @@ def test_real_and_ideal_sessions_agree():
         with pytest.MonkeyPatch.context() as monkeypatch:
             real = run_real(params, inputs, vanishing, monkeypatch, seed)
         assert real == run_ideal(params, inputs, vanishing)
-        sums, drops, aborted = real
-        assert aborted == (len(sums) < len(params.slots))
+        sums, void, drops, aborted = real
+        assert aborted == (len(sums) + len(void) < len(params.slots))
+        lost_in = {drop.step for drop in drops.values() if drop.fault is not Fault.ISOLATED}
+        for slot in void:
+            assert params.slots[slot].whole
+            assert Step(Stage.MASK, slot) in lost_in
         for slot, _, vector, contributors, remaining in sums:
             assert vector == plain_sum(params, slot, inputs, contributors)
             assert len(contributors) >= params.min_cohort
             assert set(remaining) <= set(contributors)
+            if params.slots[slot].whole:
+                assert Step(Stage.MASK, slot) not in lost_in
+                outcomes.add("whole")
         timed_out = {client for client, drop in drops.items() if drop.fault is Fault.TIMED_OUT}
         assert timed_out <= set(vanishing)
         if not vanishing:
@@ -158,6 +201,8 @@ def test_real_and_ideal_sessions_agree():
         outcomes.update((kind, aborted, bool(sums), bool(drops)) for kind in kinds)
         outcomes.update(drop.fault for drop in drops.values())
         outcomes.update(drop.step.stage for drop in drops.values())
+        outcomes.update(("void", slot + 1 == len(params.slots)) for slot in void)
+        outcomes.update(("void", slot, "and another sum") for slot in void if sums)
 
     check()
     # Otherwise all this could hold because every session drawn ends in the same way.
@@ -166,7 +211,8 @@ def test_real_and_ideal_sessions_agree():
         assert (kind, False, True, True) in outcomes
         assert (kind, True, True, True) in outcomes
         assert (kind, True, False, True) in outcomes
-    assert {Fault.TIMED_OUT, *Stage} <= outcomes
+    assert {Fault.TIMED_OUT, *Stage, "whole"} <= outcomes
+    assert {("void", False), ("void", True), ("void", 0, "and another sum")} <= outcomes
 
 
 @pytest.mark.parametrize(
@@ -191,39 +237,57 @@ def test_neighbourhoods_that_fall_below_the_threshold(stage, signed, expected, m
     isolated, ended = 0, 0
     for gone in itertools.combinations(ids, 3):
         vanishing = {client: Vanish(Step(stage)) for client in gone}
-        real = run_real(params, inputs, vanishing, monkeypatch)
-        assert real == run_ideal(params, inputs, vanishing)
-        sums, drops, aborted = real
+        ideal = run_ideal(params, inputs, vanishing)
+        sums, _, drops, aborted = ideal
         isolated += Fault.ISOLATED in {drop.fault for drop in drops.values()}
         ended += aborted
         assert set(drops) >= set(gone)
         if not aborted:
             assert sums[0][2] == plain_sum(params, 0, inputs, sums[0][3])
             assert set(sums[0][4]) == set(ids) - set(drops)
+        # The graph is a ring: turned around it, every three devices are three of whom this is one.
+        if ids[0] in gone:
+            assert run_real(params, inputs, vanishing, monkeypatch) == ideal
     assert (isolated, ended) == expected
+
+
+def test_a_session_ends_at_the_step_at_which_too_few_are_left(monkeypatch):
+    # A device that would have vanished afterwards is not lost any more.
+    params = make_params(5, threshold=3, slots=((2, 9),), signed=True)
+    ids = make_ids(5)
+    inputs = make_inputs(params, ids)
+    vanishing = {client: Vanish(Step(Stage.CONFIRM)) for client in ids[:3]}
+    vanishing[ids[3]] = Vanish(Step(Stage.UNMASK))
+    ideal = run_ideal(params, inputs, vanishing)
+    sums, _, drops, aborted = ideal
+    assert (sums, set(drops), aborted) == ([], set(ids[:3]), True)
+    assert run_real(params, inputs, vanishing, monkeypatch) == ideal
 
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("stage", Stage)
-@pytest.mark.parametrize("late", [False, True])
-def test_every_subset_that_vanishes_at_one_stage(signed, stage, late, monkeypatch):
+def test_every_subset_that_vanishes_at_one_stage(signed, stage, monkeypatch):
     # Complete graph, n = 5, t = 3, smallest cohort 4: what survives decides alone.
     params = make_params(5, threshold=3, min_cohort=4, slots=((3, 20),), signed=signed)
     ids = make_ids(5)
     inputs = make_inputs(params, ids)
-    for size in range(6):
-        for gone in itertools.combinations(ids, size):
-            vanishing = {client: Vanish(Step(stage), late) for client in gone}
-            sums, drops, aborted = run_real(params, inputs, vanishing, monkeypatch)
-            # After the masked inputs are in, only the threshold counts.
-            needed = params.threshold if stage > Stage.MASK else params.min_cohort
-            assert aborted == (5 - size < needed)
-            assert set(drops) == set(gone)
-            if not aborted:
-                contributors = ids if stage > Stage.MASK else set(ids) - set(gone)
-                assert sums[0][2] == plain_sum(params, 0, inputs, sorted(contributors))
-                assert set(sums[0][3]) == set(contributors)
-                assert set(sums[0][4]) == set(ids) - set(gone)
+    everything = [gone for size in range(6) for gone in itertools.combinations(ids, size)]
+    # Who answers late is lost like who does not answer: those first, or last, of the invited.
+    late = {gone for size in range(1, 6) for gone in (tuple(ids[:size]), tuple(ids[-size:]))}
+    for gone, is_late in [(gone, False) for gone in everything] + [
+        (gone, True) for gone in sorted(late)
+    ]:
+        vanishing = {client: Vanish(Step(stage), is_late) for client in gone}
+        sums, _, drops, aborted = run_real(params, inputs, vanishing, monkeypatch)
+        # After the masked inputs are in, only the threshold counts.
+        needed = params.threshold if stage > Stage.MASK else params.min_cohort
+        assert aborted == (5 - len(gone) < needed)
+        assert set(drops) == set(gone)
+        if not aborted:
+            contributors = ids if stage > Stage.MASK else set(ids) - set(gone)
+            assert sums[0][2] == plain_sum(params, 0, inputs, sorted(contributors))
+            assert set(sums[0][3]) == set(contributors)
+            assert set(sums[0][4]) == set(ids) - set(gone)
 
 
 @pytest.mark.parametrize("bits", [1, 16, 32, 33, 64])
@@ -270,10 +334,10 @@ def test_observer_sees_every_message_once(signed):
 def test_masks_that_all_add_give_wrong_sums(monkeypatch):
     params = make_params(5, slots=((8, 32),))
     inputs = make_inputs(params, make_ids(5))
-    right, _, _ = run_real(params, inputs, {}, monkeypatch)
+    right = run_real(params, inputs, {}, monkeypatch).sums
     assert right[0][2] == plain_sum(params, 0, inputs, inputs)
     monkeypatch.setattr("secagg.client.subtracts", lambda *_: False)
-    wrong, _, _ = run_real(params, inputs, {}, monkeypatch)
+    wrong = run_real(params, inputs, {}, monkeypatch).sums
     assert all(one != other for one, other in zip(wrong[0][2], right[0][2], strict=True))
 
 
@@ -299,10 +363,10 @@ def test_masks_left_on_for_the_dropped_give_wrong_sums(monkeypatch):
     params = make_params(5, slots=((8, 32),))
     inputs = make_inputs(params, make_ids(5))
     gone = {make_ids(5)[0]: Vanish(Step(Stage.MASK))}
-    sums, _, _ = run_real(params, inputs, gone, monkeypatch)
+    sums = run_real(params, inputs, gone, monkeypatch).sums
     assert sums[0][2] == plain_sum(params, 0, inputs, make_ids(5)[1:])
     monkeypatch.setattr("secagg.unmasking.subtracts", lambda own, peer: own < peer)
-    sums, _, _ = run_real(params, inputs, gone, monkeypatch)
+    sums = run_real(params, inputs, gone, monkeypatch).sums
     assert sums[0][2] != plain_sum(params, 0, inputs, make_ids(5)[1:])
 
 
@@ -402,36 +466,62 @@ def test_bindings_of_one_slot_are_not_those_of_another():
     assert result.vector.tolist() == plain_sum(params, 1, parties.inputs, inputs)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"context": b"\1" * 32},
-        {"graph_seed": b"\1" * 32},
-        {"threshold": 2},
-        {"min_cohort": 4},
-        {"num_invited": 6},
-    ],
-)
-def test_other_parameters_hide_the_sum(changes):
+HIDING = pytest.mark.parametrize("heard", [False, True], ids=["refused", "masks alone"])
+"""Whether a device counts neighbours whose box it could not read: no device does, but then nobody
+would see what the masks alone are good for."""
+
+
+def count_everybody(monkeypatch):
+    """Devices that take everybody for present, whosever box did not open."""
+    check = vetting.check_members
+
+    def lenient(members, before, heard, *rest):
+        check(members, before, np.ones_like(heard), *rest)
+
+    monkeypatch.setattr("secagg.client.vetting.check_members", lenient)
+
+
+def shown_other_parameters(parties, fooled, lie):
+    """A session up to the delivery of shares, one of whose devices is told of other parameters.
+
+    Returns:
+        What the devices are to get next.
+    """
+    there, back = through(WIDE, lie), through(lie, WIDE)
+    openings = {c: d for c, d in parties.server.start().items() if c != fooled}
+    replies = parties.deliver(openings)
+    keys = parties.clients[fooled].receive(wire.encode(SessionOpen(lie), lie))
+    pending = dict(parties.collect(replies | {fooled: back(keys)}))
+    told = parties.clients[fooled].receive(there(pending.pop(fooled)))
+    return parties.collect(parties.deliver(pending) | {fooled: back(told)})
+
+
+OTHER_PARAMETERS = [
+    {"context": b"\1" * 32},
+    {"graph_seed": b"\1" * 32},
+    {"threshold": 2},
+    {"min_cohort": 4},
+    {"num_invited": 6},
+    {"slots": ((LENGTH, 16, True),)},
+]
+
+
+@HIDING
+@pytest.mark.parametrize("changes", OTHER_PARAMETERS)
+def test_other_parameters_hide_the_sum(changes, heard, monkeypatch):
     parties = Parties(WIDE)
     fooled = parties.ids[0]
     lie = make_params(**({"num_invited": 5, "slots": ((LENGTH, 16),)} | changes))
-    there, back = through(WIDE, lie), through(lie, WIDE)
-
-    def exchange(pending):
-        replies = {}
-        for client, data in pending.items():
-            fooling = client == fooled
-            reply = parties.clients[client].receive(there(data) if fooling else data)
-            replies[client] = back(reply) if fooling else reply
-        return parties.collect(replies)
-
-    pending = dict(parties.server.start())
-    openings = {c: d for c, d in pending.items() if c != fooled}
-    replies = {c: parties.clients[c].receive(d) for c, d in openings.items()}
-    keys = parties.clients[fooled].receive(wire.encode(SessionOpen(lie), lie))
-    pending = parties.collect(replies | {fooled: back(keys)})
-    deliveries = exchange(pending)
+    deliveries = dict(shown_other_parameters(parties, fooled, lie))
+    there = through(WIDE, lie)
+    if not heard:
+        # No box opens: it is alone, and says nothing more.
+        with pytest.raises(PeerError) as refused:
+            parties.clients[fooled].receive(there(deliveries[fooled]))
+        assert refused.value.reason is Refusal.COHORT_TOO_SMALL
+        assert parties.clients[fooled].state is ClientState.FAILED
+        return
+    count_everybody(monkeypatch)
     for client, data in deliveries.items():
         parties.clients[client].receive(there(data) if client == fooled else data)
     parties.collect(dict.fromkeys(deliveries, parties.encode(ShareReceipt(()))))
@@ -441,16 +531,20 @@ def test_other_parameters_hide_the_sum(changes):
     assert looks_uniform(difference_to_truth(parties, replies, {}))
 
 
-def test_other_rosters_hide_the_sum():
-    parties = Parties(WIDE)
-    fooled = parties.ids[-1]
+def shown_another_roster(parties, fooled):
+    """A session up to the delivery of shares, one of whose devices is shown another roster."""
     pending = dict(parties.advance(ClientState.ADVERTISED))
     honest = wire.decode(pending[fooled], WIDE)
-    roster = honest.roster.copy()
-    roster[-1] += 1
-    assert fooled in roster
+    assert fooled in honest.roster[:-1]
+    roster = honest.roster + np.uint32(honest.roster == honest.roster[-1])
     pending[fooled] = parties.encode(RosterMessage(roster, honest.keys))
-    collect_receipts(parties, parties.exchange(pending))
+    return parties.exchange(pending)
+
+
+def test_other_rosters_hide_the_sum(monkeypatch):
+    count_everybody(monkeypatch)
+    parties = Parties(WIDE)
+    collect_receipts(parties, shown_another_roster(parties, parties.ids[-1]))
     openings = parties.server.open_slot(0, BINDING)
     replies = contribute_all(parties, openings, {})
     assert looks_uniform(difference_to_truth(parties, replies, {}))
@@ -460,18 +554,22 @@ def test_other_rosters_hide_the_sum():
         parties.exchange(requests)
 
 
-def test_a_device_with_another_roster_is_dropped_by_its_receipt():
-    # What the server above does not want to hear: no box opens between it and the others.
+@HIDING
+def test_a_device_with_another_roster_costs_nobody_the_sum(heard, monkeypatch):
+    # No box opens between it and the others. It ends its session, and would be dropped for its
+    # receipt otherwise.
     parties = Parties(WIDE)
-    pending = dict(parties.advance(ClientState.ADVERTISED))
     fooled = parties.ids[-1]
-    honest = wire.decode(pending[fooled], WIDE)
-    pending[fooled] = parties.encode(
-        RosterMessage(honest.roster + np.uint32(honest.roster == honest.roster[-1]), honest.keys)
-    )
-    parties.exchange(parties.exchange(pending))
+    deliveries = dict(shown_another_roster(parties, fooled))
+    if heard:
+        count_everybody(monkeypatch)
+    else:
+        with pytest.raises(PeerError) as refused:
+            parties.clients[fooled].receive(deliveries.pop(fooled))
+        assert refused.value.reason is Refusal.COHORT_TOO_SMALL
+    parties.exchange(deliveries)
     assert {c: drop.fault for c, drop in parties.server.drops.items()} == {
-        fooled: Fault.BAD_RECEIPT
+        fooled: Fault.BAD_RECEIPT if heard else Fault.TIMED_OUT
     }
     others = [client for client in parties.ids if client != fooled]
     result = parties.run_slot(0)

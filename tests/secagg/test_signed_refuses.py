@@ -26,6 +26,7 @@ from secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
     Credential,
+    OpenSlot,
     SessionOpen,
     ShareKind,
     UnmaskRequest,
@@ -312,6 +313,7 @@ def test_what_a_device_signs_is_the_list_that_it_was_told():
         parties.sign_survivors(VICTIM, survivors, slot=1),
         parties.sign_survivors(VICTIM, survivors, binding=b"another"),
         parties.sign_survivors(VICTIM, survivors, roster=[*parties.roster[:-1], 1000]),
+        parties.sign_survivors(VICTIM, survivors, sealing_key=parties.sealing_key(PEER)),
         parties.sign_survivors(PEER, survivors),
     ]
     assert len({said.signature, *others}) == 1 + len(others)
@@ -414,6 +416,7 @@ ELSEWHERE = {
     "another slot": {"slot": 1},
     "another binding": {"binding": b"what only some were shown"},
     "another roster": {"roster": [*sorted(IDS)[:-1], 1000]},
+    "another sealing key": {"sealing_key": FRESH[0]},
 }
 
 
@@ -425,11 +428,27 @@ def test_signatures_of_something_else_are_refused(name):
 
 
 def test_signatures_of_another_session_are_refused():
-    """The same devices, roster, slot, binding and list."""
+    """The same devices, roster, slot, binding, list, and even sealing keys."""
     parties, survivors = confirmed()
     other = Parties(replace(PARAMS, context=b"\1" * 32))
+    other.advance(ClientState.ADVERTISED)
+    assert all(other.sealing_key(client) == parties.sealing_key(client) for client in IDS)
     signatures = request(other, survivors, IDS).signatures
     refuse(parties, parties.encode(UnmaskRequest(0, survivors, signatures)), Refusal.BAD_SIGNATURE)
+
+
+def test_signatures_of_an_earlier_session_of_the_same_parameters_are_refused():
+    """All that they say is the same, but the sealing keys are new in every session."""
+    earlier, survivors = confirmed()
+    signatures = request(earlier, survivors, IDS).signatures
+    parties = Parties(PARAMS, seed=1)
+    parties.advance(ClientState.MASKED)
+    parties.clients[VICTIM].receive(parties.encode(ConsistencyCheck(0, survivors)))
+    assert parties.clients[VICTIM]._context == earlier.clients[VICTIM]._context
+    refuse(parties, parties.encode(UnmaskRequest(0, survivors, signatures)), Refusal.BAD_SIGNATURE)
+    # Control: they were good in their own.
+    data = earlier.encode(UnmaskRequest(0, survivors, signatures))
+    assert earlier.clients[VICTIM].receive(data) is not None
 
 
 def test_signatures_of_an_earlier_slot_are_refused_in_a_later_one():
@@ -519,6 +538,7 @@ def test_a_second_list_after_the_shares_are_given():
         (ClientState.OPENED, lambda p: ConsistencyCheck(0, p.members(IDS))),  # before it is masked
         (ClientState.MASKED, lambda p: request(p, p.members(IDS), IDS)),  # before it is checked
         (ClientState.CONFIRMED, lambda p: ConsistencyCheck(1, p.members(IDS))),
+        (ClientState.CONFIRMED, lambda p: OpenSlot(1, p.members(IDS))),  # before it is unmasked
         (
             ClientState.CONFIRMED,
             lambda p: replace(request(p, p.members(IDS), IDS, slot=1), slot=1),

@@ -7,10 +7,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from parties import make_ids, make_params, plain_sum
+from parties import Parties, make_ids, make_params, plain_sum
 from rogues import Rogues, at_step, be_somebody_else, index_of, sign_badly
 
-from secagg import Fault, Server, SessionAborted, Stage, Step, TrustedKeys, UsageError, signing
+from secagg import (
+    Fault,
+    FirstUse,
+    Server,
+    SessionAborted,
+    Stage,
+    Step,
+    TrustedKeys,
+    UsageError,
+    labels,
+    signing,
+)
 from secagg.identity import identity, verify
 from secagg.masks import SlotContext
 from secagg.messages import Credential
@@ -40,8 +51,8 @@ def context(params=COMPLETE, session_id=bytes(32), slot=0, binding=b"binding"):
     return SlotContext.of(params, session_id, slot, binding)
 
 
-def survivors(members=(True, True, False, True), **changes):
-    return signing.survivors(context(**changes), np.array(members))
+def survivors(members=(True, True, False, True), sealing_key=KEYS[0], **changes):
+    return signing.survivors(context(**changes), np.array(members), sealing_key)
 
 
 def test_every_part_of_an_advertisement_is_signed():
@@ -60,6 +71,7 @@ def test_every_part_of_an_advertisement_is_signed():
 
 def test_every_part_of_the_survivors_is_signed():
     renamed = replace(COMPLETE, slots=(SlotSpec("another", 4, 13), COMPLETE.slots[1]))
+    whole = replace(COMPLETE, slots=(SlotSpec("slot 0", 4, 13, whole=True), COMPLETE.slots[1]))
     statements = [
         survivors(),
         survivors((True, True, True, True)),
@@ -69,6 +81,8 @@ def test_every_part_of_the_survivors_is_signed():
         survivors(slot=1),
         survivors(binding=b"another"),
         survivors(params=renamed),
+        survivors(params=whole),
+        survivors(sealing_key=KEYS[1]),
     ]
     assert len(set(statements)) == len(statements)
     assert survivors() == statements[0]
@@ -77,9 +91,11 @@ def test_every_part_of_the_survivors_is_signed():
 @given(
     first=st.lists(st.booleans(), min_size=1, max_size=20),
     second=st.lists(st.booleans(), min_size=1, max_size=20),
+    keys=st.tuples(*[st.sampled_from(KEYS)] * 2),
 )
-def test_two_lists_of_survivors_are_never_one_statement(first, second):
-    assert (survivors(first) == survivors(second)) == (first == second)
+def test_two_lists_of_survivors_are_never_one_statement(first, second, keys):
+    same = survivors(first, keys[0]) == survivors(second, keys[1])
+    assert same == ((first, keys[0]) == (second, keys[1]))
 
 
 def test_keys_and_survivors_are_never_one_statement():
@@ -88,6 +104,11 @@ def test_keys_and_survivors_are_never_one_statement():
     signature = key.sign(advertisement())
     assert verify(key.public, advertisement(), signature)
     assert not verify(key.public, survivors(), signature)
+
+
+def test_a_statement_begins_with_its_label():
+    assert advertisement().startswith(labels.pack(labels.ADVERTISEMENT))
+    assert survivors().startswith(labels.pack(labels.SURVIVORS))
 
 
 # Sessions.
@@ -118,6 +139,21 @@ def test_an_identity_that_the_directory_does_not_know_drops_its_sender(params):
     rogue = make_ids(params.num_invited)[2]
     parties = Rogues(params, {(rogue, Stage.ADVERTISE): be_somebody_else})
     check_dropped(parties, rogue, Fault.UNKNOWN_IDENTITY, Stage.ADVERTISE)
+
+
+def test_a_server_does_not_learn_an_identity_whose_signature_is_wrong():
+    directory, parties = FirstUse(), Parties(COMPLETE)
+    parties.server = Server(COMPLETE, parties.ids, directory)
+    honest, rogue = parties.ids[:2]
+    said = parties.deliver(parties.server.start())
+    stranger = Credential(identity(b"\1" * 32).public, bytes(64))
+    forged = replace(parties.decode(said[rogue]), credential=stranger)
+    parties.server.receive(rogue, parties.encode(forged))
+    parties.server.receive(honest, said[honest])
+    assert {client: drop.fault for client, drop in parties.server.drops.items()} == {
+        rogue: Fault.BAD_SIGNATURE
+    }
+    assert directory.pinned().keys.keys() == {honest}
 
 
 def signed_by(other, *, in_the_name_of_its_own=False):
@@ -152,7 +188,10 @@ def test_the_keys_of_another_session_do_not_do():
     check_dropped(parties, rogue, Fault.BAD_SIGNATURE, Stage.ADVERTISE)
 
 
-@pytest.mark.parametrize("fields", [{"survivors": 2}, {"slot": 1}, {"binding": b"another"}])
+@pytest.mark.parametrize(
+    "fields",
+    [{"survivors": 2}, {"slot": 1}, {"binding": b"another"}, {"sealing key of": make_ids(7)[3]}],
+)
 def test_a_signature_of_something_else_drops_its_sender(fields):
     rogue = make_ids(7)[2]
 
@@ -166,7 +205,9 @@ def test_a_signature_of_something_else_drops_its_sender(fields):
             parties.params, own._roster.session_id, slot, binding or b"what all devices were shown"
         )
         signer = parties.enrolment.credentials(client).identity
-        return replace(message, signature=signer.sign(signing.survivors(signed, list_of)))
+        sealing_key = parties.sealing_key(fields.get("sealing key of", client))
+        statement = signing.survivors(signed, list_of, sealing_key)
+        return replace(message, signature=signer.sign(statement))
 
     parties = Rogues(COMPLETE, {(rogue, Stage.CONFIRM): change})
     check_dropped(parties, rogue, Fault.BAD_SIGNATURE, Stage.CONFIRM)
@@ -208,10 +249,13 @@ def test_a_request_carries_t_signatures_of_holders_on_its_own_list():
             assert len(request.signatures) == params.threshold
             holders = parties.clients[client]._roster.holders.tolist()
             assert set(request.signatures) <= set(holders)
-            statement = signing.survivors(parties.clients[client]._context, request.survivors)
+            context = parties.clients[client]._context
             for position, signature in request.signatures.items():
-                signer = parties.enrolment.credentials(parties.roster[position]).identity
-                assert verify(signer.public, statement, signature)
+                signer = parties.roster[position]
+                sealing_key = parties.sealing_key(signer)
+                statement = signing.survivors(context, request.survivors, sealing_key)
+                public = parties.enrolment.credentials(signer).identity.public
+                assert verify(public, statement, signature)
 
 
 def test_requests_of_an_unsigned_session_carry_none():

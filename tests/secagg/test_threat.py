@@ -427,6 +427,39 @@ def test_as_many_colluders_as_are_harmful_set_the_roster(adversary, threshold, s
     assert sparse_min_roster(2000, 20, threshold, one_less) == smallest
 
 
+@pytest.mark.parametrize("adversary", Adversary)
+def test_an_adversary_that_was_given_as_a_string_is_the_same(adversary):
+    told, meant = ThreatModel(0.1, 0.1, str(adversary)), ThreatModel(0.1, 0.1, adversary)
+    assert told == meant
+    assert told.adversary is adversary
+    assert complete_threshold(100, told) == complete_threshold(100, meant)
+    assert sparse_parameters(200, told) == sparse_parameters(200, meant)
+    for graph in GraphKind:
+        session = session_or_none(200, told, graph)
+        assert session == session_or_none(200, meant, graph)
+        assert session.signed == (adversary is Adversary.ACTIVE)
+    # As strings, too, twice the drop-outs count against an active one.
+    with pytest.raises(UsageError, match="and twice dropout_rate"):
+        ThreatModel(0.1, 0.5, "active")
+    ThreatModel(0.1, 0.5, "curious")
+
+
+def test_an_adversary_that_nobody_knows_is_misuse():
+    for unknown in ("ACTIVE", "honest", "", None, 1):
+        with pytest.raises(ValueError, match="is not a valid Adversary"):
+            ThreatModel(adversary=unknown)
+
+
+@pytest.mark.parametrize("graph", GraphKind)
+def test_a_graph_that_was_given_as_a_string_is_the_same(graph):
+    threat = ThreatModel(0.1, 0.1)
+    session = session_or_none(200, threat, str(graph))
+    assert session == session_or_none(200, threat, graph)
+    assert session.is_complete == (graph is GraphKind.COMPLETE)
+    with pytest.raises(ValueError, match="is not a valid GraphKind"):
+        session_or_none(200, threat, "full")
+
+
 @pytest.mark.parametrize("graph", GraphKind)
 def test_an_active_adversary_makes_a_session(graph):
     params = SessionParams.for_threat(

@@ -230,6 +230,20 @@ def test_liars_in_different_limbs_are_all_found():
     assert recovered.disputes == {(5, 0), (5, 6)}
 
 
+def test_what_too_few_others_can_check_is_not_held_against_a_suspect():
+    slot = Slot(9, 8, 5)
+    for liar in (3, 4):
+        slot.spoil(liar, 8)
+    secrets = slot.open()
+    for holder in range(9):
+        # Of the device at 5, four hold shares besides the two who lie about another.
+        refused = frozenset({5} if holder < 3 else ())
+        assert secrets.take(holder, slot.told(holder, refused), refused) is None
+    recovered = secrets.recover(Promises(CONTEXT, 0, slot.commitments, slot.public))
+    slot.check(recovered)
+    assert recovered.disputes == {(8, 3), (8, 4)}
+
+
 @pytest.mark.parametrize(("num", "degree"), [(7, 6), (8, 7), (12, 6)])
 def test_who_disputes_with_most_is_named_and_who_disputes_with_half_is_not(num, degree):
     for more in (False, True):
@@ -267,15 +281,27 @@ def test_a_false_commitment_names_its_dealer_and_the_seed_stands(threshold):
     assert recovered.faults == {4: Fault.BAD_COMMITMENT}
 
 
-def test_a_false_commitment_among_liars():
+@pytest.mark.parametrize("liars", [[0], [5], [0, 5]])
+def test_a_false_commitment_among_liars_ends_the_slot_and_names_nobody(liars):
+    # More may have lied than decoding can tell: all seven shares agree, or nobody is to be blamed.
     slot = Slot(7, 6, 3)
     slot.commitments[4] = bytes(32)
-    slot.spoil(0, 4)
-    slot.spoil(5, 4)
+    slot.check(slot.recover())
+    for liar in liars:
+        slot.spoil(liar, 4)
+    with pytest.raises(SessionAborted, match="position 4 do not fit together"):
+        slot.recover()
+
+
+def test_a_false_commitment_beside_lies_about_others_is_named():
+    slot = Slot(7, 6, 3)
+    slot.commitments[4] = bytes(32)
+    for liar in (0, 5):
+        slot.spoil(liar, 2)
     recovered = slot.recover()
     slot.check(recovered)
     assert recovered.faults == {4: Fault.BAD_COMMITMENT}
-    assert recovered.disputes == {(4, 0), (4, 5)}
+    assert recovered.disputes == {(2, 0), (2, 5)}
 
 
 def test_a_false_commitment_is_not_believed_from_t_shares_alone():
@@ -507,6 +533,9 @@ def test_session_goes_on_without_the_liar(params):
     parties = Rogues(params, {(liar, Stage.UNMASK): lie_about()})
     sums = parties.finish()
     assert parties.faults == {liar: Fault.BAD_SHARE}
+    assert {(dispute.holder, dispute.step) for dispute in parties.server.disputes} == {
+        (liar, Step(Stage.UNMASK))
+    }
     honest = {client for client in parties.roster if client != liar}
     assert [set(result.contributors) for result in sums] == [set(parties.roster), honest]
 
@@ -591,6 +620,16 @@ def test_a_false_commitment_is_named_and_the_sum_survives(params):
     assert parties.server.drops[rogue].step == Step(Stage.UNMASK)
     honest = {client for client in parties.roster if client != rogue}
     assert [set(result.contributors) for result in sums] == [set(parties.roster), honest]
+
+
+@every_kind
+def test_a_device_is_dropped_for_its_first_fault(params):
+    """Silent when asked for shares, it is lost for that, whatever its secrets bring to light."""
+    rogue = device_at(params, 5)
+    changes = {(rogue, Stage.SHARE): commit_falsely, (rogue, Stage.UNMASK): lambda *_: None}
+    parties = Rogues(params, changes)
+    parties.finish()
+    assert parties.faults == {rogue: Fault.TIMED_OUT}
 
 
 @every_kind
@@ -724,8 +763,17 @@ def test_whatever_a_few_do_the_others_get_their_sums_and_no_blame(params, signed
         if signed or not only_signed:
             changes[device_at(params, position), stage] = MISCHIEF[stage, name]
     parties = Rogues(params, changes)
-    sums = parties.finish()
     guilty = {client for client, _ in changes}
+    told = {name for _, name in rogues.values()}
+    try:
+        sums = parties.finish()
+    except SessionAborted:
+        # The one case in which decoding cannot tell who lied.
+        assert "commits falsely" in told
+        assert told & {"lies", "lies otherwise"}
+        check_sums(parties)
+        assert set(parties.faults) <= guilty
+        return
     assert set(parties.faults) <= guilty
     assert all(set(parties.roster) - guilty <= set(result.contributors) for result in sums)
     assert len(sums) == 2

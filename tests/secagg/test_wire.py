@@ -86,7 +86,13 @@ def unmask_shares(draw):
 def session_params(draw):
     specs = draw(
         st.lists(
-            st.builds(SlotSpec, st.text(max_size=16), st.integers(1, 1 << 28), st.integers(1, 64)),
+            st.builds(
+                SlotSpec,
+                st.text(max_size=16),
+                st.integers(1, 1 << 28),
+                st.integers(1, 64),
+                st.booleans(),
+            ),
             min_size=1,
             max_size=4,
         )
@@ -575,7 +581,7 @@ def test_impossible_shares_are_refused(share):
 
 
 def opening_parts(**changes):
-    slot_fields = changes.pop("slots", [b"a", 4, 16])
+    slot_fields = changes.pop("slots", [b"a", 4, 16, 0])
     fields = {
         "slots": slot_fields if isinstance(slot_fields, bytes) else msgpack.packb(slot_fields),
         "num_invited": 5,
@@ -594,13 +600,17 @@ def opening_parts(**changes):
     ("changes", "message"),
     [
         ({"slots": []}, "0 slots"),
-        ({"slots": [b"a", 4]}, "not a list of slots"),
-        ({"slots": [b"a", 4, 16] * 4097}, "not exactly one msgpack array"),
-        ({"slots": [b"a", 0, 16]}, r"length=0 is not in \[1, 2\^28\]"),
-        ({"slots": [b"a", 4, 65]}, "ring_bits=65"),
-        ({"slots": [b"a" * 65, 4, 16]}, "longer than 64 bytes"),
-        ({"slots": [b"\xff", 4, 16]}, "impossible slot"),
-        ({"slots": [4, b"a", 16]}, "not a label, a length and ring bits"),
+        ({"slots": [b"a", 4, 16]}, "not a list of slots"),
+        ({"slots": [b"a", 4, 16, 0] * 4097}, "not exactly one msgpack array"),
+        ({"slots": [b"a", 0, 16, 0]}, r"0 is not an integer in \[1, 268435456\]"),
+        ({"slots": [b"a", 4, 65, 0]}, r"65 is not an integer in \[1, 64\]"),
+        ({"slots": [b"a" * 65, 4, 16, 0]}, "a string of 65 bytes is not up to 64"),
+        ({"slots": [b"\xff", 4, 16, 0]}, "impossible slot"),
+        ({"slots": [4, b"a", 16, 0]}, "4 is not up to 64 records of 1 bytes"),
+        ({"slots": [b"a", b"\x04", 16, 0]}, "a string of 1 bytes is not an integer"),
+        ({"slots": [b"a", 4, 16, 2]}, r"2 is not an integer in \[0, 1\]"),
+        ({"slots": [b"a", 4, 16, b""]}, "a string of 0 bytes is not an integer"),
+        ({"slots": [b"a", 4, 16, False]}, "neither an integer nor a byte string"),
         ({"slots": [b"a", 4, 16, [[]]]}, "."),
         ({"slots": b"\x93\xc4\x01a\x04\xcc\x10"}, "not canonical"),
         ({"threshold": 1}, "threshold=1"),
@@ -627,10 +637,12 @@ def test_impossible_parameters_are_refused(changes, message):
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_possible_parameters_are_accepted_under_their_own_tag(signed):
+@pytest.mark.parametrize("whole", [False, True])
+def test_possible_parameters_are_accepted_under_their_own_tag(signed, whole):
     """Control of the impossible ones."""
-    params = SessionParams((SlotSpec("a", 4, 16),), 5, 4, 3, 3, *(bytes(32),) * 2, signed=signed)
-    fields = opening_parts(signed=int(signed))
+    slots = (SlotSpec("a", 4, 16, whole),)
+    params = SessionParams(slots, 5, 4, 3, 3, *(bytes(32),) * 2, signed=signed)
+    fields = opening_parts(slots=[b"a", 4, 16, int(whole)], signed=int(signed))
     assert wire.decode_open(msgpack.packb([VERSION, 0x01, params.tag, *fields])) == SessionOpen(
         params
     )
@@ -642,6 +654,38 @@ def test_nobody_on_the_way_can_take_the_signatures_out_of_an_opening():
     fields[-1] = 0
     with pytest.raises(DecodeError, match="tag not that of the parameters"):
         wire.decode_open(msgpack.packb(fields))
+
+
+def test_nobody_on_the_way_can_make_a_whole_slot_another():
+    params = make_params(slots=((4, 16), (3, 40, True)))
+    fields = parts(SessionOpen(params), params)
+    slots = msgpack.unpackb(fields[3])
+    assert slots[3::4] == [0, 1]
+    fields[3] = msgpack.packb([*slots[:-1], 0])
+    with pytest.raises(DecodeError, match="tag not that of the parameters"):
+        wire.decode_open(msgpack.packb(fields))
+
+
+@pytest.mark.parametrize("params", [PARAMS, SIGNED])
+def test_an_opening_under_the_tag_of_another_session_is_refused(params):
+    """However it is read: as the first message, or as any later one."""
+    weaker = replace(params, threshold=2)
+    data = wire.encode(SessionOpen(weaker), params)
+    with pytest.raises(DecodeError, match="tag not that of the parameters"):
+        wire.decode_open(data)
+    with pytest.raises(DecodeError, match="an opening under the tag of other parameters"):
+        wire.decode(data, params)
+    own = wire.encode(SessionOpen(params), params)
+    assert wire.decode(own, params) == wire.decode_open(own) == SessionOpen(params)
+
+
+def test_whether_a_slot_is_whole_is_part_of_its_canonical_form():
+    plain, whole = SlotSpec("a", 4, 16), SlotSpec("a", 4, 16, whole=True)
+    assert not plain.whole
+    assert plain != whole
+    assert plain.canonical() != whole.canonical()
+    # Only the last of its numbers differs.
+    assert plain.canonical()[:-8] == whole.canonical()[:-8]
 
 
 def test_a_message_that_opens_nothing_is_no_opening():
@@ -774,6 +818,8 @@ def test_every_parameter_changes_tag_and_session_id():
         make_params(slots=((4, 16), (3, 41))),
         make_params(slots=((4, 16), (4, 40))),
         make_params(slots=((4, 16),)),
+        make_params(slots=((4, 16, True), (3, 40))),
+        make_params(slots=((4, 16), (3, 40, True))),
         make_params(graph_seed=b"\1" * 32),
         make_params(context=b"\1" * 32),
         make_params(signed=True),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from doubles import Killed, Silent
 
-from secagg import Adversary, DevicePolicy, ThreatModel
+from secagg import Adversary, DevicePolicy, Stage, Step, ThreatModel, Vanish
 from secagg.session import NoObserver
 from sim.algorithms import PRIVATE, build_backend, build_strategy
 from sim.checkpoint import load_checkpoint
@@ -99,6 +99,33 @@ def test_devices_lost_at_every_stage_are_the_same_in_masked_and_ideal_runs(
     assert any(event["aborted"] is None for event in learnt(tmp_path / "masked"))
 
 
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_query_that_a_device_misses_has_no_sum_and_ends_the_search(
+    private, tmp_path, monkeypatch, signed
+):
+    def lose_one(round_index, device_ids, num_slots):
+        del num_slots
+        # Later from round to round; its vector comes when the slot was given up.
+        return {device_ids[0]: Vanish(Step(Stage.MASK, round_index), late=True)}
+
+    monkeypatch.setattr("sim.engine.seeded_dropouts", lambda *_, **__: lose_one)
+    for backend in ("masked", "ideal"):
+        privacy = replace(private.privacy, backend=backend, signed=signed)
+        run(replace(private, privacy=privacy), tmp_path / backend)
+    first, *later = learnt(tmp_path / "masked")
+    assert learnt(tmp_path / "ideal") == [first, *later]
+    # The first query sets the cohort of the search.
+    assert first["search_ended"] != "shrank"
+    assert first["certified"] is True
+    for asked, event in enumerate(later, start=1):
+        assert event["search_ended"] == "shrank"
+        assert event["certified"] is False
+        assert (event["num_queries"], event["secure_sums"]) == (asked, asked + 1)
+        assert event["dropped_by_stage"] == {"mask": 1}
+        assert event["aborted"] is None
+        assert event["kept_devices"] > 0
+
+
 def backend_of(**privacy):
     settings = {**PRIVATE_RUN, "privacy": {**PRIVATE_RUN["privacy"], **privacy}}
     return build_backend(build_config([settings]).privacy, NoObserver()).sessions
@@ -158,7 +185,10 @@ def test_round_one_of_a_linear_model_is_a_tie_and_keeps_everybody(private, tmp_p
     assert learnt(tmp_path / "run")[0]["kept_devices"] == private.federation.cohort_size
 
 
-def test_a_killed_masked_run_goes_on_to_the_same_model(private, tmp_path):
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_killed_masked_run_goes_on_to_the_same_model(private, tmp_path, signed):
+    """In a signed one, devices get identities anew: they would not play a round a second time."""
+    private = replace(private, privacy=replace(private.privacy, signed=signed))
     whole = run(private, tmp_path / "whole")
     with pytest.raises(Killed):
         run(private, tmp_path / "killed", progress=KilledAfter(2))

@@ -127,10 +127,12 @@ class Puppets:
     def check(self, slot, survivors):
         return self.encode(ConsistencyCheck(slot, survivors))
 
-    def statement(self, slot, survivors):
-        """What devices sign of a list of survivors."""
+    def statement(self, slot, survivors, position):
+        """What the device at a position signs of a list of survivors."""
         context = SlotContext.of(self.params, self.session_id, slot, BINDING)
-        return signing.survivors(context, survivors)
+        own = self._keys[int(self.roster[position])][0].public
+        sealing = self.advertised.sealing_key if position == self.position else own
+        return signing.survivors(context, survivors, sealing)
 
     def request(self, slot, survivors, flaw=None, which=0):
         """A request to unmask, signed by every peer that has a say; perhaps with a flaw."""
@@ -141,7 +143,6 @@ class Puppets:
             signed_list[which % len(signed_list)] ^= True
         if flaw == "other slot":
             signed_slot = (slot + 1) % len(self.params.slots)
-        statement = self.statement(signed_slot, signed_list)
         signers = [p for p in self.holders if survivors[p] and p != self.position]
         if flaw == "no say":
             strangers = [p for p in range(len(survivors)) if p not in signers]
@@ -149,7 +150,9 @@ class Puppets:
         if flaw == "too few":
             signers = signers[: which % self.params.threshold]
         signatures = {
-            p: self.enrolment.credentials(int(self.roster[p])).identity.sign(statement)
+            p: self.enrolment.credentials(int(self.roster[p])).identity.sign(
+                self.statement(signed_slot, signed_list, p)
+            )
             for p in signers
             if p != self.position
         }

@@ -145,13 +145,16 @@ class Watch:
         own = self.signed_lists.get(asked.slot)
         assert own is not None, "shares without a signed list"
         assert np.array_equal(own, survivors), "shares for another list"
-        statement = puppets.statement(asked.slot, survivors)
         valid = [
             position
             for position, signature in asked.signatures.items()
             if position in puppets.holders and survivors[position]
             for peer in [int(puppets.roster[position])]
-            if verify(puppets.enrolment.credentials(peer).identity.public, statement, signature)
+            if verify(
+                puppets.enrolment.credentials(peer).identity.public,
+                puppets.statement(asked.slot, survivors, position),
+                signature,
+            )
         ]
         assert len(valid) >= puppets.params.threshold, "shares without t signatures"
 

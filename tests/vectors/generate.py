@@ -34,7 +34,7 @@ FILES = {
     "dropouts": (
         session_vectors.dropouts,
         "Who may go on",
-        "Whole sessions in which devices vanish: SHA-256 of every message, sums and drops.",
+        "Whole sessions in which devices vanish: digests (16 bytes of SHA-256), sums and drops.",
     ),
     "faults": (
         negative_vectors.faults,

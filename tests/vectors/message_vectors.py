@@ -8,7 +8,7 @@ import numpy as np
 from recorded_session import params_from_json, params_to_json
 from session_vectors import played, small_case
 
-from secagg import wire
+from secagg import labels, wire
 from secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
@@ -249,7 +249,6 @@ def malformed():
             cases.append(
                 {
                     "description": flaw,
-                    "session": case["session"],
                     "of": case["name"],
                     "at": at,
                     "remove": removed,
@@ -260,7 +259,6 @@ def malformed():
         cases.append(
             {
                 "description": flaw,
-                "session": "complete",
                 "of": "complete: masked input",
                 "at": 23,
                 "remove": 0,
@@ -434,21 +432,29 @@ def _own_flaws(case, fields, changed):
 
 
 def _open_flaws(fields, changed):
+    valid = changed(3, fields[3])
+    assert _retagged(valid) == valid
     for flaw, slots in (
         ("No slots.", []),
-        ("A slot without ring bits.", [b"a", 4]),
-        ("A slot of length zero.", [b"a", 0, 16]),
-        ("A slot of length 2^28 + 1.", [b"a", 2**28 + 1, 16]),
-        ("A ring of no bits.", [b"a", 4, 0]),
-        ("A ring of 65 bits.", [b"a", 4, 65]),
-        ("A label of 65 bytes.", [b"a" * 65, 4, 16]),
-        ("A label that is no UTF-8.", [b"\xff", 4, 16]),
-        ("A label that is a text.", ["a", 4, 16]),
-        ("A slot whose parts are swapped.", [4, b"a", 16]),
-        ("An array inside the slots.", [[], 4, 16]),
+        ("A slot that does not say whether it is whole.", [b"a", 4, 16]),
+        ("A slot of five parts.", [b"a", 4, 16, 0, 0]),
+        ("Two slots, and one part too few.", [b"a", 4, 16, 0, b"b", 4, 16]),
+        ("A slot of length zero.", [b"a", 0, 16, 0]),
+        ("A slot of length 2^28 + 1.", [b"a", 2**28 + 1, 16, 0]),
+        ("A ring of no bits.", [b"a", 4, 0, 0]),
+        ("A ring of 65 bits.", [b"a", 4, 65, 0]),
+        ("Neither whole nor not.", [b"a", 4, 16, 2]),
+        ("Whole true.", [b"a", 4, 16, True]),
+        ("Whole an empty string.", [b"a", 4, 16, b""]),
+        ("A label of 65 bytes.", [b"a" * 65, 4, 16, 0]),
+        ("A label that is no UTF-8.", [b"\xff", 4, 16, 0]),
+        ("A label that is a text.", ["a", 4, 16, 0]),
+        ("A slot whose parts are swapped.", [4, b"a", 16, 0]),
+        ("An array inside the slots.", [[], 4, 16, 0]),
     ):
-        yield flaw, changed(3, msgpack.packb(slots))
-    yield "Ring bits in two bytes.", changed(3, b"\x93\xc4\x01a\x04\xcc\x10")
+        yield flaw, _retagged(changed(3, msgpack.packb(slots)))
+    yield "Ring bits in two bytes.", changed(3, b"\x94\xc4\x01a\x04\xcc\x10\x00")
+    yield "Whole in two bytes.", changed(3, b"\x94\xc4\x01a\x04\x10\xcc\x01")
     yield "Slots that are an integer.", changed(3, b"\x00")
     for flaw, index, value in (
         ("No devices.", 4, 0),
@@ -462,9 +468,25 @@ def _open_flaws(fields, changed):
         ("A smallest roster above the devices invited.", 10, 6),
         ("Signed neither 0 nor 1.", 11, 2),
         ("Signed true.", 11, True),
-        ("Other parameters under the old tag.", 9, bytes(32)),
     ):
-        yield flaw, changed(index, value)
+        yield flaw, _retagged(changed(index, value))
+    yield "Other parameters under the old tag.", changed(9, bytes(32))
+
+
+def _retagged(opening):
+    """An opening under the tag of what it says, as far as that has one: wrong for one reason."""
+    fields = msgpack.unpackb(opening)
+    slots, numbers = msgpack.unpackb(fields[3]), (*fields[4:8], *fields[10:])
+    parts = [slots[i : i + 4] for i in range(0, len(slots), 4)]
+    if not all(type(part) in (int, bytes) for part in slots):
+        return opening
+    canonical = labels.pack(
+        labels.pack(*(labels.pack(*part) for part in parts)), *map(int, numbers), *fields[8:10]
+    )
+    tag = labels.digest(labels.PARAMETERS, canonical)[:16]
+    retagged = msgpack.packb([*fields[:2], tag, *fields[3:]])
+    assert len(retagged) == len(opening)
+    return retagged
 
 
 def read(data, kind, params):

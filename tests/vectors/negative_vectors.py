@@ -20,18 +20,23 @@ from secagg import (
 )
 from secagg.identity import identity
 from secagg.keys import key_pair
+from secagg.masks import SlotContext
 from secagg.messages import (
     ConsistencyCheck,
     Credential,
     MaskedInput,
     OpenSlot,
+    SessionOpen,
     ShareReceipt,
     UnmaskRequest,
 )
+from secagg.randomness import SeededRandomness
+from secagg.sealing import SealedChannel
 from secagg.shamir import PRIME
 
 PLAIN, SIGNED, SPARSE, LOSING = "complete", "complete, signed", "sparse", "complete, one lost"
 SPARSE_SIGNED = "sparse, signed"
+WHOLE, WHOLE_SIGNED = "whole slots", "whole slots, signed"
 VICTIM = 17
 OWN = 2  # its position in a complete roster
 OTHER = 3
@@ -64,7 +69,8 @@ class Rewriting:
 
 def refusals():
     cases = [*_opening_lies(), *_roster_lies(), *_delivery_lies()]
-    cases += [*_slot_lies(), *_signed_lies(), *_sparse_lies()]
+    cases += [*_slot_lies(), *_whole_slot_lies(), *_signed_lies(), *_sparse_lies()]
+    cases += _unheard_lies()
     named = {case["refusal"] for case in cases}
     assert named == {reason.value for reason in Refusal}, set(Refusal) - named
     for case in cases:
@@ -86,7 +92,12 @@ def refuse(case, session, rounds):
         AssertionError: it refuses nothing, or too early, or does not say what it said before.
     """
     client, parties = case["device"], Parties(session)
-    machine = parties.client(client, case.get("policy"), enrolled=case.get("enrolled", True))
+    machine = parties.client(
+        client,
+        case.get("policy"),
+        enrolled=case.get("enrolled", True),
+        attended=case.get("attended", ()),
+    )
     heard = [r for r in rounds if client in r["to"]]
     for one in heard[: case["received"]]:
         assert parties.answer(machine, one["to"][client]) == one["from"][client]
@@ -149,6 +160,14 @@ def _opening_lies():
     yield _lie(
         "A signed session, and a device that has no identity.", Refusal.POLICY, SIGNED, at, signed
     ) | {"enrolled": False}
+    own = Rewriting(SIGNED)
+    again = replace(own.params, graph_seed=fixed("the seed of another session"))
+    for description, data in (
+        ("A session that the device has taken part in before.", signed),
+        ("Another session of the same context.", wire.encode(SessionOpen(again), again)),
+    ):
+        case = _lie(description, Refusal.SESSION_REPEATED, SIGNED, at, data)
+        yield case | {"attended": [own.params.context.hex()]}
     yield _lie("A cut opening.", Refusal.MALFORMED, PLAIN, at, opening[:-1])
     yield _lie("Nothing.", Refusal.MALFORMED, PLAIN, at, b"")
     slot = Rewriting(PLAIN).encode(OpenSlot(0, EVERYBODY))
@@ -328,10 +347,11 @@ def _slot_lies():
         UnmaskRequest(1, EVERYBODY),
     )
     yield lie(
-        "The next slot before the last is unmasked.",
+        "The unmasking of a slot when the next is open.",
         Refusal.OUT_OF_ORDER,
         unmask,
         OpenSlot(1, EVERYBODY),
+        UnmaskRequest(0, EVERYBODY),
     )
     yield lie(
         "The unmasking before the slot is opened.",
@@ -345,6 +365,147 @@ def _slot_lies():
         unmask,
         ConsistencyCheck(0, EVERYBODY),
     )
+
+
+def _whole_slot_lies():
+    """Of whole slots, with lists that would do for others."""
+    own, signed = Rewriting(WHOLE), Rewriting(WHOLE_SIGNED)
+    left = np.array([True, False, True, True])
+    for description, refusal, session, at, *messages in (
+        (
+            "The unmasking of a whole slot without one device.",
+            Refusal.NOT_WHOLE,
+            own,
+            ("unmask", 0),
+            UnmaskRequest(0, left),
+        ),
+        (
+            "The list to sign of a whole slot lacks one device.",
+            Refusal.NOT_WHOLE,
+            signed,
+            ("confirm", 0),
+            ConsistencyCheck(0, np.array([False, True, True])),
+        ),
+        (
+            "The unmasking of a void slot, without the device that is missing.",
+            Refusal.NOT_WHOLE,
+            own,
+            ("mask", 2),
+            UnmaskRequest(1, left),
+        ),
+        (
+            "The list to sign of a void slot, without the device that is missing.",
+            Refusal.NOT_WHOLE,
+            signed,
+            ("mask", 2),
+            ConsistencyCheck(1, np.array([False, True, True])),
+        ),
+        (
+            "A void slot is opened again, over those who are left.",
+            Refusal.SLOT_REUSED,
+            own,
+            ("mask", 2),
+            OpenSlot(1, left),
+        ),
+        (
+            "The unmasking of a void slot when the next is open.",
+            Refusal.OUT_OF_ORDER,
+            own,
+            ("unmask", 2),
+            UnmaskRequest(1, left),
+        ),
+        (
+            "A device that was missing from a void slot is back in the one after the next.",
+            Refusal.COHORT_GREW,
+            own,
+            ("mask", 3),
+            OpenSlot(3, np.ones(4, dtype=np.bool_)),
+        ),
+    ):
+        name = WHOLE if session is own else WHOLE_SIGNED
+        yield _lie(description, refusal, name, at, *map(session.encode, messages))
+
+
+def _unheard_lies():
+    """Neighbours whose box holds no shares: that they are members counts for nothing."""
+    own, signed, sparse = Rewriting(PLAIN), Rewriting(SIGNED), Rewriting(SPARSE)
+    at = ("receipt", 0)
+
+    def without(session, *unheard):
+        """The delivery, with other boxes for those of some neighbours."""
+        return session.changed(
+            "to", VICTIM, *at, lambda m: replace(m, boxes={**m.boxes, **dict(unheard)})
+        )
+
+    def spoiled(session, position):
+        box = wire.decode(session.rounds[at]["to"][VICTIM], session.params).boxes[position]
+        return position, _with_bit_changed(box)
+
+    def moved(session, position, source):
+        return position, wire.decode(session.rounds[at]["to"][VICTIM], session.params).boxes[source]
+
+    limbs = np.zeros(18 * len(own.params.slots), dtype="<u4")
+    limbs[7] = PRIME
+    no_shares = 4, _sealed(PLAIN, 4, limbs.tobytes())
+    yield _lie(
+        "Three of four boxes do not open: two devices are no cohort.",
+        Refusal.COHORT_TOO_SMALL,
+        PLAIN,
+        at,
+        without(own, *(spoiled(own, p) for p in (0, 1, 3))),
+    )
+    yield _lie(
+        "One box does not open, one is another's, and one holds a limb that is the prime.",
+        Refusal.COHORT_TOO_SMALL,
+        PLAIN,
+        at,
+        without(own, spoiled(own, 0), moved(own, 1, 3), no_shares),
+    )
+    two = without(own, spoiled(own, 0), no_shares)
+    yield _lie(
+        "Two boxes hold no shares, and a third neighbour is not in the slot.",
+        Refusal.COHORT_TOO_SMALL,
+        PLAIN,
+        at,
+        two,
+        own.encode(OpenSlot(0, only(0, 1, 2, 4))),
+    )
+    yield _lie(
+        "Two boxes hold no shares, and a third neighbour is not among the survivors.",
+        Refusal.COHORT_TOO_SMALL,
+        PLAIN,
+        at,
+        two,
+        own.rounds["mask", 0]["to"][VICTIM],
+        own.encode(UnmaskRequest(0, only(0, 1, 2, 4))),
+    )
+    near = sorted(wire.decode(sparse.rounds["share", 0]["to"][VICTIM], sparse.params).keys)
+    yield _lie(
+        "Of four neighbours' boxes one opens, and two holders are wanted.",
+        Refusal.TOO_FEW_NEIGHBOURS,
+        SPARSE,
+        at,
+        without(sparse, *(spoiled(sparse, p) for p in near[:3])),
+    )
+    yield _lie(
+        "A valid signature of a neighbour whose box did not open.",
+        Refusal.UNKNOWN_NEIGHBOUR,
+        SIGNED,
+        at,
+        without(signed, spoiled(signed, 1)),
+        *(signed.rounds[stage, 0]["to"][VICTIM] for stage in ("mask", "confirm", "unmask")),
+    )
+
+
+def _sealed(session, sender, content):
+    """A box for the device, by the true sender of a complete session."""
+    own = Rewriting(session)
+    secret = Parties(small_case(session)).draws(3 + 7 * sender)(32)
+    ids = np.array(sorted(own.rounds["share", 0]["to"]), dtype="<u4").tobytes()
+    theirs = wire.decode(own.rounds["advertise", 0]["from"][VICTIM], own.params).sealing_key
+    ends = key_pair(secret), theirs, sender, OWN
+    channel = SealedChannel(*ends, own.params.session_id(ids))
+    return channel.seal(content, SeededRandomness(fixed("the nonce of a made-up box")))
 
 
 def _signed_lies():
@@ -393,6 +554,12 @@ def _signed_lies():
     )
     second = own.encode(ConsistencyCheck(0, only(0, 1, 2)))
     yield lie("A second list to sign.", Refusal.INCONSISTENT_SURVIVORS, unmask, second)
+    yield lie(
+        "The next slot when a list is signed.",
+        Refusal.OUT_OF_ORDER,
+        unmask,
+        own.encode(OpenSlot(1, EVERYBODY)),
+    )
     yield lie(
         "The list to sign leaves the device out.",
         Refusal.DEVICE_LEFT_OUT,
@@ -449,6 +616,14 @@ def _signed_lies():
         Refusal.BAD_SIGNATURE,
         unmask,
         own.changed("to", VICTIM, *unmask, lambda m: replace(m, signatures=other_slot)),
+    )
+    context = SlotContext.of(own.params, parties.session_id(), 0, parties.bindings[0])
+    old = key_pair(fixed("the sealing key of another session")).public
+    earlier = parties.identity(10).sign(signing.survivors(context, EVERYBODY, old))
+    yield request(
+        "A signature of the same list with the signer's sealing key of another session.",
+        Refusal.BAD_SIGNATURE,
+        lambda m: replace(m, signatures=dict(m.signatures) | {1: earlier}),
     )
 
 
@@ -539,6 +714,7 @@ def faults():
         *_complaints(),
         *_false_shares(),
         *_isolation(),
+        *_void_slots(),
         *_endings(),
         *_innocence(),
     ]
@@ -560,7 +736,8 @@ def blame(case, session, rounds):
         rounds: The messages of that session, as `play` gives them.
 
     Returns:
-        The server's drops and disputes; and its sum, or null, where that round is an unmasking.
+        The server's drops and disputes; whether the slot is void, where that round ends it; and the
+        sum, or null, where that round is an unmasking.
     """
     parties = Parties(session)
     server = parties.server()
@@ -579,7 +756,7 @@ def blame(case, session, rounds):
                 server.receive(sender, data)
         last = {"stage": stage, "slot": slot} == case["until"]
         try:
-            server.close_round()
+            asked = server.close_round()
         except SessionAborted:
             assert last
             return _outcome(server) | {"sum": None, "aborted": True}
@@ -588,6 +765,8 @@ def blame(case, session, rounds):
         if stage == "unmask":
             server.take_sum()
     result = _outcome(server) | {"aborted": False}
+    if stage == "mask":
+        result["void"] = not asked
     if stage == "unmask":
         result["sum"] = sum_to_json(server.take_sum())
     return result
@@ -852,7 +1031,7 @@ def _false_shares():
         (LOSING, {0}, "of the key of the device that was lost: a dispute"),
         (LOSING, {0, 1, 4}, "of the key of the device that was lost, and of two seeds"),
     ):
-        lost = [(3, Fault.TIMED_OUT, "mask", 0)] if session in LOST else []
+        lost = _lost(session, ("unmask", 0)) if session in LOST else []
         guilty = [(VICTIM, Fault.BAD_SHARE)] if len(whose) > 2 else []
         yield _deviation(
             f"Wrong shares {why}.",
@@ -924,6 +1103,44 @@ def _isolation():
             }
             yield case
             return
+
+
+def _void_slots():
+    """Whole slots from which vectors are missing."""
+    own = Rewriting(WHOLE)
+    vector = own.rounds["mask", 0]["from"][VICTIM]
+    for description, slot, data, fault in (
+        ("Silence at a whole slot: the slot is void.", 0, [], Fault.TIMED_OUT),
+        ("A cut vector at a whole slot: the slot is void.", 0, [vector[:-1]], Fault.MALFORMED),
+        ("Silence at a slot that is not whole: it is not void.", 3, [], Fault.TIMED_OUT),
+    ):
+        lost = _lost(WHOLE, ("mask", slot))
+        yield _deviation(
+            description, WHOLE, [("mask", slot, VICTIM, data)], [*lost, (VICTIM, fault)]
+        )
+    yield _deviation(
+        "A vector that was added, and then another: the slot is complete all the same.",
+        WHOLE,
+        [("mask", 0, VICTIM, [vector, own.encode(MaskedInput(0, bytes(4)))])],
+        [(VICTIM, Fault.EQUIVOCATED)],
+    )
+    late = own.rounds["mask", 1]["from"][VICTIM]
+    shares = own.changed("from", VICTIM, "unmask", 0, lambda m: replace(m, slot=1))
+    yield _deviation(
+        "A vector and shares for a void slot, when the next one is open.",
+        WHOLE,
+        [("mask", 2, VICTIM, [late, shares, own.rounds["mask", 2]["from"][VICTIM], late])],
+        _lost(WHOLE, ("mask", 2)),
+    )
+
+
+def _lost(session, until):
+    """Who vanishes in a session up to a round of its slots."""
+    return [
+        (3 + 7 * index, Fault.TIMED_OUT, stage, slot)
+        for index, stage, slot in LOST[session]
+        if slot <= until[1]
+    ]
 
 
 def _endings():

@@ -241,8 +241,12 @@ def records(strings):
 # Parameters.
 
 
+def slot_fields(slot):
+    return slot["label"].encode(), slot["length"], slot["ring_bits"], int(slot["whole"])
+
+
 def canonical(params):
-    slots = [pack(s["label"].encode(), s["length"], s["ring_bits"]) for s in params["slots"]]
+    slots = [pack(*slot_fields(slot)) for slot in params["slots"]]
     names = ("num_invited", "degree", "threshold", "min_cohort", "min_roster", "signed")
     numbers = [int(params[name]) for name in names]
     seed, context = bytes.fromhex(params["graph_seed"]), bytes.fromhex(params["context"])
@@ -254,7 +258,7 @@ def session_id(params, ids):
 
 
 def open_message(params):
-    slots = [x for s in params["slots"] for x in (s["label"].encode(), s["length"], s["ring_bits"])]
+    slots = [field for slot in params["slots"] for field in slot_fields(slot)]
     names = ("num_invited", "degree", "threshold", "min_cohort")
     return message(
         0x01,
@@ -274,9 +278,7 @@ def message(kind, params, *fields):
 
 
 def slot_info(params, slot, binding):
-    spec = params["slots"][slot]
-    described = pack(spec["label"].encode(), spec["length"], spec["ring_bits"])
-    return pack(slot, described, binding)
+    return pack(slot, pack(*slot_fields(params["slots"][slot])), binding)
 
 
 def self_mask_key(session, info, seed):
@@ -292,8 +294,8 @@ def sealing_info(sender, recipient, sender_key, recipient_key):
     return pack(PREFIX + b"share sealing key", sender, recipient, sender_key, recipient_key)
 
 
-def survivors_statement(session, info, members):
-    return pack(PREFIX + b"survivors of a slot", session, info, *bits(members))
+def survivors_statement(session, info, members, sealing_key):
+    return pack(PREFIX + b"survivors of a slot", session, info, *bits(members), sealing_key)
 
 
 def advertisement_statement(params, client, sealing_key, mask_keys):
@@ -315,6 +317,7 @@ class PlainSession:
         self.bindings = [bytes.fromhex(b) for b in case["bindings"]]
         self.devices = {device["id"]: device for device in case["devices"]}
         self.vanishing = {v["id"]: (v["slot"], v["stage"]) for v in case["vanishing"]}
+        self.spoiling = {(s["sender"], s["recipient"]) for s in case["spoiling"]}
         self.draws = {i: Draws(bytes.fromhex(d["randomness"])) for i, d in self.devices.items()}
         self.rounds, self.sums, self.drops = [], [], {}
         self.num_slots = len(self.params["slots"])
@@ -323,7 +326,7 @@ class PlainSession:
     def run(self):
         self._advertise()
         self._share()
-        self._round("receipt", self.deliveries, dict.fromkeys(self.remaining, b""), 0x13)
+        self._round("receipt", self.deliveries, self.receipts, 0x13)
         for slot in range(self.num_slots):
             self._sum(slot)
         return self
@@ -404,12 +407,17 @@ class PlainSession:
             fields[client] = (commitments, records(own))
         self._round("share", asked, fields, 0x12)
         self._drop_isolated("share", 0)
-        self.deliveries = {}
+        self.deliveries, self.receipts = {}, {}
+        self.refused = {position: [] for position in range(num)}
         there = self._there()
         for position, client in enumerate(ids):
             if client in self.remaining:
                 come = {p: boxes[p, position] for p in self.near[position] if there[p]}
                 self.deliveries[client] = message(0x03, params, *bits(there), records(come))
+                self.refused[position] = [p for p in come if (ids[p], client) in self.spoiling]
+                self.receipts[client] = struct.pack(
+                    f"<{len(self.refused[position])}I", *self.refused[position]
+                )
 
     def _box(self, sender, recipient, draw):
         from_id, to_id = self.ids[sender], self.ids[recipient]
@@ -417,7 +425,8 @@ class PlainSession:
         shared = agree(self.secrets[from_id][0], self.keys[to_id][0])
         flat = [x for share in self.shares[sender][recipient] for x in share]
         content = struct.pack(f"<{len(flat)}I", *flat)
-        return seal(hkdf(shared, self.session, info), draw(24), info, content)
+        box = seal(hkdf(shared, self.session, info), draw(24), info, content)
+        return box[:-1] + bytes([box[-1] ^ ((from_id, to_id) in self.spoiling)])
 
     def _there(self):
         return [client in self.remaining for client in self.ids]
@@ -464,19 +473,24 @@ class PlainSession:
         asked = message(0x04, params, slot, *bits(opened))
         self._round("mask", dict.fromkeys(self.remaining, asked), fields, 0x14, slot)
         survived = self._there()
+        if spec["whole"] and survived != opened:
+            return
         contributors = list(self.remaining)
         request = dict.fromkeys(self.remaining, (slot, *bits(survived), b""))
         if signed:
-            statement = survivors_statement(self.session, info, survived)
             signatures = {
-                client: sign(bytes.fromhex(self.devices[client]["identity"]), statement)
+                client: sign(
+                    bytes.fromhex(self.devices[client]["identity"]),
+                    survivors_statement(self.session, info, survived, self.keys[client][0]),
+                )
                 for client in self.remaining
             }
             asked = message(0x05, params, slot, *bits(survived))
             fields = {client: (slot, signature) for client, signature in signatures.items()}
             self._round("confirm", dict.fromkeys(self.remaining, asked), fields, 0x15, slot)
             for client in self.remaining:
-                holders = self.holders[self.ids.index(client)]
+                own = self.ids.index(client)
+                holders = [p for p in self.holders[own] if p not in self.refused[own]]
                 signers = [p for p in holders if self.ids[p] in self.remaining]
                 few = {p: signatures[self.ids[p]] for p in signers[: params["threshold"]]}
                 request[client] = (slot, *bits(survived), records(few))
@@ -486,7 +500,7 @@ class PlainSession:
             own = self.ids.index(client)
             rows = {}
             for p in present:
-                if own not in self.holders[p]:
+                if own not in self.holders[p] or p in self.refused[own]:
                     continue
                 kind = 0 if survived[p] else 1
                 share = self.shares[p][own][2 * slot + kind]

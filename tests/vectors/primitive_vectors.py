@@ -57,11 +57,11 @@ def packing_of_parts():
 
 
 def parameters():
-    slots = (("a first sum", 4, 13), ("", 1, 1), ("grüße", 2**28, 64))
+    slots = (("a first sum", 4, 13), ("", 1, 1, True), ("grüße", 2**28, 64))
     cases = {
         "Complete graph, one slot.": make_params(5, threshold=3, signed=False, slots=slots[:1]),
         "Complete graph, signed.": make_params(5, threshold=3, signed=True, slots=slots[:1]),
-        "Three slots: no label, the longest vector, other letters.": make_params(
+        "Three slots: no label and whole, the longest vector, other letters.": make_params(
             7, threshold=4, min_cohort=6, signed=False, slots=slots
         ),
         "Sparse graph with a smallest roster.": SessionParams(
@@ -91,7 +91,7 @@ def parameters():
 
 def key_schedule():
     params = make_params(
-        5, threshold=3, signed=False, slots=(("a first sum", 4, 13), ("a second sum", 3, 40))
+        5, threshold=3, signed=False, slots=(("a first sum", 4, 13), ("a second sum", 3, 40, True))
     )
     secrets = [fixed(f"mask key {name}") for name in ("A", "B")]
     own, peer = (key_pair(secret) for secret in secrets)
@@ -371,7 +371,7 @@ def identities():
         advertisement = signing.advertisement(params, client, sealing_key, mask_keys)
         members = np.array([True, client == 3, True, True, False])
         context = SlotContext.of(params, SESSION, 0, BINDING)
-        survivors = signing.survivors(context, members)
+        survivors = signing.survivors(context, members, sealing_key)
         cases.append(
             {
                 "description": "An identity, and what it signs.",

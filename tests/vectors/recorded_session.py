@@ -1,5 +1,6 @@
 """Sessions that are played for the vectors: every secret from a stated seed, every message kept."""
 
+from dataclasses import asdict, replace
 from hashlib import sha256
 
 import numpy as np
@@ -13,9 +14,11 @@ from secagg import (
     Server,
     SessionParams,
     SlotSpec,
+    wire,
 )
 from secagg.directory import TrustedKeys
 from secagg.identity import identity
+from secagg.ledger import Ledger
 from secagg.randomness import SeededRandomness
 from secagg.ring import to_words
 from secagg.stages import Stage, Step, Vanish
@@ -43,7 +46,7 @@ def fixed(name):
 
 
 def make_params(num_invited, *, slots, threshold, signed, degree=None, min_cohort=None):
-    """Parameters of a session; slots are (label, length, ring bits)."""
+    """Parameters of a session; slots are (label, length, ring bits), and True if whole."""
     return SessionParams(
         slots=tuple(SlotSpec(*slot) for slot in slots),
         num_invited=num_invited,
@@ -58,9 +61,7 @@ def make_params(num_invited, *, slots, threshold, signed, degree=None, min_cohor
 
 def params_to_json(params):
     return {
-        "slots": [
-            {"label": s.label, "length": s.length, "ring_bits": s.ring_bits} for s in params.slots
-        ],
+        "slots": [asdict(slot) for slot in params.slots],
         "num_invited": params.num_invited,
         "degree": params.degree,
         "threshold": params.threshold,
@@ -80,8 +81,15 @@ def params_from_json(case):
     return SessionParams(**fields)
 
 
-def make_case(name, params, *, vanishing=()):
-    """A session to play; `vanishing` holds (index of the device, stage, slot)."""
+def make_case(name, params, *, vanishing=(), spoiling=()):
+    """A session to play.
+
+    Args:
+        name: From which its secrets follow.
+        params: Its parameters.
+        vanishing: (index of the device, stage, slot) of those that vanish.
+        spoiling: (index of sender, of recipient) of boxes that do not open.
+    """
     devices = []
     for index in range(params.num_invited):
         client = 3 + 7 * index
@@ -99,6 +107,10 @@ def make_case(name, params, *, vanishing=()):
         "bindings": [fixed(f"binding of slot {i}").hex() for i in range(len(params.slots))],
         "vanishing": [
             {"id": 3 + 7 * index, "stage": stage, "slot": slot} for index, stage, slot in vanishing
+        ],
+        "spoiling": [
+            {"sender": 3 + 7 * sender, "recipient": 3 + 7 * recipient}
+            for sender, recipient in spoiling
         ],
     }
 
@@ -130,15 +142,40 @@ class Parties:
     def server(self):
         return Server(self.params, self.devices, self.directory)
 
-    def client(self, client, policy=None, *, enrolled=True):
-        """A device at its beginning; `policy` says where its limits are other than POLICY."""
+    def client(self, client, policy=None, *, enrolled=True, attended=()):
+        """A device at its beginning.
+
+        Args:
+            client: Its id.
+            policy: Where its limits are other than POLICY.
+            enrolled: Whether it has its identity.
+            attended: Contexts (hex) of signed sessions that it took part in before.
+        """
         credentials = None
         if self.directory is not None and enrolled:
-            credentials = Credentials(self.identity(client), self.directory)
-        randomness = SeededRandomness(bytes.fromhex(self.devices[client]["randomness"]))
+            ledger = Ledger(bytes.fromhex(context) for context in attended)
+            credentials = Credentials(self.identity(client), self.directory, ledger)
         limits = POLICY | (policy or {})
         limits["adversary"] = Adversary(limits["adversary"])
-        return Client(client, DevicePolicy(**limits), randomness, credentials)
+        return Client(client, DevicePolicy(**limits), self.draws(client), credentials)
+
+    def with_spoiled_boxes(self, client, data):
+        """A device's ShareKeys, with one bit turned in the boxes that are to be spoiled."""
+        message = wire.decode(data, self.params)
+        boxes = dict(message.boxes)
+        for one in self.case["spoiling"]:
+            if one["sender"] == client:
+                position = sorted(self.devices).index(one["recipient"])
+                boxes[position] = boxes[position][:-1] + bytes([boxes[position][-1] ^ 1])
+        return wire.encode(replace(message, boxes=boxes), self.params)
+
+    def draws(self, client):
+        """A device's randomness, from its beginning."""
+        return SeededRandomness(bytes.fromhex(self.devices[client]["randomness"]))
+
+    def session_id(self):
+        """The session's id when all come."""
+        return self.params.session_id(np.array(sorted(self.devices), dtype="<u4").tobytes())
 
     def answer(self, machine, data):
         """What a device says to a message; it contributes its vector at once."""
@@ -173,6 +210,8 @@ def play(case):
             if vanish is not None and not vanish.answers(Step(stage, slot)):
                 continue
             answers[client] = parties.answer(machines[client], data)
+            if stage is Stage.SHARE:
+                answers[client] = parties.with_spoiled_boxes(client, answers[client])
             server.receive(client, answers[client])
         name = stage.name.lower()
         rounds.append({"stage": name, "slot": slot, "to": dict(asked), "from": answers})
@@ -182,6 +221,8 @@ def play(case):
     exchange(exchange(pending, Stage.SHARE), Stage.RECEIPT)
     for slot, binding in enumerate(parties.bindings):
         pending = exchange(server.open_slot(slot, binding), Stage.MASK, slot)
+        if not pending:
+            continue  # a device is missing from a whole slot
         if parties.params.signed:
             pending = exchange(pending, Stage.CONFIRM, slot)
         exchange(pending, Stage.UNMASK, slot)

@@ -5,7 +5,15 @@ from hashlib import sha256
 
 from recorded_session import POLICY, make_case, make_params, play
 
+from secagg.graph import Graph
+
 SLOTS = (("a first sum", 4, 13), ("a second sum", 3, 40))
+WHOLE = (
+    ("a first sum", 2, 13, True),
+    ("a void sum", 2, 13, True),
+    ("a third sum", 2, 13, True),
+    ("a fourth sum", 2, 13),
+)
 SMALL = {
     "complete, one lost": {"num_invited": 5, "threshold": 2, "signed": False, "slots": SLOTS[:1]},
     "complete": {"num_invited": 5, "threshold": 3, "signed": False, "slots": SLOTS},
@@ -24,8 +32,15 @@ SMALL = {
         "signed": True,
         "slots": (("a sum", 5, 64),),
     },
+    "whole slots": {"num_invited": 4, "threshold": 2, "signed": False, "slots": WHOLE},
+    "whole slots, signed": {"num_invited": 3, "threshold": 2, "signed": True, "slots": WHOLE[:3]},
 }
-LOST = {"complete, one lost": [(0, "mask", 0)]}
+LOST = {
+    "complete, one lost": [(0, "mask", 0)],
+    # The second slot is void; the third is whole again, over those who are left.
+    "whole slots": [(1, "mask", 1), (0, "mask", 3)],
+    "whole slots, signed": [(0, "mask", 1)],
+}
 STAGES = ("advertise", "share", "receipt", "mask", "confirm", "unmask")
 
 
@@ -76,6 +91,22 @@ def dropouts():
             params = make_params(**SMALL[name])
             case = make_case(f"{name}: {title}", params, vanishing=vanishing)
             cases.append(_digested(f"{name}: {title}", case))
+    for title, *vanishing in (
+        ("a device vanishes before the list is signed", (1, "confirm", 0)),
+        ("a device vanishes between the list and its shares", (1, "unmask", 0)),
+        ("the last slot is void", (1, "mask", 2)),
+    ):
+        name = "whole slots, signed"
+        case = make_case(f"{name}: {title}", make_params(**SMALL[name]), vanishing=vanishing)
+        cases.append(_digested(f"{name}: {title}", case))
+    for name in ("complete", "complete, signed", "sparse, signed"):
+        title = f"{name}: two boxes do not open, and a device vanishes"
+        params = make_params(**{**SMALL[name], "slots": SMALL[name]["slots"][:1]})
+        first, second = _neighbours_of_the_first(params)
+        case = make_case(
+            title, params, vanishing=[(second, "mask", 0)], spoiling=[(0, first), (second, 0)]
+        )
+        cases.append(_digested(title, case))
     title = "sparse: devices are isolated by others that vanish"
     params = make_params(10, degree=4, threshold=2, slots=SLOTS[:1], signed=False)
     vanishing = [(index, "share", 0) for index in range(3)]
@@ -89,13 +120,19 @@ def dropouts():
     return cases
 
 
+def _neighbours_of_the_first(params):
+    """Two neighbours of the device at position 0."""
+    graph = Graph(params.num_invited, params.degree, params.graph_seed)
+    return graph.neighbours(0).tolist()[:2]
+
+
 def _digested(name, case):
     rounds, sums, drops = play(case)
     return {
         "name": name,
-        "description": "Digests (SHA-256) of the messages.",
+        "description": "Digests of the messages.",
         **case,
-        "rounds": [_shown(one, lambda data: sha256(data).hexdigest()) for one in rounds],
+        "rounds": [_shown(one, lambda data: sha256(data).hexdigest()[:32]) for one in rounds],
         "sums": sums,
         "drops": drops,
     }

@@ -61,6 +61,16 @@ def test_malformed_message_is_refused(name):
             assert not reads(wrong, valid["kind"], params), case["description"]
 
 
+def test_malformed_opening_is_refused_in_an_open_session_too():
+    openings = [c for c in load("malformed") if MESSAGES[c["of"]]["kind"] == "session open"]
+    for case in openings:
+        valid = MESSAGES[case["of"]]
+        data, params = bytes.fromhex(valid["message"]), PARAMS[valid["session"]]
+        assert reads(data, "any kind", params)
+        assert not reads(apply_edit(data, case), "any kind", params), case["description"]
+    assert any("other parameters" in case["description"].lower() for case in openings)
+
+
 def test_malformed_messages_are_of_every_kind():
     named = {MESSAGES[case["of"]]["kind"] for case in load("malformed")}
     assert named == {case["kind"] for case in MESSAGES.values()}
@@ -80,9 +90,17 @@ def test_every_refusal_occurs():
     assert {case["refusal"] for case in load("refusals")} == {reason.value for reason in Refusal}
 
 
-def test_a_device_that_is_not_lied_to_refuses_nothing():
+def test_a_session_of_another_context_is_no_repetition():
+    # The control of the ledger: the same opening, and a device that has been elsewhere.
+    (case, _) = [one for one in load("refusals") if "attended" in one]
+    assert case["attended"] == [SESSIONS[case["session"]]["params"]["context"]]
+    with pytest.raises(AssertionError, match="accepted"):
+        refused(case | {"attended": [bytes(32).hex()]})
+
+
+@pytest.mark.parametrize("session", ["complete, signed", "whole slots", "whole slots, signed"])
+def test_a_device_that_is_not_lied_to_refuses_nothing(session):
     # The control of the refusals: the honest message in place of the lie.
-    session = "complete, signed"
     heard = [one for one in ROUNDS[session] if 17 in one["to"]]
     for received, one in enumerate(heard):
         honest = {
@@ -101,7 +119,8 @@ def blamed(case):
 
 
 def stated(case):
-    return {name: case[name] for name in ("drops", "disputes", "sum", "aborted") if name in case}
+    names = ("drops", "disputes", "void", "sum", "aborted")
+    return {name: case[name] for name in names if name in case}
 
 
 def test_server_blames_whom_the_vectors_blame():
@@ -123,6 +142,33 @@ def test_only_those_who_deviate_are_blamed_or_isolated():
             guilty = int(client) in deviating
             refused_box = drop["fault"] == Fault.BAD_BOX  # named by those who refuse it
             assert guilty or refused_box or drop["fault"] == Fault.ISOLATED, case["description"]
+
+
+def lost_by(case):
+    """Devices that have vanished from a case's session when it ends."""
+    rounds = [(one["stage"], one["slot"]) for one in ROUNDS[case["session"]]]
+    end = rounds.index((case["until"]["stage"], case["until"]["slot"]))
+    return {
+        str(one["id"])
+        for one in SESSIONS[case["session"]]["vanishing"]
+        if rounds.index((one["stage"], one["slot"])) <= end
+    }
+
+
+def test_a_whole_slot_is_void_where_a_vector_is_missing():
+    seen = set()
+    for case in load("faults"):
+        if case["until"]["stage"] != "mask" or case["aborted"]:
+            continue
+        slot = SESSIONS[case["session"]]["params"]["slots"][case["until"]["slot"]]
+        faults = {
+            case["drops"].get(str(one["device"]), {"fault": None})["fault"]
+            for one in case["deviations"]
+        }
+        missing = bool(faults & {Fault.TIMED_OUT, Fault.MALFORMED})
+        assert case["void"] == (slot["whole"] and missing), case["description"]
+        seen.add((slot["whole"], missing))
+    assert len(seen) == 4
 
 
 def changed_shares(case):
@@ -183,7 +229,6 @@ def test_without_its_deviation_a_case_blames_nobody_else():
     for case in load("faults"):
         honest = copy.deepcopy(case)
         honest["deviations"] = []
-        lost = {str(one["id"]) for one in SESSIONS[case["session"]]["vanishing"]}
         result = blamed(honest)
-        assert result["drops"].keys() == lost, case["description"]
+        assert result["drops"].keys() == lost_by(case), case["description"]
         assert not result["aborted"]

@@ -1,0 +1,271 @@
+"""A search is over one cohort: whoever is missing from a later query, from that there is no sum.
+
+The server's machine gives the slot up by itself; the devices see to it that it does, for a sum over
+one device less would reveal that device's answer. Vectors that are not missed: those of the first
+query, which sets the cohort, and of the update.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from round_parties import Point, RoundParties, make_config
+
+from protocol import wire
+from protocol.client import RoundClient, Task
+from protocol.messages import Ask, Relay
+from protocol.quantile.search import Ended, Query
+from protocol.round import Round
+from protocol.selection import Threshold
+from protocol.states import RoundState
+from secagg import PeerError, Refusal, SlotSum, Stage, Step
+from secagg import wire as session_wire
+from secagg.messages import ConsistencyCheck, UnmaskRequest
+
+CONFIG = make_config(cohort_size=5, max_queries=6)
+IDS = (3, 10, 17, 24, 31)
+ABSENT = 3
+EVERYBODY = np.ones(5, dtype=np.bool_)
+OTHERS = np.arange(5) > 0  # without the absent device
+ALL_PASS, NONE_PASS = Threshold(0, 0), Threshold(2**63 - 1, 0)
+
+signed_or_not = pytest.mark.parametrize("signed", [False, True])
+
+
+def to_question(slot: int, *, signed: bool) -> Point:
+    """Before the question of a slot, all earlier ones of which were answered and unmasked."""
+    return Point(3 + (3 if signed else 2) * slot)
+
+
+def to_survivors(slot: int, *, signed: bool) -> Point:
+    """Before the list of a slot's survivors comes for the first time."""
+    return Point(to_question(slot, signed=signed).num_taken + 1)
+
+
+def at(point, *, signed=False):
+    """A round in which the victim stands at the point, and the envelope that it is to get."""
+    parties = RoundParties(CONFIG, signed=signed)
+    assert tuple(parties.devices) == IDS
+    return parties, wire.decode(parties.bring(point))
+
+
+def edited(parties, envelope, **changes) -> bytes:
+    """The envelope with some fields of its session's message changed."""
+    message = replace(session_wire.decode(envelope.session, parties.params), **changes)
+    session = session_wire.encode(message, parties.params)
+    return wire.encode(replace(envelope, session=session))
+
+
+def assert_refused(machine, data, detail):
+    with pytest.raises(PeerError, match=detail) as refused:
+        machine.receive(data)
+    assert refused.value.reason is Refusal.NOT_WHOLE
+    assert machine.state is RoundState.FAILED
+
+
+def lose(parties, outgoing):
+    """Let all but the absent device answer, and close the round trip."""
+    return parties.collect({c: parties.answer(c, d) for c, d in outgoing.items() if c != ABSENT})
+
+
+# --- devices ------------------------------------------------------------------------------------
+
+
+@signed_or_not
+@pytest.mark.parametrize("slot", [1, 2])
+def test_a_later_query_over_fewer_devices_is_refused(slot, signed):
+    parties, honest = at(to_question(slot, signed=signed), signed=signed)
+    assert isinstance(honest.question, Query)
+    data = edited(parties, honest, members=OTHERS)
+    assert_refused(parties.machine, data, "over fewer devices than the one before")
+
+
+@signed_or_not
+@pytest.mark.parametrize("slot", [1, 2])
+def test_a_later_query_over_the_same_devices_is_answered(slot, signed):
+    parties, honest = at(to_question(slot, signed=signed), signed=signed)
+    data = edited(parties, honest, members=EVERYBODY)
+    assert isinstance(parties.machine.receive(data), bytes)
+
+
+@signed_or_not
+def test_the_first_query_may_be_over_fewer_devices_than_sent_shares(signed):
+    parties, honest = at(to_question(0, signed=signed), signed=signed)
+    assert isinstance(parties.machine.receive(edited(parties, honest, members=OTHERS)), bytes)
+
+
+@signed_or_not
+@pytest.mark.parametrize("threshold", [ALL_PASS, NONE_PASS])
+def test_the_update_may_be_over_fewer_devices_than_the_search(threshold, signed):
+    parties, honest = at(to_question(2, signed=signed), signed=signed)
+    update = replace(honest, question=threshold)
+    data = edited(parties, update, slot=CONFIG.update_slot, members=OTHERS)
+    reply = parties.machine.receive(data)
+    assert reply is Task.TRAIN if threshold is ALL_PASS else isinstance(reply, bytes)
+
+
+@signed_or_not
+def test_the_cohort_of_the_search_is_those_whose_first_answer_arrived(signed):
+    parties, _ = at(to_question(0, signed=signed), signed=signed)
+    outgoing = lose(parties, parties.pending)
+    while not isinstance(wire.decode(outgoing[parties.victim]), Ask):
+        outgoing = parties.exchange(outgoing)
+    honest = wire.decode(outgoing[parties.victim])
+    opened = session_wire.decode(honest.session, parties.params)
+    assert (opened.slot, opened.members.tolist()) == (1, OTHERS.tolist())
+    still_fewer = OTHERS & (np.arange(5) != 1)
+    data = edited(parties, honest, members=still_fewer)
+    assert_refused(parties.machine, data, "over fewer devices than the one before")
+    for client in (10, 17, 24):
+        assert isinstance(parties.answer(client, outgoing[client]), bytes)
+
+
+@signed_or_not
+@pytest.mark.parametrize(("slot", "whole"), [(0, False), (1, True), (2, True)])
+def test_a_later_query_is_unmasked_over_all_that_it_was_asked_of(slot, whole, signed):
+    parties, honest = at(to_survivors(slot, signed=signed), signed=signed)
+    assert parties.params.slots[slot].whole is whole
+    message = session_wire.decode(honest.session, parties.params)
+    assert isinstance(message, ConsistencyCheck if signed else UnmaskRequest)
+    data = edited(parties, honest, survivors=OTHERS)
+    if whole:
+        assert_refused(parties.machine, data, f"slot {slot} is for all")
+    else:
+        assert isinstance(parties.machine.receive(data), bytes)
+
+
+@signed_or_not
+def test_the_update_is_unmasked_over_those_who_are_left(signed):
+    parties, _ = at(to_question(0, signed=signed), signed=signed)
+    outgoing = parties.pending
+    while not isinstance(getattr(wire.decode(outgoing[parties.victim]), "question", 0), Threshold):
+        outgoing = parties.exchange(outgoing)
+    honest = lose(parties, outgoing)[parties.victim]
+    message = session_wire.decode(wire.decode(honest).session, parties.params)
+    assert (message.slot, message.survivors.tolist()) == (CONFIG.update_slot, OTHERS.tolist())
+    assert isinstance(parties.machine.receive(honest), bytes)
+
+
+@signed_or_not
+@pytest.mark.parametrize("question", [None, ALL_PASS])
+def test_after_a_slot_without_a_sum_a_device_answers_the_threshold_only(question, signed):
+    parties, honest = at(to_question(1, signed=signed), signed=signed)
+    assert isinstance(parties.machine.receive(wire.encode(honest)), bytes)
+    # The absent device did not answer: nothing is unmasked, and the next slot is opened.
+    following = replace(honest, question=question or honest.question)
+    slot = CONFIG.update_slot if question else 2
+    data = edited(parties, following, slot=slot, members=OTHERS)
+    if question:
+        assert parties.machine.receive(data) is Task.TRAIN
+    else:
+        assert_refused(parties.machine, data, "over fewer devices than the one before")
+
+
+@signed_or_not
+def test_no_relay_opens_a_slot_before_its_question_comes(signed):
+    """Else the query would find no more devices before it than in it."""
+    parties, honest = at(to_question(1, signed=signed), signed=signed)
+    question = wire.decode(edited(parties, honest, members=OTHERS))
+    with pytest.raises(PeerError, match="opened without a question") as refused:
+        parties.machine.receive(wire.encode(Relay(question.session)))
+    assert refused.value.reason is Refusal.OUT_OF_ORDER
+    assert parties.machine.state is RoundState.FAILED
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_who_vanishes_between_two_queries_is_their_difference_but_for_the_devices(
+    checked, monkeypatch
+):
+    """The server asks one question again and again, and goes on when a device has vanished."""
+    sums = []
+
+    def ask_again(round_, revealed):
+        sums.append(revealed.vector.astype(np.uint64))
+        round_._num_sums += 1
+
+    monkeypatch.setattr(Round, "take", ask_again)
+    if not checked:
+        monkeypatch.setattr(RoundClient, "_check_search", lambda *_: None)
+    parties, _ = at(to_survivors(1, signed=False))
+    question = parties.server._round.question
+    outgoing = lose(parties, parties.pending)
+    if checked:
+        with pytest.raises(PeerError) as refused:
+            parties.exchange(outgoing)
+        assert refused.value.reason is Refusal.NOT_WHOLE
+        return
+    parties.exchange(parties.exchange(outgoing))
+    all_five, other_four = sums[1:]
+    absent = parties.devices[ABSENT].measured(CONFIG)
+    difference = (all_five - other_four) & np.uint64(2**CONFIG.search_layout.ring_bits - 1)
+    np.testing.assert_array_equal(difference, absent.answer(question))
+
+
+# --- the server ---------------------------------------------------------------------------------
+
+
+@signed_or_not
+def test_a_slot_without_a_sum_is_followed_by_the_threshold(signed):
+    parties, _ = at(to_question(1, signed=signed), signed=signed)
+    outgoing = lose(parties, parties.pending)
+    assert set(outgoing) == set(IDS) - {ABSENT}
+    envelopes = {wire.decode(data) for data in outgoing.values()}
+    assert {type(envelope.question) for envelope in envelopes} == {Threshold}
+    opened = session_wire.decode(envelopes.pop().session, parties.params)
+    assert (opened.slot, opened.members.tolist()) == (CONFIG.update_slot, OTHERS.tolist())
+    outcome = parties.play(outgoing)
+    assert outcome.search.ended is Ended.SHRANK
+    assert (outcome.search.num_queries, outcome.secure_sums) == (1, 2)
+    assert outcome.drops[ABSENT].step == Step(Stage.MASK, 1)
+    assert outcome.aborted is None
+    assert outcome.kept_devices > 0
+
+
+@signed_or_not
+def test_an_answer_that_comes_after_its_slot_was_given_up_changes_nothing(signed):
+    late, silent = (at(to_question(1, signed=signed), signed=signed)[0] for _ in range(2))
+    asked = late.pending[ABSENT]
+    outcomes = []
+    for parties in (late, silent):
+        outgoing = lose(parties, parties.pending)
+        if parties is late:
+            parties.server.receive(ABSENT, parties.answer(ABSENT, asked))
+        outcomes.append(parties.play(outgoing))
+    one, other = outcomes
+    assert one.search == other.search
+    assert one.drops == other.drops
+    np.testing.assert_array_equal(one.update, other.update)
+
+
+def test_a_round_that_loses_its_first_answer_goes_on_without_a_search():
+    round_ = Round(CONFIG, warm_start=100)
+    round_.lose()
+    assert isinstance(round_.question, Threshold)
+    assert round_.slot == CONFIG.update_slot
+    found = round_.outcome({}).search
+    assert (found.ended, found.certified, found.num_queries) == (Ended.SHRANK, False, 0)
+
+
+def test_a_round_that_loses_an_answer_keeps_what_it_found_before():
+    devices = [RoundParties(CONFIG).devices[i].measured(CONFIG) for i in IDS]
+
+    def take(round_):
+        total = sum(device.answer(round_.question) for device in devices)
+        total &= np.uint64(2**CONFIG.search_layout.ring_bits - 1)
+        round_.take(SlotSum(round_.slot, total, IDS, IDS))
+
+    lost, full = Round(CONFIG, None), Round(CONFIG, None)
+    for round_ in (lost, full):
+        take(round_)
+        take(round_)
+    assert lost.question == full.question
+    assert isinstance(lost.question, Query)
+    assert lost.slot == 2
+    lost.lose()
+    found = lost.outcome({}).search
+    assert (found.ended, found.num_queries) == (Ended.SHRANK, 2)
+    assert lost.outcome({}).secure_sums == 2
+    assert lost.question == found.threshold
+    while isinstance(full.question, Query):
+        take(full)
+    assert full.outcome({}).search.ended is not Ended.SHRANK
