@@ -27,6 +27,7 @@ from secagg.errors import (
 )
 from secagg.ideal import IdealSession
 from secagg.identity import Identity
+from secagg.ledger import Ledger
 from secagg.params import ClientId, GraphKind, SessionParams, SlotSpec
 from secagg.policy import DevicePolicy
 from secagg.server import Server, SlotSum
@@ -51,6 +52,7 @@ __all__ = [
     "GraphKind",
     "IdealSession",
     "Identity",
+    "Ledger",
     "PeerError",
     "Refusal",
     "SecAggError",

@@ -38,7 +38,7 @@ class RoundBenchmark:
         slots: sums in the round, T.
         graph: who shares masks with whom.
         signed: whether devices sign their keys and the survivors of every slot.
-        dropout: share of the devices that vanish before their masked input of some slot.
+        dropout: share of the devices that vanish, before their vector of the first or last slot.
         seed: of inputs and drop-outs; keys come from the operating system.
     """
 
@@ -79,7 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="P",
-        help="share of the devices that vanish before the masked input of a random slot (0)",
+        help="share of the devices that vanish, before their vector of the first or of the last "
+        "slot (0); one that is lost in between would end the search",
     )
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of inputs and drop-outs")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
@@ -131,7 +132,7 @@ def measure(benchmark: RoundBenchmark) -> dict[str, object]:
     inputs = {client: _inputs(params, generator) for client in ids}
     gone = generator.permutation(benchmark.clients)[: round(benchmark.dropout * benchmark.clients)]
     vanishing = {
-        ids[index]: Vanish(Step(Stage.MASK, int(generator.integers(benchmark.slots))))
+        ids[index]: Vanish(Step(Stage.MASK, int(generator.integers(2)) * (benchmark.slots - 1)))
         for index in gone
     }
     watch = Stopwatch()
