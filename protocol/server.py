@@ -13,7 +13,7 @@ from protocol.configuration import RoundConfig, binding
 from protocol.messages import Announce, Ask, Relay
 from protocol.round import Round, RoundOutcome
 from secagg import ClientId, Directory, Server, SessionAborted, SessionParams, UsageError
-from secagg.server import Outgoing
+from secagg.outgoing import Letters, Outgoing
 from secagg.stages import Stage, Step
 from secagg.states import COLLECTED_AT, ServerState
 
@@ -91,7 +91,7 @@ class RoundServer:
                     self._round.lose()
                     return self._ask()
                 case _:
-                    return {c: wire.encode(Relay(session)) for c, session in relayed.items()}
+                    return Letters(tuple(relayed), lambda c: wire.encode(Relay(relayed[c])))
         except SessionAborted as error:
             self.outcome = self._round.outcome(self._session.drops, str(error))
             return {}

@@ -81,7 +81,7 @@ def pack(vector: Vector, bits: int) -> bytes:
 
 
 def unpack(data: bytes, length: int, bits: int) -> Vector:
-    """Read what `pack` wrote.
+    """Read what `pack` wrote; the vector may lie in the data's own memory, and is read-only then.
 
     Raises:
         DecodeError: wrong size, or padding bits that are not zero.
@@ -89,8 +89,10 @@ def unpack(data: bytes, length: int, bits: int) -> Vector:
     size = packed_size(length, bits)
     if len(data) != size:
         raise DecodeError(f"packed vector of {len(data)} bytes; {length} x {bits} bits take {size}")
-    if bits in (32, 64):
-        return to_words(np.frombuffer(data, dtype="<u4" if bits == 32 else "<u8"), bits)
+    if bits == 32:
+        return np.frombuffer(data, dtype="<u4").astype(np.uint32, copy=False)
+    if bits == 64:
+        return np.frombuffer(data, dtype="<u8").astype(np.uint64, copy=False)
     if data and data[-1] >> (8 - (8 * size - length * bits)):
         raise DecodeError("padding bits of a packed vector are not zero")
     if length <= _SMALL:

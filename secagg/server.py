@@ -39,6 +39,7 @@ from secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
+from secagg.outgoing import Letters, Outgoing
 from secagg.params import ClientId, SessionId, SessionParams
 from secagg.records import Records, Rows
 from secagg.ring import Vector
@@ -59,8 +60,6 @@ from secagg.survival import (
     settle,
 )
 from secagg.unmasking import Promises, SlotSecrets, remove_masks
-
-Outgoing = Mapping[ClientId, bytes]
 
 _END_BYTES: Final = 1 << 13
 
@@ -359,11 +358,12 @@ class Server:
         self._boxes = np.empty(shape, dtype=np.uint8)
         joined = b"".join(wire.advertisement(by_position[p]) for p in range(len(ids)))
         rows = np.frombuffer(joined, dtype=np.uint8).reshape(len(ids), -1)
-        outgoing = {}
-        for client, position in positions.items():
-            near = cohort.graph.neighbours(position)
-            outgoing[client] = wire.encode_roster(ids, Records(near, rows[near]), self.params)
-        return outgoing
+
+        def write(client: ClientId) -> bytes:
+            near = cohort.graph.neighbours(positions[client])
+            return wire.encode_roster(ids, Records(near, rows[near]), self.params)
+
+        return Letters(self.remaining, write)
 
     def _take_boxes(self, sender: ClientId, message: ShareKeys) -> Fault | None:
         cohort = self._formed
@@ -379,23 +379,24 @@ class Server:
         cohort = self._formed
         self._settle()
         self._delivered = members = self._members.copy()
-        outgoing = {}
-        for client in self.remaining:
+        every, self._boxes = self._boxes, _no_boxes()
+
+        def write(client: ClientId) -> bytes:
             position = cohort.positions[client]
             near = cohort.graph.neighbours(position)
             near = near[members[near]]
-            boxes = self._boxes[near, cohort.graph.neighbour_column_of(position, near)]
-            message = ShareDelivery(members, Records(near, boxes))
-            outgoing[client] = wire.encode(message, self.params)
-        self._boxes = _no_boxes()
-        return outgoing
+            boxes = every[near, cohort.graph.neighbour_column_of(position, near)]
+            return wire.encode(ShareDelivery(members, Records(near, boxes)), self.params)
+
+        return Letters(self.remaining, write)
 
     def _take_receipt(self, sender: ClientId, message: ShareReceipt) -> Fault | None:
         cohort = self._formed
         position = cohort.positions[sender]
-        near = cohort.graph.neighbours(position)
-        if not set(message.refused) <= set(near[self._delivered[near]].tolist()):
-            return Fault.MALFORMED
+        if message.refused:
+            near = cohort.graph.neighbours(position)
+            if not set(message.refused) <= set(near[self._delivered[near]].tolist()):
+                return Fault.MALFORMED
         self._refusals[position] = frozenset(message.refused)
         for owner in message.refused:
             self._dispute(owner, position)
@@ -448,17 +449,19 @@ class Server:
         slot.secrets = SlotSecrets(graph, self.params.threshold, slot.members, slot.contributed)
         if not self.params.signed:
             return self._broadcast(UnmaskRequest(self._slot, slot.contributed))
-        outgoing = {}
-        for client in self.remaining:
-            position = self._formed.positions[client]
+        index, positions = self._slot, self._formed.positions
+
+        def write(client: ClientId) -> bytes:
+            position = positions[client]
             # Nobody believes a neighbour whose box it could not read.
             credible = slot.signatures.keys() - self._refusals[position]
             holders = graph.holders_of(position).tolist()
             signers = [p for p in holders if p in credible][: self.params.threshold]
             signatures = {p: slot.signatures[p] for p in signers}
-            request = UnmaskRequest(self._slot, slot.contributed, signatures)
-            outgoing[client] = wire.encode(request, self.params)
-        return outgoing
+            request = UnmaskRequest(index, slot.contributed, signatures)
+            return wire.encode(request, self.params)
+
+        return Letters(self.remaining, write)
 
     def _take_shares(self, sender: ClientId, message: UnmaskShares) -> Fault | None:
         secrets = present(present(self._open).secrets)

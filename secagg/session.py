@@ -10,11 +10,12 @@ from typing import Protocol
 
 from secagg.client import Client
 from secagg.enrolment import Enrolment
+from secagg.outgoing import Outgoing
 from secagg.params import ClientId, SessionParams
 from secagg.policy import DevicePolicy
 from secagg.randomness import Randomness, system_randomness
 from secagg.ring import Vector
-from secagg.server import Outgoing, Server, SlotSum
+from secagg.server import Server, SlotSum
 from secagg.stages import Stage, Step, Vanishing
 from secagg.states import ClientState
 
@@ -126,7 +127,9 @@ def run_round(
     A device that vanishes at this step does not answer, or answers after the round was closed.
     """
     late = []
-    for client, data in outgoing.items():
+    for client in outgoing:
+        with observer.working(None, step):
+            data = outgoing[client]
         observer.message(sent=True, peer=client, data=data)
         vanish = vanishing.get(client)
         in_time = vanish is None or vanish.answers(step)
