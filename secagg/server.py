@@ -432,9 +432,9 @@ class Server:
     def _take_signature(self, sender: ClientId, message: ConsistencySignature) -> Fault | None:
         cohort, slot = self._formed, present(self._open)
         position = cohort.positions[sender]
-        keys = cohort.keys[position]
-        statement = signing.survivors(slot.context, slot.contributed, keys.sealing_key)
-        if not verify(present(keys.credential).identity, statement, message.signature):
+        advertised = cohort.keys[position]
+        statement = signing.survivors(slot.context, slot.contributed, advertised.sealing_key)
+        if not verify(present(advertised.credential).identity, statement, message.signature):
             return Fault.BAD_SIGNATURE
         slot.signatures[position] = message.signature
         return None
