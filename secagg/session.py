@@ -26,6 +26,9 @@ class Observer(Protocol):
     def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
         """The server has sent (or received) `data` to (or from) `peer`."""
 
+    def revealed(self, total: SlotSum) -> None:
+        """The server has learnt a sum."""
+
     def working(self, party: ClientId | None, step: Step) -> AbstractContextManager[None]:
         """Entered while a device (None: the server) works on a step."""
 
@@ -35,6 +38,9 @@ class NoObserver:
 
     def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
         """Ignore the message."""
+
+    def revealed(self, total: SlotSum) -> None:
+        """Ignore the sum."""
 
     def working(self, party: ClientId | None, step: Step) -> AbstractContextManager[None]:
         """Do nothing meanwhile."""
@@ -111,6 +117,7 @@ def run_session(
             requests = exchange(requests, Step(Stage.CONFIRM, slot))
         exchange(requests, Step(Stage.UNMASK, slot))
         sums.append(server.take_sum())
+        observer.revealed(sums[-1])
     return sums
 
 

@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,8 +11,8 @@ import numpy as np
 
 from fl.strategies.base import ServerState
 from sim.atomic import write_file
+from sim.chain import Mark
 from sim.errors import RunDirectoryError
-from sim.transcript import Mark
 
 _KEPT: Final = 2  # the last, and the one before in case a disk damages the last
 
@@ -24,26 +25,28 @@ class Checkpoint:
         state: model, number of rounds played, last threshold.
         events_size: length of the event log in bytes.
         transcript: how far the transcript goes.
+        truth: how far the truth file goes.
     """
 
     state: ServerState
     events_size: int
     transcript: Mark
+    truth: Mark
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint to `folder`, atomically, and drop all but the last two."""
-    state, mark = checkpoint.state, checkpoint.transcript
+    state = checkpoint.state
     buffer = io.BytesIO()
+    marks = _mark_fields("transcript", checkpoint.transcript)
+    marks |= _mark_fields("truth", checkpoint.truth)
     np.savez(
         buffer,
         model=state.model,
         round=np.int64(state.round),
         eta=np.float64(np.nan if state.eta is None else state.eta),
         events_size=np.int64(checkpoint.events_size),
-        transcript_size=np.int64(mark.size),
-        transcript_frames=np.int64(mark.num_frames),
-        transcript_digest=np.frombuffer(mark.digest, dtype=np.uint8),
+        **marks,  # type: ignore[arg-type] # none of them is called allow_pickle
     )
     write_file(folder / f"round-{state.round:06}.npz", buffer.getvalue())
     for old in _files(folder)[:-_KEPT]:
@@ -86,9 +89,22 @@ def _read(path: Path) -> Checkpoint:
                 eta=None if np.isnan(eta) else eta,
             ),
             events_size=int(file["events_size"]),
-            transcript=Mark(
-                size=int(file["transcript_size"]),
-                num_frames=int(file["transcript_frames"]),
-                digest=file["transcript_digest"].tobytes(),
-            ),
+            transcript=_read_mark(file, "transcript"),
+            truth=_read_mark(file, "truth"),
         )
+
+
+def _mark_fields(name: str, mark: Mark) -> dict[str, np.ndarray]:
+    return {
+        f"{name}_size": np.array(mark.size, dtype=np.int64),
+        f"{name}_frames": np.array(mark.num_frames, dtype=np.int64),
+        f"{name}_digest": np.frombuffer(mark.digest, dtype=np.uint8),
+    }
+
+
+def _read_mark(file: Mapping[str, np.ndarray], name: str) -> Mark:
+    return Mark(
+        size=int(file[f"{name}_size"]),
+        num_frames=int(file[f"{name}_frames"]),
+        digest=file[f"{name}_digest"].tobytes(),
+    )

@@ -8,6 +8,7 @@ is the same to the bit.
 
 import math
 import time
+from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import Final, Protocol
 
@@ -23,6 +24,7 @@ from fl.strategies.base import RoundReport, ServerState, Strategy
 from fl.vectors import to_vector
 from secagg.session import NoObserver
 from sim.algorithms import PRIVATE, build_strategy
+from sim.chain import Mark
 from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from sim.cohorts import sample_cohort
 from sim.config import RunConfig
@@ -38,7 +40,8 @@ from sim.events import Event, EventLog, read_events
 from sim.faults import seeded_dropouts
 from sim.rundir import RunDirectory
 from sim.seeds import Purpose, Seeds
-from sim.transcript import START, Mark, TranscriptWriter
+from sim.transcript import TRANSCRIPT, TranscriptWriter
+from sim.truth import TRUTH, TruthWriter, WatchedDevice
 
 MAX_LOST_ROUNDS: Final = 3
 """So many rounds lost in a row end a run: the next one would hardly fare better."""
@@ -75,11 +78,32 @@ class Resources:
 class _NoTranscript(NoObserver):
     """Stands in for the transcript of a run in clear, which has no messages."""
 
+    run_id: Final = b""
+
     def begin_round(self, number: int) -> None:
         pass
 
+    def end_round(self, aborted: str | None) -> None:
+        pass
+
+    def finish(self, rounds: int) -> None:
+        pass
+
     def flush(self) -> Mark:
-        return START
+        return TRANSCRIPT.start
+
+    def close(self) -> None:
+        pass
+
+
+class _NoTruth:
+    """Stands in for the truth file of a run that keeps none."""
+
+    def append(self, round_number: int, device: WatchedDevice) -> None:
+        pass
+
+    def flush(self) -> Mark:
+        return TRUTH.start
 
     def close(self) -> None:
         pass
@@ -100,19 +124,32 @@ def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> No
     """
     checkpoint = load_checkpoint(directory.checkpoints)
     drop_evaluations_after(directory.metrics, checkpoint.state.round if checkpoint else None)
-    mark = checkpoint.transcript if checkpoint else START
-    transcript = (
-        TranscriptWriter(directory.transcript, config.privacy.transcript, mark)
-        if config.federation.algorithm == PRIVATE
-        else _NoTranscript()
-    )
     events_size = checkpoint.events_size if checkpoint else 0
-    try:
-        with EventLog(directory.events, events_size) as events:
-            run = _Run(config, directory, resources, events, transcript)
-            run.go_on(checkpoint.state if checkpoint else None)
-    finally:
-        transcript.close()
+    with (
+        closing(_transcript(config, directory, checkpoint)) as transcript,
+        closing(_truth(config, directory, checkpoint, transcript.run_id)) as truth,
+        EventLog(directory.events, events_size) as events,
+    ):
+        run = _Run(config, directory, resources, events, transcript, truth)
+        run.go_on(checkpoint.state if checkpoint else None)
+
+
+def _transcript(
+    config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None
+) -> TranscriptWriter | _NoTranscript:
+    if config.federation.algorithm != PRIVATE:
+        return _NoTranscript()
+    mark = checkpoint.transcript if checkpoint else TRANSCRIPT.start
+    return TranscriptWriter(directory.transcript, config.privacy.transcript, mark)
+
+
+def _truth(
+    config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None, run_id: bytes
+) -> TruthWriter | _NoTruth:
+    if config.federation.algorithm != PRIVATE or not config.privacy.truth:
+        return _NoTruth()
+    mark = checkpoint.truth if checkpoint else TRUTH.start
+    return TruthWriter(directory.truth, run_id, config.privacy.transcript, mark)
 
 
 class _Run:
@@ -123,12 +160,14 @@ class _Run:
         resources: Resources,
         events: EventLog,
         transcript: TranscriptWriter | _NoTranscript,
+        truth: TruthWriter | _NoTruth,
     ) -> None:
         self._config = config
         self._directory = directory
         self._resources = resources
         self._events = events
         self._transcript = transcript
+        self._truth = truth
         self._seeds = Seeds(config.experiment.seed)
         self._strategy: Strategy = build_strategy(
             config,
@@ -167,6 +206,8 @@ class _Run:
             state, event = self._play_round(state)
             if state.round % self._config.federation.evaluate_every == 0 or state.round == rounds:
                 self._evaluate(state)
+            if state.round == rounds:
+                self._transcript.finish(rounds)
             self._save(state)
             progress.played(event)
             lost = [*lost, str(event["aborted"])] if event.get("aborted") else []
@@ -193,8 +234,10 @@ class _Run:
         )
         clock = CpuClock()
         devices = [
-            SimulatedDevice(
-                index, train[index], self._learner, training, self._seeds, state.round, clock
+            WatchedDevice(
+                SimulatedDevice(
+                    index, train[index], self._learner, training, self._seeds, state.round, clock
+                )
             )
             for index in cohort
         ]
@@ -202,6 +245,9 @@ class _Run:
         wall_start, cpu_start = time.perf_counter(), time.process_time()
         state, report = self._strategy.apply(state, devices)
         cpu_s = time.process_time() - cpu_start
+        self._transcript.end_round(getattr(report, "aborted", None))
+        for device in devices:
+            self._truth.append(state.round, device)
         event = self._events.append(
             {
                 "round": state.round,
@@ -233,8 +279,8 @@ class _Run:
 
     def _save(self, state: ServerState) -> None:
         """Last of all, for a checkpoint vouches for everything that it counts."""
-        sizes = self._events.flush(), self._transcript.flush()
-        save_checkpoint(self._directory.checkpoints, Checkpoint(state, *sizes))
+        marks = self._events.flush(), self._transcript.flush(), self._truth.flush()
+        save_checkpoint(self._directory.checkpoints, Checkpoint(state, *marks))
 
 
 def _as_dict(report: RoundReport) -> dict[str, object]:

@@ -6,6 +6,7 @@ events.jsonl     one line of JSON per round
 metrics/         Parquet, one file per evaluation, one row per device
 checkpoints/     the last two states (.npz)
 transcript.bin   what the server sent and received (private algorithms)
+truth.bin        what the devices had to hide, for audits (privacy.truth)
 plots/           PNG and SVG
 summary.json     written last: a run that has it is finished
 arms/            the other runs of an experiment, each a run directory of this shape
@@ -63,6 +64,11 @@ class RunDirectory:
     def transcript(self) -> Path:
         """The server's view."""
         return self.path / "transcript.bin"
+
+    @property
+    def truth(self) -> Path:
+        """What the devices had to hide."""
+        return self.path / "truth.bin"
 
     @property
     def plots(self) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import median
 
-from secagg import ClientId, Stage, Step
+from secagg import ClientId, SlotSum, Stage, Step
 
 
 class Stopwatch:
@@ -22,6 +22,9 @@ class Stopwatch:
             sent: defaultdict(int) for sent in (True, False)
         }
         self._stage = Stage.ADVERTISE
+
+    def revealed(self, total: SlotSum) -> None:
+        """Sums cost what the steps before them cost."""
 
     def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
         """Count a message's bytes towards the stage that is under way."""

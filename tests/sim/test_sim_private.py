@@ -19,7 +19,8 @@ from sim.events import read_events
 from sim.experiment import run_experiment
 from sim.faults import stages_of_session
 from sim.seeds import Seeds
-from sim.transcript import read_transcript
+from sim.transcript import Closing, Message, RoundEnd, Sum, keeps_whole, read_transcript
+from sim.truth import read_truth
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -195,18 +196,58 @@ def test_a_killed_masked_run_goes_on_to_the_same_model(private, tmp_path, signed
     resumed = run(private, tmp_path / "killed", resume=True)
     assert resumed["final_model_sha256"] == whole["final_model_sha256"]
     assert learnt(tmp_path / "killed") == learnt(tmp_path / "whole")
-    rounds = [frame.round for frame in read_transcript(tmp_path / "killed" / "transcript.bin")]
+    _, *records, closing = read_transcript(tmp_path / "killed" / "transcript.bin")
+    rounds = [record.round for record in records]
     assert rounds == sorted(rounds)
     assert set(rounds) == {1, 2, 3}
+    assert closing == Closing(len(records) + 1, closing.offset, 3)
 
 
 def test_the_transcript_holds_every_message_and_the_chosen_rounds_whole(private, tmp_path):
     summary = run(private, tmp_path / "run")
-    frames = list(read_transcript(tmp_path / "run" / "transcript.bin"))
-    assert {frame.round for frame in frames if frame.data is not None} == {2}
-    received = sum(frame.size for frame in frames if not frame.sent)
+    records = list(read_transcript(tmp_path / "run" / "transcript.bin"))
+    messages = [record for record in records if isinstance(record, Message)]
+    assert all(m.is_whole or m.repeats is not None for m in messages if m.round == 2)
+    assert not any(m.is_whole for m in messages if m.round != 2 and m.size > 2048)
+    received = sum(message.size for message in messages if not message.sent)
     per_device = received / (private.federation.rounds * private.federation.cohort_size)
     assert per_device == pytest.approx(summary["bytes_up_per_device_round"])
+
+
+def test_the_transcript_holds_every_sum_and_the_end_of_every_round(private, tmp_path):
+    summary = run(private, tmp_path / "run")
+    records = list(read_transcript(tmp_path / "run" / "transcript.bin"))
+    assert sum(isinstance(record, Sum) for record in records) == summary["secure_sums"]
+    ends = [record for record in records if isinstance(record, RoundEnd)]
+    assert [(end.round, end.aborted) for end in ends] == [(1, ""), (2, ""), (3, "")]
+
+
+def test_the_truth_is_kept_only_where_it_is_asked_for(private, tmp_path):
+    run(private, tmp_path / "run")
+    assert not (tmp_path / "run" / "truth.bin").exists()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_truth_says_what_every_device_had_to_hide(private, tmp_path, killed):
+    asked = replace(private, privacy=replace(private.privacy, truth=True))
+    if killed:
+        with pytest.raises(Killed):
+            run(asked, tmp_path / "run", progress=KilledAfter(2))
+    run(asked, tmp_path / "run", resume=killed)
+    opening = next(read_transcript(tmp_path / "run" / "transcript.bin"))
+    truth = list(read_truth(tmp_path / "run" / "truth.bin", opening.run_id))
+    size = asked.federation.cohort_size
+    assert [device.round for device in truth] == [1] * size + [2] * size + [3] * size
+    events = read_events(tmp_path / "run" / "events.jsonl")
+    for event in events:
+        of_round = [device for device in truth if device.round == event["round"]]
+        kept = [device for device in of_round if device.passed]
+        assert len(kept) == event["kept_devices"]
+        assert sum(device.weight for device in kept) == event["kept_weight"]
+        assert sorted(device.device for device in of_round) == sorted(event["cohort"])
+        for device in of_round:
+            whole = keeps_whole(opening.mode, device.round)
+            assert (device.update is not None) == (device.passed and whole)
 
 
 def test_theta_one_is_federated_averaging_under_masks(private, tmp_path):

@@ -18,13 +18,14 @@ import sim.engine
 import sim.evaluations
 import sim.rundir
 from fl.strategies.base import ServerState
+from sim.chain import Mark
 from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from sim.config import ExperimentConfig
 from sim.config_io import build_config, read_config_file, to_toml
 from sim.errors import RunDirectoryError, RunError, UserError
 from sim.events import read_events
 from sim.experiment import run_experiment
-from sim.transcript import Mark, read_transcript
+from sim.transcript import Message, read_transcript
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -225,15 +226,15 @@ def test_sigkill_from_outside(tiny, tmp_path, reference):
 
 def test_checkpoints_hold_the_state_exactly(tmp_path):
     model = np.random.default_rng(0).normal(size=100).astype(np.float32)
-    mark = Mark(12345, 67, bytes(range(32)))
+    marks = Mark(12345, 67, bytes(range(32))), Mark(89, 1, bytes(range(1, 33)))
     for number, eta in enumerate((None, 0.1 + 0.2, 0.3)):
         state = ServerState(model, number, eta)
-        save_checkpoint(tmp_path, Checkpoint(state, 99, mark))
+        save_checkpoint(tmp_path, Checkpoint(state, 99, *marks))
         loaded = load_checkpoint(tmp_path)
         assert loaded.state.model.tobytes() == model.tobytes()
         assert loaded.state.model.dtype == np.float32
         assert (loaded.state.round, loaded.state.eta) == (number, eta)
-        assert (loaded.events_size, loaded.transcript) == (99, mark)
+        assert (loaded.events_size, loaded.transcript, loaded.truth) == (99, *marks)
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -271,11 +272,17 @@ def test_a_private_run_goes_on_with_a_whole_transcript(tmp_path):
     assert masked["final_model_sha256"] == ideal["final_model_sha256"]
     assert (masked["backend"], ideal["backend"]) == ("masked", "ideal")
     digest = bytes.fromhex(masked["transcript_sha256"])
-    frames = list(read_transcript(tmp_path / "masked" / "transcript.bin", digest=digest))
-    assert {frame.round for frame in frames} == {1, 2, 3}
-    assert {frame.round for frame in frames if frame.data is not None} == {2}
+    records = list(read_transcript(tmp_path / "masked" / "transcript.bin", digest=digest))
+    messages = [record for record in records if isinstance(record, Message)]
+    assert {message.round for message in messages} == {1, 2, 3}
+    long = [message for message in messages if message.size > 2048 and message.repeats is None]
+    assert {message.round for message in long if message.is_whole} == {2}
     assert masked["bytes_up_per_device_round"] > 0
-    assert list(read_transcript(tmp_path / "ideal" / "transcript.bin")) == []
+    assert not [
+        record
+        for record in read_transcript(tmp_path / "ideal" / "transcript.bin")
+        if isinstance(record, Message)
+    ]
 
 
 def damage(path, name, content):

@@ -1,60 +1,135 @@
 import hashlib
 import itertools
 
+import msgpack
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.errors import TranscriptError
-from sim.transcript import MAGIC, START, TranscriptWriter, read_transcript
+from secagg import SlotSum
+from sim.errors import ChainError, Damage
+from sim.transcript import (
+    HEAD_RECEIVED,
+    HEAD_SENT,
+    SUM_WORDS,
+    TRANSCRIPT,
+    Closing,
+    Message,
+    Opening,
+    RoundEnd,
+    Sum,
+    TranscriptWriter,
+    read_transcript,
+    sum_sha256,
+)
 
-MESSAGES = [(True, 3, b"roster"), (False, 3, b""), (False, 4, b"masked" * 9), (True, 4, b"bye")]
+LONG = bytes(range(256)) * 20
+MESSAGES = [
+    (True, 3, b"roster"),
+    (True, 4, b"roster"),
+    (False, 3, b""),
+    (False, 4, LONG),
+    (True, 4, LONG),
+]
+TOTAL = SlotSum(1, np.arange(300, dtype=np.uint32), (3, 4), (4,))
+MAGIC = TRANSCRIPT.magic
+RUN_ID = bytes(range(16))
 
 
-def write(path, *, mode="full", rounds=2):
-    with TranscriptWriter(path, mode) as writer:
-        for number in range(1, rounds + 1):
-            writer.begin_round(number)
-            for sent, peer, data in MESSAGES:
-                writer.message(sent=sent, peer=peer, data=data)
+def play(writer, rounds):
+    for number in rounds:
+        writer.begin_round(number)
+        for sent, peer, data in MESSAGES:
+            writer.message(sent=sent, peer=peer, data=data)
+        writer.revealed(TOTAL)
+        writer.end_round(None if number == 1 else "nobody was left")
+
+
+def write(path, *, mode="full", rounds=2, finish=True):
+    with TranscriptWriter(path, mode, run_id=RUN_ID) as writer:
+        play(writer, range(1, rounds + 1))
+        if finish:
+            writer.finish(rounds)
         return writer.flush()
 
 
-def frame_starts(data):
-    """Where each frame begins, and where the last one ends."""
-    starts = [len(MAGIC)]
-    while starts[-1] < len(data):
-        length = int.from_bytes(data[starts[-1] : starts[-1] + 4], "big")
-        starts.append(starts[-1] + 4 + length + 32)
-    return starts
+def frames_of(content):
+    """The frames of a file with their lengths and digests."""
+    frames, start = [], len(MAGIC)
+    while start < len(content):
+        end = start + 4 + int.from_bytes(content[start : start + 4], "big") + 32
+        frames.append(content[start:end])
+        start = end
+    return frames
 
 
-def first_damage(path, **options):
-    frames = []
-    with pytest.raises(TranscriptError) as caught:
-        frames.extend(read_transcript(path, **options))
-    assert len(frames) == caught.value.frame  # all frames before it were still delivered
-    return caught.value.frame
+def chained(frames):
+    """A file whose chain is right over these frames."""
+    content, digest = MAGIC, hashlib.sha256(MAGIC).digest()
+    for frame in frames:
+        digest = hashlib.sha256(digest + frame).digest()
+        content += len(frame).to_bytes(4, "big") + frame + digest
+    return content
+
+
+def damage(path, **options):
+    records = []
+    with pytest.raises(ChainError) as caught:
+        records.extend(read_transcript(path, **options))
+    assert len(records) == caught.value.frame  # all records before it were still delivered
+    return caught.value.frame, caught.value.damage
 
 
 def test_everything_is_read_back(tmp_path):
     mark = write(tmp_path / "t.bin")
-    frames = list(read_transcript(tmp_path / "t.bin", digest=mark.digest))
-    assert [(f.sent, f.peer, f.data) for f in frames] == MESSAGES * 2
-    assert [f.round for f in frames] == [1] * 4 + [2] * 4
-    assert [f.sequence for f in frames] == list(range(8))
-    assert all(f.sha256 == hashlib.sha256(f.data).digest() for f in frames)
+    opening, *records, closing = read_transcript(tmp_path / "t.bin", digest=mark.digest)
+    assert (opening.run_id, opening.mode) == (RUN_ID, "full")
+    assert isinstance(opening, Opening)
+    assert isinstance(closing, Closing)
+    assert closing.rounds == 2
+    assert [record.number for record in records] == list(range(1, len(records) + 1))
+    assert [record.round for record in records] == [1] * 7 + [2] * 7
+    messages = [record for record in records if isinstance(record, Message)]
+    at = {record.number: record for record in messages}
+    shown = [
+        (m.sent, m.peer, m.head if m.repeats is None else at[m.repeats].head) for m in messages
+    ]
+    assert shown == MESSAGES * 2
+    assert {m.number: m.repeats for m in messages if m.repeats is not None} == {2: 1, 9: 8}
+    digests = [hashlib.sha256(data).digest() for _, _, data in MESSAGES * 2]
+    assert [message.sha256 for message in messages] == digests
+    sums = [record for record in records if isinstance(record, Sum)]
+    assert [(s.slot, s.length, s.contributors.tolist()) for s in sums] == [(1, 300, [3, 4])] * 2
+    assert sums[0].sha256 == hashlib.sha256(np.arange(300, dtype="<u8").tobytes()).digest()
+    assert sums[0].words.tolist() == list(range(300 - SUM_WORDS, 300))
+    ends = [record for record in records if isinstance(record, RoundEnd)]
+    assert [(end.round, end.aborted) for end in ends] == [(1, ""), (2, "nobody was left")]
     assert mark.size == (tmp_path / "t.bin").stat().st_size
 
 
+def test_offsets_are_those_of_the_frames(tmp_path):
+    write(tmp_path / "t.bin")
+    content = (tmp_path / "t.bin").read_bytes()
+    starts = itertools.accumulate(map(len, frames_of(content)), initial=len(MAGIC))
+    assert [r.offset for r in read_transcript(tmp_path / "t.bin")] == list(starts)[:-1]
+
+
 @pytest.mark.parametrize(
-    ("mode", "rounds_kept"), [("headers", set()), ("full", {1, 2, 3, 4}), ("every=2", {2, 4})]
+    ("mode", "whole"), [("headers", set()), ("full", {1, 2, 3, 4}), ("every=2", {2, 4})]
 )
-def test_modes_decide_whose_bytes_are_kept(mode, rounds_kept, tmp_path):
+def test_modes_decide_whose_bytes_are_kept(mode, whole, tmp_path):
     write(tmp_path / "t.bin", mode=mode, rounds=4)
-    for frame in read_transcript(tmp_path / "t.bin"):
-        assert (frame.data is not None) == (frame.round in rounds_kept)
-        assert frame.size == len(MESSAGES[frame.sequence % 4][2])
+    for record in read_transcript(tmp_path / "t.bin"):
+        if isinstance(record, Message) and record.size == len(LONG):
+            head = HEAD_SENT if record.sent else HEAD_RECEIVED
+            assert record.head == (LONG if record.round in whole else LONG[:head])
+
+
+def test_a_message_is_not_said_to_repeat_one_of_another_round(tmp_path):
+    write(tmp_path / "t.bin")
+    second = [r for r in read_transcript(tmp_path / "t.bin") if isinstance(r, Message)][5:]
+    assert second[0].head == b"roster"
 
 
 @given(st.data())
@@ -64,10 +139,11 @@ def test_any_flipped_bit_is_found_where_it_is(tmp_path_factory, data):
     content = bytearray(path.read_bytes())
     position = data.draw(st.integers(len(MAGIC), len(content) - 1))
     content[position] ^= 1 << data.draw(st.integers(0, 7))
-    starts = frame_starts(path.read_bytes())
+    lengths = map(len, frames_of(path.read_bytes()))
+    ends = list(itertools.accumulate(lengths, initial=len(MAGIC)))[1:]
     path.write_bytes(content)
-    damaged = max(n for n, start in enumerate(starts) if start <= position)
-    assert first_damage(path, digest=mark.digest) == damaged
+    damaged = next(number for number, end in enumerate(ends) if position < end)
+    assert damage(path, digest=mark.digest)[0] == damaged
 
 
 @given(st.data())
@@ -75,62 +151,121 @@ def test_any_truncation_is_found(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("transcript") / "t.bin"
     mark = write(path)
     content = path.read_bytes()
-    starts = frame_starts(content)
+    starts = list(itertools.accumulate(map(len, frames_of(content)), initial=len(MAGIC)))
     length = data.draw(st.integers(len(MAGIC), len(content) - 1))
     path.write_bytes(content[:length])
-    whole = max(n for n, start in enumerate(starts) if start <= length)
-    assert first_damage(path, digest=mark.digest) == whole
-    if length == starts[whole]:  # between two frames only the head digest can tell
-        assert len(list(read_transcript(path))) == whole
+    whole = max(number for number, start in enumerate(starts) if start <= length)
+    assert damage(path, digest=mark.digest) == (whole, Damage.CUT)
+    if length == starts[whole]:  # between two frames the head digest, or the closing, can tell
+        assert not any(isinstance(record, Closing) for record in read_transcript(path))
 
 
-def test_swapped_removed_and_repeated_frames_are_found(tmp_path):
+@pytest.mark.parametrize(
+    ("edit", "where", "what"),
+    [
+        (lambda f: [*f[:2], f[3], f[2], *f[4:]], 2, Damage.REORDERED),
+        (lambda f: [*f[:2], *f[3:7], f[2], *f[7:]], 2, Damage.REORDERED),
+        (lambda f: [*f[:3], f[2], *f[3:]], 3, Damage.REORDERED),
+        (lambda f: [*f[:5], *f[6:]], 5, Damage.MISSING),
+        (lambda f: [*f[:5], *f[9:]], 5, Damage.MISSING),
+        (lambda f: [*f[:5], f[5][:-1] + bytes([f[5][-1] ^ 1]), *f[6:]], 5, Damage.EDITED),
+    ],
+)
+def test_the_numbers_tell_what_was_done_to_the_frames(tmp_path, edit, where, what):
     path = tmp_path / "t.bin"
     write(path)
-    content = path.read_bytes()
-    starts = frame_starts(content)
-    frames = [content[a:b] for a, b in itertools.pairwise(starts)]
-    for edited, where in (
-        ([*frames[:2], frames[3], frames[2], *frames[4:]], 2),
-        ([*frames[:5], *frames[6:]], 5),
-        ([*frames[:3], frames[2], *frames[3:]], 3),
-    ):
-        path.write_bytes(MAGIC + b"".join(edited))
-        assert first_damage(path) == where
+    path.write_bytes(MAGIC + b"".join(edit(frames_of(path.read_bytes()))))
+    assert damage(path) == (where, what)
 
 
-def test_a_foreign_file_is_refused(tmp_path):
-    (tmp_path / "t.bin").write_bytes(b"something else, long enough to have a header")
-    assert first_damage(tmp_path / "t.bin") == 0
+@pytest.mark.parametrize(
+    ("content", "what", "saying"),
+    [
+        (b"", Damage.EMPTY, "empty"),
+        (b"something else, long enough to have a header", Damage.FOREIGN, "does not begin"),
+        (b"\x00" * 100, Damage.FOREIGN, "does not begin"),
+        (b"deltafl truth 1\n", Damage.FOREIGN, "does not begin"),
+        (b"deltafl transcript 99\n", Damage.VERSION, "version 99.*reads version 2"),
+    ],
+)
+def test_what_is_no_transcript_is_refused_with_a_reason(tmp_path, content, what, saying):
+    (tmp_path / "t.bin").write_bytes(content)
+    assert damage(tmp_path / "t.bin") == (0, what)
+    assert what.is_unreadable
+    with pytest.raises(ChainError, match=saying):
+        list(read_transcript(tmp_path / "t.bin"))
 
 
-def test_a_chain_that_is_right_over_a_frame_that_is_wrong(tmp_path):
-    # what only a broken writer makes: the digests are consistent, the content is not
-    frame = b"\xc0"
-    digest = hashlib.sha256(START.digest + frame).digest()
-    (tmp_path / "t.bin").write_bytes(MAGIC + len(frame).to_bytes(4, "big") + frame + digest)
-    assert first_damage(tmp_path / "t.bin") == 0
+OPENING = [0, 0, RUN_ID, "full"]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b"\xc0"],
+        [msgpack.packb([0])],
+        [msgpack.packb([1, 0, 1, True, 3, 0, hashlib.sha256(b"").digest(), b""])],
+        [msgpack.packb(OPENING), msgpack.packb([0, 1, RUN_ID, "full"])],
+        [msgpack.packb([0, 0, RUN_ID[1:], "full"])],
+        [msgpack.packb([*OPENING, 1])],
+        [msgpack.packb(OPENING), msgpack.packb([9, 1])],
+        [msgpack.packb(OPENING), msgpack.packb([True, 1, 3])],
+        [msgpack.packb(OPENING), msgpack.packb([4, 1, -1])],
+        [msgpack.packb(OPENING), msgpack.packb([4, 1, [[[1]]]])],
+        [msgpack.packb(OPENING), msgpack.packb([4, 1])],
+        [msgpack.packb(OPENING), msgpack.packb([3, 1, 1, b"reason"])],
+        [msgpack.packb(OPENING), msgpack.packb([1, 1, 1, True, 3, 0, bytes(32), b""])],
+        [msgpack.packb(OPENING), msgpack.packb([1, 1, 1, True, 3, 0, bytes(32), b"long"])],
+        [msgpack.packb(OPENING), msgpack.packb([1, 1, 1, True, 3, 9, bytes(32), 1])],
+        [msgpack.packb(OPENING), msgpack.packb([1, 1, 1, True, 3, 9, bytes(32), 0, 0])],
+        [msgpack.packb(OPENING), msgpack.packb([1, 1])],
+        [msgpack.packb(OPENING), msgpack.packb([2, 1, 1, 0, 1, bytes(32), b"", bytes(8)])],
+        [msgpack.packb(OPENING), msgpack.packb([2, 1, 1, 0, 2, bytes(32), b"", bytes(8)])],
+        [msgpack.packb(OPENING), msgpack.packb([2, 1, 1, 0, 1, bytes(32), b"", bytes(7)])],
+    ],
+)
+def test_a_chain_that_is_right_over_a_record_that_is_wrong(tmp_path, frames):
+    """What only a broken writer makes: the digests are consistent, the content is not."""
+    (tmp_path / "t.bin").write_bytes(chained(frames))
+    assert damage(tmp_path / "t.bin") == (len(frames) - 1, Damage.MALFORMED)
+
+
+@given(st.lists(st.integers(-1, 5) | st.binary(max_size=40) | st.text(max_size=3), max_size=8))
+def test_whatever_a_chain_holds_is_read_or_refused(tmp_path_factory, fields):
+    path = tmp_path_factory.mktemp("transcript") / "t.bin"
+    path.write_bytes(chained([msgpack.packb(OPENING), msgpack.packb(fields)]))
+    try:
+        list(read_transcript(path))
+    except ChainError:
+        return  # and nothing else is ever raised
 
 
 def test_writing_goes_on_from_a_mark_as_if_it_had_never_stopped(tmp_path):
     whole = tmp_path / "whole.bin"
     mark = write(whole, rounds=2)
     resumed = tmp_path / "resumed.bin"
-    middle = write(resumed, rounds=1)
+    middle = write(resumed, rounds=1, finish=False)
     with TranscriptWriter(resumed, "full", middle) as writer:
         writer.begin_round(2)
         writer.message(sent=True, peer=9, data=b"lost in the crash")
     with TranscriptWriter(resumed, "full", middle) as writer:
-        writer.begin_round(2)
-        for sent, peer, data in MESSAGES:
-            writer.message(sent=sent, peer=peer, data=data)
+        assert writer.run_id == RUN_ID
+        play(writer, [2])
+        writer.finish(2)
         assert writer.flush() == mark
     assert resumed.read_bytes() == whole.read_bytes()
 
 
 def test_a_file_shorter_than_its_mark_is_refused(tmp_path):
-    mark = write(tmp_path / "t.bin")
-    (tmp_path / "t.bin").write_bytes(MAGIC)
-    with pytest.raises(TranscriptError, match="shorter"):
+    mark = write(tmp_path / "t.bin", rounds=1)
+    content = (tmp_path / "t.bin").read_bytes()[:-1]
+    (tmp_path / "t.bin").write_bytes(content)
+    with pytest.raises(ChainError, match="the checkpoint knows of more"):
         TranscriptWriter(tmp_path / "t.bin", "full", mark)
-    assert (tmp_path / "t.bin").read_bytes() == MAGIC
+    assert (tmp_path / "t.bin").read_bytes() == content
+
+
+def test_a_sum_is_digested_as_words_of_eight_bytes():
+    words = np.array([1, 2**32 - 1], dtype=np.uint32)
+    assert sum_sha256(words) == sum_sha256(words.astype(np.uint64))
+    assert sum_sha256(words) != sum_sha256(words[::-1])

@@ -1,0 +1,234 @@
+"""An append-only file of frames, chained by digests: what transcripts and truth files are made of.
+
+File: a magic line, then per frame its length (4 bytes, big-endian), the frame, and the chain's
+digest after it (32 bytes). digest_i = SHA-256(digest_{i−1} ‖ frame_i), and digest_{−1} is that of
+the magic line. A frame is a msgpack array whose first two elements are its kind and its number,
+counted from 0. An edit, a swap or a gap breaks the chain where it begins, and the numbers tell
+which of these it was. Frames missing at the end show only where the last digest is known from
+elsewhere, or where the last frame of a kind that ends the file is missing.
+"""
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Final, Self
+
+import msgpack
+
+from sim.errors import ChainError, Damage
+
+_LENGTH: Final = struct.Struct(">I")
+_DIGEST_BYTES: Final = 32
+_MAX_MAGIC: Final = 64
+_NUMBER: Final = 1  # the element of a frame that holds its number
+
+Value = int | bytes | str | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A kind of file.
+
+    Attributes:
+        name: What its magic line says, before the version.
+        version: The only version that is read.
+    """
+
+    name: str
+    version: int
+
+    @property
+    def magic(self) -> bytes:
+        """The first line of the file."""
+        return f"deltafl {self.name} {self.version}\n".encode()
+
+    @property
+    def start(self) -> "Mark":
+        """The mark of a file without frames."""
+        return Mark(len(self.magic), 0, hashlib.sha256(self.magic).digest())
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a file goes: what a checkpoint must know to continue it.
+
+    Attributes:
+        size: length of the file in bytes.
+        num_frames: number of frames in it.
+        digest: the chain's digest after the last of them, 32 bytes.
+    """
+
+    size: int
+    num_frames: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A frame in its place.
+
+    Attributes:
+        number: counts the frames of the file from 0.
+        offset: where the frame's length begins in the file, in bytes.
+        kind: the frame's first element.
+        fields: its elements after kind and number.
+        digest: the chain's digest after it, 32 bytes.
+    """
+
+    number: int
+    offset: int
+    kind: int
+    fields: Sequence[Value]
+    digest: bytes
+
+
+class ChainWriter:
+    """Appends frames; buffered until `flush`.
+
+    Args:
+        path: the file. What lies beyond `mark` is cut off.
+        form: its format.
+        mark: where to continue; `form.start` begins anew.
+
+    Raises:
+        ChainError: the file is shorter than `mark` says.
+    """
+
+    def __init__(self, path: Path, form: Format, mark: Mark) -> None:
+        begins = mark == form.start
+        if not begins and path.stat().st_size < mark.size:
+            raise ChainError(path, mark.num_frames, Damage.CUT, "the checkpoint knows of more")
+        self._mark = mark
+        self._file: BinaryIO = path.open("wb" if begins else "r+b")
+        if begins:
+            self._file.write(form.magic)
+        self._file.truncate(mark.size)
+        self._file.seek(mark.size)
+
+    @property
+    def num_frames(self) -> int:
+        """Frames so far: the number of the next one."""
+        return self._mark.num_frames
+
+    def append(self, kind: int, *fields: Value) -> None:
+        """Append one frame."""
+        frame = msgpack.packb((kind, self._mark.num_frames, *fields))
+        digest = hashlib.sha256(self._mark.digest + frame).digest()
+        self._file.write(_LENGTH.pack(len(frame)) + frame + digest)
+        size = self._mark.size + _LENGTH.size + len(frame) + _DIGEST_BYTES
+        self._mark = Mark(size, self._mark.num_frames + 1, digest)
+
+    def flush(self) -> Mark:
+        """Bring everything to the disk; how far the file goes now."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._mark
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def read_chain(path: Path, form: Format) -> Iterator[Link]:
+    """Read and verify a file frame by frame; never holds more than one.
+
+    Raises:
+        ChainError: the file is of another format, or damaged; frames before the one that the error
+            names are as written.
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        _check_magic(path, file.readline(_MAX_MAGIC), form)
+        size = os.fstat(file.fileno()).st_size
+        chain, number, offset = form.start.digest, 0, len(form.magic)
+        while offset < size:
+            frame, stated = _read_frame(path, file, size - offset, number)
+            chain = hashlib.sha256(chain + frame).digest()
+            elements = _elements(frame)
+            if chain != stated:
+                raise _diagnose(path, file, elements, number)
+            if elements is None or elements[_NUMBER] != number or type(elements[0]) is not int:
+                raise ChainError(path, number, Damage.MALFORMED, "its writer made no frame of it")
+            yield Link(number, offset, elements[0], elements[2:], chain)
+            offset += _LENGTH.size + len(frame) + _DIGEST_BYTES
+            number += 1
+
+
+def _check_magic(path: Path, line: bytes, form: Format) -> None:
+    if line == form.magic:
+        return
+    if not line:
+        raise ChainError(path, 0, Damage.EMPTY, "the file is empty")
+    stem, _, version = line.rstrip(b"\n").rpartition(b" ")
+    if stem == form.magic.rpartition(b" ")[0] and version.isdigit():
+        raise ChainError(
+            path,
+            0,
+            Damage.VERSION,
+            f"it has version {version.decode()} of the format, and this program reads version "
+            f"{form.version}: use the release that wrote it, or a newer one",
+        )
+    raise ChainError(path, 0, Damage.FOREIGN, f"it does not begin as a {form.name} does")
+
+
+def _read_frame(path: Path, file: BinaryIO, left: int, number: int) -> tuple[bytes, bytes]:
+    """Frame and digest; never asks for more bytes than the file has left."""
+    prefix = file.read(_LENGTH.size)
+    wanted = _LENGTH.unpack(prefix)[0] + _DIGEST_BYTES if len(prefix) == _LENGTH.size else left + 1
+    if wanted > left - _LENGTH.size:
+        raise ChainError(
+            path, number, Damage.CUT, "the file ends inside it, or its length was changed"
+        )
+    body = file.read(wanted)
+    return body[:-_DIGEST_BYTES], body[-_DIGEST_BYTES:]
+
+
+def _elements(frame: bytes) -> list[Value] | None:
+    """The elements of a frame, None where it is no array of two or more plain values."""
+    try:
+        elements = msgpack.unpackb(frame, use_list=True, max_ext_len=0, max_map_len=0)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        return None
+    if not isinstance(elements, list) or len(elements) <= _NUMBER:
+        return None
+    return None if any(isinstance(element, list) for element in elements) else elements
+
+
+def _diagnose(path: Path, file: BinaryIO, elements: list[Value] | None, number: int) -> ChainError:
+    """What happened to a file whose chain breaks at a frame, from the numbers of the frames."""
+    found = None if elements is None else elements[_NUMBER]
+    if type(found) is not int or found == number:
+        return ChainError(path, number, Damage.EDITED, "it was edited, or its digest was")
+    if found < number or number in _numbers_that_follow(file):
+        return ChainError(path, number, Damage.REORDERED, f"frame {found} stands in its place")
+    return ChainError(
+        path, number, Damage.MISSING, f"frames {number} to {found - 1} were taken out"
+    )
+
+
+def _numbers_that_follow(file: BinaryIO) -> Iterator[int]:
+    """Numbers that the frames up to the end claim, as far as lengths lead from one to the next."""
+    while len(prefix := file.read(_LENGTH.size)) == _LENGTH.size:
+        left = os.fstat(file.fileno()).st_size - file.tell()
+        length = _LENGTH.unpack(prefix)[0]
+        if length + _DIGEST_BYTES > left:
+            return
+        elements = _elements(file.read(length))
+        file.seek(_DIGEST_BYTES, os.SEEK_CUR)
+        if elements is not None and type(elements[_NUMBER]) is int:
+            yield elements[_NUMBER]

@@ -1,0 +1,184 @@
+"""What only a simulation knows: every device's loss, weight, update, and whether it passed.
+
+A file of its own beside the transcript, for audits that compare what the server saw with what was
+there to hide. Nothing of it passes the server. Frames of `sim.chain` (kind and number first):
+
+    0 opening   run id (16 bytes), that of the transcript
+    1 device    round, id, loss (nats), weight, whether it passed, update (float32, little-endian,
+                in rounds that the transcript keeps whole) or nil
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+
+from fl.strategies.base import Device
+from fl.vectors import Vector
+from sim.chain import ChainWriter, Format, Link, Mark, read_chain
+from sim.errors import ChainError, Damage
+from sim.transcript import RUN_ID_BYTES, keeps_whole
+
+TRUTH: Final = Format("truth", 1)
+
+_OPENING, _DEVICE = 0, 1
+_FLOAT: Final = np.dtype("<f4")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceTruth:
+    """What a device had to hide in a round.
+
+    Attributes:
+        round: the round, counted from 1.
+        device: its id.
+        loss: F_k of the announced model, in nats.
+        weight: n_k.
+        passed: whether it passed the filter and trained.
+        update: Δ_k, float32 of shape (d,); None where it did not train or is not kept.
+    """
+
+    round: int
+    device: int
+    loss: float
+    weight: int
+    passed: bool
+    update: Vector | None
+
+
+class WatchedDevice:
+    """A device that notes what it tells the protocol.
+
+    Args:
+        device: the device itself.
+
+    Attributes:
+        noted_loss: its loss; None until it is asked for.
+        noted_update: its update; None until it trains.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.noted_loss: float | None = None
+        self.noted_update: Vector | None = None
+
+    @property
+    def id(self) -> int:
+        """Who it is."""
+        return self._device.id
+
+    @property
+    def weight(self) -> int:
+        """The aggregation weight n_k."""
+        return self._device.weight
+
+    def loss(self, model: Vector) -> float:
+        """Evaluate F_k, and note it."""
+        self.noted_loss = self._device.loss(model)
+        return self.noted_loss
+
+    def update(self, model: Vector) -> Vector:
+        """Train, and note the update."""
+        self.noted_update = self._device.update(model)
+        return self.noted_update
+
+
+class TruthWriter:
+    """Records what devices noted; buffered until `flush`.
+
+    Args:
+        path: the file. What lies beyond `mark` is cut off.
+        run_id: that of the transcript, 16 bytes.
+        mode: the transcript's mode, which decides whether updates are kept.
+        mark: where to continue; by default from nothing.
+
+    Raises:
+        ChainError: the file is shorter than `mark` says.
+    """
+
+    def __init__(self, path: Path, run_id: bytes, mode: str, mark: Mark = TRUTH.start) -> None:
+        self._mode = mode
+        self._chain = ChainWriter(path, TRUTH, mark)
+        if mark == TRUTH.start:
+            self._chain.append(_OPENING, run_id)
+
+    def append(self, round_number: int, device: WatchedDevice) -> None:
+        """Append what a device noted in a round, if it was asked anything."""
+        if device.noted_loss is None:
+            return
+        update = device.noted_update
+        kept = update is not None and keeps_whole(self._mode, round_number)
+        self._chain.append(
+            _DEVICE,
+            round_number,
+            device.id,
+            float(device.noted_loss),
+            device.weight,
+            update is not None,
+            update.astype(_FLOAT).tobytes() if update is not None and kept else None,
+        )
+
+    def flush(self) -> Mark:
+        """Bring everything to the disk; how far the file goes now."""
+        return self._chain.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._chain.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def read_truth(path: Path, run_id: bytes) -> Iterator[DeviceTruth]:
+    """Read and verify a truth file, device by device.
+
+    Args:
+        path: the file.
+        run_id: that of the transcript that it is to be compared with.
+
+    Raises:
+        ChainError: the file is no truth file of this version, damaged, or of another run.
+        OSError: the file cannot be read.
+    """
+    for link in read_chain(path, TRUTH):
+        if link.number == 0:
+            _check_opening(path, link, run_id)
+        else:
+            yield _device(path, link)
+
+
+def _check_opening(path: Path, link: Link, run_id: bytes) -> None:
+    if link.kind != _OPENING or len(link.fields) != 1 or type(link.fields[0]) is not bytes:
+        raise ChainError(path, link.number, Damage.MALFORMED, "it has no opening")
+    found = link.fields[0]
+    if found != run_id:
+        raise ChainError(
+            path,
+            link.number,
+            Damage.FOREIGN,
+            f"it is the truth of run {found[:RUN_ID_BYTES].hex()}, and the transcript is of run "
+            f"{run_id.hex()}: give the truth file of the same run directory",
+        )
+
+
+def _device(path: Path, link: Link) -> DeviceTruth:
+    types = (int, int, float, int, bool)
+    if link.kind != _DEVICE or tuple(map(type, link.fields[:5])) != types or len(link.fields) != 6:
+        raise ChainError(path, link.number, Damage.MALFORMED, "it is no record of a device")
+    number, device, loss, weight, passed, packed = link.fields
+    if packed is not None and (type(packed) is not bytes or len(packed) % _FLOAT.itemsize):
+        raise ChainError(path, link.number, Damage.MALFORMED, "its update is no vector")
+    update = np.frombuffer(packed, dtype=_FLOAT).astype(np.float32) if packed else None
+    return DeviceTruth(number, device, loss, weight, passed, update)  # type: ignore[arg-type] # checked
