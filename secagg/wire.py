@@ -9,6 +9,7 @@ Spec: §7, §8.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from typing import Final
 
 import numpy as np
@@ -55,10 +56,23 @@ _Fields = Sequence[Value]
 MAX_OPEN_BYTES: Final = 1 << 20
 """Longest SessionOpen that a device reads: all that it knows before it has the parameters."""
 
-# Kinds below 0x10 come from the server, the others from devices; an answer's kind is that of what
-# it answers, plus 0x10.
-_OPEN, _ROSTER, _DELIVERY, _SLOT, _CHECK, _REQUEST = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06
-_ADVERTISE, _SHARE_KEYS, _RECEIPT, _MASKED, _SIGNATURE, _SHARES = 0x11, 0x12, 0x13, 0x14, 0x15, 0x16
+
+class Kind(IntEnum):
+    """What a message is. An answer's kind is that of what it answers, plus 0x10. Spec: §7.3."""
+
+    OPEN = 0x01
+    ROSTER = 0x02
+    DELIVERY = 0x03
+    SLOT = 0x04
+    CHECK = 0x05
+    REQUEST = 0x06
+    ADVERTISE = 0x11
+    SHARE_KEYS = 0x12
+    RECEIPT = 0x13
+    MASKED = 0x14
+    SIGNATURE = 0x15
+    SHARES = 0x16
+
 
 _OVERHEAD: Final = 64  # array header, version, kind, tag, and the header of each field
 _MAX_FIELDS: Final = 12
@@ -107,7 +121,7 @@ def encode_roster(roster: Roster, advertised: Records, params: SessionParams) ->
         advertised: The `advertisement` of each of the recipient's neighbours.
         params: Of the session.
     """
-    return write_fields([VERSION, _ROSTER, params.tag, *_roster_fields(roster, advertised)])
+    return write_fields([VERSION, Kind.ROSTER, params.tag, *_roster_fields(roster, advertised)])
 
 
 def decode(data: bytes, params: SessionParams) -> Message:
@@ -139,7 +153,7 @@ def decode_open(data: bytes) -> SessionOpen:
     if len(data) > MAX_OPEN_BYTES:
         raise DecodeError(f"{len(data)} bytes: an opening message has at most {MAX_OPEN_BYTES}")
     kind, _, fields = _parse(data)
-    if kind != _OPEN:
+    if kind != Kind.OPEN:
         raise DecodeError(f"message kind {kind} does not open a session")
     message = _open_from_fields(fields)
     if encode(message, message.params) != data:
@@ -150,38 +164,38 @@ def decode_open(data: bytes) -> SessionOpen:
 def _to_fields(message: Message, params: SessionParams) -> tuple[int, _Fields]:
     match message:
         case SessionOpen():
-            return _OPEN, _open_to_fields(message)
+            return Kind.OPEN, _open_to_fields(message)
         case RosterMessage():
             advertised = Records.of(
                 {p: advertisement(keys) for p, keys in message.keys.items()},
                 advertisement_size(params),
             )
-            return _ROSTER, _roster_fields(message.roster, advertised)
+            return Kind.ROSTER, _roster_fields(message.roster, advertised)
         case ShareDelivery():
-            return _DELIVERY, (
+            return Kind.DELIVERY, (
                 *_members_fields(message.members),
                 _boxes_field(message.boxes, params),
             )
         case OpenSlot():
-            return _SLOT, (message.slot, *_members_fields(message.members))
+            return Kind.SLOT, (message.slot, *_members_fields(message.members))
         case ConsistencyCheck():
-            return _CHECK, (message.slot, *_members_fields(message.survivors))
+            return Kind.CHECK, (message.slot, *_members_fields(message.survivors))
         case UnmaskRequest():
             signatures = Records.of(message.signatures, SIGNATURE_SIZE).encode()
-            return _REQUEST, (message.slot, *_members_fields(message.survivors), signatures)
+            return Kind.REQUEST, (message.slot, *_members_fields(message.survivors), signatures)
         case AdvertiseKeys():
-            return _ADVERTISE, _advertise_to_fields(message)
+            return Kind.ADVERTISE, _advertise_to_fields(message)
         case ShareKeys():
             boxes = _boxes_field(message.boxes, params)
-            return _SHARE_KEYS, (b"".join(message.commitments), boxes)
+            return Kind.SHARE_KEYS, (b"".join(message.commitments), boxes)
         case ShareReceipt():
-            return _RECEIPT, (np.array(message.refused, dtype=_POSITION).tobytes(),)
+            return Kind.RECEIPT, (np.array(message.refused, dtype=_POSITION).tobytes(),)
         case MaskedInput():
-            return _MASKED, (message.slot, message.packed)
+            return Kind.MASKED, (message.slot, message.packed)
         case ConsistencySignature():
-            return _SIGNATURE, (message.slot, message.signature)
+            return Kind.SIGNATURE, (message.slot, message.signature)
         case UnmaskShares():
-            return _SHARES, _shares_to_fields(message)
+            return Kind.SHARES, _shares_to_fields(message)
 
 
 def _max_bytes(params: SessionParams) -> int:
@@ -423,16 +437,16 @@ def _read_members(fields: FieldReader, params: SessionParams) -> Members:
 
 
 _READERS: Final[Mapping[int, Callable[[FieldReader, SessionParams], Message]]] = {
-    _OPEN: _reopen_from_fields,
-    _ROSTER: _roster_from_fields,
-    _DELIVERY: _delivery_from_fields,
-    _SLOT: _slot_from_fields,
-    _CHECK: _check_from_fields,
-    _REQUEST: _request_from_fields,
-    _ADVERTISE: _advertise_from_fields,
-    _SHARE_KEYS: _share_from_fields,
-    _RECEIPT: _receipt_from_fields,
-    _MASKED: _masked_from_fields,
-    _SIGNATURE: _signature_from_fields,
-    _SHARES: _shares_from_fields,
+    Kind.OPEN: _reopen_from_fields,
+    Kind.ROSTER: _roster_from_fields,
+    Kind.DELIVERY: _delivery_from_fields,
+    Kind.SLOT: _slot_from_fields,
+    Kind.CHECK: _check_from_fields,
+    Kind.REQUEST: _request_from_fields,
+    Kind.ADVERTISE: _advertise_from_fields,
+    Kind.SHARE_KEYS: _share_from_fields,
+    Kind.RECEIPT: _receipt_from_fields,
+    Kind.MASKED: _masked_from_fields,
+    Kind.SIGNATURE: _signature_from_fields,
+    Kind.SHARES: _shares_from_fields,
 }

@@ -1,5 +1,6 @@
 """The one place that knows algorithms by name."""
 
+import math
 from typing import Final
 
 from fl.strategies.base import Strategy
@@ -8,9 +9,11 @@ from fl.strategies.fedavg import FedAvg
 from fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from protocol.losses import LossGrid
 from protocol.sums import IdealSum, MaskedSum, Sessions, SumBackend
+from protocol.weighting import Weighting
 from secagg import Adversary, DevicePolicy, GraphKind, ThreatModel
 from secagg.session import Observer
-from sim.config import PrivacyConfig, RunConfig
+from sim.config import PrivacyConfig, QuantileConfig, RunConfig
+from sim.errors import ConfigError
 from sim.faults import Dropouts
 from sim.seeds import Purpose, Seeds
 from sim.survivors import SurvivorsOnly
@@ -32,6 +35,7 @@ def build_strategy(
 
     Raises:
         ValueError: the settings contradict each other or the protocol's requirements.
+        ConfigError: the settings of the search contradict each other.
     """
     match config.federation.algorithm:
         case "fedavg":
@@ -82,8 +86,27 @@ def _private_delta_fl(
             max_weight=privacy.max_weight,
             update_clip=privacy.update_clip,
             update_resolution_bits=privacy.update_resolution_bits,
+            weighting=Weighting(quantile.weights),
+            epsilon_ticks=_epsilon_ticks(quantile),
+            min_search_cohort=quantile.min_cohort,
         ),
         graph_seed=lambda index: seeds.digest(Purpose.GRAPH, round_index=index),
         warm_start=quantile.warm_start,
         dropouts=dropouts,
     )
+
+
+def _epsilon_ticks(quantile: QuantileConfig) -> int:
+    """ε in ticks. What is at most half a tick never acts, and is none."""
+    epsilon = quantile.epsilon
+    if epsilon > 0 and quantile.method != "mm":
+        raise ConfigError(
+            f"quantile.epsilon = {epsilon}: must be 0 with quantile.method = "
+            f"{quantile.method!r}, for only 'mm' has an ε"
+        )
+    if epsilon > quantile.loss_bound:
+        raise ConfigError(
+            f"quantile.epsilon = {epsilon}: must be at most quantile.loss_bound = "
+            f"{quantile.loss_bound}"
+        )
+    return round(math.ldexp(epsilon, quantile.resolution_bits))

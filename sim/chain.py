@@ -157,16 +157,41 @@ def read_chain(path: Path, form: Format) -> Iterator[Link]:
         size = os.fstat(file.fileno()).st_size
         chain, number, offset = form.start.digest, 0, len(form.magic)
         while offset < size:
-            frame, stated = _read_frame(path, file, size - offset, number)
-            chain = hashlib.sha256(chain + frame).digest()
-            elements = _elements(frame)
-            if chain != stated:
-                raise _diagnose(path, file, elements, number)
-            if elements is None or elements[_NUMBER] != number or type(elements[0]) is not int:
-                raise ChainError(path, number, Damage.MALFORMED, "its writer made no frame of it")
-            yield Link(number, offset, elements[0], elements[2:], chain)
-            offset += _LENGTH.size + len(frame) + _DIGEST_BYTES
-            number += 1
+            try:
+                link, length = _read_next(path, file, size, Link(number, offset, 0, (), chain))
+            except ChainError as error:
+                error.offset = offset
+                raise
+            yield link
+            chain, number, offset = link.digest, number + 1, offset + length
+
+
+def _read_next(path: Path, file: BinaryIO, size: int, place: Link) -> tuple[Link, int]:
+    """The next frame at its place, which has the digest before it; and its length in the file."""
+    frame, stated = _read_frame(path, file, size - place.offset, place.number)
+    digest = hashlib.sha256(place.digest + frame).digest()
+    elements = _elements(frame)
+    if digest != stated:
+        raise _diagnose(path, file, elements, place.number)
+    if elements is None or elements[_NUMBER] != place.number or type(elements[0]) is not int:
+        raise ChainError(path, place.number, Damage.MALFORMED, "its writer made no frame of it")
+    link = Link(place.number, place.offset, elements[0], elements[2:], digest)
+    return link, _LENGTH.size + len(frame) + _DIGEST_BYTES
+
+
+def read_link(path: Path, file: BinaryIO, offset: int) -> Link:
+    """Read one frame again, at an offset that `read_chain` gave; the chain is not verified.
+
+    Raises:
+        ChainError: there is no frame.
+    """
+    file.seek(offset)
+    left = os.fstat(file.fileno()).st_size - offset
+    frame, digest = _read_frame(path, file, left, 0)
+    elements = _elements(frame)
+    if elements is None or type(elements[0]) is not int or type(elements[_NUMBER]) is not int:
+        raise ChainError(path, 0, Damage.MALFORMED, f"there is no frame at byte {offset}")
+    return Link(elements[_NUMBER], offset, elements[0], elements[2:], digest)
 
 
 def _check_magic(path: Path, line: bytes, form: Format) -> None:

@@ -13,6 +13,7 @@ from sim.constraints import Interval, OneOf
 
 ALGORITHMS: Final = ("fedavg", "delta-fl", "private-delta-fl")
 METHODS: Final = ("mm", "bracketed", "histogram")
+WEIGHTS: Final = ("samples", "powers-of-two", "equal")
 
 Count = Annotated[int, Interval("[1, inf)")]
 CountOrZero = Annotated[int, Interval("[0, inf)")]
@@ -112,6 +113,12 @@ class QuantileConfig:
         resolution_bits: losses are rounded to multiples of 2^-resolution_bits nats.
         loss_bound: losses above are clipped to it, in nats.
         warm_start: whether a search starts from the last round's η.
+        weights: what a device weighs in the search: its number of "samples", that rounded down to
+            "powers-of-two", or "equal" weights. The less they differ, the less a search tells of
+            who is where; η is then the quantile of these weights. Updates are averaged by samples.
+        epsilon: ε of "mm" in nats: losses nearer to a queried point count as if so far away, which
+            hides how near they are, and costs queries; 0: no ε. Other methods have none.
+        min_cohort: fewest devices to search over; with fewer, the round keeps everybody.
     """
 
     method: Annotated[str, OneOf(METHODS)] = "mm"
@@ -119,6 +126,9 @@ class QuantileConfig:
     resolution_bits: Bits = 16
     loss_bound: Count = 32
     warm_start: bool = True
+    weights: Annotated[str, OneOf(WEIGHTS)] = "samples"
+    epsilon: NotNegative = 0.0
+    min_cohort: CountOrZero = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +151,8 @@ class PrivacyConfig:
         max_weight: bound of a device's weight n_k; heavier devices count as this.
         transcript: what is kept of the server's messages: "headers" (sizes and hashes), "full", or
             "every=N" (full in every N-th round).
+        truth: whether the simulation writes down what every device had to hide, for audits to
+            compare with; nothing of it passes the server.
     """
 
     backend: Annotated[str, OneOf(("masked", "ideal"))] = "masked"
@@ -154,6 +166,7 @@ class PrivacyConfig:
     update_resolution_bits: Bits = 10
     max_weight: Count = 8192
     transcript: str = "headers"
+    truth: bool = False
 
     @property
     def sessions_are_signed(self) -> bool:

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from secagg import SlotSum
 from secagg.params import ClientId
 from secagg.session import NoObserver
-from sim.chain import ChainWriter, Format, Link, Mark, Value, read_chain
+from sim.chain import ChainWriter, Format, Link, Mark, Value, read_chain, read_link
 from sim.errors import ChainError, Damage
 
 TRANSCRIPT: Final = Format("transcript", 2)
@@ -265,12 +265,51 @@ def read_transcript(path: Path, *, digest: bytes | None = None) -> Iterator[Reco
             that the error names are as written.
         OSError: the file cannot be read.
     """
-    head, number = TRANSCRIPT.start.digest, 0
-    for link in read_chain(path, TRANSCRIPT):
-        yield _record(path, link)
-        head, number = link.digest, link.number + 1
-    if digest is not None and head != digest:
+    last, number = TRANSCRIPT.start.digest, 0
+    for record, after in read_with_digests(path):
+        yield record
+        last, number = after, record.number + 1
+    if digest is not None and last != digest:
         raise ChainError(path, number, Damage.CUT, "records are missing at the end, or were added")
+
+
+def read_with_digests(path: Path) -> Iterator[tuple[Record, bytes]]:
+    """Read and verify a transcript: every record, and the chain's digest after it.
+
+    Raises:
+        ChainError: as `read_transcript`.
+        OSError: the file cannot be read.
+    """
+    for link in read_chain(path, TRANSCRIPT):
+        yield _record(path, link), link.digest
+
+
+class Reader:
+    """Reads single messages of a transcript again, at offsets that `read_transcript` gave.
+
+    Args:
+        path: the file; it must not change meanwhile.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("rb")
+
+    def message_at(self, offset: int) -> Message:
+        """The message whose record begins at an offset; its number and the chain are not checked.
+
+        Raises:
+            ChainError: there is no message.
+        """
+        link = read_link(self._path, self._file, offset)
+        record = _record(self._path, link)
+        if not isinstance(record, Message):
+            raise _malformed(self._path, link, "it is no message")
+        return record
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 def _record(path: Path, link: Link) -> Record:

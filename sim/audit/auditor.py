@@ -1,0 +1,625 @@
+"""The audit: one pass over a transcript, round by round, with every check in its place.
+
+Memory is that of one round, and of short notes on the rounds before: a transcript of any length can
+be audited. Masked vectors are read a second time, from where they lie in the file, when their slot
+is summed.
+"""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+import numpy as np
+
+from protocol.quantile.search import Query
+from protocol.selection import Threshold
+from secagg import Adversary, DevicePolicy
+from secagg.ring import Vector
+from sim.audit.catalogue import RULES, found
+from sim.audit.checks import (
+    clear,
+    floors,
+    keys,
+    lists,
+    metadata,
+    questions,
+    record,
+    released,
+    shares,
+)
+from sim.audit.checks.masks import MaskTests
+from sim.audit.differencing import Differencing
+from sim.audit.expected import DEFAULT_FALSE_ALARM_RATE, DEFAULT_MIN_TAIL, Expected
+from sim.audit.false_alarms import FalseAlarmBudget
+from sim.audit.findings import Evidence, Finding, Severity
+from sim.audit.inventory import Inventory, Timeline
+from sim.audit.replay import SlotReplay, masked_vectors
+from sim.audit.report import (
+    AuditReport,
+    CheckResult,
+    Outcome,
+    ParticipationFacts,
+    SearchFacts,
+    StatisticsFacts,
+)
+from sim.audit.searches import facts_of
+from sim.audit.source import Source, find_source
+from sim.audit.truth_rounds import TruthOfRound, TruthRounds, input_of, passes
+from sim.audit.views import RoundView, SessionView, SlotView, contributors, place_of
+from sim.errors import ChainError
+from sim.transcript import (
+    Closing,
+    Message,
+    Opening,
+    Reader,
+    Record,
+    RoundEnd,
+    Sum,
+    read_with_digests,
+    sum_sha256,
+)
+
+_CHECKS: Final = {
+    "integrity of the record": ("record",),
+    "values in clear": ("clear",),
+    "the same for all": ("broadcast", "lists"),
+    "keys, signatures, bindings": ("keys", "boxes", "session"),
+    "shares of one kind": ("shares", "input"),
+    "sums from messages": (
+        "sums.differ",
+        "sums.unreplayable",
+        "sums.out-of-range",
+        "sums.unrecorded",
+    ),
+    "questions and models from sums": ("question", "model"),
+    "masked bytes": ("masks",),
+    "floors and parameters": ("cohort", "parameters", "sums.small-tail"),
+    "differences of cohorts": ("sums.differ-by-few", "sums.search-and-update", "retry"),
+    "participation over rounds": ("participation",),
+    "metadata": ("metadata",),
+    "leakage of the searches": ("search",),
+}
+"""Names of the checks, with the rules, or the first words of the rules, that they are about."""
+
+_CHECK_OF: Final = {
+    rule: name
+    for rule in RULES
+    for name, rules in _CHECKS.items()
+    if rule in rules or rule.partition(".")[0] in rules
+}
+
+_MAX_FINDINGS: Final = 200
+"""So many findings of a rule are listed; the last one counts the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a person may set.
+
+    Attributes:
+        truth: A truth file of the same run.
+        head: The digest that the transcript must end with, 32 bytes.
+        adversary: What the server may be; by default what the run's settings say, else curious.
+        colluding: Share of devices that may collude; by default as the run's settings say.
+        min_cohort: Fewest devices in a sum; by default as the run's settings say.
+        min_difference: Fewest devices by which sums of the same inputs may differ; by default 3.
+        min_tail: Fewest devices that may pass a filter.
+        false_alarm_rate: Of the tests of masked bytes, all together.
+    """
+
+    truth: Path | None = None
+    head: bytes | None = None
+    adversary: Adversary | None = None
+    colluding: float | None = None
+    min_cohort: int | None = None
+    min_difference: int = 3
+    min_tail: int = DEFAULT_MIN_TAIL
+    false_alarm_rate: float = DEFAULT_FALSE_ALARM_RATE
+
+
+class Progress(Protocol):
+    """Follows an audit while it goes."""
+
+    def advance(self, offset: int, size: int, round_number: int) -> None:
+        """So many bytes of the file are read, up to this round."""
+
+
+class NoProgress:
+    """Follows nothing."""
+
+    def advance(self, offset: int, size: int, round_number: int) -> None:
+        """Ignore it."""
+
+
+def audit(
+    path: Path, options: Options | None = None, progress: Progress | None = None
+) -> AuditReport:
+    """Audit a run directory or a transcript.
+
+    Args:
+        path: Either.
+        options: What to hold it to.
+        progress: Told how far it is.
+
+    Raises:
+        UserError: there is nothing to audit: no such file, no transcript of this version, a truth
+            file of another run. A transcript that is damaged is audited up to there, and the damage
+            is a finding.
+    """
+    chosen, source = options or Options(), find_source(path)
+    if source.is_in_clear:
+        return _report_in_clear(source, chosen)
+    with closing(Reader(source.transcript)) as reader:
+        running = _Audit(source, chosen, reader)
+        return running.run(progress or NoProgress())
+
+
+class _Audit:
+    """One audit under way."""
+
+    def __init__(self, source: Source, options: Options, reader: Reader) -> None:
+        self._source, self._options, self._reader = source, options, reader
+        self._expected = _expected(source, options)
+        self._findings = _Findings()
+        self._budget = FalseAlarmBudget(options.false_alarm_rate)
+        self._masks = MaskTests(self._budget)
+        self._keys = keys.PastKeys()
+        self._models = questions.PastModel()
+        self._sums = released.PastSums(Differencing(self._expected.min_difference))
+        self._answers = metadata.PastAnswers()
+        self._inventory = Inventory()
+        self._timeline: Timeline | None = None
+        self._timeline_round: int | None = None
+        self._searches: list[SearchFacts] = []
+        self._truth: TruthRounds | None = None
+        self._opening: Opening | None = None
+        self._round: RoundView | None = None
+        self._truth_of_round: TruthOfRound = {}
+        self._totals: dict[tuple[bytes, int], Vector] = {}
+        self._rounds: list[int] = []
+        self._full_rounds = 0
+        self._num_records = 0
+        self._sums_released = 0
+        self._sums_replayed = 0
+        self._questions_checked = 0
+        self._closed = False
+        self._head = b""
+
+    def run(self, progress: Progress) -> AuditReport:
+        size = self._source.transcript.stat().st_size
+        try:
+            for entry, digest in read_with_digests(self._source.transcript):
+                self._num_records, self._head = entry.number + 1, digest
+                self._take(entry)
+                if self._num_records == self._vouched_records:
+                    self._check_head(entry)
+                if not entry.number % 1024:
+                    progress.advance(entry.offset, size, len(self._rounds))
+        except ChainError as error:
+            self._broken(error)
+        else:
+            self._end_round()
+            self._check_end()
+        progress.advance(size, size, len(self._rounds))
+        return self._report(size)
+
+    @property
+    def _vouched_records(self) -> int | None:
+        return self._source.num_records if self._options.head is None else None
+
+    def _take(self, entry: Record) -> None:
+        match entry:
+            case Opening():
+                self._opening = entry
+                if self._options.truth is not None:
+                    self._truth = TruthRounds(self._options.truth, entry.run_id)
+            case Message():
+                seen = self._round_of(entry.round).add(entry)
+                self._inventory.add(seen)
+                if self._timeline is not None and entry.round == self._timeline_round:
+                    self._timeline.add(seen)
+            case Sum():
+                self._take_sum(entry)
+            case RoundEnd():
+                self._round_of(entry.round).end = entry
+                self._end_round()
+            case Closing():
+                self._end_round()
+                self._closed = True
+
+    def _round_of(self, number: int) -> RoundView:
+        if self._round is None or self._round.number != number:
+            self._end_round()
+            self._round = RoundView(number)
+            self._rounds.append(number)
+            self._totals = {}
+            self._truth_of_round = self._truth.of(number) if self._truth else {}
+            if self._timeline is None:
+                self._timeline, self._timeline_round = Timeline(), number
+        return self._round
+
+    def _take_sum(self, entry: Sum) -> None:
+        round_ = self._round_of(entry.round)
+        self._sums_released += 1
+        self._inventory.add_sum(entry)
+        place = round_.add_sum(entry)
+        if place is None:
+            detail = f"slot {entry.slot}: nobody was asked for shares, and yet there is a sum"
+            self._findings.add(found("sums.unreplayable", detail, [place_of(entry)]))
+            return
+        session, slot = place
+        if self._timeline is not None and entry.round == self._timeline_round:
+            self._timeline.add_sum(entry, _knows(slot, entry))
+        if session.is_whole:
+            self._replay(session, slot, entry)
+
+    def _replay(self, session: SessionView, slot: SlotView, entry: Sum | None) -> None:
+        """Read the vectors of a slot: add them up, test them, and unmask the sum."""
+        again = SlotReplay(session, slot)
+        spec, config, asked = session.params.slots[slot.index], session.config, slot.question
+        for seen, vector in masked_vectors(self._reader, session, slot):
+            device = seen.record.peer
+            again.add(seen, vector)
+            self._masks.add(device, slot.index, spec, vector, seen.place)
+            true = self._truth_of_round.get(device)
+            if true is not None and config is not None and asked is not None:
+                hidden = input_of(true, config, asked)
+                passed = passes(true, config, asked) if isinstance(asked, Threshold) else None
+                if hidden is not None:
+                    self._masks.add_input(spec, vector, hidden, passed=passed)
+        if entry is None:
+            return
+        replayed = again.finish()
+        slot.shares.clear()
+        if replayed.wrong:
+            detail = f"slot {slot.index}: devices {', '.join(map(str, sorted(replayed.wrong)))}"
+            self._findings.add(found("shares.wrong", detail, [place_of(entry)]))
+        if replayed.total is None:
+            detail = f"slot {slot.index}: {replayed.problem}"
+            self._findings.add(found("sums.unreplayable", detail, [place_of(entry)]))
+            return
+        place = Evidence(entry.round, entry.number, entry.offset)
+        self._masks.add_secrets(replayed.secrets, place)
+        session_tag = session.params.tag
+        self._totals[session_tag, slot.index] = replayed.total
+        if sum_sha256(replayed.total) != entry.sha256:
+            detail = f"slot {slot.index}: its {entry.length} words are not those recorded"
+            self._findings.add(found("sums.differ", detail, [place_of(entry)]))
+        elif sorted(_devices(session, slot)) != entry.contributors.tolist():
+            detail = f"slot {slot.index}: it is over other devices than recorded"
+            self._findings.add(found("sums.differ", detail, [place_of(entry)]))
+        else:
+            self._sums_replayed += 1
+
+    def _end_round(self) -> None:
+        round_, self._round = self._round, None
+        if round_ is None:
+            return
+        self._full_rounds += round_.is_whole
+        for session in round_.sessions.values():
+            for slot in session.slots.values():
+                if session.is_whole and not slot.sums:
+                    self._replay(session, slot, None)
+                self._unrecorded(session, slot)
+        played = questions.check(round_, self._models, self._totals)
+        outcomes = [one.outcome for one in played if one.outcome is not None]
+        changed = any(outcome.update is not None for outcome in outcomes)
+        self._questions_checked += bool(outcomes)
+        for one in played:
+            self._findings.add_all(one.findings)
+        self._findings.add_all(clear.check(round_))
+        self._findings.add_all(lists.check(round_))
+        self._findings.add_all(keys.check(round_, self._keys, self._expected))
+        self._findings.add_all(shares.check(round_))
+        self._findings.add_all(floors.check(round_, self._expected))
+        self._findings.add_all(metadata.sizes(round_))
+        self._findings.add_all(released.check(round_, self._sums, changed=changed))
+        self._masks.end_round()
+        if self._truth is not None:
+            metadata.compare(round_, self._truth_of_round, self._answers)
+        event = (self._source.events or {}).get(round_.number)
+        if event is not None:
+            outcome = outcomes[0] if len(outcomes) == 1 else None
+            self._findings.add_all(record.compare(round_, event, outcome))
+        for session in round_.sessions.values():
+            facts = facts_of(round_, session, self._totals, self._truth_of_round)
+            if facts is not None:
+                self._searches.append(facts)
+
+    def _unrecorded(self, session: SessionView, slot: SlotView) -> None:
+        """A slot whose secrets were there to be rebuilt, and of which no sum is recorded."""
+        if slot.sums or not slot.given:
+            return
+        given = np.sum(list(slot.given.values()), axis=(0, 1))
+        members = slot.members
+        if members is None or len(members) != len(given) or not members.any():
+            return
+        if (given[members] >= session.params.threshold).all():
+            detail = f"slot {slot.index}: enough shares came to unmask it"
+            self._findings.add(found("sums.unrecorded", detail, [slot.requests[0].place]))
+
+    def _check_head(self, entry: Record) -> None:
+        if self._source.head is not None and self._head != self._source.head:
+            detail = f"it is {self._head.hex()}, not {self._source.head.hex()}"
+            place = Evidence(None, entry.number, entry.offset)
+            self._findings.add(found("record.head-differs", detail, [place]))
+
+    def _check_end(self) -> None:
+        wanted = self._options.head
+        place = Evidence(None, self._num_records - 1)
+        if wanted is not None and self._head != wanted:
+            detail = f"it is {self._head.hex()}, not {wanted.hex()}"
+            self._findings.add(found("record.head-differs", detail, [place]))
+        vouched = self._vouched_records
+        if vouched is not None and self._num_records < vouched:
+            detail = f"{self._num_records} records, and the run's checkpoint knows of {vouched}"
+            self._findings.add(found("record.cut", detail, [place]))
+        elif not self._closed:
+            detail = f"record {self._num_records - 1} is the last"
+            self._findings.add(found("record.unfinished", detail, [place]))
+        if not self._inventory.observed():
+            self._findings.add(found("record.no-messages", "no message is recorded", [place]))
+        if self._source.events is not None:
+            self._findings.add_all(record.missing_rounds(self._source.events, set(self._rounds)))
+
+    def _broken(self, error: ChainError) -> None:
+        """Damage: what came before it is audited, and nothing else."""
+        if error.damage.is_unreadable:
+            raise error
+        number = self._round.number if self._round is not None else None
+        vouched = self._vouched_records
+        if vouched is not None and error.frame >= vouched:
+            detail = f"{error.problem}; the run's checkpoint vouches for {vouched} records only"
+            place = Evidence(number, error.frame, error.offset)
+            self._findings.add(found("record.unfinished", detail, [place]))
+        else:
+            self._findings.add(record.damage(error, number))
+        self._end_round()
+
+    def _report(self, size: int) -> AuditReport:
+        self._findings.add_all(self._keys.repeated())
+        self._answers.into(self._budget)
+        self._findings.add_all(self._masks.finish())
+        participation = self._sums.participation.result()
+        self._findings.add_all(released.solvable(participation))
+        if self._searches:
+            queries = sum(facts.queries for facts in self._searches)
+            detail = f"{len(self._searches)} searches, {queries} queries; see the table of searches"
+            rounds = [Evidence(facts.round) for facts in self._searches]
+            self._findings.add(found("search.narrow", detail, rounds))
+        findings = self._findings.sorted()
+        opening = self._opening
+        return AuditReport(
+            source=str(self._source.given),
+            head=self._head.hex(),
+            run_id=opening.run_id.hex() if opening else "",
+            facts=_facts(self._source, opening, self._expected),
+            rounds=len(self._rounds),
+            full_rounds=self._full_rounds,
+            records=self._num_records,
+            size=size,
+            sums_released=self._sums_released,
+            sums_replayed=self._sums_replayed,
+            has_truth=self._truth is not None,
+            checks=self._checks(findings),
+            findings=findings,
+            observed=self._inventory.observed(),
+            timeline=self._timeline.steps() if self._timeline else (),
+            timeline_round=self._timeline_round,
+            searches=tuple(self._searches),
+            statistics=StatisticsFacts(
+                self._budget.num_tests,
+                self._budget.smallest,
+                self._budget.rate,
+                self._masks.bytes_tested,
+            ),
+            participation=ParticipationFacts(
+                participation.sums,
+                participation.devices,
+                participation.rank,
+                participation.num_solvable,
+                participation.smallest_difference,
+            ),
+            limits=LIMITS if self._truth is not None else (*LIMITS, _WITHOUT_TRUTH),
+            reproduce=_reproduce(self._source, self._options),
+        )
+
+    def _checks(self, findings: tuple[Finding, ...]) -> tuple[CheckResult, ...]:
+        """Every check and what became of it."""
+        full, every = self._full_rounds, len(self._rounds)
+        whole = f"{full} of {every} rounds are recorded whole"
+        damaged = any(finding.rule.startswith("record.") for finding in findings)
+        replayed = f"{self._sums_replayed} of {self._sums_released} sums computed again and equal"
+        tests = f"{self._budget.num_tests} tests of {self._masks.bytes_tested} bytes"
+        replays = f"{self._questions_checked} of {every} rounds played again from their sums"
+        floors_held = (
+            f"{self._expected.policy.min_cohort} in a cohort, {self._expected.min_tail} in a tail"
+        )
+        differing = (
+            f"sums of the same inputs, by fewer than {self._expected.min_difference} devices"
+        )
+        updates = f"{self._sums.participation.result().sums} sums of updates"
+        metadata_of = "sizes, order, answers" if self._truth else "sizes"
+        rounds_of = {
+            "integrity of the record": (every, f"{self._num_records} records"),
+            "values in clear": (every, "every message, field by field"),
+            "the same for all": (every, "models, questions, rosters, cohorts, survivors"),
+            "keys, signatures, bindings": (full, whole),
+            "shares of one kind": (full, whole),
+            "sums from messages": (full, replayed),
+            "questions and models from sums": (self._questions_checked, replays),
+            "masked bytes": (full, tests),
+            "floors and parameters": (every, floors_held),
+            "differences of cohorts": (every, differing),
+            "participation over rounds": (every, updates),
+            "metadata": (every, metadata_of),
+            "leakage of the searches": (every, f"{len(self._searches)} searches"),
+        }
+        results = []
+        bad = {_CHECK_OF[f.rule] for f in findings if f.severity >= Severity.MEDIUM}
+        for name, (rounds, detail) in rounds_of.items():
+            if name in bad:
+                outcome = Outcome.FAILED
+            elif not rounds:
+                outcome = Outcome.SKIPPED
+            elif rounds < every or (damaged and not self._closed):
+                outcome = Outcome.PARTIAL
+            else:
+                outcome = Outcome.PASSED
+            results.append(CheckResult(name, outcome, detail))
+        return tuple(results)
+
+
+class _Findings:
+    """Collects findings; of each rule so many, and the number of all."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, list[Finding]] = {}
+        self._counts: Counter[str] = Counter()
+
+    def add(self, finding: Finding) -> None:
+        self._counts[finding.rule] += 1
+        kept = self._kept.setdefault(finding.rule, [])
+        if len(kept) < _MAX_FINDINGS:
+            kept.append(finding)
+        else:
+            kept[-1] = replace(kept[-1], count=kept[-1].count + finding.count)
+
+    def add_all(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self.add(finding)
+
+    def sorted(self) -> tuple[Finding, ...]:
+        """All of them, the worst first; those of one rule in the order in which they came."""
+        every = [finding for kept in self._kept.values() for finding in kept]
+        return tuple(sorted(every, key=lambda finding: (-finding.severity, finding.rule)))
+
+
+LIMITS: Final = (
+    "Secure aggregation is not differential privacy: the server knows every sum exactly, and a sum "
+    "may reveal its members, by their small number, by what is known of them already, or by its "
+    "difference from another sum.",
+    "The record is the server's. It shows what was written down; a server that writes down "
+    "something else in a consistent chain is found only where its messages do not fit together.",
+    "Devices that collude with the server are not seen. What they hold, the server holds too.",
+    "Statistics find fault, and never prove that there is none: bytes that pass may come from a "
+    "generator that somebody can run.",
+    "The content of models is not judged. A model can be made so that the sum of its updates tells "
+    "about single samples.",
+    "Time is not recorded. When an answer came may tell whether its device has trained.",
+    "Identities are compared with one another only. Whether a key belongs to whom it names is for "
+    "the directory to say.",
+)
+_WITHOUT_TRUTH: Final = (
+    "Without a truth file, masked vectors cannot be compared with what they hide, nor order and "
+    "answers with who passed the filter."
+)
+
+
+def _expected(source: Source, options: Options) -> Expected:
+    """The limits that a run is held to: those given, else those of its settings."""
+    privacy = source.config.privacy if source.config else None
+    default = DevicePolicy()
+    adversary = options.adversary
+    if adversary is None:
+        adversary = Adversary(privacy.adversary) if privacy else default.adversary
+    colluding = options.colluding
+    if colluding is None:
+        colluding = privacy.colluding if privacy else default.colluding_rate
+    floor = options.min_cohort
+    if floor is None:
+        floor = privacy.min_cohort if privacy else default.min_cohort
+    policy = DevicePolicy(
+        adversary=adversary,
+        colluding_rate=colluding,
+        min_cohort=floor,
+        sparse_if_active=privacy is not None and privacy.graph == "sparse",
+    )
+    return Expected(policy, options.min_difference, options.min_tail, options.false_alarm_rate)
+
+
+def _facts(
+    source: Source, opening: Opening | None, expected: Expected
+) -> tuple[tuple[str, str], ...]:
+    """What the run says of itself, and what it is held to."""
+    facts = [("transcript", opening.mode if opening else "unknown")]
+    if source.config is not None:
+        federation, quantile = source.config.federation, source.config.quantile
+        facts += [
+            ("algorithm", federation.algorithm),
+            ("conformity level θ", str(federation.theta)),
+            ("cohort", str(federation.cohort_size)),
+            ("quantile method", quantile.method),
+            ("backend", source.config.privacy.backend),
+        ]
+    policy = expected.policy
+    facts += [
+        ("adversary", str(policy.adversary)),
+        ("colluding devices", f"{policy.colluding_rate:.0%}"),
+    ]
+    return tuple(facts)
+
+
+def _reproduce(source: Source, options: Options) -> tuple[str, ...]:
+    """The commands that make this report again."""
+    given = shlex.quote(str(source.given))
+    arguments = ["deltafl", "audit", given]
+    for flag, value in (
+        ("--truth", options.truth),
+        ("--head", options.head.hex() if options.head else None),
+        ("--adversary", options.adversary),
+        ("--colluding", options.colluding),
+        ("--min-cohort", options.min_cohort),
+    ):
+        if value is not None:
+            arguments += [flag, shlex.quote(str(value))]
+    command = " ".join(arguments)
+    return (command, f"{command} --json", f"{command} --html report.html")
+
+
+def _devices(session: SessionView, slot: SlotView) -> tuple[int, ...]:
+    survivors = slot.survivors
+    return () if survivors is None else contributors(session, survivors)
+
+
+def _knows(slot: SlotView, released: Sum) -> str:
+    """What a server knows by a sum, in a few words."""
+    count = len(released.contributors)
+    if isinstance(slot.question, Query):
+        cuts = len(slot.question.cuts)
+        return f"ranks of {count} devices at {cuts} {'cut' if cuts == 1 else 'cuts'}"
+    return f"the sum of updates over those of {count} devices that passed"
+
+
+def _report_in_clear(source: Source, options: Options) -> AuditReport:
+    """The verdict on a run that masks nothing: its server sees losses or updates as they are."""
+    algorithm = source.config.federation.algorithm if source.config else "unknown"
+    detail = f"the run's algorithm is {algorithm}, which has no masks"
+    expected = _expected(source, options)
+    return AuditReport(
+        source=str(source.given),
+        head="",
+        run_id="",
+        facts=_facts(source, None, expected),
+        rounds=len(source.events or {}),
+        full_rounds=0,
+        records=0,
+        size=0,
+        sums_released=0,
+        sums_replayed=0,
+        has_truth=False,
+        checks=(CheckResult("values in clear", Outcome.FAILED, detail),),
+        findings=(found("clear.by-design", detail, [Evidence()]),),
+        observed=(),
+        timeline=(),
+        timeline_round=None,
+        searches=(),
+        statistics=StatisticsFacts(0, None, options.false_alarm_rate, 0),
+        participation=ParticipationFacts(0, 0, 0, 0, None),
+        limits=LIMITS,
+        reproduce=_reproduce(source, options),
+    )

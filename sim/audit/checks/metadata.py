@@ -1,0 +1,132 @@
+"""Do sizes, order, or who answers tell who passed the filter?
+
+Sizes need no truth: within a slot they must all be the same. Order and answers are compared with
+who passed. A device's place in the order of the update's answers is compared with its place in the
+order of the slot before, so that an order by id, which says nothing, raises no alarm.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import stats
+
+from protocol.selection import Threshold
+from secagg.wire import Kind
+from sim.audit.catalogue import found
+from sim.audit.false_alarms import FalseAlarmBudget
+from sim.audit.findings import Evidence, Finding
+from sim.audit.heads import scan
+from sim.audit.seen import Seen
+from sim.audit.tails import PValue
+from sim.audit.truth_rounds import TruthOfRound, passes
+from sim.audit.views import RoundView, SessionView, SlotView, contributors
+
+ORDER = "order of answers and filter"
+ANSWERS = "missing answers and filter"
+_AT_SLOT = 3  # field of a masked input: version, kind, tag, slot, …
+
+
+@dataclass(slots=True)
+class PastAnswers:
+    """Who answered and when, over the rounds so far.
+
+    Each is a distribution under the null hypothesis, and what was seen: for the missing, how many
+    of them had passed; for the order, by how much those who passed came later than before.
+    """
+
+    missing_passed: int = 0
+    missing_null: np.ndarray = field(default_factory=lambda: np.ones(1))
+    later: float = 0.0
+    later_variance: float = 0.0
+    rounds: list[Evidence] = field(default_factory=list)
+
+    def into(self, budget: FalseAlarmBudget) -> None:
+        """Test what was collected."""
+        if not self.rounds:
+            return
+        place = self.rounds[-1]
+        counts = np.arange(len(self.missing_null))
+        mean = float((counts * self.missing_null).sum())
+        far = abs(counts - mean) >= abs(self.missing_passed - mean) - 1e-9
+        value = min(float(self.missing_null[far].sum()), 1.0)
+        detail = f"{self.missing_passed} of the missing had passed, {mean:.2f} expected"
+        budget.add(PValue(ANSWERS, value, detail), place)
+        if self.later_variance > 0:
+            score = self.later / self.later_variance**0.5
+            detail = (
+                f"those who passed came later than in the slot before, by {score:.1f} deviations"
+            )
+            budget.add(PValue(ORDER, float(2 * stats.norm.sf(abs(score))), detail), place)
+
+
+def sizes(round_: RoundView) -> Iterator[Finding]:
+    """Find slots whose masked vectors are not all of one size."""
+    by_slot: dict[tuple[bytes, int], list[Seen]] = {}
+    for tag, view in round_.sessions.items():
+        for slot in view.slots.values():
+            by_slot.setdefault((tag, slot.index), []).extend(slot.inputs)
+    for seen in round_.strange:
+        head = scan(seen.content.data)
+        fields = head.fields if head is not None else ()
+        if seen.record.sent or len(fields) <= _AT_SLOT or fields[1] != Kind.MASKED:
+            continue
+        session, place = fields[2], fields[_AT_SLOT]
+        if isinstance(session, bytes) and isinstance(place, int):
+            by_slot.setdefault((session, place), []).append(seen)
+    for (_tag, index), inputs in by_slot.items():
+        counts = Counter(seen.record.size for seen in inputs)
+        if len(counts) > 1:
+            usual = counts.most_common(1)[0][0]
+            odd = [seen for seen in inputs if seen.record.size != usual]
+            detail = (
+                f"slot {index}: {len(odd)} of {len(inputs)} vectors are not of {usual} bytes, such "
+                f"as device {odd[0].record.peer}'s of {odd[0].record.size}"
+            )
+            yield found("metadata.size", detail, [seen.place for seen in odd])
+
+
+def compare(round_: RoundView, truth: TruthOfRound, past: PastAnswers) -> None:
+    """Collect who answered to the update, and in which order, beside who passed the filter."""
+    for session in round_.sessions.values():
+        config = session.config
+        if config is None or config.update_slot not in session.slots:
+            continue
+        slot = session.slots[config.update_slot]
+        threshold = slot.question
+        if not isinstance(threshold, Threshold) or slot.members is None:
+            continue
+        asked = [d for d in contributors(session, slot.members) if d in truth]
+        passed = {d for d in asked if passes(truth[d], config, threshold)}
+        _answers(slot, asked, passed, past)
+        _order(session, slot, passed, past)
+        past.rounds.append(slot.opened[0].place)
+
+
+def _answers(slot: SlotView, asked: Sequence[int], passed: set[int], past: PastAnswers) -> None:
+    answered = {seen.record.peer for seen in slot.inputs}
+    missing = [device for device in asked if device not in answered]
+    past.missing_passed += sum(device in passed for device in missing)
+    null = stats.hypergeom(len(asked), len(passed), len(missing)).pmf(np.arange(len(missing) + 1))
+    past.missing_null = np.convolve(past.missing_null, null)
+
+
+def _order(session: SessionView, slot: SlotView, passed: set[int], past: PastAnswers) -> None:
+    before = max((index for index in session.slots if index < slot.index), default=None)
+    if before is None:
+        return
+    earlier, now = _places(session.slots[before]), _places(slot)
+    both = [device for device in now if device in earlier]
+    if not 0 < sum(device in passed for device in both) < len(both):
+        return
+    moved = stats.rankdata([now[device] - earlier[device] for device in both])
+    flags = np.array([device in passed for device in both])
+    count, size = int(flags.sum()), len(both)
+    past.later += float(moved[flags].sum() - count * (size + 1) / 2)
+    past.later_variance += count * (size - count) / size * float(moved.var(ddof=1))
+
+
+def _places(slot: SlotView) -> Mapping[int, int]:
+    """Each device's place in the order of the vectors of a slot."""
+    return {seen.record.peer: place for place, seen in enumerate(slot.inputs)}

@@ -1,0 +1,174 @@
+"""Does every question follow from the sums before it, and every model from the round before?
+
+The server of Algorithm 3 decides nothing: which cut it asks for next, which threshold it announces
+and which model follows are functions of the sums. The auditor computes them again.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from protocol.configuration import RoundConfig
+from protocol.round import Round, RoundOutcome
+from protocol.selection import Threshold
+from secagg import SlotSum
+from secagg.params import ClientId
+from secagg.ring import Vector
+from sim.audit.catalogue import found
+from sim.audit.findings import Finding, Severity
+from sim.audit.views import Question, RoundView, SessionView, SlotView, contributors
+from sim.transcript import Sum
+
+
+@dataclass(slots=True)
+class PastModel:
+    """What the rounds so far have come to.
+
+    Attributes:
+        threshold: The last one announced.
+        following: The model that must be announced next, float32 bytes; None where it is not known.
+    """
+
+    threshold: Threshold | None = None
+    following: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Played:
+    """A round played again from its released sums.
+
+    Attributes:
+        outcome: What it comes to; None where it could not be played to its end.
+        findings: Where it went another way.
+    """
+
+    outcome: RoundOutcome | None
+    findings: tuple[Finding, ...] = ()
+
+
+def check(
+    round_: RoundView, past: PastModel, totals: Mapping[tuple[bytes, int], Vector]
+) -> tuple[Played, ...]:
+    """Play the sessions of a round again, each from its sums.
+
+    Args:
+        round_: The round.
+        past: What the rounds before have come to; brought up to date.
+        totals: Sums that were replayed from whole messages, by session's tag and slot.
+    """
+    played = []
+    for tag, session in round_.sessions.items():
+        findings = list(_model(session, past))
+        outcome, more = _play(round_, tag, session, past, totals)
+        played.append(Played(outcome, (*findings, *more)))
+    return tuple(played)
+
+
+def _model(session: SessionView, past: PastModel) -> Iterator[Finding]:
+    announce = session.announce
+    if announce is None or not session.is_whole or past.following is None:
+        return
+    if announce.model != past.following:
+        detail = "the announced model is not the last one with the last round's update"
+        yield found("model.unfounded", detail, [session.announcements[0].place])
+
+
+def _play(
+    round_: RoundView,
+    tag: bytes,
+    session: SessionView,
+    past: PastModel,
+    totals: Mapping[tuple[bytes, int], Vector],
+) -> tuple[RoundOutcome | None, list[Finding]]:
+    config, announce = session.config, session.announce
+    past.following = None
+    slots = [session.slots[index] for index in sorted(session.slots)]
+    if config is None or announce is None or not slots or slots[0].question is None:
+        if announce is not None and session.is_whole:
+            past.following = announce.model
+        return None, []
+    round_again, findings = _begin(config, slots[0], past)
+    for slot, following in zip(slots, [*slots[1:], None], strict=True):
+        asked = slot.question
+        if isinstance(asked, Threshold):
+            past.threshold = asked
+        if asked != round_again.question:
+            detail = (
+                f"slot {slot.index} asks {_shown(asked, config)}, and the sums before it lead to "
+                f"{_shown(round_again.question, config)}"
+            )
+            return None, [*findings, found("question.unfounded", detail, [slot.opened[0].place])]
+        if not slot.sums:
+            if following is None:
+                break  # the session ended here
+            round_again.lose()
+            continue
+        vector = _words(slot.sums[0], totals.get((tag, slot.index)))
+        if vector is None:
+            return None, findings
+        round_again.take(_slot_sum(session, slot, following, vector))
+    aborted = round_.end.aborted if round_.end and round_.end.aborted else None
+    outcome = round_again.outcome({}, aborted)
+    if session.is_whole:
+        past.following = _following(announce.model, outcome)
+    return outcome, findings
+
+
+def _begin(config: RoundConfig, first: SlotView, past: PastModel) -> tuple[Round, list[Finding]]:
+    """The round before its first sum. Where a search starts is the server's to choose."""
+    fresh = Round(config, None)
+    if fresh.question == first.question or not first.opened:
+        return fresh, []
+    if past.threshold is not None:
+        tick = min(round(past.threshold.eta_half_ticks / 2), config.grid.max_tick)
+        warm = Round(config, tick)
+        if warm.question == first.question:
+            return warm, []
+    cuts = getattr(first.question, "cuts", ())
+    for cut in cuts:
+        if 0 <= cut <= config.grid.max_tick:
+            elsewhere = Round(config, cut)
+            if elsewhere.question == first.question:
+                detail = "the search starts neither afresh nor at the last threshold"
+                place = [first.opened[0].place]
+                return elsewhere, [found("question.unfounded", detail, place, Severity.INFO)]
+    return fresh, []
+
+
+def _slot_sum(
+    session: SessionView, slot: SlotView, following: SlotView | None, vector: Vector
+) -> SlotSum:
+    released = slot.sums[0]
+    summed = tuple(ClientId(device) for device in released.contributors.tolist())
+    remaining = summed
+    if following is not None and following.members is not None:
+        remaining = tuple(ClientId(d) for d in contributors(session, following.members))
+    return SlotSum(slot.index, vector, summed, remaining)
+
+
+def _words(released: Sum, replayed: Vector | None) -> Vector | None:
+    """All words of a sum: as recorded where they all are, else as replayed."""
+    if len(released.words) == released.length:
+        return released.words
+    return None if replayed is None else replayed.astype(np.uint64)
+
+
+def _following(model: bytes, outcome: RoundOutcome) -> bytes:
+    """The model that a round leads to, computed as the strategy does."""
+    if outcome.update is None:
+        return model
+    before = np.frombuffer(model, dtype="<f4").astype(np.float32)
+    after: bytes = (before + outcome.update).astype("<f4").tobytes()
+    return after
+
+
+def _shown(question: Question | None, config: RoundConfig) -> str:
+    if question is None:
+        return "nothing more"
+    if isinstance(question, Threshold):
+        low = question.eta_half_ticks - question.half_width_half_ticks
+        return f"for updates from F ≥ {config.grid.value(low / 2):.6g}"
+    cuts = question.cuts
+    shown = ", ".join(f"{config.grid.value(cut - 0.5):.6g}" for cut in cuts[:3])
+    return f"for the rank at {shown}" + (f" and {len(cuts) - 3} more" if len(cuts) > 3 else "")

@@ -1,0 +1,65 @@
+"""Is the record whole, and does the run's own account agree with it?"""
+
+import math
+from collections.abc import Iterator, Mapping
+
+from protocol.round import RoundOutcome
+from sim.audit.catalogue import found
+from sim.audit.findings import Evidence, Finding
+from sim.audit.views import RoundView, place_of
+from sim.errors import ChainError, Damage
+from sim.events import Event
+
+RULE_OF = {
+    Damage.CUT: "record.cut",
+    Damage.EDITED: "record.edited",
+    Damage.MISSING: "record.missing",
+    Damage.REORDERED: "record.reordered",
+    Damage.MALFORMED: "record.malformed",
+}
+
+
+def damage(error: ChainError, round_number: int | None) -> Finding:
+    """The finding for a chain that is broken.
+
+    Args:
+        error: What the reader says.
+        round_number: The round in which it happened; None outside of any.
+    """
+    place = Evidence(round_number, error.frame, error.offset)
+    return found(RULE_OF[error.damage], f"record {error.frame}: {error.problem}", [place])
+
+
+def compare(round_: RoundView, event: Event, outcome: RoundOutcome | None) -> Iterator[Finding]:
+    """Compare what the run says of a round with what its sums come to."""
+    stated: dict[str, object] = {"secure_sums": len(round_.sums)}
+    if round_.end is not None:
+        stated["aborted"] = round_.end.aborted or None
+    if outcome is not None and outcome.aborted is None:
+        search = outcome.search
+        stated |= {
+            "kept_devices": outcome.kept_devices,
+            "kept_weight": outcome.kept_weight,
+            "train_loss": outcome.train_loss,
+            "clipped": outcome.clipped,
+        }
+        if search is not None:
+            stated |= {"num_queries": search.num_queries, "certified": search.certified}
+    for key, value in stated.items():
+        if not _same(event.get(key), value):
+            detail = f"{key} is {event.get(key)!r} in the run's events, and {value!r} by its sums"
+            place = place_of(round_.end) if round_.end else Evidence(round_.number)
+            yield found("record.disagrees", detail, [place])
+
+
+def missing_rounds(events: Mapping[int, Event], seen: set[int]) -> Iterator[Finding]:
+    """Find rounds that the run says it played and the transcript does not have."""
+    if missing := sorted(set(events) - seen):
+        detail = f"rounds {', '.join(map(str, missing[:5]))} are in the run's events only"
+        yield found("record.disagrees", detail, [Evidence(number) for number in missing])
+
+
+def _same(first: object, second: object) -> bool:
+    if isinstance(first, float) and isinstance(second, float):
+        return math.isclose(first, second, rel_tol=1e-9)
+    return first == second

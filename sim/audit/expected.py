@@ -1,0 +1,32 @@
+"""What the auditor holds a run to: limits that somebody other than the server has set."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from secagg import Adversary, DevicePolicy
+
+DEFAULT_MIN_COHORT: Final = DevicePolicy().min_cohort
+DEFAULT_MIN_TAIL: Final = 3
+DEFAULT_FALSE_ALARM_RATE: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The limits of an audit.
+
+    Attributes:
+        policy: What devices were to insist on.
+        min_difference: Two released sums of the same inputs may not differ by fewer devices.
+        min_tail: Fewest devices whose updates may be in a sum.
+        false_alarm_rate: Probability that the tests of masked bytes report perfect ones.
+    """
+
+    policy: DevicePolicy
+    min_difference: int
+    min_tail: int = DEFAULT_MIN_TAIL
+    false_alarm_rate: float = DEFAULT_FALSE_ALARM_RATE
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the server may depart from the protocol."""
+        return self.policy.adversary is Adversary.ACTIVE

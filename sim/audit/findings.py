@@ -1,0 +1,53 @@
+"""What an audit finds: a rule that was broken, where, and how bad that is."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Severity(IntEnum):
+    """How bad a finding is; a threshold on it decides the exit code."""
+
+    INFO = 0
+    """A fact that the reader should know; every run of the method has it."""
+    LOW = 1
+    """A weakness that is part of the design, or needs assumptions that may not hold."""
+    MEDIUM = 2
+    """A guarantee was weakened, or something happened that honest parties do not do."""
+    HIGH = 3
+    """A guarantee was broken for some device, or the record is not what it claims to be."""
+    CRITICAL = 4
+    """A device's own value is known, or was there to be computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A place in the transcript.
+
+    Attributes:
+        round: The round, counted from 1; None where it is about the whole file.
+        record: Sequence number of the record; None where it is about no single one.
+        offset: Where that record begins in the file, in bytes.
+    """
+
+    round: int | None = None
+    record: int | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One broken rule.
+
+    Attributes:
+        rule: The stable id, a key of `catalogue.RULES`.
+        severity: How bad; the rule's own, or another where the case is worse or better.
+        detail: What was seen, in one sentence with the values.
+        evidence: Where, the first places; never empty.
+        count: In how many places in all.
+    """
+
+    rule: str
+    severity: Severity
+    detail: str
+    evidence: tuple[Evidence, ...]
+    count: int = 1

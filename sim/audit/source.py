@@ -1,0 +1,74 @@
+"""What is audited: a transcript by itself, or a run directory with what the run says of itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sim.algorithms import PRIVATE
+from sim.checkpoint import load_checkpoint
+from sim.config import RunConfig
+from sim.config_io import build_config, read_config_file
+from sim.errors import UserError
+from sim.events import Event, read_events
+from sim.rundir import RunDirectory, read_json
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """Where everything lies that an audit reads.
+
+    Attributes:
+        given: What the person named.
+        transcript: The transcript; it need not exist for a run in clear.
+        config: The run's settings; None for a bare transcript.
+        events: What the run recorded of its rounds, by round.
+        head: The digest that the run vouches for, 32 bytes; None where it does not.
+        num_records: How many records that digest covers; None where it covers all.
+    """
+
+    given: Path
+    transcript: Path
+    config: RunConfig | None = None
+    events: Mapping[int, Event] | None = None
+    head: bytes | None = None
+    num_records: int | None = None
+
+    @property
+    def is_in_clear(self) -> bool:
+        """Whether the run is of an algorithm that masks nothing."""
+        return self.config is not None and self.config.federation.algorithm != PRIVATE
+
+
+def find_source(path: Path) -> Source:
+    """Find out what a path is.
+
+    Raises:
+        UserError: there is nothing to audit, or what the run says of itself is damaged.
+    """
+    if not path.exists():
+        raise UserError(f"{path} does not exist: give a run directory, or a transcript.bin")
+    if not path.is_dir():
+        return Source(path, path)
+    directory = RunDirectory(path)
+    if not directory.config.exists():
+        raise UserError(
+            f"{path} is not a run directory (it has no config.toml): give one, or a transcript.bin"
+        )
+    config = build_config([read_config_file(directory.config)])
+    checkpoint = load_checkpoint(directory.checkpoints)
+    summary = read_json(directory.summary)
+    events = {
+        int(str(event["round"])): event
+        for event in read_events(directory.events)
+        if checkpoint is None or int(str(event["round"])) <= checkpoint.state.round
+    }
+    source = Source(path, directory.transcript, config.arms()[0], events)
+    if not source.is_in_clear and not directory.transcript.exists():
+        raise UserError(f"{path} has no transcript.bin: was the run begun, and by this release?")
+    if checkpoint is None:
+        return source
+    mark = checkpoint.transcript
+    head = mark.digest
+    if summary is not None and isinstance(stated := summary.get("transcript_sha256"), str):
+        head = bytes.fromhex(stated)
+    return Source(path, directory.transcript, source.config, events, head, mark.num_frames)

@@ -1,0 +1,130 @@
+"""P-values that hold far out in the tail, where an audit of many tests decides.
+
+A p-value is valid if ideal bytes give one of at most α with probability at most α. An audit makes
+up to millions of tests and has to tell 10^-12 from 10^-9, so nothing here leans on the normal
+distribution: counts of ones and runs are exact, repetitions are bounded, and histograms are
+likelihood-ratio tests whose error was measured.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+Counts = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+MIN_EXPECTED: Final = 20
+"""Fewest counts expected in each cell of a histogram that is tested."""
+
+_G_MARGIN: Final = 2.0
+"""What p-values of histograms are multiplied by, which makes them conservative.
+
+Importance sampling at 16 and 256 cells of `MIN_EXPECTED` found true probabilities of up to 1.1
+times the nominal 10^-12 and up to 1.25 times the nominal 10^-15. (Pearson's statistic was wrong by
+a factor of 17 and 100 there.)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PValue:
+    """What one test of ideal masking says.
+
+    Attributes:
+        test: Which test, a short noun phrase; the same for all tests of one kind.
+        value: Probability, at most, that ideal bytes look as bad as these; in [0, 1].
+        detail: What was seen, one sentence with the numbers.
+        at: Indices into the caller's arrays that the sentence is about; empty if about all.
+    """
+
+    test: str
+    value: float
+    detail: str
+    at: tuple[int, ...] = ()
+
+
+def ones(count: npt.ArrayLike, trials: int) -> Floats:
+    """Two-sided p-values of `count` ones among `trials` fair bits, exact and doubled.
+
+    Args:
+        count: Numbers of ones, integers in [0, trials], of any shape.
+        trials: Bits looked at, ≥ 0.
+
+    Returns:
+        p-values of the shape of `count`; 1 where there was nothing to look at.
+    """
+    rarer = np.minimum(count, trials - np.asarray(count)).astype(np.float64)
+    if trials == 0:
+        return np.ones_like(rarer)
+    # P(Bin(n, 1/2) <= k) is a regularised incomplete beta function at 1/2.
+    doubled: Floats = np.minimum(1.0, 2 * special.betainc(trials - rarer, rarer + 1, 0.5))
+    return doubled
+
+
+def heads_before_tails(heads: npt.ArrayLike, tails: int) -> Floats:
+    """P-values of at least `heads` heads before the `tails`-th tail of a fair coin, exact.
+
+    Args:
+        heads: Sums of `tails` independent geometric numbers, integers ≥ 0, of any shape.
+        tails: How many numbers were summed, ≥ 1.
+    """
+    heads = np.asarray(heads, dtype=np.float64)
+    # betainc(0, b, x) is not defined; no heads are certain.
+    return np.where(heads == 0, 1.0, special.betainc(np.maximum(heads, 1), tails, 0.5))
+
+
+def repetitions(count: int, expected: float) -> float:
+    """P-value of `count` repetitions, where at most `expected` are expected.
+
+    `count` is a sum of indicators, of which the i-th is 1 with probability at most p_i whatever
+    came before, and Σp_i = expected. Such a sum exceeds `count` no more often than independent
+    indicators do, and those, from expected + 1 on, no more often than a Poisson variable does
+    (Hoeffding 1956; Anderson and Samuels 1967). Below, nothing is claimed.
+    """
+    if count < expected + 1:
+        return 1.0
+    return float(special.gammainc(count, expected))
+
+
+def histogram(counts: Counts) -> float:
+    """P-value of a histogram over equally likely cells: likelihood ratio, Williams' correction.
+
+    Args:
+        counts: Counts of the k cells, shape (k,); `MIN_EXPECTED` per cell on average, or more.
+    """
+    cells, total = len(counts), int(counts.sum())
+    statistic = 2 * float(special.xlogy(counts, counts * (cells / total)).sum())
+    return _g_tail(statistic / (1 + (cells + 1) / (6 * total)), cells - 1)
+
+
+def two_histograms(first: Counts, second: Counts) -> float:
+    """P-value of two histograms over the same cells, equally likely, being from one distribution.
+
+    Args:
+        first: Counts of the k cells, shape (k,); on average `MIN_EXPECTED` per cell, or more.
+        second: The same of the other sample.
+    """
+    rows = np.array([first.sum(), second.sum()], dtype=np.float64)
+    table = np.stack([first, second]).astype(np.float64)
+    total, cells = float(rows.sum()), len(first)
+    terms = special.xlogy(table, table) - special.xlogy(table, rows[:, None])
+    columns = table.sum(axis=0)
+    statistic = 2 * float(terms.sum() - special.xlogy(columns, columns / total).sum())
+    correction = 1 + (float((total / rows).sum()) - 1) * (cells + 1) / (6 * total)
+    return _g_tail(statistic / correction, cells - 1)
+
+
+def _g_tail(statistic: float, freedom: int) -> float:
+    return min(1.0, _G_MARGIN * float(special.chdtrc(freedom, max(statistic, 0.0))))
+
+
+def smallest(values: Floats) -> tuple[int, float]:
+    """Where the smallest of several p-values is, and it, corrected for having looked at them all.
+
+    Args:
+        values: p-values, shape (m,), m ≥ 1; they need not be independent.
+    """
+    place = int(np.argmin(values))
+    return place, min(1.0, len(values) * float(values[place]))

@@ -1,0 +1,356 @@
+"""Made-up audit reports, to look at and to test their presentation with.
+
+`python tests/audit/example_reports.py FOLDER` writes each as a page.
+"""
+
+import dataclasses
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from sim.audit.catalogue import RULES
+from sim.audit.findings import Evidence, Finding, Severity
+from sim.audit.html import render
+from sim.audit.report import (
+    AuditReport,
+    CheckResult,
+    Observed,
+    Outcome,
+    ParticipationFacts,
+    SearchFacts,
+    StatisticsFacts,
+    TimelineStep,
+)
+
+DEVICES = 30
+QUERIES = 6
+VECTOR = 640 * 3 + 12
+"""Bytes of a masked update."""
+
+SCRIPT = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)>"
+MARKUP = SCRIPT + "\"'&{{ 7 * 7 }}\u202e\udcff\x00</text></svg></style>"
+"""What a hostile transcript might write wherever it can write."""
+
+
+def rule(severity):
+    """Some rule of that severity, or any where there is none."""
+    return next((name for name in RULES if RULES[name].severity == severity), next(iter(RULES)))
+
+
+def finding(severity, detail="A detail.", *, of=None, **fields):
+    """A finding in one place."""
+    evidence = (Evidence(round=3, record=70, offset=81_234),)
+    return Finding(of or rule(severity), severity, detail, evidence, **fields)
+
+
+def clean():
+    """Everything was checked, and there was nothing."""
+    return AuditReport(
+        source="runs/quickstart/private-delta-fl/seed-1",
+        head="7d1c0fb0a1b54d4f2f2d9e6f7c1a1e9c4f0a3e55c2a96a1b4dd1e0a3b8c7f9d2",
+        run_id="a4c4c6ce3ab5d0a1",
+        facts=(
+            ("Algorithm", "private-delta-fl, θ = 0.5, quantile by bracketed queries"),
+            ("Adversary", "curious, complete graph, γ = 0.1, threshold 17 of 30"),
+            ("Model", "linear, 640 parameters"),
+        ),
+        rounds=60,
+        full_rounds=60,
+        records=60 * DEVICES * (6 + 4 * (QUERIES + 1)),
+        size=48_311_902,
+        sums_released=60 * (QUERIES + 1),
+        sums_replayed=60 * (QUERIES + 1),
+        has_truth=True,
+        checks=(
+            CheckResult(
+                "Chain of the record", Outcome.PASSED, "61,200 records, to the head digest"
+            ),
+            CheckResult("Sums follow from the messages", Outcome.PASSED, "420 of 420 sums"),
+            CheckResult("Both shares of one device", Outcome.PASSED, "12,600 unmasking answers"),
+        ),
+        findings=(),
+        observed=_observed(),
+        timeline=tuple(_timeline()),
+        timeline_round=12,
+        searches=tuple(_searches(60)),
+        statistics=StatisticsFacts(3_412, 2.1e-4, 1e-6, 24_340_680),
+        participation=ParticipationFacts(60, 60, 58, 0, 4),
+        limits=(
+            "The audit reads what was recorded. A server that keeps messages out of its record "
+            "from the start, and says so in no digest, is not caught by it.",
+            "Masked bytes that pass the tests may come from a generator that is weak in another "
+            "way.",
+            "Time is not recorded: a device that trains answers later, and the server sees it.",
+        ),
+        reproduce=(
+            "deltafl run --preset quickstart --out runs/quickstart",
+            "deltafl audit runs/quickstart/private-delta-fl/seed-1 --html audit.html",
+        ),
+    )
+
+
+def rich():
+    """Something in every part of the page, as a run that went wrong might have it."""
+    report = clean()
+    seen = (
+        (
+            "shares.both-kinds",
+            Severity.CRITICAL,
+            3,
+            3,
+            "Shares of both secrets of device 17 came to the server in slot 4; its masked vector "
+            "of 640 words can be unmasked, and its update is known.",
+        ),
+        (
+            "lists.survivors",
+            Severity.HIGH,
+            2,
+            2,
+            "Devices 3 and 8 were told that devices 17 and 21 survived slot 4; the others were "
+            "told that device 17 did not.",
+        ),
+        (
+            "sums.differ",
+            Severity.HIGH,
+            1,
+            1,
+            "In slot 2, word 0 of the sum is 1,204,113 as the server says, and 1,204,112 as the "
+            "messages add up.",
+        ),
+        (
+            "sums.differ",
+            Severity.HIGH,
+            14,
+            43,
+            "In slot 6, 43 words of the sum are other than the messages add up to.",
+        ),
+        (
+            "boxes.exchanged",
+            Severity.MEDIUM,
+            2,
+            2,
+            "The box from device 5 to device 9 is not the one that device 5 sent.",
+        ),
+        (
+            "input.late",
+            Severity.LOW,
+            1,
+            1,
+            "The masked vector of device 22 came after its masks had been rebuilt.",
+        ),
+        (
+            "search.narrow",
+            Severity.INFO,
+            1,
+            60,
+            "60 searches gave away 2.1 bits per device and round on average.",
+        ),
+    )
+    places = tuple(Evidence(3, 3_070 + i, 2_812_340 + 4_120 * i) for i in range(14))
+    findings = [
+        Finding(name, severity, detail, places[:shown], many)
+        for name, severity, shown, many, detail in seen
+    ]
+    checks = (
+        CheckResult("Chain of the record", Outcome.PASSED, "61,200 records, to the head digest"),
+        CheckResult("Wire format", Outcome.PASSED, "59,180 messages, each the canonical bytes"),
+        CheckResult(
+            "Sums follow from the messages",
+            Outcome.FAILED,
+            "419 of 420 sums; one differs from what the server says",
+        ),
+        CheckResult("Both shares of one device", Outcome.FAILED, "12,591 unmasking answers"),
+        CheckResult("Reuse of masks and keys", Outcome.PASSED, "1,800 devices and rounds"),
+        CheckResult(
+            "Weak seeds",
+            Outcome.PARTIAL,
+            "1,750 of 1,800 seeds; the rest belong to devices that vanished",
+        ),
+        CheckResult("Lists that devices were told", Outcome.FAILED, "38,400 lists in 420 slots"),
+        CheckResult("Differences of cohorts", Outcome.PASSED, "420 sums in 60 families"),
+        CheckResult(
+            "Independence of inputs",
+            Outcome.SKIPPED,
+            "no round has both its messages and true inputs",
+        ),
+    )
+    return replace(
+        report,
+        full_rounds=52,
+        sums_replayed=419,
+        checks=checks,
+        findings=tuple(findings),
+        participation=ParticipationFacts(60, 60, 58, 2, 1),
+    )
+
+
+def unchecked():
+    """A transcript of headers: nothing was found, and not much was looked at."""
+    report = clean()
+    skipped = replace(
+        report.checks[1], outcome=Outcome.SKIPPED, detail="no round holds its messages"
+    )
+    return replace(
+        report,
+        full_rounds=0,
+        sums_replayed=0,
+        has_truth=False,
+        checks=(report.checks[0], skipped),
+        statistics=StatisticsFacts(0, None, 1e-6, 0),
+        timeline=(),
+        timeline_round=None,
+        searches=(),
+    )
+
+
+def hostile():
+    """Markup in every text that may come from a transcript."""
+    soiled = _soil(rich())
+    assert isinstance(soiled, AuditReport)
+    return replace(soiled, searches=tuple(_extreme_searches(soiled.searches)))
+
+
+def crowded(number):
+    """That many findings of one rule, and long tables of everything else."""
+    report = rich()
+    return replace(
+        report,
+        findings=tuple(finding(Severity.HIGH, f"Number {i}.") for i in range(number)),
+        timeline=report.timeline * 40,
+        searches=tuple(_searches(3_000)),
+    )
+
+
+def empty():
+    """As little as a report can hold."""
+    return replace(
+        unchecked(),
+        source="",
+        facts=(),
+        rounds=0,
+        records=0,
+        size=0,
+        sums_released=0,
+        checks=(),
+        observed=(),
+        participation=ParticipationFacts(0, 0, 0, 0, None),
+        limits=(),
+        reproduce=(),
+    )
+
+
+def _observed():
+    sums = 60 * (QUERIES + 1)
+    rows = (
+        ("session opening", True, "nothing", 1_800, 412, 412),
+        ("key advertisement", False, "public keys", 1_800, 106, 106),
+        ("roster", True, "nothing", 1_800, 2_164, 2_164),
+        ("sealed shares", False, "nothing: the server cannot open them", 1_800, 4_310, 4_310),
+        ("sealed shares, passed on", True, "nothing", 1_800, 4_310, 4_310),
+        ("receipt", False, "whose box held no shares", 1_800, 44, 44),
+        ("slot opening", True, "nothing", 30 * sums, 61, 61),
+        ("masked input", False, "nothing: uniform noise", 30 * sums - 7, 52, VECTOR),
+        ("request for shares", True, "nothing", 30 * sums - 7, 48, 48),
+        ("shares that unmask", False, "its self-mask seed", 30 * sums - 9, 1_480, 1_490),
+        ("sum, derived", False, "nothing beyond the sum", sums, 24, 5_144),
+    )
+    return tuple(
+        Observed(kind, sent, tells, many, many * (least + most) // 2, least, most)
+        for kind, sent, tells, many, least, most in rows
+    )
+
+
+def _timeline():
+    record = 24_480
+
+    def step(label, sent, size, slot, revealed=""):
+        nonlocal record
+        first, record = record, record + DEVICES
+        return TimelineStep(label, sent, DEVICES, size * DEVICES, first, record - 1, slot, revealed)
+
+    yield step("session opening", True, 412, None)
+    yield step("key advertisement", False, 106, None, "public keys of the devices that are there")
+    yield step("roster", True, 2_164, None)
+    yield step("sealed shares", False, 4_310, None, "who is in the cohort")
+    yield step("sealed shares, passed on", True, 4_310, None)
+    yield step("receipt", False, 44, None, "nobody disputes a share")
+    for slot in range(QUERIES + 1):
+        last = slot == QUERIES
+        yield step("slot opening", True, 61, slot)
+        yield step("masked input", False, VECTOR if last else 52, slot, "who has answered")
+        yield step("request for shares", True, 48, slot)
+        below, low, high = 3 + 2 * slot, 0.5 + 0.08 * slot, 1.4 - 0.09 * slot
+        yield step(
+            "shares that unmask",
+            False,
+            1_480,
+            slot,
+            "the sum of updates over the tail: 640 numbers, its weight 2,301, its size 15, and "
+            "its mean loss 1.207 nats"
+            if last
+            else f"weight and number of devices below the cut: {below} of {DEVICES}, so the "
+            f"threshold is between {low:.2f} and {high:.2f} nats",
+        )
+
+
+def _searches(rounds):
+    generator = np.random.default_rng(7)
+    for number in range(1, rounds + 1):
+        middle = 0.4 + 1.6 * math.exp(-number / 25)
+        half = 0.02 * float(generator.gamma(2, 0.5)) + 1e-4
+        queries = int(generator.integers(5, 10)) if number > 1 else 15
+        bits = 1.1 + 0.12 * queries + float(generator.normal(0, 0.08))
+        yield SearchFacts(
+            round=number,
+            method="bracketed",
+            devices=DEVICES,
+            queries=queries,
+            numbers=3 * queries,
+            buckets=queries + 1,
+            smallest_bucket=int(generator.integers(1, 4)),
+            threshold_low=middle - half,
+            threshold_high=middle + half,
+            bits=None if number == 30 else bits,
+            error=0.09 * middle + float(generator.normal(0, 0.008)),
+            prior_error=0.3 * middle + float(generator.normal(0, 0.02)),
+        )
+
+
+def _extreme_searches(searches):
+    extremes = (float("nan"), float("inf"), -float("inf"), 1e308, 5e-324, -1.0, 0.0)
+    for search, value in zip(searches, extremes, strict=False):
+        yield replace(search, threshold_low=value, threshold_high=-value, bits=value, error=value)
+    yield from searches[len(extremes) :]
+
+
+def _soil(value):
+    """The value with markup after every text; ids of rules and outcomes are the auditor's own."""
+    if isinstance(value, (Outcome, Severity)):
+        return value
+    if isinstance(value, str):
+        return value + MARKUP
+    if isinstance(value, tuple):
+        return tuple(_soil(item) for item in value)
+    if isinstance(value, Finding):
+        return replace(value, detail=_soil(value.detail))
+    if dataclasses.is_dataclass(value):
+        fields = {one.name: _soil(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        return type(value)(**fields)
+    return value
+
+
+EXAMPLES = {
+    "clean": clean,
+    "rich": rich,
+    "unchecked": unchecked,
+    "hostile": hostile,
+    "empty": empty,
+}
+
+if __name__ == "__main__":
+    for name, make in EXAMPLES.items():
+        page = Path(sys.argv[1]) / f"report-{name}.html"
+        page.write_text(render(make()), encoding="utf-8")

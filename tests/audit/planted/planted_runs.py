@@ -1,0 +1,567 @@
+"""Whole runs of a few devices, played by the real machines and kept in memory, to be lied about.
+
+A `Stage` says how a run is played: by honest parties, unless a subclass says otherwise. What is
+played is a `PlantedRun`. An `Edit` changes what its record will say: the chain over it is always
+right, as that of a server that lies from the start, or writes its record anew.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from protocol import wire as round_wire
+from protocol.client import RoundClient, Task
+from protocol.configuration import RoundConfig
+from protocol.losses import LossGrid
+from protocol.round import Round
+from protocol.server import RoundServer
+from protocol.sums import Sessions
+from secagg import (
+    Adversary,
+    Client,
+    DecodeError,
+    DevicePolicy,
+    Enrolment,
+    Server,
+    SessionParams,
+    SlotSum,
+    ThreatModel,
+)
+from secagg import wire as session_wire
+from secagg.randomness import SeededRandomness
+from secagg.session import NoObserver, run_round
+from secagg.stages import Step, Vanish
+from secagg.wire import Kind
+from sim.chain import Mark
+from sim.transcript import TranscriptWriter
+from sim.truth import TruthWriter
+
+RUN_ID = b"the planted run."
+
+SESSIONS = Sessions()
+SIGNED = Sessions(signed=True, threat=ThreatModel(adversary=Adversary.ACTIVE))
+LENIENT = DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0)
+"""Of devices that go along with nearly everything."""
+
+LARGEST = 4.5  # more than any loss, in nats
+
+
+@dataclass(frozen=True, eq=False)
+class Said:
+    """A message; equal to itself only, so that it is found again wherever it is moved."""
+
+    round: int
+    sent: bool
+    peer: int
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """A sum."""
+
+    round: int
+    total: SlotSum
+
+
+@dataclass(frozen=True, eq=False)
+class Over:
+    """The end of a round."""
+
+    round: int
+    aborted: str | None
+
+
+Entry = Said | Learnt | Over
+
+
+class Tape(NoObserver):
+    """Keeps what passes a server in memory."""
+
+    def __init__(self):
+        self.entries: list[Entry] = []
+        self._round = 0
+
+    def begin_round(self, number):
+        self._round = number
+
+    def message(self, *, sent, peer, data):
+        self.entries.append(Said(self._round, sent, peer, data))
+
+    def revealed(self, total):
+        self.entries.append(Learnt(self._round, total))
+
+    def end_round(self, aborted):
+        self.entries.append(Over(self._round, aborted))
+
+
+@dataclass(eq=False)
+class Device:
+    """A device that notes what it tells the protocol, as the truth file wants it.
+
+    Its loss depends on the model a little, and its update on everything.
+    """
+
+    id: int
+    weight: int
+    base: float
+    round: int
+    noted_loss: float | None = None
+    noted_update: np.ndarray | None = None
+
+    def loss(self, model: bytes) -> float:
+        wobble = np.frombuffer(sha256(model + bytes([self.id])).digest()[:4], "<u4")[0] / 2**32
+        self.noted_loss = self.base + 0.15 * float(wobble)
+        return self.noted_loss
+
+    def update(self, model: bytes) -> np.ndarray:
+        generator = np.random.default_rng([self.id, self.round])
+        length = len(model) // 4
+        self.noted_update = generator.uniform(-0.4, 0.4, length).astype(np.float32)
+        return self.noted_update
+
+
+class Stage:
+    """An honest run: seven devices, of which four or five pass the filter, two queries a search."""
+
+    num_devices = 7
+    num_rounds = 2
+    method = "bracketed"
+    theta = Fraction(3, 4)
+    max_queries = 2
+    length = 60
+    sessions = SESSIONS
+    is_lenient = False
+
+    @classmethod
+    def honest(cls) -> type["Stage"]:
+        """The nearest stage on which nobody misbehaves."""
+        return next(stage for stage in cls.__mro__ if stage in HONEST)
+
+    @property
+    def ids(self) -> list[int]:
+        return [3 + 7 * rank for rank in range(self.num_devices)]
+
+    def weight(self, device: int) -> int:
+        return 100 + 37 * device % 300
+
+    def cohorts(self, number: int) -> Sequence[Sequence[int]]:
+        """The cohort of a round; several where it is played in several sessions."""
+        return [self.ids]
+
+    def config(self, number: int, cohort_size: int) -> RoundConfig:
+        return RoundConfig(
+            round_index=number - 1,
+            cohort_size=cohort_size,
+            theta=self.theta,
+            method=self.method,
+            num_cuts=None,
+            max_queries=self.max_queries,
+            grid=LossGrid(resolution_bits=10, bound=8),
+            max_weight=512,
+            update_length=self.length,
+            update_clip=2.0,
+            update_resolution_bits=10,
+        )
+
+    def graph_seed(self, number: int, take: int) -> bytes:
+        return sha256(b"graph" + bytes([number, take])).digest()
+
+    def params(self, number: int, take: int, config: RoundConfig, model: bytes) -> SessionParams:
+        return self.sessions.params(config, model, self.graph_seed(number, take))
+
+    def randomness(self, number: int, take: int, device: int) -> Callable[[int], bytes]:
+        return SeededRandomness(bytes([number, take]) + device.to_bytes(30, "little"))
+
+    def enrol(self, number: int, enrolment: Enrolment) -> None:
+        """Called before every round of a signed run."""
+
+    def model(self, number: int, model: np.ndarray) -> np.ndarray:
+        """What is announced in place of the model that follows."""
+        return model
+
+    def question(self, number: int, question):
+        """What is asked in place of the question that follows."""
+        return question
+
+    def vanishing(self, number: int, take: int, config: RoundConfig) -> Mapping[int, Vanish]:
+        return {}
+
+    def upload(
+        self, number: int, step: Step, device: int, data: bytes, params: SessionParams
+    ) -> bytes:
+        """What a device sends in place of a message."""
+        return data
+
+    def machinery(self) -> AbstractContextManager[object]:
+        """Entered while the run is played."""
+        return nullcontext()
+
+
+class SignedStage(Stage):
+    """An honest run whose sessions are signed."""
+
+    sessions = SIGNED
+
+
+class SteepStage(Stage):
+    """An honest run that searches by `mm`, whose sums are wider."""
+
+    method = "mm"
+
+
+class OneQuestionStage(Stage):
+    """An honest run of FedAvg: everybody is kept, and nothing is searched."""
+
+    theta = Fraction(1)
+
+
+class ManyStage(Stage):
+    """An honest run of more devices and rounds, of which half pass, for statistics."""
+
+    num_devices = 12
+    num_rounds = 5
+    theta = Fraction(1, 2)
+    max_queries = 1
+    length = 12
+
+
+class BatchedStage(OneQuestionStage):
+    """An honest run of three batches of devices, of which two take part in a round."""
+
+    num_devices = 9
+    num_rounds = 3
+    length = 12
+
+    def cohorts(self, number):
+        batches = [self.ids[start : start + 3] for start in (0, 3, 6)]
+        return [[i for k, batch in enumerate(batches) if k != number - 1 for i in batch]]
+
+
+HONEST = (Stage, SignedStage, SteepStage, OneQuestionStage, ManyStage, BatchedStage)
+
+
+class PlantedClient(RoundClient):
+    """A device that notes what it masks; a lenient one goes on where others refuse."""
+
+    def __init__(self, client_id, policy, randomness, credentials, *, is_lenient):
+        super().__init__(client_id, policy, randomness, credentials)
+        if is_lenient:
+            self._session = _LenientSession(client_id, policy, randomness, credentials)
+        self._is_lenient = is_lenient
+        self.inputs: dict[int, np.ndarray] = {}
+
+    def _mask(self, vector):
+        self.inputs[self._session.slot] = vector.copy()
+        return super()._mask(vector)
+
+    def _check_search(self, question, members):
+        if not self._is_lenient:
+            super()._check_search(question, members)
+
+    def share(self, slot: int, owner: int, kind: int) -> np.ndarray:
+        """The share that it holds of a secret."""
+        held = self._session._held
+        return held.shares[held.positions.tolist().index(owner), slot, kind]
+
+
+class _LenientSession(Client):
+    """Helps to unmask a part of a whole slot."""
+
+    def _accept_survivors(self, slot, survivors):
+        self._require_open(slot)
+        self._shrink_cohort(survivors)
+
+
+class _LenientSessionServer(Server):
+    """Sums over a part of a whole slot."""
+
+    def _close_mask(self):
+        return self._ask_for_shares(self._open)
+
+
+class _LenientRound(Round):
+    """Takes answers over whomever they are."""
+
+    def _take_answer(self, total, revealed):
+        self._searched_over = revealed.contributors
+        super()._take_answer(total, replace(revealed, remaining=revealed.contributors))
+
+
+class _PlantedServer(RoundServer):
+    """Asks what the stage says."""
+
+    def __init__(self, stage, number, config, model, params, cohort, warm_start, enrolment):
+        super().__init__(config, model, params, cohort, warm_start, enrolment)
+        if stage.is_lenient:
+            self._session = _LenientSessionServer(params, cohort, enrolment)
+            self._round = _LenientRound(config, warm_start)
+        self._stage, self._number = stage, number
+
+    def _ask(self):
+        self._round.assemble(len(self._session.remaining))
+        self._round.question = self._stage.question(self._number, self._round.question)
+        return super()._ask()
+
+
+@dataclass(frozen=True, eq=False)
+class PlantedRun:
+    """A run that was played.
+
+    Attributes:
+        stage: How.
+        entries: What passed the server; entry i is record i + 1.
+        truths: What devices noted, by round.
+        params: Sessions' parameters, by tag.
+        clients: The devices' machines by round, session of the round and id.
+    """
+
+    stage: Stage
+    entries: list[Entry]
+    truths: list[tuple[int, Device]]
+    params: dict[bytes, SessionParams]
+    clients: dict[tuple[int, int, int], PlantedClient]
+
+    def input(self, number: int, device: int, slot: int) -> np.ndarray:
+        """What a device has masked, ring words."""
+        return self.clients[number, 0, device].inputs[slot]
+
+    def loss(self, number: int, device: int) -> float:
+        (noted,) = [d.noted_loss for n, d in self.truths if (n, d.id) == (number, device)]
+        return noted
+
+    def passed(self, number: int) -> set[int]:
+        """Who has trained in a round."""
+        return {d.id for n, d in self.truths if n == number and d.noted_update is not None}
+
+
+def play(stage: Stage) -> PlantedRun:
+    """Play a run to its end."""
+    tape, run = Tape(), PlantedRun(stage, [], [], {}, {})
+    enrolment = Enrolment(SeededRandomness(b"identities".ljust(32)))
+    model = np.linspace(-1, 1, stage.length).astype(np.float32)
+    warm_start = None
+    for number in range(1, stage.num_rounds + 1):
+        tape.begin_round(number)
+        stage.enrol(number, enrolment)
+        model = stage.model(number, model)
+        for take, cohort in enumerate(stage.cohorts(number)):
+            config = stage.config(number, len(cohort))
+            outcome, devices = _play_session(
+                run, tape, enrolment, number, take, cohort, config, model, warm_start
+            )
+        tape.end_round(outcome.aborted)
+        run.truths.extend((number, device) for device in devices.values())
+        if outcome.update is not None:
+            model = (model + outcome.update).astype(np.float32)
+        if outcome.search is not None and stage.theta < 1:
+            warm_start = config.grid.tick(outcome.search.eta)[0]
+    run.entries.extend(tape.entries)
+    return run
+
+
+def _play_session(run, tape, enrolment, number, take, cohort, config, model, warm_start):
+    stage, data = run.stage, model.astype("<f4").tobytes()
+    params = stage.params(number, take, config, data)
+    run.params[params.tag] = params
+    policy = LENIENT if stage.is_lenient else stage.sessions.policy
+    devices = {
+        i: Device(i, stage.weight(i), 0.5 + 3.5 * stage.ids.index(i) / len(stage.ids), number)
+        for i in cohort
+    }
+    clients = {
+        i: PlantedClient(
+            i,
+            policy,
+            stage.randomness(number, take, i),
+            enrolment.credentials_for(i, params),
+            is_lenient=stage.is_lenient,
+        )
+        for i in cohort
+    }
+    run.clients.update({(number, take, i): client for i, client in clients.items()})
+    server = _PlantedServer(
+        stage, number, config, data, params, cohort, warm_start, enrolment
+    )
+
+    def answer(client, received):
+        reply = clients[client].receive(received)
+        if reply is Task.MEASURE_LOSS:
+            reply = clients[client].supply_loss(devices[client].loss(data), devices[client].weight)
+        elif reply is Task.TRAIN:
+            reply = clients[client].supply_update(devices[client].update(data))
+        return None if reply is None else stage.upload(number, server.step, client, reply, params)
+
+    vanishing = stage.vanishing(number, take, config)
+    outgoing = server.start()
+    while outgoing:
+        outgoing = run_round(server, outgoing, answer, server.step, vanishing, tape)
+        if server.revealed is not None:
+            tape.revealed(server.revealed)
+    return server.outcome, devices
+
+
+@functools.cache
+def played(stage_type: type[Stage]) -> PlantedRun:
+    """The run of a stage, which is played once and shared."""
+    stage = stage_type()
+    with stage.machinery():
+        return play(stage)
+
+
+class Edit:
+    """What a record will say in place of what happened.
+
+    Args:
+        run: What happened; it is not changed.
+
+    Attributes:
+        entries: What the record will say.
+        touched: The entries that are not as they were.
+    """
+
+    def __init__(self, run: PlantedRun):
+        self.run = run
+        self.entries = list(run.entries)
+        self.touched: list[Entry] = []
+
+    def find(self, number: int, kind: Kind, *, slot=None, peer=None) -> list[Said]:
+        """The messages of a kind in a round, in their order."""
+        return [
+            entry
+            for entry in self.entries
+            if isinstance(entry, Said)
+            and entry.round == number
+            and (peer is None or entry.peer == peer)
+            and _kind_and_slot(self.run, entry)[:1] == (kind,)
+            and (slot is None or _kind_and_slot(self.run, entry)[1] == slot)
+        ]
+
+    def sums(self, number: int) -> list[Learnt]:
+        return [e for e in self.entries if isinstance(e, Learnt) and e.round == number]
+
+    def end(self, number: int) -> Over:
+        return next(e for e in self.entries if isinstance(e, Over) and e.round == number)
+
+    def message(self, entry: Said):
+        """The session's message in it."""
+        session = _session_bytes(entry)
+        return session_wire.decode(session, self.run.params[session_wire.tag_of(session)])
+
+    def envelope(self, entry: Said):
+        return round_wire.decode(entry.data)
+
+    def put(self, entry: Entry, new: Entry) -> Entry:
+        """Put another entry in the place of one."""
+        self.entries[self.place(entry)] = new
+        self.touched.append(new)
+        return new
+
+    def put_data(self, entry: Said, data: bytes) -> Entry:
+        return self.put(entry, replace(entry, data=data))
+
+    def put_message(self, entry: Said, message) -> Entry:
+        """Put another message of the session in the place of one, in its envelope."""
+        params = self.run.params[session_wire.tag_of(_session_bytes(entry))]
+        data = session_wire.encode(message, params)
+        if entry.sent:
+            data = round_wire.encode(replace(self.envelope(entry), session=data))
+        return self.put_data(entry, data)
+
+    def put_envelope(self, entry: Said, **changes) -> Entry:
+        changed = replace(self.envelope(entry), **changes)
+        return self.put_data(entry, round_wire.encode(changed))
+
+    def insert_after(self, entry: Entry, *new: Entry) -> None:
+        at = self.place(entry) + 1
+        self.entries[at:at] = new
+        self.touched.extend(new)
+
+    def insert_like(self, after: Entry, like: Said, message) -> Entry:
+        """Put a message of a session behind an entry, from or to whom another one was."""
+        params = self.run.params[session_wire.tag_of(_session_bytes(like))]
+        data = session_wire.encode(message, params)
+        if like.sent:
+            data = round_wire.encode(replace(self.envelope(like), session=data))
+        new = replace(like, data=data)
+        self.insert_after(after, new)
+        return new
+
+    def remove(self, *entries: Entry) -> None:
+        for entry in entries:
+            del self.entries[self.place(entry)]
+
+    def place(self, entry: Entry) -> int:
+        return next(i for i, other in enumerate(self.entries) if other is entry)
+
+    def record_number(self, entry: Entry) -> int:
+        """The number that the entry's record will have, after the opening."""
+        return self.place(entry) + 1
+
+
+def _session_bytes(entry: Said) -> bytes:
+    return round_wire.decode(entry.data).session if entry.sent else entry.data
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _kind_and_slot(run: PlantedRun, entry: Said) -> tuple[Kind | None, int | None]:
+    session = _session_bytes(entry)
+    params = run.params.get(session_wire.tag_of(session) or b"")
+    if params is None:
+        return None, None
+    try:
+        message = session_wire.decode(session, params)
+    except DecodeError:
+        return None, None
+    kind = next(k for k in Kind if k == session[2])
+    return kind, getattr(message, "slot", None)
+
+
+def write(entries: Sequence[Entry], path: Path, mode: str = "full", *, closed=None) -> Mark:
+    """Write a transcript whose chain is right.
+
+    Args:
+        entries: What it says.
+        path: The file.
+        mode: As of `TranscriptWriter`.
+        closed: Rounds of the closing record; 0 for none; by default, as many as there are.
+    """
+    with TranscriptWriter(path, mode, run_id=RUN_ID) as writer:
+        for number, part in _by_round(entries):
+            writer.begin_round(number)
+            for entry in part:
+                if isinstance(entry, Said):
+                    writer.message(sent=entry.sent, peer=entry.peer, data=entry.data)
+                elif isinstance(entry, Learnt):
+                    writer.revealed(entry.total)
+                else:
+                    writer.end_round(entry.aborted)
+        rounds = len({e.round for e in entries}) if closed is None else closed
+        if rounds:
+            writer.finish(rounds)
+        return writer.flush()
+
+
+def _by_round(entries: Sequence[Entry]) -> Iterator[tuple[int, list[Entry]]]:
+    part: list[Entry] = []
+    for entry in entries:
+        if part and entry.round != part[-1].round:
+            yield part[-1].round, part
+            part = []
+        part.append(entry)
+    if part:
+        yield part[-1].round, part
+
+
+def write_truth(run: PlantedRun, path: Path, mode: str = "full", run_id: bytes = RUN_ID) -> None:
+    """Write the run's truth file."""
+    with TruthWriter(path, run_id, mode) as writer:
+        for number, device in run.truths:
+            writer.append(number, device)
+        writer.flush()

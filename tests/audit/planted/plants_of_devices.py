@@ -1,0 +1,344 @@
+"""Devices that leak, and masks that do not mask."""
+
+import json
+import struct
+from contextlib import ExitStack
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+from planted_runs import (
+    Device,
+    Edit,
+    Kind,
+    OneQuestionStage,
+    Said,
+    SignedStage,
+    Stage,
+    SteepStage,
+    played,
+)
+from plants import plant
+
+from secagg import keys, prg, ring, shamir
+from secagg import wire as session_wire
+from secagg.codec import read_fields, write_fields
+from secagg.identity import generate
+from secagg.messages import MaskedInput
+from secagg.randomness import SeededRandomness
+from secagg.signing import Credentials
+from secagg.stages import Stage as Sending
+from secagg.stages import Step, Vanish
+
+VICTIM = 17  # one of the ids, in the middle
+UPDATE = 2  # the slot, where a search has two queries
+
+
+def in_masked(edit: Edit, number: int, slot: int, change) -> None:
+    """Change every masked vector of a slot."""
+    spec = next(iter(edit.run.params.values())).slots[slot]
+    for entry in edit.find(number, Kind.MASKED, slot=slot):
+        packed = edit.message(entry).packed
+        words = change(entry.peer, ring.unpack(packed, spec.length, spec.ring_bits))
+        words = words & ring.zeros(1, spec.ring_bits).dtype.type((1 << spec.ring_bits) - 1)
+        if words is not None:
+            edit.put_message(entry, MaskedInput(slot, ring.pack(words, spec.ring_bits)))
+
+
+@plant("clear.values")
+def losses_behind_masked_vectors(edit):
+    for entry in edit.find(1, Kind.MASKED, slot=0):
+        loss = edit.run.loss(1, entry.peer)
+        edit.put_data(entry, entry.data + struct.pack("<d", loss))
+
+
+@plant("clear.values")
+def losses_in_a_field_more(edit):
+    for entry in edit.find(1, Kind.MASKED, slot=0):
+        fields = read_fields(entry.data, most=9)
+        loss = struct.pack("<d", edit.run.loss(1, entry.peer))
+        edit.put_data(entry, write_fields([*fields, loss]))
+
+
+@plant("clear.values")
+def a_float32_loss_in_a_field_more(edit):
+    (entry,) = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
+    loss = struct.pack("<f", edit.run.loss(1, VICTIM))
+    edit.put_data(entry, write_fields([*read_fields(entry.data, most=9), loss]))
+
+
+@plant("clear.values")
+def weights_in_messages_of_their_own(edit):
+    for entry in edit.find(1, Kind.ADVERTISE):
+        weight = edit.run.stage.weight(entry.peer)
+        fields = [1, 0x1F, session_wire.tag_of(entry.data), weight]
+        edit.insert_after(entry, replace(entry, data=write_fields(fields)))
+
+
+@plant("clear.values")
+def telemetry_in_json(edit):
+    (entry,) = edit.find(1, Kind.MASKED, slot=1, peer=VICTIM)
+    said = {"device": VICTIM, "loss": edit.run.loss(1, VICTIM)}
+    edit.insert_after(entry, replace(entry, data=json.dumps(said).encode()))
+
+
+@plant("clear.values")
+def an_update_in_clear(edit):
+    (device,) = [d for n, d in edit.run.truths if n == 1 and d.id == max(edit.run.stage.ids)]
+    (entry,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=device.id)
+    edit.insert_after(entry, replace(entry, data=device.noted_update.astype("<f4").tobytes()))
+
+
+@plant("clear.unknown")
+def a_message_that_nobody_can_read(edit):
+    (entry,) = edit.find(1, Kind.MASKED, slot=1, peer=VICTIM)
+    edit.insert_after(entry, replace(entry, data=SeededRandomness(bytes(32))(64)))
+
+
+@plant("masks.reused", stage=SteepStage)
+def masks_used_in_two_slots(edit):
+    (first,) = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
+    spec = edit.run.params[session_wire.tag_of(first.data)].slots[0]
+    masked = ring.unpack(edit.message(first).packed, spec.length, spec.ring_bits)
+    mask = masked - edit.run.input(1, VICTIM, 0)
+    in_masked(
+        edit, 1, 1, lambda i, words: mask + edit.run.input(1, i, 1) if i == VICTIM else words
+    )
+    edit.touched = [first, *edit.find(1, Kind.MASKED, slot=1, peer=VICTIM)]
+
+
+@plant("masks.reused", round=None)
+def masks_used_in_two_rounds(edit):
+    (first,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
+    spec = edit.run.params[session_wire.tag_of(first.data)].slots[UPDATE]
+    masked = ring.unpack(edit.message(first).packed, spec.length, spec.ring_bits)
+    mask = masked - edit.run.input(1, VICTIM, UPDATE)
+    in_masked(
+        edit, 2, UPDATE, lambda i, w: mask + edit.run.input(2, i, UPDATE) if i == VICTIM else w
+    )
+    edit.touched = [first, *edit.find(2, Kind.MASKED, slot=UPDATE, peer=VICTIM)]
+
+
+class BiasedStage(Stage):
+    """The two highest bits of every byte of every mask are zero."""
+
+    def machinery(self):
+        keystream = prg.keystream
+
+        def biased(seed, size):
+            return (np.frombuffer(keystream(seed, size), np.uint8) & 0x3F).tobytes()
+
+        return mock.patch.object(prg, "keystream", biased)
+
+
+@plant("masks.biased", stage=BiasedStage, round=None)
+def a_biased_keystream(edit):
+    assert edit.run.entries
+
+
+@plant("masks.biased", round=None)
+def masked_bytes_without_their_top_bit(edit):
+    for number in (1, 2):
+        for entry in edit.find(number, Kind.MASKED, slot=UPDATE):
+            packed = np.frombuffer(edit.message(entry).packed, np.uint8) & 0x7F
+            packed = packed[:-1].tobytes() + edit.message(entry).packed[-1:]
+            edit.put_message(entry, MaskedInput(UPDATE, packed))
+
+
+@plant("masks.biased", round=None)
+def masked_bits_of_which_six_in_ten_are_ones(edit):
+    generator = np.random.default_rng(0)
+    for number in (1, 2):
+
+        def more_ones(_, words):
+            extra = (generator.random((len(words), 25)) < 0.2) @ (1 << np.arange(25))
+            return words | extra.astype(words.dtype)
+
+        in_masked(edit, number, UPDATE, more_ones)
+
+
+class WeakSeedStage(Stage):
+    """One device draws the seeds of its self masks from 65536 values."""
+
+    expand = staticmethod(lambda number: number.to_bytes(32, "little"))
+
+    def randomness(self, number, take, device):
+        honest = super().randomness(number, take, device)
+        return honest if device != VICTIM else _WeakSeeds(honest, self.expand, number)
+
+
+class _WeakSeeds:
+    def __init__(self, honest, expand, number):
+        self._honest, self._expand, self._number, self._calls = honest, expand, number, 0
+
+    def __call__(self, size):
+        self._calls += 1
+        first = 1 + 3  # the sealing key, and a mask key for each slot, are drawn before
+        if first < self._calls <= first + 3:
+            return self._expand(12_345 * self._number + 811 * self._calls & 0xFFFF)
+        return self._honest(size)
+
+
+class SpreadSeedStage(WeakSeedStage):
+    """The same behind a hash, so that the seeds look like any others."""
+
+    expand = staticmethod(lambda number: keys.SHA256 and _sha256(number))
+
+
+def _sha256(number):
+    from hashlib import sha256
+
+    return sha256(number.to_bytes(2, "little")).digest()
+
+
+@plant("masks.weak-seed", stage=WeakSeedStage, round=None)
+def seeds_that_are_small_numbers(edit):
+    assert edit.run.entries
+
+
+@plant("masks.weak-seed", stage=SpreadSeedStage, round=None)
+def seeds_of_sixteen_bits_behind_a_hash(edit):
+    assert edit.run.entries
+
+
+@plant("masks.biased", "masks.depend", with_truth=True)
+def a_vector_without_masks(edit):
+    in_masked(
+        edit, 1, UPDATE, lambda i, words: edit.run.input(1, i, UPDATE) if i == VICTIM else words
+    )
+    edit.touched = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
+
+
+@plant("masks.depend", with_truth=True, round=None)
+def masks_that_keep_the_sign(edit):
+    """The top bit of a masked word is that of the input: each looks uniform by itself."""
+    for number in (1, 2):
+
+        def keep(device, words, number=number):
+            top = np.uint32(1 << 24)
+            return (words & ~top) | (edit.run.input(number, device, UPDATE) & top)
+
+        in_masked(edit, number, UPDATE, keep)
+
+
+class OneKeyStage(Stage):
+    """One device uses one key pair for two slots."""
+
+    def randomness(self, number, take, device):
+        honest = super().randomness(number, take, device)
+        if device != VICTIM or number != 1:
+            return honest
+        drawn = []
+
+        def repeating(size):
+            drawn.append(honest(size))
+            return drawn[1] if len(drawn) == 3 else drawn[-1]
+
+        return repeating
+
+
+@plant("keys.reused", stage=OneKeyStage)
+def one_key_for_two_slots(edit):
+    edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
+
+
+class SameKeysStage(Stage):
+    """One device comes with the same keys in every round."""
+
+    def randomness(self, number, take, device):
+        return super().randomness(1 if device == VICTIM else number, take, device)
+
+
+@plant("keys.reused", stage=SameKeysStage, round=2)
+def the_same_keys_in_two_rounds(edit):
+    edit.touched = edit.find(2, Kind.ADVERTISE, peer=VICTIM)
+
+
+class LowOrderStage(Stage):
+    """One device advertises a key whose agreements everybody knows."""
+
+    def upload(self, number, step, device, data, params):
+        if (number, step.stage, device) != (1, Sending.ADVERTISE, VICTIM):
+            return data
+        message = session_wire.decode(data, params)
+        return session_wire.encode(replace(message, sealing_key=keys.PublicKey(bytes(32))), params)
+
+
+@plant("keys.low-order", stage=LowOrderStage)
+def a_key_of_low_order(edit):
+    edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
+
+
+@plant("keys.bad-signature", stage=SignedStage)
+def a_signature_of_other_survivors(edit):
+    (entry,) = edit.find(1, Kind.SIGNATURE, slot=1, peer=VICTIM)
+    (earlier,) = edit.find(1, Kind.SIGNATURE, slot=0, peer=VICTIM)
+    edit.put_message(entry, replace(edit.message(earlier), slot=1))
+
+
+@plant("keys.bad-signature", stage=SignedStage)
+def keys_signed_by_nobody(edit):
+    def forged(advertised):
+        signature = bytes(64)
+        return replace(advertised, credential=replace(advertised.credential, signature=signature))
+
+    (entry,) = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
+    edit.put_message(entry, forged(edit.message(entry)))
+    for roster in edit.find(1, Kind.ROSTER):
+        message = edit.message(roster)
+        place = message.roster.tolist().index(VICTIM)
+        shown = {p: forged(k) if p == place else k for p, k in message.keys.items()}
+        edit.put_message(roster, replace(message, keys=shown))
+    edit.touched = edit.touched[:1]
+
+
+class OtherIdentityStage(SignedStage):
+    """One device comes back under another identity, and the directory believes it."""
+
+    def enrol(self, number, enrolment):
+        if number == 2:
+            other = generate(SeededRandomness(b"another".ljust(32)))
+            enrolment._enrolled[VICTIM] = Credentials(other, enrolment)
+
+
+@plant("keys.identity-changed", stage=OtherIdentityStage, round=2)
+def another_identity(edit):
+    edit.touched = edit.find(2, Kind.ADVERTISE, peer=VICTIM)
+
+
+class LateStage(Stage):
+    """One device's update comes after its keys were asked for."""
+
+    def vanishing(self, number, take, config):
+        return {VICTIM: Vanish(Step(Sending.MASK, UPDATE), late=True)} if number == 1 else {}
+
+
+@plant("input.late", stage=LateStage)
+def an_update_that_comes_late(edit):
+    edit.touched = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
+    assert edit.place(edit.touched[0]) > edit.place(edit.find(1, Kind.MASKED, slot=UPDATE)[-2])
+
+
+@plant("input.twice")
+def two_vectors_under_one_mask(edit):
+    (entry,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
+    message = edit.message(entry)
+    packed = bytes([message.packed[0] ^ 1]) + message.packed[1:]
+    data = session_wire.encode(replace(message, packed=packed), next(iter(edit.run.params.values())))
+    edit.insert_after(entry, replace(entry, data=data))
+
+
+class WrongShareStage(Stage):
+    """One device returns shares that nobody has dealt."""
+
+    def upload(self, number, step, device, data, params):
+        if (number, step, device) != (1, Step(Sending.UNMASK, 0), VICTIM):
+            return data
+        message = session_wire.decode(data, params)
+        wrong = (message.shares + np.uint32(1)) % np.uint32(shamir.PRIME)
+        return session_wire.encode(replace(message, shares=wrong), params)
+
+
+@plant("shares.wrong", stage=WrongShareStage)
+def wrong_shares(edit):
+    assert edit.find(1, Kind.SHARES, slot=0, peer=VICTIM)

@@ -1,0 +1,418 @@
+"""Servers that tell devices different things, choose what they ask, or report other sums."""
+
+from dataclasses import replace
+
+import numpy as np
+from planted_runs import (
+    Edit,
+    Kind,
+    Learnt,
+    OneQuestionStage,
+    Said,
+    SignedStage,
+    Stage,
+)
+from plants import plant
+
+from protocol.messages import Ask
+from protocol.quantile.search import Query
+from protocol.selection import Threshold
+from secagg import Adversary, SlotSum, keys
+from secagg import wire as session_wire
+from secagg.messages import ShareKind, UnmaskRequest, UnmaskShares
+from secagg.stages import Stage as Sending
+from secagg.stages import Step, Vanish
+
+VICTIM, OTHER = 17, 31  # two of the ids
+UPDATE = 2  # the slot, where a search has two queries
+EVERYWHERE = ("full", "headers")
+
+
+def without(edit: Edit, members: np.ndarray, device: int) -> np.ndarray:
+    """A set of devices without one."""
+    fewer = members.copy()
+    fewer[edit.run.stage.ids.index(device)] = False
+    return fewer
+
+
+@plant("broadcast.announcement", modes=EVERYWHERE)
+def another_model_for_one_device(edit):
+    (entry,) = edit.find(1, Kind.OPEN, peer=VICTIM)
+    model = np.zeros(edit.run.stage.length, "<f4").tobytes()
+    edit.put_envelope(entry, model=model)
+
+
+@plant("broadcast.announcement", modes=EVERYWHERE, round=2)
+def other_settings_for_half_the_devices(edit):
+    for device in edit.run.stage.ids[3:]:
+        (entry,) = edit.find(2, Kind.OPEN, peer=device)
+        config = edit.envelope(entry).config
+        edit.put_envelope(entry, config=replace(config, update_clip=4.0))
+    del edit.touched[1:]
+
+
+@plant("broadcast.question", modes=EVERYWHERE)
+def another_threshold_for_one_device(edit):
+    (entry,) = edit.find(1, Kind.SLOT, slot=UPDATE, peer=VICTIM)
+    edit.put_envelope(entry, question=Threshold(0, 0))
+
+
+@plant("broadcast.question", modes=EVERYWHERE, round=2)
+def another_query_for_one_device(edit):
+    (entry,) = edit.find(2, Kind.SLOT, slot=1, peer=VICTIM)
+    (cut,) = edit.envelope(entry).question.cuts
+    edit.put_envelope(entry, question=Query("bracketed", (cut + 1,)))
+
+
+@plant("lists.roster", modes=EVERYWHERE)
+def a_roster_without_one_device(edit):
+    (entry,) = edit.find(1, Kind.ROSTER, peer=VICTIM)
+    message = edit.message(entry)
+    last = len(message.roster) - 1
+    shown = {p: k for p, k in message.keys.items() if p != last}
+    edit.put_message(entry, replace(message, roster=message.roster[:-1], keys=shown))
+
+
+@plant("lists.members", modes=EVERYWHERE)
+def another_cohort_for_one_device(edit):
+    (entry,) = edit.find(1, Kind.SLOT, slot=UPDATE, peer=VICTIM)
+    message = edit.message(entry)
+    edit.put_message(entry, replace(message, members=without(edit, message.members, OTHER)))
+
+
+@plant("lists.survivors", modes=EVERYWHERE)
+def other_survivors_for_one_device(edit):
+    (entry,) = edit.find(1, Kind.REQUEST, slot=UPDATE, peer=VICTIM)
+    message = edit.message(entry)
+    edit.put_message(entry, replace(message, survivors=without(edit, message.survivors, OTHER)))
+
+
+@plant("lists.survivors", stage=SignedStage, modes=EVERYWHERE)
+def other_survivors_to_be_signed_by_one_device(edit):
+    (entry,) = edit.find(1, Kind.CHECK, slot=0, peer=VICTIM)
+    message = edit.message(entry)
+    edit.put_message(entry, replace(message, survivors=without(edit, message.survivors, OTHER)))
+
+
+def ask_again(edit: Edit, victim: int, helpers: list[int]) -> None:
+    """Tell helpers that a device, whose vector is summed, was lost; they give what they hold."""
+    position = edit.run.stage.ids.index(victim)
+    last = edit.find(1, Kind.SHARES, slot=UPDATE)[-1]
+    for helper in helpers:
+        (request,) = edit.find(1, Kind.REQUEST, slot=UPDATE, peer=helper)
+        survivors = without(edit, edit.message(request).survivors, victim)
+        asked = edit.insert_like(last, request, UnmaskRequest(UPDATE, survivors))
+        client = edit.run.clients[1, 0, helper]
+        positions = np.flatnonzero(np.ones_like(survivors)).astype(np.uint32)
+        kinds = np.where(survivors, ShareKind.SEED, ShareKind.KEY).astype(np.uint8)
+        shares = np.stack(
+            [client.share(UPDATE, int(p), k) for p, k in zip(positions, kinds, strict=True)]
+        )
+        (given,) = edit.find(1, Kind.SHARES, slot=UPDATE, peer=helper)
+        last = edit.insert_like(asked, given, UnmaskShares(UPDATE, positions, kinds, shares))
+    assert (kinds[position], kinds.sum()) == (ShareKind.KEY, 1)
+
+
+@plant("shares.both-kinds")
+def both_secrets_of_one_device(edit):
+    ask_again(edit, VICTIM, edit.run.stage.ids)
+    edit.touched = []
+
+
+@plant("shares.both-kinds")
+def one_share_too_many(edit):
+    ask_again(edit, VICTIM, [OTHER])
+    edit.touched = []
+
+
+@plant("keys.substituted")
+def a_key_of_the_server_s_own(edit):
+    (entry,) = edit.find(1, Kind.ROSTER, peer=VICTIM)
+    message = edit.message(entry)
+    place = edit.run.stage.ids.index(OTHER)
+    own = keys.key_pair(b"the server".ljust(32)).public
+    shown = dict(message.keys) | {place: replace(message.keys[place], sealing_key=own)}
+    edit.put_message(entry, replace(message, keys=shown))
+
+
+@plant(
+    "keys.unsigned",
+    twin=SignedStage,
+    options={"adversary": Adversary.ACTIVE},
+    modes=EVERYWHERE,
+)
+def no_signatures_against_an_active_server(edit):
+    edit.touched = edit.find(1, Kind.OPEN)[:1]
+
+
+@plant("boxes.exchanged")
+def two_boxes_exchanged(edit):
+    (entry,) = edit.find(1, Kind.DELIVERY, peer=VICTIM)
+    message = edit.message(entry)
+    first, second, *_ = boxes = dict(message.boxes)
+    swapped = {first: boxes[second], second: boxes[first]}
+    edit.put_message(entry, replace(message, boxes=boxes | swapped))
+
+
+class TwiceStage(OneQuestionStage):
+    """The first round is played again without one device; none keeps a ledger."""
+
+    def cohorts(self, number):
+        return [self.ids, [i for i in self.ids if i != VICTIM]] if number == 1 else [self.ids]
+
+
+@plant("session.twice", stage=TwiceStage, modes=EVERYWHERE)
+def one_round_in_two_sessions(edit):
+    edit.touched = edit.find(1, Kind.OPEN)[-6:-5]
+
+
+@plant("sums.differ-by-few", stage=TwiceStage, modes=EVERYWHERE)
+def one_question_over_one_device_less(edit):
+    edit.touched = edit.sums(1)[1:]
+
+
+class SameModelStage(Stage):
+    """The second round shows the first one's model again."""
+
+    def model(self, number, model):
+        return np.linspace(-1, 1, self.length).astype(np.float32)
+
+
+@plant("retry.same-model", stage=SameModelStage, round=2, modes=("full",))
+def the_same_model_again(edit):
+    edit.touched = edit.find(2, Kind.OPEN)[:1]
+
+
+class SameModelFewerStage(SameModelStage):
+    """The second round shows the first one's model again, to one device less."""
+
+    theta = OneQuestionStage.theta
+
+    def cohorts(self, number):
+        return [[i for i in self.ids if number == 1 or i != VICTIM]]
+
+
+@plant("sums.differ-by-few", stage=SameModelFewerStage, round=2, twin=OneQuestionStage)
+def the_same_model_for_one_device_less(edit):
+    edit.touched = edit.sums(2)
+
+
+class SameSessionStage(SameModelStage):
+    """The second round is the first one, to the last parameter."""
+
+    def config(self, number, cohort_size):
+        return super().config(1, cohort_size)
+
+    def graph_seed(self, number, take):
+        return super().graph_seed(1, take)
+
+
+@plant("session.reused", stage=SameSessionStage, round=2, modes=EVERYWHERE)
+def the_same_session_again(edit):
+    edit.touched = [e for e in edit.find(2, Kind.OPEN)][:1]
+
+
+class PairStage(OneQuestionStage):
+    """Two devices alone."""
+
+    num_devices = 2
+    is_lenient = True
+
+    def params(self, number, take, config, model):
+        few = dict(threshold=2, min_cohort=2, degree=1, num_invited=2)
+        whole = self.sessions.params(replace(config, cohort_size=7), model, bytes(32))
+        return replace(
+            whole, **few, slots=config.slots(), context=config.context(model), min_roster=2,
+            graph_seed=self.graph_seed(number, take),
+        )
+
+
+@plant("cohort.below-floor", stage=PairStage, modes=EVERYWHERE)
+def a_cohort_of_two(edit):
+    edit.touched = edit.sums(1)
+
+
+@plant(
+    "cohort.below-floor",
+    twin=OneQuestionStage,
+    stage=OneQuestionStage,
+    options={"min_cohort": 7},
+    modes=EVERYWHERE,
+)
+def a_cohort_below_a_floor_of_one_s_own(edit):
+    (learnt,) = edit.sums(1)
+    total = replace(learnt.total, contributors=learnt.total.contributors[1:])
+    edit.put(learnt, replace(learnt, total=total))
+
+
+class ShrinkingStage(Stage):
+    """A search goes on without one device, as does everybody."""
+
+    is_lenient = True
+
+    def vanishing(self, number, take, config):
+        return {VICTIM: Vanish(Step(Sending.MASK, 1))} if number == 1 else {}
+
+
+@plant("lists.not-whole", stage=ShrinkingStage, modes=EVERYWHERE)
+def a_query_over_a_part_of_its_cohort(edit):
+    edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
+
+
+@plant("sums.differ-by-few", stage=ShrinkingStage, modes=EVERYWHERE)
+def a_search_over_cohorts_that_differ_by_one(edit):
+    edit.touched = edit.sums(1)[1:2]
+
+
+class IsolatingStage(Stage):
+    """The server announces a threshold that one device alone reaches."""
+
+    def question(self, number, question):
+        isolates = number == 1 and isinstance(question, Threshold)
+        return Threshold(2 * 3379, 0) if isolates else question
+
+
+@plant("sums.small-tail", stage=IsolatingStage, modes=EVERYWHERE)
+def a_threshold_for_one_device(edit):
+    assert len(edit.run.passed(1)) == 1
+    edit.touched = edit.sums(1)[-1:]
+
+
+@plant("question.unfounded", stage=IsolatingStage, modes=EVERYWHERE)
+def a_threshold_of_the_server_s_own(edit):
+    edit.touched = edit.find(1, Kind.SLOT, slot=UPDATE)[:1]
+
+
+class ProbingStage(Stage):
+    """The server asks for a rank that the search does not need."""
+
+    def question(self, number, question):
+        if number == 2 and isinstance(question, Query) and self._asked:
+            return Query(question.method, (question.cuts[0] // 2,))
+        self._asked = number == 2 and isinstance(question, Query)
+        return question
+
+
+@plant("question.unfounded", stage=ProbingStage, round=2, modes=EVERYWHERE)
+def a_query_of_the_server_s_own(edit):
+    edit.touched = edit.find(2, Kind.SLOT, slot=1)[:1]
+
+
+class WeakStage(Stage):
+    """Two devices that collude rebuild any secret."""
+
+    is_lenient = True
+
+    def params(self, number, take, config, model):
+        return replace(super().params(number, take, config, model), threshold=2)
+
+
+@plant("parameters.below-policy", stage=WeakStage, modes=EVERYWHERE)
+def a_threshold_of_two_shares(edit):
+    edit.touched = edit.find(1, Kind.OPEN)[:1]
+
+
+class OtherModelStage(Stage):
+    """The second round's model is of the server's own making."""
+
+    def model(self, number, model):
+        return model if number == 1 else model + np.float32(0.01)
+
+
+@plant("model.unfounded", stage=OtherModelStage, round=2)
+def a_model_of_the_server_s_own(edit):
+    edit.touched = edit.find(2, Kind.OPEN)[:1]
+
+
+class UnboundStage(Stage):
+    """The session of the second round is bound to nothing."""
+
+    is_lenient = True
+
+
+@plant("session.unbound", round=2)
+def a_session_that_is_bound_to_another_model(edit):
+    model = np.zeros(edit.run.stage.length, "<f4").tobytes()
+    for entry in edit.find(2, Kind.OPEN):
+        edit.put_envelope(entry, model=model)
+    del edit.touched[1:]
+
+
+@plant("sums.differ")
+def a_forged_sum_of_updates(edit):
+    learnt = edit.sums(1)[-1]
+    vector = learnt.total.vector.copy()
+    vector[0] += 1
+    edit.put(learnt, replace(learnt, total=replace(learnt.total, vector=vector)))
+
+
+@plant("sums.differ", round=2)
+def a_forged_answer_to_a_query(edit):
+    learnt = edit.sums(2)[1]
+    vector = learnt.total.vector.copy()
+    vector[-1] ^= 1
+    edit.put(learnt, replace(learnt, total=replace(learnt.total, vector=vector)))
+
+
+@plant("sums.differ", round=1)
+def a_masked_vector_changed_afterwards(edit):
+    """Whoever changes a message writes the chain anew; what the sum says is another matter."""
+    (entry,) = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
+    message = edit.message(entry)
+    packed = bytes([message.packed[0] ^ 1]) + message.packed[1:]
+    edit.put_message(entry, replace(message, packed=packed))
+    edit.touched = edit.sums(1)[:1]
+
+
+@plant("sums.unreplayable")
+def a_sum_without_messages(edit):
+    edit.remove(*edit.find(1, Kind.MASKED, slot=0))
+    edit.touched = edit.sums(1)[:1]
+
+
+@plant("sums.unreplayable")
+def a_masked_vector_taken_out(edit):
+    edit.remove(*edit.find(1, Kind.MASKED, slot=0, peer=VICTIM))
+    edit.touched = edit.sums(1)[:1]
+
+
+@plant("sums.unreplayable", modes=EVERYWHERE)
+def a_sum_of_a_slot_that_was_never_opened(edit):
+    learnt = edit.sums(2)[-1]
+    slot = [*edit.find(2, Kind.SLOT, slot=1), *edit.find(2, Kind.MASKED, slot=1)]
+    slot += [*edit.find(2, Kind.REQUEST, slot=1), *edit.find(2, Kind.SHARES, slot=1)]
+    edit.remove(*slot)
+    edit.touched = edit.sums(2)[1:2]
+    assert learnt in edit.entries
+
+
+
+@plant("sums.unrecorded", modes=EVERYWHERE)
+def a_sum_that_is_not_recorded(edit):
+    edit.remove(edit.sums(1)[-1])
+
+
+@plant("sums.out-of-range")
+def a_sum_outside_its_range(edit):
+    learnt = edit.sums(1)[-1]
+    vector = learnt.total.vector.copy()
+    vector[0] = 1 << 24
+    edit.put(learnt, replace(learnt, total=replace(learnt.total, vector=vector)))
+
+
+class AbortedStage(Stage):
+    """Four devices vanish before the second sum, and the round is given up."""
+
+    def vanishing(self, number, take, config):
+        return dict.fromkeys(self.ids[:4], Vanish(Step(Sending.UNMASK, 1))) if number == 1 else {}
+
+
+@plant("retry.aborted", stage=AbortedStage, modes=EVERYWHERE)
+def a_round_given_up_after_its_first_sum(edit):
+    assert edit.end(1).aborted
+    edit.touched = [edit.end(1)]
+
+
+@plant("retry.aborted", modes=EVERYWHERE)
+def a_round_given_up_by_a_server_that_had_its_sums(edit):
+    edit.put(edit.end(1), replace(edit.end(1), aborted="it did not please the server"))

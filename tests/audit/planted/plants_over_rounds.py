@@ -1,0 +1,61 @@
+"""What sizes, times and presence give away, and what many rounds do."""
+
+import struct
+from dataclasses import replace
+
+from planted_runs import BatchedStage, Edit, Kind, ManyStage, OneQuestionStage, Said
+from plants import plant
+
+from secagg.codec import read_fields, write_fields
+from secagg.stages import Stage as Sending
+from secagg.stages import Step, Vanish
+
+UPDATE = 2
+EVERYWHERE = ("full", "headers")
+
+
+@plant("metadata.size", modes=EVERYWHERE)
+def shorter_vectors_of_whoever_fails_the_filter(edit):
+    passed = edit.run.passed(1)
+    for entry in edit.find(1, Kind.MASKED, slot=UPDATE):
+        if entry.peer not in passed:
+            fields = read_fields(entry.data, most=9)
+            edit.put_data(entry, write_fields([*fields[:-1], fields[-1][: len(fields[-1]) // 2]]))
+    edit.touched = []
+
+
+@plant("metadata.order", stage=ManyStage, with_truth=True, round=None, modes=EVERYWHERE)
+def whoever_trains_answers_last(edit):
+    update = ManyStage.max_queries
+    for number in range(1, edit.run.stage.num_rounds + 1):
+        passed = edit.run.passed(number)
+        last = edit.find(number, Kind.SLOT, slot=update)[-1]
+        answers = edit.find(number, Kind.MASKED, slot=update)
+        edit.remove(*answers)
+        edit.insert_after(last, *sorted(answers, key=lambda entry: entry.peer in passed))
+    edit.touched = []
+
+
+class SilentStage(ManyStage):
+    """Most of those that fail the filter have nothing to say."""
+
+    def vanishing(self, number, take, config):
+        return dict.fromkeys(self.ids[:5], Vanish(Step(Sending.MASK, self.max_queries)))
+
+
+@plant("metadata.answers", stage=SilentStage, with_truth=True, round=None, modes=EVERYWHERE)
+def whoever_fails_the_filter_stays_away(edit):
+    for number in range(1, edit.run.stage.num_rounds + 1):
+        assert len(edit.run.passed(number) & set(edit.run.stage.ids[:5])) <= 1
+
+
+class LonelyStage(OneQuestionStage):
+    """The second cohort has one device more than the first."""
+
+    def cohorts(self, number):
+        return [self.ids[: 5 + number]]
+
+
+@plant("participation.solvable", stage=LonelyStage, twin=BatchedStage, round=2, modes=EVERYWHERE)
+def cohorts_that_isolate_one_device_over_rounds(edit):
+    assert len(edit.sums(2)[0].total.contributors) == len(edit.sums(1)[0].total.contributors) + 1

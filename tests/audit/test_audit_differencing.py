@@ -1,0 +1,127 @@
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.audit.differencing import Difference, DifferenceKind, Differencing
+from sim.audit.findings import Evidence
+
+SAME, FAMILY = DifferenceKind.SAME_QUESTION, DifferenceKind.SAME_FAMILY
+MODEL = b"model"
+
+
+def differences(sums, fewer_than=3):
+    """All that is found in (question, family, contributors); the n-th sum lies at record n."""
+    audit = Differencing(fewer_than)
+    return [
+        difference
+        for record, (question, family, cohort) in enumerate(sums)
+        for difference in audit.add(question, family, cohort, Evidence(record=record))
+    ]
+
+
+def test_a_question_that_is_asked_again_without_a_device_reveals_its_answer():
+    found = differences([(b"q", MODEL, [1, 2, 3, 4]), (b"q", MODEL, [1, 2, 4])])
+    assert found == [Difference(SAME, Evidence(record=0), Evidence(record=1), (3,), nested=True)]
+    assert found[0].size == 1
+
+
+def test_a_device_that_joins_is_as_exposed_as_one_that_is_lost():
+    [found] = differences([(b"q", MODEL, [1, 2, 4]), (b"q", MODEL, [1, 2, 3, 4])])
+    assert (found.devices, found.nested) == ((3,), True)
+
+
+def test_devices_that_are_swapped_hide_one_another():
+    [found] = differences([(b"q", MODEL, [1, 2, 3]), (b"q", MODEL, [1, 2, 4])])
+    assert (found.devices, found.nested) == ((3, 4), False)
+
+
+def test_another_query_of_the_search_tells_less():
+    [found] = differences([(b"q", MODEL, [1, 2, 3, 4]), (b"r", MODEL, [1, 2, 4])])
+    assert (found.kind, found.devices) == (FAMILY, (3,))
+
+
+@pytest.mark.parametrize(
+    ("second", "why"),
+    [
+        ((b"q", MODEL, [3, 2, 1, 1]), "equal cohorts and equal questions"),
+        ((b"r", MODEL, [1, 2, 3]), "equal cohorts"),
+        ((b"q", b"another model", [1, 2]), "another model"),
+        ((b"q", MODEL, [1, 2, 3, 4, 5, 6]), "three devices more"),
+        ((b"q", MODEL, [1, 7, 8]), "four devices differ"),
+        ((b"q", MODEL, []), "a sum over nobody"),
+    ],
+)
+def test_no_trouble_with(second, why):
+    assert differences([(b"q", MODEL, [1, 2, 3]), second]) == []
+
+
+def test_the_bound_is_exclusive():
+    sums = [(b"q", MODEL, [1, 2, 3, 4, 5]), (b"q", MODEL, [1, 2])]
+    assert differences(sums, fewer_than=3) == []
+    assert len(differences(sums, fewer_than=4)) == 1
+
+
+def test_a_search_over_a_smaller_cohort_is_reported_once():
+    sums = [(b"0", MODEL, range(10))]
+    sums += [(bytes([query]), MODEL, range(9)) for query in range(1, 30)]
+    [found] = differences(sums)
+    assert (found.first.record, found.second.record, found.devices) == (0, 1, (9,))
+
+
+def test_a_search_that_is_repeated_without_a_device_is_reported_for_every_query():
+    search = [bytes([query]) for query in range(5)]
+    sums = [(q, MODEL, range(10)) for q in search] + [(q, MODEL, range(9)) for q in search]
+    found = differences(sums)
+    assert [(d.kind, d.first.record, d.second.record) for d in found if d.kind is SAME] == [
+        (SAME, query, 5 + query) for query in range(5)
+    ]
+    assert len(found) == 5
+
+
+def test_the_later_question_is_compared_though_the_cohorts_are_known():
+    sums = [(b"q", MODEL, [1, 2, 3]), (b"r", MODEL, [1, 2]), (b"q", MODEL, [1, 2])]
+    assert [d.kind for d in differences(sums)] == [FAMILY, SAME]
+
+
+def test_a_family_may_come_again_after_others():
+    sums = [(b"q", bytes([n]), range(10)) for n in range(20)] + [(b"q", bytes([3]), range(9))]
+    [found] = differences(sums)
+    assert (found.first.record, found.second.record) == (3, 20)
+
+
+def test_cohorts_cannot_differ_by_less_than_nothing():
+    with pytest.raises(ValueError, match="fewer_than=0"):
+        Differencing(0)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"q", b"r"]),
+            st.sampled_from([b"model", b"other"]),
+            st.frozensets(st.integers(0, 5), min_size=2),
+        ),
+        max_size=8,
+    ),
+    st.integers(1, 4),
+)
+def test_every_close_pair_of_cohorts_is_found_and_no_other(sums, fewer_than):
+    found = differences(sums, fewer_than)
+    for d in found:
+        (q, f, a), (r, g, b) = sums[d.first.record], sums[d.second.record]
+        assert f == g
+        assert (d.kind is SAME) == (q == r)
+        assert d.devices == tuple(sorted(a ^ b))
+        assert 0 < d.size < fewer_than
+        assert d.nested == (a <= b or b <= a)
+    for (q, f, a), (r, g, b) in combinations(sums, 2):
+        if f == g and 0 < len(a ^ b) < fewer_than:
+            kinds = {
+                d.kind
+                for d in found
+                if {sums[d.first.record][2], sums[d.second.record][2]} == {a, b}
+                and sums[d.first.record][1] == f
+            }
+            assert SAME in kinds if q == r else kinds

@@ -1,0 +1,513 @@
+"""The HTML report: it says what there is to say, loads nothing, runs nothing, and can be read."""
+
+import dataclasses
+import itertools
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from contextlib import contextmanager
+from dataclasses import replace
+
+import example_reports
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.audit.catalogue import RULES
+from sim.audit.findings import Finding, Severity
+from sim.audit.html import charts, render, sequence, writing
+from sim.audit.html.grouping import SHOWN_PER_RULE, group
+from sim.audit.html.render import SHOWN_EVIDENCE, SHOWN_SEARCHES, SHOWN_STEPS
+from sim.audit.html.verdict import verdict
+from sim.audit.report import CheckResult, Outcome
+
+EXAMPLES = sorted(example_reports.EXAMPLES)
+FOREIGN = {"script", "img", "iframe", "object", "embed", "form", "base", "foreignObject", "use"}
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def pages():
+    return {name: render(make()) for name, make in example_reports.EXAMPLES.items()}
+
+
+# what the page is made of
+
+
+def faults(page):
+    """What is wrong with a page: what might load or run, and what a screen reader stumbles over."""
+    root = _parse(page)
+    return [*_loads(root), *_unreadable(root)]
+
+
+def _parse(page):
+    return ET.fromstring(page)  # noqa: S314 - the page is ours
+
+
+def _loads(root):
+    for element in root.iter():
+        if element.tag in FOREIGN:
+            yield f"element {element.tag}"
+        for name, value in element.items():
+            if name.startswith("on") or name in ("src", "srcset", "style"):
+                yield f"attribute {name}"
+            if name.endswith("href") and not value.startswith(("#", "data:,")):
+                yield f"link to {value}"
+    style = "".join(element.text for element in root.iter("style"))
+    yield from re.findall(r"@import|url\(|image-set|expression", style)
+
+
+def _unreadable(root):
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
+    if len(set(ids)) < len(ids):
+        yield "two elements of one id"
+    for element in root.iter():
+        target = element.get("aria-labelledby") or (element.get("href") or "")[1:]
+        if (element.get("href") or "#")[0] == "#" and target and target not in ids:
+            yield f"no element {target}"
+        if element.tag == "th" and element.get("scope") not in ("col", "row"):
+            yield "header without scope"
+        silent = element.get("role") != "img" or not element.get("aria-label")
+        if element.tag == "svg" and element.get("aria-hidden") != "true" and silent:
+            yield "figure without text"
+        if element.tag == "section" and not element.get("aria-labelledby"):
+            yield "section without name"
+    levels = [int(one.tag[1]) for one in root.iter() if re.fullmatch("h[1-6]", one.tag)]
+    if levels[:1] != [1] or any(b > a + 1 for a, b in itertools.pairwise(levels)):
+        yield f"headings {levels}"
+    if not root.get("lang"):
+        yield "no language"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_page_loads_nothing_runs_nothing_and_is_labelled(pages, name):
+    assert faults(pages[name]) == []
+
+
+@pytest.mark.parametrize(
+    ("addition", "fault"),
+    [
+        ("<script>1</script>", "element script"),
+        ('<p onclick="f()">x</p>', "attribute onclick"),
+        ('<a href="https://example.org">x</a>', "link to https://example.org"),
+        ('<a href="#nowhere">x</a>', "no element nowhere"),
+        ("<style>@import 'x'; p { background: url(x) }</style>", "@import"),
+        ("<table><tr><th>x</th></tr></table>", "header without scope"),
+        ("<svg></svg>", "figure without text"),
+        ("<h4>x</h4>", "headings [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 4]"),
+        ('<p id="checks">x</p>', "two elements of one id"),
+    ],
+)
+def test_control_a_page_with_a_fault_is_noticed(pages, addition, fault):
+    page = pages["clean"].replace("</main>", addition + "</main>")
+    assert fault in faults(page)
+
+
+def test_the_page_forbids_everything_that_it_does_not_need(pages):
+    (policy,) = re.findall('Content-Security-Policy" content="([^"]*)"', pages["clean"])
+    directives = dict(part.split(None, 1) for part in policy.split("; "))
+    assert directives == {
+        "default-src": "'none'",
+        "style-src": "'unsafe-inline'",
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    assert pages["clean"].index("Content-Security-Policy") < pages["clean"].index("<style")
+
+
+def test_equal_reports_make_equal_pages(pages):
+    assert render(example_reports.rich()) == pages["rich"]
+    assert pages["rich"] != pages["clean"]
+
+
+# hostile content
+
+
+def _texts(value):
+    """All texts of a report but the ids of rules."""
+    if isinstance(value, (Outcome, Severity)):
+        return
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, Finding):
+        yield value.detail
+    elif dataclasses.is_dataclass(value):
+        for one in dataclasses.fields(value):
+            yield from _texts(getattr(value, one.name))
+
+
+def _shown(page):
+    return " ".join("".join(_parse(page).itertext()).split())
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_text_of_a_report_is_on_the_page_as_text(pages, name):
+    shown = _shown(pages[name])
+    texts = list(_texts(example_reports.EXAMPLES[name]()))
+    assert [one for one in texts if " ".join(writing.visible(one).split()) not in shown] == []
+
+
+def test_control_a_text_that_is_missing_is_noticed(pages):
+    assert "no such text" not in _shown(pages["rich"])
+
+
+def test_markup_in_a_report_is_escaped_everywhere(pages):
+    page = pages["hostile"]
+    assert page.count("&lt;script&gt;") > 100
+    assert "<script" not in page
+    assert "<img" not in page
+    assert page.count("{{ 7 * 7 }}") > 100
+    assert page.count("</style>") == 1
+    assert all(one.isprintable() or one == "\n" for one in page)
+    page.encode("utf-8")
+
+
+def test_markup_inside_figures_is_escaped(pages):
+    figures = re.findall(r"<svg.*?</svg>", pages["hostile"], re.DOTALL)
+    assert any("session opening&lt;script&gt;" in figure for figure in figures)
+    assert any("who has answered&lt;script&gt;" in figure for figure in figures)
+
+
+@given(st.text(st.characters()))
+def test_what_cannot_be_seen_is_spelt_out(text):
+    shown = writing.visible(text)
+    assert all(one.isprintable() or one == "\n" for one in shown)
+    shown.encode("utf-8")
+    if text.isprintable():
+        assert shown == text
+
+
+# verdict
+
+
+@pytest.mark.parametrize("severity", [one for one in Severity if one > Severity.INFO])
+def test_the_worst_finding_gives_the_verdict(severity):
+    report = example_reports.clean()
+    lesser = [example_reports.finding(one) for one in Severity if one <= severity]
+    assert verdict(replace(report, findings=tuple(lesser))).level == severity.name.lower()
+
+
+def test_a_report_is_clean_if_all_was_checked_and_nothing_but_facts_found(pages):
+    report = example_reports.clean()
+    info = (example_reports.finding(Severity.INFO),)
+    assert verdict(report).level == "clean"
+    assert verdict(replace(report, findings=info)).level == "clean"
+    assert verdict(report).sentence in _shown(pages["clean"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"checks": ()},
+        {"checks": (CheckResult("x", Outcome.PARTIAL, "y"),)},
+        {"checks": (CheckResult("x", Outcome.SKIPPED, "y"),)},
+        {"sums_replayed": 419},
+    ],
+)
+def test_what_was_not_checked_is_not_clean(changes):
+    assert verdict(replace(example_reports.clean(), **changes)).level == "open"
+
+
+def test_a_failed_check_is_not_clean_whatever_the_findings():
+    failed = (CheckResult("x", Outcome.FAILED, "y"),)
+    assert verdict(replace(example_reports.clean(), checks=failed)).level == "medium"
+
+
+# findings
+
+
+def test_findings_come_worst_first_with_all_that_their_rule_says(pages):
+    shown = _shown(pages["rich"])
+    badges = re.findall(r'class="badge (\w+)"', pages["rich"])
+    order = [one.name.lower() for one in sorted(Severity, reverse=True)]
+    assert badges == sorted(badges, key=order.index)
+    assert set(badges) == set(order)
+    for finding in example_reports.rich().findings:
+        assert finding.rule in shown
+        for text in RULES[finding.rule].texts().values():
+            assert " ".join(text.replace("`", "").split()) in shown
+        for evidence in finding.evidence[:SHOWN_EVIDENCE]:
+            assert writing.place(evidence) in shown
+        for evidence in finding.evidence[SHOWN_EVIDENCE:]:
+            assert writing.place(evidence) not in shown
+
+
+def test_ten_thousand_findings_make_a_short_page_that_says_so():
+    page = render(example_reports.crowded(10_000))
+    shown = _shown(page)
+    assert f"Number {SHOWN_PER_RULE - 1}." in shown
+    assert f"Number {SHOWN_PER_RULE}." not in shown
+    assert "9,800 more findings of this rule left out here" in shown
+    assert f"{len(example_reports.rich().timeline) * 40 - SHOWN_STEPS:,} more steps" in shown
+    assert f"{3_000 - SHOWN_SEARCHES:,} more rows" in shown
+    assert len(page) < 1_000_000
+
+
+@given(st.lists(st.tuples(st.sampled_from(Severity), st.integers(0, 3)), max_size=600))
+def test_of_every_rule_the_first_findings_are_shown_and_the_rest_counted(drawn):
+    rules = sorted(RULES)
+    findings = [
+        example_reports.finding(severity, of=rules[which % len(rules)]) for severity, which in drawn
+    ]
+    groups = group(findings)
+    assert [one.severity for one in groups] == sorted((g.severity for g in groups), reverse=True)
+    for rule in {finding.rule for finding in findings}:
+        mine = [one for one in groups if one.rule == rule]
+        total = sum(finding.rule == rule for finding in findings)
+        assert sum(len(one.shown) for one in mine) == min(total, SHOWN_PER_RULE)
+        assert sum(len(one.shown) + one.left_out for one in mine) == total
+
+
+# figures
+
+
+def test_every_step_of_the_round_is_drawn_once_and_slots_alike_are_folded():
+    steps = example_reports.rich().timeline
+    setup, slots = sequence.acts(steps)
+    assert (setup.between, setup.last) == ((), None)
+    assert len(slots.between) == example_reports.QUERIES - 1
+    scenes = [setup.first, slots.first, *slots.between, slots.last]
+    assert [scene.slot for scene in scenes] == [None, *range(example_reports.QUERIES + 1)]
+    arrows = [one for scene in scenes for diagram in scene.diagrams for one in diagram.arrows]
+    assert [(one.label, one.sent) for one in arrows] == [(one.label, one.sent) for one in steps]
+
+
+def test_slots_with_other_messages_are_not_folded():
+    steps = list(example_reports.rich().timeline)
+    steps = [step for step in steps if (step.slot, step.label) != (3, "request for shares")]
+    assert [len(act.between) for act in sequence.acts(steps)] == [0, 1, 0, 1]
+
+
+@given(st.lists(st.text(max_size=300), max_size=40))
+def test_no_arrow_leaves_its_diagram(texts):
+    step = example_reports.rich().timeline[0]
+    steps = [replace(step, label=text, revealed=text) for text in texts]
+    for act in sequence.acts(steps):
+        for diagram in act.first.diagrams:
+            heights = [arrow.y for arrow in diagram.arrows]
+            assert heights == sorted(set(heights))
+            last = diagram.arrows[-1]
+            assert last.y + sequence.LINE * max(1, len(last.known)) <= diagram.height + 16
+
+
+@given(
+    st.lists(st.none() | st.floats() | st.floats(0, 10), min_size=1, max_size=1_500),
+    st.booleans(),
+)
+def test_charts_stay_within_their_frame_whatever_the_values(values, logarithmic):
+    rounds = range(5, 5 + len(values))
+    drawn = charts.chart("t", "u", rounds, {"one": values}, logarithmic=logarithmic)
+    fitting = [v for v in values if v is not None and abs(v) < 1e12 and (v > 0 or not logarithmic)]
+    assert (drawn is None) == (not fitting)
+    if drawn is None:
+        return
+    assert drawn.left_out == len(values) - len(fitting)
+    numbers = [float(one) for one in re.findall(r"[-\d.e]+", drawn.lines[0].path)]
+    points = list(zip(numbers[::2], numbers[1::2], strict=True)) + list(drawn.lines[0].dots)
+    assert all(charts.LEFT <= x <= charts.RIGHT for x, _ in points)
+    assert all(charts.TOP <= y <= charts.BOTTOM for _, y in points)
+    assert 2 <= len(drawn.y_ticks) <= 12
+    assert 1 <= len(drawn.x_ticks) <= 12
+
+
+def test_a_long_line_keeps_its_peaks_when_it_is_thinned():
+    values = [1.0] * 20_000
+    values[12_345] = 9.0
+    drawn = charts.chart("t", "u", range(1, 20_001), {"one": values})
+    heights = [float(y) for y in re.findall(r" ([\d.]+)", drawn.lines[0].path)]
+    assert len(heights) < 1_000
+    assert min(heights) == charts.BOTTOM - 0.9 * (charts.BOTTOM - charts.TOP)
+
+
+@given(st.floats())
+def test_every_number_can_be_written(value):
+    assert writing.quantity(value).isprintable()
+
+
+# in a browser
+
+
+CONTRASTS = """() => {
+  const parse = text => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = element => {
+    if (element.tagName === 'text') {
+      const at = element.getBBox();
+      for (let one = element.previousElementSibling; one; one = one.previousElementSibling) {
+        if (one.tagName !== 'rect') continue;
+        const box = one.getBBox();
+        if (box.x <= at.x && at.x <= box.x + box.width &&
+            box.y <= at.y + at.height / 2 && at.y + at.height / 2 <= box.y + box.height) {
+          return parse(getComputedStyle(one).fill);
+        }
+      }
+    }
+    for (let one = element; one; one = one.parentElement) {
+      const colour = parse(getComputedStyle(one).backgroundColor);
+      if (colour.length === 3) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const poor = [];
+  let texts = 0;
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !element.checkVisibility()) continue;
+    const style = getComputedStyle(element);
+    const front = light(parse(element.tagName === 'text' ? style.fill : style.color));
+    const back = light(behind(element));
+    const ratio = (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05);
+    texts += 1;
+    if (ratio < 4.5) poor.push([ratio, walker.currentNode.data]);
+  }
+  return [texts, poor];
+}"""
+"""Counts the texts on a page, and lists those with less contrast than WCAG AA asks for."""
+
+OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+VISIBLE = """() => [...document.querySelectorAll('.verdict .sentence, h1, h2')]
+  .map(one => one.checkVisibility() && one.getBoundingClientRect().width > 0)"""
+
+UNFOLD = "() => document.querySelectorAll('details').forEach(one => { one.open = true; })"
+
+HIDDEN = """() => [...document.querySelectorAll('td, .seen p, figcaption')]
+  .filter(one => !one.getClientRects().length || !one.checkVisibility()).length"""
+
+
+class Visit:
+    """A page in a browser, and what it did that a report must not do."""
+
+    def __init__(self, page):
+        self.page = page
+        self.requests = []
+        self.complaints = []
+        page.on("request", lambda request: self.requests.append(request))
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    library = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    names = ("chromium", "google-chrome", "chromium-browser")
+    path = next((found for name in names if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("there is no Chromium on this machine")
+    with (
+        library.sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=path, args=FLAGS) as started,
+    ):
+        yield started
+
+
+@pytest.fixture
+def visit(browser, tmp_path):
+    @contextmanager
+    def open_page(text):
+        file = tmp_path / "report.html"
+        file.write_text(text, encoding="utf-8")
+        with browser.new_context(viewport={"width": 1200, "height": 900}) as context:
+            visit = Visit(context.new_page())
+            visit.page.goto(file.as_uri())
+            assert visit.requests.pop(0).url == file.as_uri()
+            yield visit
+
+    return open_page
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_browser_opens_the_page_and_nothing_else_and_needs_no_sideways_scrolling(
+    pages, visit, name
+):
+    with visit(pages[name]) as seen:
+        seen.page.evaluate(UNFOLD)
+        for width in (1200, 400):
+            seen.page.set_viewport_size({"width": width, "height": 900})
+            assert seen.page.evaluate(VISIBLE) == [True] * (1 + 12)
+            assert seen.page.evaluate(OVERFLOW) == 0
+        assert seen.page.title() != "owned"
+        assert (seen.requests, seen.complaints) == ([], [])
+
+
+def test_every_text_has_contrast_in_light_and_dark(pages, visit):
+    passed = (CheckResult("a check", Outcome.PASSED, "of something"),)
+    clean = render(replace(example_reports.empty(), checks=passed))
+    for page in (pages["rich"], pages["empty"], clean):  # these have banners of other colours
+        with visit(page) as seen:
+            seen.page.evaluate(UNFOLD)
+            for scheme, white in (("light", True), ("dark", False)):
+                seen.page.emulate_media(color_scheme=scheme)
+                background = "getComputedStyle(document.body).backgroundColor"
+                assert (seen.page.evaluate(background) == "rgb(255, 255, 255)") == white
+                texts, poor = seen.page.evaluate(CONTRASTS)
+                assert texts > 50
+                assert poor == []
+
+
+def test_findings_fold_by_keyboard_and_only_lesser_ones_are_folded(pages, visit):
+    with visit(pages["rich"]) as seen:
+        findings = seen.page.locator("details.finding")
+        opened = [one.get_attribute("open") is not None for one in findings.all()]
+        assert opened == [True, True, True, True, False, False]
+        text = findings.last.locator(".seen")
+        assert not text.is_visible()
+        findings.last.locator("summary").press("Enter")
+        assert text.is_visible()
+
+
+def test_on_paper_nothing_is_folded_away(pages, visit):
+    with visit(pages["rich"]) as seen:
+        assert seen.page.evaluate(HIDDEN) > 0
+        seen.page.emulate_media(media="print")
+        assert seen.page.evaluate(HIDDEN) == 0
+        paper = seen.page.pdf(prefer_css_page_size=True, print_background=True)
+        assert paper.startswith(b"%PDF")
+        assert 3 <= len(re.findall(rb"/Type\s*/Page\b", paper)) <= 20
+        assert (seen.requests, seen.complaints) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("page", "sign"),
+    [
+        ('<img src="http://127.0.0.1:9/x.png">', "http://127.0.0.1:9/x.png"),
+        ("<script>throw new Error('a mistake')</script>", "a mistake"),
+        ("<script>console.log('a remark')</script>", "a remark"),
+    ],
+)
+def test_control_a_page_that_loads_or_fails_is_caught(visit, page, sign):
+    with visit(f"<!DOCTYPE html><title>x</title>{page}") as seen:
+        noticed = [request.url for request in seen.requests] + seen.complaints
+        assert any(sign in one for one in noticed)
+
+
+def test_a_script_or_image_that_got_into_the_page_is_stopped_by_its_policy(pages, visit):
+    page = pages["clean"].replace("</main>", example_reports.SCRIPT + "</main>")
+    with visit(page) as seen:
+        assert seen.page.title() != "owned"
+        assert sum("Content Security Policy" in one for one in seen.complaints) >= 2
+        assert [request.failure for request in seen.requests] == ["csp"]
+
+
+def test_control_poor_contrast_and_overflow_are_caught(pages, visit):
+    addition = '<p style="color: #999">faint</p><div style="width: 2000px">wide</div></main>'
+    with visit(pages["clean"].replace("</main>", addition)) as seen:
+        assert seen.page.evaluate(OVERFLOW) > 0
+        assert [text for _, text in seen.page.evaluate(CONTRASTS)[1]] == ["faint"]
