@@ -197,9 +197,15 @@ class RoundClient:
             )
 
     def _check_search(self, question: object, members: int) -> None:
-        """Refuse a query after the first that lacks a device of the search."""
-        is_first = self._session.slot == 0
-        if isinstance(question, Query) and not is_first and self._session.num_members < members:
+        """Refuse a query over too few devices, or after the first over fewer than before."""
+        if not isinstance(question, Query):
+            return
+        asked, needed = self._session.num_members, self._given().config.min_search_cohort
+        if asked < needed:
+            raise PeerError(
+                Refusal.COHORT_TOO_SMALL, f"a query over {asked} devices, fewer than {needed}"
+            )
+        if self._session.slot > 0 and asked < members:
             raise PeerError(Refusal.NOT_WHOLE, "a query over fewer devices than the one before")
 
     def _contribute_update(self, update: Update | None) -> bytes:

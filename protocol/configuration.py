@@ -11,11 +11,13 @@ from protocol.losses import LossGrid
 from protocol.quantile.registry import quantile_method
 from protocol.quantile.search import QuantileMethod, Query, SearchConfig
 from protocol.selection import Threshold
+from protocol.weighting import Weighting
 from secagg import SlotSpec
 from secagg.labels import digest, pack
 from secagg.params import MAX_LENGTH
 
 _MAX_THETA_PART = 2**32 - 1
+_MAX_COHORT = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,10 @@ class RoundConfig:
         update_clip: Largest |Δ| of an element; larger ones are clipped to it. Well above the
             resolution, or updates round to zero.
         update_resolution_bits: n_k·Δ_k is summed in multiples of 2^-update_resolution_bits.
+        weighting: What a device weighs in the search; the update is weighted by n_k in any case.
+        epsilon_ticks: ε of `mm` in ticks of the grid; 0 is half a tick, which changes nothing.
+        min_search_cohort: Fewest devices to search over; with fewer nothing is asked and everybody
+            is kept.
         quantile: The quantile method.
         search_layout: Of a contribution to the search.
         update_layout: Of a contribution to the update.
@@ -56,6 +62,9 @@ class RoundConfig:
     update_length: int
     update_clip: float
     update_resolution_bits: int
+    weighting: Weighting = Weighting.SAMPLES
+    epsilon_ticks: int = 0
+    min_search_cohort: int = 0
     quantile: QuantileMethod = field(init=False, repr=False, compare=False)
     search_layout: Layout = field(init=False, repr=False, compare=False)
     update_layout: Layout = field(init=False, repr=False, compare=False)
@@ -69,6 +78,10 @@ class RoundConfig:
             raise ConfigurationError(f"update_length={self.update_length} is less than 1")
         if not 0 < self.update_clip < float("inf"):
             raise ConfigurationError(f"update_clip={self.update_clip} is not a positive number")
+        if not 0 <= self.min_search_cohort <= _MAX_COHORT:
+            raise ConfigurationError(
+                f"min_search_cohort={self.min_search_cohort} is not in [0, {_MAX_COHORT}]"
+            )
         method = quantile_method(self.method, num_cuts=self.num_cuts)
         object.__setattr__(self, "quantile", method)
         object.__setattr__(self, "search_layout", method.layout(self.search(None)))
@@ -83,7 +96,12 @@ class RoundConfig:
     @property
     def num_query_slots(self) -> int:
         """Slots that the session keeps for the search."""
-        return 0 if self.theta == 1 else self.max_queries
+        return 0 if self.theta == 1 or self.is_too_small else self.max_queries
+
+    @property
+    def is_too_small(self) -> bool:
+        """Whether the cohort as invited is smaller than any that may be searched over."""
+        return self.cohort_size < self.min_search_cohort
 
     @property
     def update_slot(self) -> int:
@@ -99,6 +117,8 @@ class RoundConfig:
             cohort_size=self.cohort_size,
             max_queries=self.max_queries,
             warm_start=warm_start,
+            weighting=self.weighting,
+            epsilon_ticks=self.epsilon_ticks,
         )
 
     def slots(self) -> tuple[SlotSpec, ...]:
@@ -106,11 +126,13 @@ class RoundConfig:
 
         The first query sets the cohort of the search; the others are summed over all of it or not
         at all, for a device that is in one sum and not in the next is exposed by the difference.
+        Where a search needs some number of devices, its first sum is over all that it was asked of
+        too, or it could be over fewer.
         """
         first, later, update = (
             SlotSpec(label, layout.length, layout.ring_bits, whole)
             for label, layout, whole in (
-                (labels.QUANTILE_SLOT, self.search_layout, False),
+                (labels.QUANTILE_SLOT, self.search_layout, self.min_search_cohort > 0),
                 (labels.QUANTILE_SLOT, self.search_layout, True),
                 (labels.UPDATE_SLOT, self.update_layout, False),
             )
@@ -141,6 +163,9 @@ class RoundConfig:
             self.grid.bound,
             self.max_weight,
             float(self.update_clip).hex().encode(),
+            self.weighting.encode(),
+            self.epsilon_ticks,
+            self.min_search_cohort,
         )
 
     def _lay_out_update(self) -> Layout:

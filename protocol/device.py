@@ -52,7 +52,8 @@ class DeviceRound:
             SearchError: the query is not one of this round's method.
         """
         config = self.config.search(None)
-        values = self.config.quantile.contribution(config, query, self.tick, self.weight)
+        weight = config.weighting.of(self.weight)
+        values = self.config.quantile.contribution(config, query, self.tick, weight)
         return self.config.search_layout.encode(values)[0]
 
     def passes(self, threshold: Threshold) -> bool:

@@ -7,9 +7,9 @@
 
 A device that vanishes during the search would be exposed by the difference of two sums. So the
 slots of all queries but the first are whole, which devices see to, and the search then ends with
-what it has. Source: "Device Heterogeneity in Federated Learning: A
-Superquantile Approach", Algorithm 3 and appendix B.1; differences are argued in
-docs/architecture.md.
+what it has. Over fewer devices than the configuration asks for there is no search at all. Source:
+"Device Heterogeneity in Federated Learning: A Superquantile Approach", Algorithm 3 and appendix
+B.1; differences are argued in docs/architecture.md.
 
 Spec: §12.9.
 """
@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from protocol.configuration import RoundConfig
 from protocol.errors import EncodingError, SearchError
-from protocol.quantile.search import Query, Search, SearchResult
+from protocol.quantile.search import Ended, Query, Search, SearchResult
 from protocol.selection import Threshold
-from secagg import ClientId, Drop, SlotSum
+from secagg import ClientId, Drop, SessionAborted, SlotSum
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,12 +75,46 @@ class Round:
         self._totals: dict[str, npt.NDArray[np.int64]] = {}
         self._spoiled: str | None = None
         self._ask()
+        self.assemble(config.cohort_size)
 
     @property
     def slot(self) -> int:
         """The slot in which the question is asked."""
         is_query = isinstance(self.question, Query)
         return self._num_sums if is_query else self.config.update_slot
+
+    def assemble(self, num_devices: int) -> None:
+        """Learn how many devices are there to be asked; too few are not searched over, but kept.
+
+        Args:
+            num_devices: Devices that are left, before the question's slot is opened.
+        """
+        if isinstance(self.question, Query) and num_devices < self.config.min_search_cohort:
+            self._announce(
+                SearchResult(
+                    grid=self.config.grid,
+                    eta_half_ticks=0,
+                    half_width_half_ticks=0,
+                    certified=False,
+                    ended=Ended.TOO_FEW,
+                    num_queries=self._num_sums,
+                )
+            )
+
+    def check_opened(self, num_devices: int) -> None:
+        """Check that the question may be asked of those with whom its slot was opened.
+
+        They can be fewer than were left: a device without enough neighbours is not asked.
+
+        Raises:
+            SessionAborted: a query would be over too few, who would all refuse it.
+        """
+        needed = self.config.min_search_cohort
+        if isinstance(self.question, Query) and num_devices < needed:
+            raise SessionAborted(
+                f"{num_devices} devices are left to be searched over and min_search_cohort is "
+                f"{needed}: invite more devices or lower it"
+            )
 
     def take(self, revealed: SlotSum) -> None:
         """Go on with the sum that answers the question."""

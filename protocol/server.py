@@ -12,7 +12,7 @@ from protocol import wire
 from protocol.configuration import RoundConfig, binding
 from protocol.messages import Announce, Ask, Relay
 from protocol.round import Round, RoundOutcome
-from secagg import ClientId, Directory, Server, SessionAborted, SessionParams, UsageError
+from secagg import ClientId, Directory, Server, SessionAborted, SessionParams, SlotSum, UsageError
 from secagg.outgoing import Letters, Outgoing
 from secagg.stages import Stage, Step
 from secagg.states import COLLECTED_AT, ServerState
@@ -31,6 +31,7 @@ class RoundServer:
 
     Attributes:
         outcome: What the round has come to; None while it goes on.
+        revealed: The sum that the last `close_round` has revealed; None where it has not.
 
     Raises:
         UsageError: the session is not the one of this round and model.
@@ -55,6 +56,7 @@ class RoundServer:
             )
         self.config = config
         self.outcome: RoundOutcome | None = None
+        self.revealed: SlotSum | None = None
         self._model = model
         self._context = context
         self._session = Server(params, invited, directory)
@@ -79,13 +81,15 @@ class RoundServer:
     def close_round(self) -> Outgoing:
         """End the round trip; the next envelopes, none when the round is over."""
         closed = self._session.state
+        self.revealed = None
         try:
             relayed = self._session.close_round()
             match closed:
                 case ServerState.RECEIPT:
                     return self._ask()
                 case ServerState.UNMASK:
-                    self._round.take(self._session.take_sum())
+                    self.revealed = self._session.take_sum()
+                    self._round.take(self.revealed)
                     return self._ask()
                 case ServerState.MASK if not relayed:
                     self._round.lose()
@@ -97,10 +101,12 @@ class RoundServer:
             return {}
 
     def _ask(self) -> Outgoing:
+        self._round.assemble(len(self._session.remaining))
         question = self._round.question
         if question is None:
             self.outcome = self._round.outcome(self._session.drops)
             return {}
         slot = self._round.slot
         opened = self._session.open_slot(slot, binding(self._context, question))
+        self._round.check_opened(len(opened))
         return {c: wire.encode(Ask(question, session)) for c, session in opened.items()}

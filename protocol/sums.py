@@ -200,6 +200,8 @@ class MaskedSum:
         outgoing = server.start()
         while outgoing:
             outgoing = run_round(server, outgoing, answer, server.step, vanishing, self.observer)
+            if server.revealed is not None:
+                self.observer.revealed(server.revealed)
         if server.outcome is None:
             raise RuntimeError("the round stopped without an outcome: this is a bug")
         return RoundResult(server.outcome, bytes_up / len(devices))
@@ -251,7 +253,8 @@ class IdealSum:
         try:
             session.set_up()
             while round_.question is not None:
-                session.open_slot(round_.slot)
+                round_.assemble(len(session.remaining))
+                round_.check_opened(len(session.open_slot(round_.slot)))
                 answer = session.sum(round_.slot, contribution)
                 if answer is None:
                     round_.lose()

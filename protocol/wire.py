@@ -7,6 +7,7 @@ Spec: §12.7.
 """
 
 import struct
+from enum import IntEnum
 from fractions import Fraction
 from typing import Final
 
@@ -17,6 +18,7 @@ from protocol.losses import LossGrid
 from protocol.messages import Announce, Ask, Envelope, Relay
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
+from protocol.weighting import Weighting
 from secagg import DecodeError
 from secagg.codec import FieldReader, Value, read_fields, write_fields
 
@@ -28,8 +30,14 @@ _CUTS: Final = 8
 _WORD: Final = 2**63 - 1
 _DOUBLE: Final = struct.Struct("<d")
 
-# Apart from the kinds of the session's messages.
-_ANNOUNCE, _RELAY, _QUERY, _THRESHOLD = 0x21, 0x22, 0x23, 0x24
+
+class Kind(IntEnum):
+    """What an envelope is; apart from the kinds of the session's messages. Spec: §12.7."""
+
+    ANNOUNCE = 0x21
+    RELAY = 0x22
+    QUERY = 0x23
+    THRESHOLD = 0x24
 
 
 def encode(envelope: Envelope) -> bytes:
@@ -59,28 +67,30 @@ def decode(data: bytes) -> Envelope:
 def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
     match envelope:
         case Announce(config, model, session):
-            return _ANNOUNCE, [*_config_fields(config), model, session]
+            # The model last: what is public and short lies at the head of a long message.
+            return Kind.ANNOUNCE, [*_config_fields(config), session, model]
         case Relay(session):
-            return _RELAY, [session]
+            return Kind.RELAY, [session]
         case Ask(Query(method, cuts), session):
             packed = b"".join(cut.to_bytes(_CUTS, "little") for cut in cuts)
-            return _QUERY, [method.encode(), packed, session]
+            return Kind.QUERY, [method.encode(), packed, session]
         case Ask(Threshold(eta, half_width), session):
-            return _THRESHOLD, [eta, half_width, session]
+            return Kind.THRESHOLD, [eta, half_width, session]
     raise TypeError(f"{type(envelope).__name__} is no envelope")
 
 
 def _from_fields(kind: int, fields: FieldReader) -> Envelope:
-    if kind == _ANNOUNCE:
-        return Announce(_read_config(fields), _read_bytes(fields), _read_bytes(fields))
-    if kind == _RELAY:
+    if kind == Kind.ANNOUNCE:
+        config, session, model = _read_config(fields), _read_bytes(fields), _read_bytes(fields)
+        return Announce(config, model, session)
+    if kind == Kind.RELAY:
         return Relay(_read_bytes(fields))
-    if kind == _QUERY:
+    if kind == Kind.QUERY:
         method, packed = _read_name(fields), fields.records(_CUTS, most=_MAX_CUTS)
         starts = range(0, len(packed), _CUTS)
         cuts = tuple(int.from_bytes(packed[i : i + _CUTS], "little") for i in starts)
         return Ask(Query(method, cuts), _read_bytes(fields))
-    if kind == _THRESHOLD:
+    if kind == Kind.THRESHOLD:
         threshold = Threshold(fields.integer(0, _WORD), fields.integer(0, _WORD))
         return Ask(threshold, _read_bytes(fields))
     raise DecodeError(f"unknown envelope kind {kind}")
@@ -101,6 +111,9 @@ def _config_fields(config: RoundConfig) -> list[Value]:
         config.update_length,
         _DOUBLE.pack(config.update_clip),
         config.update_resolution_bits,
+        config.weighting.encode(),
+        config.epsilon_ticks,
+        config.min_search_cohort,
     ]
 
 
@@ -113,6 +126,8 @@ def _read_config(fields: FieldReader) -> RoundConfig:
     max_weight, length = fields.integer(1, 2**53), fields.integer(1, 2**32 - 1)
     (clip,) = _DOUBLE.unpack(fields.binary(_DOUBLE.size))
     update_resolution_bits = fields.integer(0, 64)
+    weighting = _read_weighting(fields)
+    epsilon_ticks, min_search_cohort = fields.integer(0, _WORD), fields.integer(0, 2**32 - 1)
     try:
         return RoundConfig(
             round_index=round_index,
@@ -126,9 +141,20 @@ def _read_config(fields: FieldReader) -> RoundConfig:
             update_length=length,
             update_clip=clip,
             update_resolution_bits=update_resolution_bits,
+            weighting=weighting,
+            epsilon_ticks=epsilon_ticks,
+            min_search_cohort=min_search_cohort,
         )
     except ConfigurationError as error:
         raise DecodeError(f"impossible configuration: {error}") from None
+
+
+def _read_weighting(fields: FieldReader) -> Weighting:
+    name = _read_name(fields)
+    try:
+        return Weighting(name)
+    except ValueError:
+        raise DecodeError(f"unknown weighting {name!r}") from None
 
 
 def _read_name(fields: FieldReader) -> str:

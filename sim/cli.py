@@ -7,6 +7,7 @@ something runs, so that help is instant.
 
 import argparse
 import contextlib
+import importlib
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,8 @@ examples:
       a preset on your own data: an .npz file, or a folder of LEAF JSON files
   deltafl run my.toml --set federation.theta=1/3 --set experiment.baselines='["fedavg"]'
       your own settings, two of them changed; config.toml in every run directory is a template
+  deltafl run --preset quickstart --transcript full --truth --out runs/audited
+      with all that an audit can use: `deltafl audit runs/audited --truth runs/audited/truth.bin`
   deltafl run --preset quickstart --dropout 0.1
       with devices that vanish in the middle of a round
   deltafl run --out runs/third --resume
@@ -51,13 +54,29 @@ _FLAGS: Final = {
     "device": "training.device",
     "dropout": "faults.dropout",
     "seed": "experiment.seed",
+    "transcript": "privacy.transcript",
+    "truth": "privacy.truth",
 }
 
 
-_BENCHMARKS: Final = {
-    "secagg": "one secure sum, beside Flower's if you like",
-    "round": "one round of private Δ-FL without learning",
+_TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
+    ("audit", "leakage"): (
+        "sim.leakage.cli",
+        "measure what the searches for the threshold give away",
+    ),
+    ("audit",): (
+        "sim.audit.cli",
+        "find out what the server of a run saw, and what follows from it",
+    ),
+    ("attack",): ("sim.attacks.cli", "play the attacks of a server, peer or network, live"),
+    ("bench", "secagg"): (
+        "sim.bench.secagg_session",
+        "one secure sum, beside Flower's if you like",
+    ),
+    ("bench", "round"): ("sim.bench.protocol_round", "one round of private Δ-FL without learning"),
 }
+"""Commands with arguments of their own: the first words, the module, and what it does. A module is
+loaded only when it is called, and has `add_arguments` and `main`."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -77,11 +96,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if len(arguments) > 1 and arguments[0] == "bench" and arguments[1] in _BENCHMARKS:
-        return _bench(arguments[1], arguments[2:])
+    for words, (module, _) in _TOOLS.items():
+        if tuple(arguments[: len(words)]) == words:
+            return _tool(words, module, arguments[len(words) :])
     options = _parser().parse_args(arguments)
     if options.command == "bench":
-        _parser().error(f"bench: name the benchmark, one of {', '.join(_BENCHMARKS)}")
+        _parser().error(f"bench: name the benchmark, one of {', '.join(_benchmarks())}")
     return _list_presets() if options.command == "presets" else _run(options)
 
 
@@ -122,16 +142,34 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--device", metavar="auto|cpu|cuda", help="where to train")
     run.add_argument("--dropout", metavar="P", help="probability that a device vanishes in a round")
     run.add_argument("--seed", metavar="S", help="first seed")
+    run.add_argument(
+        "--transcript",
+        metavar="full|every=N|headers",
+        help="rounds of which the server's messages are kept whole, for audits",
+    )
+    run.add_argument(
+        "--truth",
+        action="store_const",
+        const="true",
+        help="also keep what every device had to hide, in a file of its own, for audits",
+    )
     run.add_argument("--out", metavar="DIR", help="run directory (default: runs/<preset or file>)")
     run.add_argument("--resume", action="store_true", help="go on in a run directory that exists")
     run.add_argument("--quiet", action="store_true", help="no progress bars")
     commands.add_parser(
         "presets", help="list the settings that come with the package", allow_abbrev=False
     )
-    described = "; ".join(f"`deltafl bench {name}`: {what}" for name, what in _BENCHMARKS.items())
+    for words, (_, what) in _TOOLS.items():
+        if len(words) == 1:
+            commands.add_parser(words[0], help=what, add_help=False)
+    described = "; ".join(f"`deltafl bench {name}`: {what}" for name, what in _benchmarks().items())
     bench = commands.add_parser("bench", help="measure", description=described, allow_abbrev=False)
     bench.add_argument("benchmark", nargs="*", help="its name, and then its own arguments")
     return parser
+
+
+def _benchmarks() -> dict[str, str]:
+    return {words[1]: what for words, (_, what) in _TOOLS.items() if words[0] == "bench"}
 
 
 def _list_presets() -> int:
@@ -142,15 +180,24 @@ def _list_presets() -> int:
     return 0
 
 
-def _bench(name: str, arguments: Sequence[str]) -> int:
-    from sim.bench import protocol_round, secagg_session
-
-    parser = _Parser(prog=f"deltafl bench {name}", allow_abbrev=False)
-    if name == "round":
-        protocol_round.add_arguments(parser)
-        return protocol_round.main(parser.parse_args(arguments))
-    secagg_session.add_arguments(parser)
-    return secagg_session.main(parser.parse_args(arguments))
+def _tool(words: Sequence[str], module: str, arguments: Sequence[str]) -> int:
+    tool = importlib.import_module(module)
+    parser = _Parser(
+        prog=" ".join(("deltafl", *words)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    tool.add_arguments(parser)
+    options = parser.parse_args(arguments)
+    try:
+        code: int = tool.main(options)
+    except UserError as error:
+        return _fail(2, str(error))
+    except OSError as error:
+        return _fail(2, f"{error.filename}: {error.strerror}; check the path and its permissions")
+    except KeyboardInterrupt:
+        return _fail(130, "interrupted")
+    return code
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -2,7 +2,8 @@
 
 Source: arXiv 2002.11223, Algorithm 3 and appendix B.1. The devices find η together by secure sums,
 filter themselves, and add up masked updates, weights and losses (`protocol.round`). On the loss
-grid the devices kept are exactly those of Algorithm 2; updates agree up to fixed-point rounding.
+grid the devices kept are exactly those of Algorithm 2, unless the search goes by rounded weights or
+is forbidden; updates agree up to fixed-point rounding.
 """
 
 from collections import Counter
@@ -21,8 +22,10 @@ from protocol.configuration import RoundConfig
 from protocol.errors import EncodingError
 from protocol.losses import LossGrid
 from protocol.quantile.registry import quantile_method
+from protocol.quantile.search import Ended
 from protocol.round import RoundOutcome
 from protocol.sums import SumBackend
+from protocol.weighting import Weighting
 from secagg import ClientId, Vanish
 
 DropoutPlan: TypeAlias = Callable[[int, Sequence[int], int], Mapping[int, Vanish]]
@@ -40,6 +43,9 @@ class Encoding:
         max_weight: largest n_k; larger ones are clipped to it.
         update_clip: largest element of an update; larger ones are clipped to it.
         update_resolution_bits: n_k·Δ_k is summed in multiples of 2^-update_resolution_bits.
+        weighting: what a device weighs in the search for η.
+        epsilon_ticks: ε of "mm", in ticks of the grid; 0 changes nothing.
+        min_search_cohort: fewest devices to search over; with fewer, everybody is kept.
     """
 
     method: str = "mm"
@@ -48,6 +54,9 @@ class Encoding:
     max_weight: int = 8192
     update_clip: float = 2.0
     update_resolution_bits: int = 10
+    weighting: Weighting = Weighting.SAMPLES
+    epsilon_ticks: int = 0
+    min_search_cohort: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +151,9 @@ class PrivateDeltaFL:
         if outcome.update is not None:
             model = (model + outcome.update).astype(np.float32)
         found = outcome.search
-        eta = found.eta if found is not None and self.theta < 1 else None
+        eta = None
+        if found is not None and self.theta < 1 and found.ended is not Ended.TOO_FEW:
+            eta = found.eta
         report = _report(outcome, eta, result.bytes_up)
         following = ServerState(model, state.round + 1, state.eta if eta is None else eta)
         return following, report
@@ -173,6 +184,9 @@ class PrivateDeltaFL:
             update_length=len(state.model),
             update_clip=encoding.update_clip,
             update_resolution_bits=encoding.update_resolution_bits,
+            weighting=encoding.weighting,
+            epsilon_ticks=encoding.epsilon_ticks,
+            min_search_cohort=encoding.min_search_cohort,
         )
 
     def _warm_start(self, state: ServerState) -> int | None:

@@ -43,7 +43,7 @@ class Bracket:
 
     Attributes:
         theta: Conformity level θ in (0, 1).
-        max_weight: Largest weight of a device.
+        max_weight: Largest weight of a device in the search.
         low: Highest cut known to be safe.
         high: Lowest cut known to be unsafe.
         total: Rank of the cut above all ticks: the whole cohort.
@@ -59,7 +59,7 @@ class Bracket:
     def whole(cls, config: SearchConfig, total: Rank) -> "Bracket":
         """Return the bracket that holds every tick."""
         none = Rank(0, 0, None if total.count is None else 0)
-        return cls(config.theta, config.max_weight, none, total, total)
+        return cls(config.theta, config.largest_weight, none, total, total)
 
     @property
     def width(self) -> int:

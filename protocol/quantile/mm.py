@@ -7,10 +7,12 @@ At μ every device contributes β = n/|F - μ|, its signed weight β(F - μ) = �
 is that of the paper (Appendix B.1, eq. 17) with Σn put where the paper assumes weights that sum to
 one. The second form is the one used here: Σ±n is the paper's Σβ·F less the public multiple μ·Σβ, so
 it reveals the same, but it is an exact integer and gives the exact weighted rank at the cut,
-W(below) = (Σn - Σ±n)/2. No ε is needed (see `protocol.losses`); β is at most 2n per tick.
+W(below) = (Σn - Σ±n)/2. No ε is needed (see `protocol.losses`); β is at most 2n per tick. Where the
+configuration sets one, β = n/max(|F - μ|, ε), and Σβ says less of how near the nearest device is.
+The ranks stay exact, hence so do the proofs; only the steps change.
 
 Plain MM approaches the quantile from one side, at a linear rate, and never shows that it is there.
-Three departures, none of which reveals more in a query, make it stop with a proof:
+Four departures, none of which reveals more in a query, make it stop with a proof:
 
 - *Rounding.* An iterate is rounded to the nearest cut strictly inside the bracket of the ranks. The
   search stops when the bracket is one tick wide: then η is the quantile, exactly.
@@ -18,6 +20,8 @@ Three departures, none of which reveals more in a query, make it stop with a pro
   moved 2, 3, 4, … times in a row, the step is 2, 4, 8, … times the MM step, and reaches past the
   quantile. Where the pull Σ±n + (2τ - 1)·Σn vanishes, μ minimises but is not the quantile, which is
   the left end of the minimisers: a pull counts as at least half a mean weight.
+- *Halving.* In a bracket that is not wider than 2ε, Σβ does not tell where the losses lie, and its
+  steps lead to one end and the other by turns. The bracket is halved then.
 - *Guard.* A step never goes where bisection could not finish within the budget (`guarded`).
 """
 
@@ -62,9 +66,9 @@ class MajoriseMinimise:
 
     def layout(self, config: SearchConfig) -> Layout:
         """Return the layout: `beta` per tick, `signed_weight` and `weight`."""
-        bound = config.max_weight
+        bound = config.largest_weight
         fields = (
-            Field("beta", 1, 0, 2 * bound, _beta_resolution_bits(config.grid)),
+            Field("beta", 1, 0, _beta(config, bound, 1), _beta_resolution_bits(config.grid)),
             Field("signed_weight", 1, -bound, bound, 0),
             Field("weight", 1, 0, bound, 0),
         )
@@ -87,7 +91,7 @@ class MajoriseMinimise:
         config.check_device(tick, weight)
         half_ticks = 2 * (tick - query.cuts[0]) + 1  # from the cut, never 0
         return {
-            "beta": 2 * weight / abs(half_ticks),
+            "beta": _beta(config, weight, half_ticks),
             "signed_weight": weight if half_ticks > 0 else -weight,
             "weight": weight,
         }
@@ -110,7 +114,7 @@ class MajoriseMinimise:
         return first_proposal(config)
 
     def propose(self, position: Position) -> Proposal:
-        """Propose the MM iterate, or a doubled step in the same direction."""
+        """Propose the MM iterate, a doubled step in the same direction, or the middle."""
         config, bracket, sums = position.config, position.bracket, position.sums
         (cut,) = position.cuts
         total = sums["weight"][0]
@@ -120,10 +124,18 @@ class MajoriseMinimise:
         pull = max(abs(pull), Fraction(total, 2 * config.cohort_size))
         step = position.side * pull * (1 << position.run) / beta
         low, high = bracket.low.cut, bracket.high.cut
+        following = round(cut + step)
+        if bracket.width <= 2 * config.epsilon_ticks:
+            following = (low + high) // 2  # β says nothing of what is nearer than ε
         return Proposal(
-            cuts=(guarded(round(cut + step), low, high, position.num_queries_left),),
+            cuts=(guarded(following, low, high, position.num_queries_left),),
             estimate=inside(iterate, low, high),
         )
+
+
+def _beta(config: SearchConfig, weight: int, half_ticks: int) -> float:
+    """β in 1/tick of a device so many half ticks from the cut, an odd number."""
+    return 2 * weight / max(abs(half_ticks), 2 * config.epsilon_ticks)
 
 
 def _beta_resolution_bits(grid: LossGrid) -> int:

@@ -13,17 +13,27 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.encoding import Field, Layout
+from protocol.errors import ConfigurationError
 from protocol.quantile.bracket import Rank
 from protocol.quantile.narrowing import Sums
 from protocol.quantile.search import Query, SearchConfig
 
 
 def rank_layout(config: SearchConfig, num_cuts: int) -> Layout:
-    """Return the layout of ranks at `num_cuts` cuts."""
+    """Return the layout of ranks at `num_cuts` cuts.
+
+    Raises:
+        ConfigurationError: If the search has an ε, which ranks know nothing of.
+    """
+    if config.epsilon_ticks:
+        raise ConfigurationError(
+            f"epsilon_ticks={config.epsilon_ticks} is an option of 'mm' only: set it to 0"
+        )
+    bound = config.largest_weight
     fields = (
-        Field("weight", 1, 0, config.max_weight, 0),
+        Field("weight", 1, 0, bound, 0),
         Field("count", 1, 0, 1, 0),
-        Field("weight_below", num_cuts, 0, config.max_weight, 0),
+        Field("weight_below", num_cuts, 0, bound, 0),
         Field("count_below", num_cuts, 0, 1, 0),
     )
     return Layout(fields, config.cohort_size)

@@ -1,9 +1,10 @@
 """The interface of a private quantile search, and the values that go in and out.
 
-Cohort: device k has a tick F_k of the loss grid and an integer weight n_k ≥ 0. For the conformity
-level θ and τ = 1 - θ, the exact weighted quantile is q = min{x : W(≤ x) ≥ τ·W}, where W(≤ x) is the
-weight of the devices with tick ≤ x and W the weight of all. The search finds the set {F ≥ q}, which
-Algorithm 2 of the paper trains on, from secure sums alone::
+Cohort: device k has a tick F_k of the loss grid and an integer weight n_k ≥ 0, which is what
+`SearchConfig.weighting` makes of its own. For the conformity level θ and τ = 1 - θ, the exact
+weighted quantile is q = min{x : W(≤ x) ≥ τ·W}, where W(≤ x) is the weight of the devices with tick
+≤ x and W the weight of all. The search finds the set {F ≥ q}, which Algorithm 2 of the paper trains
+on, from secure sums alone::
 
     search = method.start(config)
     while (query := search.query) is not None:
@@ -29,6 +30,7 @@ from protocol.encoding import Layout
 from protocol.errors import ConfigurationError, EncodingError, SearchError
 from protocol.losses import LossGrid
 from protocol.selection import Threshold
+from protocol.weighting import Weighting
 
 
 class Ended(enum.StrEnum):
@@ -45,6 +47,9 @@ class Ended(enum.StrEnum):
     show its share by subtraction, or an answer was one that no honest cohort gives."""
     NO_WEIGHT = "no weight"
     """All weights are zero, so there is no quantile."""
+    TOO_FEW = "too few"
+    """There were fewer devices than a search may be over: nothing was asked, and everybody is
+    kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,9 @@ class SearchConfig:
         cohort_size: Most devices in a sum, ≥ 1.
         max_queries: Most queries, ≥ 0; never exceeded.
         warm_start: Tick near which the quantile is expected, such as the last round's; or None.
+        weighting: What a device of weight n weighs in the search: weighting.of(n).
+        epsilon_ticks: ε of Algorithm 3, of `mm` only: devices nearer to a cut than so many ticks
+            contribute as if they were so far away. 0 is half a tick, and no device is nearer.
 
     Raises:
         ConfigurationError: If an attribute is out of range.
@@ -70,6 +78,8 @@ class SearchConfig:
     cohort_size: int
     max_queries: int
     warm_start: int | None = None
+    weighting: Weighting = Weighting.SAMPLES
+    epsilon_ticks: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.theta <= 1:
@@ -84,20 +94,32 @@ class SearchConfig:
             raise ConfigurationError(
                 f"warm_start={self.warm_start} is not a tick in [0, {self.grid.max_tick}]"
             )
+        if not 0 <= self.epsilon_ticks <= self.grid.max_tick:
+            raise ConfigurationError(
+                f"epsilon_ticks={self.epsilon_ticks} is not in [0, {self.grid.max_tick}], the "
+                "ticks of the grid"
+            )
+
+    @property
+    def largest_weight(self) -> int:
+        """Largest weight in the search, once mapped by `weighting`."""
+        return self.weighting.of(self.max_weight)
 
     def check_device(self, tick: int, weight: int) -> None:
-        """Check a device's own tick and weight.
+        """Check a device's own tick, and its weight in the search.
 
         Raises:
-            EncodingError: If the tick is off the grid or the weight is not in [0, max_weight].
+            EncodingError: If the tick is off the grid or the weight is not in
+                [0, largest_weight].
         """
         if not 0 <= tick <= self.grid.max_tick:
             raise EncodingError(
                 f"tick={tick} is not in [0, {self.grid.max_tick}]: take it from LossGrid.tick"
             )
-        if not 0 <= weight <= self.max_weight:
+        if not 0 <= weight <= self.largest_weight:
             raise EncodingError(
-                f"weight={weight} is not in [0, {self.max_weight}]: cap it or raise max_weight"
+                f"weight={weight} is not in [0, {self.largest_weight}]: cap it or raise "
+                f"max_weight, and pass what weighting={self.weighting.value!r} makes of it"
             )
 
 
@@ -227,7 +249,13 @@ class QuantileMethod(Protocol):
     def contribution(
         self, config: SearchConfig, query: Query, tick: int, weight: int
     ) -> Mapping[str, npt.ArrayLike]:
-        """Return what a device of this tick and weight adds to the sum, to be encoded.
+        """Return what a device of this tick adds to the sum, to be encoded.
+
+        Args:
+            config: Configuration of the search.
+            query: The query to answer.
+            tick: The device's loss.
+            weight: Its weight in the search, config.weighting.of(n).
 
         Raises:
             SearchError: If the query is not one of this method's.

@@ -1,50 +1,79 @@
-"""Writes the table of attacks in docs/threat-model.md from the register.
+"""Writes the tables of attacks in docs/threat-model.md from the catalogue of `sim.attacks`.
 
-`python tests/attacks/table.py` prints it; with `--write` it renews the page.
+`python tests/attacks/table.py` prints them; with `--write` it renews the page.
 """
 
-import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from attack import ATTACKS, Attack, Left
-
 from secagg import Fault, Refusal
+from sim.attacks.attack import Attack, Left
+from sim.attacks.catalogue import ATTACKS
 
-HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "threat-model.md"
-BEGIN, END = "<!-- attacks:begin -->\n", "<!-- attacks:end -->\n"
-COLUMNS = ("No.", "the attacker …", "who", "defence off: it gets", "defence", "defence on")
-
-
-def registered() -> list[Attack]:
-    """All attacks, in the order of the table."""
-    for path in sorted(HERE.glob("test_*.py")):
-        importlib.import_module(path.stem)
-    return sorted(ATTACKS, key=lambda attack: (attack.number, attack.module, attack.line))
-
-
-def render(attacks: Iterable[Attack]) -> str:
-    """The table as Markdown."""
-    rows = [COLUMNS, ["---"] * len(COLUMNS)]
-    for attack in attacks:
-        row = (str(attack.number), attack.name, attack.power, attack.gain)
-        rows.append((*row, f"{attack.defence} (§{attack.spec})", _told(attack.end)))
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+PAGE = Path(__file__).parents[2] / "docs" / "threat-model.md"
+PREVENTED, EXPOSED = "attacks", "exposures"
+COLUMNS = {
+    PREVENTED: (
+        "No.",
+        "the attacker …",
+        "who",
+        "defence off: it gets",
+        "defence",
+        "defence on",
+        "`deltafl attack`",
+    ),
+    EXPOSED: ("No.", "the attacker …", "who", "it gets", "what helps", "`deltafl attack`"),
+}
 
 
-def inserted(page: str, table: str) -> str:
-    """A page with the table between its markers.
+def markers(name: str) -> tuple[str, str]:
+    """Between which lines of the page a table stands."""
+    return f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->\n"
+
+
+def tables(attacks: Sequence[Attack] = ATTACKS) -> dict[str, str]:
+    """Both tables as Markdown, by name."""
+    return {
+        name: _render(
+            COLUMNS[name], (_row(a) for a in attacks if a.is_prevented == (name == PREVENTED))
+        )
+        for name in COLUMNS
+    }
+
+
+def inserted(page: str, name: str, table: str) -> str:
+    """A page with a table between its markers.
 
     Raises:
         ValueError: the page has not each marker once, in this order.
     """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end) or BEGIN in rest or END in before + after:
-        raise ValueError(f"not each of {BEGIN!r} and {END!r} once, in this order")
+    first, last = markers(name)
+    before, begin, rest = page.partition(first)
+    _, end, after = rest.partition(last)
+    if not (begin and end) or first in rest or last in before + after:
+        raise ValueError(f"not each of {first!r} and {last!r} once, in this order")
     return before + begin + table + end + after
+
+
+def renewed(page: str, rendered: dict[str, str]) -> str:
+    """A page with all tables in their places."""
+    for name, table in rendered.items():
+        page = inserted(page, name, table)
+    return page
+
+
+def _render(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _row(attack: Attack) -> list[str]:
+    row = [str(attack.number), attack.deed, attack.power, attack.gain]
+    row.append(f"{attack.defence} (§{attack.spec})")
+    if attack.is_prevented:
+        row.append(_told(attack.end))
+    return [*row, f"`{attack.name}`"]
 
 
 def _told(end: Refusal | Fault | Left) -> str:
@@ -58,10 +87,8 @@ def _told(end: Refusal | Fault | Left) -> str:
 
 
 if __name__ == "__main__":
-    # What pytest finds by itself.
-    sys.path += [str(HERE.parent / folder) for folder in ("secagg", "protocol")]
-    rendered = render(registered())
     if sys.argv[1:] == ["--write"]:
-        PAGE.write_text(inserted(PAGE.read_text(encoding="utf-8"), rendered), encoding="utf-8")
+        page = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(renewed(page, tables()), encoding="utf-8")
     else:
-        sys.stdout.write(rendered)
+        sys.stdout.write("\n".join(tables().values()))

@@ -10,10 +10,10 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from evil_server import Colluder, EvilServer
-from parties import Parties, make_params
 
 from secagg.messages import ShareDelivery
+from sim.attacks.evil_server import Colluder, EvilServer
+from sim.attacks.own_session import Devices, make_params
 
 NUM_DEVICES, NUM_COLLUDING = 7, 1
 THRESHOLD = 5  # the smallest with 2t > n + c
@@ -23,8 +23,8 @@ NUM_SERVERS = 24
 class Liar(EvilServer):
     """Draws what it says."""
 
-    def __init__(self, parties, colluders, generator):
-        super().__init__(parties.params, parties.ids, parties.answer, colluders)
+    def __init__(self, devices, colluders, generator):
+        super().__init__(devices.params, devices.roster, devices.answer, colluders)
         self._generator = generator
         # How often it spoils a box, and tells a device of other members than all.
         self._spoiling, self._leaving_out = generator.choice([0.0, 0.2], 2)
@@ -63,15 +63,15 @@ class Liar(EvilServer):
 def learnt(threshold, seed, *, whole=False):
     """The sets of honest devices whose sums a lying server can compute."""
     slots = ((4, 32, whole),)
-    params = make_params(NUM_DEVICES, threshold=threshold, slots=slots, signed=True)
-    parties = Parties(params, seed=seed)
+    params = make_params(NUM_DEVICES, threshold, slots=slots, signed=True)
+    devices = Devices(params, seed=seed)
     colluders = [
-        Colluder(client, parties.enrolment.credentials(client))
-        for client in parties.roster[NUM_DEVICES - NUM_COLLUDING :]
+        Colluder(client, devices.enrolment.credentials(client))
+        for client in devices.roster[NUM_DEVICES - NUM_COLLUDING :]
     ]
-    server = Liar(parties, colluders, np.random.default_rng(seed))
+    server = Liar(devices, colluders, np.random.default_rng(seed))
     server.play()
-    vectors = {p: parties.inputs[parties.roster[p]][0] for p in server.inputs[0]}
+    vectors = {p: devices.vector(p) for p in server.inputs[0]}
     sets = [
         frozenset(some)
         for size in range(1, len(server.honest) + 1)

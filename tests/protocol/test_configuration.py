@@ -18,6 +18,7 @@ from protocol.losses import LossGrid
 from protocol.quantile.registry import QUANTILE_METHODS
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
+from protocol.weighting import Weighting
 from secagg import SlotSpec
 
 FAST = settings(deadline=None)
@@ -36,6 +37,9 @@ CHANGES = {
     "update_length": (1, 5, 260),
     "update_clip": (4.000000000000001, 3.999, 2.0, 8.0, 1e-300, 2e-300),
     "update_resolution_bits": (0, 11, 13),
+    "weighting": (Weighting.POWERS_OF_TWO, Weighting.EQUAL),
+    "epsilon_ticks": (1, 2, 2048),
+    "min_search_cohort": (1, 3, 4, 2**32 - 1),
 }
 
 
@@ -73,6 +77,22 @@ def test_descriptions_are_equal_if_and_only_if_configurations_are(one, other):
     except ConfigurationError:
         assume(False)
     assert (first.canonical() == second.canonical()) == (first == second)
+
+
+@pytest.mark.parametrize(
+    ("max_weight", "name", "values"),
+    [
+        (256, "weighting", (Weighting.SAMPLES, Weighting.POWERS_OF_TWO)),
+        (1, "weighting", tuple(Weighting)),
+        (1, "epsilon_ticks", (2047, 2048)),
+        (1, "min_search_cohort", (1, 2)),
+    ],
+)
+def test_what_the_layouts_do_not_show_is_described_all_the_same(max_weight, name, values):
+    configs = [make_config(max_weight=max_weight, **{name: value}) for value in values]
+    layouts = {(c.search_layout.canonical(), c.update_layout.canonical()) for c in configs}
+    assert len(layouts) == 1
+    assert len({config.canonical() for config in configs}) == len(values)
 
 
 def test_a_clip_that_is_a_whole_number_is_described_as_the_float():
@@ -133,6 +153,21 @@ def test_the_slots_of_all_queries_but_the_first_are_whole(method, max_queries):
     assert whole == list(range(1, max_queries))
 
 
+@pytest.mark.parametrize("method", QUANTILE_METHODS)
+def test_where_a_search_needs_a_number_of_devices_all_its_slots_are_whole(method):
+    for least in (1, 3):
+        slots = make_config(method=method, max_queries=3, min_search_cohort=least).slots()
+        assert [slot.whole for slot in slots] == [True, True, True, False]
+
+
+def test_a_cohort_too_small_to_be_searched_over_keeps_no_slots_for_it():
+    config = make_config(max_queries=7, min_search_cohort=4)
+    assert config.is_too_small
+    assert [slot.label for slot in config.slots()] == ["update"]
+    assert config.update_slot == 0
+    assert not make_config(max_queries=7, min_search_cohort=3).is_too_small
+
+
 def test_the_layout_of_the_search_is_that_of_its_method():
     lengths = {
         "mm": make_config(),
@@ -144,6 +179,30 @@ def test_the_layout_of_the_search_is_that_of_its_method():
         "bracketed": 4,
         "histogram": 12,
     }
+
+
+@pytest.mark.parametrize(
+    ("weighting", "largest"),
+    [(Weighting.SAMPLES, 500), (Weighting.POWERS_OF_TWO, 256), (Weighting.EQUAL, 1)],
+)
+@pytest.mark.parametrize("method", QUANTILE_METHODS)
+def test_the_layout_of_the_search_is_as_wide_as_its_weights(method, weighting, largest):
+    config = make_config(method=method, weighting=weighting)
+    high = {field.name: field.high for field in config.search_layout.fields}
+    assert high["weight"] == largest
+    if method == "mm":
+        assert (high["beta"], high["signed_weight"]) == (2 * largest, largest)
+    else:
+        assert (high["weight_below"], high["count_below"]) == (largest, 1)
+    assert config.update_layout == make_config(method=method).update_layout
+
+
+@pytest.mark.parametrize("epsilon", [0, 1, 3, 256, 2048])
+def test_the_bound_of_beta_falls_with_epsilon(epsilon):
+    beta = make_config(epsilon_ticks=epsilon).search_layout.fields[0]
+    assert (beta.name, beta.high) == ("beta", 1000 / max(1, 2 * epsilon))
+    assert beta.resolution_bits == CONFIG.search_layout.fields[0].resolution_bits
+    assert beta.ring_bits(3) <= CONFIG.search_layout.ring_bits
 
 
 def test_theta_one_keeps_no_slots_for_a_search():
@@ -292,6 +351,12 @@ def test_a_loss_whose_bound_alone_needs_more_than_the_ring_widens_it():
         ({"update_clip": float("nan")}, "update_clip=nan is not a positive number"),
         ({"update_clip": float("inf")}, "update_clip=inf is not a positive number"),
         ({"update_clip": 1.7e308}, "'update': .*inf"),
+        ({"epsilon_ticks": -1}, r"epsilon_ticks=-1 is not in \[0, 2048\]"),
+        ({"epsilon_ticks": 2049}, "epsilon_ticks=2049 is not in"),
+        ({"method": "bracketed", "epsilon_ticks": 1}, "epsilon_ticks=1 is an option of 'mm' only"),
+        ({"method": "histogram", "epsilon_ticks": 9}, "epsilon_ticks=9 is an option of 'mm' only"),
+        ({"min_search_cohort": -1}, "min_search_cohort=-1 is not in"),
+        ({"min_search_cohort": 2**32}, f"min_search_cohort={2**32} is not in"),
         ({"update_resolution_bits": -1}, "'update': resolution_bits=-1"),
         ({"update_resolution_bits": 60}, "'update': resolution_bits=60"),
         ({"update_resolution_bits": 43}, "'update': bound .* at resolution_bits=43"),

@@ -1,5 +1,6 @@
 """What the bracket claims, and sums that no honest cohort gives."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +14,7 @@ from protocol.quantile.bracket import Bracket, Rank, guarded
 from protocol.quantile.bracketed import Bracketed
 from protocol.quantile.mm import MajoriseMinimise
 from protocol.quantile.search import Ended, SearchConfig
+from protocol.weighting import Weighting
 
 GRID = LossGrid(resolution_bits=4, bound=8)
 CONFIG = SearchConfig(Fraction(1, 2), GRID, max_weight=9, cohort_size=10, max_queries=20)
@@ -58,6 +60,16 @@ def test_one_device_left_ends_a_search_but_two_do_not():
 def test_ranks_that_no_cohort_has_are_refused(ranks):
     with pytest.raises(SearchError, match="answered falsely"):
         whole().narrowed(ranks, TOTAL)
+
+
+@pytest.mark.parametrize(("weighting", "most"), [("equal", 1), ("powers-of-two", 8)])
+def test_more_weight_than_rounded_weights_can_have_is_refused(weighting, most):
+    config = replace(CONFIG, weighting=Weighting(weighting))
+    total = Rank(GRID.top_cut, 10 * most, 10)
+    whole = Bracket.whole(config, total)
+    assert whole.narrowed([Rank(50, 5 * most, 5)], total)
+    with pytest.raises(SearchError, match=f"weight 0 to {most} fit"):
+        whole.narrowed([Rank(50, 5 * most + 1, 5)], total)
 
 
 @pytest.mark.parametrize("total", [Rank(GRID.top_cut, 39, 10), Rank(GRID.top_cut, 40, 9)])

@@ -39,7 +39,8 @@ def sums_of(method, config, query, ticks, weights):
     half_ticks = 2 * (ticks - np.array(query.cuts)[:, None]) + 1
     if method.name == "mm":
         resolution = 1 << method.layout(config).fields[0].resolution_bits
-        beta = np.rint(2 * weights / np.abs(half_ticks) * resolution)
+        distances = np.maximum(np.abs(half_ticks), 2 * config.epsilon_ticks)
+        beta = np.rint(2 * weights / distances * resolution)
         answer = {
             "beta": [beta.sum()],
             "signed_weight": [(weights * np.sign(half_ticks)).sum()],
@@ -62,7 +63,9 @@ def finished(method, config, ticks, weights):
     return search.result()
 
 
-def num_queries(method, num_devices, theta, *, warm, num_cohorts, max_queries=None, seed=0):
+def num_queries(
+    method, num_devices, theta, *, warm, num_cohorts, max_queries=None, seed=0, epsilon=0
+):
     """Queries until the certificate, one number a cohort; every result is checked."""
     generator = np.random.default_rng(seed)
     numbers = []
@@ -77,6 +80,7 @@ def num_queries(method, num_devices, theta, *, warm, num_cohorts, max_queries=No
             cohort_size=num_devices,
             max_queries=max_queries or method.default_max_queries,
             warm_start=min(max(near, 0), GRID.max_tick) if warm else None,
+            epsilon_ticks=epsilon,
         )
         result = finished(method, config, ticks, weights)
         assert result.certified
@@ -102,6 +106,17 @@ def test_searches_are_short(method, cold, warm, worst):
         numbers = num_queries(method, 50, theta, warm=True, num_cohorts=40)
         assert np.median(numbers) <= warm
         assert max(numbers) <= worst
+
+
+@pytest.mark.parametrize("epsilon", [66, 655, 6554, 65_536])  # 0.001 to 1 nat
+def test_an_epsilon_costs_few_queries(epsilon):
+    # Without the halving of narrow brackets, nearly all of these take the 30 that there are.
+    method = MajoriseMinimise()
+    for theta in THETAS:
+        for warm, median in ((False, 22), (True, 15)):
+            numbers = num_queries(method, 50, theta, warm=warm, num_cohorts=20, epsilon=epsilon)
+            assert np.median(numbers) <= median
+            assert max(numbers) <= 30
 
 
 def test_equal_weights_whose_minimisers_form_an_interval_are_no_slower():
@@ -156,6 +171,30 @@ def test_beta_is_largest_half_a_tick_from_the_cut_and_then_at_its_bound():
         assert layout.encode(contribution)[1] == 0
     for tick in (0, 69_998, 70_001, GRID.max_tick):
         assert method.contribution(config, query, tick, MAX_WEIGHT)["beta"] < 2 * MAX_WEIGHT
+
+
+@pytest.mark.parametrize("epsilon", [1, 3, 655])
+def test_devices_nearer_than_epsilon_cannot_be_told_apart_by_beta(epsilon):
+    method = MajoriseMinimise()
+    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30, epsilon_ticks=epsilon)
+    layout, query = method.layout(config), Query("mm", (70_000,))
+    near = [
+        method.contribution(config, query, tick, MAX_WEIGHT)
+        for tick in (70_000 - epsilon, 69_999, 70_000, 70_000 + epsilon - 1)
+    ]
+    assert {one["beta"] for one in near} == {layout.fields[0].high} == {MAX_WEIGHT / epsilon}
+    assert [one["signed_weight"] for one in near] == [-MAX_WEIGHT] * 2 + [MAX_WEIGHT] * 2
+    assert all(layout.encode(one)[1] == 0 for one in near)
+    for tick in (70_000 - epsilon - 1, 70_000 + epsilon):
+        farther = method.contribution(config, query, tick, MAX_WEIGHT)
+        assert farther["beta"] == 2 * MAX_WEIGHT / (2 * epsilon + 1)
+
+
+@pytest.mark.parametrize("method", [Bracketed(), Histogram()], ids=repr)
+def test_ranks_have_no_epsilon(method):
+    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30, epsilon_ticks=1)
+    with pytest.raises(ConfigurationError, match="epsilon_ticks=1 is an option of 'mm' only"):
+        method.layout(config)
 
 
 def test_the_least_beta_is_not_lost_to_rounding():

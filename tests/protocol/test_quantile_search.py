@@ -14,6 +14,7 @@ from protocol.quantile.bracketed import Bracketed
 from protocol.quantile.histogram import Histogram
 from protocol.quantile.mm import MajoriseMinimise
 from protocol.quantile.search import Ended, Query, SearchConfig
+from protocol.weighting import Weighting
 
 GRID = LossGrid()
 MAX_WEIGHT = 9
@@ -117,6 +118,56 @@ def test_the_kept_set_is_exact_on_tiny_grids(method, cohort):
     assume(sum(weights) > 0)
     config = replace(config, max_queries=method.default_max_queries)
     result = searches(method, config, ticks, weights)[-1].result()
+    assert result.certified
+    assert kept(result, ticks) == expected(config, ticks, weights)
+
+
+@EVERY_METHOD
+@DETERMINISTIC
+@given(cohort=cohorts(), weighting=st.sampled_from(Weighting))
+def test_the_kept_set_is_that_of_the_quantile_of_rounded_weights(method, cohort, weighting):
+    config, ticks, weights = cohort
+    assume(sum(weights) > 0)
+    config = replace(config, weighting=weighting, max_queries=method.default_max_queries)
+    rounded = [weighting.of(weight) for weight in weights]
+    result = searches(method, config, ticks, rounded)[-1].result()
+    assert result.certified
+    assert kept(result, ticks) == expected(config, ticks, rounded)
+
+
+def test_the_quantile_of_equal_weights_is_another_one():
+    ticks, weights = [10_000, 20_000, 30_000], [1, 1, 9]
+    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
+    equal = replace(config, weighting=Weighting.EQUAL)
+    for method in METHODS[:3]:
+        assert kept(searches(method, config, ticks, weights)[-1].result(), ticks) == ticks[2:]
+        assert kept(searches(method, equal, ticks, [1, 1, 1])[-1].result(), ticks) == ticks[1:]
+
+
+@pytest.mark.parametrize("epsilon", [66, 655, 6554, 65_536])  # 0.001 to 1 nat
+@DETERMINISTIC
+@given(cohort=cohorts())
+def test_with_an_epsilon_the_kept_set_is_exact_and_certified_in_time(epsilon, cohort):
+    config, ticks, weights = cohort
+    assume(sum(weights) > 0)
+    method = MajoriseMinimise()
+    config = replace(config, epsilon_ticks=epsilon, max_queries=method.default_max_queries)
+    result = searches(method, config, ticks, weights)[-1].result()
+    assert result.certified
+    assert kept(result, ticks) == expected(config, ticks, weights)
+
+
+@DETERMINISTIC
+@given(
+    cohort=st.integers(0, 3).flatmap(lambda bits: cohorts(LossGrid(bits, 2))),
+    share=st.floats(0, 1),
+)
+def test_with_an_epsilon_the_kept_set_is_exact_on_tiny_grids(cohort, share):
+    config, ticks, weights = cohort
+    assume(sum(weights) > 0)
+    epsilon = round(share * config.grid.max_tick)
+    config = replace(config, epsilon_ticks=epsilon, max_queries=30)
+    result = searches(MajoriseMinimise(), config, ticks, weights)[-1].result()
     assert result.certified
     assert kept(result, ticks) == expected(config, ticks, weights)
 
@@ -260,6 +311,8 @@ def test_a_vanished_device_ends_a_search_with_what_it_has():
         ({"max_weight": 0}, "max_weight=0"),
         ({"cohort_size": 0}, "cohort_size=0"),
         ({"max_queries": -1}, "max_queries=-1"),
+        ({"epsilon_ticks": -1}, r"epsilon_ticks=-1 is not in \[0, 2097152\]"),
+        ({"epsilon_ticks": GRID.top_cut}, "epsilon_ticks=2097153"),
         ({"warm_start": -1}, "warm_start=-1"),
         ({"warm_start": GRID.top_cut}, "warm_start=2097153"),
     ],
@@ -287,6 +340,16 @@ def test_a_device_refuses_foreign_queries_and_values_out_of_range(method):
     for tick, weight in [(-1, 1), (GRID.top_cut, 1), (5, -1), (5, MAX_WEIGHT + 1)]:
         with pytest.raises(EncodingError, match=r"is not in \[0, "):
             method.contribution(config, query, tick, weight)
+
+
+@EVERY_METHOD
+@pytest.mark.parametrize(("weighting", "largest"), [("equal", 1), ("powers-of-two", 8)])
+def test_a_device_refuses_a_weight_that_is_not_rounded(method, weighting, largest):
+    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30, weighting=Weighting(weighting))
+    query = method.start(config).query
+    method.contribution(config, query, 5, largest)
+    with pytest.raises(EncodingError, match=rf"weight={largest + 1} is not in \[0, {largest}\]"):
+        method.contribution(config, query, 5, largest + 1)
 
 
 def test_the_canonical_bytes_tell_queries_apart():

@@ -20,11 +20,13 @@ from protocol.selection import Threshold
 from protocol.server import RoundServer
 from protocol.states import RoundState
 from protocol.sums import IdealSum, MaskedSum, RoundResult, Sessions, preferred_graph
+from protocol.weighting import Weighting
 from secagg import (
     Adversary,
     ClientId,
     DevicePolicy,
     Enrolment,
+    Fault,
     GraphKind,
     PeerError,
     Refusal,
@@ -35,6 +37,7 @@ from secagg import (
     Vanish,
     wire,
 )
+from secagg.graph import Graph
 from secagg.randomness import SeededRandomness
 from secagg.session import NoObserver
 
@@ -131,6 +134,7 @@ methods = st.sampled_from(["mm", "bracketed", "histogram"])
 cohorts = st.lists(st.tuples(st.integers(0, 600), st.floats(0, 9)), min_size=5, max_size=9).map(
     lambda rows: [Device(7 * i + 1, w, x) for i, (w, x) in enumerate(rows)]
 )
+weightings = st.sampled_from(Weighting)
 in_set_up, in_slots = ([s for s in Stage if (s >= Stage.MASK) is late] for late in (False, True))
 # Unsigned sessions have no CONFIRM: who is to vanish there is gone at the next step, as in both
 # backends.
@@ -252,10 +256,115 @@ def test_a_signed_round_is_played_once():
     assert comparable(again) == comparable(once[1])
 
 
+@all_sessions
+@settings(max_examples=25)
+@given(cohorts, thetas, methods, weightings, st.integers(2, 10), st.data())
+def test_both_backends_agree_on_searches_that_are_to_say_less(
+    sessions, devices, theta, method, weighting, least, data
+):
+    changes = {"weighting": weighting, "min_search_cohort": least}
+    if method == "mm":
+        changes["epsilon_ticks"] = data.draw(st.sampled_from([0, 1, 100, 2048]))
+    round_config = config(len(devices), theta, method, **changes)
+    gone = data.draw(st.sets(st.sampled_from([d.id for d in devices]), max_size=3))
+    late = st.sampled_from([*(Step(s) for s in Stage), Step(Stage.MASK, 1)])
+    vanishing = {i: data.draw(st.builds(Vanish, late, st.booleans())) for i in gone}
+    warm = data.draw(st.none() | st.integers(0, round_config.grid.max_tick))
+    real = play(masked(sessions), round_config, devices, vanishing, warm)
+    ideal = play(IdealSum(sessions), round_config, devices, vanishing, warm)
+    assert comparable(real) == comparable(ideal)
+    found = real.outcome.search
+    if found is not None and found.ended is Ended.TOO_FEW:
+        assert (found.num_queries, found.certified) == (0, False)
+        assert real.outcome.secure_sums <= 1
+    elif theta < 1 and real.outcome.secure_sums > 1:
+        set_up = (Stage.ADVERTISE, Stage.SHARE, Stage.RECEIPT)
+        drops = real.outcome.drops.values()
+        assert len(devices) - sum(drop.step.stage in set_up for drop in drops) >= least
+
+
+@pytest.mark.parametrize("num_gone", [0, 1, 2])
+@pytest.mark.parametrize("stage", [Stage.ADVERTISE, Stage.SHARE, Stage.RECEIPT])
+@pytest.mark.parametrize("signed", [False, True])
+def test_over_too_few_devices_nothing_is_asked_and_everybody_is_kept(signed, stage, num_gone):
+    sessions = replace(SESSIONS, signed=signed)
+    devices = [Device(i, 10 + i, 0.3 * i) for i in range(1, 9)]
+    round_config = config(8, Fraction(1, 2), "mm", min_search_cohort=7)
+    gone = {i: Vanish(Step(stage)) for i in range(1, num_gone + 1)}
+    real = play(masked(sessions), round_config, devices, gone, warm=1000)
+    ideal = play(IdealSum(sessions), round_config, devices, gone, warm=1000)
+    assert comparable(real) == comparable(ideal)
+    outcome = real.outcome
+    if num_gone < 2:
+        assert outcome.search.certified
+        assert outcome.kept_devices < 8 - num_gone
+        return
+    assert outcome.search.ended is Ended.TOO_FEW
+    assert not outcome.search.certified
+    assert (outcome.search.num_queries, outcome.secure_sums) == (0, 1)
+    assert (outcome.search.eta_half_ticks, outcome.search.half_width_half_ticks) == (0, 0)
+    assert outcome.kept_devices == 6
+    assert outcome.update is not None
+
+
+@pytest.mark.parametrize("backend", [masked(), IdealSum(SESSIONS)])
+def test_a_cohort_that_is_too_small_as_invited_is_fedavg_with_a_reason(backend):
+    devices = [Device(i, 10 * i, float(i)) for i in range(1, 7)]
+    small = config(6, Fraction(1, 2), "mm", min_search_cohort=7)
+    outcome = play(backend, small, devices, warm=1000).outcome
+    plain = play(backend, config(6, Fraction(1), "mm"), devices).outcome
+    assert (outcome.search.ended, plain.search.ended) == (Ended.TOO_FEW, Ended.EXACT)
+    assert comparable(RoundResult(replace(outcome, search=plain.search), None)) == comparable(
+        RoundResult(plain, None)
+    )
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_who_is_missing_from_a_first_query_over_enough_leaves_no_sum_over_fewer(signed):
+    sessions = replace(SESSIONS, signed=signed)
+    devices = [Device(i, 10 + i, 0.3 * i) for i in range(1, 9)]
+    gone = {1: Vanish(Step(Stage.MASK, 0))}
+    for least, ended in ((0, Ended.EXACT), (1, Ended.SHRANK), (8, Ended.SHRANK)):
+        round_config = config(8, Fraction(1, 2), "mm", min_search_cohort=least)
+        real = play(masked(sessions), round_config, devices, gone, warm=300)
+        ideal = play(IdealSum(sessions), round_config, devices, gone, warm=300)
+        assert comparable(real) == comparable(ideal)
+        assert real.outcome.search.ended is ended
+        if least:
+            assert (real.outcome.search.num_queries, real.outcome.secure_sums) == (0, 1)
+            assert real.outcome.search.eta_half_ticks == 600  # the warm start
+
+
+def test_a_search_over_too_few_only_because_some_are_isolated_ends_the_round_in_both_backends():
+    sessions = Sessions(
+        policy=replace(POLICY, colluding_rate=0.05),
+        threat=ThreatModel(0.05, 0.1),
+        graph=GraphKind.SPARSE,
+    )
+    devices = [Device(i, 10 + i, 0.05 * i) for i in range(60)]
+    params = sessions.params(config(60, Fraction(1, 2), "bracketed"), MODEL, b"g" * 32)
+    near = Graph(60, params.degree, params.graph_seed).neighbours(0).tolist()
+    num_gone = len(near) - params.threshold + 1  # one more, and device 0 cannot be unmasked
+    gone = {i: Vanish(Step(Stage.RECEIPT)) for i in near[:num_gone]}
+    for least, aborted in ((60 - num_gone, True), (59 - num_gone, False)):
+        round_config = config(60, Fraction(1, 2), "bracketed", min_search_cohort=least)
+        real = play(masked(sessions), round_config, devices, gone)
+        ideal = play(IdealSum(sessions), round_config, devices, gone)
+        assert comparable(real) == comparable(ideal)
+        outcome = real.outcome
+        assert (outcome.aborted is not None) == aborted
+        assert outcome.drops[0].fault is Fault.ISOLATED
+        if aborted:
+            assert f"min_search_cohort is {least}" in outcome.aborted
+            assert outcome.secure_sums == 0
+        else:
+            assert outcome.search.certified
+
+
 @settings(max_examples=150)
-@given(cohorts, thetas, methods)
-def test_the_update_is_the_weighted_mean_over_the_exact_tail(devices, theta, method):
-    round_config = config(len(devices), theta, method)
+@given(cohorts, thetas, methods, weightings)
+def test_the_update_is_the_weighted_mean_over_the_exact_tail(devices, theta, method, weighting):
+    round_config = config(len(devices), theta, method, weighting=weighting)
     outcome = play(IdealSum(SESSIONS), round_config, devices).outcome
     ticks = [round_config.grid.tick(d.value)[0] for d in devices]
     weights = [min(d.weight, 512) for d in devices]
@@ -264,10 +373,12 @@ def test_the_update_is_the_weighted_mean_over_the_exact_tail(devices, theta, met
         assert outcome.update is None
         assert outcome.kept_weight == 0
         return
+    searched = [weighting.of(w) for w in weights]
     quantile = min(
         x
         for x in ticks
-        if sum(w for w, t in zip(weights, ticks, strict=True) if t <= x) >= (1 - theta) * total
+        if sum(w for w, t in zip(searched, ticks, strict=True) if t <= x)
+        >= (1 - theta) * sum(searched)
     )
     tail = [i for i, t in enumerate(ticks) if t >= quantile]
     assert outcome.kept_devices == len(tail)

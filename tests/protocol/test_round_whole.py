@@ -2,7 +2,8 @@
 
 The server's machine gives the slot up by itself; the devices see to it that it does, for a sum over
 one device less would reveal that device's answer. Vectors that are not missed: those of the first
-query, which sets the cohort, and of the update.
+query, which sets the cohort, and of the update. Where a round says how many devices a search needs,
+those of the first query are missed too, and devices answer no query over fewer.
 """
 
 from dataclasses import replace
@@ -18,7 +19,7 @@ from protocol.quantile.search import Ended, Query
 from protocol.round import Round
 from protocol.selection import Threshold
 from protocol.states import RoundState
-from secagg import PeerError, Refusal, SlotSum, Stage, Step
+from secagg import PeerError, Refusal, SessionAborted, SlotSum, Stage, Step
 from secagg import wire as session_wire
 from secagg.messages import ConsistencyCheck, UnmaskRequest
 
@@ -42,9 +43,9 @@ def to_survivors(slot: int, *, signed: bool) -> Point:
     return Point(to_question(slot, signed=signed).num_taken + 1)
 
 
-def at(point, *, signed=False):
+def at(point, *, signed=False, least=0):
     """A round in which the victim stands at the point, and the envelope that it is to get."""
-    parties = RoundParties(CONFIG, signed=signed)
+    parties = RoundParties(replace(CONFIG, min_search_cohort=least), signed=signed)
     assert tuple(parties.devices) == IDS
     return parties, wire.decode(parties.bring(point))
 
@@ -56,10 +57,10 @@ def edited(parties, envelope, **changes) -> bytes:
     return wire.encode(replace(envelope, session=session))
 
 
-def assert_refused(machine, data, detail):
+def assert_refused(machine, data, detail, reason=Refusal.NOT_WHOLE):
     with pytest.raises(PeerError, match=detail) as refused:
         machine.receive(data)
-    assert refused.value.reason is Refusal.NOT_WHOLE
+    assert refused.value.reason is reason
     assert machine.state is RoundState.FAILED
 
 
@@ -132,6 +133,47 @@ def test_a_later_query_is_unmasked_over_all_that_it_was_asked_of(slot, whole, si
         assert_refused(parties.machine, data, f"slot {slot} is for all")
     else:
         assert isinstance(parties.machine.receive(data), bytes)
+
+
+@signed_or_not
+@pytest.mark.parametrize("slot", [0, 1, 2])
+def test_a_query_over_fewer_devices_than_a_search_needs_is_refused(slot, signed):
+    for least in (5, 4):
+        parties, honest = at(to_question(slot, signed=signed), signed=signed, least=least)
+        data = edited(parties, honest, members=OTHERS)
+        if least == 5:
+            detail = "a query over 4 devices, fewer than 5"
+            assert_refused(parties.machine, data, detail, Refusal.COHORT_TOO_SMALL)
+        elif slot == 0:
+            assert isinstance(parties.machine.receive(data), bytes)
+        else:
+            assert_refused(parties.machine, data, "over fewer devices than the one before")
+
+
+@signed_or_not
+def test_leaving_out_the_first_slot_does_not_help(signed):
+    parties, honest = at(to_question(0, signed=signed), signed=signed, least=5)
+    data = edited(parties, honest, slot=1, members=OTHERS)
+    assert_refused(parties.machine, data, "fewer than 5", Refusal.COHORT_TOO_SMALL)
+
+
+@signed_or_not
+@pytest.mark.parametrize("least", [0, 4])
+def test_where_a_search_needs_a_number_the_first_query_is_unmasked_over_all_of_it(least, signed):
+    parties, honest = at(to_survivors(0, signed=signed), signed=signed, least=least)
+    data = edited(parties, honest, survivors=OTHERS)
+    if least:
+        assert_refused(parties.machine, data, "slot 0 is for all")
+    else:
+        assert isinstance(parties.machine.receive(data), bytes)
+
+
+@signed_or_not
+def test_the_update_may_be_over_fewer_devices_than_a_search_needs(signed):
+    parties, honest = at(to_question(0, signed=signed), signed=signed, least=5)
+    update = replace(honest, question=ALL_PASS)
+    data = edited(parties, update, slot=CONFIG.update_slot, members=OTHERS)
+    assert parties.machine.receive(data) is Task.TRAIN
 
 
 @signed_or_not
@@ -244,6 +286,37 @@ def test_a_round_that_loses_its_first_answer_goes_on_without_a_search():
     assert round_.slot == CONFIG.update_slot
     found = round_.outcome({}).search
     assert (found.ended, found.certified, found.num_queries) == (Ended.SHRANK, False, 0)
+
+
+@signed_or_not
+def test_where_too_few_are_left_before_the_first_query_the_server_asks_for_updates(signed):
+    for least, asked in ((4, Query), (5, Threshold)):
+        parties, _ = at(Point(2), signed=signed, least=least)
+        outgoing = lose(parties, parties.pending)  # no receipt comes from the absent device
+        envelopes = [wire.decode(data) for data in outgoing.values()]
+        assert {type(envelope.question) for envelope in envelopes} == {asked}
+        if asked is Threshold:
+            assert envelopes[0].question == ALL_PASS
+            outcome = parties.play(outgoing)
+            assert outcome.search.ended is Ended.TOO_FEW
+            assert (outcome.kept_devices, outcome.secure_sums) == (4, 1)
+
+
+def test_too_few_are_noticed_before_the_first_question_only():
+    round_ = Round(replace(CONFIG, min_search_cohort=4), warm_start=100)
+    for enough in (5, 4):
+        round_.assemble(enough)
+        round_.check_opened(enough)
+        assert isinstance(round_.question, Query)
+    with pytest.raises(SessionAborted, match=r"3 devices are left.*min_search_cohort is 4"):
+        round_.check_opened(3)
+    round_.assemble(3)
+    assert round_.question == ALL_PASS
+    assert round_.slot == CONFIG.update_slot
+    round_.check_opened(3)  # the update may be over fewer
+    found = round_.outcome({}).search
+    assert (found.ended, found.certified, found.num_queries) == (Ended.TOO_FEW, False, 0)
+    assert found.passes(0)
 
 
 def test_a_round_that_loses_an_answer_keeps_what_it_found_before():

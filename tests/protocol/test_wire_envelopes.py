@@ -16,6 +16,7 @@ from protocol.losses import LossGrid
 from protocol.messages import Announce, Ask, Relay
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
+from protocol.weighting import Weighting
 from secagg import DecodeError
 from secagg.codec import write_fields
 
@@ -27,6 +28,7 @@ WORD = 2**63 - 1
 def configs(draw) -> RoundConfig:
     method = draw(st.sampled_from(["mm", "bracketed", "histogram"]))
     denominator = draw(st.integers(1, 2**32 - 1))
+    grid = LossGrid(draw(st.integers(0, 16)), draw(st.integers(1, 64)))
     fields = {
         "round_index": draw(st.integers(0, WORD)),
         "cohort_size": draw(st.integers(1, 2000)),
@@ -34,11 +36,14 @@ def configs(draw) -> RoundConfig:
         "method": method,
         "num_cuts": draw(st.none() | st.integers(1, 2**16)) if method == "histogram" else None,
         "max_queries": draw(st.integers(0, 2**16)),
-        "grid": LossGrid(draw(st.integers(0, 16)), draw(st.integers(1, 64))),
+        "grid": grid,
         "max_weight": draw(st.integers(1, 2**12)),
         "update_length": draw(st.integers(1, 2**27)),
         "update_clip": draw(st.floats(0, 2**10, exclude_min=True)),
         "update_resolution_bits": draw(st.integers(0, 24)),
+        "weighting": draw(st.sampled_from(Weighting)),
+        "epsilon_ticks": draw(st.integers(0, grid.max_tick)) if method == "mm" else 0,
+        "min_search_cohort": draw(st.integers(0, 2**32 - 1)),
     }
     return RoundConfig(**fields)
 
@@ -73,8 +78,11 @@ FIELDS = {
     "update_length": 4,
     "update_clip": struct.pack("<d", 4.0),
     "update_resolution_bits": 12,
-    "model": b"model",
+    "weighting": b"samples",
+    "epsilon_ticks": 0,
+    "min_search_cohort": 0,
     "session": b"session",
+    "model": b"model",
 }
 VALID = [
     Announce(CONFIG, b"model", b"session"),
@@ -106,6 +114,12 @@ def test_different_envelopes_have_different_bytes(one, other):
 
 def test_the_announcement_is_laid_out_as_listed_here():
     assert wire.encode(VALID[0]) == announcement()
+
+
+def test_all_but_the_model_lies_at_the_head_of_an_announcement():
+    short, long = (wire.encode(Announce(CONFIG, model, b"session")) for model in (b"m", b"m" * 200))
+    assert short[:-3] == long[:-202]  # a header of two bytes, and the model
+    assert short[-10:-3] == b"session"
 
 
 def accepted_only_if_canonical(received: bytes) -> bool:
@@ -229,6 +243,16 @@ IMPOSSIBLE = {
     "clip a float": {"update_clip": 4.0},
     "update needs 54 bits": {"update_resolution_bits": 43},
     "update resolution bomb": {"update_resolution_bits": 64},
+    "unknown weighting": {"weighting": b"squares"},
+    "no weighting": {"weighting": b""},
+    "weighting in other letters": {"weighting": b"EQUAL"},
+    "weighting not in ASCII": {"weighting": b"equal\xff"},
+    "a number for the weighting": {"weighting": 0},
+    "negative epsilon": {"epsilon_ticks": -1},
+    "epsilon beyond the grid": {"epsilon_ticks": 8 * 2**8 + 1},
+    "epsilon without mm": {"method": b"bracketed", "epsilon_ticks": 1},
+    "a negative search cohort": {"min_search_cohort": -1},
+    "a search cohort beyond the ids": {"min_search_cohort": 2**32},
     "ring overflow": {"cohort_size": 2**20, "update_resolution_bits": 40},
     "ring overflow of the weights": {"cohort_size": 2**32 - 1, "max_weight": 2**40},
     "a text": {"model": "model"},
@@ -258,6 +282,11 @@ def test_the_impossible_ones_are_at_the_edge_of_possible_ones():
         {"update_length": 2**28 - 4},
         {"update_resolution_bits": 42},
         {"update_clip": double(5e-324)},
+        {"weighting": b"equal"},
+        {"weighting": b"powers-of-two"},
+        {"epsilon_ticks": 8 * 2**8},
+        {"method": b"bracketed", "epsilon_ticks": 0},
+        {"min_search_cohort": 2**32 - 1},
     ]
     for changes in possible:
         assert accepted_only_if_canonical(announcement(**changes)), changes
@@ -268,6 +297,8 @@ def test_an_impossible_configuration_names_the_value():
         ({"update_clip": double(float("nan"))}, "update_clip=nan"),
         ({"theta_numerator": 3}, "theta=3/2"),
         ({"method": b"median"}, "'median'"),
+        ({"weighting": b"squares"}, "'squares'"),
+        ({"epsilon_ticks": 2049}, "epsilon_ticks=2049"),
     ):
         with pytest.raises(DecodeError, match=named):
             wire.decode(announcement(**changes))

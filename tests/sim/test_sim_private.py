@@ -1,13 +1,14 @@
 """Private runs from end to end: real masks and ideal sums train the same model."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from doubles import Killed, Silent
 
+from fl.strategies.base import ServerState
 from secagg import Adversary, DevicePolicy, Stage, Step, ThreatModel, Vanish
 from secagg.session import NoObserver
 from sim.algorithms import PRIVATE, build_backend, build_strategy
@@ -125,6 +126,103 @@ def test_a_query_that_a_device_misses_has_no_sum_and_ends_the_search(
         assert event["dropped_by_stage"] == {"mask": 1}
         assert event["aborted"] is None
         assert event["kept_devices"] > 0
+
+
+def strategy_of(**quantile):
+    settings = {**PRIVATE_RUN, "quantile": {**PRIVATE_RUN["quantile"], **quantile}}
+    config = build_config([settings])
+    return build_strategy(config, seeds=Seeds(1), dropouts=lambda *_: {}, observer=NoObserver())
+
+
+def test_what_a_search_is_to_hide_comes_from_the_settings():
+    plain = strategy_of().encoding
+    assert (plain.weighting, plain.epsilon_ticks, plain.min_search_cohort) == ("samples", 0, 0)
+    hiding = strategy_of(method="mm", weights="equal", epsilon=0.5, min_cohort=6).encoding
+    assert (hiding.weighting, hiding.epsilon_ticks, hiding.min_search_cohort) == ("equal", 128, 6)
+    assert (
+        replace(
+            hiding,
+            method="bracketed",
+            weighting=plain.weighting,
+            epsilon_ticks=0,
+            min_search_cohort=0,
+        )
+        == plain
+    )
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "ticks"), [(0.0, 0), (2.0**-10, 0), (2.0**-9, 0), (2.0**-8, 1), (8.0, 2048)]
+)
+def test_an_epsilon_in_nats_is_one_in_ticks_and_half_a_tick_is_none(epsilon, ticks):
+    assert strategy_of(method="mm", epsilon=epsilon).encoding.epsilon_ticks == ticks
+
+
+@pytest.mark.parametrize(
+    ("quantile", "message"),
+    [
+        ({"epsilon": 0.01}, r"quantile\.epsilon = 0\.01: must be 0 with .* = 'bracketed'"),
+        ({"epsilon": 8.5, "method": "mm"}, r"quantile\.epsilon = 8\.5: must be at most .* = 8"),
+    ],
+)
+def test_an_epsilon_that_does_not_fit_is_refused_before_anything_is_written(
+    private, tmp_path, quantile, message
+):
+    config = replace(private, quantile=replace(private.quantile, **quantile))
+    with pytest.raises(ConfigError, match=message):
+        run(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_searches_that_say_less_train_the_same_model_by_both_backends(private, tmp_path):
+    quantile = replace(
+        private.quantile, method="mm", weights="powers-of-two", epsilon=0.05, min_cohort=8
+    )
+    private = replace(private, quantile=quantile, faults=replace(private.faults, dropout=0.2))
+    ideal = replace(private, privacy=replace(private.privacy, backend="ideal"))
+    for name, config in (("masked", private), ("ideal", ideal)):
+        run(config, tmp_path / name)
+    assert learnt(tmp_path / "masked") == learnt(tmp_path / "ideal")
+
+
+def test_where_too_few_are_there_everybody_is_kept_and_the_warm_start_stays(
+    private, tmp_path, monkeypatch
+):
+    def lose_one(round_index, device_ids, num_slots):
+        del num_slots
+        return {device_ids[0]: Vanish(Step(Stage.RECEIPT))} if round_index == 1 else {}
+
+    monkeypatch.setattr("sim.engine.seeded_dropouts", lambda *_, **__: lose_one)
+    quantile = replace(private.quantile, min_cohort=8)
+    run(replace(private, quantile=quantile), tmp_path / "run")
+    first, small, last = learnt(tmp_path / "run")
+    assert (first["certified"], last["certified"]) == (True, True)
+    assert (small["search_ended"], small["certified"]) == ("too few", False)
+    assert (small["eta"], small["half_width"]) == (None, None)
+    assert (small["num_queries"], small["secure_sums"], small["kept_devices"]) == (0, 1, 7)
+    assert load_checkpoint(tmp_path / "run" / "checkpoints").state.eta == last["eta"]
+
+
+def test_the_threshold_of_a_round_without_a_search_is_the_one_before(private):
+    strategy = strategy_of(min_cohort=9)
+
+    @dataclass
+    class Constant:
+        id: int
+        weight: int = 10
+
+        def loss(self, model):
+            return float(1.0 + model[0])
+
+        def update(self, model):
+            return np.zeros_like(model)
+
+    state = ServerState(np.zeros(3, dtype=np.float32), eta=0.75)
+    for num_devices, ended in ((8, "too few"), (9, "exact")):
+        after, report = strategy.apply(state, [Constant(i) for i in range(num_devices)])
+        assert report.search_ended == ended
+        assert (after.eta, report.eta) == ((0.75, None) if ended == "too few" else (1.0, 1.0))
+        assert report.kept_devices == num_devices
 
 
 def backend_of(**privacy):

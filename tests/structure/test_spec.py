@@ -19,6 +19,7 @@ from protocol.losses import LossGrid
 from protocol.messages import Announce, Ask, Relay
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
+from protocol.weighting import Weighting
 from secagg import SessionParams, SlotSpec, errors, server, wire
 from secagg.errors import Fault, Refusal
 from secagg.messages import (
@@ -438,6 +439,8 @@ CONFIG = RoundConfig(
     update_length=70_000,
     update_clip=4.0,
     update_resolution_bits=12,
+    weighting=Weighting.POWERS_OF_TWO,
+    min_search_cohort=1000,
 )
 
 
@@ -445,6 +448,7 @@ CONFIG = RoundConfig(
 def test_lengths_of_envelopes_are_those_of_the_formulas(size):
     session, model = bytes(size), bytes(size + 1)
     fixed = {"name": len("histogram"), "model": len(model), "session": size}
+    fixed["weighting"] = len("powers-of-two")
     config = {
         name: getattr(CONFIG, name)
         for name in (
@@ -455,6 +459,8 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size):
             "max_weight",
             "update_length",
             "update_resolution_bits",
+            "epsilon_ticks",
+            "min_search_cohort",
         )
     }
     config |= {"numerator": 4, "denominator": 5, "resolution_bits": 8, "bound": 8}

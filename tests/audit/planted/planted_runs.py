@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 - what a stage is asked, another may need to know
 """Whole runs of a few devices, played by the real machines and kept in memory, to be lied about.
 
 A `Stage` says how a run is played: by honest parties, unless a subclass says otherwise. What is
@@ -222,6 +223,14 @@ class OneQuestionStage(Stage):
     theta = Fraction(1)
 
 
+class TinyStage(OneQuestionStage):
+    """An honest round of few devices with short updates."""
+
+    num_devices = 5
+    num_rounds = 1
+    length = 6
+
+
 class ManyStage(Stage):
     """An honest run of more devices and rounds, of which half pass, for statistics."""
 
@@ -244,7 +253,7 @@ class BatchedStage(OneQuestionStage):
         return [[i for k, batch in enumerate(batches) if k != number - 1 for i in batch]]
 
 
-HONEST = (Stage, SignedStage, SteepStage, OneQuestionStage, ManyStage, BatchedStage)
+HONEST = (TinyStage, Stage, SignedStage, SteepStage, OneQuestionStage, ManyStage, BatchedStage)
 
 
 class PlantedClient(RoundClient):
@@ -386,9 +395,7 @@ def _play_session(run, tape, enrolment, number, take, cohort, config, model, war
         for i in cohort
     }
     run.clients.update({(number, take, i): client for i, client in clients.items()})
-    server = _PlantedServer(
-        stage, number, config, data, params, cohort, warm_start, enrolment
-    )
+    server = _PlantedServer(stage, number, config, data, params, cohort, warm_start, enrolment)
 
     def answer(client, received):
         reply = clients[client].receive(received)

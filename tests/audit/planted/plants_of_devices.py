@@ -1,22 +1,18 @@
+# ruff: noqa: ARG002 - what a stage is asked, another may need to know
 """Devices that leak, and masks that do not mask."""
 
 import json
 import struct
-from contextlib import ExitStack
 from dataclasses import replace
 from unittest import mock
 
 import numpy as np
 from planted_runs import (
-    Device,
     Edit,
     Kind,
-    OneQuestionStage,
-    Said,
     SignedStage,
     Stage,
     SteepStage,
-    played,
 )
 from plants import plant
 
@@ -101,9 +97,7 @@ def masks_used_in_two_slots(edit):
     spec = edit.run.params[session_wire.tag_of(first.data)].slots[0]
     masked = ring.unpack(edit.message(first).packed, spec.length, spec.ring_bits)
     mask = masked - edit.run.input(1, VICTIM, 0)
-    in_masked(
-        edit, 1, 1, lambda i, words: mask + edit.run.input(1, i, 1) if i == VICTIM else words
-    )
+    in_masked(edit, 1, 1, lambda i, words: mask + edit.run.input(1, i, 1) if i == VICTIM else words)
     edit.touched = [first, *edit.find(1, Kind.MASKED, slot=1, peer=VICTIM)]
 
 
@@ -324,7 +318,9 @@ def two_vectors_under_one_mask(edit):
     (entry,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
     message = edit.message(entry)
     packed = bytes([message.packed[0] ^ 1]) + message.packed[1:]
-    data = session_wire.encode(replace(message, packed=packed), next(iter(edit.run.params.values())))
+    data = session_wire.encode(
+        replace(message, packed=packed), next(iter(edit.run.params.values()))
+    )
     edit.insert_after(entry, replace(entry, data=data))
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 - what a stage is asked, another may need to know
 """Servers that tell devices different things, choose what they ask, or report other sums."""
 
 from dataclasses import replace
@@ -6,19 +7,15 @@ import numpy as np
 from planted_runs import (
     Edit,
     Kind,
-    Learnt,
     OneQuestionStage,
-    Said,
     SignedStage,
     Stage,
 )
 from plants import plant
 
-from protocol.messages import Ask
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
-from secagg import Adversary, SlotSum, keys
-from secagg import wire as session_wire
+from secagg import Adversary, keys
 from secagg.messages import ShareKind, UnmaskRequest, UnmaskShares
 from secagg.stages import Stage as Sending
 from secagg.stages import Step, Vanish
@@ -222,7 +219,11 @@ class PairStage(OneQuestionStage):
         few = dict(threshold=2, min_cohort=2, degree=1, num_invited=2)
         whole = self.sessions.params(replace(config, cohort_size=7), model, bytes(32))
         return replace(
-            whole, **few, slots=config.slots(), context=config.context(model), min_roster=2,
+            whole,
+            **few,
+            slots=config.slots(),
+            context=config.context(model),
+            min_roster=2,
             graph_seed=self.graph_seed(number, take),
         )
 
@@ -384,7 +385,6 @@ def a_sum_of_a_slot_that_was_never_opened(edit):
     edit.remove(*slot)
     edit.touched = edit.sums(2)[1:2]
     assert learnt in edit.entries
-
 
 
 @plant("sums.unrecorded", modes=EVERYWHERE)

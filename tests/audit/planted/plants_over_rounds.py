@@ -1,9 +1,7 @@
+# ruff: noqa: ARG002 - what a stage is asked, another may need to know
 """What sizes, times and presence give away, and what many rounds do."""
 
-import struct
-from dataclasses import replace
-
-from planted_runs import BatchedStage, Edit, Kind, ManyStage, OneQuestionStage, Said
+from planted_runs import BatchedStage, Kind, ManyStage, OneQuestionStage
 from plants import plant
 
 from secagg.codec import read_fields, write_fields

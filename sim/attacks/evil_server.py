@@ -7,13 +7,29 @@ position in the roster.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
-from parties import BINDING, POLICY
 
-from secagg import Client, PeerError, keys, prg, ring, shamir, signing, wire
+from secagg import (
+    Client,
+    ClientId,
+    Credentials,
+    PeerError,
+    SessionParams,
+    UsageError,
+    keys,
+    prg,
+    ring,
+    shamir,
+    signing,
+    wire,
+)
+from secagg.errors import present
+from secagg.graph import Members
 from secagg.masks import SlotContext, subtracts
 from secagg.messages import (
+    AdvertiseKeys,
     ConsistencyCheck,
     ConsistencySignature,
     MaskedInput,
@@ -22,56 +38,73 @@ from secagg.messages import (
     RosterMessage,
     SessionOpen,
     ShareDelivery,
+    ShareKeys,
     ShareKind,
     UnmaskRequest,
     UnmaskShares,
 )
 from secagg.randomness import SeededRandomness
+from secagg.ring import Vector
+from secagg.shamir import Limbs
 from secagg.states import ClientState
+from sim.attacks.own_session import BINDING, POLICY
 
 Survivors = frozenset[int]
 Secret = tuple[int, ShareKind, int]
 """Which secret: slot, kind, and whose."""
+
+Answer = TypeVar("Answer", bound=Message)
+
+Lists = Mapping[int, Survivors]
+"""A list of survivors for each of some devices."""
 
 
 class Colluder(Client):
     """A device of the attacker's: it speaks like any other, and the attacker knows what it knows.
 
     Its vectors are zeros, so that sums with it are sums without it.
+
+    Args:
+        client_id: Its id.
+        credentials: As for `Client`.
     """
 
-    def __init__(self, client_id, credentials=None):
+    def __init__(self, client_id: ClientId, credentials: Credentials | None = None) -> None:
         randomness = SeededRandomness(client_id.to_bytes(32, "big"))
         super().__init__(client_id, POLICY, randomness, credentials)
 
     def answer(self, data: bytes, binding: bytes) -> bytes | None:
+        """Take a message; its own vector is zeros."""
         reply = self.receive(data)
         if self.state is not ClientState.OPENED:
             return reply
-        spec = self.params.slots[self.slot]
+        spec = present(self.params).slots[self.slot]
         return self.contribute(ring.zeros(spec.length, spec.ring_bits), binding)
 
     def own_secrets(self) -> dict[Secret, bytes]:
         """Before a slot is used: the secrets of all slots."""
-        own = self._roster.position
-        seeds = {(slot, ShareKind.SEED, own): seed for slot, seed in enumerate(self._seeds)}
+        own = self._placed.position
+        seeds = {
+            (slot, ShareKind.SEED, own): present(seed) for slot, seed in enumerate(self._seeds)
+        }
         return seeds | {
-            (slot, ShareKind.KEY, own): pair.secret for slot, pair in enumerate(self._mask_keys)
+            (slot, ShareKind.KEY, own): present(pair).secret
+            for slot, pair in enumerate(self._mask_keys)
         }
 
-    def shares(self, slot: int) -> dict[Secret, np.ndarray]:
+    def shares(self, slot: int) -> dict[Secret, Limbs]:
         """Shares of both secrets of every device that it shares with."""
-        held = self._held
+        held = present(self._held)
         return {
             (slot, kind, owner): held.shares[row, slot, kind]
             for row, owner in enumerate(held.positions.tolist())
             for kind in ShareKind
         }
 
-    def sign(self, survivors) -> bytes:
+    def sign(self, survivors: Members) -> bytes:
         """A signature of any list of survivors."""
-        statement = signing.survivors(self._context, survivors, self._own_sealing.public)
-        return self._credentials.identity.sign(statement)
+        statement = signing.survivors(present(self._context), survivors, self._own_sealing.public)
+        return present(self._credentials).identity.sign(statement)
 
 
 class EvilServer:
@@ -95,27 +128,28 @@ class EvilServer:
 
     def __init__(
         self,
-        params,
-        ids: Iterable[int],
-        answer: Callable[[int, bytes], bytes | None],
+        params: SessionParams,
+        ids: Iterable[ClientId],
+        answer: Callable[[ClientId, bytes], bytes | None],
         colluders: Iterable[Colluder] = (),
         binding_of: Callable[[int], bytes] = lambda _: BINDING,
-    ):
+    ) -> None:
         self.params = params
         self.roster = sorted(ids)
-        self.keys = {}
+        self.keys: dict[int, AdvertiseKeys] = {}
         self.opened: dict[int, dict[int, Survivors]] = defaultdict(dict)
-        self.inputs: dict[int, dict[int, np.ndarray]] = defaultdict(dict)
+        self.inputs: dict[int, dict[int, Vector]] = defaultdict(dict)
         self.signatures: dict[tuple[int, Survivors], dict[int, bytes]] = defaultdict(dict)
         self.refusals: dict[int, PeerError] = {}
         self.secrets: dict[Secret, bytes] = {}
         self._answer = answer
         self._colluders = {self.roster.index(c.client_id): c for c in colluders}
         self._binding_of = binding_of
-        self._shares: dict[Secret, dict[int, np.ndarray]] = defaultdict(dict)
+        self._shares: dict[Secret, dict[int, Limbs]] = defaultdict(dict)
 
     @property
     def everyone(self) -> Survivors:
+        """All positions."""
         return frozenset(range(len(self.roster)))
 
     @property
@@ -125,26 +159,26 @@ class EvilServer:
 
     def advertise(self) -> None:
         """Open the session, and gather keys."""
-        self.keys = {p: self._tell(p, SessionOpen(self.params)) for p in self._in_turn()}
+        for position in self._in_turn():
+            told = self._tell(position, SessionOpen(self.params))
+            self.keys[position] = _as(AdvertiseKeys, told)
 
     def set_up(self) -> None:
         """All that comes before the first slot; shows the keys that there are, where there are."""
         if not self.keys:
             self.advertise()
         ids = np.array(self.roster, dtype=np.uint32)
-        boxes = {}
+        boxes: dict[int, Mapping[int, bytes]] = {}
         for p in self._in_turn():
             others = {q: keys for q, keys in self.keys.items() if q != p}
-            boxes[p] = self._tell(p, RosterMessage(ids, others)).boxes
+            boxes[p] = _as(ShareKeys, self._tell(p, RosterMessage(ids, others))).boxes
         for p in self._in_turn():
             theirs = {q: boxes[q][p] for q in sorted(self.everyone - {p})}
             self._tell(p, ShareDelivery(self._members(self.everyone), theirs))
         for colluder in self._colluders.values():
             self.secrets |= colluder.own_secrets()
 
-    def open_slot(
-        self, slot: int, cohort: Mapping[int, Survivors] | Survivors | None = None
-    ) -> None:
+    def open_slot(self, slot: int, cohort: Lists | Survivors | None = None) -> None:
         """Open a slot and gather the masked vectors.
 
         It is opened over everyone; over some, if told so; or for each device over others.
@@ -156,12 +190,12 @@ class EvilServer:
         for p in self._in_turn():
             if p not in cohort:
                 continue
-            if masked := self._try(p, OpenSlot(slot, self._members(cohort[p]))):
+            if told := self._try(p, OpenSlot(slot, self._members(cohort[p]))):
+                packed = _as(MaskedInput, told).packed
                 self.opened[slot][p] = cohort[p]
-                assert isinstance(masked, MaskedInput)
-                self.inputs[slot][p] = ring.unpack(masked.packed, spec.length, spec.ring_bits)
+                self.inputs[slot][p] = ring.unpack(packed, spec.length, spec.ring_bits)
 
-    def unmask(self, slot: int, lists: Mapping[int, Survivors] | Survivors) -> None:
+    def unmask(self, slot: int, lists: Lists | Survivors) -> None:
         """Ask for shares, telling each honest device in `lists` its own list of survivors.
 
         One list is told to all the survivors that it names. In a signed session, signatures come
@@ -173,26 +207,23 @@ class EvilServer:
             self.confirm(slot, lists)
         self.ask(slot, lists, lists)
 
-    def ask(
-        self, slot: int, lists: Mapping[int, Survivors], signed: Mapping[int, Survivors]
-    ) -> None:
+    def ask(self, slot: int, lists: Lists, signed: Lists) -> None:
         """Ask each device for shares by its list, with the signatures that there are on another."""
         for p, survivors in lists.items():
             signatures = self.signatures[slot, signed[p]]
             told = self._try(p, UnmaskRequest(slot, self._members(survivors), signatures))
             if told is None:
                 continue
-            assert isinstance(told, UnmaskShares)
-            for owner, kind, share in zip(told.positions, told.kinds, told.shares, strict=True):
-                self._shares[slot, ShareKind(kind), int(owner)][p] = share
+            given = _as(UnmaskShares, told)
+            for owner, kind, share in zip(given.positions, given.kinds, given.shares, strict=True):
+                self._shares[slot, ShareKind(int(kind)), int(owner)][p] = share
         self.pool(slot)
 
-    def confirm(self, slot: int, lists: Mapping[int, Survivors]) -> None:
+    def confirm(self, slot: int, lists: Lists) -> None:
         """Gather signatures, from each honest device on its own list, from colluders on all."""
         for p, survivors in lists.items():
             if told := self._try(p, ConsistencyCheck(slot, self._members(survivors))):
-                assert isinstance(told, ConsistencySignature)
-                self.signatures[slot, survivors][p] = told.signature
+                self.signatures[slot, survivors][p] = _as(ConsistencySignature, told).signature
         for survivors in lists.values():
             members = self._members(survivors)
             self.signatures[slot, survivors] |= {
@@ -209,9 +240,10 @@ class EvilServer:
                 holders = sorted(shares)[: self.params.threshold]
                 weights = shamir.lagrange_at_zero(np.array([holders]) + 1)
                 limbs = shamir.combine(weights, np.array([[shares[p] for p in holders]]))
-                self.secrets[secret] = shamir.from_limbs(limbs)[0]
+                if (rebuilt := shamir.from_limbs(limbs)[0]) is not None:
+                    self.secrets[secret] = rebuilt
 
-    def sum_over(self, slot: int, positions: Iterable[int]) -> np.ndarray:
+    def sum_over(self, slot: int, positions: Iterable[int]) -> Vector:
         """The best it can make of the masked vectors of some devices: their sum, if all goes well.
 
         Masks between two that were told of each other cancel; the others are taken off where a
@@ -222,7 +254,7 @@ class EvilServer:
         positions = frozenset(positions) & opened.keys()
         total = ring.zeros(spec.length, spec.ring_bits)
         for own in positions:
-            context = self._context(slot, own)
+            context = self.context(slot, own)
             total += self.inputs[slot][own]
             seed = self.secrets.get((slot, ShareKind.SEED, own), bytes(prg.SEED_SIZE))
             prg.add_mask(total, context.self_mask_key(seed), negative=True)
@@ -255,7 +287,7 @@ class EvilServer:
         """Honest devices first: where they refuse, the attack has failed."""
         return [*self.honest, *self._colluders]
 
-    def _pairwise(self, context, slot, own, peer) -> bytes | None:
+    def _pairwise(self, context: SlotContext, slot: int, own: int, peer: int) -> bytes | None:
         for one, other in ((own, peer), (peer, own)):
             secret = self.secrets.get((slot, ShareKind.KEY, one))
             if secret is not None:
@@ -263,9 +295,17 @@ class EvilServer:
                 return context.pairwise_mask_keys(keys.key_pair(secret), [theirs])[0]
         return None
 
-    def _context(self, slot, position) -> SlotContext:
+    def context(self, slot: int, position: int) -> SlotContext:
+        """What the masks of the device at a position are bound to in a slot."""
         session_id = self.params.session_id(np.array(self.roster, dtype="<u4").tobytes())
         return SlotContext.of(self.params, session_id, slot, self._binding_of(position))
 
-    def _members(self, positions: Survivors) -> np.ndarray:
+    def _members(self, positions: Survivors) -> Members:
         return np.isin(np.arange(len(self.roster)), list(positions))
+
+
+def _as(kind: type[Answer], told: Message | None) -> Answer:
+    """What a device answered, which the order of messages fixes."""
+    if not isinstance(told, kind):
+        raise UsageError(f"a device answered {type(told).__name__}, not {kind.__name__}")
+    return told

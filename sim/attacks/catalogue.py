@@ -1,0 +1,36 @@
+"""All attacks."""
+
+from typing import Final
+
+from sim.attacks import (
+    baseline,
+    cohorts,
+    exposures,
+    hostile_bytes,
+    lists,
+    reuse,
+    rounds,
+    seeds,
+    sessions,
+)
+from sim.attacks.attack import Attack
+
+_MODULES: Final = (
+    lists,
+    cohorts,
+    reuse,
+    seeds,
+    sessions,
+    rounds,
+    baseline,
+    hostile_bytes,
+    exposures,
+)
+
+ATTACKS: Final = tuple(
+    sorted(
+        (value for module in _MODULES for value in vars(module).values() if type(value) is Attack),
+        key=lambda attack: attack.number,
+    )
+)
+"""In the order of their numbers, and among those of one number in that of the modules."""

@@ -1,0 +1,195 @@
+"""What the attacker believes after a search, as probabilities that can be held against the truth.
+
+Two questions are kept apart. *Unlabelled*: what is the i-th smallest loss of the cohort? *Labelled*:
+what is the loss of device k? The beliefs are those of an attacker who knows the prior and computes;
+no truth enters. Where the reconstruction claims a place, the belief is there, with what is left for
+the case that it errs; elsewhere it is the exact posterior that follows from the ranks.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from sim.leakage.consequences import order_intervals
+from sim.leakage.counts import BucketCounts, bucket_counts
+from sim.leakage.labels import device_intervals, probabilities
+from sim.leakage.observations import SearchView
+from sim.leakage.prior import Numbers, Prior
+from sim.leakage.reconstruction import Reconstruction
+
+_DOUBT: Final = 0.1
+"""Probability that a claimed place is wrong."""
+_DOUBT_IF_EXACT: Final = 2.0**-10
+_FAR: Final = 10.0
+_SURE: Final = 0.95
+_NEGLIGIBLE: Final = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Where the attacker says that losses are: a place and how far off it may be, in ticks.
+
+    Attributes:
+        ticks: The places.
+        radius: How far off each may be.
+    """
+
+    ticks: Numbers
+    radius: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """The attacker's belief after a search.
+
+    Attributes:
+        view: What it saw.
+        prior: What it knew before.
+        counts: How many devices it thinks are in each bucket.
+        places: Its probability that device k is in bucket j, shape (m, J).
+        reconstruction: What its attack found.
+    """
+
+    view: SearchView
+    prior: Prior
+    counts: BucketCounts
+    places: Numbers
+    reconstruction: Reconstruction
+
+    @classmethod
+    def of(cls, view: SearchView, prior: Prior, reconstruction: Reconstruction) -> "Belief":
+        """The belief of an attacker with this view, prior and reconstruction.
+
+        Raises:
+            SearchError: The sums contradict each other.
+        """
+        counts = bucket_counts(view, prior)
+        return cls(view, prior, counts, probabilities(view, counts, prior), reconstruction)
+
+    def of_order(self, ticks: Sequence[int]) -> Numbers:
+        """Probability that the i-th smallest loss is on each of these ticks, shape (m, K)."""
+        by_ranks = self._by_ranks(ticks)
+        found = self.reconstruction
+        doubt = _DOUBT_IF_EXACT if found.exact else _DOUBT
+        claimed = np.isfinite(found.sorted_radius)
+        near = _nearness(ticks, found.sorted_ticks, found.sorted_radius, exact=found.exact)
+        mixed = (1 - doubt) * near + doubt * by_ranks
+        return np.asarray(np.where(claimed[:, None], mixed, by_ranks))
+
+    def of_devices(self, ticks: Sequence[int]) -> Numbers:
+        """Probability that device k is on the k-th of these ticks, shape (m,)."""
+        lows = [bucket.low for bucket in self.counts.buckets]
+        inside = np.searchsorted(lows, ticks, side="right") - 1
+        expected = np.maximum(self.places.sum(axis=0), _NEGLIGIBLE)[inside]
+        devices = np.arange(self.view.devices)
+        anybody = self.of_order(ticks).sum(axis=0)
+        by_place = np.minimum(anybody * self.places[devices, inside] / expected, 1.0)
+        found = self.reconstruction
+        if found.ticks is None or found.radius is None:
+            return np.asarray(by_place)
+        doubt = _DOUBT_IF_EXACT if found.exact else _DOUBT
+        near = np.diagonal(_nearness(ticks, found.ticks, found.radius, exact=found.exact))
+        mixed = (1 - doubt) * near + doubt * by_place
+        return np.asarray(np.where(np.isfinite(found.radius), mixed, by_place))
+
+    def guesses(self) -> Numbers:
+        """The best guess of every device's loss: the median of its belief, in ticks."""
+        found = self.reconstruction
+        in_order = found.sorted_ticks
+        lows = [bucket.low for bucket in self.counts.buckets]
+        inside = np.searchsorted(lows, np.rint(in_order), side="right") - 1
+        share = self.places / np.maximum(self.places.sum(axis=0), _NEGLIGIBLE)
+        weight = share[:, inside] / np.maximum(np.bincount(inside, minlength=len(lows))[inside], 1)
+        weight *= np.maximum(self.places.sum(axis=0), _NEGLIGIBLE)[inside]
+        cumulative = np.cumsum(weight, axis=1)
+        middle = np.argmax(cumulative >= cumulative[:, -1:] / 2, axis=1)
+        guesses = in_order[middle]
+        if found.ticks is not None and found.radius is not None:
+            guesses = np.where(np.isfinite(found.radius), found.ticks, guesses)
+        return np.asarray(guesses)
+
+    def order_claims(self) -> Claims:
+        """Where the attacker says that the i-th smallest loss is."""
+        edges = np.array(order_intervals(self.view), dtype=float).reshape(-1, 2)
+        found = self.reconstruction
+        return _narrower(edges, Claims(found.sorted_ticks, found.sorted_radius))
+
+    def device_claims(self) -> Claims:
+        """Where the attacker says that device k is; nowhere if it can not tell devices apart."""
+        edges = np.array(device_intervals(self.view), dtype=float).reshape(-1, 2)
+        found = self.reconstruction
+        nowhere = np.full(self.view.devices, np.inf)
+        ticks = found.sorted_ticks if found.ticks is None else found.ticks
+        claims = _narrower(edges, Claims(ticks, nowhere if found.radius is None else found.radius))
+        order = self.order_claims()
+        single = np.array([bucket.fewest == bucket.most == 1 for bucket in self.counts.buckets])
+        for device, place in enumerate(np.argmax(self.places, axis=1)):
+            if self.places[device, place] < _SURE or not single[place]:
+                continue
+            index = sum(count for count in self.counts.likeliest()[:place])
+            if order.radius[index] < claims.radius[device]:
+                claims.ticks[device] = order.ticks[index]
+                claims.radius[device] = order.radius[index]
+        return claims
+
+    def _by_ranks(self, ticks: Sequence[int]) -> Numbers:
+        """The posterior of order statistics from the ranks alone, shape (m, K)."""
+        table = np.zeros((self.view.devices, len(ticks)))
+        for index, bucket in enumerate(self.counts.buckets):
+            inside = [k for k, tick in enumerate(ticks) if bucket.low <= tick < bucket.high]
+            if not inside:
+                continue
+            joint = self.counts.joint(index)
+            here = np.array([ticks[k] for k in inside])
+            for before, count in np.argwhere(joint > _NEGLIGIBLE):
+                if count:
+                    law = order_law(self.prior, bucket.low, bucket.high, int(count), here)
+                    table[before : before + count, inside] += joint[before, count] * law
+        return table
+
+
+def order_law(prior: Prior, low: int, high: int, count: int, ticks: Numbers) -> Numbers:
+    """P(the r-th smallest of `count` losses in [low, high) is on these ticks), (count, K).
+
+    To first order in the width of a tick, which is exact but where many share one.
+    """
+    whole = prior.mass(low, high)
+    single = prior.mass(ticks, ticks + 1) / whole
+    if high - low == 1:
+        return np.ones((count, len(ticks)))
+    below = np.clip(prior.mass(np.full(len(ticks), low), ticks + 0.5) / whole, 1e-12, 1 - 1e-12)
+    rank = np.arange(1, count + 1)[:, None]
+    log_choose = np.array(
+        [math.lgamma(count) - math.lgamma(r) - math.lgamma(count - r + 1) for r in range(1, count + 1)]
+    )[:, None]
+    log = log_choose + (rank - 1) * np.log(below) + (count - rank) * np.log1p(-below)
+    return np.asarray(np.minimum(count * np.exp(log) * single, 1.0))
+
+
+def _nearness(ticks: Sequence[int], places: Numbers, radius: Numbers, *, exact: bool) -> Numbers:
+    """Probability of ticks near claimed places: Laplace, narrow and, with doubt, wide; (m, K)."""
+    distance = np.abs(np.asarray(ticks)[None, :] - places[:, None])
+    if exact:
+        return (distance < 0.5).astype(float)
+    scale = np.where(np.isfinite(radius), radius, 0.0)[:, None] / 2 + 0.3
+    narrow = _laplace(distance, scale)
+    return np.asarray((1 - _DOUBT) * narrow + _DOUBT * _laplace(distance, _FAR * scale))
+
+
+def _laplace(distance: Numbers, scale: Numbers) -> Numbers:
+    """Mass of the tick at this distance."""
+    near, far = np.maximum(distance - 0.5, 0), distance + 0.5
+    mass = (np.exp(-near / scale) - np.exp(-far / scale)) / 2
+    across = np.maximum(0.5 - distance, 0)
+    return np.asarray(mass + np.where(distance < 0.5, (1 - np.exp(-across / scale)) / 2, 0))
+
+
+def _narrower(edges: Numbers, claims: Claims) -> Claims:
+    """The interval or the claim, whichever says more."""
+    half = (edges[:, 1] - edges[:, 0]) / 2
+    middle = (edges[:, 1] + edges[:, 0] - 1) / 2
+    use = half <= claims.radius
+    return Claims(np.where(use, middle, claims.ticks), np.where(use, half, claims.radius))

@@ -1,0 +1,70 @@
+"""What an attacker knows of losses and weights before it sees any sum."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.losses import LossGrid
+
+Numbers = npt.NDArray[np.float64]
+
+_BISECTIONS = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Losses are drawn from a Gamma distribution of shape 2, weights evenly from an interval.
+
+    Losses are rounded to the grid and clipped to its bound. Everything is in ticks here, and a
+    position may be a fraction: tick t stands for [t - ½, t + ½), cut c for the point c - ½.
+
+    Attributes:
+        grid: The loss grid.
+        scale: Scale of the Gamma distribution, in nats; its mean is twice that.
+        lightest: Smallest weight n_k that a device may have.
+        heaviest: Largest weight n_k.
+    """
+
+    grid: LossGrid
+    scale: float = 0.5
+    lightest: int = 101
+    heaviest: int = 447
+
+    @property
+    def mean_tick(self) -> float:
+        """The expected loss, in ticks: the best guess of a single loss without any sum."""
+        return 2 * self.scale * 2.0**self.grid.resolution_bits
+
+    def draw(self, generator: np.random.Generator, size: int) -> tuple[int, ...]:
+        """Draw losses; their ticks."""
+        return tuple(self.grid.tick(loss)[0] for loss in generator.gamma(2, self.scale, size))
+
+    def survival(self, cuts: npt.ArrayLike) -> Numbers:
+        """Probability that a loss lies above these cuts; any shape."""
+        position = np.asarray(cuts, dtype=np.float64)
+        scaled = (position - 0.5) / (self.scale * 2.0**self.grid.resolution_bits)
+        above = (1 + scaled) * np.exp(-np.maximum(scaled, 0))
+        return np.where(position <= 0, 1.0, np.where(position > self.grid.max_tick, 0.0, above))
+
+    def mass(self, low: npt.ArrayLike, high: npt.ArrayLike) -> Numbers:
+        """Probability of the ticks in [low, high); never quite 0 where there is one."""
+        low, high = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float))
+        difference = self.survival(low) - self.survival(high)
+        return np.where(high > low, np.maximum(difference, 1e-30), 0.0)
+
+    def between(self, low: npt.ArrayLike, high: npt.ArrayLike, share: npt.ArrayLike) -> Numbers:
+        """The positions below which these shares of the probability of [low, high) lie."""
+        low, high, share = np.broadcast_arrays(
+            np.asarray(low, float), np.asarray(high, float), np.asarray(share, float)
+        )
+        left, right = low.copy(), high.copy()
+        above = self.survival(low) - share * (self.survival(low) - self.survival(high))
+        for _ in range(_BISECTIONS):
+            middle = (left + right) / 2
+            right = np.where(self.survival(middle) <= above, middle, right)
+            left = np.where(self.survival(middle) <= above, left, middle)
+        # where all is far out in the tail and nothing is left to bisect, evenly
+        flat = self.survival(low) - self.survival(high) < 1e-13
+        cut = np.where(flat, low + share * (high - low), (left + right) / 2)
+        return np.clip(cut - 0.5, low - 0.5, high - 0.5)

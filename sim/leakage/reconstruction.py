@@ -1,0 +1,290 @@
+"""The attack: which losses give these sums?
+
+Between two cuts a sum of `mm`, Σ n/|F - μ|, is a smooth function of the losses, and every query
+gives one more equation. The attack places the devices in their buckets at random by the prior,
+solves for the sums by least squares from many such starts, and looks at what all solutions have in
+common. Losses are whole ticks and sums are integers, so at the end a solution can be checked: the
+true losses reproduce every released integer, and other losses as a rule do not.
+
+Where there are fewer equations than devices the solutions form a surface. Starts drawn from the
+prior and moved to the nearest point of it are then roughly a sample of the posterior, and their
+spread says which losses are known all the same.
+"""
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from sim.leakage.consequences import Bucket
+from sim.leakage.counts import BucketCounts, bucket_counts
+from sim.leakage.equations import Equations, set_up
+from sim.leakage.labels import assignments
+from sim.leakage.least_squares import minimise
+from sim.leakage.observations import SearchView
+from sim.leakage.prior import Numbers, Prior
+from sim.leakage.whole_ticks import Region, region_around, whole_solutions
+
+_SCREENING: Final = ((1e-4, False, 8), (0.0, False, 12), (0.0, True, 12))
+"""Looseness, scaling and steps, after the logarithms."""
+_RELATIVE_STEPS: Final = 30
+_REFINING: Final = ((4, 30), (2, 30))
+"""Of how many one is kept, and gets how many steps more of either kind."""
+_MANY_FITS: Final = 24
+_FEW_FITS: Final = 4
+_NEARLY: Final = 30.0  # a misfit from which the nearest whole ticks are tried
+_SHARP: Final = 200.0  # ticks within which the linear estimate of an error is trusted
+_SEARCHED: Final = 4  # solutions of a batch around which whole ticks are looked for
+_BATCH_SIZE: Final = 4_000  # unknowns at once
+
+
+@dataclass(frozen=True, slots=True)
+class Reconstruction:
+    """What the attack makes of a search.
+
+    Attributes:
+        sorted_ticks: The estimated losses of the cohort from the smallest to the largest, in ticks
+            and fractions, shape (m,).
+        sorted_radius: Within how many ticks the attack claims each to be; infinite where it claims
+            nothing.
+        ticks: The estimated loss of every device; None where the attack can not tell devices apart.
+        radius: Within how many ticks it claims each of them to be.
+        verified: Whether the estimate, rounded to ticks, reproduces every released integer.
+        exact: Whether it is besides the only solution found, and none lies near it.
+        misfit: Largest deviation of a sum from the best solution, in units of what rounding can
+            do; below 1 for the truth. Infinite where there was nothing to solve.
+        num_solutions: Starts that ended with a misfit that rounding explains.
+    """
+
+    sorted_ticks: Numbers
+    sorted_radius: Numbers
+    ticks: Numbers | None
+    radius: Numbers | None
+    verified: bool
+    exact: bool
+    misfit: float
+    num_solutions: int
+
+
+def reconstruct(
+    view: SearchView,
+    prior: Prior,
+    generator: np.random.Generator,
+    *,
+    starts: int | None = None,
+    time_limit: float = 60.0,
+) -> Reconstruction:
+    """Attack a search.
+
+    Args:
+        view: What the server saw.
+        prior: What it knew before.
+        generator: For the starts.
+        starts: From how many starts to solve at most; by the size of the cohort if None. The same
+            starts give the same result on every machine.
+        time_limit: Seconds after which no new batch of starts is begun; what is found then depends
+            on the machine.
+
+    Raises:
+        SearchError: The sums contradict each other.
+    """
+    if view.losses is not None:
+        ticks = np.array(view.losses, dtype=float)
+        nothing = np.zeros(view.devices)
+        return Reconstruction(np.sort(ticks), nothing, ticks, nothing, True, True, 0.0, 1)
+    counts = bucket_counts(view, prior)
+    if view.method != "mm" or not view.answers:
+        return _from_ranks(view, counts, prior)
+    starts = default_starts(view.devices) if starts is None else starts
+    placer = _Placer(view, counts)
+    collected = _Solutions(view, labelled=placer.labelled)
+    begun = time.monotonic()
+    tried = 0
+    size = max(_BATCH_SIZE // (view.devices * max(len(view.answers), view.devices)), 8)
+    while True:
+        equations = placer.equations(generator, size)
+        start = prior.between(
+            equations.low + 0.5,
+            equations.low + equations.width + 0.5,
+            generator.uniform(size=equations.low.shape),
+        )
+        collected.add(*_solve(equations, equations.unknowns(start)))
+        tried += size
+        late = time.monotonic() - begun > time_limit
+        if collected.is_enough or tried >= starts or late:
+            return collected.summary()
+
+
+def default_starts(devices: int) -> int:
+    """From how many starts a cohort of so many devices is attacked, a second's work or so."""
+    return max(8_000 // devices, 64)
+
+
+def _solve(equations: Equations, unknowns: Numbers) -> tuple[Equations, Numbers]:
+    """Least squares from many starts; the better ones, which get the most steps."""
+    unknowns = minimise(equations.relative, unknowns, steps=_RELATIVE_STEPS, scaled=False)
+    for looseness, scaled, steps in _SCREENING:
+        model = partial(equations.scaled, looseness=looseness)
+        unknowns = minimise(model, unknowns, steps=steps, scaled=scaled)
+    for part, steps in _REFINING:
+        misfits = equations.misfits(unknowns)
+        if (misfits <= 1).mean() < 1 / part:
+            best = np.argsort(misfits)[: max(len(misfits) // part, 1)]
+            equations, unknowns = equations.rows(best), unknowns[best]
+            model = partial(equations.scaled, looseness=0.0)
+            for scaled in (False, True):
+                unknowns = minimise(model, unknowns, steps=steps, scaled=scaled)
+    return equations, unknowns
+
+
+class _Placer:
+    """Puts devices, or nameless ones, into buckets in ways that agree with the ranks."""
+
+    def __init__(self, view: SearchView, counts: BucketCounts) -> None:
+        self._view = view
+        self._counts = counts
+        self._weights = view.search_weights
+        self._ways: tuple[tuple[int, ...], ...] = ()
+        same = self._weights is not None and len(set(self._weights)) == 1
+        if self._weights is not None and not same:
+            listed = assignments(view)
+            self._ways = listed.ways if listed.complete else ()
+        self.labelled = bool(self._ways)
+        self._equal = float(self._weights[0]) if same and self._weights is not None else None
+
+    def equations(self, generator: np.random.Generator, size: int) -> Equations:
+        """The equations of so many ways."""
+        view, found = self._view, self._counts.buckets
+        shape = (size, view.devices)
+        own = None if view.weights is None else np.broadcast_to(np.array(view.weights, float), shape)
+        if self._ways:
+            chosen = generator.integers(len(self._ways), size=size)
+            ways: Sequence[Sequence[int]] = [self._ways[index] for index in chosen]
+            weights = np.broadcast_to(np.array(self._weights, float), shape)
+            return set_up(view, _places(ways, found), weights, own, free_weights=False)
+        draws = [self._counts.likeliest()] + [
+            self._counts.draw(generator) for _ in range(0 if self._counts.are_known else size - 1)
+        ]
+        ways = [
+            [index for index, count in enumerate(counts) for _ in range(count)]
+            for counts in itertools.islice(itertools.cycle(draws), size)
+        ]
+        places = _places(ways, found)
+        if self._equal is not None:
+            same_own = own if view.weights is not None and len(set(view.weights)) == 1 else None
+            return set_up(
+                view, places, np.full(shape, self._equal), same_own, free_weights=False
+            )
+        weights = np.array([[float(found[index].weight) for index in way] for way in ways])
+        return set_up(view, places, weights, None, free_weights=True)
+
+
+class _Solutions:
+    """What the starts have led to so far."""
+
+    def __init__(self, view: SearchView, *, labelled: bool) -> None:
+        self._view = view
+        self._labelled = labelled
+        self._positions: list[Numbers] = []
+        self._misfits: list[Numbers] = []
+        self._exact: set[tuple[int, ...]] = set()
+        self._best = np.inf
+        self._region: Region | None = None
+        self._is_searched = False
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether more starts would not tell more."""
+        fitting = sum(int((misfits <= 1).sum()) for misfits in self._misfits)
+        return fitting >= (_FEW_FITS if self._exact else _MANY_FITS)
+
+    def add(self, equations: Equations, unknowns: Numbers) -> None:
+        """Take the ends of a batch of starts."""
+        misfits = equations.misfits(unknowns)
+        self._positions.append(equations.positions(unknowns))
+        self._misfits.append(misfits)
+        best = int(np.argmin(misfits))
+        if misfits[best] < self._best:
+            self._best = float(misfits[best])
+            self._region = region_around(equations, unknowns, best)
+        if equations.shares is not None:
+            return
+        for row in np.argsort(misfits)[:_SEARCHED]:
+            if misfits[row] <= _NEARLY:
+                region = region_around(equations, unknowns, int(row))
+                self._exact.update(whole_solutions(self._view, region, equations.weight[row]))
+
+    def summary(self) -> Reconstruction:
+        """The estimate, and how far it can be trusted."""
+        positions, misfits = np.concatenate(self._positions), np.concatenate(self._misfits)
+        fitting = misfits <= 1
+        size = positions.shape[1]
+        linear = np.full(size, np.inf)
+        if self._exact:
+            positions = np.array(sorted(self._exact), dtype=float)
+            linear = np.zeros(size)
+        elif fitting.any():
+            positions = positions[fitting]
+            linear = linear if self._region is None else self._region.radius
+        else:
+            positions = positions[np.argsort(misfits)[: max(len(misfits) // 8, 1)]]
+        known = bool(self._exact) or int(fitting.sum()) >= _FEW_FITS
+        in_order = np.sort(positions, axis=1)
+        order = np.argsort(np.median(positions, axis=0), kind="stable")
+        radius = _spread(positions, linear, known=known)
+        sorted_radius = _spread(in_order, linear[order], known=known)
+        return Reconstruction(
+            sorted_ticks=np.median(in_order, axis=0),
+            sorted_radius=sorted_radius,
+            ticks=np.median(positions, axis=0) if self._labelled else None,
+            radius=self._without_twins(radius) if self._labelled else None,
+            verified=bool(self._exact),
+            exact=bool(self._exact) and bool((sorted_radius < 0.5).all()),
+            misfit=self._best,
+            num_solutions=int(fitting.sum()),
+        )
+
+    def _without_twins(self, radius: Numbers) -> Numbers:
+        """Devices of the same weight can be told apart by nothing."""
+        weights = self._view.search_weights or ()
+        twins = np.array([weights.count(weight) > 1 for weight in weights])
+        return np.where(twins, np.inf, radius)
+
+
+def _spread(positions: Numbers, linear: Numbers, *, known: bool) -> Numbers:
+    """What all solutions have in common; a little more than that where they form a surface."""
+    if not known:
+        return np.full(positions.shape[1], np.inf)
+    spread = (positions.max(axis=0) - positions.min(axis=0)) / 2
+    by_spread = 1.5 * spread + 0.5
+    sharp = linear <= _SHARP
+    return np.asarray(np.where(sharp, np.maximum(spread, linear), np.minimum(linear, by_spread)))
+
+
+def _places(
+    ways: Sequence[Sequence[int]], found: Sequence[Bucket]
+) -> list[list[tuple[int, int]]]:
+    return [[(found[index].low, found[index].high) for index in way] for way in ways]
+
+
+def _from_ranks(view: SearchView, counts: BucketCounts, prior: Prior) -> Reconstruction:
+    """Without β: spread the devices of a bucket by the prior, and shift the tail to fit its sum."""
+    positions: list[float] = []
+    for bucket, count in zip(counts.buckets, counts.likeliest(), strict=True):
+        share = (np.arange(count) + 0.5) / max(count, 1)
+        positions += prior.between(bucket.low, bucket.high, share).tolist()
+    ticks = np.array(positions)
+    return Reconstruction(
+        sorted_ticks=ticks,
+        sorted_radius=np.full(view.devices, np.inf),
+        ticks=None,
+        radius=None,
+        verified=False,
+        exact=False,
+        misfit=np.inf,
+        num_solutions=0,
+    )

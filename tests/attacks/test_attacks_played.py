@@ -1,0 +1,84 @@
+"""Every attack succeeds without its defence, and ends as registered with it."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from sim.attacks.attack import NotPlayed, presuppose
+from sim.attacks.catalogue import ATTACKS
+from sim.attacks.own_round import UPDATE_ROUND, make_devices
+from sim.attacks.play import played, surprise
+from sim.attacks.replaced import replaced
+
+OFF, ON = "off", "on"
+RUNS = [
+    pytest.param(attack, defended, id=f"{attack.name}-{ON if defended else OFF}")
+    for attack in ATTACKS
+    for defended in (False, True)
+    if attack.is_prevented or defended
+]
+BY_NAME = {attack.name: attack for attack in ATTACKS}
+
+
+once = cache(played)  # attacks are deterministic
+
+
+@pytest.mark.parametrize(("attack", "defended"), RUNS)
+def test_an_attack_ends_as_registered(attack, defended):
+    assert surprise(attack, once(attack, defended=defended), defended=defended) == ""
+
+
+@pytest.mark.parametrize(("attack", "defended"), RUNS)
+def test_the_other_end_is_a_surprise(attack, defended):
+    assert not attack.is_prevented or surprise(
+        attack, once(attack, defended=defended), defended=not defended
+    )
+
+
+@pytest.mark.parametrize("name", ["threshold-inconsistency", "model-inconsistency"])
+def test_what_is_taken_is_the_update_to_the_last_digit_that_is_sent(name):
+    loot = once(BY_NAME[name], defended=False)
+    devices = make_devices(UPDATE_ROUND)
+    error = np.abs(loot.read(loot.taken) - devices[max(devices)].update).max()
+    assert 0 < error <= 2.0**-UPDATE_ROUND.update_resolution_bits
+
+
+# --- how defences are taken away ----------------------------------------------------------------
+
+
+class Guarded:
+    @classmethod
+    def check(cls):
+        return "checked"
+
+
+def fail():
+    raise ValueError("within")
+
+
+def test_a_defence_is_away_for_a_while_and_back_in_the_end():
+    original = vars(Guarded)["check"]
+    with replaced(Guarded, "check", lambda: "not checked", unless=False):
+        assert Guarded.check() == "not checked"
+    assert vars(Guarded)["check"] is original
+
+
+def test_a_defence_is_back_whatever_comes():
+    original = vars(Guarded)["check"]
+    with (
+        pytest.raises(ValueError, match="within"),
+        replaced(Guarded, "check", fail, unless=False),
+    ):
+        Guarded.check()
+    assert vars(Guarded)["check"] is original
+
+
+def test_a_defence_that_stays_on_is_not_touched():
+    with replaced(Guarded, "check", None, unless=True):
+        assert Guarded.check() == "checked"
+
+
+def test_an_attack_that_rests_on_nothing_is_not_played():
+    with pytest.raises(NotPlayed, match="not so that pigs fly"):
+        presuppose(False, "pigs fly")
