@@ -73,6 +73,7 @@ _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "sim.bench.secagg_session",
         "one secure sum, beside Flower's if you like",
     ),
+    ("bench", "audit"): ("sim.bench.audit_replay", "the audit of a transcript, in time and memory"),
     ("bench", "round"): ("sim.bench.protocol_round", "one round of private Δ-FL without learning"),
 }
 """Commands with arguments of their own: the first words, the module, and what it does. A module is

@@ -93,6 +93,11 @@ def buckets(view: SearchView) -> tuple[Bucket, ...]:
     Raises:
         SearchError: The sums contradict each other.
     """
+    return between(ranks(view))
+
+
+def between(rows: Sequence[Below]) -> tuple[Bucket, ...]:
+    """The buckets between neighbouring cuts of these."""
     return tuple(
         Bucket(
             below.cut,
@@ -101,7 +106,7 @@ def buckets(view: SearchView) -> tuple[Bucket, ...]:
             max(above.fewest - below.most, 0, int(above.weight > below.weight)),
             above.most - below.fewest,
         )
-        for below, above in itertools.pairwise(ranks(view))
+        for below, above in itertools.pairwise(rows)
     )
 
 

@@ -11,15 +11,56 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from protocol.errors import SearchError
-from sim.leakage.consequences import Below, Bucket, buckets, ranks
+from protocol.weighting import Weighting
+from sim.leakage.consequences import Below, Bucket, between, buckets, ranks
 from sim.leakage.counts import BucketCounts
 from sim.leakage.observations import SearchView
 from sim.leakage.prior import Numbers, Prior
 
 _FEW = 4  # devices in a bucket up to which all its subsets are looked at
 _SMALLEST = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Puzzle:
+    """Numbers that are to be put into boxes of known sums.
+
+    Attributes:
+        boxes: The buckets with their weights and numbers of devices.
+        edges: What lies below each edge of a box.
+        weights: Every device's weight in these sums.
+    """
+
+    boxes: tuple[Bucket, ...]
+    edges: tuple[Below, ...]
+    weights: tuple[int, ...]
+
+
+def puzzles(view: SearchView) -> tuple[Puzzle, ...]:
+    """What the view says of who is where: the search, and the update if it weighs otherwise.
+
+    The update is averaged by the devices' own weights whatever they weigh in the search, so that
+    the weight of the tail may still name its devices. None where the weights are not known.
+
+    Raises:
+        SearchError: The sums contradict each other.
+    """
+    if view.weights is None or view.search_weights is None or view.losses is not None:
+        return ()
+    search = Puzzle(buckets(view), ranks(view), view.search_weights)
+    if view.tail is None or view.config.weighting is Weighting.SAMPLES:
+        return (search,)
+    top, tail, total = view.config.grid.top_cut, view.tail, sum(view.weights)
+    below = Below(
+        tail.cut, total - tail.weight, view.devices - tail.count, view.devices - tail.count
+    )
+    edges = [Below(0, 0, 0, 0), below, Below(top, total, view.devices, view.devices)]
+    if tail.cut in (0, top):
+        edges.remove(below)
+    return (search, Puzzle(between(edges), tuple(edges), view.weights))
 
 
 def candidates(view: SearchView) -> tuple[tuple[int, ...], ...]:
@@ -32,20 +73,24 @@ def candidates(view: SearchView) -> tuple[tuple[int, ...], ...]:
         SearchError: No device fits anywhere: the weights are not those of this search.
     """
     found = buckets(view)
-    weights = view.search_weights
-    if weights is None:
-        everywhere = tuple(index for index, bucket in enumerate(found) if bucket.most > 0)
-        return (everywhere,) * view.devices
     if view.losses is not None:
         return tuple(
             tuple(i for i, bucket in enumerate(found) if bucket.low <= tick < bucket.high)
             for tick in view.losses
         )
-    possible = np.array([[_may_hold(bucket, weight) for bucket in found] for weight in weights])
-    possible &= _by_cuts(ranks(view), weights)
-    _propagate(possible, found, weights)
+    possible = np.zeros((view.devices, len(found)), dtype=bool)
+    possible[:] = [bucket.most > 0 for bucket in found]
+    for puzzle in puzzles(view):
+        open_ = _possible(puzzle)
+        for index, bucket in enumerate(found):
+            inside = [
+                box
+                for box, whole in enumerate(puzzle.boxes)
+                if whole.low < bucket.high and bucket.low < whole.high
+            ]
+            possible[:, index] &= open_[:, inside].any(axis=1)
     if not possible.any(axis=1).all():
-        raise SearchError("some device fits into no bucket: the weights are not those of this search")
+        raise SearchError("some device fits into no bucket: the weights are not those of the sums")
     return tuple(tuple(np.flatnonzero(row).tolist()) for row in possible)
 
 
@@ -57,6 +102,15 @@ def device_intervals(view: SearchView) -> tuple[tuple[int, int], ...]:
     """
     found = buckets(view)
     return tuple((found[open_[0]].low, found[open_[-1]].high) for open_ in candidates(view))
+
+
+def _possible(puzzle: Puzzle) -> npt.NDArray[np.bool_]:
+    possible = np.array(
+        [[_may_hold(box, weight) for box in puzzle.boxes] for weight in puzzle.weights]
+    )
+    possible &= _by_cuts(puzzle.edges, puzzle.weights)
+    _propagate(possible, puzzle.boxes, puzzle.weights)
+    return possible
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +129,22 @@ class Assignments:
     complete: bool
 
 
-def assignments(view: SearchView, *, most: int = 64, most_steps: int = 20_000) -> Assignments:
-    """List the ways, up to so many and with so many steps of a depth-first search.
-
-    Raises:
-        SearchError: The sums contradict each other or the weights.
-    """
-    weights = view.search_weights
-    if weights is None:
-        return Assignments((), complete=False)
-    open_ = candidates(view)
-    found = buckets(view)
+def assignments(
+    puzzle: Puzzle, *, most: int = 64, most_steps: int = 20_000
+) -> Assignments:
+    """List the ways, up to so many and with so many steps of a depth-first search."""
+    weights, found = puzzle.weights, puzzle.boxes
+    size = len(weights)
+    possible = _possible(puzzle)
+    open_ = [np.flatnonzero(row).tolist() for row in possible]
     freedom: dict[int, int] = {}
     for device, weight in enumerate(weights):
-        freedom[weight] = min(freedom.get(weight, view.devices), len(open_[device]))
-    order = sorted(range(view.devices), key=lambda k: (freedom[weights[k]], -weights[k], k))
+        freedom[weight] = min(freedom.get(weight, size), len(open_[device]))
+    order = sorted(range(size), key=lambda k: (freedom[weights[k]], -weights[k], k))
     room = [bucket.weight for bucket in found]
     places = [bucket.most for bucket in found]
     least = [bucket.fewest for bucket in found]
-    chosen = [0] * view.devices
+    chosen = [0] * size
     ways: list[tuple[int, ...]] = []
     steps = 0
 
@@ -140,20 +191,38 @@ def probabilities(view: SearchView, counts: BucketCounts, prior: Prior) -> Numbe
     Raises:
         SearchError: The sums contradict each other or the weights.
     """
-    expected = np.array([_expected(counts, index) for index in range(len(counts.buckets))])
-    weights = view.search_weights
-    if weights is None or len(set(weights)) == 1:
-        return np.tile(expected / view.devices, (view.devices, 1))
-    if view.losses is None and (listed := assignments(view)).complete and listed.ways:
-        return _from_ways(listed.ways, weights, counts.buckets, prior)
-    table = np.zeros((view.devices, len(expected)))
-    for device, open_ in enumerate(candidates(view)):
-        table[device, list(open_)] = 1.0
-    for index, bucket in enumerate(counts.buckets):
-        table[:, index] *= _fit(bucket, table[:, index], round(expected[index]), weights)
+    found = counts.buckets
+    expected = np.array([_expected(counts, index) for index in range(len(found))])
+    table = np.tile(expected / view.devices, (view.devices, 1))
+    if view.losses is not None:
+        for device, (place,) in enumerate(candidates(view)):
+            table[device] = np.arange(len(found)) == place
+        return table
+    for puzzle in puzzles(view):
+        if len(set(puzzle.weights)) == 1:
+            continue
+        inside = np.searchsorted([box.low for box in puzzle.boxes], [b.low for b in found], "right")
+        held = np.bincount(inside - 1, expected, minlength=len(puzzle.boxes))
+        alone = _solved(puzzle, held, prior) / np.maximum(held / view.devices, _SMALLEST)
+        table *= alone[:, inside - 1]
+    return _balanced(table, expected)
+
+
+def _solved(puzzle: Puzzle, expected: Numbers, prior: Prior) -> Numbers:
+    """The belief that device k is in a box, from this puzzle alone, shape (m, boxes)."""
+    listed = assignments(puzzle)
+    if listed.complete and listed.ways:
+        return _from_ways(listed.ways, puzzle.weights, puzzle.boxes, prior)
+    table = _possible(puzzle).astype(float)
+    for index, box in enumerate(puzzle.boxes):
+        table[:, index] *= _fit(box, table[:, index], round(expected[index]), puzzle.weights)
+    return _balanced(table, expected)
+
+
+def _balanced(table: Numbers, expected: Numbers) -> Numbers:
     for _ in range(50):
-        table /= np.maximum(table.sum(axis=0), _SMALLEST) / np.maximum(expected, _SMALLEST)
-        table /= np.maximum(table.sum(axis=1, keepdims=True), _SMALLEST)
+        table = table / np.maximum(table.sum(axis=0) / np.maximum(expected, _SMALLEST), _SMALLEST)
+        table = table / np.maximum(table.sum(axis=1, keepdims=True), _SMALLEST)
     return table
 
 

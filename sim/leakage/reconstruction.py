@@ -23,7 +23,7 @@ import numpy as np
 from sim.leakage.consequences import Bucket
 from sim.leakage.counts import BucketCounts, bucket_counts
 from sim.leakage.equations import Equations, set_up
-from sim.leakage.labels import assignments
+from sim.leakage.labels import assignments, puzzles
 from sim.leakage.least_squares import minimise
 from sim.leakage.observations import SearchView
 from sim.leakage.prior import Numbers, Prior
@@ -53,8 +53,9 @@ class Reconstruction:
             nothing.
         ticks: The estimated loss of every device; None where the attack can not tell devices apart.
         radius: Within how many ticks it claims each of them to be.
-        verified: Whether the estimate, rounded to ticks, reproduces every released integer.
-        exact: Whether it is besides the only solution found, and none lies near it.
+        verified: Whether whole ticks were found that reproduce every released integer of `mm`.
+        exact: Whether these are besides the only ones: all that rounding allows near the solutions
+            found were tried.
         misfit: Largest deviation of a sum from the best solution, in units of what rounding can
             do; below 1 for the truth. Infinite where there was nothing to solve.
         num_solutions: Starts that ended with a misfit that rounding explains.
@@ -97,8 +98,6 @@ def reconstruct(
         nothing = np.zeros(view.devices)
         return Reconstruction(np.sort(ticks), nothing, ticks, nothing, True, True, 0.0, 1)
     counts = bucket_counts(view, prior)
-    if view.method != "mm" or not view.answers:
-        return _from_ranks(view, counts, prior)
     starts = default_starts(view.devices) if starts is None else starts
     placer = _Placer(view, counts)
     collected = _Solutions(view, labelled=placer.labelled)
@@ -107,6 +106,8 @@ def reconstruct(
     size = max(_BATCH_SIZE // (view.devices * max(len(view.answers), view.devices)), 8)
     while True:
         equations = placer.equations(generator, size)
+        if equations.num_sums == 0:
+            return _from_ranks(view, counts, prior)
         start = prior.between(
             equations.low + 0.5,
             equations.low + equations.width + 0.5,
@@ -151,7 +152,7 @@ class _Placer:
         self._ways: tuple[tuple[int, ...], ...] = ()
         same = self._weights is not None and len(set(self._weights)) == 1
         if self._weights is not None and not same:
-            listed = assignments(view)
+            listed = assignments(puzzles(view)[0])
             self._ways = listed.ways if listed.complete else ()
         self.labelled = bool(self._ways)
         self._equal = float(self._weights[0]) if same and self._weights is not None else None
@@ -194,7 +195,7 @@ class _Solutions:
         self._exact: set[tuple[int, ...]] = set()
         self._best = np.inf
         self._region: Region | None = None
-        self._is_searched = False
+        self._is_verified = False
 
     @property
     def is_enough(self) -> bool:
@@ -211,12 +212,15 @@ class _Solutions:
         if misfits[best] < self._best:
             self._best = float(misfits[best])
             self._region = region_around(equations, unknowns, best)
-        if equations.shares is not None:
+        if equations.shares is not None or not len(equations.betas):
             return
         for row in np.argsort(misfits)[:_SEARCHED]:
             if misfits[row] <= _NEARLY:
                 region = region_around(equations, unknowns, int(row))
-                self._exact.update(whole_solutions(self._view, region, equations.weight[row]))
+                whole = whole_solutions(self._view, region, equations.weight[row])
+                self._is_verified |= bool(whole.found)
+                if whole.complete:
+                    self._exact.update(whole.found)
 
     def summary(self) -> Reconstruction:
         """The estimate, and how far it can be trusted."""
@@ -242,7 +246,7 @@ class _Solutions:
             sorted_radius=sorted_radius,
             ticks=np.median(positions, axis=0) if self._labelled else None,
             radius=self._without_twins(radius) if self._labelled else None,
-            verified=bool(self._exact),
+            verified=self._is_verified,
             exact=bool(self._exact) and bool((sorted_radius < 0.5).all()),
             misfit=self._best,
             num_solutions=int(fitting.sum()),
@@ -272,7 +276,7 @@ def _places(
 
 
 def _from_ranks(view: SearchView, counts: BucketCounts, prior: Prior) -> Reconstruction:
-    """Without β: spread the devices of a bucket by the prior, and shift the tail to fit its sum."""
+    """Without any equation: spread the devices of a bucket by the prior."""
     positions: list[float] = []
     for bucket, count in zip(counts.buckets, counts.likeliest(), strict=True):
         share = (np.arange(count) + 0.5) / max(count, 1)

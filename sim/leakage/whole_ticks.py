@@ -62,17 +62,29 @@ def region_around(equations: Equations, unknowns: Numbers, row: int) -> Region:
     )
 
 
-def whole_solutions(
-    view: SearchView, region: Region, weights: Numbers
-) -> list[tuple[int, ...]]:
-    """Whole ticks near a solution that reproduce every sum of `mm`; none if there are too many.
+@dataclass(frozen=True, slots=True)
+class WholeSolutions:
+    """Whole ticks near a solution that reproduce every sum of `mm`.
+
+    Attributes:
+        found: Them, in the order of the region's positions.
+        complete: Whether all whole ticks that rounding allows there were tried.
+    """
+
+    found: tuple[tuple[int, ...], ...]
+    complete: bool
+
+
+def whole_solutions(view: SearchView, region: Region, weights: Numbers) -> WholeSolutions:
+    """Try the whole ticks of a region, all or, if they are too many, the nearest.
 
     Args:
         view: What the server saw.
         region: Where to look.
         weights: What the devices weigh in the search, in the order of the region's positions.
     """
-    points = _whole_points(region)
+    listed = _whole_points(region)
+    points = np.rint(region.centre).astype(np.int64)[None, :] if listed is None else listed
     top = view.config.grid.max_tick
     points = points[((points >= 0) & (points <= top)).all(axis=1)]
     whole = np.rint(weights).astype(np.int64)
@@ -83,21 +95,21 @@ def whole_solutions(
         signed = (whole * np.sign(half_ticks)).sum(axis=1)
         agrees = (beta == answer.sums["beta"][0]) & (signed == answer.sums["signed_weight"][0])
         points = points[agrees]
-    return [tuple(point.tolist()) for point in points]
+    found = tuple(tuple(point.tolist()) for point in points)
+    return WholeSolutions(found, listed is not None)
 
 
-def _whole_points(region: Region) -> npt.NDArray[np.int64]:
-    """The whole points of the ellipsoid, or the one nearest to its centre if they are too many."""
-    nearest = np.rint(region.centre).astype(np.int64)[None, :]
+def _whole_points(region: Region) -> npt.NDArray[np.int64] | None:
+    """The whole points of the ellipsoid; None if they are too many."""
     rows, size = region.matrix.shape
     if rows < size or not np.isfinite(region.radius).all():
-        return nearest
+        return None
     order = np.argsort(-region.radius, kind="stable")
     triangle = np.linalg.qr(region.matrix[:, order], mode="r")
     centre = region.centre[order]
     diagonal = np.abs(np.diag(triangle))
     if (diagonal == 0).any():
-        return nearest
+        return None
     bound = rows + 4 * np.sqrt(2.0 * rows)
     points = np.empty((1, 0))
     costs = np.zeros(1)
@@ -107,8 +119,8 @@ def _whole_points(region: Region) -> npt.NDArray[np.int64]:
         reach = np.sqrt(np.maximum(bound - costs, 0)) / diagonal[index]
         first = np.ceil(middle - reach).astype(np.int64)
         numbers = np.maximum(np.floor(middle + reach).astype(np.int64) - first + 1, 0)
-        if not 0 < numbers.sum() <= _MOST_POINTS:
-            return nearest
+        if numbers.sum() > _MOST_POINTS:
+            return None
         parent = np.repeat(np.arange(len(points)), numbers)
         step = np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
         chosen = (first[parent] + step).astype(float)
@@ -116,4 +128,4 @@ def _whole_points(region: Region) -> npt.NDArray[np.int64]:
         points = np.column_stack([chosen, points[parent]])
     listed = np.empty(points.shape, dtype=np.int64)
     listed[:, order] = points.astype(np.int64)
-    return np.vstack([listed, nearest])
+    return listed

@@ -1,0 +1,193 @@
+"""What an audit costs: rounds of simulated devices are recorded, and `deltafl audit` reads them.
+
+Devices have random losses and updates, so that nothing is trained; every message is real. The
+audit runs as a process of its own, whose time and peak memory are measured.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from fl.strategies.base import ServerState
+from fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from fl.vectors import Vector
+from protocol.sums import MaskedSum, Sessions
+from secagg import GraphKind, SecAggError
+from sim.bench.report import machine
+from sim.seeds import Purpose, Seeds
+from sim.transcript import TranscriptWriter
+
+_MAX_SAMPLES = 400
+_UPDATE_SCALE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class AuditBenchmark:
+    """One measurement.
+
+    Attributes:
+        clients: devices in a round.
+        dim: numbers in the update.
+        rounds: rounds in the transcript.
+        mode: "headers", "full" or "every=N".
+        method: quantile method of the search.
+        graph: who shares masks with whom.
+        seed: of losses, weights and updates; keys come from the operating system.
+    """
+
+    clients: int
+    dim: int
+    rounds: int
+    mode: str
+    method: str
+    graph: GraphKind
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RandomDevice:
+    """A device that has something to say, and learns nothing."""
+
+    id: int
+    weight: int
+    generator: np.random.Generator
+
+    def loss(self, model: Vector) -> float:
+        del model
+        return float(self.generator.gamma(2, 0.5))
+
+    def update(self, model: Vector) -> Vector:
+        noise: Vector = self.generator.normal(0, _UPDATE_SCALE, model.shape).astype(np.float32)
+        return noise
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description = (
+        "Record rounds of simulated devices that learn nothing, audit the transcript, and print "
+        "what that costs: seconds in all and per round, and peak memory."
+    )
+    parser.add_argument("--clients", type=int, default=100, metavar="N", help="devices (100)")
+    parser.add_argument(
+        "--dim", type=int, default=115_646, metavar="D", help="numbers in the update (115646)"
+    )
+    parser.add_argument("--rounds", type=int, default=1, metavar="R", help="rounds (1)")
+    parser.add_argument(
+        "--transcript", default="full", metavar="full|every=N|headers", help="what is kept (full)"
+    )
+    parser.add_argument("--method", default="mm", metavar="NAME", help="quantile method (mm)")
+    parser.add_argument(
+        "--graph",
+        choices=[str(kind) for kind in GraphKind],
+        default=str(GraphKind.SPARSE),
+        help="who shares masks with whom (sparse)",
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of losses and updates")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the benchmark and print what was measured; the exit code."""
+    benchmark = AuditBenchmark(
+        clients=options.clients,
+        dim=options.dim,
+        rounds=options.rounds,
+        mode=options.transcript,
+        method=options.method,
+        graph=GraphKind(options.graph),
+        seed=options.seed,
+    )
+    try:
+        measured = measure(benchmark)
+    except (SecAggError, ValueError) as error:
+        print(f"deltafl: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(measured, indent=2) if options.json else _describe(measured))
+    return 0
+
+
+def measure(benchmark: AuditBenchmark) -> dict[str, object]:
+    """Record, audit, and return what the audit cost.
+
+    Raises:
+        ValueError: an argument is out of its range.
+        SecAggError: no session withstands the threat with so few devices.
+        RuntimeError: the audit did not run.
+    """
+    if min(benchmark.clients, benchmark.dim, benchmark.rounds) < 1:
+        raise ValueError("clients, dim and rounds must be at least 1")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "transcript.bin"
+        _record(benchmark, path)
+        command = [sys.executable, "-m", "sim", "audit", str(path), "--json"]
+        start = time.perf_counter()
+        audited = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - our own
+        wall = time.perf_counter() - start
+        if audited.returncode not in (0, 1):
+            raise RuntimeError(audited.stderr.decode())
+        report = json.loads(audited.stdout)
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6
+        return {
+            "clients": benchmark.clients,
+            "dim": benchmark.dim,
+            "rounds": benchmark.rounds,
+            "transcript": benchmark.mode,
+            "method": benchmark.method,
+            "transcript_mb": round(path.stat().st_size / 1e6, 1),
+            "records": report["records"],
+            "sums_released": report["sums_released"],
+            "sums_replayed": report["sums_replayed"],
+            "findings": [finding["rule"] for finding in report["findings"]],
+            "exit_code": audited.returncode,
+            "audit_wall_s": round(wall, 2),
+            "wall_s_per_round": round(wall / benchmark.rounds, 3),
+            "peak_memory_mb": round(peak, 1),
+            "machine": machine(),
+        }
+
+
+def _record(benchmark: AuditBenchmark, path: Path) -> None:
+    seeds = Seeds(benchmark.seed)
+    generator = seeds.generator(Purpose.COHORT)
+    devices = [
+        _RandomDevice(index, int(generator.integers(1, _MAX_SAMPLES)), generator)
+        for index in range(benchmark.clients)
+    ]
+    with TranscriptWriter(path, benchmark.mode) as transcript:
+        strategy = PrivateDeltaFL(
+            theta=Fraction(1, 2),
+            backend=MaskedSum(Sessions(graph=benchmark.graph), observer=transcript),
+            encoding=Encoding(method=benchmark.method),
+            graph_seed=lambda index: seeds.digest(Purpose.GRAPH, round_index=index),
+        )
+        state = ServerState(np.zeros(benchmark.dim, dtype=np.float32))
+        rounds = range(1, benchmark.rounds + 1)
+        quiet = None if os.isatty(sys.stderr.fileno()) else True
+        for number in tqdm(rounds, desc="recording", file=sys.stderr, leave=False, disable=quiet):
+            transcript.begin_round(number)
+            state, report = strategy.apply(state, devices)
+            transcript.end_round(report.aborted)
+        transcript.finish(benchmark.rounds)
+        transcript.flush()
+
+
+def _describe(measured: dict[str, object]) -> str:
+    return (
+        f"{measured['rounds']} rounds of {measured['clients']} devices, {measured['dim']} numbers, "
+        f"{measured['method']}, transcript {measured['transcript']}: {measured['transcript_mb']} "
+        f"MB, {measured['records']} records\n"
+        f"{measured['sums_replayed']} of {measured['sums_released']} sums computed again\n"
+        f"audit {measured['audit_wall_s']} s wall ({measured['wall_s_per_round']} s a round), peak "
+        f"memory {measured['peak_memory_mb']} MB"
+    )
