@@ -7,6 +7,7 @@ Records, each a frame of `sim.chain` (kind and number first):
     2 sum       round, slot, length, SHA-256, contributors, last words: what the server has learnt
     3 end       round, why it was given up or ""
     4 closing   rounds: the run is finished
+    5 resumed   the run was interrupted, and goes on from its last checkpoint
 
 The opening is the first record and the closing the last. In rounds that are kept whole, "the first
 bytes" of a message are all of them, otherwise at most `HEAD_SENT` or `HEAD_RECEIVED`. Where the
@@ -19,6 +20,7 @@ docs/transcript.md has the whole format, and a reader that shares no code with t
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +42,8 @@ HEAD_SENT: Final = 2048
 HEAD_RECEIVED: Final = 256
 SUM_WORDS: Final = 256
 
-_OPENING, _MESSAGE, _SUM, _END, _CLOSING = range(5)
+_OPENING, _MESSAGE, _SUM, _END, _CLOSING, _RESUMED = range(6)
+_MODE: Final = re.compile(r"headers|full|every=[1-9][0-9]{0,8}")
 _WORD: Final = np.dtype("<u8")
 _ID: Final = np.dtype("<u4")
 
@@ -151,7 +154,20 @@ class Closing:
     rounds: int
 
 
-Record = Opening | Message | Sum | RoundEnd | Closing
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The run was interrupted, and goes on from its last checkpoint.
+
+    Attributes:
+        number: of the record.
+        offset: of the record in the file, in bytes.
+    """
+
+    number: int
+    offset: int
+
+
+Record = Opening | Message | Sum | RoundEnd | Closing | Resumed
 
 
 class TranscriptWriter(NoObserver):
@@ -177,6 +193,7 @@ class TranscriptWriter(NoObserver):
         self._mode = mode
         self.run_id = run_id or os.urandom(RUN_ID_BYTES)
         begins = mark == TRANSCRIPT.start
+        self._resumes = not begins
         if not begins and isinstance(opening := next(read_transcript(path)), Opening):
             self.run_id = opening.run_id
         self._chain = ChainWriter(path, TRANSCRIPT, mark)
@@ -187,6 +204,9 @@ class TranscriptWriter(NoObserver):
 
     def begin_round(self, number: int) -> None:
         """Put the messages that follow into round `number`, counted from 1."""
+        if self._resumes:
+            self._chain.append(_RESUMED)
+            self._resumes = False
         self._round = number
         self._first = {}
 
@@ -368,6 +388,8 @@ class _Fields:
 def _read_opening(link: Link, fields: _Fields) -> Opening:
     run_id, mode = fields.binary(RUN_ID_BYTES), fields.text()
     fields.finish()
+    if not _MODE.fullmatch(mode):
+        raise ValueError(f"{mode!r} is no mode")
     return Opening(link.number, link.offset, run_id, mode)
 
 
@@ -409,10 +431,16 @@ def _read_closing(link: Link, fields: _Fields) -> Closing:
     return Closing(link.number, link.offset, rounds)
 
 
+def _read_resumed(link: Link, fields: _Fields) -> Resumed:
+    fields.finish()
+    return Resumed(link.number, link.offset)
+
+
 _READERS: Final[Mapping[int, Callable[[Link, _Fields], Record]]] = {
     _OPENING: _read_opening,
     _MESSAGE: _read_message,
     _SUM: _read_sum,
     _END: _read_end,
     _CLOSING: _read_closing,
+    _RESUMED: _read_resumed,
 }

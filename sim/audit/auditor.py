@@ -50,15 +50,19 @@ from sim.audit.searches import facts_of
 from sim.audit.source import Source, find_source
 from sim.audit.truth_rounds import TruthOfRound, TruthRounds, input_of, passes
 from sim.audit.views import RoundView, SessionView, SlotView, contributors, place_of
-from sim.errors import ChainError
+from sim.errors import ChainError, UserError
 from sim.transcript import (
+    HEAD_RECEIVED,
+    HEAD_SENT,
     Closing,
     Message,
     Opening,
     Reader,
     Record,
+    Resumed,
     RoundEnd,
     Sum,
+    keeps_whole,
     read_with_digests,
     sum_sha256,
 )
@@ -215,9 +219,9 @@ class _Audit:
         match entry:
             case Opening():
                 self._opening = entry
-                if self._options.truth is not None:
-                    self._truth = TruthRounds(self._options.truth, entry.run_id)
+                self._open_truth(entry)
             case Message():
+                self._check_kept(entry)
                 seen = self._round_of(entry.round).add(entry)
                 self._inventory.add(seen)
                 if self._timeline is not None and entry.round == self._timeline_round:
@@ -230,14 +234,50 @@ class _Audit:
             case Closing():
                 self._end_round()
                 self._closed = True
+                if entry.rounds != len(set(self._rounds)):
+                    played = len(set(self._rounds))
+                    detail = f"it says that {entry.rounds} rounds were played, and has {played}"
+                    place = Evidence(None, entry.number, entry.offset)
+                    self._findings.add(found("record.disagrees", detail, [place]))
+            case Resumed():
+                self._end_round()
+                self._keys.resume()
+
+    def _keeps_whole(self, round_number: int) -> bool:
+        return self._opening is not None and keeps_whole(self._opening.mode, round_number)
+
+    def _check_kept(self, entry: Message) -> None:
+        """A message of which less is kept than the mode says was cut to hide something."""
+        limit = HEAD_SENT if entry.sent else HEAD_RECEIVED
+        kept = entry.size if self._keeps_whole(entry.round) else min(entry.size, limit)
+        if entry.repeats is None and len(entry.head) != kept:
+            detail = f"it keeps {len(entry.head)} bytes of a message, where {kept} belong"
+            place = Evidence(entry.round, entry.number, entry.offset)
+            self._findings.add(found("record.malformed", detail, [place]))
+
+    def _open_truth(self, opening: Opening) -> None:
+        if self._options.truth is not None:
+            try:
+                self._truth = TruthRounds(self._options.truth, opening.run_id)
+            except ChainError as error:
+                raise UserError(str(error)) from None
+
+    def _read_truth(self, round_number: int) -> TruthOfRound:
+        """The truth of a round; damage of its file is no finding about the transcript."""
+        if self._truth is None:
+            return {}
+        try:
+            return self._truth.of(round_number)
+        except ChainError as error:
+            raise UserError(str(error)) from None
 
     def _round_of(self, number: int) -> RoundView:
         if self._round is None or self._round.number != number:
             self._end_round()
-            self._round = RoundView(number)
+            self._round = RoundView(number, self._keeps_whole(number))
             self._rounds.append(number)
             self._totals = {}
-            self._truth_of_round = self._truth.of(number) if self._truth else {}
+            self._truth_of_round = self._read_truth(number)
             if self._timeline is None:
                 self._timeline, self._timeline_round = Timeline(), number
         return self._round
@@ -304,7 +344,7 @@ class _Audit:
             for slot in session.slots.values():
                 if session.is_whole and not slot.sums:
                     self._replay(session, slot, None)
-                self._unrecorded(session, slot)
+                self._unrecorded(round_, session, slot)
         played = questions.check(round_, self._models, self._totals)
         outcomes = [one.outcome for one in played if one.outcome is not None]
         changed = any(outcome.update is not None for outcome in outcomes)
@@ -330,8 +370,11 @@ class _Audit:
             if facts is not None:
                 self._searches.append(facts)
 
-    def _unrecorded(self, session: SessionView, slot: SlotView) -> None:
-        """A slot whose secrets were there to be rebuilt, and of which no sum is recorded."""
+    def _unrecorded(self, round_: RoundView, session: SessionView, slot: SlotView) -> None:
+        """A slot whose secrets were there to be rebuilt, and of which no sum is recorded.
+
+        In a round that was given up, the last shares may have come when it was too late.
+        """
         if slot.sums or not slot.given:
             return
         given = np.sum(list(slot.given.values()), axis=(0, 1))
@@ -340,7 +383,9 @@ class _Audit:
             return
         if (given[members] >= session.params.threshold).all():
             detail = f"slot {slot.index}: enough shares came to unmask it"
-            self._findings.add(found("sums.unrecorded", detail, [slot.requests[0].place]))
+            severity = Severity.LOW if round_.end is not None and round_.end.aborted else None
+            place = slot.shares[0].place
+            self._findings.add(found("sums.unrecorded", detail, [place], severity))
 
     def _check_head(self, entry: Record) -> None:
         if self._source.head is not None and self._head != self._source.head:

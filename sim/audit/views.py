@@ -85,6 +85,7 @@ class SessionView:
 
     Attributes:
         params: Its parameters.
+        is_whole: Whether the transcript keeps its messages whole.
         announcements: The announcements that opened it, one for each device.
         advertisements: What came as devices' keys, by device; the first of each.
         rosters: The rosters that were sent; without the keys.
@@ -100,6 +101,7 @@ class SessionView:
     """
 
     params: SessionParams
+    is_whole: bool
     announcements: list[Seen] = field(default_factory=list)
     advertisements: dict[int, Seen] = field(default_factory=dict)
     rosters: list[Seen] = field(default_factory=list)
@@ -125,11 +127,6 @@ class SessionView:
     def config(self) -> RoundConfig | None:
         """The round's configuration, as first announced."""
         return self.announce.config if self.announce else None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the transcript keeps its messages whole."""
-        return any(seen.record.is_whole for seen in self.announcements)
 
     @property
     def context(self) -> bytes | None:
@@ -202,9 +199,15 @@ class SessionView:
             for position, shown in message.keys.items():
                 device = ids[position] if position < len(ids) else -1
                 came = self.advertisements.get(device)
+                if self._is_cut(came):
+                    continue
                 if came is None or came.content.message != shown:
                     self.substituted.append((light, device))
         self.rosters.append(light)
+
+    def _is_cut(self, seen: Seen | None) -> bool:
+        """Whether a message came of which the transcript, rightly, does not keep the end."""
+        return not self.is_whole and seen is not None and seen.content.message is None
 
     def _add_share_keys(self, seen: Seen) -> None:
         message = seen.content.message
@@ -220,6 +223,8 @@ class SessionView:
             ids = self.ids.tolist()
             for position, digest in _box_digests(message.boxes).items():
                 sender = ids[position] if position < len(ids) else -1
+                if sender not in self.sealed and self._is_cut(self.share_keys.get(sender)):
+                    continue
                 if self.sealed.get(sender, {}).get(own) != digest:
                     self.exchanged.append(_without_message(seen))
                     break
@@ -267,6 +272,7 @@ class RoundView:
 
     Attributes:
         number: The round, counted from 1.
+        keeps_whole: Whether the transcript keeps its messages whole.
         sessions: By tag, in the order in which they were announced; as a rule one.
         strange: Messages that are none of the protocol.
         sums: What the server says that it learnt, in order.
@@ -274,6 +280,7 @@ class RoundView:
     """
 
     number: int
+    keeps_whole: bool
     sessions: dict[bytes, SessionView] = field(default_factory=dict)
     strange: list[Seen] = field(default_factory=list)
     sums: list[Sum] = field(default_factory=list)
@@ -288,7 +295,8 @@ class RoundView:
             self.strange.append(seen)
         elif content.kind is not None and content.tag in self._decoder.params:
             params = self._decoder.params[content.tag]
-            self.sessions.setdefault(content.tag, SessionView(params)).add(seen)
+            session = self.sessions.setdefault(content.tag, SessionView(params, self.keeps_whole))
+            session.add(seen)
         return seen
 
     def add_sum(self, record: Sum) -> tuple[SessionView, SlotView] | None:
@@ -303,8 +311,8 @@ class RoundView:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the transcript keeps its messages whole."""
-        return bool(self.sessions) and all(s.is_whole for s in self.sessions.values())
+        """Whether there are sessions, and the transcript keeps their messages whole."""
+        return self.keeps_whole and bool(self.sessions)
 
 
 def _box_digests(boxes: Mapping[int, bytes]) -> Boxes:

@@ -163,7 +163,10 @@ def order_law(prior: Prior, low: int, high: int, count: int, ticks: Numbers) -> 
     below = np.clip(prior.mass(np.full(len(ticks), low), ticks + 0.5) / whole, 1e-12, 1 - 1e-12)
     rank = np.arange(1, count + 1)[:, None]
     log_choose = np.array(
-        [math.lgamma(count) - math.lgamma(r) - math.lgamma(count - r + 1) for r in range(1, count + 1)]
+        [
+            math.lgamma(count) - math.lgamma(r) - math.lgamma(count - r + 1)
+            for r in range(1, count + 1)
+        ]
     )[:, None]
     log = log_choose + (rank - 1) * np.log(below) + (count - rank) * np.log1p(-below)
     return np.asarray(np.minimum(count * np.exp(log) * single, 1.0))

@@ -129,9 +129,7 @@ class Assignments:
     complete: bool
 
 
-def assignments(
-    puzzle: Puzzle, *, most: int = 64, most_steps: int = 20_000
-) -> Assignments:
+def assignments(puzzle: Puzzle, *, most: int = 64, most_steps: int = 20_000) -> Assignments:
     """List the ways, up to so many and with so many steps of a depth-first search."""
     weights, found = puzzle.weights, puzzle.boxes
     size = len(weights)
@@ -234,7 +232,9 @@ def _from_ways(
 ) -> Numbers:
     """Every way counts as often as interchangeable devices allow, and as likely as its losses."""
     log_mass = np.log(prior.mass([b.low for b in found], [b.high for b in found]))
-    twins = {weight: [k for k, other in enumerate(weights) if other == weight] for weight in weights}
+    twins = {
+        weight: [k for k, other in enumerate(weights) if other == weight] for weight in weights
+    }
     logs, tables = [], []
     for way in ways:
         table = np.zeros((len(weights), len(found)))
@@ -253,9 +253,7 @@ def _expected(counts: BucketCounts, index: int) -> float:
     return float(counts.joint(index).sum(axis=0) @ np.arange(counts.devices + 1))
 
 
-def _fit(
-    bucket: Bucket, possible: np.ndarray, count: int, weights: Sequence[int]
-) -> Numbers:
+def _fit(bucket: Bucket, possible: np.ndarray, count: int, weights: Sequence[int]) -> Numbers:
     """How well others make up the rest of a bucket's weight, by the device in question."""
     fit = np.full(len(weights), _SMALLEST)
     if bucket.most <= _FEW:
@@ -342,9 +340,7 @@ def _propagate(possible: np.ndarray, found: Sequence[Bucket], weights: Sequence[
                         changed = True
 
 
-def _subsets_with(
-    open_: np.ndarray, bucket: Bucket, weights: Sequence[int]
-) -> dict[int, int]:
+def _subsets_with(open_: np.ndarray, bucket: Bucket, weights: Sequence[int]) -> dict[int, int]:
     """How many subsets of the right size and sum a device is in; those that are in none left out.
 
     All subsets are counted once, then those without the device are taken away again.

@@ -12,7 +12,7 @@ import numpy as np
 from protocol.configuration import RoundConfig
 from protocol.quantile.narrowing import BracketSearch
 from protocol.quantile.registry import quantile_method
-from protocol.quantile.search import Query, SearchConfig, SearchResult
+from protocol.quantile.search import Ended, Query, SearchConfig, SearchResult
 from protocol.selection import Threshold
 from protocol.weighting import Weighting
 from sim.config import PrivacyConfig
@@ -147,6 +147,15 @@ def simulate(
     return Simulated(view, result)
 
 
+def without_search(
+    config: SearchConfig, method: str, ticks: Sequence[int], weights: Sequence[int]
+) -> Simulated:
+    """A round that asks nothing, because its cohort is too small, and keeps everybody."""
+    result = SearchResult(config.grid, 0, 0, False, Ended.TOO_FEW, 0)
+    tail = tail_of(config, result.threshold, ticks, weights)
+    return Simulated(SearchView(method, config, len(ticks), (), tuple(weights), tail), result)
+
+
 def answer_of(
     config: SearchConfig, query: Query, ticks: Sequence[int], weights: Sequence[int]
 ) -> dict[str, tuple[int, ...]]:
@@ -189,8 +198,6 @@ def _simulate_in_clear(
     config: SearchConfig, ticks: Sequence[int], weights: Sequence[int]
 ) -> Simulated:
     """Algorithm 2: the server is told every loss and computes the quantile itself."""
-    from protocol.quantile.search import Ended
-
     total = sum(weights)
     below, eta = 0, 0
     for tick, weight in sorted(zip(ticks, weights, strict=True)):

@@ -20,6 +20,7 @@ from typing import Final
 
 import numpy as np
 
+from protocol.weighting import Weighting
 from sim.leakage.consequences import Bucket
 from sim.leakage.counts import BucketCounts, bucket_counts
 from sim.leakage.equations import Equations, set_up
@@ -37,6 +38,7 @@ _REFINING: Final = ((4, 30), (2, 30))
 _MANY_FITS: Final = 24
 _FEW_FITS: Final = 4
 _NEARLY: Final = 30.0  # a misfit from which the nearest whole ticks are tried
+_TELLING: Final = 0.35  # of what the ranks leave open: a claim that is no narrower is none
 _SHARP: Final = 200.0  # ticks within which the linear estimate of an error is trusted
 _SEARCHED: Final = 4  # solutions of a batch around which whole ticks are looked for
 _BATCH_SIZE: Final = 4_000  # unknowns at once
@@ -99,15 +101,19 @@ def reconstruct(
         return Reconstruction(np.sort(ticks), nothing, ticks, nothing, True, True, 0.0, 1)
     counts = bucket_counts(view, prior)
     starts = default_starts(view.devices) if starts is None else starts
+    ranked = from_ranks(counts, prior)
     placer = _Placer(view, counts)
-    collected = _Solutions(view, labelled=placer.labelled)
+    one = placer.equations(generator, 1)
+    if one.num_sums == 0:
+        return ranked
+    collected = _Solutions(view, counts, prior, labelled=placer.labelled)
+    central = _in_buckets(one, ranked.sorted_ticks)
+    collected.add_central(one, _solve(one, one.unknowns(central))[1])
     begun = time.monotonic()
     tried = 0
     size = max(_BATCH_SIZE // (view.devices * max(len(view.answers), view.devices)), 8)
     while True:
         equations = placer.equations(generator, size)
-        if equations.num_sums == 0:
-            return _from_ranks(view, counts, prior)
         start = prior.between(
             equations.low + 0.5,
             equations.low + equations.width + 0.5,
@@ -120,9 +126,16 @@ def reconstruct(
             return collected.summary()
 
 
+def _in_buckets(equations: Equations, in_order: Numbers) -> Numbers:
+    """Give every device of one way a place of its bucket, shape (1, m)."""
+    places = np.empty_like(equations.low)
+    places[0, np.argsort(equations.low[0], kind="stable")] = in_order
+    return np.clip(places, equations.low, equations.low + equations.width)
+
+
 def default_starts(devices: int) -> int:
     """From how many starts a cohort of so many devices is attacked, a second's work or so."""
-    return max(8_000 // devices, 64)
+    return max(4_000 // devices, 48)
 
 
 def _solve(equations: Equations, unknowns: Numbers) -> tuple[Equations, Numbers]:
@@ -161,10 +174,14 @@ class _Placer:
         """The equations of so many ways."""
         view, found = self._view, self._counts.buckets
         shape = (size, view.devices)
-        own = None if view.weights is None else np.broadcast_to(np.array(view.weights, float), shape)
+        own = (
+            None if view.weights is None else np.broadcast_to(np.array(view.weights, float), shape)
+        )
         if self._ways:
             chosen = generator.integers(len(self._ways), size=size)
-            ways: Sequence[Sequence[int]] = [self._ways[index] for index in chosen]
+            ways: Sequence[Sequence[int]] = [
+                self._with_twins_exchanged(self._ways[index], generator) for index in chosen
+            ]
             weights = np.broadcast_to(np.array(self._weights, float), shape)
             return set_up(view, _places(ways, found), weights, own, free_weights=False)
         draws = [self._counts.likeliest()] + [
@@ -177,18 +194,33 @@ class _Placer:
         places = _places(ways, found)
         if self._equal is not None:
             same_own = own if view.weights is not None and len(set(view.weights)) == 1 else None
-            return set_up(
-                view, places, np.full(shape, self._equal), same_own, free_weights=False
-            )
+            return set_up(view, places, np.full(shape, self._equal), same_own, free_weights=False)
         weights = np.array([[float(found[index].weight) for index in way] for way in ways])
         return set_up(view, places, weights, None, free_weights=True)
+
+    def _with_twins_exchanged(
+        self, way: tuple[int, ...], generator: np.random.Generator
+    ) -> tuple[int, ...]:
+        """Devices of the same weight in the search may differ in the update."""
+        if self._view.config.weighting is Weighting.SAMPLES:
+            return way
+        exchanged = np.array(way)
+        for weight in set(self._weights or ()):
+            twins = [k for k, other in enumerate(self._weights or ()) if other == weight]
+            exchanged[twins] = generator.permutation(exchanged[twins])
+        return tuple(exchanged.tolist())
 
 
 class _Solutions:
     """What the starts have led to so far."""
 
-    def __init__(self, view: SearchView, *, labelled: bool) -> None:
+    def __init__(
+        self, view: SearchView, counts: BucketCounts, prior: Prior, *, labelled: bool
+    ) -> None:
         self._view = view
+        self._ranked = from_ranks(counts, prior)
+        self._rank_spread = rank_spread(counts, prior)
+        self._central: Numbers | None = None
         self._labelled = labelled
         self._positions: list[Numbers] = []
         self._misfits: list[Numbers] = []
@@ -202,6 +234,11 @@ class _Solutions:
         """Whether more starts would not tell more."""
         fitting = sum(int((misfits <= 1).sum()) for misfits in self._misfits)
         return fitting >= (_FEW_FITS if self._exact else _MANY_FITS)
+
+    def add_central(self, equations: Equations, unknowns: Numbers) -> None:
+        """Take what the solution nearest to the guess from the ranks is."""
+        if equations.misfits(unknowns)[0] <= 1:
+            self._central = np.sort(equations.positions(unknowns)[0])
 
     def add(self, equations: Equations, unknowns: Numbers) -> None:
         """Take the ends of a batch of starts."""
@@ -239,11 +276,20 @@ class _Solutions:
         known = bool(self._exact) or int(fitting.sum()) >= _FEW_FITS
         in_order = np.sort(positions, axis=1)
         order = np.argsort(np.median(positions, axis=0), kind="stable")
-        radius = _spread(positions, linear, known=known)
         sorted_radius = _spread(in_order, linear[order], known=known)
+        dull = sorted_radius > _TELLING * self._rank_spread
+        guess = self._ranked.sorted_ticks
+        if self._central is not None:
+            guess = self._central
+        elif known:
+            guess = np.median(in_order, axis=0)
+        radius = _spread(positions, linear, known=known)
+        dull_device = np.empty_like(dull)
+        dull_device[order] = dull | (radius[order] > _TELLING * self._rank_spread)
+        radius = np.where(dull_device, np.inf, radius)
         return Reconstruction(
-            sorted_ticks=np.median(in_order, axis=0),
-            sorted_radius=sorted_radius,
+            sorted_ticks=np.sort(np.where(dull, guess, np.median(in_order, axis=0))),
+            sorted_radius=np.where(dull, np.inf, sorted_radius),
             ticks=np.median(positions, axis=0) if self._labelled else None,
             radius=self._without_twins(radius) if self._labelled else None,
             verified=self._is_verified,
@@ -269,22 +315,16 @@ def _spread(positions: Numbers, linear: Numbers, *, known: bool) -> Numbers:
     return np.asarray(np.where(sharp, np.maximum(spread, linear), np.minimum(linear, by_spread)))
 
 
-def _places(
-    ways: Sequence[Sequence[int]], found: Sequence[Bucket]
-) -> list[list[tuple[int, int]]]:
+def _places(ways: Sequence[Sequence[int]], found: Sequence[Bucket]) -> list[list[tuple[int, int]]]:
     return [[(found[index].low, found[index].high) for index in way] for way in ways]
 
 
-def _from_ranks(view: SearchView, counts: BucketCounts, prior: Prior) -> Reconstruction:
-    """Without any equation: spread the devices of a bucket by the prior."""
-    positions: list[float] = []
-    for bucket, count in zip(counts.buckets, counts.likeliest(), strict=True):
-        share = (np.arange(count) + 0.5) / max(count, 1)
-        positions += prior.between(bucket.low, bucket.high, share).tolist()
-    ticks = np.array(positions)
+def from_ranks(counts: BucketCounts, prior: Prior) -> Reconstruction:
+    """The guess without any equation: the devices of a bucket are spread in it by the prior."""
+    lows, highs, shares, _ = _order_in_buckets(counts)
     return Reconstruction(
-        sorted_ticks=ticks,
-        sorted_radius=np.full(view.devices, np.inf),
+        sorted_ticks=prior.between(lows, highs, shares),
+        sorted_radius=np.full(counts.devices, np.inf),
         ticks=None,
         radius=None,
         verified=False,
@@ -292,3 +332,24 @@ def _from_ranks(view: SearchView, counts: BucketCounts, prior: Prior) -> Reconst
         misfit=np.inf,
         num_solutions=0,
     )
+
+
+def rank_spread(counts: BucketCounts, prior: Prior) -> Numbers:
+    """How far from that guess the i-th smallest loss is, a standard deviation in ticks."""
+    lows, highs, shares, sizes = _order_in_buckets(counts)
+    deviation = np.sqrt(shares * (1 - shares) / (sizes + 2))
+    margin = 0.1 / sizes
+    above = prior.between(lows, highs, np.minimum(shares + deviation, 1 - margin))
+    below = prior.between(lows, highs, np.maximum(shares - deviation, margin))
+    return np.asarray(np.maximum((above - below) / 2, 0.5))
+
+
+def _order_in_buckets(counts: BucketCounts) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """For the i-th smallest loss: its bucket's ends, its share of it, its number of devices."""
+    rows = [
+        (bucket.low, bucket.high, (rank + 0.5) / count, count)
+        for bucket, count in zip(counts.buckets, counts.likeliest(), strict=True)
+        for rank in range(count)
+    ]
+    columns = np.array(rows, dtype=float).reshape(-1, 4).T
+    return columns[0], columns[1], columns[2], columns[3]

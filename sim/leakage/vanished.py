@@ -104,7 +104,9 @@ def _from_beta(
         beta = (answer.sums["beta"][0] - betas[cut]) << _MARGIN_BITS
         margin = (1 << (_MARGIN_BITS - 1)) + 1
         near = -((weight << bits) // -(beta + margin))  # half ticks from the cut, at least
-        far = (weight << bits) // (beta - margin) if beta > margin else 2 * before.config.grid.top_cut
+        far = (
+            (weight << bits) // (beta - margin) if beta > margin else 2 * before.config.grid.top_cut
+        )
         if near <= epsilon:
             near = 1
         below = (cut - (far + 1) // 2, cut + 1 - (near + 2) // 2)

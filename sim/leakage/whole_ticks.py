@@ -44,7 +44,7 @@ def region_around(equations: Equations, unknowns: Numbers, row: int) -> Region:
     devices = equations.devices
     _, jacobian = one.predict(values)
     share = 1 / (1 + np.exp(-np.clip(values[0, :devices], -40, 40)))
-    slope = one.width[0] * share * (1 - share)
+    slope = np.maximum(one.width[0] * share * (1 - share), 1e-9)
     # the errors of m devices are even in ± half a unit each
     deviations = equations.tolerances / np.sqrt(3 * devices)
     matrix = jacobian[0] / deviations[:, None]

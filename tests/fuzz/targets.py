@@ -5,7 +5,6 @@ Its first byte chooses the reader; the rest is what comes from the wire, or from
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from fractions import Fraction
 
 import numpy as np
@@ -29,6 +28,7 @@ from secagg import (
     wire,
 )
 from secagg.randomness import SeededRandomness
+from secagg.session import NoObserver
 
 PARAMS = {
     signed: SessionParams(
@@ -110,7 +110,7 @@ def _read_message(data: bytes, params: SessionParams) -> bool:
     return True
 
 
-class _Listener:
+class _Listener(NoObserver):
     """Keeps every message of a session, one of each kind and size."""
 
     def __init__(self) -> None:
@@ -119,10 +119,6 @@ class _Listener:
     def message(self, *, sent, peer, data) -> None:
         del sent, peer
         self.heard.setdefault((data[2], len(data)), data)
-
-    def working(self, party, step):
-        del party, step
-        return nullcontext()
 
 
 def session_messages(signed: bool) -> list[bytes]:

@@ -20,7 +20,7 @@ from sim.events import read_events
 from sim.experiment import run_experiment
 from sim.faults import stages_of_session
 from sim.seeds import Seeds
-from sim.transcript import Closing, Message, RoundEnd, Sum, keeps_whole, read_transcript
+from sim.transcript import Closing, Message, Resumed, RoundEnd, Sum, keeps_whole, read_transcript
 from sim.truth import read_truth
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -295,7 +295,8 @@ def test_a_killed_masked_run_goes_on_to_the_same_model(private, tmp_path, signed
     assert resumed["final_model_sha256"] == whole["final_model_sha256"]
     assert learnt(tmp_path / "killed") == learnt(tmp_path / "whole")
     _, *records, closing = read_transcript(tmp_path / "killed" / "transcript.bin")
-    rounds = [record.round for record in records]
+    assert sum(isinstance(record, Resumed) for record in records) == 1
+    rounds = [record.round for record in records if not isinstance(record, Resumed)]
     assert rounds == sorted(rounds)
     assert set(rounds) == {1, 2, 3}
     assert closing == Closing(len(records) + 1, closing.offset, 3)

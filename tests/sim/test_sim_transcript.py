@@ -17,6 +17,7 @@ from sim.transcript import (
     Closing,
     Message,
     Opening,
+    Resumed,
     RoundEnd,
     Sum,
     TranscriptWriter,
@@ -71,6 +72,10 @@ def chained(frames):
         digest = hashlib.sha256(digest + frame).digest()
         content += len(frame).to_bytes(4, "big") + frame + digest
     return content
+
+
+def kind_and_head(record):
+    return type(record), getattr(record, "round", None), getattr(record, "head", None)
 
 
 def damage(path, **options):
@@ -240,9 +245,9 @@ def test_whatever_a_chain_holds_is_read_or_refused(tmp_path_factory, fields):
         return  # and nothing else is ever raised
 
 
-def test_writing_goes_on_from_a_mark_as_if_it_had_never_stopped(tmp_path):
+def test_writing_goes_on_from_a_mark_and_says_so(tmp_path):
     whole = tmp_path / "whole.bin"
-    mark = write(whole, rounds=2)
+    write(whole, rounds=2)
     resumed = tmp_path / "resumed.bin"
     middle = write(resumed, rounds=1, finish=False)
     with TranscriptWriter(resumed, "full", middle) as writer:
@@ -252,8 +257,19 @@ def test_writing_goes_on_from_a_mark_as_if_it_had_never_stopped(tmp_path):
         assert writer.run_id == RUN_ID
         play(writer, [2])
         writer.finish(2)
+    records = list(read_transcript(resumed))
+    at = next(n for n, record in enumerate(records) if isinstance(record, Resumed))
+    assert records[at + 1].round == 2
+    without = [*records[:at], *records[at + 1 :]]
+    assert list(map(kind_and_head, without)) == list(map(kind_and_head, read_transcript(whole)))
+
+
+def test_a_file_that_is_only_opened_again_is_left_as_it_was(tmp_path):
+    mark = write(tmp_path / "t.bin")
+    content = (tmp_path / "t.bin").read_bytes()
+    with TranscriptWriter(tmp_path / "t.bin", "full", mark) as writer:
         assert writer.flush() == mark
-    assert resumed.read_bytes() == whole.read_bytes()
+    assert (tmp_path / "t.bin").read_bytes() == content
 
 
 def test_a_file_shorter_than_its_mark_is_refused(tmp_path):

@@ -12,7 +12,7 @@ from secagg.messages import AdvertiseKeys, ConsistencySignature
 from secagg.params import ClientId
 from sim.audit.catalogue import found
 from sim.audit.expected import Expected
-from sim.audit.findings import Evidence, Finding
+from sim.audit.findings import Evidence, Finding, Severity
 from sim.audit.views import RoundView, SessionView, SlotView
 
 _KEY_WORD = np.dtype("<u8")
@@ -30,6 +30,7 @@ class PastKeys:
     contexts: dict[bytes, Evidence] = field(default_factory=dict)
     identities: dict[int, tuple[bytes, Evidence]] = field(default_factory=dict)
     unsigned: Evidence | None = None
+    resumed: bool = False
     _keys: list[np.ndarray] = field(default_factory=list)
     _owners: list[tuple[int, Evidence, int]] = field(default_factory=list)
 
@@ -39,6 +40,10 @@ class PastKeys:
         words = [keys.coordinate(key).to_bytes(32, "little")[:8] for key in public]
         self._keys.append(np.frombuffer(b"".join(words), dtype=_KEY_WORD))
         self._owners.append((device, place, len(public)))
+
+    def resume(self) -> None:
+        """The run was interrupted: a simulator draws its devices' identities anew."""
+        self.resumed = True
 
     def repeated(self) -> Iterator[Finding]:
         """Find the keys that came more than once."""
@@ -108,7 +113,10 @@ def _advertised(session: SessionView, past: PastKeys) -> Iterator[Finding]:
         before, place = past.identities.setdefault(device, (identity, seen.place))
         if before != identity:
             past.identities[device] = identity, seen.place
-            yield found("keys.identity-changed", f"device {device}", [seen.place, place])
+            detail, severity = f"device {device} has another key than before", None
+            if past.resumed:
+                detail, severity = f"{detail}; the run was interrupted meanwhile", Severity.LOW
+            yield found("keys.identity-changed", detail, [seen.place, place], severity)
 
 
 def _signatures(session: SessionView, slot: SlotView) -> Iterator[Finding]:

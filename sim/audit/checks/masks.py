@@ -45,12 +45,13 @@ _Shape = tuple[int, int]
 class _OfRound:
     """What was collected of one round."""
 
-    place: Evidence
     pooled: dict[int, WordCounts] = field(default_factory=dict)
     devices: dict[tuple[int, int], WordCounts] = field(default_factory=dict)
     depend: dict[int, InputDependence] = field(default_factory=dict)
     vectors: dict[_Shape, dict[int, dict[int, Vector]]] = field(default_factory=dict)
-    places: dict[int, Evidence] = field(default_factory=dict)
+    places: dict[tuple[int, int], Evidence] = field(default_factory=dict)  # by device and slot
+    first_of_ring: dict[int, Evidence] = field(default_factory=dict)
+    first_of_device: dict[tuple[int, int], Evidence] = field(default_factory=dict)  # and ring
 
 
 class MaskTests:
@@ -85,7 +86,7 @@ class MaskTests:
         """
         bits = spec.ring_bits
         self.bytes_tested += len(vector) * bits // 8
-        current = self._current(place)
+        current = self._current()
         counts = WordCounts(bits)
         counts.add(vector)
         if len(vector) * bits >= _LONG:
@@ -95,7 +96,9 @@ class MaskTests:
         head = vector[:MAX_WORDS].copy()
         of_shape = current.vectors.setdefault((bits, len(head)), {})
         of_shape.setdefault(device, {}).setdefault(slot, head)
-        current.places.setdefault(device, place)
+        current.places.setdefault((device, slot), place)
+        current.first_of_ring.setdefault(bits, place)
+        current.first_of_device.setdefault((device, bits), place)
 
     def add_input(
         self, spec: SlotSpec, vector: Vector, true: Vector, *, passed: bool | None
@@ -129,16 +132,17 @@ class MaskTests:
         current, self._round = self._round, None
         if current is None:
             return
-        for counts in current.pooled.values():
-            self._add_all(_BIASED, counts, current.place)
-        for (device, _), counts in current.devices.items():
-            self._add_all(_BIASED, counts, current.places[device])
-        for tests in current.depend.values():
+        for bits, counts in current.pooled.items():
+            self._add_all(_BIASED, counts, current.first_of_ring[bits])
+        for of_device, counts in current.devices.items():
+            self._add_all(_BIASED, counts, current.first_of_device[of_device])
+        for bits, tests in current.depend.items():
             for result in tests.results():
-                self._budget.add(_named(_DEPENDS, result), current.place)
+                self._budget.add(_named(_DEPENDS, result), current.first_of_ring[bits])
         for shape, devices in current.vectors.items():
             self._relate(shape, devices, current)
-        self._last = current.vectors if len(current.places) <= _MAX_DEVICES else {}
+        num_devices = len({device for device, _ in current.places})
+        self._last = current.vectors if num_devices <= _MAX_DEVICES else {}
 
     def finish(self) -> Iterator[Finding]:
         """Make the last tests, and report those that ideal masks do not explain."""
@@ -154,9 +158,9 @@ class MaskTests:
             )
             yield found(rule, detail, alarm.evidence)
 
-    def _current(self, place: Evidence) -> _OfRound:
+    def _current(self) -> _OfRound:
         if self._round is None:
-            self._round = _OfRound(place)
+            self._round = _OfRound()
         return self._round
 
     def _add_all(self, prefix: str, counts: WordCounts, place: Evidence) -> None:
@@ -211,7 +215,8 @@ class MaskTests:
             where = (
                 f"slots {first} and {second}" if first != second else f"slot {first} of two rounds"
             )
-            return f"device {device}'s vectors of {where} are too close", current.places[device]
+            place = current.places[device, second]
+            return f"device {device}'s vectors of {where} are too close", place
 
         self._budget.add_all(f"{_REUSED}pairs of vectors", values, describe)
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from protocol.configuration import RoundConfig
+from protocol.errors import EncodingError
+from protocol.quantile.search import Query
 from protocol.round import Round, RoundOutcome
 from protocol.selection import Threshold
 from secagg import SlotSum
@@ -17,7 +19,14 @@ from secagg.params import ClientId
 from secagg.ring import Vector
 from sim.audit.catalogue import found
 from sim.audit.findings import Finding, Severity
-from sim.audit.views import Question, RoundView, SessionView, SlotView, contributors
+from sim.audit.views import (
+    Question,
+    RoundView,
+    SessionView,
+    SlotView,
+    contributors,
+    place_of,
+)
 from sim.transcript import Sum
 
 
@@ -91,8 +100,10 @@ def _play(
     round_again, findings = _begin(config, slots[0], past)
     for slot, following in zip(slots, [*slots[1:], None], strict=True):
         asked = slot.question
-        if isinstance(asked, Threshold):
-            past.threshold = asked
+        if isinstance(asked, Threshold) and isinstance(slots[0].question, Query):
+            past.threshold = asked  # without a search, the one before is still the last
+        if slot.members is not None:
+            round_again.assemble(int(slot.members.sum()))
         if asked != round_again.question:
             detail = (
                 f"slot {slot.index} asks {_shown(asked, config)}, and the sums before it lead to "
@@ -107,6 +118,7 @@ def _play(
         vector = _words(slot.sums[0], totals.get((tag, slot.index)))
         if vector is None:
             return None, findings
+        findings += _range(config, slot, vector)
         round_again.take(_slot_sum(session, slot, following, vector))
     aborted = round_.end.aborted if round_.end and round_.end.aborted else None
     outcome = round_again.outcome({}, aborted)
@@ -134,6 +146,16 @@ def _begin(config: RoundConfig, first: SlotView, past: PastModel) -> tuple[Round
                 place = [first.opened[0].place]
                 return elsewhere, [found("question.unfounded", detail, place, Severity.INFO)]
     return fresh, []
+
+
+def _range(config: RoundConfig, slot: SlotView, vector: Vector) -> Iterator[Finding]:
+    """Whether a sum is one of vectors that all follow the layout."""
+    is_query = isinstance(slot.question, Query)
+    layout = config.search_layout if is_query else config.update_layout
+    try:
+        layout.decode(vector.astype(np.uint64))
+    except EncodingError as error:
+        yield found("sums.out-of-range", f"slot {slot.index}: {error}", [place_of(slot.sums[0])])
 
 
 def _slot_sum(

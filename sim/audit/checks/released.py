@@ -63,11 +63,11 @@ def solvable(result: ParticipationResult) -> Iterator[Finding]:
     """Say whose updates could be solved for over all rounds."""
     if not result.num_solvable:
         return
-    examples = "; ".join(
-        f"device {device} from rounds {_listed(rounds)}"
-        for device, rounds in list(result.solvable.items())[:_SHOWN]
+    device, used = next(iter(result.solvable.items()))
+    detail = (
+        f"{result.num_solvable} of {result.devices} devices, such as device {device} from rounds "
+        f"{_listed(used)}"
     )
-    detail = f"{result.num_solvable} of {result.devices} devices: {examples}"
     rounds = sorted(set(result.first_round_by_device.values()))
     yield found("participation.solvable", detail, [Evidence(number) for number in rounds])
 

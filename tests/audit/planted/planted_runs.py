@@ -152,6 +152,15 @@ class Stage:
     def weight(self, device: int) -> int:
         return 100 + 37 * device % 300
 
+    def base(self, device: int) -> float:
+        """About its loss, in nats; in no order of the ids."""
+        rank = self.ids.index(device) * (5 if self.num_devices % 5 else 3) % self.num_devices
+        return 0.5 + 3.5 * rank / self.num_devices
+
+    def by_loss(self) -> list[int]:
+        """The ids, the one with the smallest loss first."""
+        return sorted(self.ids, key=self.base)
+
     def cohorts(self, number: int) -> Sequence[Sequence[int]]:
         """The cohort of a round; several where it is played in several sessions."""
         return [self.ids]
@@ -194,6 +203,10 @@ class Stage:
     def vanishing(self, number: int, take: int, config: RoundConfig) -> Mapping[int, Vanish]:
         return {}
 
+    def contribution(self, number: int, device: int, slot: int, words: np.ndarray) -> np.ndarray:
+        """What a device masks in place of its part, ring words."""
+        return words
+
     def upload(
         self, number: int, step: Step, device: int, data: bytes, params: SessionParams
     ) -> bytes:
@@ -235,9 +248,9 @@ class ManyStage(Stage):
     """An honest run of more devices and rounds, of which half pass, for statistics."""
 
     num_devices = 12
-    num_rounds = 5
+    num_rounds = 6
     theta = Fraction(1, 2)
-    max_queries = 1
+    max_queries = 3
     length = 12
 
 
@@ -259,19 +272,21 @@ HONEST = (TinyStage, Stage, SignedStage, SteepStage, OneQuestionStage, ManyStage
 class PlantedClient(RoundClient):
     """A device that notes what it masks; a lenient one goes on where others refuse."""
 
-    def __init__(self, client_id, policy, randomness, credentials, *, is_lenient):
+    def __init__(self, client_id, policy, randomness, credentials, *, stage, number):
         super().__init__(client_id, policy, randomness, credentials)
-        if is_lenient:
+        self._stage, self._number, self._id = stage, number, client_id
+        if stage.is_lenient:
             self._session = _LenientSession(client_id, policy, randomness, credentials)
-        self._is_lenient = is_lenient
         self.inputs: dict[int, np.ndarray] = {}
 
     def _mask(self, vector):
-        self.inputs[self._session.slot] = vector.copy()
+        slot = self._session.slot
+        vector = self._stage.contribution(self._number, self._id, slot, vector)
+        self.inputs[slot] = vector.copy()
         return super()._mask(vector)
 
     def _check_search(self, question, members):
-        if not self._is_lenient:
+        if not self._stage.is_lenient:
             super()._check_search(question, members)
 
     def share(self, slot: int, owner: int, kind: int) -> np.ndarray:
@@ -380,17 +395,15 @@ def _play_session(run, tape, enrolment, number, take, cohort, config, model, war
     params = stage.params(number, take, config, data)
     run.params[params.tag] = params
     policy = LENIENT if stage.is_lenient else stage.sessions.policy
-    devices = {
-        i: Device(i, stage.weight(i), 0.5 + 3.5 * stage.ids.index(i) / len(stage.ids), number)
-        for i in cohort
-    }
+    devices = {i: Device(i, stage.weight(i), stage.base(i), number) for i in cohort}
     clients = {
         i: PlantedClient(
             i,
             policy,
             stage.randomness(number, take, i),
             enrolment.credentials_for(i, params),
-            is_lenient=stage.is_lenient,
+            stage=stage,
+            number=number,
         )
         for i in cohort
     }

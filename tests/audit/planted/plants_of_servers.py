@@ -15,6 +15,7 @@ from plants import plant
 
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
+from protocol.sums import Sessions
 from secagg import Adversary, keys
 from secagg.messages import ShareKind, UnmaskRequest, UnmaskShares
 from secagg.stages import Stage as Sending
@@ -233,10 +234,16 @@ def a_cohort_of_two(edit):
     edit.touched = edit.sums(1)
 
 
+class StrictStage(OneQuestionStage):
+    """Sums over seven devices or none."""
+
+    sessions = Sessions(min_cohort=7)
+
+
 @plant(
     "cohort.below-floor",
-    twin=OneQuestionStage,
-    stage=OneQuestionStage,
+    stage=StrictStage,
+    twin=StrictStage,
     options={"min_cohort": 7},
     modes=EVERYWHERE,
 )
@@ -377,7 +384,7 @@ def a_masked_vector_taken_out(edit):
     edit.touched = edit.sums(1)[:1]
 
 
-@plant("sums.unreplayable", modes=EVERYWHERE)
+@plant("sums.unreplayable", round=2, modes=EVERYWHERE)
 def a_sum_of_a_slot_that_was_never_opened(edit):
     learnt = edit.sums(2)[-1]
     slot = [*edit.find(2, Kind.SLOT, slot=1), *edit.find(2, Kind.MASKED, slot=1)]
@@ -387,17 +394,25 @@ def a_sum_of_a_slot_that_was_never_opened(edit):
     assert learnt in edit.entries
 
 
-@plant("sums.unrecorded", modes=EVERYWHERE)
+@plant("sums.unrecorded")
 def a_sum_that_is_not_recorded(edit):
     edit.remove(edit.sums(1)[-1])
 
 
-@plant("sums.out-of-range")
+class OutOfRangeStage(Stage):
+    """One device masks a number that is none of the layout's."""
+
+    def contribution(self, number, device, slot, words):
+        if (number, device, slot) == (1, VICTIM, UPDATE):
+            words = words.copy()
+            words[0] = 1 << 23  # the ring has 24 bits, and this is far beyond seven of the largest
+        return words
+
+
+@plant("sums.out-of-range", stage=OutOfRangeStage)
 def a_sum_outside_its_range(edit):
-    learnt = edit.sums(1)[-1]
-    vector = learnt.total.vector.copy()
-    vector[0] = 1 << 24
-    edit.put(learnt, replace(learnt, total=replace(learnt.total, vector=vector)))
+    assert "field 'update'" in edit.end(1).aborted
+    edit.touched = edit.sums(1)[-1:]
 
 
 class AbortedStage(Stage):

@@ -38,13 +38,13 @@ class SilentStage(ManyStage):
     """Most of those that fail the filter have nothing to say."""
 
     def vanishing(self, number, take, config):
-        return dict.fromkeys(self.ids[:5], Vanish(Step(Sending.MASK, self.max_queries)))
+        return dict.fromkeys(self.by_loss()[:5], Vanish(Step(Sending.MASK, self.max_queries)))
 
 
 @plant("metadata.answers", stage=SilentStage, with_truth=True, round=None, modes=EVERYWHERE)
 def whoever_fails_the_filter_stays_away(edit):
     for number in range(1, edit.run.stage.num_rounds + 1):
-        assert len(edit.run.passed(number) & set(edit.run.stage.ids[:5])) <= 1
+        assert edit.run.passed(number).isdisjoint(edit.run.stage.by_loss()[:5])
 
 
 class LonelyStage(OneQuestionStage):

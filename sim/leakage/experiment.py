@@ -1,0 +1,283 @@
+"""The leakage of searches over cohorts of many sizes, by method and mitigation.
+
+Cohorts are drawn by the prior, the same ones for every method and mitigation, so that rows can be
+compared. The attacker knows the prior. Whether it knows the devices' weights is a scenario, and
+mitigations are measured against the one that does.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from fl.superquantile import weighted_quantile
+from protocol.losses import LossGrid
+from protocol.quantile.registry import QUANTILE_METHODS, quantile_method
+from protocol.quantile.search import SearchConfig, SearchResult
+from sim.config import PrivacyConfig
+from sim.leakage.belief import Belief
+from sim.leakage.measure import Leakage, measure
+from sim.leakage.mitigations import MITIGATIONS, NONE, Mitigation
+from sim.leakage.observations import PLAIN, Simulated, simulate, without_search
+from sim.leakage.prior import Prior
+from sim.leakage.reconstruction import reconstruct
+
+METHODS: Final = (PLAIN, *QUANTILE_METHODS)
+"""Every way to find the threshold, from Algorithm 2 on."""
+
+_WARM_START_ERROR: Final = 0.03
+_EQUAL_WEIGHT: Final = 256
+
+
+class Weights(StrEnum):
+    """What the devices weigh, and what the server knows of it."""
+
+    EQUAL = "equal"
+    """All have the same number of samples, and the server knows it."""
+    KNOWN = "known"
+    """From 101 to 447 samples each; the server knows how many each device has."""
+    UNKNOWN = "unknown"
+    """From 101 to 447 samples each; the server knows no more than that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure.
+
+    Attributes:
+        methods: Some of `METHODS`.
+        cohorts: Numbers of devices.
+        mitigations: Which to try; none is always among them.
+        weights: Scenarios.
+        theta: Conformity level θ in (0, 1).
+        seed: Of cohorts and starts.
+        repeats: Cohorts of each size; by size if None.
+    """
+
+    methods: tuple[str, ...] = METHODS
+    cohorts: tuple[int, ...] = (3, 5, 10, 30, 100)
+    mitigations: tuple[Mitigation, ...] = MITIGATIONS
+    weights: tuple[Weights, ...] = tuple(Weights)
+    theta: Fraction = Fraction(1, 2)
+    seed: int = 1
+    repeats: int | None = None
+
+    def num_repeats(self, cohort: int) -> int:
+        """Cohorts of this size."""
+        if self.repeats is not None:
+            return self.repeats
+        return 20 if cohort <= 10 else 5 if cohort <= 30 else 3
+
+    def cells(self) -> Iterator["Cell"]:
+        """Everything that is measured on its own, in the order of the table."""
+        against = Weights.KNOWN if Weights.KNOWN in self.weights else self.weights[0]
+        for cohort, weights, method in itertools.product(self.cohorts, self.weights, self.methods):
+            for one in self.mitigations:
+                if one.name != NONE and weights is not against:
+                    continue
+                if one.applies_to(method):
+                    yield Cell(cohort, weights, method, one)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One method with one mitigation in one scenario.
+
+    Attributes:
+        cohort: Devices.
+        weights: What they weigh, and what is known of it.
+        method: How the threshold is found.
+        mitigation: What is done about the leakage.
+    """
+
+    cohort: int
+    weights: Weights
+    method: str
+    mitigation: Mitigation
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a search cost and how good it was.
+
+    Attributes:
+        queries: Secure sums.
+        certified: Whether the kept devices are proved to be the right ones.
+        same_kept: Whether they are those that Algorithm 2 keeps.
+        rank_error: How far the weight below the threshold is from 1 - θ of all, beyond the one
+            device on the boundary; a share of the weight.
+    """
+
+    queries: int
+    certified: bool
+    same_kept: bool
+    rank_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A cell and what was measured in it, means over repeats.
+
+    Attributes:
+        cell: The cell.
+        repeats: Cohorts.
+        leakage: What was given away.
+        exact: Share of the searches from which every loss of the cohort was recovered exactly.
+        queries: Secure sums per search.
+        certified: Share of the searches that were certified.
+        same_kept: Share that kept the devices that Algorithm 2 keeps.
+        rank_error: See `Price`.
+    """
+
+    cell: Cell
+    repeats: int
+    leakage: Leakage
+    exact: float
+    queries: float
+    certified: float
+    same_kept: float
+    rank_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """Devices with losses and weights.
+
+    Attributes:
+        losses: F_k in nats.
+        weights: n_k.
+    """
+
+    losses: tuple[float, ...]
+    weights: tuple[int, ...]
+
+
+def run(plan: Plan, *, told: Callable[[Cell], None] = lambda _: None) -> list[Row]:
+    """Measure every cell of a plan.
+
+    Args:
+        plan: What to measure.
+        told: Called before each cell, for progress.
+    """
+    rows = []
+    for cell in plan.cells():
+        told(cell)
+        rows.append(_measured(plan, cell))
+    return rows
+
+
+def draw_cohort(plan: Plan, size: int, weights: Weights, repeat: int) -> Cohort:
+    """Draw the cohort of a repeat: the same for every method and mitigation."""
+    prior = Prior(LossGrid())
+    equal = weights is Weights.EQUAL
+    generator = np.random.default_rng([plan.seed, size, repeat])
+    losses = generator.gamma(2, prior.scale, size)
+    samples = generator.integers(prior.lightest, prior.heaviest + 1, size)
+    drawn = [_EQUAL_WEIGHT] * size if equal else [int(count) for count in samples]
+    return Cohort(tuple(map(float, losses)), tuple(drawn))
+
+
+def play(plan: Plan, cell: Cell, cohort: Cohort, generator: np.random.Generator) -> Simulated:
+    """Search over a cohort as the cell says; the view is that of a server that knows all weights."""
+    config = search_config(plan, cell)
+    ticks = [config.grid.tick(loss)[0] for loss in cohort.losses]
+    if cell.mitigation.warm_start:
+        exact = _algorithm_two(cohort, plan.theta)
+        near = exact * (1 + _WARM_START_ERROR * generator.standard_normal())
+        config = search_config(plan, cell, warm_start=config.grid.tick(near)[0])
+    if len(ticks) < cell.mitigation.min_cohort:
+        return without_search(config, cell.method, ticks, cohort.weights)
+    return simulate(config, cell.method, ticks, cohort.weights)
+
+
+def search_config(plan: Plan, cell: Cell, warm_start: int | None = None) -> SearchConfig:
+    """The configuration of a cell's searches."""
+    one = cell.mitigation
+    bits = one.resolution_bits
+    grid = LossGrid() if bits is None else LossGrid(resolution_bits=bits)
+    queries = 1
+    if cell.method != PLAIN:
+        queries = one.max_queries or quantile_method(cell.method).default_max_queries
+    epsilon = one.epsilon if cell.method == "mm" else 0.0
+    return SearchConfig(
+        theta=plan.theta,
+        grid=grid,
+        max_weight=PrivacyConfig().max_weight,
+        cohort_size=cell.cohort,
+        max_queries=queries,
+        warm_start=warm_start,
+        weighting=one.weighting,
+        epsilon_ticks=round(epsilon * 2**grid.resolution_bits),
+    )
+
+
+def price(plan: Plan, cohort: Cohort, result: SearchResult) -> Price:
+    """What a search cost and how good it was."""
+    ticks = [result.grid.tick(loss)[0] for loss in cohort.losses]
+    kept = [result.passes(tick) for tick in ticks]
+    eta = _algorithm_two(cohort, plan.theta)
+    wanted = (1 - plan.theta) * sum(cohort.weights)
+    lowest = min(
+        (loss for loss, stays in zip(cohort.losses, kept, strict=True) if stays), default=0.0
+    )
+    below = sum(weight for weight, stays in zip(cohort.weights, kept, strict=True) if not stays)
+    boundary = sum(
+        weight
+        for loss, weight, stays in zip(cohort.losses, cohort.weights, kept, strict=True)
+        if stays and loss <= lowest
+    )
+    beyond = max(below - wanted, wanted - below - boundary, Fraction(0))
+    return Price(
+        queries=result.num_queries,
+        certified=result.certified,
+        same_kept=kept == [loss >= eta for loss in cohort.losses],
+        rank_error=float(beyond / sum(cohort.weights)),
+    )
+
+
+def _measured(plan: Plan, cell: Cell) -> Row:
+    leaks: list[Leakage] = []
+    prices: list[Price] = []
+    exact = 0
+    repeats = plan.num_repeats(cell.cohort)
+    for repeat in range(repeats):
+        cohort = draw_cohort(plan, cell.cohort, cell.weights, repeat)
+        generator = np.random.default_rng([plan.seed, cell.cohort, repeat, 1])
+        played = play(plan, cell, cohort, generator)
+        view = played.view
+        if cell.weights is Weights.UNKNOWN and view.losses is None:
+            view = view.anonymous()
+        grid = view.config.grid
+        prior = Prior(grid)
+        found = reconstruct(view, prior, generator)
+        truth = [grid.tick(loss)[0] for loss in cohort.losses]
+        leaks.append(measure(Belief.of(view, prior, found), truth))
+        exact += found.exact and np.array_equal(np.rint(found.sorted_ticks), np.sort(truth))
+        prices.append(price(plan, cohort, played.result))
+    return Row(
+        cell=cell,
+        repeats=repeats,
+        leakage=_mean_leakage(leaks),
+        exact=exact / repeats,
+        queries=_mean([one.queries for one in prices]),
+        certified=_mean([one.certified for one in prices]),
+        same_kept=_mean([one.same_kept for one in prices]),
+        rank_error=_mean([one.rank_error for one in prices]),
+    )
+
+
+def _algorithm_two(cohort: Cohort, theta: Fraction) -> float:
+    return weighted_quantile(cohort.losses, cohort.weights, theta)
+
+
+def _mean_leakage(leaks: Sequence[Leakage]) -> Leakage:
+    names = Leakage.__dataclass_fields__
+    return Leakage(**{name: _mean([getattr(leak, name) for leak in leaks]) for name in names})
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))

@@ -1,0 +1,112 @@
+"""The reader in docs/examples shares no code with the program, and agrees with it."""
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fl.strategies.base import ServerState
+from fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from protocol.sums import MaskedSum, Sessions
+from sim.transcript import Message, Sum, TranscriptWriter, read_transcript
+
+READER = Path(__file__).parents[2] / "docs" / "examples" / "read_transcript.py"
+
+
+class Device:
+    def __init__(self, index):
+        self.id, self.weight = index, 10 + index
+
+    def loss(self, _model):
+        return 0.1 * self.id
+
+    def update(self, model):
+        return np.full(len(model), 0.5, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A transcript of two rounds and its head, hex."""
+    path = tmp_path_factory.mktemp("reader") / "transcript.bin"
+    with TranscriptWriter(path, "headers") as writer:
+        strategy = PrivateDeltaFL(
+            theta=Fraction(1, 2),
+            backend=MaskedSum(Sessions(), observer=writer),
+            encoding=Encoding(method="bracketed"),
+            graph_seed=lambda index: bytes([index]) * 32,
+        )
+        state = ServerState(np.zeros(2000, dtype=np.float32))
+        for number in (1, 2):
+            writer.begin_round(number)
+            state, report = strategy.apply(state, [Device(index) for index in range(6)])
+            writer.end_round(report.aborted)
+        writer.finish(2)
+        return path, writer.flush().digest.hex()
+
+
+def read(*arguments):
+    command = [sys.executable, "-W", "error", str(READER), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+
+
+def test_the_reader_has_at_most_a_hundred_lines_and_none_of_this_project():
+    source = READER.read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= 100
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+        )
+    }
+    assert imported - set(sys.stdlib_module_names) == {"msgpack"}
+
+
+def test_the_reader_counts_what_the_program_reads(written):
+    path, head = written
+    done = read(path, head)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *rows, last = done.stdout.splitlines()
+    assert first.endswith(", headers")
+    records = list(read_transcript(path))
+    assert last == f"2 rounds, {sum(isinstance(r, Sum) for r in records)} sums; head {head}"
+    counts, sizes = Counter(), Counter()
+    for record in records:
+        if isinstance(record, Message):
+            counts["sent" if record.sent else "received"] += 1
+            sizes["sent" if record.sent else "received"] += record.size
+    told, told_sizes = Counter(), Counter()
+    for row in rows:
+        direction, *kind, count, size, _ = row.split()
+        assert kind != ["unknown"]
+        told[direction] += int(count)
+        told_sizes[direction] += int(size)
+    assert (told, told_sizes) == (counts, sizes)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda content: content[:-1], "cut short"),
+        (lambda content: content[:5000] + b"?" + content[5001:], "breaks at record"),
+        (lambda content: b"else" + content, "no transcript"),
+    ],
+)
+def test_the_reader_finds_damage(written, tmp_path, change, says):
+    (tmp_path / "t.bin").write_bytes(change(written[0].read_bytes()))
+    done = read(tmp_path / "t.bin")
+    assert done.returncode == 1
+    assert says in done.stderr
+
+
+def test_the_reader_compares_the_head(written):
+    path, head = written
+    done = read(path, "00" + head[2:])
+    assert done.returncode == 1
+    assert "the head is not" in done.stderr
