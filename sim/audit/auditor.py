@@ -89,12 +89,13 @@ _CHECKS: Final = {
 }
 """Names of the checks, with the rules, or the first words of the rules, that they are about."""
 
-_CHECK_OF: Final = {
+CHECK_OF: Final = {
     rule: name
     for rule in RULES
     for name, rules in _CHECKS.items()
     if rule in rules or rule.partition(".")[0] in rules
 }
+"""Which check a rule belongs to."""
 
 _MAX_FINDINGS: Final = 200
 """So many findings of a rule are listed; the last one counts the others."""
@@ -505,7 +506,7 @@ class _Audit:
             "leakage of the searches": (every, f"{len(self._searches)} searches"),
         }
         results = []
-        bad = {_CHECK_OF[f.rule] for f in findings if f.severity >= Severity.MEDIUM}
+        bad = {CHECK_OF[f.rule] for f in findings if f.severity >= Severity.MEDIUM}
         for name, (rounds, detail) in rounds_of.items():
             if name in bad:
                 outcome = Outcome.FAILED

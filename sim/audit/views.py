@@ -256,7 +256,9 @@ class SessionView:
         size = len(self.positions)
         known = message.positions < size
         for kind in set(message.kinds.tolist()):
-            given = slot.given.setdefault(kind, np.zeros((size, size), dtype=np.bool_))
+            given = slot.given.get(kind)
+            if given is None or len(given) != size:  # a roster that grew moved all positions
+                given = slot.given[kind] = np.zeros((size, size), dtype=np.bool_)
             given[holder, message.positions[known & (message.kinds == kind)]] = True
 
     def advertised(self) -> Iterator[tuple[int, AdvertiseKeys, Seen]]:

@@ -6,8 +6,9 @@ mitigations are measured against the one that does.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Final
@@ -20,11 +21,12 @@ from protocol.quantile.registry import QUANTILE_METHODS, quantile_method
 from protocol.quantile.search import SearchConfig, SearchResult
 from sim.config import PrivacyConfig
 from sim.leakage.belief import Belief
-from sim.leakage.measure import Leakage, measure
+from sim.leakage.measure import RECOVERED_NATS, Leakage, measure
 from sim.leakage.mitigations import MITIGATIONS, NONE, Mitigation
 from sim.leakage.observations import PLAIN, Simulated, simulate, without_search
 from sim.leakage.prior import Prior
 from sim.leakage.reconstruction import reconstruct
+from sim.leakage.vanished import vanished_device
 
 METHODS: Final = (PLAIN, *QUANTILE_METHODS)
 """Every way to find the threshold, from Algorithm 2 on."""
@@ -70,7 +72,7 @@ class Plan:
         """Cohorts of this size."""
         if self.repeats is not None:
             return self.repeats
-        return 20 if cohort <= 10 else 5 if cohort <= 30 else 3
+        return 20 if cohort <= 10 else 6 if cohort <= 30 else 4
 
     def cells(self) -> Iterator["Cell"]:
         """Everything that is measured on its own, in the order of the table."""
@@ -141,6 +143,29 @@ class Row:
     certified: float
     same_kept: float
     rank_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class VanishingRow:
+    """What the server learns of a device that vanishes in the middle of a search, means.
+
+    Attributes:
+        cohort: Devices before.
+        method: Quantile method.
+        repeats: Cohorts.
+        bits_if_frozen: Labelled bits of that device if the search ends, as in the protocol.
+        bits_if_not: The same if the search goes on over the rest.
+        recovered_if_not: Share of the devices whose loss is then known to 10⁻³ nats.
+        width_if_not: Median width of the places that are then left for the loss, in nats.
+    """
+
+    cohort: int
+    method: str
+    repeats: int
+    bits_if_frozen: float
+    bits_if_not: float
+    recovered_if_not: float
+    width_if_not: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +292,78 @@ def _measured(plan: Plan, cell: Cell) -> Row:
         certified=_mean([one.certified for one in prices]),
         same_kept=_mean([one.same_kept for one in prices]),
         rank_error=_mean([one.rank_error for one in prices]),
+    )
+
+
+def run_vanishing(plan: Plan, *, told: Callable[[], None] = lambda: None) -> list[VanishingRow]:
+    """Measure what the loss of one device in the middle of a search tells about it.
+
+    The server knows all weights. With a frozen cohort the search ends, and what the server has is
+    what it had before. Without, it goes on over the rest, from the cut at which it stood.
+
+    Args:
+        plan: Which methods and cohorts; its mitigations are not used.
+        told: Called before each method and cohort, for progress.
+    """
+    rows = []
+    for size, method in itertools.product(plan.cohorts, plan.methods):
+        if method == PLAIN or size < 2:
+            continue
+        told()
+        cell = Cell(size, Weights.KNOWN, method, MITIGATIONS[0])
+        repeats = plan.num_repeats(size)
+        measured = [_vanishing(plan, cell, repeat) for repeat in range(repeats)]
+        frozen, going_on, widths = zip(*measured, strict=True)
+        rows.append(
+            VanishingRow(
+                cohort=size,
+                method=method,
+                repeats=repeats,
+                bits_if_frozen=_mean(frozen),
+                bits_if_not=_mean(going_on),
+                recovered_if_not=_mean([width / 2 <= RECOVERED_NATS for width in widths]),
+                width_if_not=float(np.median(widths)),
+            )
+        )
+    return rows
+
+
+def _vanishing(plan: Plan, cell: Cell, repeat: int) -> tuple[float, float, float]:
+    """Bits about the device that vanishes, with and without freeze; the width without, in nats."""
+    cohort = draw_cohort(plan, cell.cohort, cell.weights, repeat)
+    generator = np.random.default_rng([plan.seed, cell.cohort, repeat, 2])
+    config = search_config(plan, cell)
+    grid, prior = config.grid, Prior(config.grid)
+    ticks = [grid.tick(loss)[0] for loss in cohort.losses]
+    asked = len(simulate(config, cell.method, ticks, cohort.weights).view.answers)
+    before = simulate(
+        config,
+        cell.method,
+        ticks,
+        cohort.weights,
+        stop_after=max(asked // 2, 1),
+        with_update=False,
+    ).view
+    gone = int(generator.integers(cell.cohort))
+    found = reconstruct(before, prior, generator)
+    tick = ticks[gone]
+    frozen = float(Belief.of(before, prior, found).of_devices(ticks)[gone])
+    rest = [index for index in range(cell.cohort) if index != gone]
+    last = min(before.answers[-1].cuts[len(before.answers[-1].cuts) // 2], grid.max_tick)
+    after = simulate(
+        replace(config, warm_start=last),
+        cell.method,
+        [ticks[index] for index in rest],
+        [cohort.weights[index] for index in rest],
+        with_update=False,
+    ).view
+    known = vanished_device(before, after)
+    places = sum(float(prior.mass(low, high)) for low, high in known.places)
+    before_any = float(prior.mass(tick, tick + 1))
+    return (
+        math.log2(max(frozen, 1e-30) / before_any),
+        -math.log2(places),
+        known.width * 2.0**-grid.resolution_bits,
     )
 
 

@@ -36,7 +36,8 @@ _RELATIVE_STEPS: Final = 30
 _REFINING: Final = ((4, 30), (2, 30))
 """Of how many one is kept, and gets how many steps more of either kind."""
 _MANY_FITS: Final = 24
-_FEW_FITS: Final = 4
+_ENOUGH_FITS: Final = 8  # to say what they have in common
+_FEW_FITS: Final = 4  # where all agree to the tick
 _NEARLY: Final = 30.0  # a misfit from which the nearest whole ticks are tried
 _TELLING: Final = 0.35  # of what the ranks leave open: a claim that is no narrower is none
 _SHARP: Final = 200.0  # ticks within which the linear estimate of an error is trusted
@@ -273,7 +274,7 @@ class _Solutions:
             linear = linear if self._region is None else self._region.radius
         else:
             positions = positions[np.argsort(misfits)[: max(len(misfits) // 8, 1)]]
-        known = bool(self._exact) or int(fitting.sum()) >= _FEW_FITS
+        known = bool(self._exact) or int(fitting.sum()) >= _ENOUGH_FITS
         in_order = np.sort(positions, axis=1)
         order = np.argsort(np.median(positions, axis=0), kind="stable")
         sorted_radius = _spread(in_order, linear[order], known=known)
@@ -310,7 +311,7 @@ def _spread(positions: Numbers, linear: Numbers, *, known: bool) -> Numbers:
     if not known:
         return np.full(positions.shape[1], np.inf)
     spread = (positions.max(axis=0) - positions.min(axis=0)) / 2
-    by_spread = 1.5 * spread + 0.5
+    by_spread = 2 * spread + 0.5
     sharp = linear <= _SHARP
     return np.asarray(np.where(sharp, np.maximum(spread, linear), np.minimum(linear, by_spread)))
 

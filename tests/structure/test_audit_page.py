@@ -1,0 +1,40 @@
+"""docs/audit.md says what the auditor's code says."""
+
+import re
+
+from audit_tables import PAGE, current, table
+
+from sim.audit.auditor import CHECK_OF
+from sim.audit.catalogue import RULES
+from sim.audit.findings import Severity
+
+ATTACK = re.compile(r"^\| (A\d+) \| ([^|]+?) \|", re.MULTILINE)
+
+
+def test_the_table_of_rules_is_that_of_the_code():
+    page = PAGE.read_text(encoding="utf-8")
+    assert "`record.edited`" in table()
+    assert current(page) == page
+
+
+def test_a_table_that_is_out_of_date_is_found():
+    page = PAGE.read_text(encoding="utf-8").replace("a record was edited", "a record was changed")
+    assert current(page) != page
+
+
+def test_every_attack_of_a_rule_is_on_the_page_under_its_name():
+    attacks = dict(ATTACK.findall(PAGE.read_text(encoding="utf-8")))
+    assert list(attacks) == [f"A{number}" for number in range(1, 25)]
+    for rule in RULES.values():
+        number, _, name = rule.attack.partition(" ")
+        assert attacks[number].partition(" (")[0].startswith(name.partition(" (")[0]), rule
+
+
+def test_every_rule_has_its_texts_and_a_check():
+    for name, rule in RULES.items():
+        for text in (rule.consequence, rule.remedy):
+            assert text[0].isupper(), name
+            assert text.endswith("."), name
+        assert not rule.title.endswith("."), name
+        assert rule.severity in Severity
+        assert name in CHECK_OF
