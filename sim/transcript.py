@@ -401,6 +401,8 @@ def _read_message(link: Link, fields: _Fields) -> Message:
     fields.finish()
     if len(head) > size:
         raise ValueError(f"it holds {len(head)} bytes of a message of {size}")
+    if peer >= 1 << 32:
+        raise ValueError(f"{peer} is no id of a device")
     if repeats is not None and repeats >= link.number:
         raise ValueError(f"it repeats record {repeats}, which does not come before it")
     return Message(link.number, link.offset, number, sent, peer, size, digest, head, repeats)

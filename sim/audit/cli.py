@@ -4,6 +4,7 @@ Exit codes: 0 nothing found at or above `--fail-on`, 1 something found, 2 nothin
 """
 
 import argparse
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from sim.audit.catalogue import RULES
 from sim.audit.expected import DEFAULT_FALSE_ALARM_RATE, DEFAULT_MIN_COHORT, DEFAULT_MIN_TAIL
 from sim.audit.findings import Evidence, Finding, Severity
 from sim.audit.html import render
+from sim.audit.html.verdict import verdict
 from sim.audit.report import AuditReport, Outcome
 from sim.errors import UserError
 
@@ -130,7 +132,8 @@ def main(options: argparse.Namespace) -> int:
     if options.html is not None:
         write_file(options.html, render(report).encode())
     if options.json:
-        print(json.dumps(report.to_json(), indent=2, allow_nan=False))
+        reached = dataclasses.asdict(verdict(report))
+        print(json.dumps({"verdict": reached, **report.to_json()}, indent=2, allow_nan=False))
     else:
         print(describe(report))
         if options.html is not None:
@@ -145,8 +148,6 @@ def describe(report: AuditReport) -> str:
     lines = [
         f"{report.source}: {report.records} records, {report.rounds} rounds, "
         f"{report.full_rounds} of them whole",
-        f"{report.sums_replayed} of {report.sums_released} sums computed again from the messages, "
-        "and equal",
         f"{report.statistics.tests} tests of {report.statistics.bytes_tested} masked bytes; false "
         f"alarms: {report.statistics.false_alarm_rate:g}",
         "",
@@ -155,12 +156,13 @@ def describe(report: AuditReport) -> str:
     lines += [f"  {_MARKS[c.outcome]}  {c.name:<{width}}  {c.detail}" for c in report.checks]
     lines.append("")
     if not report.findings:
-        lines.append("Nothing was found.")
+        lines += ["No findings.", ""]
     for finding in report.findings[:_SHOWN]:
         lines += _finding(finding)
     if len(report.findings) > _SHOWN:
         lines.append(f"… and {len(report.findings) - _SHOWN} more: use --json or --html.")
-    lines.append(_verdict(report))
+    reached = verdict(report)
+    lines += [f"{reached.sentence}", reached.coverage]
     return "\n".join(lines)
 
 
@@ -188,15 +190,6 @@ def _place(place: Evidence) -> str:
         if value is not None
     ]
     return ", ".join(parts) or "the whole run"
-
-
-def _verdict(report: AuditReport) -> str:
-    worst = report.worst()
-    if worst is None or worst < Severity.LOW:
-        return "Verdict: clean, as far as it was checked."
-    count = sum(finding.severity == worst for finding in report.findings)
-    noun = "finding" if count == 1 else "findings"
-    return f"Verdict: {count} {noun} of severity {worst.name.lower()}."
 
 
 def _options(options: argparse.Namespace) -> Options:

@@ -140,6 +140,8 @@ class Decoder:
             raise DecodeError(f"it has {head.num_fields} fields, and a {kind.name} message has not")
         message = session_wire.decode(data, params) if whole and params is not None else None
         slot, members = _slot_and_members(kind, list(head.fields[_BEFORE_FIELDS:]))
+        if slot is not None and params is not None and slot >= len(params.slots):
+            raise DecodeError(f"it is about slot {slot} of {len(params.slots)}")
         return Content(kind, tag, slot, members, message=message)
 
 

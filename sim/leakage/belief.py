@@ -1,9 +1,9 @@
 """What the attacker believes after a search, as probabilities that can be held against the truth.
 
-Two questions are kept apart. *Unlabelled*: what is the i-th smallest loss of the cohort? *Labelled*:
-what is the loss of device k? The beliefs are those of an attacker who knows the prior and computes;
-no truth enters. Where the reconstruction claims a place, the belief is there, with what is left for
-the case that it errs; elsewhere it is the exact posterior that follows from the ranks.
+Two questions are kept apart. *Unlabelled*: what is the i-th smallest loss of the cohort?
+*Labelled*: what is the loss of device k? The beliefs are those of an attacker who knows the prior
+and computes; no truth enters. Where the reconstruction claims a place, the belief is there, with
+what is left for the case that it errs; elsewhere it is the posterior that follows from the ranks.
 """
 
 import math

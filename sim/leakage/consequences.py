@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from protocol.errors import SearchError
+from protocol.quantile.narrowing import BracketSearch
 from protocol.quantile.registry import quantile_method
-from protocol.quantile.search import SearchConfig
 from protocol.weighting import Weighting
 from sim.leakage.observations import PLAIN, SearchView
 
@@ -70,9 +70,11 @@ def ranks(view: SearchView) -> tuple[Below, ...]:
     total = None
     if view.method != PLAIN and view.answers:
         num_cuts = view.num_cuts if view.method == "histogram" else None
-        method = quantile_method(view.method, num_cuts=num_cuts)
+        search = quantile_method(view.method, num_cuts=num_cuts).start(view.config)
+        assert isinstance(search, BracketSearch)  # noqa: S101 - for mypy: every method's is one
+        method = search.method
         for answer in view.answers:
-            *inner, total = method.ranks(view.config, answer.cuts, answer.sums)  # type: ignore[attr-defined]
+            *inner, total = method.ranks(view.config, answer.cuts, answer.sums)
             for rank in inner:
                 known = _counted(view, rank.cut, rank.weight, rank.count, total.weight)
                 if found.setdefault(rank.cut, known) != known:
@@ -93,7 +95,17 @@ def buckets(view: SearchView) -> tuple[Bucket, ...]:
     Raises:
         SearchError: The sums contradict each other.
     """
-    return between(ranks(view))
+    found = between(ranks(view))
+    weights = view.search_weights
+    if weights is None or view.losses is not None:
+        return found
+    refined = []
+    for bucket in found:
+        fewest, most = _subset_sizes(weights, bucket.weight)
+        refined.append(
+            replace(bucket, fewest=max(bucket.fewest, fewest), most=min(bucket.most, most))
+        )
+    return tuple(refined)
 
 
 def between(rows: Sequence[Below]) -> tuple[Bucket, ...]:
@@ -125,9 +137,21 @@ def order_intervals(view: SearchView) -> tuple[tuple[int, int], ...]:
     return tuple(intervals)
 
 
-def effective_max_weight(config: SearchConfig) -> int:
-    """Largest weight of a device in the search."""
-    return config.weighting.of(config.max_weight)
+def threshold_interval(view: SearchView) -> tuple[int, int]:
+    """The interval [low, high) of ticks in which the weighted quantile lies.
+
+    It is that of the weights in the search. The whole grid where nothing was asked or all weights
+    are zero.
+
+    Raises:
+        SearchError: The sums contradict each other.
+    """
+    known = ranks(view)
+    wanted = (1 - view.config.theta) * known[-1].weight
+    if not wanted or (not view.answers and view.losses is None):
+        return 0, view.config.grid.top_cut
+    low = max(rank.cut for rank in known if rank.weight < wanted)
+    return low, min(rank.cut for rank in known if rank.weight >= wanted)
 
 
 def _ranks_in_clear(view: SearchView) -> tuple[Below, ...]:
@@ -157,7 +181,7 @@ def _counted(view: SearchView, cut: int, weight: int, count: int | None, total: 
         fewest, most = _subset_sizes(view.search_weights, weight)
         other_fewest, _ = _subset_sizes(view.search_weights, total - weight)
         return Below(cut, weight, fewest, min(most, view.devices - other_fewest))
-    largest = effective_max_weight(view.config)
+    largest = view.config.largest_weight
     return Below(
         cut, weight, -(-weight // largest), view.devices - (-(-(total - weight) // largest))
     )

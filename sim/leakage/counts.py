@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from sim.leakage.consequences import Bucket, buckets
 from sim.leakage.observations import SearchView
@@ -101,7 +102,7 @@ def bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
     return BucketCounts(found, view.devices, local, forward, backward)
 
 
-def _allowed(found: Sequence[Bucket], size: int) -> np.ndarray:
+def _allowed(found: Sequence[Bucket], size: int) -> npt.NDArray[np.bool_]:
     counts = np.arange(size)
     return np.array([(counts >= b.fewest) & (counts <= b.most) for b in found])
 
@@ -116,7 +117,7 @@ def _chain(local: Numbers) -> Numbers:
 
 
 def _log_convolve(first: Numbers, second: Numbers) -> Numbers:
-    """log Σ exp over pairs with the same sum; only finite entries are visited."""
+    """Add up the likelihoods of pairs with the same sum; only finite entries are visited."""
     out = np.full(len(first), -np.inf)
     for count in np.flatnonzero(np.isfinite(second)):
         shifted = first[: len(first) - count] + second[count]

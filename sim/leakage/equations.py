@@ -61,7 +61,7 @@ class Equations:
     @property
     def devices(self) -> int:
         """Devices."""
-        return self.low.shape[1]
+        return int(self.low.shape[1])
 
     @property
     def num_sums(self) -> int:

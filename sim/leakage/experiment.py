@@ -207,7 +207,7 @@ def draw_cohort(plan: Plan, size: int, weights: Weights, repeat: int) -> Cohort:
 
 
 def play(plan: Plan, cell: Cell, cohort: Cohort, generator: np.random.Generator) -> Simulated:
-    """Search over a cohort as the cell says; the view is that of a server that knows all weights."""
+    """Search over a cohort as the cell says; the view has all weights."""
     config = search_config(plan, cell)
     ticks = [config.grid.tick(loss)[0] for loss in cohort.losses]
     if cell.mitigation.warm_start:
@@ -359,10 +359,10 @@ def _vanishing(plan: Plan, cell: Cell, repeat: int) -> tuple[float, float, float
     ).view
     known = vanished_device(before, after)
     places = sum(float(prior.mass(low, high)) for low, high in known.places)
-    before_any = float(prior.mass(tick, tick + 1))
+    bits = math.log2(max(frozen, 1e-30) / float(prior.mass(tick, tick + 1)))
     return (
-        math.log2(max(frozen, 1e-30) / before_any),
-        -math.log2(places),
+        bits,
+        max(-math.log2(places), bits),  # whichever of the two tells more
         known.width * 2.0**-grid.resolution_bits,
     )
 

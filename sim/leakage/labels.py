@@ -200,7 +200,7 @@ def probabilities(view: SearchView, counts: BucketCounts, prior: Prior) -> Numbe
         if len(set(puzzle.weights)) == 1:
             continue
         inside = np.searchsorted([box.low for box in puzzle.boxes], [b.low for b in found], "right")
-        held = np.bincount(inside - 1, expected, minlength=len(puzzle.boxes))
+        held = np.bincount(inside - 1, expected, len(puzzle.boxes)).astype(np.float64)
         alone = _solved(puzzle, held, prior) / np.maximum(held / view.devices, _SMALLEST)
         table *= alone[:, inside - 1]
     return _balanced(table, expected)
@@ -253,11 +253,11 @@ def _expected(counts: BucketCounts, index: int) -> float:
     return float(counts.joint(index).sum(axis=0) @ np.arange(counts.devices + 1))
 
 
-def _fit(bucket: Bucket, possible: np.ndarray, count: int, weights: Sequence[int]) -> Numbers:
+def _fit(bucket: Bucket, possible: Numbers, count: int, weights: Sequence[int]) -> Numbers:
     """How well others make up the rest of a bucket's weight, by the device in question."""
     fit = np.full(len(weights), _SMALLEST)
     if bucket.most <= _FEW:
-        for device, ways in _subsets_with(np.flatnonzero(possible), bucket, weights).items():
+        for device, ways in _subsets_with(np.flatnonzero(possible).tolist(), bucket, weights).items():
             fit[device] = ways
         return np.asarray(fit / fit.max())
     values = np.array(weights, dtype=float)
@@ -270,7 +270,7 @@ def _may_hold(bucket: Bucket, weight: int) -> bool:
     return bucket.most > 0 and weight <= bucket.weight
 
 
-def _by_cuts(known: Sequence[Below], weights: Sequence[int]) -> np.ndarray:
+def _by_cuts(known: Sequence[Below], weights: Sequence[int]) -> npt.NDArray[np.bool_]:
     """Which buckets a device can be in as far as the weights below single cuts tell.
 
     Sums that others can reach are sets of bits; what is left after a device is met in the middle.
@@ -312,7 +312,7 @@ def _reaches(before: int, after: int, total: int, wanted: int) -> bool:
     return before & (after >> shift if shift >= 0 else after << -shift) != 0
 
 
-def _propagate(possible: np.ndarray, found: Sequence[Bucket], weights: Sequence[int]) -> None:
+def _propagate(possible: npt.NDArray[np.bool_], found: Sequence[Bucket], weights: Sequence[int]) -> None:
     """Strike out until nothing changes: nobody is twice, and small buckets need their sum."""
     changed = True
     while changed:
@@ -320,7 +320,7 @@ def _propagate(possible: np.ndarray, found: Sequence[Bucket], weights: Sequence[
         for index, bucket in enumerate(found):
             if bucket.most > _FEW:
                 continue
-            open_ = np.flatnonzero(possible[:, index])
+            open_ = np.flatnonzero(possible[:, index]).tolist()
             keep = _subsets_with(open_, bucket, weights)
             for device in open_:
                 if device not in keep:
@@ -340,7 +340,7 @@ def _propagate(possible: np.ndarray, found: Sequence[Bucket], weights: Sequence[
                         changed = True
 
 
-def _subsets_with(open_: np.ndarray, bucket: Bucket, weights: Sequence[int]) -> dict[int, int]:
+def _subsets_with(open_: Sequence[int], bucket: Bucket, weights: Sequence[int]) -> dict[int, int]:
     """How many subsets of the right size and sum a device is in; those that are in none left out.
 
     All subsets are counted once, then those without the device are taken away again.
@@ -367,5 +367,5 @@ def _subsets_with(open_: np.ndarray, bucket: Bucket, weights: Sequence[int]) -> 
             for size in range(max(bucket.fewest, 1), bucket.most + 1)
         )
         if ways:
-            found[int(device)] = ways
+            found[device] = ways
     return found

@@ -71,8 +71,8 @@ def measure(belief: Belief, truth: Sequence[int]) -> Leakage:
     return Leakage(
         bits=order_bits(belief, truth),
         labelled_bits=device_bits(belief, truth),
-        error=_distance(belief.reconstruction.sorted_ticks, in_order) * unit,
-        prior_error=_distance(_expected_order(prior, size), in_order) * unit,
+        error=order_error(belief, truth),
+        prior_error=prior_order_error(prior, truth),
         labelled_error=_distance(belief.guesses(), true) * unit,
         labelled_prior_error=_distance(_expected_order(prior, 1).repeat(size), true) * unit,
         recovered=_recovered(belief.order_claims(), in_order, unit),
@@ -87,6 +87,18 @@ def order_bits(belief: Belief, truth: Sequence[int]) -> float:
     size, top = len(ticks), belief.prior.grid.top_cut
     before = np.diagonal(order_law(belief.prior, 0, top, size, np.array(ticks, dtype=float)))
     return _gain(after, before)
+
+
+def order_error(belief: Belief, truth: Sequence[int]) -> float:
+    """Mean error of the sorted losses, in nats."""
+    distance = _distance(belief.reconstruction.sorted_ticks, np.sort(np.array(truth, dtype=float)))
+    return distance * 2.0**-belief.prior.grid.resolution_bits
+
+
+def prior_order_error(prior: Prior, truth: Sequence[int]) -> float:
+    """The same of the expected order statistics, in nats."""
+    distance = _distance(_expected_order(prior, len(truth)), np.sort(np.array(truth, dtype=float)))
+    return distance * 2.0**-prior.grid.resolution_bits
 
 
 def device_bits(belief: Belief, truth: Sequence[int]) -> float:

@@ -45,7 +45,8 @@ class Prior:
         position = np.asarray(cuts, dtype=np.float64)
         scaled = (position - 0.5) / (self.scale * 2.0**self.grid.resolution_bits)
         above = (1 + scaled) * np.exp(-np.maximum(scaled, 0))
-        return np.where(position <= 0, 1.0, np.where(position > self.grid.max_tick, 0.0, above))
+        inside = np.where(position > self.grid.max_tick, 0.0, above)
+        return np.asarray(np.where(position <= 0, 1.0, inside), dtype=np.float64)
 
     def mass(self, low: npt.ArrayLike, high: npt.ArrayLike) -> Numbers:
         """Probability of the ticks in [low, high); never quite 0 where there is one."""

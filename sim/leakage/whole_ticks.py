@@ -105,7 +105,7 @@ def _whole_points(region: Region) -> npt.NDArray[np.int64] | None:
     if rows < size or not np.isfinite(region.radius).all():
         return None
     order = np.argsort(-region.radius, kind="stable")
-    triangle = np.linalg.qr(region.matrix[:, order], mode="r")
+    _, triangle = np.linalg.qr(region.matrix[:, order])
     centre = region.centre[order]
     diagonal = np.abs(np.diag(triangle))
     if (diagonal == 0).any():

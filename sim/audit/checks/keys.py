@@ -30,7 +30,7 @@ class PastKeys:
     contexts: dict[bytes, Evidence] = field(default_factory=dict)
     identities: dict[int, tuple[bytes, Evidence]] = field(default_factory=dict)
     unsigned: Evidence | None = None
-    resumed: bool = False
+    unseen: set[int] = field(default_factory=set)  # since the run was resumed
     _keys: list[np.ndarray] = field(default_factory=list)
     _owners: list[tuple[int, Evidence, int]] = field(default_factory=list)
 
@@ -43,7 +43,7 @@ class PastKeys:
 
     def resume(self) -> None:
         """The run was interrupted: a simulator draws its devices' identities anew."""
-        self.resumed = True
+        self.unseen = set(self.identities)
 
     def repeated(self) -> Iterator[Finding]:
         """Find the keys that came more than once."""
@@ -114,9 +114,10 @@ def _advertised(session: SessionView, past: PastKeys) -> Iterator[Finding]:
         if before != identity:
             past.identities[device] = identity, seen.place
             detail, severity = f"device {device} has another key than before", None
-            if past.resumed:
+            if device in past.unseen:
                 detail, severity = f"{detail}; the run was interrupted meanwhile", Severity.LOW
             yield found("keys.identity-changed", detail, [seen.place, place], severity)
+        past.unseen.discard(device)
 
 
 def _signatures(session: SessionView, slot: SlotView) -> Iterator[Finding]:

@@ -92,12 +92,13 @@ def _play(
 ) -> tuple[RoundOutcome | None, list[Finding]]:
     config, announce = session.config, session.announce
     past.following = None
-    slots = [session.slots[index] for index in sorted(session.slots)]
+    slots = [slot for _, slot in sorted(session.slots.items()) if slot.opened or slot.sums]
     if config is None or announce is None or not slots or slots[0].question is None:
         if announce is not None and session.is_whole:
             past.following = announce.model
         return None, []
     round_again, findings = _begin(config, slots[0], past)
+    is_exact = session.is_whole
     for slot, following in zip(slots, [*slots[1:], None], strict=True):
         asked = slot.question
         if isinstance(asked, Threshold) and isinstance(slots[0].question, Query):
@@ -109,20 +110,28 @@ def _play(
                 f"slot {slot.index} asks {_shown(asked, config)}, and the sums before it lead to "
                 f"{_shown(round_again.question, config)}"
             )
-            return None, [*findings, found("question.unfounded", detail, [slot.opened[0].place])]
+            place = slot.opened[0].place if slot.opened else place_of(slot.sums[0])
+            return None, [*findings, found("question.unfounded", detail, [place])]
         if not slot.sums:
             if following is None:
                 break  # the session ended here
             round_again.lose()
             continue
-        vector = _words(slot.sums[0], totals.get((tag, slot.index)))
-        if vector is None:
+        length = session.params.slots[slot.index].length
+        if slot.sums[0].length != length:
+            detail = f"slot {slot.index} is of {length} words, and the sum of {slot.sums[0].length}"
+            place = place_of(slot.sums[0])
+            return None, [*findings, found("sums.out-of-range", detail, [place])]
+        replayed = totals.get((tag, slot.index))
+        if isinstance(asked, Query) and replayed is None and not _is_kept(slot.sums[0]):
             return None, findings
+        vector = _words(slot.sums[0], replayed)
+        is_exact = is_exact and (replayed is not None or _is_kept(slot.sums[0]))
         findings += _range(config, slot, vector)
         round_again.take(_slot_sum(session, slot, following, vector))
     aborted = round_.end.aborted if round_.end and round_.end.aborted else None
     outcome = round_again.outcome({}, aborted)
-    if session.is_whole:
+    if is_exact:
         past.following = _following(announce.model, outcome)
     return outcome, findings
 
@@ -169,16 +178,28 @@ def _slot_sum(
     return SlotSum(slot.index, vector, summed, remaining)
 
 
-def _words(released: Sum, replayed: Vector | None) -> Vector | None:
-    """All words of a sum: as recorded where they all are, else as replayed."""
-    if len(released.words) == released.length:
+def _is_kept(released: Sum) -> bool:
+    return len(released.words) == released.length
+
+
+def _words(released: Sum, replayed: Vector | None) -> Vector:
+    """All words of a sum: as recorded where they all are, else as replayed.
+
+    Where there is neither, those that are not recorded are zeros. Of a sum of updates, only the
+    update is made of them.
+    """
+    if _is_kept(released):
         return released.words
-    return None if replayed is None else replayed.astype(np.uint64)
+    if replayed is not None:
+        return replayed.astype(np.uint64)
+    words = np.zeros(released.length, dtype=np.uint64)
+    words[-len(released.words) :] = released.words
+    return words
 
 
 def _following(model: bytes, outcome: RoundOutcome) -> bytes:
     """The model that a round leads to, computed as the strategy does."""
-    if outcome.update is None:
+    if outcome.update is None or len(model) != 4 * len(outcome.update):
         return model
     before = np.frombuffer(model, dtype="<f4").astype(np.float32)
     after: bytes = (before + outcome.update).astype("<f4").tobytes()

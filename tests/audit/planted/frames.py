@@ -10,6 +10,7 @@ import msgpack
 from sim.chain import Format
 from sim.transcript import TRANSCRIPT
 
+MAGIC = TRANSCRIPT.magic
 DIGEST = 32
 PREFIX = 4
 

@@ -20,7 +20,7 @@ from protocol import wire as round_wire
 from protocol.client import RoundClient, Task
 from protocol.configuration import RoundConfig
 from protocol.losses import LossGrid
-from protocol.round import Round
+from protocol.round import Round, RoundOutcome
 from protocol.server import RoundServer
 from protocol.sums import Sessions
 from secagg import (
@@ -200,6 +200,10 @@ class Stage:
         """What is asked in place of the question that follows."""
         return question
 
+    def warm_start(self, number: int, tick: int | None) -> int | None:
+        """Where a search starts in place of the last threshold."""
+        return tick
+
     def vanishing(self, number: int, take: int, config: RoundConfig) -> Mapping[int, Vanish]:
         return {}
 
@@ -344,6 +348,7 @@ class PlantedRun:
         truths: What devices noted, by round.
         params: Sessions' parameters, by tag.
         clients: The devices' machines by round, session of the round and id.
+        outcomes: What the server made of the rounds.
     """
 
     stage: Stage
@@ -351,6 +356,7 @@ class PlantedRun:
     truths: list[tuple[int, Device]]
     params: dict[bytes, SessionParams]
     clients: dict[tuple[int, int, int], PlantedClient]
+    outcomes: dict[int, RoundOutcome]
 
     def input(self, number: int, device: int, slot: int) -> np.ndarray:
         """What a device has masked, ring words."""
@@ -367,7 +373,7 @@ class PlantedRun:
 
 def play(stage: Stage) -> PlantedRun:
     """Play a run to its end."""
-    tape, run = Tape(), PlantedRun(stage, [], [], {}, {})
+    tape, run = Tape(), PlantedRun(stage, [], [], {}, {}, {})
     enrolment = Enrolment(SeededRandomness(b"identities".ljust(32)))
     model = np.linspace(-1, 1, stage.length).astype(np.float32)
     warm_start = None
@@ -375,11 +381,13 @@ def play(stage: Stage) -> PlantedRun:
         tape.begin_round(number)
         stage.enrol(number, enrolment)
         model = stage.model(number, model)
+        warm_start = stage.warm_start(number, warm_start)
         for take, cohort in enumerate(stage.cohorts(number)):
             config = stage.config(number, len(cohort))
             outcome, devices = _play_session(
                 run, tape, enrolment, number, take, cohort, config, model, warm_start
             )
+        run.outcomes[number] = outcome
         tape.end_round(outcome.aborted)
         run.truths.extend((number, device) for device in devices.values())
         if outcome.update is not None:

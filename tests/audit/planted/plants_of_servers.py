@@ -164,7 +164,7 @@ def one_round_in_two_sessions(edit):
     edit.touched = edit.find(1, Kind.OPEN)[-6:-5]
 
 
-@plant("sums.differ-by-few", stage=TwiceStage, modes=EVERYWHERE)
+@plant("sums.differ-by-few", stage=TwiceStage)
 def one_question_over_one_device_less(edit):
     edit.touched = edit.sums(1)[1:]
 
@@ -306,6 +306,18 @@ def a_query_of_the_server_s_own(edit):
     edit.touched = edit.find(2, Kind.SLOT, slot=1)[:1]
 
 
+class ElsewhereStage(Stage):
+    """A search starts where the server likes, and goes on as it must."""
+
+    def warm_start(self, number, tick):
+        return 700 if number == 2 else tick
+
+
+@plant("question.unfounded", stage=ElsewhereStage, round=2, modes=EVERYWHERE)
+def a_search_that_starts_where_the_server_likes(edit):
+    edit.touched = edit.find(2, Kind.SLOT, slot=0)[:1]
+
+
 class WeakStage(Stage):
     """Two devices that collude rebuild any secret."""
 
@@ -330,12 +342,6 @@ class OtherModelStage(Stage):
 @plant("model.unfounded", stage=OtherModelStage, round=2)
 def a_model_of_the_server_s_own(edit):
     edit.touched = edit.find(2, Kind.OPEN)[:1]
-
-
-class UnboundStage(Stage):
-    """The session of the second round is bound to nothing."""
-
-    is_lenient = True
 
 
 @plant("session.unbound", round=2)
@@ -407,6 +413,13 @@ class OutOfRangeStage(Stage):
             words = words.copy()
             words[0] = 1 << 23  # the ring has 24 bits, and this is far beyond seven of the largest
         return words
+
+
+@plant("sums.unrecorded")
+def a_sum_hidden_behind_a_round_that_was_given_up(edit):
+    edit.remove(edit.sums(1)[-1])
+    edit.put(edit.end(1), replace(edit.end(1), aborted="too few devices are left"))
+    edit.touched = []
 
 
 @plant("sums.out-of-range", stage=OutOfRangeStage)

@@ -15,7 +15,17 @@ from frames import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted_runs import RUN_ID, Said, TinyStage, played, write, write_truth
+from planted_runs import (
+    RUN_ID,
+    Edit,
+    Kind,
+    OneQuestionStage,
+    Said,
+    TinyStage,
+    played,
+    write,
+    write_truth,
+)
 
 from sim.audit.auditor import Options, audit
 from sim.audit.findings import Severity
@@ -284,10 +294,43 @@ def test_a_closing_that_counts_wrong_is_found(tiny, tmp_path):
     assert serious(audited(tmp_path / "t.bin", of_records(elements)))
 
 
-def test_a_mode_that_keeps_more_than_it_says_is_no_crash(tiny, tmp_path):
+@pytest.mark.parametrize(
+    "mode", ["", "nothing", "every=0", "every=-1", "every=x", "every=" + "9" * 5000]
+)
+def test_an_opening_of_no_mode_is_malformed(tiny, tmp_path, mode):
+    elements = records(tiny)
+    elements[0][3] = mode
+    report = audited(tmp_path / "t.bin", of_records(elements))
+    assert [place.record for place in places(report, "record.malformed")] == [0]
+
+
+def test_a_mode_that_keeps_more_than_it_says_is_malformed(tiny, tmp_path):
     elements = records(tiny)
     elements[0][3] = "headers"
-    audited(tmp_path / "t.bin", of_records(elements))
+    assert "record.malformed" in serious(audited(tmp_path / "t.bin", of_records(elements)))
+
+
+def test_a_message_cut_short_in_a_whole_transcript_is_malformed(tiny, tmp_path):
+    """Else a server would cut what it does not want to be read."""
+    elements = records(tiny)
+    elements[20][-1] = elements[20][-1][:100]
+    report = audited(tmp_path / "t.bin", of_records(elements))
+    assert [place.record for place in places(report, "record.malformed")] == [20]
+
+
+def test_a_message_cut_shorter_than_a_head_is_malformed(tmp_path):
+    write(played(TinyStage).entries, tmp_path / "t.bin", "headers")
+    elements = records(tmp_path / "t.bin")
+    elements[20][-1] = elements[20][-1][:100]
+    report = audited(tmp_path / "t.bin", of_records(elements))
+    assert [place.record for place in places(report, "record.malformed")] == [20]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_round_taken_out_under_a_new_chain_is_missed(tmp_path, number):
+    entries = [e for e in played(OneQuestionStage).entries if e.round != number]
+    write(entries, tmp_path / "t.bin", closed=2)
+    assert "record.disagrees" in serious(audit(tmp_path / "t.bin"))
 
 
 @given(data=st.data())
@@ -307,9 +350,12 @@ def test_any_edited_byte_is_found(tiny, tmp_path_factory, data):
 @given(data=st.data())
 @settings(max_examples=60)
 def test_any_edited_message_is_found_under_a_new_chain(tiny, tmp_path_factory, data):
-    """Nothing of a message is free to be anything else; a wrong share alone is no more than LOW."""
+    """Nothing in a message is free to be anything else, but shares that nobody needed."""
     run = played(TinyStage)
-    said = [entry for entry in run.entries if isinstance(entry, Said)]
+    needed = Edit(run).find(1, Kind.SHARES)[:3]
+    free = Edit(run).find(1, Kind.SHARES)[3:]
+    said = [entry for entry in run.entries if isinstance(entry, Said) and entry not in free]
+    assert needed
     entry = data.draw(st.sampled_from(said))
     changed = bytearray(entry.data)
     changed[data.draw(st.integers(0, len(changed) - 1))] ^= 1 << data.draw(st.integers(0, 7))

@@ -1,6 +1,7 @@
 """Every plant is found, under its own rule and in its place; the run without it is clean."""
 
 import functools
+import json
 
 import plants_of_devices  # noqa: F401 - the three fill the list of plants
 import plants_of_servers  # noqa: F401
@@ -10,6 +11,7 @@ from planted_runs import played, write, write_truth
 from plants import PLANTS
 
 from sim.audit.auditor import Options, audit
+from sim.audit.cli import describe
 from sim.audit.findings import Severity
 
 CASES = [(planted, mode) for planted in PLANTS for mode in planted.modes]
@@ -42,6 +44,8 @@ def test_it_is_found(planted, mode, tmp_path):
     write(edit.entries, path, mode)
     truth = truth_of(edit.run, path, mode, planted.with_truth)
     report = audit(path, Options(**planted.options, truth=truth))
+    assert json.dumps(report.to_json(), allow_nan=False)
+    assert describe(report)
     found = [finding for finding in report.findings if finding.rule in planted.rules]
     assert found, [finding.rule for finding in report.findings]
     places = [place for finding in found for place in finding.evidence]

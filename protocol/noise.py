@@ -1,0 +1,188 @@
+"""Noise that devices add before they mask: each a share, so that the sum has all of it.
+
+Every device adds a discrete Gaussian of its own to each number of its answer. No device and no
+server ever holds the sum without noise, and whoever colludes can take away only its own shares. The
+sampler is exact: it draws integers, compares integers, and never rounds a probability, for the
+holes that floating point leaves in a distribution betray what was added (Mironov 2012). Its time
+depends on what it draws, as rejection sampling does.
+
+Source: Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy", algorithms
+1 to 3; Kairouz, Liu, Steinke 2021, "The Distributed Discrete Gaussian Mechanism for Federated
+Learning with Secure Aggregation".
+
+Spec: §12.10.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.errors import ConfigurationError
+from secagg import DevicePolicy, PeerError, Refusal, SessionParams
+from secagg.randomness import Randomness
+from secagg.threat import at_most
+
+_MAX_PART: Final = 2**63 - 1
+_MAX_DEVICES: Final = 2**32 - 1
+_LEAST_SHARE: Final = 4  # variance of a share in steps: sums of shares are Gaussian to 1e-15 then
+_CLIP_BITS: Final = 64
+_TWICE_LN_2: Final = Fraction(1387, 1000)  # a little more than 2·ln 2
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How much noise a sum is to have, and how many devices are trusted to bring it.
+
+    Numbers are carried in steps of 2^-resolution_bits, so fine that a share has a variance of at
+    least four steps: the sum of shares that are coarser is visibly no discrete Gaussian.
+
+    Spec: §12.10.
+
+    Attributes:
+        variance: σ² of each number of the sum, exact, > 0. Devices beyond `num_devices` add to it.
+        num_devices: h, the fewest devices whose shares are in a sum and are not known to the
+            server: survivors less those that collude.
+
+    Raises:
+        ConfigurationError: a value is out of range.
+    """
+
+    variance: Fraction
+    num_devices: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.variance <= _MAX_PART or self.variance.denominator > _MAX_PART:
+            raise ConfigurationError(
+                f"noise variance {self.variance} is not a positive fraction of two 63-bit numbers"
+            )
+        if not 1 <= self.num_devices <= _MAX_DEVICES:
+            raise ConfigurationError(
+                f"noise from {self.num_devices} devices is not from 1 to {_MAX_DEVICES}"
+            )
+
+    @property
+    def resolution_bits(self) -> int:
+        """Binary digits after the point of every number that noise is added to."""
+        bits = 0
+        while (self.variance / self.num_devices) * 4**bits < _LEAST_SHARE:
+            bits += 1
+        return bits
+
+    @property
+    def share_variance(self) -> Fraction:
+        """Variance of one device's share, in steps squared; at least 4."""
+        return self.variance / self.num_devices * 4**self.resolution_bits
+
+    def bound(self, num_draws: int) -> int:
+        """Where shares are clipped, in steps.
+
+        By the tail of a discrete Gaussian, 2·exp(-c²/2s²), any of `num_draws` shares lies beyond
+        with probability 2^-64 at most.
+        """
+        bits = _CLIP_BITS + 1 + (num_draws - 1).bit_length()
+        square = self.share_variance * bits * _TWICE_LN_2
+        return isqrt(square.__ceil__() - 1) + 1
+
+    def share(self, size: int, bound: int, randomness: Randomness) -> npt.NDArray[np.int64]:
+        """Draw a device's share.
+
+        Args:
+            size: How many numbers.
+            bound: Where to clip, in steps.
+            randomness: Source of the noise; whoever can repeat it can take the noise away.
+
+        Returns:
+            int64 of shape (size,), in steps.
+        """
+        drawn = (discrete_gaussian(self.share_variance, randomness) for _ in range(size))
+        return np.array([min(max(x, -bound), bound) for x in drawn], dtype=np.int64)
+
+    def check(self, params: SessionParams, policy: DevicePolicy, min_search_cohort: int) -> None:
+        """Check, for a device, that so many honest devices are in every sum of the search.
+
+        A sum is over `min_cohort` devices at least. Where a search needs some number, its slot is
+        whole, and the sum is over that many.
+
+        Raises:
+            PeerError: fewer are certain to be there, so that the noise would be less than promised.
+        """
+        fewest = max(params.min_cohort, min_search_cohort)
+        honest = fewest - at_most(policy.colluding_rate, params.num_invited)
+        if self.num_devices > honest:
+            raise PeerError(
+                Refusal.POLICY,
+                f"noise from {self.num_devices} devices, of which only {honest} are certain to be "
+                f"in a sum over {fewest} and honest",
+            )
+
+
+def discrete_gaussian(variance: Fraction, randomness: Randomness) -> int:
+    """Draw an integer x with a probability in proportion to exp(-x²/2·variance), exactly.
+
+    Algorithm 3 of the source: a discrete Laplace, accepted with the quotient of the two.
+
+    Args:
+        variance: σ² > 0.
+        randomness: Source of the bits.
+    """
+    num, den = variance.numerator, variance.denominator
+    scale = isqrt(num // den) + 1
+    while True:
+        drawn = discrete_laplace(scale, randomness)
+        # (|x| - σ²/t)² / 2σ²
+        distance = abs(drawn) * den * scale - num
+        if bernoulli_exp(distance * distance, 2 * num * den * scale * scale, randomness):
+            return drawn
+
+
+def discrete_laplace(scale: int, randomness: Randomness) -> int:
+    """Draw an integer x with a probability in proportion to exp(-|x|/scale), exactly.
+
+    Algorithm 2 of the source.
+    """
+    while True:
+        rest = uniform_below(scale, randomness)
+        if not bernoulli_exp(rest, scale, randomness):
+            continue
+        whole = 0
+        while bernoulli_exp(1, 1, randomness):
+            whole += 1
+        size = rest + scale * whole
+        if uniform_below(2, randomness) == 0:
+            return size
+        if size > 0:  # zero has no second sign
+            return -size
+
+
+def bernoulli_exp(num: int, den: int, randomness: Randomness) -> bool:
+    """Return True with probability exp(-num/den), exactly, for num ≥ 0 and den > 0.
+
+    Algorithm 1 of the source.
+    """
+    while num > den:
+        if not _bernoulli_exp_of_at_most_1(1, 1, randomness):
+            return False
+        num -= den
+    return _bernoulli_exp_of_at_most_1(num, den, randomness)
+
+
+def uniform_below(limit: int, randomness: Randomness) -> int:
+    """Draw an integer in [0, limit), limit ≥ 1, each with the same probability, exactly."""
+    bits = (limit - 1).bit_length()
+    size, spare = -(-bits // 8), -bits % 8
+    while True:
+        drawn = int.from_bytes(randomness(size), "big") >> spare
+        if drawn < limit:
+            return drawn
+
+
+def _bernoulli_exp_of_at_most_1(num: int, den: int, randomness: Randomness) -> bool:
+    """The series 1 - γ + γ²/2! - …: the first k at which a coin of γ/k fails is odd."""
+    k = 1
+    while uniform_below(den * k, randomness) < num:
+        k += 1
+    return k % 2 == 1

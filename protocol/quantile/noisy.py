@@ -1,0 +1,240 @@
+"""One noisy histogram: the only method whose sums do not give exact ranks away.
+
+The cuts are those of the first query of `histogram`, a ladder around the warm start. Every device
+counts one in the bin of its loss, and adds its share of the noise (`protocol.noise`) to all bins.
+The server gets noisy counts, and takes the nearest that could be true: not negative, and together
+as many as there are devices, which is public. η lies where these reach the fraction τ, by
+interpolation in that bin. All of this is done with what is released, and costs no privacy.
+
+There is one query in a round, for a second would be noise of its own over the same losses, and the
+average of many answers has none. Flat bins serve better than a tree of them up to about 64 bins:
+the noise of prefix sums grows with the number of bins in the one, and with the cube of its
+logarithm in the other (Pillutla et al. 2022).
+
+The threshold is a guess and never certified: some rank near τ, and now and then a tail without a
+device. What is protected is a device's loss in the search, nothing else. The sum of the update slot
+tells the exact weight, weighted loss and number of the devices in the tail.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.encoding import Field, Layout
+from protocol.errors import ConfigurationError, SearchError
+from protocol.noise import Noise
+from protocol.quantile.histogram import Histogram
+from protocol.quantile.search import Ended, Query, SearchConfig, SearchResult
+from protocol.weighting import Weighting
+from secagg.randomness import Randomness
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyHistogram:
+    """The method `noisy`.
+
+    The query reveals noisy counts of the devices between neighbouring cuts, and how many devices
+    there are.
+
+    Spec: §12.3, §12.4, §12.10.
+
+    Attributes:
+        noise: Of each count.
+        num_cuts: Cuts in the query, B ≥ 1. More cuts find η closer, but under more noise.
+
+    Raises:
+        ConfigurationError: If `num_cuts` is less than 1.
+    """
+
+    noise: Noise
+    num_cuts: int = 16
+
+    def __post_init__(self) -> None:
+        Histogram(self.num_cuts)  # which has the same limits
+
+    @property
+    def name(self) -> str:
+        """Name in the registry and in queries."""
+        return "noisy"
+
+    @property
+    def default_max_queries(self) -> int:
+        """The one query that there may be."""
+        return 1
+
+    @property
+    def num_bins(self) -> int:
+        """Counts in an answer: one more than cuts."""
+        return self.num_cuts + 1
+
+    def layout(self, config: SearchConfig) -> Layout:
+        """Return the layout: `count` and `bins`, which are signed.
+
+        Raises:
+            ConfigurationError: If the search has an ε, weights that are not equal, or more than one
+                query; or if the noise is to come from more devices than there are.
+        """
+        if config.epsilon_ticks:
+            raise ConfigurationError(
+                f"epsilon_ticks={config.epsilon_ticks} is an option of 'mm' only: set it to 0"
+            )
+        if config.weighting is not Weighting.EQUAL:
+            raise ConfigurationError(
+                f"weighting={config.weighting.value!r} is not for 'noisy': noise hides one device "
+                "that counts one, so set it to 'equal'"
+            )
+        if config.max_queries > 1:
+            raise ConfigurationError(
+                f"max_queries={config.max_queries} is more than the 1 of 'noisy': noise averages "
+                "out over queries"
+            )
+        if self.noise.num_devices > config.cohort_size:
+            raise ConfigurationError(
+                f"noise from {self.noise.num_devices} devices is from more than cohort_size="
+                f"{config.cohort_size}"
+            )
+        step = Fraction(1, 1 << self.noise.resolution_bits)
+        most = float(self._bound(config) * step)
+        fields = (
+            Field("count", 1, 0, 1, 0),
+            Field("bins", self.num_bins, -most, 1 + most, self.noise.resolution_bits),
+        )
+        return Layout(fields, config.cohort_size)
+
+    def start(self, config: SearchConfig) -> "NoisySearch":
+        """Return the search before its query."""
+        return NoisySearch(config, self, Histogram(self.num_cuts).first(config).cuts)
+
+    def contribution(
+        self, config: SearchConfig, query: Query, tick: int, weight: int
+    ) -> Mapping[str, npt.ArrayLike]:
+        """Return 1, and 1 for the bin of the tick: no noise yet, so this is not to be encoded.
+
+        A device of weight zero counts as well, or the counts would tell that it has no data.
+
+        Raises:
+            SearchError: If the query is not one of this method's.
+            EncodingError: If tick or weight are out of range.
+        """
+        query.check(self.name, self.num_cuts, config.grid)
+        config.check_device(tick, weight)
+        bins = np.zeros(self.num_bins, dtype=np.int64)
+        bins[np.searchsorted(np.asarray(query.cuts), tick, side="right")] = 1
+        return {"count": 1, "bins": bins}
+
+    def with_noise(
+        self, config: SearchConfig, values: Mapping[str, npt.ArrayLike], randomness: Randomness
+    ) -> Mapping[str, npt.ArrayLike]:
+        """Return a contribution with the device's share of the noise, to be encoded and masked.
+
+        Args:
+            config: Configuration of the search.
+            values: What `contribution` gave.
+            randomness: Source of the noise. Draw once for a query: noise that is drawn again for
+                the same answer averages out.
+        """
+        share = self.noise.share(self.num_bins, self._bound(config), randomness)
+        steps = 1 << self.noise.resolution_bits
+        # Exact: a share has few digits, and a step is a power of two.
+        return {**values, "bins": np.asarray(values["bins"]) + share / steps}
+
+    def _bound(self, config: SearchConfig) -> int:
+        return self.noise.bound(self.num_bins * config.cohort_size)
+
+
+@dataclass(frozen=True, slots=True)
+class NoisySearch:
+    """A search of one noisy query.
+
+    Attributes:
+        config: Configuration of the search.
+        method: The method.
+        cuts: Those of the query.
+        estimate: Tick of η; None before the answer, and where nobody answered.
+        num_queries: Queries answered, 0 or 1.
+    """
+
+    config: SearchConfig
+    method: NoisyHistogram
+    cuts: tuple[int, ...]
+    estimate: int | None = None
+    num_queries: int = 0
+
+    @property
+    def query(self) -> Query | None:
+        """The query; None once it is answered, or where there is none to ask."""
+        if self.config.theta == 1 or self.num_queries >= self.config.max_queries:
+            return None
+        return Query(self.method.name, self.cuts)
+
+    def update(self, sums: Mapping[str, npt.NDArray[np.int64]]) -> "NoisySearch":
+        """Return the search as it is after the answer.
+
+        Raises:
+            SearchError: If the search is finished, or the sums are not of the layout's shapes.
+        """
+        if self.query is None:
+            raise SearchError(f"the search is finished ({self.result().ended}): it takes no sums")
+        shapes = {name: array.shape for name, array in sums.items()}
+        if shapes != {"count": (1,), "bins": (self.method.num_bins,)}:
+            raise SearchError(f"sums of shapes {shapes} are not a count and noisy bins")
+        steps = 1 << self.method.noise.resolution_bits
+        num_devices = int(sums["count"][0])
+        noisy = [Fraction(int(number), steps) for number in sums["bins"]]
+        estimate = self._crossing(nearest_counts(noisy, num_devices)) if num_devices else None
+        return replace(self, estimate=estimate, num_queries=1)
+
+    def result(self, *, shrank: bool = False) -> SearchResult:
+        """Return what is known so far.
+
+        Args:
+            shrank: The caller stops because a device vanished. A search that was finished before
+                stays as it is.
+        """
+        config = self.config
+        estimate, ended = config.warm_start or 0, Ended.SHRANK if shrank else Ended.BUDGET
+        if config.theta == 1:
+            estimate, ended = 0, Ended.EXACT
+        elif self.num_queries:
+            estimate = self.estimate or 0
+            ended = Ended.NO_WEIGHT if self.estimate is None else Ended.NOISY
+        return SearchResult(
+            grid=config.grid,
+            eta_half_ticks=2 * estimate,
+            half_width_half_ticks=0,
+            certified=config.theta == 1,
+            ended=ended,
+            num_queries=self.num_queries,
+        )
+
+    def _crossing(self, counts: Sequence[Fraction]) -> int:
+        """The tick at which the counts reach τ of their sum, if a bin's devices lie evenly."""
+        missing = (1 - self.config.theta) * sum(counts)
+        edges = (0, *self.cuts, self.config.grid.top_cut)
+        for low, high, count in zip(edges, edges[1:], counts, strict=False):
+            if missing <= count and low < high:
+                return min(low + int((high - low) * missing / count), high - 1)
+            missing -= count
+        return self.config.grid.max_tick  # only if the last bin is empty, and has no width
+
+
+def nearest_counts(noisy: Sequence[Fraction], total: int) -> list[Fraction]:
+    """Return the counts nearest to noisy ones that are not negative and sum to `total` ≥ 1.
+
+    The projection onto a simplex, which takes one number from all counts and drops what is below
+    zero (Held, Wolfe & Crowder 1974). Source of that use: Barak et al. 2007, "Privacy, Accuracy,
+    and Consistency Too".
+
+    >>> [str(count) for count in nearest_counts([Fraction(3), Fraction(-2), Fraction(2)], 4)]
+    ['5/2', '0', '3/2']
+    """
+    sum_of_largest, excess = Fraction(0), Fraction(0)
+    for number, count in enumerate(sorted(noisy, reverse=True), start=1):
+        sum_of_largest += count
+        if count * number <= sum_of_largest - total:
+            break
+        excess = (sum_of_largest - total) / number
+    return [max(count - excess, Fraction(0)) for count in noisy]

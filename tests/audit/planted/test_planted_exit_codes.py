@@ -1,0 +1,141 @@
+"""What `deltafl audit` says to a script: exit codes, JSON, and one sentence where it cannot."""
+
+import json
+
+import plants_of_devices
+import plants_of_servers
+import pytest
+from planted_runs import Edit, Stage, TinyStage, played, write, write_truth
+
+from sim.cli import main
+
+CODES = {"clean": 0, "found": 1, "refused": 2}
+
+
+@pytest.fixture(scope="session")
+def clean(tmp_path_factory):
+    path = tmp_path_factory.mktemp("exit") / "clean.bin"
+    write(played(TinyStage).entries, path)
+    return path
+
+
+def planted(path, lie, stage=Stage):
+    edit = Edit(played(stage))
+    lie(edit)
+    write(edit.entries, path)
+    return path
+
+
+def audit(*arguments):
+    return main(["audit", *map(str, arguments), "--quiet"])
+
+
+def test_nothing_found_is_0(clean, capsys):
+    assert audit(clean) == CODES["clean"]
+    assert "Verdict: clean" in capsys.readouterr().out
+
+
+def test_a_finding_is_1_and_named(tmp_path, capsys):
+    path = planted(tmp_path / "t.bin", plants_of_devices.telemetry_in_json)
+    assert audit(path) == CODES["found"]
+    said = capsys.readouterr().out
+    assert "clear.values" in said
+    assert "record 78" in said
+
+
+def test_damage_is_1_and_named(clean, tmp_path, capsys):
+    (tmp_path / "t.bin").write_bytes(clean.read_bytes()[:-1])
+    assert audit(tmp_path / "t.bin") == CODES["found"]
+    assert "record.cut" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("level", "lie", "stage", "code"),
+    [
+        ("critical", plants_of_devices.telemetry_in_json, Stage, 1),
+        ("critical", plants_of_servers.another_model_for_one_device, Stage, 0),
+        ("high", plants_of_servers.another_model_for_one_device, Stage, 1),
+        ("high", plants_of_servers.two_boxes_exchanged, Stage, 0),
+        ("medium", plants_of_servers.two_boxes_exchanged, Stage, 1),
+        ("medium", plants_of_devices.an_update_that_comes_late, plants_of_devices.LateStage, 0),
+        ("low", plants_of_devices.an_update_that_comes_late, plants_of_devices.LateStage, 1),
+        ("low", lambda _: None, Stage, 0),
+        ("low", lambda _: None, plants_of_servers.ElsewhereStage, 0),
+        ("info", lambda _: None, plants_of_servers.ElsewhereStage, 1),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_the_code_follows_the_severity_asked_for(tmp_path, level, lie, stage, code):
+    assert audit(planted(tmp_path / "t.bin", lie, stage), "--fail-on", level) == code
+
+
+def test_json_has_every_finding_with_its_place(tmp_path, capsys):
+    path = planted(tmp_path / "t.bin", plants_of_devices.two_vectors_under_one_mask)
+    assert audit(path, "--json") == CODES["found"]
+    report = json.loads(capsys.readouterr().out)
+    (found,) = [f for f in report["findings"] if f["rule"] == "input.twice"]
+    assert found["severity"] == "high"
+    assert [place["record"] for place in found["evidence"]] == [107]
+
+
+def test_the_page_is_written_whatever_was_found(tmp_path, capsys):
+    path = planted(tmp_path / "t.bin", plants_of_devices.telemetry_in_json)
+    assert audit(path, "--html", tmp_path / "r.html") == CODES["found"]
+    assert "clear.values" in (tmp_path / "r.html").read_text()
+
+
+def refused(capsys, *arguments):
+    """The one sentence on stderr."""
+    assert audit(*arguments) == CODES["refused"]
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (sentence,) = captured.err.splitlines()
+    return sentence
+
+
+def test_what_cannot_be_audited_is_2_and_one_sentence(clean, tmp_path, capsys):
+    (tmp_path / "empty.bin").write_bytes(b"")
+    (tmp_path / "foreign.bin").write_bytes(b"PK\x03\x04" + bytes(100))
+    (tmp_path / "newer.bin").write_bytes(b"deltafl transcript 3\n")
+    write_truth(played(TinyStage), tmp_path / "other.bin", run_id=bytes(16))
+    assert "empty" in refused(capsys, tmp_path / "empty.bin")
+    assert "does not begin" in refused(capsys, tmp_path / "foreign.bin")
+    assert "version 3" in refused(capsys, tmp_path / "newer.bin")
+    assert "nowhere" in refused(capsys, tmp_path / "nowhere")
+    assert "not a run directory" in refused(capsys, tmp_path)
+    assert "truth of run" in refused(capsys, clean, "--truth", tmp_path / "other.bin")
+    assert "nowhere" in refused(capsys, clean, "--truth", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("head", ["", "00", "zz" * 32, "0" * 63, " " + "0" * 63, "00 " * 21 + "0"])
+def test_a_digest_that_is_none_is_refused(clean, capsys, head):
+    assert "64 hex digits" in refused(capsys, clean, "--head", head)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--min-cohort", "1"),
+        ("--min-tail", "0"),
+        ("--min-difference", "0"),
+        ("--colluding", "1"),
+        ("--colluding", "nan"),
+        ("--false-alarms", "0"),
+        ("--false-alarms", "nan"),
+    ],
+    ids="=".join,
+)
+def test_limits_out_of_their_range_are_refused(clean, capsys, wrong):
+    assert wrong[0] in refused(capsys, clean, *wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [("--fail-on", "never"), ("--adversary", "nice"), ("--min-cohort", "many")],
+    ids="=".join,
+)
+def test_words_that_are_none_of_the_choices_are_refused(clean, capsys, wrong):
+    with pytest.raises(SystemExit) as caught:
+        audit(clean, *wrong)
+    assert caught.value.code == CODES["refused"]
+    assert wrong[0] in capsys.readouterr().err
