@@ -15,7 +15,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fl.data.federated import DeviceData
-from fl.vectors import Vector, load_vector, to_vector
+from fl.parameters import load_vector, to_vector
+from fl.vectors import Vector
 
 _EVALUATION_BATCH_SIZE: Final = 512  # bounds memory; the result is the same for any other size
 

@@ -52,6 +52,7 @@ class RoundClient:
         policy: What the device insists on.
         randomness: Source of every secret.
         credentials: What signed sessions need; without them, the device refuses those.
+        noise: Source of the noise of `noisy`; None for `randomness`.
 
     Attributes:
         state: Where the round stands.
@@ -64,10 +65,13 @@ class RoundClient:
         policy: DevicePolicy,
         randomness: Randomness = system_randomness,
         credentials: Credentials | None = None,
+        noise: Randomness | None = None,
     ) -> None:
         self.state = RoundState.IDLE
         self.model = b""
         self._session = Client(client_id, policy, randomness, credentials)
+        self._policy = policy
+        self._noise = randomness if noise is None else noise
         self._announced: Announce | None = None
         self._tag: bytes | None = None
         self._context = b""
@@ -162,7 +166,7 @@ class RoundClient:
                 self._binding = binding(self._context, question)
                 device = self._measured()
                 if isinstance(question, Query):
-                    return self._mask(_answer(device, question))
+                    return self._mask(_answer(device, question, self._noise))
                 self.state = following
                 return Task.TRAIN if device.passes(question) else self._contribute_update(None)
 
@@ -185,6 +189,8 @@ class RoundClient:
             raise PeerError(Refusal.MALFORMED, "the session is not bound to this model and round")
         if params.slots != config.slots() or params.num_invited != config.cohort_size:
             raise PeerError(Refusal.MALFORMED, "the session's slots are not those of this round")
+        if config.noise is not None:
+            config.noise.check(params, self._policy, config.min_search_cohort)
         self._announced, self._context, self.model = announced, context, announced.model
         self._tag = params.tag
 
@@ -241,8 +247,8 @@ def _decode(data: bytes) -> Envelope:
         raise PeerError(Refusal.MALFORMED, str(error)) from None
 
 
-def _answer(device: DeviceRound, query: Query) -> Vector:
+def _answer(device: DeviceRound, query: Query, noise: Randomness) -> Vector:
     try:
-        return device.answer(query)
+        return device.answer(query, noise)
     except SearchError as error:
         raise PeerError(Refusal.MALFORMED, str(error)) from None

@@ -8,6 +8,7 @@ from protocol import labels
 from protocol.encoding import MAX_NUMERATOR_BITS, Field, Layout
 from protocol.errors import ConfigurationError
 from protocol.losses import LossGrid
+from protocol.noise import Noise
 from protocol.quantile.registry import quantile_method
 from protocol.quantile.search import QuantileMethod, Query, SearchConfig
 from protocol.selection import Threshold
@@ -31,7 +32,8 @@ class RoundConfig:
         cohort_size: Devices invited, m.
         theta: Conformity level θ in (0, 1], exact; 1 asks nothing and keeps everybody (FedAvg).
         method: Name of the quantile method.
-        num_cuts: Cuts of a query of `histogram`; None for its default and for other methods.
+        num_cuts: Cuts of a query of `histogram` or `noisy`; None for their defaults and for other
+            methods.
         max_queries: Slots kept for the search; not used for θ = 1.
         grid: On which losses are compared.
         max_weight: Largest n_k; larger ones are clipped to it.
@@ -43,6 +45,7 @@ class RoundConfig:
         epsilon_ticks: ε of `mm` in ticks of the grid; 0 is half a tick, which changes nothing.
         min_search_cohort: Fewest devices to search over; with fewer nothing is asked and everybody
             is kept.
+        noise: Of the search's sums, for `noisy`; None for other methods.
         quantile: The quantile method.
         search_layout: Of a contribution to the search.
         update_layout: Of a contribution to the update.
@@ -65,6 +68,7 @@ class RoundConfig:
     weighting: Weighting = Weighting.SAMPLES
     epsilon_ticks: int = 0
     min_search_cohort: int = 0
+    noise: Noise | None = None
     quantile: QuantileMethod = field(init=False, repr=False, compare=False)
     search_layout: Layout = field(init=False, repr=False, compare=False)
     update_layout: Layout = field(init=False, repr=False, compare=False)
@@ -82,7 +86,7 @@ class RoundConfig:
             raise ConfigurationError(
                 f"min_search_cohort={self.min_search_cohort} is not in [0, {_MAX_COHORT}]"
             )
-        method = quantile_method(self.method, num_cuts=self.num_cuts)
+        method = quantile_method(self.method, num_cuts=self.num_cuts, noise=self.noise)
         object.__setattr__(self, "quantile", method)
         object.__setattr__(self, "search_layout", method.layout(self.search(None)))
         object.__setattr__(self, "update_layout", self._lay_out_update())
@@ -166,6 +170,7 @@ class RoundConfig:
             self.weighting.encode(),
             self.epsilon_ticks,
             self.min_search_cohort,
+            *noise_numbers(self.noise),
         )
 
     def _lay_out_update(self) -> Layout:
@@ -188,6 +193,16 @@ class RoundConfig:
             Field("clipped", 1, 0, self.update_length + 2, 0),
         )
         return Layout(fields, self.cohort_size)
+
+
+def noise_numbers(noise: Noise | None) -> tuple[int, int, int]:
+    """Numerator and denominator of the variance, and the number of devices; zeros for no noise.
+
+    Spec: §12.1.
+    """
+    if noise is None:
+        return 0, 0, 0
+    return noise.variance.numerator, noise.variance.denominator, noise.num_devices
 
 
 def binding(context: bytes, question: Query | Threshold) -> bytes:

@@ -10,8 +10,10 @@ import numpy.typing as npt
 
 from protocol.configuration import RoundConfig
 from protocol.errors import EncodingError
+from protocol.quantile.noisy import NoisyHistogram
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
+from secagg.randomness import Randomness
 
 Update = npt.NDArray[np.float32]
 
@@ -45,15 +47,25 @@ class DeviceRound:
         capped = min(weight, config.max_weight)
         return cls(config, tick, capped, int(loss_clipped) + int(capped < weight))
 
-    def answer(self, query: Query) -> npt.NDArray[np.uint64]:
+    def answer(self, query: Query, randomness: Randomness | None = None) -> npt.NDArray[np.uint64]:
         """Its contribution to a query of the search, a ring vector of the search layout.
+
+        Args:
+            query: The query. A device answers it once: noise drawn again would average out.
+            randomness: Where `noisy` takes its noise from; other methods draw nothing.
 
         Raises:
             SearchError: the query is not one of this round's method.
+            EncodingError: the answer needs noise, and there is no randomness to draw it from.
         """
         config = self.config.search(None)
         weight = config.weighting.of(self.weight)
-        values = self.config.quantile.contribution(config, query, self.tick, weight)
+        method = self.config.quantile
+        values = method.contribution(config, query, self.tick, weight)
+        if isinstance(method, NoisyHistogram):
+            if randomness is None:
+                raise EncodingError("an answer to 'noisy' is not encoded without its noise")
+            values = method.with_noise(config, values, randomness)
         return self.config.search_layout.encode(values)[0]
 
     def passes(self, threshold: Threshold) -> bool:

@@ -15,7 +15,7 @@ Spec: §12.10.
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import isqrt
+from math import ceil, isqrt
 from typing import Final
 
 import numpy as np
@@ -28,7 +28,7 @@ from secagg.threat import at_most
 
 _MAX_PART: Final = 2**63 - 1
 _MAX_DEVICES: Final = 2**32 - 1
-_LEAST_SHARE: Final = 4  # variance of a share in steps: sums of shares are Gaussian to 1e-15 then
+_LEAST_SHARE: Final = 4  # variance of a share in steps: sums of shares are Gaussian to 1e-16 then
 _CLIP_BITS: Final = 64
 _TWICE_LN_2: Final = Fraction(1387, 1000)  # a little more than 2·ln 2
 
@@ -68,14 +68,14 @@ class Noise:
     def resolution_bits(self) -> int:
         """Binary digits after the point of every number that noise is added to."""
         bits = 0
-        while (self.variance / self.num_devices) * 4**bits < _LEAST_SHARE:
+        while self.variance / self.num_devices * (1 << 2 * bits) < _LEAST_SHARE:
             bits += 1
         return bits
 
     @property
     def share_variance(self) -> Fraction:
         """Variance of one device's share, in steps squared; at least 4."""
-        return self.variance / self.num_devices * 4**self.resolution_bits
+        return self.variance / self.num_devices * (1 << 2 * self.resolution_bits)
 
     def bound(self, num_draws: int) -> int:
         """Where shares are clipped, in steps.
@@ -85,7 +85,7 @@ class Noise:
         """
         bits = _CLIP_BITS + 1 + (num_draws - 1).bit_length()
         square = self.share_variance * bits * _TWICE_LN_2
-        return isqrt(square.__ceil__() - 1) + 1
+        return isqrt(ceil(square) - 1) + 1
 
     def share(self, size: int, bound: int, randomness: Randomness) -> npt.NDArray[np.int64]:
         """Draw a device's share.
@@ -98,8 +98,9 @@ class Noise:
         Returns:
             int64 of shape (size,), in steps.
         """
-        drawn = (discrete_gaussian(self.share_variance, randomness) for _ in range(size))
-        return np.array([min(max(x, -bound), bound) for x in drawn], dtype=np.int64)
+        variance = self.share_variance
+        drawn = [discrete_gaussian(variance, randomness) for _ in range(size)]
+        return np.clip(np.array(drawn, dtype=np.int64), -bound, bound)
 
     def check(self, params: SessionParams, policy: DevicePolicy, min_search_cohort: int) -> None:
         """Check, for a device, that so many honest devices are in every sum of the search.

@@ -6,9 +6,9 @@ the same cases but one: the ideal backend asks a device for its loss or update o
 summed, so that it does not meet those of a device that vanishes before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from protocol.client import RoundClient, Task
 from protocol.configuration import RoundConfig
@@ -32,10 +32,19 @@ from secagg.randomness import Randomness, system_randomness
 from secagg.ring import Vector
 from secagg.session import NoObserver, Observer, run_round
 from secagg.stages import Vanishing
-from secagg.threat import sparse_parameters
+from secagg.threat import at_most, sparse_parameters
 
 # Below, the complete graph is cheap, and statements about shares of the cohort mean little.
 _LARGE_COHORT: Final = 40
+
+NoiseSource: TypeAlias = Callable[[ClientId], Randomness]
+"""Where each device takes the noise of its answers from, if its round asks for noise."""
+
+
+def system_noise(client_id: ClientId) -> Randomness:
+    """The operating system's randomness, for every device."""
+    del client_id
+    return system_randomness
 
 
 class RoundDevice(Protocol):
@@ -80,6 +89,7 @@ class Sessions:
 
         Raises:
             UsageError: no parameters withstand the threat with so small a cohort.
+            PeerError: they fall short of the devices' policy, or of the noise that is promised.
         """
         params = SessionParams.for_threat(
             config.cohort_size,
@@ -92,7 +102,21 @@ class Sessions:
             context=config.context(model),
         )
         self.policy.check(params)
+        if config.noise is not None:
+            config.noise.check(params, self.policy, config.min_search_cohort)
         return params
+
+    def num_noisy(self, cohort_size: int, min_search_cohort: int) -> int:
+        """How many devices the noise of a search may be expected from, h of `protocol.noise`.
+
+        Those that are in every sum, less those that may collude; less than 1 if that is nobody.
+
+        Args:
+            cohort_size: Devices invited.
+            min_search_cohort: Fewest devices to search over.
+        """
+        colluding = max(self.threat.colluding_rate, self.policy.colluding_rate)
+        return max(self.min_cohort, min_search_cohort) - at_most(colluding, cohort_size)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,12 +179,14 @@ class MaskedSum:
         randomness: Source of every secret.
         observer: Watches what the server sends and receives.
         enrolment: The devices' identities, for signed sessions.
+        noise: Source of each device's noise.
     """
 
     sessions: Sessions
     randomness: Randomness = system_randomness
     observer: Observer = field(default_factory=NoObserver)
     enrolment: Enrolment = field(default_factory=Enrolment)
+    noise: NoiseSource = system_noise
 
     @property
     def name(self) -> str:
@@ -185,7 +211,11 @@ class MaskedSum:
         server = RoundServer(config, model, params, ids, warm_start, enrolled)
         clients = {
             i: RoundClient(
-                i, self.sessions.policy, self.randomness, enrolled.credentials_for(i, params)
+                i,
+                self.sessions.policy,
+                self.randomness,
+                enrolled.credentials_for(i, params),
+                self.noise(i),
             )
             for i in by_id
         }
@@ -213,9 +243,11 @@ class IdealSum:
 
     Attributes:
         sessions: How sessions are set up.
+        noise: Source of each device's noise.
     """
 
     sessions: Sessions
+    noise: NoiseSource = system_noise
 
     @property
     def name(self) -> str:
@@ -246,7 +278,7 @@ class IdealSum:
                 measured[client_id] = DeviceRound.measured(config, loss, device.weight)
             own, question = measured[client_id], round_.question
             if isinstance(question, Query):
-                return own.answer(question)
+                return own.answer(question, self.noise(client_id))
             passes = question is not None and own.passes(question)
             return own.contribution(device.update(model) if passes else None)
 

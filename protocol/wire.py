@@ -11,11 +11,12 @@ from enum import IntEnum
 from fractions import Fraction
 from typing import Final
 
-from protocol.configuration import RoundConfig
+from protocol.configuration import RoundConfig, noise_numbers
 from protocol.errors import ConfigurationError
 from protocol.labels import VERSION
 from protocol.losses import LossGrid
 from protocol.messages import Announce, Ask, Envelope, Relay
+from protocol.noise import Noise
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
 from protocol.weighting import Weighting
@@ -23,7 +24,7 @@ from secagg import DecodeError
 from secagg.codec import FieldReader, Value, read_fields, write_fields
 
 MAX_BYTES: Final = 1 << 32
-_MAX_FIELDS: Final = 20
+_MAX_FIELDS: Final = 23
 _MAX_NAME: Final = 32
 _MAX_CUTS: Final = 1 << 16
 _CUTS: Final = 8
@@ -114,6 +115,7 @@ def _config_fields(config: RoundConfig) -> list[Value]:
         config.weighting.encode(),
         config.epsilon_ticks,
         config.min_search_cohort,
+        *noise_numbers(config.noise),
     ]
 
 
@@ -128,6 +130,7 @@ def _read_config(fields: FieldReader) -> RoundConfig:
     update_resolution_bits = fields.integer(0, 64)
     weighting = _read_weighting(fields)
     epsilon_ticks, min_search_cohort = fields.integer(0, _WORD), fields.integer(0, 2**32 - 1)
+    noise = [fields.integer(0, most) for most in (_WORD, _WORD, 2**32 - 1)]
     try:
         return RoundConfig(
             round_index=round_index,
@@ -144,9 +147,18 @@ def _read_config(fields: FieldReader) -> RoundConfig:
             weighting=weighting,
             epsilon_ticks=epsilon_ticks,
             min_search_cohort=min_search_cohort,
+            noise=_noise(*noise),
         )
     except ConfigurationError as error:
         raise DecodeError(f"impossible configuration: {error}") from None
+
+
+def _noise(numerator: int, denominator: int, num_devices: int) -> Noise | None:
+    if numerator == denominator == num_devices == 0:
+        return None
+    if denominator == 0:
+        raise DecodeError("the denominator of the noise's variance is zero")
+    return Noise(Fraction(numerator, denominator), num_devices)
 
 
 def _read_weighting(fields: FieldReader) -> Weighting:

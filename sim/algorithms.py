@@ -1,6 +1,7 @@
 """The one place that knows algorithms by name."""
 
 import math
+from fractions import Fraction
 from typing import Final
 
 from fl.strategies.base import Strategy
@@ -8,11 +9,13 @@ from fl.strategies.delta_fl import DeltaFL
 from fl.strategies.fedavg import FedAvg
 from fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from protocol.losses import LossGrid
+from protocol.quantile.registry import NOISY
 from protocol.sums import IdealSum, MaskedSum, Sessions, SumBackend
 from protocol.weighting import Weighting
 from secagg import Adversary, DevicePolicy, GraphKind, ThreatModel
 from secagg.session import Observer
 from sim.config import PrivacyConfig, QuantileConfig, RunConfig
+from sim.config_io import show
 from sim.errors import ConfigError
 from sim.faults import Dropouts
 from sim.seeds import Purpose, Seeds
@@ -89,11 +92,25 @@ def _private_delta_fl(
             weighting=Weighting(quantile.weights),
             epsilon_ticks=_epsilon_ticks(quantile),
             min_search_cohort=quantile.min_cohort,
+            noise=_noise(quantile),
         ),
         graph_seed=lambda index: seeds.digest(Purpose.GRAPH, round_index=index),
         warm_start=quantile.warm_start,
         dropouts=dropouts,
     )
+
+
+def _noise(quantile: QuantileConfig) -> Fraction:
+    """σ, exact."""
+    noise = quantile.noise
+    if quantile.method == NOISY and not noise:
+        raise ConfigError(f"quantile.noise = 0: must be above 0 with quantile.method = {NOISY!r}")
+    if quantile.method != NOISY and noise:
+        raise ConfigError(
+            f"quantile.noise = {show(noise)}: must be 0 with quantile.method = "
+            f"{quantile.method!r}, for only {NOISY!r} adds noise"
+        )
+    return noise
 
 
 def _epsilon_ticks(quantile: QuantileConfig) -> int:

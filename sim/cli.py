@@ -239,6 +239,8 @@ def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool) 
 def _show(summary: Mapping[str, object], out: Path) -> int:
     print(describe(summary))
     print(f"\nEverything is in {out}: summary.json, plots/, metrics/, events.jsonl.")
+    if summary.get("backend") == "masked":
+        print(f"What the server saw: deltafl audit {shlex.quote(str(out))}")
     return 0
 
 

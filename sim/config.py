@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from sim.constraints import Interval, OneOf
 
 ALGORITHMS: Final = ("fedavg", "delta-fl", "private-delta-fl")
-METHODS: Final = ("mm", "bracketed", "histogram")
+METHODS: Final = ("mm", "bracketed", "histogram", "noisy")
 WEIGHTS: Final = ("samples", "powers-of-two", "equal")
 
 Count = Annotated[int, Interval("[1, inf)")]
@@ -108,7 +108,7 @@ class QuantileConfig:
     """How the threshold η is searched for by secure sums (private-delta-fl only).
 
     Attributes:
-        method: "mm" (Algorithm 3), "bracketed" or "histogram".
+        method: "mm" (Algorithm 3), "bracketed", "histogram" or "noisy".
         max_queries: most sums a round may spend on the search; 0: the method's own limit.
         resolution_bits: losses are rounded to multiples of 2^-resolution_bits nats.
         loss_bound: losses above are clipped to it, in nats.
@@ -119,6 +119,9 @@ class QuantileConfig:
         epsilon: ε of "mm" in nats: losses nearer to a queried point count as if so far away, which
             hides how near they are, and costs queries; 0: no ε. Other methods have none.
         min_cohort: fewest devices to search over; with fewer, the round keeps everybody.
+        noise: σ of the noise in every count of "noisy", in devices, from `privacy.min_cohort` (or
+            `min_cohort`, if it is larger) less the colluding devices; 0 with the other methods.
+            "noisy" wants "equal" weights and asks one query a round.
     """
 
     method: Annotated[str, OneOf(METHODS)] = "mm"
@@ -129,6 +132,7 @@ class QuantileConfig:
     weights: Annotated[str, OneOf(WEIGHTS)] = "samples"
     epsilon: NotNegative = 0.0
     min_cohort: CountOrZero = 0
+    noise: Annotated[Fraction, Interval("[0, inf)")] = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)

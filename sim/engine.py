@@ -19,9 +19,9 @@ from fl.errors import DivergenceError
 from fl.local import Learner, LocalTraining
 from fl.metrics import Summary, summarise_test_error
 from fl.models import build_model
+from fl.parameters import to_vector
 from fl.schedule import StepDecay
 from fl.strategies.base import RoundReport, ServerState, Strategy
-from fl.vectors import to_vector
 from secagg.session import NoObserver
 from sim.algorithms import PRIVATE, build_strategy
 from sim.chain import Mark

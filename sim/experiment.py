@@ -10,8 +10,8 @@ import torch
 
 from fl.data.federated import FederatedDataset
 from fl.models import build_model
+from fl.parameters import to_vector
 from fl.strategies.private_delta_fl import PrivateDeltaFL
-from fl.vectors import to_vector
 from protocol.errors import ProtocolError
 from secagg.errors import SecAggError
 from secagg.session import NoObserver

@@ -3,7 +3,7 @@
 Source: arXiv 2002.11223, Algorithm 3 and appendix B.1. The devices find η together by secure sums,
 filter themselves, and add up masked updates, weights and losses (`protocol.round`). On the loss
 grid the devices kept are exactly those of Algorithm 2, unless the search goes by rounded weights or
-is forbidden; updates agree up to fixed-point rounding.
+noisy ranks or is forbidden; updates agree up to fixed-point rounding.
 """
 
 from collections import Counter
@@ -21,6 +21,7 @@ from fl.vectors import Vector
 from protocol.configuration import RoundConfig
 from protocol.errors import EncodingError
 from protocol.losses import LossGrid
+from protocol.noise import Noise
 from protocol.quantile.registry import quantile_method
 from protocol.quantile.search import Ended
 from protocol.round import RoundOutcome
@@ -37,7 +38,7 @@ class Encoding:
     """How a round's numbers become integers, and how η is searched for.
 
     Attributes:
-        method: the quantile method: "mm" (Algorithm 3), "bracketed" or "histogram".
+        method: the quantile method: "mm" (Algorithm 3), "bracketed", "histogram" or "noisy".
         max_queries: most sums that a search may take; None for the method's own limit.
         grid: on which losses are compared.
         max_weight: largest n_k; larger ones are clipped to it.
@@ -46,6 +47,7 @@ class Encoding:
         weighting: what a device weighs in the search for η.
         epsilon_ticks: ε of "mm", in ticks of the grid; 0 changes nothing.
         min_search_cohort: fewest devices to search over; with fewer, everybody is kept.
+        noise: σ of every count of "noisy", exact; 0 for the other methods.
     """
 
     method: str = "mm"
@@ -57,6 +59,7 @@ class Encoding:
     weighting: Weighting = Weighting.SAMPLES
     epsilon_ticks: int = 0
     min_search_cohort: int = 0
+    noise: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +172,25 @@ class PrivateDeltaFL:
         config = self._config(ServerState(model), cohort_size)
         self.backend.sessions.params(config, model.tobytes(), self.graph_seed(0))
 
+    def search_noise(self, cohort_size: int) -> Noise | None:
+        """The noise of a round's search; None where there is no search, or no noise in it.
+
+        Raises:
+            ConfigurationError: no device is certain to bring noise.
+        """
+        return None if self.theta == 1 else self._noise(cohort_size)
+
+    def _noise(self, cohort_size: int) -> Noise | None:
+        encoding = self.encoding
+        if not encoding.noise:
+            return None
+        num_noisy = self.backend.sessions.num_noisy(cohort_size, encoding.min_search_cohort)
+        return Noise(encoding.noise**2, num_noisy)
+
     def _config(self, state: ServerState, cohort_size: int) -> RoundConfig:
         encoding = self.encoding
-        default_max_queries = quantile_method(encoding.method).default_max_queries
+        noise = self._noise(cohort_size)
+        default_max_queries = quantile_method(encoding.method, noise=noise).default_max_queries
         return RoundConfig(
             round_index=state.round,
             cohort_size=cohort_size,
@@ -187,6 +206,7 @@ class PrivateDeltaFL:
             weighting=encoding.weighting,
             epsilon_ticks=encoding.epsilon_ticks,
             min_search_cohort=encoding.min_search_cohort,
+            noise=noise,
         )
 
     def _warm_start(self, state: ServerState) -> int | None:

@@ -1,5 +1,6 @@
-"""Private weighted quantiles: three methods, one interface.
+"""Private weighted quantiles: four methods, one interface.
 
-`search` holds the interface and its values, `bracket` what ranks prove, `narrowing` the search that
-all methods share; `mm`, `bracketed` and `histogram` are the methods.
+`search` holds the interface and its values. `bracket` is what exact ranks prove, `narrowing` the
+search that the methods share which ask for them: `mm`, `bracketed` and `histogram`. `noisy` asks
+for noisy ranks, which prove nothing and give less away.
 """

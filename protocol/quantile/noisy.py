@@ -8,14 +8,15 @@ interpolation in that bin. All of this is done with what is released, and costs 
 
 There is one query in a round, for a second would be noise of its own over the same losses, and the
 average of many answers has none. Flat bins serve better than a tree of them up to about 64 bins:
-the noise of prefix sums grows with the number of bins in the one, and with the cube of its
-logarithm in the other (Pillutla et al. 2022).
+the noise of prefix sums grows with the number of bins in the one, and with the square of
+its logarithm in the other (Pillutla et al. 2022).
 
 The threshold is a guess and never certified: some rank near τ, and now and then a tail without a
 device. What is protected is a device's loss in the search, nothing else. The sum of the update slot
 tells the exact weight, weighted loss and number of the devices in the tail.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -212,21 +213,19 @@ class NoisySearch:
 
     def _crossing(self, counts: Sequence[Fraction]) -> int:
         """The tick at which the counts reach τ of their sum, if a bin's devices lie evenly."""
-        missing = (1 - self.config.theta) * sum(counts)
-        edges = (0, *self.cuts, self.config.grid.top_cut)
-        for low, high, count in zip(edges, edges[1:], counts, strict=False):
-            if missing <= count and low < high:
-                return min(low + int((high - low) * missing / count), high - 1)
-            missing -= count
-        return self.config.grid.max_tick  # only if the last bin is empty, and has no width
+        below = list(itertools.accumulate(counts))
+        wanted = (1 - self.config.theta) * below[-1]
+        at = next(index for index, rank in enumerate(below) if rank >= wanted)
+        low, high = (0, *self.cuts, self.config.grid.top_cut)[at : at + 2]
+        inside = 1 - (below[at] - wanted) / counts[at]
+        return min(low + int((high - low) * inside), max(high - 1, low))
 
 
 def nearest_counts(noisy: Sequence[Fraction], total: int) -> list[Fraction]:
     """Return the counts nearest to noisy ones that are not negative and sum to `total` ≥ 1.
 
     The projection onto a simplex, which takes one number from all counts and drops what is below
-    zero (Held, Wolfe & Crowder 1974). Source of that use: Barak et al. 2007, "Privacy, Accuracy,
-    and Consistency Too".
+    zero (Held, Wolfe & Crowder 1974, "Validation of Subgradient Optimization").
 
     >>> [str(count) for count in nearest_counts([Fraction(3), Fraction(-2), Fraction(2)], 4)]
     ['5/2', '0', '3/2']

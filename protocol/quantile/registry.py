@@ -1,28 +1,42 @@
 """The quantile methods by name."""
 
+from typing import Final
+
 from protocol.errors import ConfigurationError
+from protocol.noise import Noise
 from protocol.quantile.bracketed import Bracketed
 from protocol.quantile.histogram import Histogram
 from protocol.quantile.mm import MajoriseMinimise
+from protocol.quantile.noisy import NoisyHistogram
 from protocol.quantile.search import QuantileMethod
 
 QUANTILE_METHODS = ("mm", "bracketed", "histogram")
-"""Names of all methods."""
+"""Names of the methods that ask for exact sums, and certify what they find."""
+
+NOISY: Final = "noisy"
+"""Name of the method whose sums are noisy."""
 
 
-def quantile_method(name: str, *, num_cuts: int | None = None) -> QuantileMethod:
+def quantile_method(
+    name: str, *, num_cuts: int | None = None, noise: Noise | None = None
+) -> QuantileMethod:
     """Build the quantile method of that name.
 
     Args:
-        name: One of `QUANTILE_METHODS`.
-        num_cuts: Cuts in a query of `histogram`; absent for the others, which ask for one.
+        name: One of `QUANTILE_METHODS`, or `NOISY`.
+        num_cuts: Cuts in a query of `histogram` or `noisy`; absent for the others, which ask for
+            one.
+        noise: Of the sums of `noisy`, which needs it; absent for the others.
 
     Raises:
-        ConfigurationError: If there is no such method, or it has no such option or value.
+        ConfigurationError: If there is no such method, or it has no such option or value, or the
+            noise is missing.
 
     >>> quantile_method("histogram", num_cuts=16)
     Histogram(num_cuts=16)
     """
+    if noise is not None and name != NOISY:
+        raise ConfigurationError(f"noise is no option of {name!r}: only of {NOISY!r}")
     match name, num_cuts:
         case "mm", None:
             return MajoriseMinimise()
@@ -32,7 +46,13 @@ def quantile_method(name: str, *, num_cuts: int | None = None) -> QuantileMethod
             return Histogram()
         case "histogram", int():
             return Histogram(num_cuts)
+        case "noisy", _:
+            if noise is None:
+                raise ConfigurationError(f"the noise of {NOISY!r} is missing: say how much")
+            return NoisyHistogram(noise) if num_cuts is None else NoisyHistogram(noise, num_cuts)
     if name not in QUANTILE_METHODS:
-        names = ", ".join(QUANTILE_METHODS)
+        names = ", ".join((*QUANTILE_METHODS, NOISY))
         raise ConfigurationError(f"unknown quantile method {name!r}: choose one of {names}")
-    raise ConfigurationError(f"num_cuts={num_cuts} is no option of {name!r}: only of 'histogram'")
+    raise ConfigurationError(
+        f"num_cuts={num_cuts} is no option of {name!r}: only of 'histogram' and {NOISY!r}"
+    )

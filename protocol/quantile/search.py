@@ -50,6 +50,8 @@ class Ended(enum.StrEnum):
     TOO_FEW = "too few"
     """There were fewer devices than a search may be over: nothing was asked, and everybody is
     kept."""
+    NOISY = "noisy"
+    """The ranks are noisy: they say where the quantile is likely to be, and prove nothing."""
 
 
 @dataclass(frozen=True, slots=True)

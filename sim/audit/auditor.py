@@ -297,6 +297,15 @@ class _Audit:
             self._timeline.add_sum(entry, _knows(slot, entry))
         if session.is_whole:
             self._replay(session, slot, entry)
+        elif slot.survivors is not None:
+            self._compare_contributors(session, slot, entry)
+
+    def _compare_contributors(self, session: SessionView, slot: SlotView, entry: Sum) -> bool:
+        if sorted(_devices(session, slot)) == entry.contributors.tolist():
+            return True
+        detail = f"slot {slot.index}: it is over other devices than recorded"
+        self._findings.add(found("sums.differ", detail, [place_of(entry)]))
+        return False
 
     def _replay(self, session: SessionView, slot: SlotView, entry: Sum | None) -> None:
         """Read the vectors of a slot: add them up, test them, and unmask the sum."""
@@ -330,10 +339,7 @@ class _Audit:
         if sum_sha256(replayed.total) != entry.sha256:
             detail = f"slot {slot.index}: its {entry.length} words are not those recorded"
             self._findings.add(found("sums.differ", detail, [place_of(entry)]))
-        elif sorted(_devices(session, slot)) != entry.contributors.tolist():
-            detail = f"slot {slot.index}: it is over other devices than recorded"
-            self._findings.add(found("sums.differ", detail, [place_of(entry)]))
-        else:
+        elif self._compare_contributors(session, slot, entry):
             self._sums_replayed += 1
 
     def _end_round(self) -> None:

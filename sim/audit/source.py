@@ -8,7 +8,7 @@ from sim.algorithms import PRIVATE
 from sim.checkpoint import load_checkpoint
 from sim.config import RunConfig
 from sim.config_io import build_config, read_config_file
-from sim.errors import UserError
+from sim.errors import UserError, damaged
 from sim.events import Event, read_events
 from sim.rundir import RunDirectory, read_json
 
@@ -57,11 +57,7 @@ def find_source(path: Path) -> Source:
     config = build_config([read_config_file(directory.config)])
     checkpoint = load_checkpoint(directory.checkpoints)
     summary = read_json(directory.summary)
-    events = {
-        int(str(event["round"])): event
-        for event in read_events(directory.events)
-        if checkpoint is None or int(str(event["round"])) <= checkpoint.state.round
-    }
+    events = _events(directory, checkpoint.state.round if checkpoint else None)
     source = Source(path, directory.transcript, config.arms()[0], events)
     if not source.is_in_clear and not directory.transcript.exists():
         raise UserError(f"{path} has no transcript.bin: was the run begun, and by this release?")
@@ -70,5 +66,20 @@ def find_source(path: Path) -> Source:
     mark = checkpoint.transcript
     head = mark.digest
     if summary is not None and isinstance(stated := summary.get("transcript_sha256"), str):
-        head = bytes.fromhex(stated)
+        try:
+            head = bytes.fromhex(stated)
+        except ValueError:
+            raise damaged(directory.summary, "its digest of the transcript is none") from None
     return Source(path, directory.transcript, source.config, events, head, mark.num_frames)
+
+
+def _events(directory: RunDirectory, last: int | None) -> dict[int, Event]:
+    """The events by round, up to a last one if it is given."""
+    events: dict[int, Event] = {}
+    for event in read_events(directory.events):
+        number = event.get("round") if isinstance(event, dict) else None
+        if type(number) is not int:
+            raise damaged(directory.events, "a line is of no round")
+        if last is None or number <= last:
+            events[number] = event
+    return events

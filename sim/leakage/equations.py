@@ -124,7 +124,8 @@ class Equations:
             terms.append((weight * (self.tail > 0) * position)[:, None, :])
         each = np.concatenate(terms, axis=1)
         together = np.einsum("srk,skl->srl", each, self.shares)
-        by_weight = each - weight[:, None, :] / self.weight[:, None, :] * together
+        share_of_bucket = weight / np.maximum(self.weight, 1e-300)
+        by_weight = each - share_of_bucket[:, None, :] * together
         return np.concatenate(sums, axis=1), np.concatenate([by_position, by_weight], axis=2)
 
     def relative(self, unknowns: Numbers) -> tuple[Numbers, Numbers]:

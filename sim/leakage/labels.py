@@ -257,7 +257,9 @@ def _fit(bucket: Bucket, possible: Numbers, count: int, weights: Sequence[int]) 
     """How well others make up the rest of a bucket's weight, by the device in question."""
     fit = np.full(len(weights), _SMALLEST)
     if bucket.most <= _FEW:
-        for device, ways in _subsets_with(np.flatnonzero(possible).tolist(), bucket, weights).items():
+        for device, ways in _subsets_with(
+            np.flatnonzero(possible).tolist(), bucket, weights
+        ).items():
             fit[device] = ways
         return np.asarray(fit / fit.max())
     values = np.array(weights, dtype=float)
@@ -312,7 +314,9 @@ def _reaches(before: int, after: int, total: int, wanted: int) -> bool:
     return before & (after >> shift if shift >= 0 else after << -shift) != 0
 
 
-def _propagate(possible: npt.NDArray[np.bool_], found: Sequence[Bucket], weights: Sequence[int]) -> None:
+def _propagate(
+    possible: npt.NDArray[np.bool_], found: Sequence[Bucket], weights: Sequence[int]
+) -> None:
     """Strike out until nothing changes: nobody is twice, and small buckets need their sum."""
     changed = True
     while changed:

@@ -50,9 +50,9 @@ class Prior:
 
     def mass(self, low: npt.ArrayLike, high: npt.ArrayLike) -> Numbers:
         """Probability of the ticks in [low, high); never quite 0 where there is one."""
-        low, high = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float))
-        difference = self.survival(low) - self.survival(high)
-        return np.where(high > low, np.maximum(difference, 1e-30), 0.0)
+        first, last = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+        difference = self.survival(first) - self.survival(last)
+        return np.asarray(np.where(last > first, np.maximum(difference, 1e-30), 0.0))
 
     def between(self, low: npt.ArrayLike, high: npt.ArrayLike, share: npt.ArrayLike) -> Numbers:
         """The positions below which these shares of the probability of [low, high) lie."""

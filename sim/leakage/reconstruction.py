@@ -103,6 +103,8 @@ def reconstruct(
     counts = bucket_counts(view, prior)
     starts = default_starts(view.devices) if starts is None else starts
     ranked = from_ranks(counts, prior)
+    if not sum(bucket.weight for bucket in counts.buckets):
+        return ranked  # devices without weight leave no trace in any sum
     placer = _Placer(view, counts)
     one = placer.equations(generator, 1)
     if one.num_sums == 0:

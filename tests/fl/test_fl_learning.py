@@ -12,10 +12,10 @@ from fl.data.federated import DeviceData, Partition
 from fl.local import Learner, LocalTraining
 from fl.metrics import summarise_test_error
 from fl.models import build_model
+from fl.parameters import to_vector
 from fl.strategies.base import ServerState
 from fl.strategies.delta_fl import DeltaFL
 from fl.strategies.fedavg import FedAvg
-from fl.vectors import to_vector
 
 TRAINING = LocalTraining(learning_rate=0.2, batch_size=10)
 NUM_ROUNDS = 40

@@ -6,8 +6,8 @@ from torch.nn.functional import cross_entropy
 from fl.data.federated import DeviceData
 from fl.local import Learner, LocalTraining
 from fl.models import build_model
+from fl.parameters import load_vector, num_parameters, to_vector
 from fl.schedule import StepDecay
-from fl.vectors import load_vector, num_parameters, to_vector
 
 
 def device(n, shape=(28, 28), classes=62, seed=0):

@@ -6,7 +6,8 @@ from torch.nn.functional import conv2d, linear, max_pool2d, relu
 from fl.data.federated import DeviceData
 from fl.local import Learner
 from fl.models import build_model
-from fl.vectors import load_vector, num_parameters, to_vector, vector_sha256
+from fl.parameters import load_vector, num_parameters, to_vector
+from fl.vectors import vector_sha256
 
 
 def build(name, shape=(28, 28), classes=62, seed=1):

@@ -5,12 +5,14 @@ who passed. A device's place in the order of the update's answers is compared wi
 order of the slot before, so that an order by id, which says nothing, raises no alarm.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import stats
+import numpy.typing as npt
+from scipy import special
 
 from protocol.selection import Threshold
 from secagg.wire import Kind
@@ -19,7 +21,7 @@ from sim.audit.false_alarms import FalseAlarmBudget
 from sim.audit.findings import Evidence, Finding
 from sim.audit.heads import scan
 from sim.audit.seen import Seen
-from sim.audit.tails import PValue
+from sim.audit.tails import Floats, PValue
 from sim.audit.truth_rounds import TruthOfRound, passes
 from sim.audit.views import RoundView, SessionView, SlotView, contributors
 
@@ -58,7 +60,7 @@ class PastAnswers:
             detail = (
                 f"those who passed came later than in the slot before, by {score:.1f} deviations"
             )
-            budget.add(PValue(ORDER, float(2 * stats.norm.sf(abs(score))), detail), place)
+            budget.add(PValue(ORDER, float(2 * special.ndtr(-abs(score))), detail), place)
 
 
 def sizes(round_: RoundView) -> Iterator[Finding]:
@@ -108,7 +110,7 @@ def _answers(slot: SlotView, asked: Sequence[int], passed: set[int], past: PastA
     answered = {seen.record.peer for seen in slot.inputs}
     missing = [device for device in asked if device not in answered]
     past.missing_passed += sum(device in passed for device in missing)
-    null = stats.hypergeom(len(asked), len(passed), len(missing)).pmf(np.arange(len(missing) + 1))
+    null = hypergeometric(len(asked), len(passed), len(missing))
     past.missing_null = np.convolve(past.missing_null, null)
 
 
@@ -120,11 +122,33 @@ def _order(session: SessionView, slot: SlotView, passed: set[int], past: PastAns
     both = [device for device in now if device in earlier]
     if not 0 < sum(device in passed for device in both) < len(both):
         return
-    moved = stats.rankdata([now[device] - earlier[device] for device in both])
+    moved = ranks(np.array([now[device] - earlier[device] for device in both]))
     flags = np.array([device in passed for device in both])
     count, size = int(flags.sum()), len(both)
     past.later += float(moved[flags].sum() - count * (size + 1) / 2)
     past.later_variance += count * (size - count) / size * float(moved.var(ddof=1))
+
+
+def hypergeometric(total: int, marked: int, drawn: int) -> Floats:
+    """The probabilities that 0 to `drawn` of `drawn` out of `total` are among the `marked` ones.
+
+    >>> hypergeometric(4, 2, 2).tolist()
+    [0.16666666666666666, 0.6666666666666666, 0.16666666666666666]
+    """
+    ways = [math.comb(marked, k) * math.comb(total - marked, drawn - k) for k in range(drawn + 1)]
+    return np.array([count / math.comb(total, drawn) for count in ways])
+
+
+def ranks(values: npt.NDArray[np.int64]) -> Floats:
+    """Ranks from 1, those that are equal sharing the mean of theirs.
+
+    >>> ranks(np.array([30, 10, 30])).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    shared: Floats = (last - (counts - 1) / 2)[group]
+    return shared
 
 
 def _places(slot: SlotView) -> Mapping[int, int]:

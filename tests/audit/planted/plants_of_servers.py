@@ -13,6 +13,7 @@ from planted_runs import (
 )
 from plants import plant
 
+from protocol import wire as round_wire
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
 from protocol.sums import Sessions
@@ -114,6 +115,15 @@ def ask_again(edit: Edit, victim: int, helpers: list[int]) -> None:
 @plant("shares.both-kinds")
 def both_secrets_of_one_device(edit):
     ask_again(edit, VICTIM, edit.run.stage.ids)
+    edit.touched = []
+
+
+@plant("shares.both-kinds")
+def both_secrets_of_one_device_once_its_sum_is_there(edit):
+    learnt = edit.sums(1)[-1]
+    ask_again(edit, VICTIM, edit.run.stage.ids)
+    edit.remove(learnt)
+    edit.insert_after(edit.find(1, Kind.SHARES, slot=UPDATE)[6], learnt)
     edit.touched = []
 
 
@@ -376,6 +386,44 @@ def a_masked_vector_changed_afterwards(edit):
     packed = bytes([message.packed[0] ^ 1]) + message.packed[1:]
     edit.put_message(entry, replace(message, packed=packed))
     edit.touched = edit.sums(1)[:1]
+
+
+def say_contributors(edit: Edit, contributors) -> None:
+    learnt = edit.sums(1)[-1]
+    total = replace(learnt.total, contributors=contributors(learnt.total.contributors))
+    edit.put(learnt, replace(learnt, total=total))
+
+
+@plant("sums.differ", modes=EVERYWHERE)
+def a_sum_said_to_be_over_one_device_more(edit):
+    say_contributors(edit, lambda ids: (*ids, 999))
+
+
+@plant("sums.differ", modes=EVERYWHERE)
+def a_sum_said_to_be_over_some_devices_twice(edit):
+    say_contributors(edit, lambda ids: ids[:4] * 2)
+
+
+@plant("sums.unreplayable")
+def a_sum_before_its_shares(edit):
+    learnt = edit.sums(1)[-1]
+    edit.remove(learnt)
+    edit.insert_after(edit.find(1, Kind.REQUEST, slot=UPDATE)[0], learnt)
+
+
+@plant("sums.unreplayable", modes=EVERYWHERE)
+def a_second_sum_of_one_slot(edit):
+    learnt = edit.sums(1)[-1]
+    edit.insert_after(learnt, replace(learnt))
+
+
+@plant("broadcast.question", modes=EVERYWHERE)
+def a_slot_opened_again_with_another_question(edit):
+    last = edit.sums(1)[0]
+    for entry in edit.find(1, Kind.SLOT, slot=0):
+        envelope = replace(edit.envelope(entry), question=Query("bracketed", (77,)))
+        edit.insert_after(last, replace(entry, data=round_wire.encode(envelope)))
+    edit.touched = []
 
 
 @plant("sums.unreplayable")

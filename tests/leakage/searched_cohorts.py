@@ -1,0 +1,81 @@
+"""Cohorts and their searches, for Hypothesis and for examples."""
+
+from fractions import Fraction
+
+import numpy as np
+from hypothesis import strategies as st
+
+from protocol.losses import LossGrid
+from protocol.quantile.registry import quantile_method
+from protocol.quantile.search import SearchConfig
+from protocol.weighting import Weighting
+from sim.leakage.observations import SearchView, simulate
+from sim.leakage.prior import Prior
+from sim.leakage.reconstruction import Reconstruction, reconstruct
+
+GRID = LossGrid()
+PRIOR = Prior(GRID)
+MAX_WEIGHT = 512
+
+
+def config_of(
+    method: str,
+    size: int,
+    *,
+    grid: LossGrid = GRID,
+    theta: Fraction = Fraction(1, 2),
+    **options: object,
+) -> SearchConfig:
+    default = 1 if method == "plain" else quantile_method(method).default_max_queries
+    settings = {"max_queries": default, **options}
+    return SearchConfig(theta=theta, grid=grid, max_weight=MAX_WEIGHT, cohort_size=size, **settings)
+
+
+def drawn(size: int, seed: int, *, equal: int | None = None) -> tuple[list[int], list[int]]:
+    """Ticks and weights of a cohort as the prior has them."""
+    generator = np.random.default_rng([size, seed])
+    ticks = list(PRIOR.draw(generator, size))
+    weights = generator.integers(PRIOR.lightest, PRIOR.heaviest + 1, size).tolist()
+    return ticks, weights if equal is None else [equal] * size
+
+
+def attacked(view: SearchView, seed: int = 0) -> Reconstruction:
+    return reconstruct(view, Prior(view.config.grid), np.random.default_rng(seed), starts=400)
+
+
+@st.composite
+def searched(draw, methods=("mm", "bracketed", "histogram", "plain"), smallest=1, largest=9):
+    """A view of a search over any cohort, ties, zero weights and clipped losses included.
+
+    Draws (view, ticks, weights).
+    """
+    method = draw(st.sampled_from(methods))
+    grid = LossGrid(resolution_bits=draw(st.sampled_from([2, 6, 16])), bound=4)
+    ticks = draw(
+        st.lists(
+            st.one_of(st.integers(0, grid.max_tick), st.sampled_from([0, 5, grid.max_tick])),
+            min_size=smallest,
+            max_size=largest,
+        )
+    )
+    weight = st.one_of(st.integers(0, MAX_WEIGHT), st.sampled_from([0, 1, 64]))
+    weights = draw(st.lists(weight, min_size=len(ticks), max_size=len(ticks)))
+    config = config_of(
+        method,
+        len(ticks),
+        grid=grid,
+        theta=draw(st.sampled_from([Fraction(1, 2), Fraction(1, 10), Fraction(4, 5)])),
+        weighting=draw(st.sampled_from(list(Weighting))),
+        epsilon_ticks=draw(st.sampled_from([0, 1, 7])) if method == "mm" else 0,
+        warm_start=draw(st.one_of(st.none(), st.integers(0, grid.max_tick))),
+    )
+    stop_after = draw(st.one_of(st.none(), st.integers(1, 6)))
+    played = simulate(
+        config,
+        method,
+        ticks,
+        weights,
+        stop_after=None if method == "plain" else stop_after,
+        with_update=draw(st.booleans()),
+    )
+    return played.view, ticks, weights

@@ -1,0 +1,170 @@
+"""`deltafl audit leakage`: plans, prices, tables and the command line."""
+
+import argparse
+import csv
+import io
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from sim.leakage import cli
+from sim.leakage.experiment import (
+    Cell,
+    Plan,
+    Weights,
+    draw_cohort,
+    play,
+    price,
+    run,
+    run_vanishing,
+)
+from sim.leakage.mitigations import MITIGATIONS, mitigation
+
+
+def command(*arguments):
+    parser = argparse.ArgumentParser(prog="deltafl audit leakage", allow_abbrev=False)
+    cli.add_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+SMALL = Plan(
+    methods=("plain", "mm", "bracketed"),
+    cohorts=(3,),
+    mitigations=(mitigation("none"), mitigation("min-cohort")),
+    weights=(Weights.KNOWN,),
+    repeats=2,
+)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return {(row.cell.method, row.cell.mitigation.name): row for row in run(SMALL)}
+
+
+def test_mm_gives_small_cohorts_away_as_algorithm_2_does(rows):
+    private, clear = rows["mm", "none"].leakage, rows["plain", "none"].leakage
+    assert private.recovered == clear.recovered == 1
+    assert private.labelled_bits == pytest.approx(clear.labelled_bits, abs=0.1)
+    assert rows["bracketed", "none"].leakage.recovered < 1
+
+
+def test_a_cohort_too_small_to_search_keeps_its_losses_and_everybody(rows):
+    row = rows["mm", "min-cohort"]
+    assert row.leakage.labelled_bits == pytest.approx(0, abs=1e-9)
+    assert (row.queries, row.certified, row.same_kept) == (0, 0, 0)
+    assert row.rank_error > 0
+
+
+def test_a_certified_search_keeps_what_algorithm_2_keeps(rows):
+    for method in ("plain", "mm", "bracketed"):
+        row = rows[method, "none"]
+        assert (row.certified, row.same_kept, row.rank_error) == (1, 1, 0)
+
+
+def test_a_run_can_be_repeated(rows):
+    again = run(replace(SMALL, methods=("mm",), mitigations=(mitigation("none"),)))
+    assert again[0] == rows["mm", "none"]
+
+
+def test_cohorts_do_not_depend_on_method_or_mitigation():
+    first = draw_cohort(SMALL, 5, Weights.KNOWN, 0)
+    assert draw_cohort(SMALL, 5, Weights.UNKNOWN, 0) == first
+    assert draw_cohort(SMALL, 5, Weights.EQUAL, 0).losses == first.losses
+    assert draw_cohort(SMALL, 5, Weights.KNOWN, 1) != first
+
+
+def test_every_mitigation_can_be_played():
+    for one in MITIGATIONS:
+        cell = Cell(10, Weights.KNOWN, "mm", one)
+        cohort = draw_cohort(SMALL, 10, Weights.KNOWN, 0)
+        played = play(SMALL, cell, cohort, np.random.default_rng(1))
+        cost = price(SMALL, cohort, played.result)
+        assert cost.rank_error < 0.2
+        assert played.result.certified == (one.name != "early-stop")
+
+
+def test_the_price_of_a_wrong_threshold_is_the_weight_by_which_it_is_off():
+    cell = Cell(10, Weights.EQUAL, "plain", MITIGATIONS[0])
+    cohort = draw_cohort(SMALL, 10, Weights.EQUAL, 0)
+    result = play(SMALL, cell, cohort, np.random.default_rng(1)).result
+    assert price(SMALL, cohort, result).rank_error == 0
+    far = replace(result, eta_half_ticks=0)
+    assert not price(SMALL, cohort, far).same_kept
+    assert price(SMALL, cohort, far).rank_error == pytest.approx(0.4)
+    nobody = replace(result, eta_half_ticks=4 * result.grid.max_tick)
+    assert price(SMALL, cohort, nobody).rank_error == pytest.approx(0.5)
+
+
+def test_a_search_that_goes_on_after_a_loss_exposes_the_device():
+    plan = Plan(methods=("mm",), cohorts=(10,), repeats=3)
+    (row,) = run_vanishing(plan)
+    assert row.recovered_if_not == 1
+    assert row.bits_if_not > 14
+    assert row.bits_if_not >= row.bits_if_frozen
+
+
+def test_the_command_prints_json_for_programs(capsys):
+    options = command(
+        "--methods", "bracketed", "--cohort", "2", "--repeats", "1", "--weights", "equal",
+        "--mitigations", "none", "--json",
+    )  # fmt: skip
+    assert cli.main(options) == 0
+    result = json.loads(capsys.readouterr().out)
+    (record,) = result["searches"]
+    assert (record["devices"], record["method"], record["mitigation"]) == (2, "bracketed", "none")
+    assert result["vanishing"][0]["cohort"] == 2
+
+
+def test_the_command_writes_tables_and_plots(tmp_path, capsys):
+    options = command(
+        "--methods", "bracketed", "--cohort", "2,3", "--repeats", "1", "--weights", "known",
+        "--mitigations", "coarse-grid", "--out", str(tmp_path / "out"),
+    )  # fmt: skip
+    assert cli.main(options) == 0
+    assert "| devices | weights | method |" in capsys.readouterr().out
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {
+        "leakage.md", "leakage.csv", "vanishing.csv",
+        "leakage.png", "leakage.svg", "mitigations.png", "mitigations.svg",
+    }  # fmt: skip
+    text = (tmp_path / "out" / "leakage.csv").read_text()
+    assert len(list(csv.DictReader(io.StringIO(text)))) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--methods", "guess"], "unknown 'guess'; choose from plain, mm"),
+        (["--cohort", "0"], "'0' is not a number from 1 to 1000"),
+        (["--cohort", ","], "at least one number of devices"),
+        (["--theta", "1"], "nothing is searched"),
+        (["--theta", "much"], "is not a number in"),
+        (["--repeats", "0"], "less than 1"),
+        (["--seed", "-1"], "negative"),
+        (["--mitigations", "hope"], "unknown 'hope'"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_in_one_sentence(arguments, complaint, capsys):
+    assert cli.main(command(*arguments)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert complaint in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_the_help_explains_columns_and_mitigations():
+    parser = argparse.ArgumentParser(prog="deltafl audit leakage", allow_abbrev=False)
+    cli.add_arguments(parser)
+    text = parser.format_help()
+    for one in MITIGATIONS:
+        assert f"  {one.name}" in text
+    assert "bits, labelled" in text
+
+
+def test_all_means_everything():
+    plan = cli.plan_of(command())
+    assert plan == Plan()
+    assert plan.theta == Fraction(1, 2)
