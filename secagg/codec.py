@@ -59,13 +59,13 @@ def _is_canonical(fields: Sequence[Value], data: bytes) -> bool:
         if isinstance(field, int):
             expected = cast(bytes, packer.pack(field))
         else:  # what was read is there; only its header may be longer than it must
-            at += _header_size(len(field))
+            at += header_size(len(field))
             at += len(field)
             expected = b""
     return data.startswith(expected, at) and at + len(expected) == len(data)
 
 
-def _header_size(length: int) -> int:
+def header_size(length: int) -> int:
     """Bytes in front of a string in msgpack's shortest form: a type, and 1, 2 or 4 of length."""
     return 2 if length < 1 << 8 else 3 if length < 1 << 16 else 5
 

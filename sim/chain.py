@@ -200,7 +200,7 @@ def _check_magic(path: Path, line: bytes, form: Format) -> None:
     if not line:
         raise ChainError(path, 0, Damage.EMPTY, "the file is empty")
     stem, _, version = line.rstrip(b"\n").rpartition(b" ")
-    if stem == form.magic.rpartition(b" ")[0] and version.isdigit():
+    if line.endswith(b"\n") and stem == form.magic.rpartition(b" ")[0] and version.isdigit():
         raise ChainError(
             path,
             0,

@@ -7,11 +7,12 @@ apart the seeds lie (largest minus smallest 90th percentile).
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, TypeAlias, cast
 
 from fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
 from fl.vectors import vector_sha256
+from sim.accounting import privacy_of
 from sim.algorithms import PRIVATE
 from sim.checkpoint import load_checkpoint
 from sim.config import RunConfig
@@ -85,6 +86,7 @@ def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) ->
         "lost_rounds": sum(bool(event.get("aborted")) for event in events),
         "uncertified_rounds": sum(event.get("certified") is False for event in events),
         "clipped": _total(events, "clipped"),
+        "search_privacy": _search_privacy(config, checkpoint.state.round),
         "transcript_sha256": checkpoint.transcript.digest.hex() if private else None,
     }
 
@@ -112,6 +114,12 @@ def summarise_experiment(arms: Sequence[Summary]) -> Summary:
         "seeds": seeds,
         "baseline": {name: group for name, group in groups.items() if name != algorithm},
     }
+
+
+def _search_privacy(config: RunConfig, rounds: int) -> Summary | None:
+    """What the searches cost, if they were noisy; rounds that were lost are counted as well."""
+    privacy = privacy_of(config, rounds)
+    return None if privacy is None else asdict(privacy)
 
 
 def _distribution(mean: float, percentiles: Mapping[int, float]) -> Summary:

@@ -8,6 +8,7 @@ there to hide. Nothing of it passes the server. Frames of `sim.chain` (kind and 
                 in rounds that the transcript keeps whole) or nil
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,4 +182,7 @@ def _device(path: Path, link: Link) -> DeviceTruth:
     if packed is not None and (type(packed) is not bytes or len(packed) % _FLOAT.itemsize):
         raise ChainError(path, link.number, Damage.MALFORMED, "its update is no vector")
     update = np.frombuffer(packed, dtype=_FLOAT).astype(np.float32) if packed else None
-    return DeviceTruth(number, device, loss, weight, passed, update)  # type: ignore[arg-type] # checked
+    truth = DeviceTruth(number, device, loss, weight, passed, update)  # type: ignore[arg-type] # checked
+    if min(truth.round, truth.device, truth.weight) < 0 or not math.isfinite(truth.loss):
+        raise ChainError(path, link.number, Damage.MALFORMED, "a number in it is out of its range")
+    return truth

@@ -79,7 +79,8 @@ _CHECKS: Final = {
         "sums.out-of-range",
         "sums.unrecorded",
     ),
-    "questions and models from sums": ("question", "model"),
+    "questions from sums": ("question",),
+    "models from sums": ("model",),
     "masked bytes": ("masks",),
     "floors and parameters": ("cohort", "parameters", "sums.small-tail"),
     "differences of cohorts": ("sums.differ-by-few", "sums.search-and-update", "retry"),
@@ -223,17 +224,17 @@ class _Audit:
                 self._open_truth(entry)
             case Message():
                 self._check_kept(entry)
-                seen = self._round_of(entry.round).add(entry)
+                seen = self._round_of(entry).add(entry)
                 self._inventory.add(seen)
                 if self._timeline is not None and entry.round == self._timeline_round:
                     self._timeline.add(seen)
             case Sum():
                 self._take_sum(entry)
             case RoundEnd():
-                self._round_of(entry.round).end = entry
+                self._round_of(entry).end = entry
                 self._end_round()
             case Closing():
-                self._end_round()
+                self._end_round(entry)
                 self._closed = True
                 if entry.rounds != len(set(self._rounds)):
                     played = len(set(self._rounds))
@@ -241,7 +242,7 @@ class _Audit:
                     place = Evidence(None, entry.number, entry.offset)
                     self._findings.add(found("record.disagrees", detail, [place]))
             case Resumed():
-                self._end_round()
+                self._end_round(entry)
                 self._keys.resume()
 
     def _keeps_whole(self, round_number: int) -> bool:
@@ -272,9 +273,10 @@ class _Audit:
         except ChainError as error:
             raise UserError(str(error)) from None
 
-    def _round_of(self, number: int) -> RoundView:
+    def _round_of(self, entry: Message | Sum | RoundEnd) -> RoundView:
+        number = entry.round
         if self._round is None or self._round.number != number:
-            self._end_round()
+            self._end_round(entry)
             self._round = RoundView(number, self._keeps_whole(number))
             self._rounds.append(number)
             self._totals = {}
@@ -284,7 +286,7 @@ class _Audit:
         return self._round
 
     def _take_sum(self, entry: Sum) -> None:
-        round_ = self._round_of(entry.round)
+        round_ = self._round_of(entry)
         self._sums_released += 1
         self._inventory.add_sum(entry)
         place = round_.add_sum(entry)
@@ -342,10 +344,15 @@ class _Audit:
         elif self._compare_contributors(session, slot, entry):
             self._sums_replayed += 1
 
-    def _end_round(self) -> None:
+    def _end_round(self, following: Record | None = None) -> None:
+        """Make the checks of a round; it ends by its own record, or by one that follows it."""
         round_, self._round = self._round, None
         if round_ is None:
             return
+        if following is not None and round_.end is None:
+            lacks = record.without_end(round_, following.number, following.offset)
+            self._findings.add(lacks)
+        self._findings.add_all(record.check(round_))
         self._full_rounds += round_.is_whole
         for session in round_.sessions.values():
             for slot in session.slots.values():
@@ -373,9 +380,10 @@ class _Audit:
             outcome = outcomes[0] if len(outcomes) == 1 else None
             self._findings.add_all(record.compare(round_, event, outcome))
         for session in round_.sessions.values():
-            facts = facts_of(round_, session, self._totals, self._truth_of_round)
-            if facts is not None:
-                self._searches.append(facts)
+            told = facts_of(round_, session, self._totals, self._truth_of_round)
+            if told is not None:
+                self._searches.append(told[0])
+                self._findings.add_all([] if told[1] is None else [told[1]])
 
     def _unrecorded(self, round_: RoundView, session: SessionView, slot: SlotView) -> None:
         """A slot whose secrets were there to be rebuilt, and of which no sum is recorded.
@@ -503,7 +511,8 @@ class _Audit:
             "keys, signatures, bindings": (full, whole),
             "shares of one kind": (full, whole),
             "sums from messages": (full, replayed),
-            "questions and models from sums": (self._questions_checked, replays),
+            "questions from sums": (self._questions_checked, replays),
+            "models from sums": (full, whole),
             "masked bytes": (full, tests),
             "floors and parameters": (every, floors_held),
             "differences of cohorts": (every, differing),

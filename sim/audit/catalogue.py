@@ -126,6 +126,14 @@ _RULES: dict[str, Rule] = {
         "Find out which of the two was changed; trust neither until then.",
         _A24,
     ),
+    "record.unasked": Rule(
+        Severity.HIGH,
+        "an answer has no question",
+        "What the server sent to get it was left out of the record, and may have been a lie.",
+        "Take the file from where it was written; a log that leaves the server's hands at once "
+        "cannot be cut later.",
+        _A24,
+    ),
     "record.no-messages": Rule(
         Severity.MEDIUM,
         "nothing passed the server",
@@ -206,6 +214,13 @@ _RULES: dict[str, Rule] = {
         "Whoever replaced them can read the shares that were sealed for them and compute "
         "the masks.",
         "Sign sessions with identities that the server does not choose.",
+        _A3,
+    ),
+    "keys.twice": Rule(
+        Severity.MEDIUM,
+        "a device advertised two sets of keys",
+        "Which of the two others were shown is for the server to choose.",
+        "Advertise keys once; repeat them only byte for byte.",
         _A3,
     ),
     "keys.reused": Rule(

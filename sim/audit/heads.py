@@ -33,7 +33,7 @@ def scan(data: bytes) -> Head | None:
     >>> scan(bytes.fromhex("93 01 cc 80 c4 03 61"))
     Head(num_fields=3, fields=(1, 128, b'a'))
     """
-    if data[:1] == b"\xdc":
+    if data[:1] == b"\xdc" and len(data) >= 3:
         num_fields, at = int.from_bytes(data[1:3], "big"), 3
     elif data[:1] and data[0] >> 4 == 9:
         num_fields, at = data[0] & 15, 1

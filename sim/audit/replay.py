@@ -63,7 +63,8 @@ class SlotReplay:
         spec = session.params.slots[slot.index]
         self._session, self._slot, self._bits = session, slot, spec.ring_bits
         self._survivors = slot.survivors
-        self._total = ring.zeros(spec.length, spec.ring_bits)
+        self._length = spec.length
+        self._sum: Vector | None = None  # as large as the slot; no vector may ever come
         self._missing = set() if self._survivors is None else self._devices(self._survivors)
 
     def add(self, seen: Seen, vector: Vector) -> None:
@@ -71,6 +72,12 @@ class SlotReplay:
         if seen.record.peer in self._missing:
             self._missing.discard(seen.record.peer)
             np.add(self._total, vector, out=self._total)
+
+    @property
+    def _total(self) -> Vector:
+        if self._sum is None:
+            self._sum = ring.zeros(self._length, self._bits)
+        return self._sum
 
     def finish(self) -> Replayed:
         """Take the masks off."""

@@ -1,16 +1,23 @@
 """What each search of a transcript gave away, in the terms of `sim.leakage`."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from protocol.configuration import RoundConfig
-from protocol.errors import EncodingError
+from protocol.errors import EncodingError, SearchError
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
 from secagg.ring import Vector
+from sim.audit.catalogue import found
+from sim.audit.findings import Finding
 from sim.audit.report import SearchFacts
 from sim.audit.truth_rounds import TruthOfRound
 from sim.audit.views import RoundView, SessionView
+from sim.leakage.facts import search_facts
 from sim.leakage.observations import Answer, SearchView, Tail
+
+_ATTACKED: Final = 6
+_SECONDS: Final = 0.5
 
 
 def view_of(session: SessionView, totals: Mapping[tuple[bytes, int], Vector]) -> SearchView | None:
@@ -35,6 +42,8 @@ def view_of(session: SessionView, totals: Mapping[tuple[bytes, int], Vector]) ->
             decoded = config.search_layout.decode(words.astype("u8"))
         except EncodingError:
             continue
+        if tuple(sums.contributors.tolist()) != _searched(session):
+            continue
         named = {name: tuple(values.tolist()) for name, values in decoded.items()}
         answers.append(Answer(slot.question.cuts, named))
         devices = len(sums.contributors)
@@ -49,10 +58,63 @@ def facts_of(
     session: SessionView,
     totals: Mapping[tuple[bytes, int], Vector],
     truth: TruthOfRound,
-) -> SearchFacts | None:
-    """What a session's search gave away; None where there was none, or it contradicts itself."""
-    del round_, session, totals, truth
-    return None
+) -> tuple[SearchFacts, Finding | None] | None:
+    """What a session's search gave away, and the finding if it gave away the losses themselves.
+
+    The attack on the sums is made where the cohort is small enough for it to succeed.
+
+    Args:
+        round_: The session's round.
+        session: The session.
+        totals: Sums that were replayed, by session's tag and slot.
+        truth: What the devices had to hide, where it is known.
+
+    Returns:
+        None where there was no search, or its sums contradict one another.
+    """
+    view = view_of(session, totals)
+    if view is None:
+        return None
+    ticks = [
+        view.config.grid.tick(truth[device].loss)[0]
+        for device in _searched(session)
+        if device in truth
+    ]
+    attacked = view.method == "mm" and view.devices <= _ATTACKED
+    try:
+        facts = search_facts(
+            view,
+            truth_ticks=ticks if len(ticks) == view.devices else None,
+            time_limit=_SECONDS if attacked else 0.0,
+        )
+    except SearchError:
+        return None
+    shown = SearchFacts(
+        round=round_.number,
+        method=view.method,
+        devices=view.devices,
+        queries=facts.queries,
+        numbers=facts.numbers,
+        buckets=facts.buckets,
+        smallest_bucket=facts.smallest_bucket,
+        threshold_low=facts.threshold_low,
+        threshold_high=facts.threshold_high,
+        bits=facts.bits,
+        error=facts.error,
+        prior_error=facts.prior_error,
+    )
+    if not facts.exact:
+        return shown, None
+    detail = f"all {view.devices} losses, from {facts.queries} queries by {view.method}"
+    return shown, found("search.losses-found", detail, [session.announcements[0].place])
+
+
+def _searched(session: SessionView) -> tuple[int, ...]:
+    """The devices that a search was over."""
+    for index in sorted(session.slots):
+        for sums in session.slots[index].sums:
+            return tuple(sums.contributors.tolist())
+    return ()
 
 
 def _tail_of(session: SessionView, config: RoundConfig) -> Tail | None:
@@ -60,6 +122,10 @@ def _tail_of(session: SessionView, config: RoundConfig) -> Tail | None:
     slot = session.slots.get(config.update_slot)
     if slot is None or not slot.sums or not isinstance(slot.question, Threshold):
         return None
+    if len(slot.sums[0].words) < len(config.update_layout.fields):
+        return None
+    if tuple(slot.sums[0].contributors.tolist()) != _searched(session):
+        return None  # of other devices than the search: the view would contradict itself
     fields = {field.name: field for field in config.update_layout.fields}
     weight, loss, count = (int(word) for word in slot.sums[0].words[-4:-1])
     lowest = slot.question.eta_half_ticks - slot.question.half_width_half_ticks

@@ -150,7 +150,7 @@ def _cut_envelope(data: bytes) -> tuple[Envelope, bytes] | None:
     head = scan(data)
     if head is None:
         raise DecodeError("it does not begin as an envelope does")
-    if not head.begins_all or not isinstance(last := head.fields[-1], bytes):
+    if not head.begins_all or not head.fields or not isinstance(last := head.fields[-1], bytes):
         return None
     envelope = round_wire.decode(write_fields([*head.fields[:-1], b""]))
     if isinstance(envelope, Announce):

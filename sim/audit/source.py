@@ -58,6 +58,8 @@ def find_source(path: Path) -> Source:
     checkpoint = load_checkpoint(directory.checkpoints)
     summary = read_json(directory.summary)
     events = _events(directory, checkpoint.state.round if checkpoint else None)
+    if config.privacy.backend == "ideal" and config.federation.algorithm == PRIVATE:
+        events = {}  # there are no messages that they could disagree with
     source = Source(path, directory.transcript, config.arms()[0], events)
     if not source.is_in_clear and not directory.transcript.exists():
         raise UserError(f"{path} has no transcript.bin: was the run begun, and by this release?")

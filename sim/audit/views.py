@@ -30,6 +30,7 @@ Boxes = Mapping[int, bytes]
 """The first bytes of the digests of some boxes, by roster position."""
 
 _BOX_DIGEST = 8
+_ANSWERS = Kind.ADVERTISE - Kind.OPEN  # an answer's kind is that of what it answers, plus this
 
 
 @dataclass(slots=True, eq=False)
@@ -98,6 +99,8 @@ class SessionView:
         exchanged: Deliveries in which a box is not the one that was sent.
         receipts: What came.
         slots: By index.
+        unasked: Messages of devices that nothing recorded had asked for.
+        repeated: Advertisements of devices that had sent others before.
     """
 
     params: SessionParams
@@ -114,6 +117,9 @@ class SessionView:
     exchanged: list[Seen] = field(default_factory=list)
     receipts: list[Seen] = field(default_factory=list)
     slots: dict[int, SlotView] = field(default_factory=dict)
+    unasked: list[Seen] = field(default_factory=list)
+    repeated: list[Seen] = field(default_factory=list)
+    _asked: set[tuple[int, int | None, int]] = field(default_factory=set)
     _context: bytes | None = None
     _positions: dict[int, int] | None = None
 
@@ -175,11 +181,14 @@ class SessionView:
 
     def add(self, seen: Seen) -> None:
         """Sort a message of this session in."""
+        self._note_question(seen)
         match seen.content.kind:
             case Kind.OPEN:
                 self.announcements.append(seen)
             case Kind.ADVERTISE:
-                self.advertisements.setdefault(seen.record.peer, seen)
+                first = self.advertisements.setdefault(seen.record.peer, seen)
+                if first.record.sha256 != seen.record.sha256:
+                    self.repeated.append(_without_message(seen))
             case Kind.ROSTER:
                 self._add_roster(seen)
             case Kind.SHARE_KEYS:
@@ -190,6 +199,15 @@ class SessionView:
                 self.receipts.append(seen)
             case kind:
                 self._add_to_slot(kind, seen)
+
+    def _note_question(self, seen: Seen) -> None:
+        kind, slot, peer = seen.content.kind, seen.content.slot, seen.record.peer
+        if kind is None:
+            return
+        if seen.record.sent:
+            self._asked.add((kind, slot, peer))
+        elif (kind - _ANSWERS, slot, peer) not in self._asked:
+            self.unasked.append(_without_message(seen))
 
     def _add_roster(self, seen: Seen) -> None:
         message, light = seen.content.message, _without_message(seen)

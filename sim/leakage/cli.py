@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repeats",
         type=int,
         metavar="N",
-        help="cohorts of each size (20 up to 10 devices, 6 up to 30, then 4)",
+        help="cohorts of each size (20 up to 5 devices, 12 up to 10, 6 up to 30, then 4)",
     )
     parser.add_argument(
         "--seed", type=int, default=1, metavar="S", help="of cohorts and starts (1)"

@@ -33,6 +33,8 @@ METHODS: Final = (PLAIN, *QUANTILE_METHODS)
 
 _WARM_START_ERROR: Final = 0.03
 _EQUAL_WEIGHT: Final = 256
+_REPEATS: Final = ((5, 20), (10, 12), (30, 6))
+"""Cohorts of a size, up to so many devices; larger ones take longer and scatter less."""
 
 
 class Weights(StrEnum):
@@ -72,7 +74,7 @@ class Plan:
         """Cohorts of this size."""
         if self.repeats is not None:
             return self.repeats
-        return 20 if cohort <= 10 else 6 if cohort <= 30 else 4
+        return next((n for size, n in _REPEATS if cohort <= size), 4)
 
     def cells(self) -> Iterator["Cell"]:
         """Everything that is measured on its own, in the order of the table."""
@@ -81,7 +83,7 @@ class Plan:
             for one in self.mitigations:
                 if one.name != NONE and weights is not against:
                     continue
-                if one.applies_to(method):
+                if one.applies_to(method, cohort):
                     yield Cell(cohort, weights, method, one)
 
 
@@ -311,7 +313,7 @@ def run_vanishing(plan: Plan, *, told: Callable[[], None] = lambda: None) -> lis
             continue
         told()
         cell = Cell(size, Weights.KNOWN, method, MITIGATIONS[0])
-        repeats = plan.num_repeats(size)
+        repeats = max(plan.num_repeats(size) // 2, 1)
         measured = [_vanishing(plan, cell, repeat) for repeat in range(repeats)]
         frozen, going_on, widths = zip(*measured, strict=True)
         rows.append(

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from sim.leakage.belief import Belief
-from sim.leakage.consequences import buckets, threshold_interval
+from sim.leakage.consequences import buckets, ranks, threshold_interval
 from sim.leakage.counts import bucket_counts
 from sim.leakage.measure import order_bits, order_error, prior_order_error
 from sim.leakage.observations import SearchView
@@ -52,7 +52,7 @@ def search_facts(
     *,
     truth_ticks: Sequence[int] | None = None,
     time_limit: float = 0.0,
-    scale: float = 0.5,
+    prior: Prior | None = None,
 ) -> LeakageFacts:
     """Compute the figures of one search.
 
@@ -61,13 +61,15 @@ def search_facts(
         truth_ticks: Every device's loss on the grid, where it is known; in any order.
         time_limit: Seconds for the attack; 0 for what follows directly from the ranks, which takes
             milliseconds.
-        scale: Scale of the attacker's prior in nats, half the mean loss that it expects.
+        prior: What the attacker knows of losses and weights; if None, losses of one nat on the
+            average, and weights from nothing to twice the average.
 
     Raises:
         SearchError: The sums contradict each other: they are those of no cohort.
     """
     grid = view.config.grid
-    prior = Prior(grid, scale=scale)
+    if prior is None:
+        prior = _prior(view)
     counts = bucket_counts(view, prior)
     found = from_ranks(counts, prior)
     if time_limit > 0 or view.losses is not None:
@@ -96,3 +98,9 @@ def search_facts(
         prior_error=prior_error,
         exact=found.exact,
     )
+
+
+def _prior(view: SearchView) -> Prior:
+    known = ranks(view)
+    mean = known[-1].weight / max(view.devices, 1)
+    return Prior(view.config.grid, lightest=1, heaviest=max(round(2 * mean), 1))

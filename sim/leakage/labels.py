@@ -6,6 +6,7 @@ but may leave more open than need be; `assignments` lists all that fits, where t
 `probabilities` is the attacker's guess.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,12 +105,15 @@ def device_intervals(view: SearchView) -> tuple[tuple[int, int], ...]:
     return tuple((found[open_[0]].low, found[open_[-1]].high) for open_ in candidates(view))
 
 
+@functools.lru_cache(maxsize=8)
 def _possible(puzzle: Puzzle) -> npt.NDArray[np.bool_]:
+    """Which device can be in which box; asked for several times, and not to be written to."""
     possible = np.array(
         [[_may_hold(box, weight) for box in puzzle.boxes] for weight in puzzle.weights]
     )
     possible &= _by_cuts(puzzle.edges, puzzle.weights)
     _propagate(possible, puzzle.boxes, puzzle.weights)
+    possible.flags.writeable = False
     return possible
 
 
@@ -129,6 +133,7 @@ class Assignments:
     complete: bool
 
 
+@functools.lru_cache(maxsize=8)
 def assignments(puzzle: Puzzle, *, most: int = 64, most_steps: int = 20_000) -> Assignments:
     """List the ways, up to so many and with so many steps of a depth-first search."""
     weights, found = puzzle.weights, puzzle.boxes

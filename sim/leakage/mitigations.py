@@ -30,8 +30,10 @@ class Mitigation:
     resolution_bits: int | None = None
     min_cohort: int = 0
 
-    def applies_to(self, method: str) -> bool:
-        """Whether it changes anything about this method."""
+    def applies_to(self, method: str, cohort: int) -> bool:
+        """Whether it changes anything about searches by this method over so many devices."""
+        if self.name == "min-cohort" and cohort >= self.min_cohort:
+            return False
         if method == "plain":
             return self.name == NONE
         return method == "mm" or not (self.epsilon and self.name.startswith("epsilon"))

@@ -52,20 +52,23 @@ class Prior:
         """Probability of the ticks in [low, high); never quite 0 where there is one."""
         first, last = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
         difference = self.survival(first) - self.survival(last)
-        return np.asarray(np.where(last > first, np.maximum(difference, 1e-30), 0.0))
+        mass: Numbers = np.where(last > first, np.maximum(difference, 1e-30), 0.0)
+        return mass
 
     def between(self, low: npt.ArrayLike, high: npt.ArrayLike, share: npt.ArrayLike) -> Numbers:
         """The positions below which these shares of the probability of [low, high) lie."""
-        low, high, share = np.broadcast_arrays(
-            np.asarray(low, float), np.asarray(high, float), np.asarray(share, float)
+        first, last, part = np.broadcast_arrays(
+            np.asarray(low, np.float64), np.asarray(high, np.float64), np.asarray(share, np.float64)
         )
-        left, right = low.copy(), high.copy()
-        above = self.survival(low) - share * (self.survival(low) - self.survival(high))
+        left, right = first.copy(), last.copy()
+        mass = self.survival(first) - self.survival(last)
+        above = self.survival(first) - part * mass
         for _ in range(_BISECTIONS):
             middle = (left + right) / 2
-            right = np.where(self.survival(middle) <= above, middle, right)
-            left = np.where(self.survival(middle) <= above, left, middle)
+            is_beyond = self.survival(middle) <= above
+            right = np.where(is_beyond, middle, right)
+            left = np.where(is_beyond, left, middle)
         # where all is far out in the tail and nothing is left to bisect, evenly
-        flat = self.survival(low) - self.survival(high) < 1e-13
-        cut = np.where(flat, low + share * (high - low), (left + right) / 2)
-        return np.clip(cut - 0.5, low - 0.5, high - 0.5)
+        cut = np.where(mass < 1e-13, first + part * (last - first), (left + right) / 2)
+        clipped: Numbers = np.clip(cut - 0.5, first - 0.5, last - 0.5)
+        return clipped

@@ -42,7 +42,7 @@ _NEARLY: Final = 30.0  # a misfit from which the nearest whole ticks are tried
 _TELLING: Final = 0.35  # of what the ranks leave open: a claim that is no narrower is none
 _SHARP: Final = 200.0  # ticks within which the linear estimate of an error is trusted
 _SEARCHED: Final = 4  # solutions of a batch around which whole ticks are looked for
-_BATCH_SIZE: Final = 4_000  # unknowns at once
+_BATCH_SIZE: Final = 12_000  # unknowns at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +115,7 @@ def reconstruct(
     begun = time.monotonic()
     tried = 0
     size = max(_BATCH_SIZE // (view.devices * max(len(view.answers), view.devices)), 8)
+    size = min(size, starts)
     while True:
         equations = placer.equations(generator, size)
         start = prior.between(

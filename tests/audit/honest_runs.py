@@ -7,17 +7,18 @@ from pathlib import Path
 import numpy as np
 
 from fl.strategies.base import ServerState
+from secagg.session import NoObserver
 from sim.algorithms import build_strategy
-from sim.chain import Mark
+from sim.chain import ChainWriter, Mark, read_chain
 from sim.config_io import build_config
 from sim.faults import seeded_dropouts
 from sim.seeds import Seeds
-from sim.transcript import TranscriptWriter
+from sim.transcript import HEAD_RECEIVED, HEAD_SENT, TRANSCRIPT, TranscriptWriter, keeps_whole
 from sim.truth import TruthWriter, WatchedDevice
 
 RUN_ID = b"an honest run..."
 SETTINGS = {
-    "federation": {"cohort_size": 12},
+    "federation": {"cohort_size": 10},
     "quantile": {"method": "bracketed", "resolution_bits": 8, "loss_bound": 8, "max_queries": 3},
     "privacy": {"min_cohort": 5, "colluding": 0.1, "expected_dropout": 0.2},
 }
@@ -34,7 +35,7 @@ class StandIn:
     def weight(self):
         return 1 + 37 * self.id % 90
 
-    def loss(self, model):
+    def loss(self, _model):
         return float(np.random.default_rng([self.id, self.round, 1]).uniform(0.5, 4))
 
     def update(self, model):
@@ -52,6 +53,7 @@ class HonestRun:
         mark: How far the transcript goes.
         reports: What the strategy says of each round.
         devices: The devices of each round; they know what they were asked.
+        state: What the server knows at the end.
     """
 
     transcript: Path
@@ -59,6 +61,7 @@ class HonestRun:
     mark: Mark
     reports: list
     devices: list
+    state: ServerState
 
     @property
     def lost_at(self) -> Counter:
@@ -69,7 +72,9 @@ class HonestRun:
 def config_of(**changes):
     """The settings of a run, with changes in dictionaries by section."""
     sections = SETTINGS.keys() | changes.keys()
-    return build_config([{name: SETTINGS.get(name, {}) | changes.get(name, {}) for name in sections}])
+    return build_config(
+        [{name: SETTINGS.get(name, {}) | changes.get(name, {}) for name in sections}]
+    )
 
 
 def play_honestly(
@@ -129,4 +134,40 @@ def play_honestly(
             writer.finish(rounds)
         mark = writer.flush()
         truths.flush()
-    return HonestRun(transcript, truth, mark, reports, rounds_of_devices)
+    return HonestRun(transcript, truth, mark, reports, rounds_of_devices, state)
+
+
+class _Tape(NoObserver):
+    """Keeps messages in memory."""
+
+    def __init__(self):
+        self.messages = []
+
+    def message(self, *, sent, peer, data):
+        self.messages.append((sent, peer, data))
+
+
+def messages_of(*, rounds=1, dropout=0.0, seed=1, length=40, **changes):
+    """The messages of a run, in order: whether the server sent it, the device, and the bytes."""
+    config, seeds, tape = config_of(**changes), Seeds(seed), _Tape()
+    dropouts = seeded_dropouts(seeds, dropout, signed=config.privacy.sessions_are_signed)
+    strategy = build_strategy(config, seeds=seeds, dropouts=dropouts, observer=tape)
+    state = ServerState(np.linspace(-1, 1, length).astype(np.float32))
+    for number in range(1, rounds + 1):
+        ids = [3 * i + 1 for i in range(config.federation.cohort_size)]
+        state, _ = strategy.apply(state, [StandIn(i, number) for i in ids])
+    return tape.messages
+
+
+def in_mode(transcript: Path, path: Path, mode: str) -> int:
+    """Write a whole transcript as a run in another mode would have; its size in bytes."""
+    with ChainWriter(path, TRANSCRIPT, TRANSCRIPT.start) as chain:
+        for link in read_chain(transcript, TRANSCRIPT):
+            fields = list(link.fields)
+            if link.kind == 0:
+                fields[1] = mode
+            elif link.kind == 1 and isinstance(fields[-1], bytes):
+                limit = HEAD_SENT if fields[1] else HEAD_RECEIVED
+                fields[-1] = fields[-1][: None if keeps_whole(mode, fields[0]) else limit]
+            chain.append(link.kind, *fields)
+        return chain.flush().size

@@ -39,8 +39,8 @@ def drawn(size: int, seed: int, *, equal: int | None = None) -> tuple[list[int],
     return ticks, weights if equal is None else [equal] * size
 
 
-def attacked(view: SearchView, seed: int = 0) -> Reconstruction:
-    return reconstruct(view, Prior(view.config.grid), np.random.default_rng(seed), starts=400)
+def attacked(view: SearchView, seed: int = 0, *, starts: int = 60) -> Reconstruction:
+    return reconstruct(view, Prior(view.config.grid), np.random.default_rng(seed), starts=starts)
 
 
 @st.composite

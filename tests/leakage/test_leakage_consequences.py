@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from searched_cohorts import config_of, drawn, searched
 
 from protocol.errors import SearchError
+from protocol.weighting import Weighting
 from sim.leakage.consequences import buckets, order_intervals, ranks, threshold_interval
 from sim.leakage.labels import Puzzle, assignments, candidates, device_intervals, puzzles
 from sim.leakage.observations import Answer, simulate
@@ -124,8 +125,7 @@ def test_equal_weights_name_nobody():
 
 
 def test_the_weight_of_the_tail_names_devices_that_the_search_weighs_alike():
-    config = config_of("bracketed", 3, weighting="equal")
-    config = replace(config, weighting=type(config_of("mm", 1).weighting)("equal"))
+    config = config_of("bracketed", 3, weighting=Weighting.EQUAL)
     view = simulate(config, "bracketed", [10, 90_000, 200_000], [5, 7, 11]).view
     assert len({*candidates(replace(view, tail=None))}) == 1
     assert len({*candidates(view)}) == 2

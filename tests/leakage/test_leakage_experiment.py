@@ -99,7 +99,7 @@ def test_the_price_of_a_wrong_threshold_is_the_weight_by_which_it_is_off():
 
 
 def test_a_search_that_goes_on_after_a_loss_exposes_the_device():
-    plan = Plan(methods=("mm",), cohorts=(10,), repeats=3)
+    plan = Plan(methods=("mm",), cohorts=(10,), repeats=1)
     (row,) = run_vanishing(plan)
     assert row.recovered_if_not == 1
     assert row.bits_if_not > 14
@@ -120,7 +120,7 @@ def test_the_command_prints_json_for_programs(capsys):
 
 def test_the_command_writes_tables_and_plots(tmp_path, capsys):
     options = command(
-        "--methods", "bracketed", "--cohort", "2,3", "--repeats", "1", "--weights", "known",
+        "--methods", "bracketed", "--cohort", "2", "--repeats", "1", "--weights", "known",
         "--mitigations", "coarse-grid", "--out", str(tmp_path / "out"),
     )  # fmt: skip
     assert cli.main(options) == 0
@@ -131,7 +131,7 @@ def test_the_command_writes_tables_and_plots(tmp_path, capsys):
         "leakage.png", "leakage.svg", "mitigations.png", "mitigations.svg",
     }  # fmt: skip
     text = (tmp_path / "out" / "leakage.csv").read_text()
-    assert len(list(csv.DictReader(io.StringIO(text)))) == 4
+    assert len(list(csv.DictReader(io.StringIO(text)))) == 2
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_the_command_writes_tables_and_plots(tmp_path, capsys):
         (["--cohort", "0"], "'0' is not a number from 1 to 1000"),
         (["--cohort", ","], "at least one number of devices"),
         (["--theta", "1"], "nothing is searched"),
-        (["--theta", "much"], "is not a number in"),
+        (["--theta", "much"], "theta='much' is not a number"),
         (["--repeats", "0"], "less than 1"),
         (["--seed", "-1"], "negative"),
         (["--mitigations", "hope"], "unknown 'hope'"),

@@ -63,13 +63,9 @@ def test_ranks_alone_do_not_give_losses():
 
 
 def test_a_tail_of_one_device_gives_its_loss_to_what_the_sum_is_rounded_to():
-    ticks, weights = [10_000, 20_000, 150_000], [256] * 3
-    view = simulate(config_of("bracketed", 3), "bracketed", ticks, weights).view
-    view = replace(view, tail=replace(view.tail, cut=view.tail.cut))
-    assert view.tail.count == 2
-    alone = simulate(
-        config_of("bracketed", 3, warm_start=150_000), "bracketed", ticks, [100, 100, 400]
-    ).view
+    ticks = [10_000, 20_000, 150_000]
+    config = config_of("bracketed", 3, warm_start=150_000)
+    alone = simulate(config, "bracketed", ticks, [100, 100, 400]).view
     assert alone.tail.count == 1
     found = attacked(alone)
     unit = 2.0 ** (GRID.resolution_bits - alone.tail.loss_bits) / 400
@@ -149,14 +145,12 @@ def test_derivatives_are_those_of_the_equations(seed, weighting):
 def test_any_cohort_can_be_attacked(case, weights_known):
     view, ticks, _ = case
     seen = view if weights_known or view.losses is not None else view.anonymous()
-    found = reconstruct(seen, PRIOR_OF(seen), np.random.default_rng(1), starts=30)
+    found = reconstruct(
+        seen, replace(PRIOR, grid=seen.config.grid), np.random.default_rng(1), starts=30
+    )
     assert found.sorted_ticks.shape == found.sorted_radius.shape == (len(ticks),)
     assert (np.diff(found.sorted_ticks) >= 0).all()
     assert not np.isnan(found.sorted_radius).any()
-
-
-def PRIOR_OF(view):  # noqa: N802 - a constant of the view
-    return replace(PRIOR, grid=view.config.grid)
 
 
 def test_the_same_seed_gives_the_same_attack():
@@ -185,7 +179,6 @@ def test_counts_are_inferred_from_weights():
 def test_a_simulated_sum_is_that_of_the_encoded_contributions():
     config = config_of("mm", 3)
     sums = answer_of(config, Query("mm", (1000,)), [0, 999, 1000], [3, 5, 7])
-    beta = 2 * 3 / 1999 + 2 * 5 + 7 * 2 - 5 * 0
     assert sums["signed_weight"] == (7 - 8,)
     assert sums["weight"] == (15,)
     beta = 2 * 3 / 1999 + 2 * 5 / 1 + 2 * 7 / 1

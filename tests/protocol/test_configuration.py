@@ -15,6 +15,7 @@ from protocol.configuration import RoundConfig, binding
 from protocol.device import DeviceRound
 from protocol.errors import ConfigurationError
 from protocol.losses import LossGrid
+from protocol.noise import Noise
 from protocol.quantile.registry import QUANTILE_METHODS
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
@@ -40,14 +41,20 @@ CHANGES = {
     "weighting": (Weighting.POWERS_OF_TWO, Weighting.EQUAL),
     "epsilon_ticks": (1, 2, 2048),
     "min_search_cohort": (1, 3, 4, 2**32 - 1),
+    "noise": (Noise(Fraction(4), 3), Noise(Fraction(4), 2), Noise(Fraction(4, 3), 3)),
+}
+
+# What some values come with: options of one method only.
+WITH = {
+    "num_cuts": {"method": "histogram"},
+    "noise": {"method": "noisy", "weighting": Weighting.EQUAL},
 }
 
 
 def neighbours() -> list[RoundConfig]:
     """`make_config()` and everything that differs from it in one field."""
     changed = [
-        # cuts are an option of one method only
-        make_config(**{name: value} | ({"method": "histogram"} if name == "num_cuts" else {}))
+        make_config(**{name: value} | WITH.get(name, {}))
         for name, values in CHANGES.items()
         for value in values
     ]
@@ -340,6 +347,8 @@ def test_a_loss_whose_bound_alone_needs_more_than_the_ring_widens_it():
         ({"method": "median"}, "'median': choose one of mm, bracketed, histogram"),
         ({"num_cuts": 5}, "num_cuts=5 is no option of 'mm'"),
         ({"method": "histogram", "num_cuts": 0}, "num_cuts=0 is less than 1"),
+        ({"method": "noisy"}, "the noise of 'noisy' is missing"),
+        ({"noise": Noise(Fraction(1), 1)}, "noise is no option of 'mm'"),
         ({"method": "histogram", "num_cuts": 2**27}, "lower update_length or num_cuts"),
         ({"max_queries": -1}, "max_queries=-1 is negative"),
         ({"max_weight": 0}, "max_weight=0 is less than 1"),

@@ -14,6 +14,7 @@ from protocol import wire
 from protocol.configuration import RoundConfig
 from protocol.losses import LossGrid
 from protocol.messages import Announce, Ask, Relay
+from protocol.noise import Noise
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
 from protocol.weighting import Weighting
@@ -24,26 +25,37 @@ FAST = settings(deadline=None)
 WORD = 2**63 - 1
 
 
+def noises(cohort_size):
+    variances = st.fractions(min_value=Fraction(1, 10**6), max_value=10**6, max_denominator=10**6)
+    return st.builds(Noise, variances, st.integers(1, cohort_size))
+
+
 @st.composite
 def configs(draw) -> RoundConfig:
-    method = draw(st.sampled_from(["mm", "bracketed", "histogram"]))
+    method = draw(st.sampled_from(["mm", "bracketed", "histogram", "noisy"]))
+    noisy = method == "noisy"
     denominator = draw(st.integers(1, 2**32 - 1))
     grid = LossGrid(draw(st.integers(0, 16)), draw(st.integers(1, 64)))
+    cohort_size = draw(st.integers(1, 2000))
+    weightings = st.just(Weighting.EQUAL) if noisy else st.sampled_from(Weighting)
     fields = {
         "round_index": draw(st.integers(0, WORD)),
-        "cohort_size": draw(st.integers(1, 2000)),
+        "cohort_size": cohort_size,
         "theta": Fraction(draw(st.integers(1, denominator)), denominator),
         "method": method,
-        "num_cuts": draw(st.none() | st.integers(1, 2**16)) if method == "histogram" else None,
-        "max_queries": draw(st.integers(0, 2**16)),
+        "num_cuts": draw(st.none() | st.integers(1, 2**16))
+        if method in ("histogram", "noisy")
+        else None,
+        "max_queries": draw(st.integers(0, 1 if noisy else 2**16)),
         "grid": grid,
         "max_weight": draw(st.integers(1, 2**12)),
         "update_length": draw(st.integers(1, 2**27)),
         "update_clip": draw(st.floats(0, 2**10, exclude_min=True)),
         "update_resolution_bits": draw(st.integers(0, 24)),
-        "weighting": draw(st.sampled_from(Weighting)),
+        "weighting": draw(weightings),
         "epsilon_ticks": draw(st.integers(0, grid.max_tick)) if method == "mm" else 0,
         "min_search_cohort": draw(st.integers(0, 2**32 - 1)),
+        "noise": draw(noises(cohort_size)) if noisy else None,
     }
     return RoundConfig(**fields)
 
@@ -81,8 +93,19 @@ FIELDS = {
     "weighting": b"samples",
     "epsilon_ticks": 0,
     "min_search_cohort": 0,
+    "noise_numerator": 0,
+    "noise_denominator": 0,
+    "noise_devices": 0,
     "session": b"session",
     "model": b"model",
+}
+# What makes an announcement one of a noisy search.
+NOISY = {
+    "method": b"noisy",
+    "weighting": b"equal",
+    "noise_numerator": 9,
+    "noise_denominator": 4,
+    "noise_devices": 3,
 }
 VALID = [
     Announce(CONFIG, b"model", b"session"),
@@ -253,6 +276,21 @@ IMPOSSIBLE = {
     "epsilon without mm": {"method": b"bracketed", "epsilon_ticks": 1},
     "a negative search cohort": {"min_search_cohort": -1},
     "a search cohort beyond the ids": {"min_search_cohort": 2**32},
+    "noise without noisy": NOISY | {"method": b"histogram"},
+    "noisy without noise": {"method": b"noisy", "weighting": b"equal"},
+    "noise of no variance": NOISY | {"noise_numerator": 0},
+    "noise over zero": NOISY | {"noise_denominator": 0},
+    "noise not reduced": NOISY | {"noise_numerator": 18, "noise_denominator": 8},
+    "noise of 64 bits": NOISY | {"noise_numerator": 2**63},
+    "noise over 64 bits": NOISY | {"noise_denominator": 2**63},
+    "negative noise": NOISY | {"noise_numerator": -9},
+    "noise from nobody": NOISY | {"noise_devices": 0},
+    "noise from more than there are": NOISY | {"noise_devices": 4},
+    "a second noisy query": NOISY | {"max_queries": 2},
+    "noisy by samples": NOISY | {"weighting": b"samples"},
+    "noisy by powers of two": NOISY | {"weighting": b"powers-of-two"},
+    "noisy with epsilon": NOISY | {"epsilon_ticks": 1},
+    "too many noisy cuts": NOISY | {"num_cuts": 2**16 + 1},
     "ring overflow": {"cohort_size": 2**20, "update_resolution_bits": 40},
     "ring overflow of the weights": {"cohort_size": 2**32 - 1, "max_weight": 2**40},
     "a text": {"model": "model"},
@@ -287,6 +325,9 @@ def test_the_impossible_ones_are_at_the_edge_of_possible_ones():
         {"epsilon_ticks": 8 * 2**8},
         {"method": b"bracketed", "epsilon_ticks": 0},
         {"min_search_cohort": 2**32 - 1},
+        NOISY,
+        NOISY | {"noise_numerator": WORD, "noise_denominator": 1},
+        NOISY | {"noise_denominator": WORD, "num_cuts": 2**16, "max_queries": 0},
     ]
     for changes in possible:
         assert accepted_only_if_canonical(announcement(**changes)), changes

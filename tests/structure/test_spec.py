@@ -464,6 +464,7 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size):
         )
     }
     config |= {"numerator": 4, "denominator": 5, "resolution_bits": 8, "bound": 8}
+    config |= {"noise_numerator": 0, "noise_denominator": 0, "noise_devices": 0}
     cuts = tuple(range(70))
     samples = {
         "Announce": (Announce(CONFIG, model, session), config),

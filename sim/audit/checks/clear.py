@@ -27,7 +27,8 @@ def check(round_: RoundView) -> Iterator[Finding]:
     for seen in round_.strange:
         party = "the server sent to" if seen.record.sent else "the server received from"
         who = f"{seen.record.size} bytes that {party} device {seen.record.peer}"
-        if readable := readable_values(seen.content.data):
+        readable = "" if seen.record.sent else readable_values(seen.content.data)
+        if readable:
             yield found("clear.values", f"{who} hold {readable}", [seen.place])
         else:
             yield found("clear.unknown", f"{who}: {seen.content.problem}", [seen.place])

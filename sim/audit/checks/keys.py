@@ -97,6 +97,9 @@ def _binding(session: SessionView, past: PastKeys) -> Iterator[Finding]:
 
 
 def _advertised(session: SessionView, past: PastKeys) -> Iterator[Finding]:
+    for seen in session.repeated:
+        detail = f"device {seen.record.peer} advertised other keys before"
+        yield found("keys.twice", detail, [seen.place])
     for device, message, seen in session.advertised():
         past.add(device, message, seen.place)
         if any(keys.is_low_order(key) for key in (message.sealing_key, *message.mask_keys)):

@@ -1,5 +1,6 @@
 """Was everybody told the same: model, question, roster, cohort, survivors?"""
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from protocol.messages import Ask
@@ -37,7 +38,7 @@ def _announcements(round_: RoundView) -> Iterator[Finding]:
         detail = f"{len(by_digest)} different announcements, to {sizes} devices"
         yield found("broadcast.announcement", detail, places)
     else:
-        devices = sorted({device for device in told if told.count(device) > 1})
+        devices = sorted(device for device, times in Counter(told).items() if times > 1)
         detail = f"{len(devices)} devices, such as {devices[0]}, were announced the round twice"
         yield found("session.twice", detail, places)
 

@@ -15,6 +15,9 @@ import numpy.typing as npt
 from scipy import special
 
 from protocol.selection import Threshold
+from secagg import SessionParams, ring, wire
+from secagg.codec import header_size
+from secagg.messages import MaskedInput
 from secagg.wire import Kind
 from sim.audit.catalogue import found
 from sim.audit.false_alarms import FalseAlarmBudget
@@ -66,27 +69,38 @@ class PastAnswers:
 def sizes(round_: RoundView) -> Iterator[Finding]:
     """Find slots whose masked vectors are not all of one size."""
     by_slot: dict[tuple[bytes, int], list[Seen]] = {}
+    due: dict[tuple[bytes, int], int] = {}
     for tag, view in round_.sessions.items():
         for slot in view.slots.values():
             by_slot.setdefault((tag, slot.index), []).extend(slot.inputs)
+            if slot.index < len(view.params.slots):
+                due[tag, slot.index] = masked_size(view.params, slot.index)
     for seen in round_.strange:
         head = scan(seen.content.data)
         fields = head.fields if head is not None else ()
         if seen.record.sent or len(fields) <= _AT_SLOT or fields[1] != Kind.MASKED:
             continue
-        session, place = fields[2], fields[_AT_SLOT]
-        if isinstance(session, bytes) and isinstance(place, int):
-            by_slot.setdefault((session, place), []).append(seen)
-    for (_tag, index), inputs in by_slot.items():
+        session, at = fields[2], fields[_AT_SLOT]
+        if isinstance(session, bytes) and isinstance(at, int):
+            by_slot.setdefault((session, at), []).append(seen)
+    for (tag, index), inputs in by_slot.items():
         counts = Counter(seen.record.size for seen in inputs)
-        if len(counts) > 1:
-            usual = counts.most_common(1)[0][0]
-            odd = [seen for seen in inputs if seen.record.size != usual]
+        usual = due.get((tag, index)) or max(counts, key=lambda size: counts[size], default=0)
+        odd = [seen for seen in inputs if seen.record.size != usual]
+        if odd:
             detail = (
                 f"slot {index}: {len(odd)} of {len(inputs)} vectors are not of {usual} bytes, such "
                 f"as device {odd[0].record.peer}'s of {odd[0].record.size}"
             )
             yield found("metadata.size", detail, [seen.place for seen in odd])
+
+
+def masked_size(params: SessionParams, slot: int) -> int:
+    """Bytes of a masked vector's message. Spec: §8.10."""
+    spec = params.slots[slot]
+    packed = ring.packed_size(spec.length, spec.ring_bits)
+    empty = wire.encode(MaskedInput(slot, b""), params)
+    return len(empty) - header_size(0) + header_size(packed) + packed
 
 
 def compare(round_: RoundView, truth: TruthOfRound, past: PastAnswers) -> None:

@@ -52,6 +52,21 @@ def compare(round_: RoundView, event: Event, outcome: RoundOutcome | None) -> It
             yield found("record.disagrees", detail, [place])
 
 
+def check(round_: RoundView) -> Iterator[Finding]:
+    """Find answers to questions that are not in the record."""
+    for session in round_.sessions.values():
+        for seen in session.unasked:
+            kind = seen.content.kind.name if seen.content.kind is not None else "unknown"
+            detail = f"a {kind} message of device {seen.record.peer}, to which nothing was sent"
+            yield found("record.unasked", detail, [seen.place])
+
+
+def without_end(round_: RoundView, number: int, offset: int) -> Finding:
+    """The finding for a round that another record follows, although it has no end."""
+    place = Evidence(round_.number, number, offset)
+    return found("record.missing", f"round {round_.number} has no end", [place])
+
+
 def missing_rounds(events: Mapping[int, Event], seen: set[int]) -> Iterator[Finding]:
     """Find rounds that the run says it played and the transcript does not have."""
     if missing := sorted(set(events) - seen):

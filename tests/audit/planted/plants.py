@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from planted_runs import Edit, PlantedRun, Stage, played
+from planted_runs import Edit, Stage, played
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,6 @@ class Plant:
         edit = Edit(played(self.stage))
         self.lie(edit)
         return edit
-
-    def untouched(self) -> PlantedRun:
-        """The twin."""
-        return played(self.twin)
 
 
 PLANTS: list[Plant] = []

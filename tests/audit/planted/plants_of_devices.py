@@ -309,6 +309,19 @@ def an_update_that_comes_late(edit):
     assert edit.place(edit.touched[0]) > edit.place(edit.find(1, Kind.MASKED, slot=UPDATE)[-2])
 
 
+class GoneStage(Stage):
+    """One device is gone after the search."""
+
+    def vanishing(self, number, take, config):
+        return {VICTIM: Vanish(Step(Sending.MASK, UPDATE))} if number == 1 else {}
+
+
+@plant("sums.search-and-update", stage=GoneStage, modes=("full", "headers"))
+def an_update_over_fewer_devices_than_the_search(edit):
+    assert len(edit.sums(1)[-1].total.contributors) == 6
+    edit.touched = edit.sums(1)[-1:]
+
+
 @plant("input.twice")
 def two_vectors_under_one_mask(edit):
     (entry,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)

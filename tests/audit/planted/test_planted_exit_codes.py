@@ -32,7 +32,13 @@ def audit(*arguments):
 
 def test_nothing_found_is_0(clean, capsys):
     assert audit(clean) == CODES["clean"]
-    assert "Verdict: clean" in capsys.readouterr().out
+    assert "Clean: every check was made in full" in capsys.readouterr().out
+
+
+def test_what_was_not_recorded_is_not_said_to_be_clean_in_full(tmp_path, capsys):
+    write(played(Stage).entries, tmp_path / "t.bin", "headers")
+    assert audit(tmp_path / "t.bin") == CODES["clean"]
+    assert "every check was made in full" not in capsys.readouterr().out
 
 
 def test_a_finding_is_1_and_named(tmp_path, capsys):
@@ -46,7 +52,9 @@ def test_a_finding_is_1_and_named(tmp_path, capsys):
 def test_damage_is_1_and_named(clean, tmp_path, capsys):
     (tmp_path / "t.bin").write_bytes(clean.read_bytes()[:-1])
     assert audit(tmp_path / "t.bin") == CODES["found"]
-    assert "record.cut" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "record.cut" in said
+    assert "Clean" not in said
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,67 @@
+"""What the first bytes of a message tell is what the whole message says."""
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg.codec import write_fields
+from sim.audit.heads import Head, scan
+
+NATURAL = st.integers(0, 2**64 - 1) | st.sampled_from(
+    [0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 0x10000, 2**32 - 1, 2**32]
+)
+LENGTH = st.integers(0, 40) | st.sampled_from([255, 256, 65535, 65536])
+PATTERN = bytes(range(251)) * 262
+BINARY = LENGTH.map(lambda length: PATTERN[:length])
+FIELDS = st.lists(NATURAL | BINARY, max_size=18)
+
+
+@given(FIELDS)
+def test_a_whole_message_is_its_fields(fields):
+    head = scan(write_fields(fields))
+    assert head == Head(len(fields), tuple(fields))
+    assert head.begins_all
+
+
+@given(FIELDS, st.data())
+def test_the_beginning_of_a_message_is_the_beginning_of_its_fields(fields, data):
+    whole = write_fields(fields)
+    head = scan(whole[: data.draw(st.integers(0, len(whole)))])
+    if head is None:
+        return
+    assert head.num_fields == len(fields)
+    assert head.begins_all == (len(head.fields) == len(fields))
+    *before, last = (*head.fields,) or (None,)
+    assert before == fields[: len(before)]
+    if isinstance(last, bytes):
+        assert fields[len(before)][: len(last)] == last
+    elif last is not None:
+        assert fields[len(before)] == last
+
+
+@given(FIELDS, st.integers(0, 500))
+def test_more_bytes_tell_more(fields, cut):
+    whole = write_fields(fields)
+    less, more = scan(whole[:cut]), scan(whole[: cut + 1])
+    assert len(less.fields if less else ()) <= len(more.fields if more else ())
+
+
+@pytest.mark.parametrize("num_fields", [0, 1, 15, 16, 300])
+def test_nothing_is_known_before_the_number_of_fields_is(num_fields):
+    whole = write_fields([7] * num_fields)
+    header = 1 if num_fields < 16 else 3
+    assert [scan(whole[:cut]) for cut in range(header)] == [None] * header
+    assert scan(whole[:header]) == Head(num_fields, ())
+
+
+@given(st.binary(max_size=80))
+def test_bytes_of_anybody_are_scanned_or_refused(data):
+    head = scan(data)
+    assert head is None or len(head.fields) <= head.num_fields
+
+
+@pytest.mark.parametrize("value", [None, True, -1, 1.5, "text", [1], {1: 2}])
+def test_a_field_that_is_neither_a_natural_nor_bytes_is_refused(value):
+    assert scan(msgpack.packb([1, value, 2])) is None
+    assert scan(msgpack.packb(value)) is None or isinstance(value, list)

@@ -1,0 +1,242 @@
+"""Runs of honest parties, whatever becomes of their devices: nothing is found, all sums agree."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from honest_runs import SETTINGS, StandIn, config_of, in_mode, play_honestly
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secagg import Adversary, Stage, Step, Vanish
+from sim.algorithms import build_strategy
+from sim.audit.auditor import Options, audit
+from sim.audit.findings import Severity
+from sim.audit.report import Outcome
+from sim.faults import stages_of_session
+from sim.seeds import Seeds
+from sim.transcript import TranscriptWriter, read_transcript
+
+STEEP = {"quantile": {"method": "mm", "max_queries": 4}}
+BRACKETED = {"quantile": {"max_queries": 6}}
+HISTOGRAM = {"quantile": {"method": "histogram", "max_queries": 0}}
+SIGNED = {"privacy": {"signed": True}}
+ACTIVE = {"privacy": {"adversary": "active"}}
+SPARSE = {"privacy": {"graph": "sparse", "colluding": 0.2}}
+AVERAGING = {"federation": {"theta": 1}}
+HIDING = {"quantile": {"method": "mm", "epsilon": 0.1, "min_cohort": 8, "weights": "equal"}}
+
+RUNS = {
+    "steep": STEEP,
+    "steep, active": STEEP | ACTIVE,
+    "bracketed": BRACKETED,
+    "bracketed, signed": BRACKETED | SIGNED,
+    "bracketed, sparse": BRACKETED | SPARSE,
+    "histogram": HISTOGRAM,
+    "histogram, active": HISTOGRAM | ACTIVE,
+    "averaging": AVERAGING | {"dropout": 0.35, "rounds": 4},
+    "averaging, signed": AVERAGING | SIGNED | {"dropout": 0.35, "rounds": 4},
+    "averaging, sparse": AVERAGING | SPARSE | {"dropout": 0.3, "rounds": 3},
+    "hiding": HIDING | {"dropout": 0.1, "rounds": 3},
+    "powers of two": {"quantile": {"weights": "powers-of-two"}},
+}
+
+
+def serious(report):
+    return [f for f in report.findings if f.severity >= Severity.MEDIUM]
+
+
+def limits(**changes):
+    """What the settings of a run say of its server; the tail is small in so small cohorts."""
+    privacy = config_of(**changes).privacy
+    return Options(adversary=Adversary(privacy.adversary), min_cohort=5, min_tail=1)
+
+
+def of(settings):
+    """The settings of a run without those of how it is played."""
+    return {k: v for k, v in settings.items() if k in SETTINGS}
+
+
+def outcomes(report):
+    return {check.name: check.outcome for check in report.checks}
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """Every run, with drop-outs; played once."""
+    runs = {}
+
+    def play(name):
+        if name not in runs:
+            settings = {"rounds": 2, "dropout": 0.15, "batches": 2, "length": 20} | RUNS[name]
+            runs[name] = play_honestly(tmp_path_factory.mktemp("run"), **settings)
+        return runs[name]
+
+    return play
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_nothing_is_found_and_every_sum_is_computed_again(played, name):
+    run = played(name)
+    report = audit(run.transcript, replace(limits(**of(RUNS[name])), truth=run.truth))
+    assert serious(report) == []
+    released = sum(round_report.secure_sums for round_report in run.reports)
+    assert report.sums_replayed == report.sums_released == released
+    assert report.full_rounds == report.rounds == len(run.reports)
+    assert set(outcomes(report).values()) == {Outcome.PASSED}
+    assert report.head == run.mark.digest.hex()
+    assert report.statistics.tests > 0
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_nothing_is_found_where_only_heads_are_kept(played, name, tmp_path):
+    run = played(name)
+    in_mode(run.transcript, tmp_path / "t.bin", "headers")
+    report = audit(tmp_path / "t.bin", limits(**of(RUNS[name])))
+    assert serious(report) == []
+    assert (report.sums_replayed, report.full_rounds) == (0, 0)
+    assert report.sums_released == sum(round_report.secure_sums for round_report in run.reports)
+    skipped = {"keys, signatures, bindings", "shares of one kind", "masked bytes"}
+    assert {n for n, o in outcomes(report).items() if o is Outcome.SKIPPED} >= skipped
+
+
+def test_devices_were_lost_at_every_stage_and_rounds_given_up(played):
+    """Control: the runs above are not all smooth."""
+    for name in RUNS:
+        played(name)
+    runs = [played(name) for name in RUNS]
+    lost = sum((run.lost_at for run in runs), Counter())
+    assert set(lost) == {stage.name.lower() for stage in Stage}
+    assert sum(report.aborted is not None for run in runs for report in run.reports) >= 3
+    ended = {str(report.search_ended) for run in runs for report in run.reports}
+    assert {"exact", "last device", "shrank", "too few"} <= ended
+
+
+@pytest.mark.parametrize(("signed", "late"), [(False, False), (True, True)])
+def test_a_device_may_vanish_at_any_step_late_or_not(tmp_path, signed, late):
+    """One device and one step in every round; of the slots, the first, a middle and the last."""
+    num_slots = len(config_of_slots())
+    steps = [
+        Step(stage, slot)
+        for stage in stages_of_session(signed=signed)
+        for slot in ((0, 1, num_slots - 1) if stage >= Stage.MASK else (0,))
+    ]
+
+    def one_by_one(round_index, device_ids, num_slots):
+        del num_slots
+        return {device_ids[3 + round_index % 2]: Vanish(steps[round_index], late=late)}
+
+    privacy = {"privacy": {"signed": signed}, "federation": {"cohort_size": 7}}
+    run = play_honestly(
+        tmp_path, rounds=len(steps), dropouts=one_by_one, batches=2, length=8, **privacy
+    )
+    assert sum(run.lost_at.values()) >= len(steps) - 2  # a search may end before the middle slot
+    report = audit(run.transcript, replace(limits(**privacy), truth=run.truth))
+    assert serious(report) == []
+    assert report.sums_replayed == report.sums_released > len(steps)
+    assert bool([f for f in report.findings if f.rule == "input.late"]) == late
+
+
+def config_of_slots():
+    """Slots of a session of the settings: one for each query, and the update's."""
+    return range(SETTINGS["quantile"]["max_queries"] + 1)
+
+
+@settings(max_examples=5)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([0.0, 0.1, 0.3, 0.5]),
+    st.sampled_from([STEEP, BRACKETED, HISTOGRAM]),
+    st.sampled_from([{}, SIGNED, ACTIVE]),
+    st.sampled_from(["full", "headers", "every=2"]),
+)
+def test_no_drop_outs_look_like_an_attack(tmp_path_factory, seed, dropout, method, signed, mode):
+    changes = method | signed
+    folder = tmp_path_factory.mktemp("run")
+    run = play_honestly(
+        folder, mode=mode, rounds=2, dropout=dropout, seed=seed, batches=2, length=5, **changes
+    )
+    report = audit(run.transcript, limits(**changes))
+    assert serious(report) == []
+    replayed = {"full": (1, 2), "headers": (), "every=2": (2,)}[mode]
+    sums = [round_report.secure_sums for round_report in run.reports]
+    assert report.sums_replayed == sum(sums[number - 1] for number in replayed)
+    assert report.full_rounds == len(replayed)
+
+
+def test_a_round_that_is_given_up_is_low_at_most(tmp_path):
+    """Enough shares come for its sum, but late: the server cannot have used them, or says so."""
+
+    def all_late(round_index, device_ids, num_slots):
+        del round_index
+        step = Step(Stage.UNMASK, num_slots - 1)
+        return {device: Vanish(step, late=True) for device in device_ids[:8]}
+
+    run = play_honestly(tmp_path, rounds=1, dropouts=all_late, **AVERAGING)
+    assert "threshold" in run.reports[0].aborted
+    report = audit(run.transcript)
+    assert {f.rule: f.severity for f in report.findings} == {"sums.unrecorded": Severity.LOW}
+
+
+def test_a_round_that_is_given_up_after_sums_is_named(tmp_path):
+    def nobody_trains(round_index, device_ids, num_slots):
+        del round_index
+        return {device: Vanish(Step(Stage.MASK, num_slots - 1)) for device in device_ids[:9]}
+
+    run = play_honestly(tmp_path, rounds=1, dropouts=nobody_trains)
+    assert run.reports[0].aborted is not None
+    report = audit(run.transcript)
+    assert [f.rule for f in report.findings if f.severity is Severity.LOW] == ["retry.aborted"]
+    assert serious(report) == []
+
+
+def test_the_same_transcript_gives_the_same_report(played):
+    run = played("histogram, active")
+    first, second = (audit(run.transcript, Options(truth=run.truth)) for _ in range(2))
+    assert first == second
+    assert first.to_json() == second.to_json()
+
+
+def resume(run, mode, *, rounds, **changes):
+    """Play further rounds onto a transcript, as a process does that knows its checkpoint only."""
+    state = run.state
+    with TranscriptWriter(run.transcript, mode, run.mark) as writer:
+        strategy = build_strategy(
+            config_of(**changes), seeds=Seeds(1), dropouts=lambda *_: {}, observer=writer
+        )
+        for number in range(state.round + 1, state.round + rounds + 1):
+            writer.begin_round(number)
+            devices = [StandIn(device.id, number) for device in run.devices[0]]
+            state, report = strategy.apply(state, devices)
+            writer.end_round(report.aborted)
+        writer.finish(state.round)
+        writer.flush()
+
+
+@pytest.mark.parametrize("mode", ["full", "headers"])
+@pytest.mark.parametrize("changes", [{}, SIGNED], ids=["unsigned", "signed"])
+def test_a_resumed_run_is_low_at_most(tmp_path, mode, changes):
+    """Simulated devices of a signed run have other identities then: LOW, and once for each."""
+    run = play_honestly(tmp_path, mode=mode, rounds=1, finish=False, **changes)
+    resume(run, mode, rounds=2, **changes)
+    report = audit(run.transcript)
+    assert serious(report) == []
+    assert report.rounds == 3
+    changed = [f for f in report.findings if f.rule == "keys.identity-changed"]
+    expected = 10 if changes and mode == "full" else 0
+    assert [f.severity for f in changed] == [Severity.LOW] * expected
+    assert {f.evidence[0].round for f in changed} <= {2}
+
+
+def test_records_of_heads_only_are_a_part_of_those_of_whole_messages(played, tmp_path):
+    """Control of the tests above: `in_mode` writes what a run in that mode would have written."""
+    run = played("averaging")
+    for mode in ("full", "headers", "every=2"):
+        in_mode(run.transcript, tmp_path / "t.bin", mode)
+        if mode == "full":
+            assert (tmp_path / "t.bin").read_bytes() == run.transcript.read_bytes()
+        kinds = [type(record) for record in read_transcript(tmp_path / "t.bin")]
+        assert kinds == [type(record) for record in read_transcript(run.transcript)]
+    sizes = [in_mode(run.transcript, tmp_path / "t.bin", m) for m in ("headers", "every=2", "full")]
+    assert all(less < more for less, more in pairwise(sizes))

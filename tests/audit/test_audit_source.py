@@ -1,0 +1,235 @@
+"""Run directories: what a run says of itself is compared with what its server received."""
+
+import json
+import shutil
+
+import pytest
+
+from sim.audit.auditor import Options, audit
+from sim.audit.findings import Severity
+from sim.audit.report import Outcome
+from sim.audit.source import find_source
+from sim.checkpoint import load_checkpoint
+from sim.cli import main
+from sim.config_io import build_config
+from sim.errors import UserError
+from sim.experiment import run_experiment
+
+SETTINGS = {
+    "data": {"num_devices": 20},
+    "federation": {"rounds": 3, "cohort_size": 8, "evaluate_every": 3},
+    "privacy": {"min_cohort": 5, "transcript": "full", "truth": True, "signed": True},
+    "quantile": {"resolution_bits": 8, "loss_bound": 8, "method": "bracketed"},
+    "training": {"batch_size": 64, "device": "cpu"},
+    "faults": {"dropout": 0.05},
+}
+
+
+class Killed(BaseException):
+    """Nothing in the product catches it, like SIGKILL."""
+
+
+class Silent:
+    """Follows a run and says nothing."""
+
+    def begin(self, config, rounds_done):
+        pass
+
+    def played(self, event):
+        pass
+
+    def evaluated(self, round_number, test_error):
+        pass
+
+
+class StopInSecondRound(Silent):
+    def played(self, event):
+        if event["round"] == 2:
+            raise Killed
+
+
+def run(path, *, resume=False, progress=None, **changes):
+    sections = {key: SETTINGS[key] | changes.get(key, {}) for key in SETTINGS}
+    progress = progress or Silent()
+    run_experiment(
+        build_config([sections]), path, resume=resume, progress=progress, warn=pytest.fail
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run that was killed, as it lay there and resumed; of ideal sums; in clear."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sim.experiment.write_plots", lambda *_: None)
+        with pytest.raises(Killed):
+            run(folder / "resumed", progress=StopInSecondRound())
+        shutil.copytree(folder / "resumed", folder / "killed")
+        run(folder / "resumed", resume=True)
+        run(folder / "ideal", privacy={"backend": "ideal"}, federation={"rounds": 1})
+        clear = {"algorithm": "delta-fl", "rounds": 1}
+        run(folder / "clear", federation=clear, privacy={"truth": False})
+    return folder
+
+
+@pytest.fixture
+def resumed(runs, tmp_path):
+    """A copy to be damaged."""
+    shutil.copytree(runs / "resumed", tmp_path / "run")
+    return tmp_path / "run"
+
+
+def serious(report):
+    return {f.rule for f in report.findings if f.severity >= Severity.MEDIUM}
+
+
+def lenient(**options):
+    return Options(min_tail=1, **options)
+
+
+def test_a_killed_run_that_was_resumed_is_clean(runs):
+    """Its sums, events, digest and truth agree, and everything was checked."""
+    path = runs / "resumed"
+    report = audit(path, lenient(truth=path / "truth.bin"))
+    assert serious(report) == set()
+    assert report.sums_replayed == report.sums_released > 3
+    assert {check.outcome for check in report.checks} == {Outcome.PASSED}
+    assert dict(report.facts)["algorithm"] == "private-delta-fl"
+    changed = [f for f in report.findings if f.rule == "keys.identity-changed"]
+    assert {f.severity for f in changed} <= {Severity.LOW}
+
+
+def test_a_run_that_was_killed_is_unfinished_and_nothing_else(runs):
+    report = audit(runs / "killed", lenient())
+    assert serious(report) == {"record.unfinished"}
+    assert report.rounds == 2
+
+
+@pytest.mark.parametrize("tail", [b"\x00", b"the beginning of a round that was lost"])
+def test_what_a_killed_run_wrote_after_its_checkpoint_is_no_damage(runs, tmp_path, tail):
+    shutil.copytree(runs / "killed", tmp_path / "run")
+    with (tmp_path / "run" / "transcript.bin").open("ab") as file:
+        file.write(tail)
+    assert serious(audit(tmp_path / "run", lenient())) == {"record.unfinished"}
+
+
+def test_the_limits_are_those_of_the_settings(runs):
+    facts = dict(audit(runs / "resumed", lenient()).facts)
+    assert facts["adversary"] == "curious"
+    assert "cohort.below-floor" in serious(audit(runs / "resumed", lenient(min_cohort=9)))
+    bare = dict(audit(runs / "resumed" / "transcript.bin", lenient()).facts)
+    assert "algorithm" not in bare
+
+
+def test_a_run_of_ideal_sums_has_no_messages(runs):
+    report = audit(runs / "ideal")
+    assert serious(report) == {"record.no-messages"}
+    assert report.records == 2 + 1
+
+
+def test_a_run_in_clear_is_condemned_by_design(runs):
+    report = audit(runs / "clear")
+    assert [(f.rule, f.severity) for f in report.findings] == [
+        ("clear.by-design", Severity.CRITICAL)
+    ]
+    assert (report.rounds, report.records) == (1, 0)
+
+
+def change_event(path, **changes):
+    events = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
+    events[1] |= changes
+    (path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+LIES = {
+    "secure_sums": 99,
+    "kept_devices": 99,
+    "kept_weight": 1,
+    "train_loss": 0.0,
+    "clipped": 5,
+    "num_queries": 99,
+    "certified": None,
+    "aborted": "nobody was left",
+}
+
+
+def test_events_that_the_sums_do_not_lead_to_are_found(resumed):
+    change_event(resumed, **LIES)
+    found = [f for f in audit(resumed, lenient()).findings if f.rule == "record.disagrees"]
+    assert {f.detail.partition(" is ")[0] for f in found} == set(LIES)
+    assert {f.evidence[0].round for f in found} == {2}
+
+
+def test_what_events_say_beside_is_not_compared(resumed):
+    """Control: not every edit of the events is a contradiction."""
+    change_event(resumed, wall_s=1e9)
+    assert serious(audit(resumed, lenient())) == set()
+
+
+def test_events_of_rounds_that_nobody_recorded_are_found(runs, tmp_path):
+    """A transcript that ends with its second round, beside the events of three."""
+    shutil.copytree(runs / "killed", tmp_path / "run")
+    for name in ("checkpoints", "summary.json", "events.jsonl"):
+        source, target = runs / "resumed" / name, tmp_path / "run" / name
+        if source.is_dir():
+            shutil.rmtree(target)
+            shutil.copytree(source, target)
+        else:
+            shutil.copy(source, target)
+    found = {f.rule: f for f in audit(tmp_path / "run", lenient()).findings}
+    assert {"record.cut", "record.disagrees"} <= set(found)
+    assert found["record.disagrees"].evidence[0].round == 3
+
+
+def test_another_transcript_under_a_right_chain_is_not_the_run_s(runs, resumed):
+    """The digest that the run states vouches for every byte."""
+    summary = json.loads((resumed / "summary.json").read_text())
+    summary["transcript_sha256"] = bytes(32).hex()
+    (resumed / "summary.json").write_text(json.dumps(summary))
+    report = audit(resumed, lenient())
+    assert serious(report) == {"record.head-differs"}
+    head = bytes.fromhex(report.head)
+    assert serious(audit(resumed, lenient(head=head))) == set()
+
+
+def test_a_source_knows_what_vouches_for_it(runs):
+    source = find_source(runs / "killed")
+    mark = load_checkpoint(runs / "killed" / "checkpoints").transcript
+    assert (source.head, source.num_records) == (mark.digest, mark.num_frames)
+    assert sorted(source.events) == [1, 2]
+    assert not source.is_in_clear
+    bare = find_source(runs / "killed" / "transcript.bin")
+    assert (bare.config, bare.events, bare.head, bare.num_records) == (None,) * 4
+    assert find_source(runs / "clear").is_in_clear
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.toml", "federation = 3"),
+        ("config.toml", "[[["),
+        ("summary.json", "{"),
+        ("summary.json", '{"transcript_sha256": "not hex"}'),
+        ("events.jsonl", "{}\n"),
+        ("events.jsonl", "no json\n"),
+        ("events.jsonl", "[1]\n"),
+        ("events.jsonl", '{"round": "first"}\n'),
+        ("checkpoints/round-000003.npz", "no checkpoint"),
+    ],
+)
+def test_a_damaged_run_directory_is_refused_by_the_name_of_the_file(resumed, capsys, name, content):
+    if name.startswith("checkpoints"):
+        for other in (resumed / "checkpoints").iterdir():
+            other.write_text(content)
+    (resumed / name).write_text(content)
+    assert main(["audit", str(resumed), "--quiet"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (sentence,) = captured.err.splitlines()
+    assert name.partition("/")[0] in sentence
+
+
+def test_a_run_without_a_transcript_is_refused(resumed):
+    (resumed / "transcript.bin").unlink()
+    with pytest.raises(UserError, match=r"no transcript\.bin"):
+        audit(resumed)

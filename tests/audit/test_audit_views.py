@@ -1,0 +1,262 @@
+"""A round put together from its messages: who was told and said what, in any order that passes."""
+
+import functools
+from dataclasses import replace
+from hashlib import sha256
+
+import numpy as np
+import pytest
+from honest_runs import messages_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol import wire as round_wire
+from protocol.quantile.search import Query
+from protocol.selection import Threshold
+from secagg import DevicePolicy
+from secagg import wire as session_wire
+from secagg.keys import PublicKey
+from secagg.messages import ShareKind
+from secagg.wire import Kind
+from sim.audit.checks import keys
+from sim.audit.expected import Expected
+from sim.audit.findings import Severity
+from sim.audit.views import RoundView, contributors
+from sim.transcript import HEAD_RECEIVED, HEAD_SENT, Message, Sum
+
+COHORT = [1, 4, 7, 10, 13, 16, 19]
+UPDATE_SLOT = 3
+SETTINGS = {
+    "federation": {"cohort_size": len(COHORT)},
+    "quantile": {"method": "mm", "max_queries": UPDATE_SLOT},
+    "privacy": {"signed": True},
+}
+QUICK = {"federation": {"cohort_size": len(COHORT), "theta": 1}}
+
+
+@functools.cache
+def said():
+    """The messages of an honest round."""
+    return tuple(messages_of(length=600, **SETTINGS))
+
+
+def records(messages, *, whole=True):
+    """The records of messages, as a writer makes them."""
+    first, made = {}, []
+    for number, (sent, peer, data) in enumerate(messages, start=1):
+        digest = sha256(data).digest()
+        repeats = first.setdefault(digest, number) if sent else number
+        head = data if whole else data[: HEAD_SENT if sent else HEAD_RECEIVED]
+        made.append(
+            Message(number, 10 * number, 1, sent, peer, len(data), digest, head)
+            if repeats == number
+            else Message(number, 10 * number, 1, sent, peer, len(data), digest, b"", repeats)
+        )
+    return made
+
+
+def view_of(messages, *, whole=True):
+    view = RoundView(1, whole)
+    for record in records(messages, whole=whole):
+        view.add(record)
+    return view
+
+
+def session_of(view):
+    (session,) = view.sessions.values()
+    return session
+
+
+def facts(view):
+    """What is known of a round, apart from where it stands."""
+    session = session_of(view)
+    slots = {
+        index: (
+            slot.question,
+            None if slot.members is None else slot.members.tolist(),
+            None if slot.survivors is None else slot.survivors.tolist(),
+            len(slot.opened),
+            sorted(seen.record.peer for seen in slot.inputs),
+            len(slot.checks),
+            sorted(seen.record.peer for seen in slot.signatures),
+            len(slot.requests),
+            sorted(seen.record.peer for seen in slot.shares),
+        )
+        for index, slot in session.slots.items()
+    }
+    return slots, session.ids.tolist(), session.session_id, len(view.strange)
+
+
+def kind_of(data):
+    """The kind of a device's message."""
+    return Kind(data[2])
+
+
+def test_a_round_is_known_as_it_was_played():
+    view = view_of(said())
+    session = session_of(view)
+    assert view.is_whole
+    assert session.ids.tolist() == COHORT
+    assert session.positions == {device: place for place, device in enumerate(COHORT)}
+    assert session.context == session.params.context
+    assert session.config.cohort_size == len(COHORT)
+    assert sorted(session.slots) == [0, 1, 2, UPDATE_SLOT]
+    assert [type(session.slots[i].question) for i in range(4)] == [*[Query] * 3, Threshold]
+    assert len(session.rosters) == len(session.receipts) == len(session.deliveries) == len(COHORT)
+    assert (session.substituted, session.exchanged, view.strange) == ([], [], [])
+    assert len(session.listed) == 1
+    for slot in session.slots.values():
+        assert slot.members.all()
+        assert contributors(session, slot.survivors) == tuple(COHORT)
+        assert [seen.record.peer for seen in slot.inputs] == COHORT
+        assert set(slot.given) == {ShareKind.SEED}
+        # of everybody's seed, everybody else and itself has a share
+        assert (slot.given[ShareKind.SEED].sum(axis=0) == len(COHORT)).all()
+
+
+def test_a_session_id_is_that_under_which_devices_masked():
+    """Control of what the replay is bound to: another roster has another id."""
+    view = view_of(said())
+    session = session_of(view)
+    assert session.session_id == session.params.session_id(np.array(COHORT, "<u4").tobytes())
+    without = [m for m in said() if not (m[0] and m[1] == COHORT[-1])]
+    assert session_of(view_of(without)).session_id != session.session_id
+
+
+def test_heads_tell_the_same_of_a_round_but_its_shares():
+    whole, cut = view_of(said()), view_of(said(), whole=False)
+    assert facts(cut) == facts(whole)
+    assert not cut.is_whole
+    session = session_of(cut)
+    assert session.context is None
+    assert session.slot_context(session.slots[0]) is None
+    assert session.model_sha256 == session_of(whole).model_sha256
+    assert (session.substituted, session.exchanged) == ([], [])
+    assert list(session.advertised()) == []
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_the_order_within_a_step_changes_nothing(data):
+    """A network delivers the messages of a step in any order."""
+    steps = {}
+    for sent, peer, message in said():
+        steps.setdefault((sent, step_of(sent, message)), []).append((sent, peer, message))
+    shuffled = [m for step in steps.values() for m in data.draw(st.permutations(step))]
+    assert facts(view_of(shuffled)) == facts(view_of(said()))
+
+
+@functools.cache
+def step_of(sent, message):
+    """Kind and slot of a message."""
+    view = view_of([said()[0]])
+    content = view.add(records([(sent, 1, message)])[0]).content
+    return content.kind, content.slot
+
+
+@pytest.mark.parametrize("kind", [Kind.ADVERTISE, Kind.SHARE_KEYS])
+def test_the_first_of_two_answers_of_a_device_counts(kind):
+    (index,) = [i for i, m in enumerate(said()) if not m[0] and m[1] == 4 and kind_of(m[2]) is kind]
+    (other,) = [i for i, m in enumerate(said()) if not m[0] and m[1] == 7 and kind_of(m[2]) is kind]
+    first = session_of(view_of(said()))
+    with_another = [*said()[: index + 1], (False, 4, said()[other][2]), *said()[index + 1 :]]
+    session = session_of(view_of(with_another))
+    kept = session.advertisements if kind is Kind.ADVERTISE else session.share_keys
+    before = first.advertisements if kind is Kind.ADVERTISE else first.share_keys
+    assert kept[4].record.sha256 == before[4].record.sha256
+
+
+def with_session(entry, message, params):
+    """A message of the server with another message of the session in it."""
+    sent, peer, data = entry
+    envelope = replace(round_wire.decode(data), session=session_wire.encode(message, params))
+    return sent, peer, round_wire.encode(envelope)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_keys_that_no_device_sent_are_noticed_where_they_can_be(whole):
+    """Of heads, only a device that sent no keys at all is sure not to have sent those."""
+    session = session_of(view_of(said()))
+    place = session.rosters[2].record.number - 1
+    message = view_message(place)
+    shown = dict(message.keys)
+    victim, first = next(iter(shown.items()))
+    shown[victim] = replace(first, sealing_key=PublicKey(bytes(31) + b"\x09"))
+    changed = list(said())
+    changed[place] = with_session(said()[place], replace(message, keys=shown), session.params)
+    found = session_of(view_of(changed, whole=whole)).substituted
+    assert [(seen.record.number, device) for seen, device in found] == (
+        [(place + 1, COHORT[victim])] if whole else []
+    )
+    silent = [m for m in said() if (m[0], m[1]) != (False, COHORT[victim])]
+    assert session_of(view_of(silent, whole=True)).substituted
+
+
+def view_message(place):
+    """The session's message at a place of the round."""
+    view = view_of(said()[:1])
+    return view.add(records([said()[place]])[0]).content.message
+
+
+def test_a_box_of_another_device_is_noticed():
+    session = session_of(view_of(said()))
+    place = session.deliveries[0].record.number - 1
+    message = view_message(place)
+    boxes = dict(message.boxes)
+    one, two = list(boxes)[:2]
+    boxes[one], boxes[two] = boxes[two], boxes[one]
+    changed = list(said())
+    delivery = type(message)(message.members, boxes)
+    changed[place] = with_session(said()[place], delivery, session.params)
+    assert [s.record.number for s in session_of(view_of(changed)).exchanged] == [place + 1]
+
+
+def total(slot, *, number=900):
+    words = np.zeros(3, np.uint64)
+    return Sum(number, 0, 1, slot, 3, b"", np.array(COHORT, np.uint32), words)
+
+
+def test_a_sum_belongs_to_its_slot_once():
+    view = view_of(said())
+    session, slot = view.add_sum(total(1))
+    assert (session, slot) == (session_of(view), session.slots[1])
+    assert view.add_sum(total(1, number=901)) is None
+    assert view.add_sum(total(4)) is None
+    assert [released.number for released in view.sums] == [900, 901, 900]
+    assert RoundView(1, True).add_sum(total(0)) is None
+
+
+def test_nothing_long_is_kept():
+    session = session_of(view_of(said()))
+    light = [
+        *session.rosters,
+        *session.deliveries,
+        *session.share_keys.values(),
+        *(seen for slot in session.slots.values() for seen in slot.inputs),
+    ]
+    assert {(seen.record.head, seen.content.message) for seen in light} == {(b"", None)}
+    assert all(seen.record.size for seen in light)
+
+
+def test_what_came_is_not_hidden_by_a_slot_that_was_never_opened():
+    unopened = [m for m in said() if not m[0] or step_of(True, m[2])[0] is not Kind.SLOT]
+    session = session_of(view_of(unopened))
+    assert [slot.question for slot in session.slots.values()] == [None] * 4
+    assert [slot.members for slot in session.slots.values()] == [None] * 4
+    assert [len(slot.inputs) for slot in session.slots.values()] == [len(COHORT)] * 4
+
+
+def test_an_identity_may_change_once_after_an_interruption():
+    """Devices of a simulation draw new ones then; later, nobody is excused."""
+    past, expected = keys.PastKeys(), Expected(DevicePolicy(), 3)
+    severities = []
+    for number in range(4):
+        if number == 1:
+            past.resume()
+        view = RoundView(number, True)
+        for record in records(messages_of(length=5, **SETTINGS | QUICK)):
+            view.add(record)
+        found = [f for f in keys.check(view, past, expected) if f.rule == "keys.identity-changed"]
+        severities.append({(f.severity, len(found)) for f in found})
+    size = len(COHORT)
+    assert severities == [set(), {(Severity.LOW, size)}, *[{(Severity.HIGH, size)}] * 2]
