@@ -628,16 +628,21 @@ def _facts(
 def _reproduce(source: Source, options: Options) -> tuple[str, ...]:
     """The commands that make this report again."""
     given = shlex.quote(str(source.given))
-    arguments = ["deltafl", "audit", given]
-    for flag, value in (
-        ("--truth", options.truth),
-        ("--head", options.head.hex() if options.head else None),
-        ("--adversary", options.adversary),
-        ("--colluding", options.colluding),
-        ("--min-cohort", options.min_cohort),
+    arguments, default = ["deltafl", "audit", given], Options()
+    for flag, name in (
+        ("--truth", "truth"),
+        ("--head", "head"),
+        ("--adversary", "adversary"),
+        ("--colluding", "colluding"),
+        ("--min-cohort", "min_cohort"),
+        ("--min-difference", "min_difference"),
+        ("--min-tail", "min_tail"),
+        ("--false-alarms", "false_alarm_rate"),
     ):
-        if value is not None:
-            arguments += [flag, shlex.quote(str(value))]
+        value = getattr(options, name)
+        if value != getattr(default, name):
+            shown = value.hex() if isinstance(value, bytes) else str(value)
+            arguments += [flag, shlex.quote(shown)]
     command = " ".join(arguments)
     return (command, f"{command} --json", f"{command} --html report.html")
 

@@ -45,9 +45,9 @@ def records(rows: Sequence[Row]) -> list[dict[str, str | int | float]]:
             "mitigation": row.cell.mitigation.name,
             "repeats": row.repeats,
         }
-        record |= {name: round(value, 6) for name, value in dataclasses.asdict(row.leakage).items()}
+        record |= {name: _rounded(value) for name, value in dataclasses.asdict(row.leakage).items()}
         for name in ("exact", "queries", "certified", "same_kept", "rank_error"):
-            record[name] = round(getattr(row, name), 6)
+            record[name] = _rounded(getattr(row, name))
         flat.append(record)
     return flat
 
@@ -85,8 +85,8 @@ def as_markdown(rows: Sequence[Row]) -> str:
                 row.cell.weights.value,
                 row.cell.method,
                 row.cell.mitigation.name,
-                f"{leak.bits:.1f}",
-                f"{leak.labelled_bits:.1f}",
+                f"{_rounded(leak.bits, 1):.1f}",
+                f"{_rounded(leak.labelled_bits, 1):.1f}",
                 f"{leak.error:.3f}",
                 f"{leak.prior_error:.3f}",
                 f"{leak.recovered:.0%}",
@@ -107,14 +107,19 @@ def vanishing_as_markdown(rows: Sequence[VanishingRow]) -> str:
         (
             str(row.cohort),
             row.method,
-            f"{row.bits_if_frozen:.1f}",
-            f"{row.bits_if_not:.1f}",
+            f"{_rounded(row.bits_if_frozen, 1):.1f}",
+            f"{_rounded(row.bits_if_not, 1):.1f}",
             f"{row.width_if_not:.2g}",
             f"{row.recovered_if_not:.0%}",
         )
         for row in rows
     ]
     return _markdown(_VANISHING_HEADINGS, cells, num_texts=2)
+
+
+def _rounded(value: float, digits: int = 6) -> float:
+    """Round without ever giving -0."""
+    return round(value, digits) + 0.0
 
 
 def _markdown(headings: Sequence[str], cells: Sequence[Sequence[str]], *, num_texts: int) -> str:

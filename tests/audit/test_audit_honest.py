@@ -18,8 +18,8 @@ from sim.faults import stages_of_session
 from sim.seeds import Seeds
 from sim.transcript import TranscriptWriter, read_transcript
 
-STEEP = {"quantile": {"method": "mm", "max_queries": 4}}
-BRACKETED = {"quantile": {"max_queries": 6}}
+STEEP = {"quantile": {"method": "mm", "max_queries": 3}}
+BRACKETED = {"quantile": {"max_queries": 5}}
 HISTOGRAM = {"quantile": {"method": "histogram", "max_queries": 0}}
 SIGNED = {"privacy": {"signed": True}}
 ACTIVE = {"privacy": {"adversary": "active"}}
@@ -127,7 +127,7 @@ def test_a_device_may_vanish_at_any_step_late_or_not(tmp_path, signed, late):
         del num_slots
         return {device_ids[3 + round_index % 2]: Vanish(steps[round_index], late=late)}
 
-    privacy = {"privacy": {"signed": signed}, "federation": {"cohort_size": 7}}
+    privacy = {"privacy": {"signed": signed}, "federation": {"cohort_size": 6}}
     run = play_honestly(
         tmp_path, rounds=len(steps), dropouts=one_by_one, batches=2, length=8, **privacy
     )
@@ -143,7 +143,7 @@ def config_of_slots():
     return range(SETTINGS["quantile"]["max_queries"] + 1)
 
 
-@settings(max_examples=5)
+@settings(max_examples=4)
 @given(
     st.integers(0, 10**6),
     st.sampled_from([0.0, 0.1, 0.3, 0.5]),

@@ -1,6 +1,7 @@
 """Bits and errors: what they are at the extremes, and what mitigations do to them."""
 
 import functools
+import itertools
 import math
 from dataclasses import replace
 
@@ -10,7 +11,10 @@ from searched_cohorts import GRID, PRIOR, attacked, config_of, drawn
 
 from protocol.weighting import Weighting
 from sim.leakage.belief import Belief, order_law
+from sim.leakage.consequences import buckets
+from sim.leakage.counts import bucket_counts
 from sim.leakage.facts import search_facts
+from sim.leakage.labels import probabilities
 from sim.leakage.measure import measure
 from sim.leakage.observations import SearchView, simulate, without_search
 from sim.leakage.prior import Prior
@@ -110,6 +114,24 @@ def test_a_belief_about_a_device_is_a_probability():
     belief = Belief.of(view, PRIOR, attacked(view))
     assert belief.places.sum(axis=1) == pytest.approx(np.ones(6))
     assert ((belief.of_devices(ticks) >= 0) & (belief.of_devices(ticks) <= 1)).all()
+
+
+def test_who_is_where_is_believed_as_all_cases_taken_together_say():
+    ticks, weights = [20_000, 40_000, 90_000, 150_000, 60_000], [1, 2, 2, 2, 3]
+    config = config_of("bracketed", 5, warm_start=70_000, max_queries=1)
+    view = simulate(config, "bracketed", ticks, weights, with_update=False).view
+    found = buckets(view)
+    mass = PRIOR.mass([b.low for b in found], [b.high for b in found])
+    table = np.zeros((5, len(found)))
+    for way in itertools.product(range(len(found)), repeat=5):
+        held = [sum(weights[k] for k in range(5) if way[k] == j) for j in range(len(found))]
+        sizes = [way.count(j) for j in range(len(found))]
+        if held == [b.weight for b in found] and sizes == [b.most for b in found]:
+            table[range(5), way] += np.prod(mass[list(way)])
+    table /= table.sum(axis=1, keepdims=True)
+    assert ((table > 0.01) & (table < 0.99)).any()  # something is open
+    believed = probabilities(view, bucket_counts(view, PRIOR), PRIOR)
+    assert believed == pytest.approx(table, abs=1e-9)
 
 
 def test_the_prior_is_that_of_rounded_losses():

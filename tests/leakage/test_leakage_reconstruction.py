@@ -122,7 +122,7 @@ def test_the_equations_hold_at_the_truth(case):
 @given(st.integers(0, 1000), st.sampled_from([Weighting.SAMPLES, Weighting.EQUAL]))
 def test_derivatives_are_those_of_the_equations(seed, weighting):
     ticks, weights = drawn(4, seed)
-    config = config_of("mm", 4, weighting=weighting, epsilon_ticks=100)
+    config = config_of("mm", 4, weighting=weighting, epsilon_ticks=30_000)
     view = simulate(config, "mm", ticks, weights).view
     free = weighting is Weighting.SAMPLES
     shape = (1, 4)

@@ -1,0 +1,198 @@
+"""The command `deltafl audit` at a terminal: what it prints, writes, refuses, and how it ends."""
+
+import json
+import shlex
+from dataclasses import replace
+
+import pytest
+from honest_runs import play_honestly
+
+from sim.audit import cli
+from sim.audit.auditor import Options, audit
+from sim.audit.catalogue import RULES, found
+from sim.audit.findings import Evidence, Severity
+from sim.cli import main
+
+SETTINGS = {"federation": {"cohort_size": 6, "theta": 1}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("a run's place")
+    return play_honestly(folder, rounds=1, length=5, **SETTINGS)
+
+
+@pytest.fixture
+def transcript(run):
+    return str(run.transcript)
+
+
+def said(capsys, *arguments, code):
+    assert main(["audit", *map(str, arguments)]) == code
+    return capsys.readouterr()
+
+
+def test_a_clean_run_is_told_in_a_few_lines(capsys, transcript):
+    out = said(capsys, transcript, code=0).out
+    assert len(out.splitlines()) < 40
+    assert transcript in out
+    assert "1 rounds" in out or "1 round" in out
+    assert "passed" in out
+    assert "FAILED" not in out
+    assert out.splitlines()[-2].startswith("Clean")
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_what_is_printed_for_programs_is_nothing_but_json(capsys, transcript, quiet):
+    captured = said(capsys, transcript, "--json", *["--quiet"] * quiet, code=0)
+    report = json.loads(captured.out)
+    assert (report["rounds"], report["version"]) == (1, 1)
+    assert captured.err == ""
+
+
+def test_a_page_is_written_beside_what_is_printed(capsys, transcript, tmp_path):
+    page = tmp_path / "a report.html"
+    assert str(page) in said(capsys, transcript, "--html", page, "--quiet", code=0).out
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    captured = said(capsys, transcript, "--html", page, "--json", code=0)
+    assert json.loads(captured.out)["rounds"] == 1
+
+
+def test_a_page_that_cannot_be_written_is_said_in_one_sentence(capsys, transcript, tmp_path):
+    captured = said(capsys, transcript, "--html", tmp_path / "no" / "r.html", "--quiet", code=2)
+    assert captured.out == ""
+    (sentence,) = captured.err.splitlines()
+    assert "no" in sentence
+
+
+@pytest.mark.parametrize(
+    ("arguments", "limits"),
+    [
+        ([], Options()),
+        (["--adversary", "active"], Options(adversary="active")),
+        (["--colluding", "0.25"], Options(colluding=0.25)),
+        (["--min-cohort", "9"], Options(min_cohort=9)),
+        (["--min-difference", "5"], Options(min_difference=5)),
+        (["--min-tail", "6"], Options(min_tail=6)),
+        (["--false-alarms", "0.01"], Options(false_alarm_rate=0.01)),
+        (["--head", "ab" * 32], Options(head=b"\xab" * 32)),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_every_flag_reaches_the_audit(monkeypatch, transcript, run, arguments, limits):
+    seen = []
+
+    def remember(path, options, progress):
+        seen.append((str(path), options))
+        return audit(path, Options())
+
+    monkeypatch.setattr(cli, "audit", remember)
+    main(["audit", transcript, "--quiet", *arguments])
+    assert seen == [(transcript, limits)]
+
+
+def test_the_truth_is_read_where_it_is_given(capsys, transcript, run):
+    report = json.loads(said(capsys, transcript, "--truth", run.truth, "--json", code=0).out)
+    assert report["has_truth"] is True
+
+
+def test_the_command_that_a_report_names_makes_the_same_report(capsys, transcript, run):
+    """However its paths are written: the folder here has a blank and an apostrophe in it."""
+    flags = ["--truth", str(run.truth), "--min-cohort", "5", "--colluding", "0.05"]
+    flags += ["--adversary", "curious", "--head", run.mark.digest.hex()]
+    flags += ["--min-tail", "2", "--min-difference", "4", "--false-alarms", "1e-5"]
+    first = json.loads(said(capsys, transcript, *flags, "--json", code=0).out)
+    commands = [shlex.split(command) for command in first["reproduce"]]
+    assert {words[0] for words in commands} == {"deltafl"}
+    (again,) = [words for words in commands if words[-1] == "--json"]
+    assert json.loads(said(capsys, *again[2:], code=0).out) == first
+
+
+def test_an_interruption_ends_it_without_a_trace(monkeypatch, capsys, transcript):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "audit", interrupt)
+    captured = said(capsys, transcript, code=130)
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1] == "deltafl: interrupted"
+
+
+def with_findings(monkeypatch, *findings):
+    def report(path, options, progress):
+        return replace(audit(path, options), findings=findings)
+
+    monkeypatch.setattr(cli, "audit", report)
+
+
+@pytest.mark.parametrize("worst", list(Severity))
+@pytest.mark.parametrize("limit", list(Severity))
+def test_the_exit_code_is_1_from_the_severity_that_was_asked_for(
+    monkeypatch, capsys, transcript, worst, limit
+):
+    with_findings(monkeypatch, found("retry.aborted", "seen", [Evidence(1)], worst))
+    code = 1 if worst >= limit else 0
+    said(capsys, transcript, "--quiet", "--fail-on", limit.name.lower(), code=code)
+
+
+def test_medium_is_what_fails_by_default(monkeypatch, capsys, transcript):
+    for severity, code in ((Severity.LOW, 0), (Severity.MEDIUM, 1)):
+        with_findings(monkeypatch, found("retry.aborted", "seen", [Evidence(1)], severity))
+        said(capsys, transcript, "--quiet", code=code)
+
+
+def test_a_finding_is_told_with_all_that_one_needs(monkeypatch, capsys, transcript):
+    places = [Evidence(3, 70, 81_234), Evidence(4, 90), Evidence()]
+    with_findings(monkeypatch, found("clear.values", "a loss of 1.5", places))
+    out, rule = said(capsys, transcript, "--quiet", code=1).out, RULES["clear.values"]
+    for text in ("CRITICAL", "clear.values", "a loss of 1.5", *rule.texts().values()):
+        assert text in out
+    assert "round 3, record 70, byte 81234; round 4, record 90; the whole run" in out
+    assert "(3 places)" in out
+
+
+def test_of_many_findings_the_first_are_told_and_the_others_counted(
+    monkeypatch, capsys, transcript
+):
+    with_findings(monkeypatch, *[found("input.late", f"n{i}.", [Evidence(1)]) for i in range(31)])
+    out = said(capsys, transcript, "--quiet", code=0).out
+    assert "n19." in out
+    assert "n20." not in out
+    assert "11 more" in out
+
+
+def test_the_bar_is_drawn_where_it_can_be_seen(monkeypatch, transcript):
+    drawn = []
+
+    class Bar:
+        n = 0
+
+        def __init__(self, **settings):
+            drawn.append(settings)
+
+        def set_postfix_str(self, text, **_):
+            drawn.append(text)
+
+        def update(self, step):
+            self.n += step
+            drawn.append(self.n)
+
+        def close(self):
+            drawn.append("closed")
+
+    monkeypatch.setattr(cli, "tqdm", Bar)
+    main(["audit", transcript])
+    assert drawn[0]["disable"] is None  # only where there is a terminal
+    assert drawn[-2:] == [drawn[0]["total"], "closed"]
+    drawn.clear()
+    main(["audit", transcript, "--quiet"])
+    assert drawn[0]["disable"] is True
+
+
+def test_help_names_exit_codes_and_examples(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["audit", "--help"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    for text in ("exit codes", "--fail-on", "--truth", "deltafl audit runs/quickstart"):
+        assert text in shown

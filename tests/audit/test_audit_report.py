@@ -1,0 +1,188 @@
+"""The report says what was there: messages, steps, checks, findings; as plain data."""
+
+import json
+import tracemalloc
+from collections import Counter
+
+import pytest
+from honest_runs import in_mode, play_honestly
+
+from sim.audit.auditor import Options, audit
+from sim.audit.catalogue import MAX_PLACES, RULES, found
+from sim.audit.findings import Evidence, Severity
+from sim.audit.report import Outcome
+from sim.transcript import Message, Sum, TranscriptWriter, read_transcript
+
+COHORT = 7
+LISTED = 200  # findings of one rule
+SETTINGS = {"federation": {"cohort_size": COHORT}, "privacy": {"signed": True}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return play_honestly(tmp_path_factory.mktemp("run"), rounds=2, length=8, **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def report(run):
+    return audit(run.transcript, Options(truth=run.truth, min_tail=1))
+
+
+@pytest.fixture(scope="module")
+def records(run):
+    return list(read_transcript(run.transcript))
+
+
+def test_everything_that_passed_is_counted_once(report, records):
+    messages = [record for record in records if isinstance(record, Message)]
+    sums = [record for record in records if isinstance(record, Sum)]
+    *observed, released = report.observed
+    assert sum(kind.count for kind in observed) == len(messages)
+    assert sum(kind.size for kind in observed) == sum(message.size for message in messages)
+    assert [kind.sent for kind in observed] == sorted(kind.sent for kind in observed)
+    for sent in (True, False):
+        count = sum(kind.count for kind in observed if kind.sent == sent)
+        assert count == sum(message.sent == sent for message in messages)
+    for kind in report.observed:
+        assert kind.smallest * kind.count <= kind.size <= kind.largest * kind.count
+    assert (released.kind, released.count) == ("released sum", len(sums))
+    assert released.size == 8 * sum(record.length for record in sums)
+    assert len({(kind.kind, kind.sent) for kind in report.observed}) == len(report.observed)
+    assert "unknown" not in {kind.kind for kind in report.observed}
+
+
+def test_one_round_is_shown_step_by_step(report, records):
+    first = [r for r in records if isinstance(r, Message) and r.round == 1]
+    assert report.timeline_round == 1
+    assert sum(step.devices for step in report.timeline) == len(first)
+    assert sum(step.size for step in report.timeline) == sum(record.size for record in first)
+    starts = [step.first_record for step in report.timeline]
+    assert starts == sorted(starts)
+    assert starts[0] == first[0].number
+    assert max(step.last_record for step in report.timeline) == first[-1].number
+    steps = Counter((step.label, step.sent, step.slot) for step in report.timeline)
+    assert set(steps.values()) == {1}
+    assert {step.devices for step in report.timeline} == {COHORT}
+
+
+def test_what_a_sum_told_stands_at_the_last_step_of_its_slot(report, run):
+    told = [step for step in report.timeline if step.revealed]
+    assert len(told) == run.reports[0].secure_sums
+    assert {step.label for step in told} == {"shares"}
+    assert [step.slot for step in told] == sorted(step.slot for step in told)
+    assert all(f"{COHORT} devices" in step.revealed for step in told[:-1])
+    assert "updates" in told[-1].revealed
+
+
+def test_the_report_is_json_with_all_its_texts(report):
+    plain = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    assert plain["records"] == report.records
+    assert plain["checks"][0]["outcome"] == str(report.checks[0].outcome)
+    assert len(plain["findings"]) == len(report.findings) > 0
+    for finding, stated in zip(report.findings, plain["findings"], strict=True):
+        assert stated["rule"] == finding.rule
+        assert stated["severity"] == finding.severity.name.lower()
+        assert stated["detail"]
+        assert {"title", "consequence", "remedy", "attack"} <= stated.keys()
+        assert stated["title"] == RULES[finding.rule].title
+        assert [place["record"] for place in stated["evidence"]] == [
+            place.record for place in finding.evidence
+        ]
+
+
+def test_findings_are_sorted_and_have_places(report):
+    severities = [finding.severity for finding in report.findings]
+    assert severities == sorted(severities, reverse=True)
+    assert all(finding.evidence for finding in report.findings)
+    assert report.worst() is max(severities)
+
+
+def test_a_finding_names_a_few_places_and_counts_all():
+    places = [Evidence(1, number) for number in range(MAX_PLACES + 4)]
+    finding = found("clear.values", "seen", iter(places))
+    assert (len(finding.evidence), finding.count) == (MAX_PLACES, MAX_PLACES + 4)
+    assert finding.evidence == tuple(places[:MAX_PLACES])
+    assert finding.severity is RULES["clear.values"].severity
+    assert found("clear.values", "seen", places, Severity.INFO).severity is Severity.INFO
+
+
+def test_every_rule_has_its_texts():
+    for rule in RULES.values():
+        assert all(text and text == text.strip() for text in rule.texts().values())
+        assert rule.consequence.endswith(".")
+        assert rule.remedy.endswith(".")
+        assert not rule.title.endswith(".")
+        assert rule.attack[0] == "A"
+
+
+def test_the_same_finding_over_and_over_is_counted_and_not_listed(tmp_path, run):
+    """A session in which a device shouts in clear all the time does not fill the memory."""
+    with TranscriptWriter(tmp_path / "t.bin", "full") as writer:
+        writer.begin_round(1)
+        for number in range(LISTED + 50):
+            writer.message(sent=False, peer=number, data=b'{"loss": 1}')
+        writer.end_round(None)
+        writer.finish(1)
+        writer.flush()
+    shouted = [f for f in audit(tmp_path / "t.bin").findings if f.rule == "clear.values"]
+    assert len(shouted) == LISTED
+    assert sum(finding.count for finding in shouted) == LISTED + 50
+
+
+def test_of_rounds_in_part_whole_the_checks_are_partial(run, tmp_path):
+    in_mode(run.transcript, tmp_path / "t.bin", "every=2")
+    report = audit(tmp_path / "t.bin", Options(min_tail=1))
+    outcomes = {check.name: check.outcome for check in report.checks}
+    assert outcomes["sums from messages"] is Outcome.PARTIAL
+    assert outcomes["masked bytes"] is Outcome.PARTIAL
+    assert outcomes["values in clear"] is Outcome.PASSED
+    assert (report.full_rounds, report.rounds) == (1, 2)
+
+
+def test_a_limit_that_is_broken_makes_its_check_fail_and_no_other(run):
+    report = audit(run.transcript, Options(min_tail=1, min_cohort=COHORT + 1))
+    failed = [check.name for check in report.checks if check.outcome is Outcome.FAILED]
+    assert failed == ["floors and parameters"]
+    assert {f.rule for f in report.findings if f.severity >= Severity.MEDIUM} == {
+        "cohort.below-floor",
+        "parameters.below-policy",
+    }
+
+
+class Followed:
+    def __init__(self):
+        self.calls = []
+
+    def advance(self, offset, size, round_number):
+        self.calls.append((offset, size, round_number))
+
+
+def test_progress_ends_at_the_end(run):
+    progress = Followed()
+    audit(run.transcript, Options(min_tail=1), progress)
+    size = run.transcript.stat().st_size
+    offsets = [offset for offset, _, _ in progress.calls]
+    assert offsets == sorted(offsets)
+    assert progress.calls[-1] == (size, size, 2)
+
+
+def test_memory_does_not_grow_with_the_rounds(tmp_path):
+    """It is that of one round, whose vectors are long here, and of short notes on the others."""
+    peaks = {}
+    for rounds in (2, 6):
+        (tmp_path / str(rounds)).mkdir()
+        run = play_honestly(
+            tmp_path / str(rounds),
+            rounds=rounds,
+            length=8_000,
+            federation={"cohort_size": 5, "theta": 1},
+            privacy={"expected_dropout": 0.0, "colluding": 0.0},
+        )
+        audit(run.transcript)  # what is loaded once is loaded
+        tracemalloc.start()
+        report = audit(run.transcript)
+        peaks[rounds] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert report.sums_replayed == rounds
+    vectors = 8_000 * 4 * 5
+    assert peaks[6] < peaks[2] + 2 * vectors  # where there are 20 vectors more
