@@ -16,6 +16,7 @@ from sim.seeds import Seeds
 from sim.transcript import HEAD_RECEIVED, HEAD_SENT, TRANSCRIPT, TranscriptWriter, keeps_whole
 from sim.truth import TruthWriter, WatchedDevice
 
+OPENING, MESSAGE, SUM = range(3)
 RUN_ID = b"an honest run..."
 SETTINGS = {
     "federation": {"cohort_size": 10},
@@ -159,15 +160,30 @@ def messages_of(*, rounds=1, dropout=0.0, seed=1, length=40, **changes):
     return tape.messages
 
 
-def in_mode(transcript: Path, path: Path, mode: str) -> int:
-    """Write a whole transcript as a run in another mode would have; its size in bytes."""
+def edited(transcript: Path, path: Path, change) -> int:
+    """Write a transcript with other records, under a chain that is right; its size in bytes.
+
+    Args:
+        transcript: Its file.
+        path: The file to write.
+        change: Given kind and fields of a record, changes the fields.
+    """
     with ChainWriter(path, TRANSCRIPT, TRANSCRIPT.start) as chain:
         for link in read_chain(transcript, TRANSCRIPT):
             fields = list(link.fields)
-            if link.kind == 0:
-                fields[1] = mode
-            elif link.kind == 1 and isinstance(fields[-1], bytes):
-                limit = HEAD_SENT if fields[1] else HEAD_RECEIVED
-                fields[-1] = fields[-1][: None if keeps_whole(mode, fields[0]) else limit]
+            change(link.kind, fields)
             chain.append(link.kind, *fields)
         return chain.flush().size
+
+
+def in_mode(transcript: Path, path: Path, mode: str) -> int:
+    """Write a whole transcript as a run in another mode would have; its size in bytes."""
+
+    def change(kind, fields):
+        if kind == OPENING:
+            fields[1] = mode
+        elif kind == MESSAGE and isinstance(fields[-1], bytes):
+            limit = HEAD_SENT if fields[1] else HEAD_RECEIVED
+            fields[-1] = fields[-1][: None if keeps_whole(mode, fields[0]) else limit]
+
+    return edited(transcript, path, change)

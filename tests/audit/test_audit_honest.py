@@ -2,13 +2,25 @@
 
 from collections import Counter
 from dataclasses import replace
+from hashlib import sha256
 from itertools import pairwise
 
 import pytest
-from honest_runs import SETTINGS, StandIn, config_of, in_mode, play_honestly
+from honest_runs import (
+    MESSAGE,
+    SETTINGS,
+    SUM,
+    StandIn,
+    config_of,
+    edited,
+    in_mode,
+    play_honestly,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol import wire as round_wire
+from protocol.messages import Announce
 from secagg import Adversary, Stage, Step, Vanish
 from sim.algorithms import build_strategy
 from sim.audit.auditor import Options, audit
@@ -16,7 +28,7 @@ from sim.audit.findings import Severity
 from sim.audit.report import Outcome
 from sim.faults import stages_of_session
 from sim.seeds import Seeds
-from sim.transcript import TranscriptWriter, read_transcript
+from sim.transcript import SUM_WORDS, TranscriptWriter, read_transcript
 
 STEEP = {"quantile": {"method": "mm", "max_queries": 3}}
 BRACKETED = {"quantile": {"max_queries": 5}}
@@ -240,3 +252,74 @@ def test_records_of_heads_only_are_a_part_of_those_of_whole_messages(played, tmp
         assert kinds == [type(record) for record in read_transcript(run.transcript)]
     sizes = [in_mode(run.transcript, tmp_path / "t.bin", m) for m in ("headers", "every=2", "full")]
     assert all(less < more for less, more in pairwise(sizes))
+
+
+def test_a_round_without_a_search_does_not_forget_the_threshold(tmp_path):
+    """The next search starts from the last one, as its server does."""
+
+    def lose_one(round_index, device_ids, num_slots):
+        del num_slots
+        return {device_ids[0]: Vanish(Step(Stage.RECEIPT))} if round_index == 1 else {}
+
+    changes = {"quantile": {"method": "mm", "max_queries": 2, "min_cohort": 10}}
+    run = play_honestly(tmp_path, rounds=3, dropouts=lose_one, batches=3, **changes)
+    assert [report.search_ended for report in run.reports] == ["budget", "too few", "budget"]
+    report = audit(run.transcript, limits())
+    assert [f for f in report.findings if f.rule == "question.unfounded"] == []
+
+
+def test_a_search_that_starts_elsewhere_is_told(tmp_path):
+    """Control of the test above: without what came before, the start is not explained."""
+    changes = {"quantile": {"method": "mm", "max_queries": 2}}
+    run = play_honestly(tmp_path, rounds=2, batches=2, **changes)
+    later = tmp_path / "later.bin"
+
+    def first_in_clear(kind, fields):
+        if kind == MESSAGE and fields[0] == 1:
+            fields[-3:] = [1, sha256(b"?").digest(), b"?"]
+
+    edited(run.transcript, later, first_in_clear)
+    found = [f for f in audit(later, limits()).findings if f.rule == "question.unfounded"]
+    assert [(f.severity, f.evidence[0].round) for f in found] == [(Severity.INFO, 2)]
+
+
+@pytest.fixture(scope="module")
+def one_sum(tmp_path_factory):
+    return play_honestly(tmp_path_factory.mktemp("run"), rounds=1, length=6, **AVERAGING)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 4])
+def test_a_model_of_another_length_is_no_crash(one_sum, tmp_path, cut):
+    def shorten(kind, fields):
+        if kind == MESSAGE and fields[1] and isinstance(fields[-1], bytes):
+            envelope = round_wire.decode(fields[-1])
+            if isinstance(envelope, Announce):
+                data = round_wire.encode(replace(envelope, model=envelope.model[:cut]))
+                fields[-3:] = [len(data), sha256(data).digest(), data]
+
+    edited(one_sum.transcript, tmp_path / "t.bin", shorten)
+    assert "session.unbound" in {f.rule for f in serious(audit(tmp_path / "t.bin"))}
+
+
+@pytest.mark.parametrize("mode", ["full", "headers"])
+def test_a_sum_of_an_absurd_length_is_no_crash(one_sum, tmp_path, mode):
+    def lengthen(kind, fields):
+        if kind == SUM:
+            fields[2], fields[-1] = 1 << 60, bytes(8 * SUM_WORDS)
+
+    in_mode(one_sum.transcript, tmp_path / "t.bin", mode)
+    edited(tmp_path / "t.bin", tmp_path / "long.bin", lengthen)
+    found = {f.rule for f in serious(audit(tmp_path / "long.bin"))}
+    assert "sums.out-of-range" in found
+
+
+@pytest.mark.parametrize("mode", ["full", "headers"])
+def test_a_sum_over_other_devices_than_were_asked_for_differs(one_sum, tmp_path, mode):
+    def put_a_stranger_in(kind, fields):
+        if kind == SUM:
+            fields[-2] = (2).to_bytes(4, "little") + fields[-2][4:]
+
+    in_mode(one_sum.transcript, tmp_path / "t.bin", mode)
+    assert serious(audit(tmp_path / "t.bin")) == []
+    edited(tmp_path / "t.bin", tmp_path / "other.bin", put_a_stranger_in)
+    assert "sums.differ" in {f.rule for f in serious(audit(tmp_path / "other.bin"))}

@@ -113,6 +113,13 @@ def test_what_a_killed_run_wrote_after_its_checkpoint_is_no_damage(runs, tmp_pat
     assert serious(audit(tmp_path / "run", lenient())) == {"record.unfinished"}
 
 
+def test_events_after_the_checkpoint_do_not_count(runs, tmp_path):
+    shutil.copytree(runs / "killed", tmp_path / "run")
+    with (tmp_path / "run" / "events.jsonl").open("a") as file:
+        file.write('{"round": 3}\n')
+    assert serious(audit(tmp_path / "run", lenient())) == {"record.unfinished"}
+
+
 def test_the_limits_are_those_of_the_settings(runs):
     facts = dict(audit(runs / "resumed", lenient()).facts)
     assert facts["adversary"] == "curious"

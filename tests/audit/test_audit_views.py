@@ -192,6 +192,21 @@ def test_keys_that_no_device_sent_are_noticed_where_they_can_be(whole):
     assert session_of(view_of(silent, whole=True)).substituted
 
 
+def test_keys_that_cannot_be_read_do_not_excuse_others():
+    """A whole record keeps every advertisement, or whoever wrote it has something to hide."""
+    made = records(said())
+    (index,) = [
+        i
+        for i, m in enumerate(said())
+        if not m[0] and m[1] == 4 and kind_of(m[2]) is Kind.ADVERTISE
+    ]
+    made[index] = replace(made[index], head=made[index].head[:60])
+    view = RoundView(1, True)
+    for record in made:
+        view.add(record)
+    assert {device for _, device in session_of(view).substituted} == {4}
+
+
 def view_message(place):
     """The session's message at a place of the round."""
     view = view_of(said()[:1])

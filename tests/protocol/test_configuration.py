@@ -41,7 +41,12 @@ CHANGES = {
     "weighting": (Weighting.POWERS_OF_TWO, Weighting.EQUAL),
     "epsilon_ticks": (1, 2, 2048),
     "min_search_cohort": (1, 3, 4, 2**32 - 1),
-    "noise": (Noise(Fraction(4), 3), Noise(Fraction(4), 2), Noise(Fraction(4, 3), 3)),
+    "noise": (
+        Noise(Fraction(4), 3),
+        Noise(Fraction(8, 3), 2),  # the same share, hence the same layout
+        Noise(Fraction(4), 2),
+        Noise(Fraction(4, 3), 3),
+    ),
 }
 
 # What some values come with: options of one method only.

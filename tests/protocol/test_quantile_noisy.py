@@ -106,6 +106,14 @@ def test_without_noise_the_threshold_lies_in_the_bin_of_the_quantile(ticks, thet
     assert search.query is None
 
 
+def test_a_device_is_in_the_bin_between_the_cuts_around_it():
+    method, config, query = NoisyHistogram(TRACE, 3), search_config(1), Query(NOISY, (5, 9, 9))
+    for ticks, number in (((0, 4), 0), ((5, 8), 1), ((9, GRID.max_tick), 3)):
+        for tick in ticks:
+            bins = method.contribution(config, query, tick, 1)["bins"]
+            assert bins.tolist() == [number == bin_ for bin_ in range(4)]
+
+
 @pytest.mark.parametrize("warm", [None, 65_536])
 def test_a_single_device_is_kept_unless_the_middle_of_its_bin_lies_above_it(warm):
     config = search_config(1, warm_start=warm)
