@@ -3,7 +3,7 @@
 The cuts are those of the first query of `histogram`, a ladder around the warm start. Every device
 counts one in the bin of its loss, and adds its share of the noise (`protocol.noise`) to all bins.
 The server gets noisy counts, and takes the nearest that could be true: not negative, and together
-as many as there are devices, which is public. η lies where these reach the fraction τ, by
+as many as there are devices, which is public. η lies where these reach the rank of the quantile, by
 interpolation in that bin. All of this is done with what is released, and costs no privacy.
 
 There is one query in a round, for a second would be noise of its own over the same losses, and the
@@ -20,6 +20,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import ceil
 
 import numpy as np
 import numpy.typing as npt
@@ -212,13 +213,17 @@ class NoisySearch:
         )
 
     def _crossing(self, counts: Sequence[Fraction]) -> int:
-        """The tick at which the counts reach τ of their sum, if a bin's devices lie evenly."""
+        """The cut below which all devices before the quantile lie, if those of a bin lie evenly.
+
+        The quantile is the loss of device ⌈τ·m⌉ of m, which is to pass.
+        """
         below = list(itertools.accumulate(counts))
-        wanted = (1 - self.config.theta) * below[-1]
+        wanted = ceil((1 - self.config.theta) * below[-1]) - 1
+        if wanted == 0:
+            return 0
         at = next(index for index, rank in enumerate(below) if rank >= wanted)
         low, high = (0, *self.cuts, self.config.grid.top_cut)[at : at + 2]
-        inside = 1 - (below[at] - wanted) / counts[at]
-        return min(low + int((high - low) * inside), max(high - 1, low))
+        return low + int((high - low) * (1 - (below[at] - wanted) / counts[at]))
 
 
 def nearest_counts(noisy: Sequence[Fraction], total: int) -> list[Fraction]:

@@ -8,6 +8,7 @@ from sim.attacks import (
     exposures,
     hostile_bytes,
     lists,
+    quantile,
     reuse,
     rounds,
     seeds,
@@ -23,6 +24,7 @@ _MODULES: Final = (
     sessions,
     rounds,
     baseline,
+    quantile,
     hostile_bytes,
     exposures,
 )

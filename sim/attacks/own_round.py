@@ -17,7 +17,7 @@ from protocol.quantile.search import Query
 from protocol.round import RoundOutcome
 from protocol.selection import Threshold
 from protocol.server import RoundServer
-from secagg import ClientId, DevicePolicy, Enrolment, SessionParams, Step, UsageError
+from secagg import ClientId, DevicePolicy, Enrolment, SessionParams, SlotSum, Step, UsageError
 from secagg import wire as session_wire
 from secagg.messages import OpenSlot, SessionOpen
 from secagg.randomness import SeededRandomness
@@ -168,8 +168,16 @@ Listen = Callable[[Step, ClientId, bytes], bytes]
 """What becomes of a device's message of a step on its way to the server."""
 
 
-def with_an_honest_server(devices: RoundDevices, listen: Listen) -> RoundOutcome:
-    """Take the round to its end; devices are shown their models, the rest is as it should be."""
+def with_an_honest_server(
+    devices: RoundDevices, listen: Listen, learnt: list[SlotSum] | None = None
+) -> RoundOutcome:
+    """Take the round to its end; devices are shown their models, the rest is as it should be.
+
+    Args:
+        devices: Who takes part.
+        listen: What becomes of their messages.
+        learnt: Gets the sums that the server learns, in order.
+    """
     directory = devices.enrolment if devices.params.signed else None
     server = RoundServer(
         devices.config, MODEL, devices.params, devices.devices, directory=directory
@@ -180,6 +188,8 @@ def with_an_honest_server(devices: RoundDevices, listen: Listen) -> RoundOutcome
             if (reply := devices.answer(client, devices.shown(client, data))) is not None:
                 server.receive(client, listen(server.step, client, reply))
         outgoing = server.close_round()
+        if learnt is not None and server.revealed is not None:
+            learnt.append(server.revealed)
     if server.outcome is None:
         raise UsageError("the round is not over")
     return server.outcome

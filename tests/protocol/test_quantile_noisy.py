@@ -97,7 +97,8 @@ def test_without_noise_the_threshold_lies_in_the_bin_of_the_quantile(ticks, thet
     reached = sorted(ticks)[-int(-(1 - theta) * len(ticks) // 1) - 1]
     edges = (0, *cuts, GRID.top_cut)
     low, high = next(pair for pair in itertools.pairwise(edges) if pair[0] <= reached < pair[1])
-    assert low <= found.eta_half_ticks / 2 < high
+    assert 0 <= found.eta_half_ticks < 2 * high
+    assert found.passes(max(ticks)) or low <= max(ticks) < high
     for tick in ticks:  # all in the bins above pass, and none of those below
         assert found.passes(tick) or tick < high
         assert not found.passes(tick) or tick >= low
@@ -114,25 +115,31 @@ def test_a_device_is_in_the_bin_between_the_cuts_around_it():
             assert bins.tolist() == [number == bin_ for bin_ in range(4)]
 
 
-@pytest.mark.parametrize("warm", [None, 65_536])
-def test_a_single_device_is_kept_unless_the_middle_of_its_bin_lies_above_it(warm):
-    config = search_config(1, warm_start=warm)
-    search = answered(NoisyHistogram(TRACE), config, [65_536])
-    edges = (0, *search.cuts, GRID.top_cut)
-    low, high = next(p for p in itertools.pairwise(edges) if p[0] <= 65_536 < p[1])
-    assert search.result().eta_half_ticks == 2 * (low + (high - low) // 2)
+@pytest.mark.parametrize("theta", [Fraction(99, 100), Fraction(1, 2), Fraction(1, 100)])
+@pytest.mark.parametrize("warm", [None, 0, 65_536, GRID.max_tick])
+def test_a_single_device_is_kept(warm, theta):
+    for tick in (0, 65_535, 65_536, GRID.max_tick):
+        config = search_config(1, theta, warm_start=warm)
+        for seed in (None, (8,)):
+            search = answered(NoisyHistogram(Noise(Fraction(9), 1)), config, [tick], seed)
+            assert search.result().passes(tick)
 
 
-def test_devices_that_lie_evenly_in_a_bin_are_split_where_they_should_be():
+@pytest.mark.parametrize("theta", [Fraction(4, 5), Fraction(1, 2), Fraction(1, 5)])
+def test_devices_that_lie_evenly_in_a_bin_are_split_as_they_should_be(theta):
     method = NoisyHistogram(TRACE, 2)
-    for theta in (Fraction(4, 5), Fraction(1, 2), Fraction(1, 5)):
-        config = search_config(100, theta, warm_start=2**20)
-        ticks = np.linspace(1_100_000, 1_900_000, 100).astype(int)
-        found = answered(method, config, ticks).result()
-        kept = sum(found.passes(int(tick)) for tick in ticks)
-        low, high = 2**20 + 2**12, GRID.top_cut  # the bin, in which they fill the middle
-        share = theta * (high - low)
-        assert abs(kept - np.sum(ticks >= high - share)) <= 1
+    config = search_config(100, theta, warm_start=2**20)
+    low, high = 2**20 + 2**12, GRID.top_cut
+    ticks = low + (np.arange(100) + 0.5) * (high - low) / 100
+    found = answered(method, config, ticks.astype(int)).result()
+    assert sum(found.passes(int(tick)) for tick in ticks) == 100 * theta + 1  # and the quantile
+
+
+def test_where_a_bin_ends_at_the_quantile_it_is_left_out_and_the_next_kept():
+    method, config = NoisyHistogram(TRACE, 2), search_config(4, warm_start=2**20)
+    search = answered(method, config, [1, 2**20, 2**20 + 1, 2**21])
+    assert search.cuts == (2**20 - 2**12, 2**20 + 2**12)
+    assert search.result().eta_half_ticks == 2 * search.cuts[0]
 
 
 def test_all_devices_in_the_last_bin_leave_a_threshold_on_the_grid():
