@@ -187,6 +187,9 @@ def test_the_bar_is_drawn_where_it_can_be_seen(monkeypatch, transcript):
     drawn.clear()
     main(["audit", transcript, "--quiet"])
     assert drawn[0]["disable"] is True
+    drawn.clear()
+    main(["audit", transcript, "--json"])
+    assert drawn[0]["disable"] is True
 
 
 def test_help_names_exit_codes_and_examples(capsys):

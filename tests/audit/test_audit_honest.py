@@ -323,3 +323,13 @@ def test_a_sum_over_other_devices_than_were_asked_for_differs(one_sum, tmp_path,
     assert serious(audit(tmp_path / "t.bin")) == []
     edited(tmp_path / "t.bin", tmp_path / "other.bin", put_a_stranger_in)
     assert "sums.differ" in {f.rule for f in serious(audit(tmp_path / "other.bin"))}
+
+
+@pytest.mark.parametrize("device", [1 << 32, 1 << 63])
+def test_an_id_that_no_device_can_have_is_no_crash(one_sum, tmp_path, device):
+    def rename(kind, fields):
+        if kind == MESSAGE and fields[2] == 1:
+            fields[2] = device
+
+    edited(one_sum.transcript, tmp_path / "t.bin", rename)
+    assert "record.malformed" in {f.rule for f in serious(audit(tmp_path / "t.bin"))}
