@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from protocol.noise import Noise
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
 from secagg import Adversary, DevicePolicy
@@ -192,6 +193,7 @@ class _Audit:
         self._sums_released = 0
         self._sums_replayed = 0
         self._questions_checked = 0
+        self._noisy: Counter[Noise] = Counter()
         self._closed = False
         self._head = b""
 
@@ -380,6 +382,8 @@ class _Audit:
             outcome = outcomes[0] if len(outcomes) == 1 else None
             self._findings.add_all(record.compare(round_, event, outcome))
         for session in round_.sessions.values():
+            if session.config is not None and session.config.noise is not None:
+                self._noisy[session.config.noise] += 1
             told = facts_of(round_, session, self._totals, self._truth_of_round)
             if told is not None:
                 self._searches.append(told[0])
@@ -457,7 +461,7 @@ class _Audit:
             source=str(self._source.given),
             head=self._head.hex(),
             run_id=opening.run_id.hex() if opening else "",
-            facts=_facts(self._source, opening, self._expected),
+            facts=(*_facts(self._source, opening, self._expected), *self._noise_facts()),
             rounds=len(self._rounds),
             full_rounds=self._full_rounds,
             records=self._num_records,
@@ -488,6 +492,17 @@ class _Audit:
             reproduce=_reproduce(self._source, self._options),
         )
 
+    def _noise_facts(self) -> tuple[tuple[str, str], ...]:
+        """What noise searches had; what that is worth, the run's summary says (`search_privacy`)."""
+        return tuple(
+            (
+                "noise of the search",
+                f"variance {noise.variance}, due from {noise.num_devices} devices, in {rounds} "
+                "rounds; the sums of updates have none",
+            )
+            for noise, rounds in self._noisy.items()
+        )
+
     def _checks(self, findings: tuple[Finding, ...]) -> tuple[CheckResult, ...]:
         """Every check and what became of it."""
         full, every = self._full_rounds, len(self._rounds)
@@ -503,6 +518,9 @@ class _Audit:
             f"sums of the same inputs, by fewer than {self._expected.min_difference} devices"
         )
         updates = f"{self._sums.participation.result().sums} sums of updates"
+        searches = (
+            f"{len(self._searches)} searches by exact sums, {self._noisy.total()} by noisy ones"
+        )
         metadata_of = "sizes, order, answers" if self._truth else "sizes"
         rounds_of = {
             "integrity of the record": (every, f"{self._num_records} records"),
@@ -518,7 +536,7 @@ class _Audit:
             "differences of cohorts": (every, differing),
             "participation over rounds": (every, updates),
             "metadata": (every, metadata_of),
-            "leakage of the searches": (every, f"{len(self._searches)} searches"),
+            "leakage of the searches": (every, searches),
         }
         results = []
         bad = {CHECK_OF[f.rule] for f in findings if f.severity >= Severity.MEDIUM}

@@ -28,8 +28,8 @@ def view_of(session: SessionView, totals: Mapping[tuple[bytes, int], Vector]) ->
         totals: Sums that were replayed, by session's tag and slot.
     """
     config = session.config
-    if config is None:
-        return None
+    if config is None or config.noise is not None:
+        return None  # noisy counts are no ranks; what they cost is a matter of accounting
     answers: list[Answer] = []
     devices = 0
     for index in sorted(session.slots):
