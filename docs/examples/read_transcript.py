@@ -54,7 +54,7 @@ def frames(file: BinaryIO) -> Iterator[list]:
 
 
 def kind_of(sent: bool, head: bytes) -> str:
-    """What a message is, by the two or four bytes that begin it (docs/spec.md, sections 7 and 12)."""
+    """What a message is, by the bytes that begin it (docs/spec.md, sections 7 and 12)."""
     if not sent:
         return MESSAGES.get(head[2], "unknown") if len(head) > 2 else "unknown"
     fields = 3 if head[:1] == b"\xdc" else 1  # arrays of 16 fields and more have a longer header

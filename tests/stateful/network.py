@@ -158,8 +158,5 @@ class Network:
         return data[:at] + bytes([data[at] ^ 1 << self.chance.randrange(8)]) + data[at + 1 :]
 
 
-KINDS = {
-    name: getattr(wire, f"_{name}")
-    for name in ("ADVERTISE", "ROSTER", "DELIVERY", "SLOT", "MASKED")
-}
+KINDS = {name: wire.Kind[name] for name in ("ADVERTISE", "ROSTER", "DELIVERY", "SLOT", "MASKED")}
 """Kinds of messages on the wire, by name."""
