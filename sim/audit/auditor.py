@@ -113,6 +113,8 @@ class Options:
         adversary: What the server may be; by default what the run's settings say, else curious.
         colluding: Share of devices that may collude; by default as the run's settings say.
         min_cohort: Fewest devices in a sum; by default as the run's settings say.
+        sparse_if_active: Whether sparse graphs are accepted from an active server; where the run's
+            settings ask for one, they are.
         min_difference: Fewest devices by which sums of the same inputs may differ; by default 3.
         min_tail: Fewest devices that may pass a filter.
         false_alarm_rate: Of the tests of masked bytes, all together.
@@ -123,6 +125,7 @@ class Options:
     adversary: Adversary | None = None
     colluding: float | None = None
     min_cohort: int | None = None
+    sparse_if_active: bool = False
     min_difference: int = 3
     min_tail: int = DEFAULT_MIN_TAIL
     false_alarm_rate: float = DEFAULT_FALSE_ALARM_RATE
@@ -493,7 +496,7 @@ class _Audit:
         )
 
     def _noise_facts(self) -> tuple[tuple[str, str], ...]:
-        """What noise searches had; what that is worth, the run's summary says (`search_privacy`)."""
+        """What noise searches had; what it is worth, the run's summary says (`search_privacy`)."""
         return tuple(
             (
                 "noise of the search",
@@ -616,7 +619,8 @@ def _expected(source: Source, options: Options) -> Expected:
         adversary=adversary,
         colluding_rate=colluding,
         min_cohort=floor,
-        sparse_if_active=privacy is not None and privacy.graph == "sparse",
+        sparse_if_active=options.sparse_if_active
+        or (privacy is not None and privacy.graph == "sparse"),
     )
     return Expected(policy, options.min_difference, options.min_tail, options.false_alarm_rate)
 
@@ -661,6 +665,8 @@ def _reproduce(source: Source, options: Options) -> tuple[str, ...]:
         if value != getattr(default, name):
             shown = value.hex() if isinstance(value, bytes) else str(value)
             arguments += [flag, shlex.quote(shown)]
+    if options.sparse_if_active:
+        arguments.append("--sparse-if-active")
     command = " ".join(arguments)
     return (command, f"{command} --json", f"{command} --html report.html")
 

@@ -96,6 +96,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"fewest devices in a sum (by the run's settings, else {DEFAULT_MIN_COHORT})",
     )
     parser.add_argument(
+        "--sparse-if-active",
+        action="store_true",
+        help="accept sparse graphs from an active server too (docs/limitations.md, item 8)",
+    )
+    parser.add_argument(
         "--min-difference",
         type=int,
         default=3,
@@ -217,6 +222,7 @@ def _options(options: argparse.Namespace) -> Options:
         adversary=Adversary(options.adversary) if options.adversary else None,
         colluding=options.colluding,
         min_cohort=options.min_cohort,
+        sparse_if_active=options.sparse_if_active,
         min_difference=options.min_difference,
         min_tail=options.min_tail,
         false_alarm_rate=options.false_alarms,

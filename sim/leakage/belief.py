@@ -13,8 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from sim.leakage.consequences import order_intervals
-from sim.leakage.counts import BucketCounts, bucket_counts
+from sim.leakage.consequences import buckets, order_intervals
+from sim.leakage.counts import BucketCounts
+from sim.leakage.inference import infer_counts
 from sim.leakage.labels import device_intervals, probabilities
 from sim.leakage.observations import SearchView
 from sim.leakage.prior import Numbers, Prior
@@ -66,7 +67,7 @@ class Belief:
         Raises:
             SearchError: The sums contradict each other.
         """
-        counts = bucket_counts(view, prior)
+        counts = infer_counts(view, prior)
         return cls(view, prior, counts, probabilities(view, counts, prior), reconstruction)
 
     def of_order(self, ticks: Sequence[int]) -> Numbers:
@@ -125,11 +126,15 @@ class Belief:
         ticks = found.sorted_ticks if found.ticks is None else found.ticks
         claims = _narrower(edges, Claims(ticks, nowhere if found.radius is None else found.radius))
         order = self.order_claims()
-        single = np.array([bucket.fewest == bucket.most == 1 for bucket in self.counts.buckets])
-        for device, place in enumerate(np.argmax(self.places, axis=1)):
-            if self.places[device, place] < _SURE or not single[place]:
+        certain = buckets(self.view)  # where counts are noisy, there are fewer of them
+        lows = np.array([bucket.low for bucket in self.counts.buckets])
+        first = np.searchsorted(lows, [bucket.low for bucket in certain])
+        places = np.add.reduceat(self.places, first, axis=1)
+        single = np.array([bucket.fewest == bucket.most == 1 for bucket in certain])
+        for device, place in enumerate(np.argmax(places, axis=1)):
+            if places[device, place] < _SURE or not single[place]:
                 continue
-            index = sum(count for count in self.counts.likeliest()[:place])
+            index = sum(self.counts.likeliest()[: first[place]])
             if order.radius[index] < claims.radius[device]:
                 claims.ticks[device] = order.ticks[index]
                 claims.radius[device] = order.radius[index]
@@ -144,10 +149,12 @@ class Belief:
                 continue
             joint = self.counts.joint(index)
             here = np.array([ticks[k] for k in inside])
-            for before, count in np.argwhere(joint > _NEGLIGIBLE):
+            laws: dict[int, Numbers] = {}
+            for before, count in np.argwhere(joint > _NEGLIGIBLE).tolist():
                 if count:
-                    law = order_law(self.prior, bucket.low, bucket.high, int(count), here)
-                    table[before : before + count, inside] += joint[before, count] * law
+                    if count not in laws:
+                        laws[count] = order_law(self.prior, bucket.low, bucket.high, count, here)
+                    table[before : before + count, inside] += joint[before, count] * laws[count]
         return table
 
 

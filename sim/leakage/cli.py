@@ -12,7 +12,16 @@ from typing import Final
 from tqdm import tqdm
 
 from fl.superquantile import parse_theta
-from sim.leakage.experiment import METHODS, Cell, Plan, Row, VanishingRow, Weights, run_vanishing
+from sim.leakage.experiment import (
+    METHODS,
+    NOISE_DRAWS,
+    Cell,
+    Plan,
+    Row,
+    VanishingRow,
+    Weights,
+    run_vanishing,
+)
 from sim.leakage.experiment import run as run_plan
 from sim.leakage.mitigations import MITIGATIONS, NONE, Mitigation
 from sim.leakage.table import (
@@ -24,12 +33,14 @@ from sim.leakage.table import (
 )
 
 _LARGEST_COHORT: Final = 1000
+_LEAST_NOISE: Final = Fraction(1, 1000)
+_MOST_NOISE: Final = 1000
 
 _DESCRIPTION: Final = """\
 Measure what the search for the loss threshold gives away, by playing an attacker in the server's
 place. Cohorts of random losses (Gamma(2), mean 1 nat) are searched by every method; the attacker
-gets what the server gets, exact sums at public cuts and the sums of the update, knows how losses
-are distributed, and estimates every loss. No cryptography runs: masked sums are the same integers.
+gets what the server gets, sums at public cuts and the sums of the update, knows how losses are
+distributed, and estimates every loss. No cryptography runs: masked sums are the same integers.
 """
 
 _EPILOGUE: Final = """\
@@ -44,7 +55,14 @@ columns:
                   set: they are those of Algorithm 2; rank error: share of the weight by which the
                   threshold is off, beyond one device
 
+  no update       for noisy: bits, and bits labelled, of the noisy answer alone. The sums of the update
+                  are exact whatever the noise, and the columns before include them, as for all methods
+  ρ               for noisy: what a search costs in zero-concentrated differential privacy
+
 methods: plain is Algorithm 2, in which devices tell their losses; the others are of Algorithm 3.
+  noisy asks once for noisy counts in 17 bins, with as much noise as --noise says, and is measured
+  for each σ. It searches by equal weights in all scenarios. Each cohort is searched {draws} times, and
+  no device vanishes in the middle of one query.
 weights: equal; known (101 to 447 samples, the server knows how many each device has); unknown (the
   same, but it does not). Mitigations are measured against the server that knows weights.
 mitigations:
@@ -65,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     width = max(len(one.name) for one in MITIGATIONS)
     listed = "\n".join(f"  {one.name:<{width}}  {one.text}" for one in MITIGATIONS)
     parser.description = _DESCRIPTION
-    parser.epilog = _EPILOGUE.format(mitigations=listed)
+    parser.epilog = _EPILOGUE.format(mitigations=listed, draws=NOISE_DRAWS)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--methods", default="all", metavar="all|LIST", help=f"some of {', '.join(METHODS)} (all)"
@@ -84,6 +102,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="all",
         metavar="all|LIST",
         help=f"some of {', '.join(Weights)} (all)",
+    )
+    parser.add_argument(
+        "--noise",
+        default="1,2,4",
+        metavar="LIST",
+        help="σ of noisy: standard deviation of each count, of all noise that is due, in devices "
+        "(1,2,4)",
     )
     parser.add_argument("--theta", default="0.5", metavar="θ", help="conformity level (0.5)")
     parser.add_argument(
@@ -157,7 +182,25 @@ def plan_of(options: argparse.Namespace) -> Plan:
         theta=theta,
         seed=options.seed,
         repeats=options.repeats,
+        noise=_noises(options.noise),
     )
+
+
+def _noises(text: str) -> tuple[Fraction, ...]:
+    noises = []
+    for part in _listed(text):
+        try:
+            noise = Fraction(part)
+        except (ValueError, ZeroDivisionError):
+            noise = Fraction(0)
+        if not _LEAST_NOISE <= noise <= _MOST_NOISE:
+            raise ValueError(
+                f"--noise: {part!r} is not a number from {_LEAST_NOISE} to {_MOST_NOISE}"
+            )
+        noises.append(noise)
+    if not noises:
+        raise ValueError("--noise: name at least one standard deviation, such as 1,4")
+    return tuple(noises)
 
 
 def _mitigations(text: str) -> tuple[Mitigation, ...]:
@@ -186,7 +229,7 @@ def _measured(plan: Plan) -> tuple[list[Row], list[VanishingRow]]:
     with tqdm(total=num_cells, unit="cell", file=sys.stderr, leave=False, disable=None) as bar:
 
         def told(cell: Cell) -> None:
-            bar.set_description(f"{cell.cohort} devices, {cell.method}, {cell.mitigation.name}")
+            bar.set_description(f"{cell.cohort} devices, {cell.label}, {cell.mitigation.name}")
             bar.update()
 
         rows = run_plan(plan, told=told)

@@ -2,7 +2,8 @@
 
 Every answer holds the exact weighted rank at its cuts, so the cuts asked divide the grid into
 buckets whose weight is known, and so is, or is bounded, their number of devices. Nothing here is an
-estimate: whatever the losses and weights were, they lie where this module says.
+estimate: whatever the losses and weights were, they lie where this module says. From noisy counts
+nothing follows with certainty; it is only the update that then tells how many are in the tail.
 """
 
 import itertools
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from protocol.errors import SearchError
 from protocol.quantile.narrowing import BracketSearch
-from protocol.quantile.registry import quantile_method
+from protocol.quantile.registry import NOISY, quantile_method
 from protocol.weighting import Weighting
 from sim.leakage.observations import PLAIN, SearchView
 
@@ -68,7 +69,7 @@ def ranks(view: SearchView) -> tuple[Below, ...]:
         return _ranks_in_clear(view)
     found: dict[int, Below] = {}
     total = None
-    if view.method != PLAIN and view.answers:
+    if view.method not in (PLAIN, NOISY) and view.answers:
         num_cuts = view.num_cuts if view.method == "histogram" else None
         search = quantile_method(view.method, num_cuts=num_cuts).start(view.config)
         assert isinstance(search, BracketSearch)  # noqa: S101 - for mypy: every method's is one
@@ -213,6 +214,8 @@ def _add_tail(view: SearchView, found: dict[int, Below], total_weight: int) -> N
     cut, count = view.tail.cut, view.devices - view.tail.count
     if cut in found:
         found[cut] = replace(found[cut], fewest=count, most=count)
+    elif view.method == NOISY:
+        found[cut] = Below(cut, count, count, count)
     elif view.config.weighting is Weighting.SAMPLES:
         found[cut] = Below(cut, total_weight - view.tail.weight, count, count)
 

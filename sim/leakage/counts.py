@@ -2,7 +2,8 @@
 
 A bucket of weight W holds c devices with probability ∝ p^c/c! · P(c weights sum to W), p being the
 prior probability of its losses; over all buckets c sums to m. That is a product of polynomials, so
-the posterior is exact, by the forward and backward recursions of a chain.
+the posterior is exact, by the forward and backward recursions of a chain. That of noisy counts is a
+matter of `noisy_counts`.
 """
 
 from collections.abc import Sequence
@@ -85,7 +86,7 @@ def bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
     size = view.devices + 1
     local = np.full((len(found), size), -np.inf)
     masses = prior.mass([b.low for b in found], [b.high for b in found])
-    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, size)))])
+    factorials = log_factorials(view.devices)
     for index, bucket in enumerate(found):
         most = min(bucket.most, view.devices)
         for count in range(max(bucket.fewest, 0), most + 1):
@@ -94,11 +95,11 @@ def bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
             local[index, count] = count * np.log(masses[index]) - factorials[count] + weight
         if not np.isfinite(local[index]).any():
             local[index, bucket.fewest : most + 1] = 0.0  # weights are not as the prior has them
-    forward = _chain(local)
-    backward = _chain(local[::-1])[::-1]
+    forward = chain(local)
+    backward = chain(local[::-1])[::-1]
     if not np.isfinite(forward[-1][view.devices]):
         local = np.where(_allowed(found, size), 0.0, -np.inf)
-        forward, backward = _chain(local), _chain(local[::-1])[::-1]
+        forward, backward = chain(local), chain(local[::-1])[::-1]
     return BucketCounts(found, view.devices, local, forward, backward)
 
 
@@ -107,13 +108,40 @@ def _allowed(found: Sequence[Bucket], size: int) -> npt.NDArray[np.bool_]:
     return np.array([(counts >= b.fewest) & (counts <= b.most) for b in found])
 
 
-def _chain(local: Numbers) -> Numbers:
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A known sum of the numbers of the first buckets of a chain.
+
+    Attributes:
+        buckets: So many of them.
+        devices: Their devices.
+    """
+
+    buckets: int
+    devices: int
+
+
+def chain(local: Numbers, pin: Pin | None = None) -> Numbers:
+    """The log-likelihood of a devices in the first j buckets, shape (J + 1, m + 1), at [j, a].
+
+    Args:
+        local: That of c devices in bucket j, shape (J, m + 1).
+        pin: A sum that is known besides.
+    """
     size = local.shape[1]
     rows = [np.full(size, -np.inf)]
     rows[0][0] = 0.0
-    for row in local:
-        rows.append(_log_convolve(rows[-1], row))
+    for index in range(len(local) + 1):
+        if index:
+            rows.append(_log_convolve(rows[-1], local[index - 1]))
+        if pin is not None and pin.buckets == index:
+            rows[-1] = np.where(np.arange(size) == pin.devices, rows[-1], -np.inf)
     return np.array(rows)
+
+
+def log_factorials(largest: int) -> Numbers:
+    """log c! for c from 0 to this number."""
+    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, largest + 1)))])
 
 
 def _log_convolve(first: Numbers, second: Numbers) -> Numbers:

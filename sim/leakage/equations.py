@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from protocol.quantile.registry import NOISY
 from protocol.weighting import Weighting
 from sim.leakage.observations import SearchView, beta_bits
 from sim.leakage.prior import Numbers
@@ -162,7 +163,9 @@ def set_up(
         places: For S ways, for every device the bucket [low, high) of ticks that it is in.
         weights: What the devices weigh in the search, shape (S, m); their bucket's weight if free.
         own_weights: n_k of the devices, shape (S, m); None where they are not known.
-        free_weights: Whether the weights are unknowns too.
+        free_weights: Whether the weights are unknowns too. For `noisy`, where all weigh the same in
+            the search, they are those in the update, and shared by the devices on either side of
+            the threshold.
     """
     edges = np.array(places, dtype=float).reshape(len(places), view.devices, 2)
     low, high = edges[:, :, 0], edges[:, :, 1]
@@ -173,6 +176,10 @@ def set_up(
     grid = view.config.grid
     tail, tail_loss, tail_unit = np.zeros_like(low), None, 0.0
     is_own = view.config.weighting is Weighting.SAMPLES
+    groups = low
+    if free_weights and view.method == NOISY and view.tail is not None:
+        is_own = True
+        groups = (low >= view.tail.cut).astype(float)
     if view.tail is not None and view.tail.weighted_loss and (own_weights is not None or is_own):
         in_tail = low >= view.tail.cut
         if (in_tail.sum(axis=1) == view.tail.count).all():
@@ -181,7 +188,7 @@ def set_up(
             tail_loss = view.tail.weighted_loss * tail_unit
     shares = None
     if free_weights:
-        shares = (low[:, :, None] == low[:, None, :]).astype(float)
+        shares = (groups[:, :, None] == groups[:, None, :]).astype(float)
     return Equations(
         low=low - 0.5,
         width=high - low,

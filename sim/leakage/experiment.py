@@ -3,6 +3,12 @@
 Cohorts are drawn by the prior, the same ones for every method and mitigation, so that rows can be
 compared. The attacker knows the prior. Whether it knows the devices' weights is a scenario, and
 mitigations are measured against the one that does.
+
+A search by `noisy` is over equal weights in all scenarios: no others can be hidden by noise. The
+devices' own weights are then in the sums of the update alone. These are exact, and part of what the
+attacker sees as with every method; what the noisy answer gives away by itself is measured besides.
+The noise is as much as is promised: shares of devices beyond those that it is due from would only
+add to it.
 """
 
 import itertools
@@ -17,24 +23,31 @@ import numpy as np
 
 from fl.superquantile import weighted_quantile
 from protocol.losses import LossGrid
-from protocol.quantile.registry import QUANTILE_METHODS, quantile_method
+from protocol.noise import Noise
+from protocol.quantile.noisy import NoisyHistogram
+from protocol.quantile.registry import NOISY, QUANTILE_METHODS, quantile_method
 from protocol.quantile.search import SearchConfig, SearchResult
+from protocol.weighting import Weighting
+from secagg.randomness import Randomness, SeededRandomness, system_randomness
+from sim.accounting import rho_of
 from sim.config import PrivacyConfig
 from sim.leakage.belief import Belief
-from sim.leakage.measure import RECOVERED_NATS, Leakage, measure
+from sim.leakage.measure import RECOVERED_NATS, Leakage, device_bits, measure, order_bits
 from sim.leakage.mitigations import MITIGATIONS, NONE, Mitigation
-from sim.leakage.observations import PLAIN, Simulated, simulate, without_search
+from sim.leakage.observations import PLAIN, SearchView, Simulated, simulate, without_search
 from sim.leakage.prior import Prior
 from sim.leakage.reconstruction import reconstruct
 from sim.leakage.vanished import vanished_device
 
-METHODS: Final = (PLAIN, *QUANTILE_METHODS)
+METHODS: Final = (PLAIN, *QUANTILE_METHODS, NOISY)
 """Every way to find the threshold, from Algorithm 2 on."""
 
 _WARM_START_ERROR: Final = 0.03
 _EQUAL_WEIGHT: Final = 256
 _REPEATS: Final = ((5, 20), (10, 12), (30, 6))
 """Cohorts of a size, up to so many devices; larger ones take longer and scatter less."""
+NOISE_DRAWS: Final = 4
+"""Noisy searches over each cohort: they differ by their noise."""
 
 
 class Weights(StrEnum):
@@ -60,6 +73,7 @@ class Plan:
         theta: Conformity level θ in (0, 1).
         seed: Of cohorts and starts.
         repeats: Cohorts of each size; by size if None.
+        noise: σ of the noise in each count of `noisy`, in devices: those to try.
     """
 
     methods: tuple[str, ...] = METHODS
@@ -69,6 +83,7 @@ class Plan:
     theta: Fraction = Fraction(1, 2)
     seed: int = 1
     repeats: int | None = None
+    noise: tuple[Fraction, ...] = (Fraction(1), Fraction(2), Fraction(4))
 
     def num_repeats(self, cohort: int) -> int:
         """Cohorts of this size."""
@@ -80,11 +95,12 @@ class Plan:
         """Everything that is measured on its own, in the order of the table."""
         against = Weights.KNOWN if Weights.KNOWN in self.weights else self.weights[0]
         for cohort, weights, method in itertools.product(self.cohorts, self.weights, self.methods):
-            for one in self.mitigations:
+            noises = self.noise if method == NOISY else (None,)
+            for noise, one in itertools.product(noises, self.mitigations):
                 if one.name != NONE and weights is not against:
                     continue
                 if one.applies_to(method, cohort):
-                    yield Cell(cohort, weights, method, one)
+                    yield Cell(cohort, weights, method, one, noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +112,24 @@ class Cell:
         weights: What they weigh, and what is known of it.
         method: How the threshold is found.
         mitigation: What is done about the leakage.
+        noise: σ of the noise in each count of `noisy`, in devices; None for other methods.
     """
 
     cohort: int
     weights: Weights
     method: str
     mitigation: Mitigation
+    noise: Fraction | None = None
+
+    @property
+    def label(self) -> str:
+        """The method with its noise, for people."""
+        return self.method if self.noise is None else f"{self.method}, σ = {float(self.noise):g}"
+
+    @property
+    def sum_noise(self) -> Noise | None:
+        """The noise of `noisy`, due from all devices; None for other methods."""
+        return None if self.noise is None else Noise(self.noise**2, self.cohort)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +163,11 @@ class Row:
         certified: Share of the searches that were certified.
         same_kept: Share that kept the devices that Algorithm 2 keeps.
         rank_error: See `Price`.
+        search_bits: Unlabelled bits that a noisy answer gives away without the sums of the update;
+            None for other methods.
+        search_labelled_bits: The same, labelled.
+        rho: ρ of a noisy search, in zero-concentrated differential privacy (`sim.accounting`); None
+            for other methods, which have no such bound.
     """
 
     cell: Cell
@@ -145,6 +178,9 @@ class Row:
     certified: float
     same_kept: float
     rank_error: float
+    search_bits: float | None = None
+    search_labelled_bits: float | None = None
+    rho: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +244,27 @@ def draw_cohort(plan: Plan, size: int, weights: Weights, repeat: int) -> Cohort:
     return Cohort(tuple(map(float, losses)), tuple(drawn))
 
 
-def play(plan: Plan, cell: Cell, cohort: Cohort, generator: np.random.Generator) -> Simulated:
-    """Search over a cohort as the cell says; the view has all weights."""
+def noise_source(plan: Plan, size: int, repeat: int, draw: int = 0) -> Randomness:
+    """Where the noise over a repeat's cohort comes from: the same for every σ and mitigation."""
+    return SeededRandomness(np.random.default_rng([plan.seed, size, repeat, 3, draw]).bytes(32))
+
+
+def play(
+    plan: Plan,
+    cell: Cell,
+    cohort: Cohort,
+    generator: np.random.Generator,
+    randomness: Randomness = system_randomness,
+) -> Simulated:
+    """Search over a cohort as the cell says; the view has all weights.
+
+    Args:
+        plan: What is measured.
+        cell: Of it, what is played.
+        cohort: Devices.
+        generator: For the warm start.
+        randomness: Source of the devices' noise, if they add any.
+    """
     config = search_config(plan, cell)
     ticks = [config.grid.tick(loss)[0] for loss in cohort.losses]
     if cell.mitigation.warm_start:
@@ -218,7 +273,14 @@ def play(plan: Plan, cell: Cell, cohort: Cohort, generator: np.random.Generator)
         config = search_config(plan, cell, warm_start=config.grid.tick(near)[0])
     if len(ticks) < cell.mitigation.min_cohort:
         return without_search(config, cell.method, ticks, cohort.weights)
-    return simulate(config, cell.method, ticks, cohort.weights)
+    return simulate(
+        config,
+        cell.method,
+        ticks,
+        cohort.weights,
+        noise=cell.sum_noise,
+        randomness=randomness,
+    )
 
 
 def search_config(plan: Plan, cell: Cell, warm_start: int | None = None) -> SearchConfig:
@@ -228,7 +290,8 @@ def search_config(plan: Plan, cell: Cell, warm_start: int | None = None) -> Sear
     grid = LossGrid() if bits is None else LossGrid(resolution_bits=bits)
     queries = 1
     if cell.method != PLAIN:
-        queries = one.max_queries or quantile_method(cell.method).default_max_queries
+        method = quantile_method(cell.method, noise=cell.sum_noise)
+        queries = one.max_queries or method.default_max_queries
     epsilon = one.epsilon if cell.method == "mm" else 0.0
     return SearchConfig(
         theta=plan.theta,
@@ -237,7 +300,7 @@ def search_config(plan: Plan, cell: Cell, warm_start: int | None = None) -> Sear
         cohort_size=cell.cohort,
         max_queries=queries,
         warm_start=warm_start,
-        weighting=one.weighting,
+        weighting=Weighting.EQUAL if cell.method == NOISY else one.weighting,
         epsilon_ticks=round(epsilon * 2**grid.resolution_bits),
     )
 
@@ -269,12 +332,14 @@ def price(plan: Plan, cohort: Cohort, result: SearchResult) -> Price:
 def _measured(plan: Plan, cell: Cell) -> Row:
     leaks: list[Leakage] = []
     prices: list[Price] = []
+    alone: list[tuple[float, float]] = []
     exact = 0
     repeats = plan.num_repeats(cell.cohort)
-    for repeat in range(repeats):
+    draws = NOISE_DRAWS if cell.method == NOISY else 1
+    for repeat, draw in itertools.product(range(repeats), range(draws)):
         cohort = draw_cohort(plan, cell.cohort, cell.weights, repeat)
         generator = np.random.default_rng([plan.seed, cell.cohort, repeat, 1])
-        played = play(plan, cell, cohort, generator)
+        played = play(plan, cell, cohort, generator, noise_source(plan, cell.cohort, repeat, draw))
         view = played.view
         if cell.weights is Weights.UNKNOWN and view.losses is None:
             view = view.anonymous()
@@ -283,18 +348,41 @@ def _measured(plan: Plan, cell: Cell) -> Row:
         found = reconstruct(view, prior, generator)
         truth = [grid.tick(loss)[0] for loss in cohort.losses]
         leaks.append(measure(Belief.of(view, prior, found), truth))
+        if cell.method == NOISY:
+            alone.append(_bits_of_answer(replace(view, tail=None), prior, truth, generator))
         exact += found.exact and np.array_equal(np.rint(found.sorted_ticks), np.sort(truth))
         prices.append(price(plan, cohort, played.result))
     return Row(
         cell=cell,
         repeats=repeats,
         leakage=_mean_leakage(leaks),
-        exact=exact / repeats,
+        exact=exact / (repeats * draws),
         queries=_mean([one.queries for one in prices]),
         certified=_mean([one.certified for one in prices]),
         same_kept=_mean([one.same_kept for one in prices]),
         rank_error=_mean([one.rank_error for one in prices]),
+        search_bits=_mean([bits for bits, _ in alone]) if alone else None,
+        search_labelled_bits=_mean([bits for _, bits in alone]) if alone else None,
+        rho=_rho(cell),
     )
+
+
+def _bits_of_answer(
+    view: SearchView, prior: Prior, truth: Sequence[int], generator: np.random.Generator
+) -> tuple[float, float]:
+    """Bits, and labelled bits, of a view without the update, in which there is nothing to solve."""
+    belief = Belief.of(view, prior, reconstruct(view, prior, generator))
+    return order_bits(belief, truth), device_bits(belief, truth)
+
+
+def _rho(cell: Cell) -> float | None:
+    """ρ of one search; 0 where the cohort is too small to be asked."""
+    noise = cell.sum_noise
+    if noise is None:
+        return None
+    if cell.cohort < cell.mitigation.min_cohort:
+        return 0.0
+    return rho_of(noise, NoisyHistogram(noise).num_bins)
 
 
 def run_vanishing(plan: Plan, *, told: Callable[[], None] = lambda: None) -> list[VanishingRow]:
@@ -304,12 +392,13 @@ def run_vanishing(plan: Plan, *, told: Callable[[], None] = lambda: None) -> lis
     what it had before. Without, it goes on over the rest, from the cut at which it stood.
 
     Args:
-        plan: Which methods and cohorts; its mitigations are not used.
+        plan: Which methods and cohorts; its mitigations are not used, nor is `noisy`, which asks
+            once.
         told: Called before each method and cohort, for progress.
     """
     rows = []
     for size, method in itertools.product(plan.cohorts, plan.methods):
-        if method == PLAIN or size < 2:
+        if method in (PLAIN, NOISY) or size < 2:
             continue
         told()
         cell = Cell(size, Weights.KNOWN, method, MITIGATIONS[0])

@@ -8,7 +8,7 @@ import numpy as np
 
 from sim.leakage.belief import Belief
 from sim.leakage.consequences import buckets, ranks, threshold_interval
-from sim.leakage.counts import bucket_counts
+from sim.leakage.inference import infer_counts
 from sim.leakage.measure import order_bits, order_error, prior_order_error
 from sim.leakage.observations import SearchView
 from sim.leakage.prior import Prior
@@ -70,7 +70,7 @@ def search_facts(
     grid = view.config.grid
     if prior is None:
         prior = _prior(view)
-    counts = bucket_counts(view, prior)
+    counts = infer_counts(view, prior)
     found = from_ranks(counts, prior)
     if time_limit > 0 or view.losses is not None:
         found = reconstruct(view, prior, np.random.default_rng(_SEED), time_limit=time_limit)

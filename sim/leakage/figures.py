@@ -9,12 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
+from protocol.quantile.registry import NOISY
 from sim.leakage.experiment import METHODS, Row, Weights
 from sim.leakage.mitigations import NONE
 
-_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STYLES: Final = ("-", "--", "-.", ":")
-_MARKERS: Final = ("o", "s", "^", "D")
+_MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 _TITLES: Final = {
     Weights.EQUAL: "equal weights",
     Weights.KNOWN: "weights known to the server",
@@ -38,27 +39,27 @@ def _by_cohort(rows: Sequence[Row]) -> Figure:
     scenarios = [one for one in Weights if any(row.cell.weights is one for row in rows)]
     figure, panels = _figure(len(scenarios))
     for panel, weights in zip(panels, scenarios, strict=True):
-        for number, method in enumerate(METHODS):
+        for number, label in _numbered(rows):
             chosen = [
                 row
                 for row in rows
-                if (row.cell.weights, row.cell.method, row.cell.mitigation.name)
-                == (weights, method, NONE)
+                if (row.cell.weights, row.cell.label, row.cell.mitigation.name)
+                == (weights, label, NONE)
             ]
             if not chosen:
                 continue
             sizes = [row.cell.cohort for row in chosen]
-            for values, label, width, size in (
-                ([row.leakage.bits for row in chosen], method, 1.5, 6),
+            for values, name, width, size in (
+                ([row.leakage.bits for row in chosen], label, 1.5, 6),
                 ([row.leakage.labelled_bits for row in chosen], None, 0.7, 3),
             ):
                 panel.plot(
                     sizes,
                     values,
-                    _STYLES[number],
-                    color=_COLOURS[number],
-                    marker=_MARKERS[number],
-                    label=label,
+                    _STYLES[number % len(_STYLES)],
+                    color=_COLOURS[number % len(_COLOURS)],
+                    marker=_MARKERS[number % len(_MARKERS)],
+                    label=name,
                     linewidth=width,
                     markersize=size,
                 )
@@ -89,23 +90,25 @@ def _by_mitigation(rows: Sequence[Row]) -> Figure | None:
         return None
     names = list(dict.fromkeys(row.cell.mitigation.name for row in measured))
     sizes = sorted({row.cell.cohort for row in measured})
-    figure, panels = _figure(len(sizes), width=3.0, height=0.42 * len(names) + 1.2)
-    methods = [name for name in METHODS if any(row.cell.method == name for row in measured)]
+    methods = _numbered(measured)
+    figure, panels = _figure(
+        len(sizes), width=3.0, height=0.14 * max(len(methods), 3) * len(names) + 1.2
+    )
+    thickness = 0.75 / max(len(methods), 3)
     for panel, size in zip(panels, sizes, strict=True):
-        for number, method in enumerate(methods):
-            place = METHODS.index(method)
+        for order, (number, label) in enumerate(methods):
             bars = {
                 row.cell.mitigation.name: row.leakage.labelled_bits
                 for row in measured
-                if (row.cell.cohort, row.cell.method) == (size, method)
+                if (row.cell.cohort, row.cell.label) == (size, label)
             }
-            offset = (number - (len(methods) - 1) / 2) * 0.25
+            offset = (order - (len(methods) - 1) / 2) * thickness
             panel.barh(
                 [names.index(name) + offset for name in bars],
                 list(bars.values()),
-                height=0.23,
-                color=_COLOURS[place],
-                label=method,
+                height=0.92 * thickness,
+                color=_COLOURS[number % len(_COLOURS)],
+                label=label,
             )
         panel.set_title(f"{size} devices", fontsize="medium")
         panel.set_yticks(range(len(names)), names if panel is panels[0] else [""] * len(names))
@@ -113,6 +116,14 @@ def _by_mitigation(rows: Sequence[Row]) -> Figure | None:
         panel.set_xlabel("bits about a named device")
     panels[-1].legend(frameon=False, fontsize="small")
     return figure
+
+
+def _numbered(rows: Sequence[Row]) -> list[tuple[int, str]]:
+    """The methods of these rows with the numbers of their colours; one for each noise."""
+    labels = dict.fromkeys(row.cell.label for row in rows)
+    exact = [name for name in METHODS if name != NOISY]
+    noisy = [label for label in labels if label not in exact]
+    return [(n, label) for n, label in enumerate((*exact, *noisy)) if label in labels]
 
 
 def _figure(ncols: int, width: float = 4.2, height: float = 3.8) -> tuple[Figure, list[Axes]]:

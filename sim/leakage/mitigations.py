@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from protocol.quantile.registry import NOISY
 from protocol.weighting import Weighting
 
 
@@ -36,10 +37,14 @@ class Mitigation:
             return False
         if method == "plain":
             return self.name == NONE
+        if method == NOISY and self.name in _OF_EXACT_SUMS:
+            return False
         return method == "mm" or not (self.epsilon and self.name.startswith("epsilon"))
 
 
 NONE: Final = "none"
+_OF_EXACT_SUMS: Final = ("early-stop", "powers-of-two", "equal-weights")
+"""A noisy search has one query, and equal weights, in any case."""
 
 MITIGATIONS: Final = (
     Mitigation(NONE, "the protocol's defaults; a search stops as soon as its result is proved"),

@@ -1,4 +1,6 @@
-"""What the server saw of one search: public cuts, and exact sums over the whole cohort.
+"""What the server saw of one search: public cuts, and sums over the whole cohort.
+
+The sums are exact, but for those of `noisy`, whose devices add their noise as in the protocol.
 
 There is no cryptography here. Masked sums decode to the same integers as the plain ones, which is
 all that an attacker in the server's place has to start from.
@@ -10,11 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from protocol.configuration import RoundConfig
-from protocol.quantile.narrowing import BracketSearch
-from protocol.quantile.registry import quantile_method
-from protocol.quantile.search import Ended, Query, SearchConfig, SearchResult
+from protocol.noise import Noise
+from protocol.quantile.noisy import NoisyHistogram
+from protocol.quantile.registry import NOISY, quantile_method
+from protocol.quantile.search import Ended, QuantileMethod, Query, SearchConfig, SearchResult
 from protocol.selection import Threshold
 from protocol.weighting import Weighting
+from secagg.randomness import Randomness, system_randomness
 from sim.config import PrivacyConfig
 
 PLAIN = "plain"
@@ -27,8 +31,8 @@ class Answer:
 
     Attributes:
         cuts: The public cuts that were asked for, never decreasing.
-        sums: The exact sums over the cohort, by field of the method's layout, in units of the
-            field's resolution.
+        sums: The sums over the cohort, by field of the method's layout, in units of the field's
+            resolution; exact, but for the bins of `noisy`.
     """
 
     cuts: tuple[int, ...]
@@ -66,6 +70,7 @@ class SearchView:
         weights: Every device's own weight n_k, where the server knows them; else None.
         tail: What the update slot released; None where nothing did.
         losses: Every device's tick, where the method sends them in clear; else None.
+        noise: Of the sums of `noisy`, public as all of the configuration; else None.
     """
 
     method: str
@@ -75,10 +80,13 @@ class SearchView:
     weights: tuple[int, ...] | None = None
     tail: Tail | None = None
     losses: tuple[int, ...] | None = None
+    noise: Noise | None = None
 
     @property
     def search_weights(self) -> tuple[int, ...] | None:
-        """Every device's weight in the search, where its own is known."""
+        """Every device's weight in the search, where its own is known; 1 each for `noisy`."""
+        if self.method == NOISY:
+            return (1,) * self.devices
         if self.weights is None:
             return None
         return tuple(self.config.weighting.of(weight) for weight in self.weights)
@@ -115,6 +123,8 @@ def simulate(
     num_cuts: int | None = None,
     stop_after: int | None = None,
     with_update: bool = True,
+    noise: Noise | None = None,
+    randomness: Randomness = system_randomness,
 ) -> Simulated:
     """Play a search over a cohort.
 
@@ -123,9 +133,12 @@ def simulate(
         method: A quantile method, or `PLAIN`.
         ticks: Every device's loss on the grid.
         weights: Every device's own weight n_k, at most max_weight.
-        num_cuts: Cuts in a query of `histogram`; None for its default and for other methods.
+        num_cuts: Cuts in a query of `histogram` or `noisy`; None for their defaults and for other
+            methods.
         stop_after: Stop after so many answers, as when a device vanishes; None for never.
         with_update: Whether the view has the sums of the update slot too.
+        noise: Of the sums of `noisy`; None for other methods.
+        randomness: Where the devices' noise comes from, one device after the other.
 
     Raises:
         ConfigurationError: The configuration is not one of this method's.
@@ -133,17 +146,17 @@ def simulate(
     """
     if method == PLAIN:
         return _simulate_in_clear(config, ticks, weights)
-    search = quantile_method(method, num_cuts=num_cuts).start(config)
-    assert isinstance(search, BracketSearch)  # noqa: S101 - for mypy: every method's is one
+    asked = quantile_method(method, num_cuts=num_cuts, noise=noise)
+    search = asked.start(config)
     answers: list[Answer] = []
     while (query := search.query) is not None and len(answers) != stop_after:
-        answer = Answer(query.cuts, answer_of(config, query, ticks, weights))
+        answer = Answer(query.cuts, _summed(asked, config, query, ticks, weights, randomness))
         answers.append(answer)
         search = search.update({name: np.array(sums) for name, sums in answer.sums.items()})
     shrank = stop_after is not None and len(answers) == stop_after
     result = search.result(shrank=shrank)
     tail = tail_of(config, result.threshold, ticks, weights) if with_update else None
-    view = SearchView(method, config, len(ticks), tuple(answers), tuple(weights), tail)
+    view = SearchView(method, config, len(ticks), tuple(answers), tuple(weights), tail, noise=noise)
     return Simulated(view, result)
 
 
@@ -159,13 +172,27 @@ def without_search(
 def answer_of(
     config: SearchConfig, query: Query, ticks: Sequence[int], weights: Sequence[int]
 ) -> dict[str, tuple[int, ...]]:
-    """The sums that devices of these ticks and own weights give, through encoding and decoding."""
+    """The exact sums that devices of these ticks and own weights give, as they are decoded."""
     cuts = len(query.cuts) if query.method == "histogram" else None
     method = quantile_method(query.method, num_cuts=cuts)
+    return _summed(method, config, query, ticks, weights, system_randomness)
+
+
+def _summed(
+    method: QuantileMethod,
+    config: SearchConfig,
+    query: Query,
+    ticks: Sequence[int],
+    weights: Sequence[int],
+    randomness: Randomness,
+) -> dict[str, tuple[int, ...]]:
+    """The sums through encoding and decoding; only `noisy` takes anything from the randomness."""
     layout = method.layout(config)
     total = np.zeros(layout.length, dtype=np.uint64)
     for tick, weight in zip(ticks, weights, strict=True):
         values = method.contribution(config, query, tick, config.weighting.of(weight))
+        if isinstance(method, NoisyHistogram):
+            values = method.with_noise(config, values, randomness)
         total += layout.encode(values)[0]
     decoded = layout.decode(total & np.uint64((1 << layout.ring_bits) - 1))
     return {name: tuple(sums.tolist()) for name, sums in decoded.items()}

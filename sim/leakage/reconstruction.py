@@ -20,9 +20,11 @@ from typing import Final
 
 import numpy as np
 
+from protocol.quantile.registry import NOISY
 from protocol.weighting import Weighting
-from sim.leakage.consequences import Bucket
-from sim.leakage.counts import BucketCounts, bucket_counts
+from sim.leakage.consequences import Bucket, ranks
+from sim.leakage.counts import BucketCounts
+from sim.leakage.inference import infer_counts
 from sim.leakage.equations import Equations, set_up
 from sim.leakage.labels import assignments, puzzles
 from sim.leakage.least_squares import minimise
@@ -42,6 +44,7 @@ _NEARLY: Final = 30.0  # a misfit from which the nearest whole ticks are tried
 _TELLING: Final = 0.35  # of what the ranks leave open: a claim that is no narrower is none
 _SHARP: Final = 200.0  # ticks within which the linear estimate of an error is trusted
 _SEARCHED: Final = 4  # solutions of a batch around which whole ticks are looked for
+_DRAWS: Final = 200  # of numbers of devices, where they are noisy
 _BATCH_SIZE: Final = 12_000  # unknowns at once
 
 
@@ -100,16 +103,18 @@ def reconstruct(
         ticks = np.array(view.losses, dtype=float)
         nothing = np.zeros(view.devices)
         return Reconstruction(np.sort(ticks), nothing, ticks, nothing, True, True, 0.0, 1)
-    counts = bucket_counts(view, prior)
+    counts = infer_counts(view, prior)
     starts = default_starts(view.devices) if starts is None else starts
-    ranked = from_ranks(counts, prior)
-    if not sum(bucket.weight for bucket in counts.buckets):
+    ranked, rank_spread = from_ranks(counts, prior), spread_of_ranks(counts, prior)
+    if view.method == NOISY:
+        ranked, rank_spread = from_draws(counts, prior, generator)
+    if not ranks(view)[-1].weight:
         return ranked  # devices without weight leave no trace in any sum
     placer = _Placer(view, counts)
     one = placer.equations(generator, 1)
     if one.num_sums == 0:
         return ranked
-    collected = _Solutions(view, counts, prior, labelled=placer.labelled)
+    collected = _Solutions(view, ranked, rank_spread, labelled=placer.labelled)
     central = _in_buckets(one, ranked.sorted_ticks)
     collected.add_central(one, _solve(one, one.unknowns(central))[1])
     begun = time.monotonic()
@@ -196,6 +201,11 @@ class _Placer:
             for counts in itertools.islice(itertools.cycle(draws), size)
         ]
         places = _places(ways, found)
+        if view.method == NOISY and view.tail is not None and len(set(view.weights or ())) != 1:
+            # who is in the tail is not known, and what it weighs is: they share that
+            in_tail = np.array(places)[:, :, 0] >= view.tail.cut
+            weights = np.where(in_tail, float(view.tail.weight), 1.0)
+            return set_up(view, places, weights, None, free_weights=True)
         if self._equal is not None:
             same_own = own if view.weights is not None and len(set(view.weights)) == 1 else None
             return set_up(view, places, np.full(shape, self._equal), same_own, free_weights=False)
@@ -219,11 +229,11 @@ class _Solutions:
     """What the starts have led to so far."""
 
     def __init__(
-        self, view: SearchView, counts: BucketCounts, prior: Prior, *, labelled: bool
+        self, view: SearchView, ranked: Reconstruction, rank_spread: Numbers, *, labelled: bool
     ) -> None:
         self._view = view
-        self._ranked = from_ranks(counts, prior)
-        self._rank_spread = rank_spread(counts, prior)
+        self._ranked = ranked
+        self._rank_spread = rank_spread
         self._central: Numbers | None = None
         self._labelled = labelled
         self._positions: list[Numbers] = []
@@ -326,9 +336,33 @@ def _places(ways: Sequence[Sequence[int]], found: Sequence[Bucket]) -> list[list
 def from_ranks(counts: BucketCounts, prior: Prior) -> Reconstruction:
     """The guess without any equation: the devices of a bucket are spread in it by the prior."""
     lows, highs, shares, _ = _order_in_buckets(counts)
+    return _without_claims(prior.between(lows, highs, shares))
+
+
+def from_draws(
+    counts: BucketCounts, prior: Prior, generator: np.random.Generator
+) -> tuple[Reconstruction, Numbers]:
+    """The same, and how far off it is, where it is open how many devices are in each bucket.
+
+    Numbers are drawn from their posterior, and places by the prior.
+
+    Returns:
+        The medians of the sorted losses, and their standard deviations in ticks, shape (m,).
+    """
+    lows = np.array([bucket.low for bucket in counts.buckets])
+    highs = np.array([bucket.high for bucket in counts.buckets])
+    drawn = np.array([counts.draw(generator) for _ in range(_DRAWS)])
+    inside = np.array([np.repeat(np.arange(len(lows)), row) for row in drawn])
+    shares = generator.uniform(size=inside.shape)
+    in_order = np.sort(prior.between(lows[inside], highs[inside], shares), axis=1)
+    spread = np.maximum(in_order.std(axis=0), 0.5)
+    return _without_claims(np.median(in_order, axis=0)), np.asarray(spread)
+
+
+def _without_claims(sorted_ticks: Numbers) -> Reconstruction:
     return Reconstruction(
-        sorted_ticks=prior.between(lows, highs, shares),
-        sorted_radius=np.full(counts.devices, np.inf),
+        sorted_ticks=sorted_ticks,
+        sorted_radius=np.full(len(sorted_ticks), np.inf),
         ticks=None,
         radius=None,
         verified=False,
@@ -338,7 +372,7 @@ def from_ranks(counts: BucketCounts, prior: Prior) -> Reconstruction:
     )
 
 
-def rank_spread(counts: BucketCounts, prior: Prior) -> Numbers:
+def spread_of_ranks(counts: BucketCounts, prior: Prior) -> Numbers:
     """How far from that guess the i-th smallest loss is, a standard deviation in ticks."""
     lows, highs, shares, sizes = _order_in_buckets(counts)
     deviation = np.sqrt(shares * (1 - shares) / (sizes + 2))

@@ -23,6 +23,9 @@ _HEADINGS = (
     "certified",
     "same set",
     "rank error",
+    "bits, no update",
+    "labelled, no update",
+    "ρ",
 )
 _VANISHING_HEADINGS = (
     "devices",
@@ -34,11 +37,18 @@ _VANISHING_HEADINGS = (
 )
 
 
-def records(rows: Sequence[Row]) -> list[dict[str, str | int | float]]:
-    """The rows as flat records, numbers rounded to what they are worth."""
-    flat: list[dict[str, str | int | float]] = []
+Record = dict[str, str | int | float | None]
+"""A row of a table by its columns."""
+
+
+def records(rows: Sequence[Row]) -> list[Record]:
+    """The rows as flat records, numbers rounded to what they are worth; None is for `noisy` only.
+
+    "bits" and "labelled_bits" are with the update; "search_bits" and "search_labelled_bits" without.
+    """
+    flat: list[Record] = []
     for row in rows:
-        record: dict[str, str | int | float] = {
+        record: Record = {
             "devices": row.cell.cohort,
             "weights": row.cell.weights.value,
             "method": row.cell.method,
@@ -48,11 +58,15 @@ def records(rows: Sequence[Row]) -> list[dict[str, str | int | float]]:
         record |= {name: _rounded(value) for name, value in dataclasses.asdict(row.leakage).items()}
         for name in ("exact", "queries", "certified", "same_kept", "rank_error"):
             record[name] = _rounded(getattr(row, name))
+        record["noise"] = None if row.cell.noise is None else float(row.cell.noise)
+        for name in ("search_bits", "search_labelled_bits", "rho"):
+            value = getattr(row, name)
+            record[name] = None if value is None else _rounded(value)
         flat.append(record)
     return flat
 
 
-def vanishing_records(rows: Sequence[VanishingRow]) -> list[dict[str, str | int | float]]:
+def vanishing_records(rows: Sequence[VanishingRow]) -> list[Record]:
     """The same for devices that vanish."""
     return [
         {
@@ -63,7 +77,7 @@ def vanishing_records(rows: Sequence[VanishingRow]) -> list[dict[str, str | int 
     ]
 
 
-def as_csv(flat: Sequence[dict[str, str | int | float]]) -> str:
+def as_csv(flat: Sequence[Record]) -> str:
     """Records as comma-separated values with a header."""
     if not flat:
         return ""
@@ -83,7 +97,7 @@ def as_markdown(rows: Sequence[Row]) -> str:
             (
                 str(row.cell.cohort),
                 row.cell.weights.value,
-                row.cell.method,
+                row.cell.label,
                 row.cell.mitigation.name,
                 f"{_rounded(leak.bits, 1):.1f}",
                 f"{_rounded(leak.labelled_bits, 1):.1f}",
@@ -96,6 +110,11 @@ def as_markdown(rows: Sequence[Row]) -> str:
                 f"{row.certified:.0%}",
                 f"{row.same_kept:.0%}",
                 f"{row.rank_error:.3f}",
+                "" if row.search_bits is None else f"{_rounded(row.search_bits, 1):.1f}",
+                ""
+                if row.search_labelled_bits is None
+                else f"{_rounded(row.search_labelled_bits, 1):.1f}",
+                "" if row.rho is None else f"{row.rho:.3g}",
             )
         )
     return _markdown(_HEADINGS, cells, num_texts=4)

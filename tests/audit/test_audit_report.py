@@ -149,6 +149,11 @@ def test_a_limit_that_is_broken_makes_its_check_fail_and_no_other(run):
     }
 
 
+def test_a_limit_that_is_kept_is_no_finding(run):
+    report = audit(run.transcript, Options(min_tail=1, min_cohort=COHORT))
+    assert "cohort.below-floor" not in {finding.rule for finding in report.findings}
+
+
 class Followed:
     def __init__(self):
         self.calls = []

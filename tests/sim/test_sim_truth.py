@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgpack
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.chain import ChainWriter
@@ -156,6 +156,7 @@ def written(tmp_path_factory):
     return path.read_bytes()
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_any_edited_byte_is_found(written, tmp_path_factory, data):
     content = bytearray(written)
@@ -166,6 +167,7 @@ def test_any_edited_byte_is_found(written, tmp_path_factory, data):
     assert problem(path)[1] in (Damage.EDITED, Damage.CUT, Damage.REORDERED, Damage.MISSING)
 
 
+@settings(max_examples=40)
 @given(
     st.lists(
         st.none() | st.booleans() | st.integers(-1, 2**63) | st.floats() | st.binary(max_size=9),

@@ -5,7 +5,9 @@ and which model follows are functions of the sums. The auditor computes them aga
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -29,17 +31,20 @@ from sim.audit.views import (
 )
 from sim.transcript import Sum
 
+_MAX_STARTS: Final = 8  # a run ends long before so many rounds in a row are given up
+
 
 @dataclass(slots=True)
 class PastModel:
     """What the rounds so far have come to.
 
     Attributes:
-        threshold: The last one announced.
+        starts: At which thresholds the next search may start: at the last one announced, or, where
+            a round was given up before that, at what its search may have come to.
         following: The model that must be announced next, float32 bytes; None where it is not known.
     """
 
-    threshold: Threshold | None = None
+    starts: tuple[Threshold, ...] = ()
     following: bytes | None = None
 
 
@@ -99,10 +104,11 @@ def _play(
         return None, []
     round_again, findings = _begin(config, slots[0], past)
     is_exact = session.is_whole
+    announced = [slot.question for slot in slots if isinstance(slot.question, Threshold)]
+    if isinstance(slots[0].question, Query) and announced:
+        past.starts = (announced[-1],)  # without a search, the one before is still the last
     for slot, following in zip(slots, [*slots[1:], None], strict=True):
         asked = slot.question
-        if isinstance(asked, Threshold) and isinstance(slots[0].question, Query):
-            past.threshold = asked  # without a search, the one before is still the last
         if slot.members is not None:
             round_again.assemble(int(slot.members.sum()))
         if asked != round_again.question:
@@ -114,6 +120,7 @@ def _play(
             return None, [*findings, found("question.unfounded", detail, [place])]
         if not slot.sums:
             if following is None:
+                past.starts = (*past.starts, *_given_up(round_again, None))[-_MAX_STARTS:]
                 break  # the session ended here
             round_again.lose()
             continue
@@ -128,7 +135,10 @@ def _play(
         vector = _words(slot.sums[0], replayed)
         is_exact = is_exact and (replayed is not None or _is_kept(slot.sums[0]))
         findings += _range(config, slot, vector)
-        round_again.take(_slot_sum(session, slot, following, vector))
+        total = _slot_sum(session, slot, following, vector)
+        if following is None:
+            past.starts = (*past.starts, *_given_up(round_again, total))[-_MAX_STARTS:]
+        round_again.take(total)
     aborted = round_.end.aborted if round_.end and round_.end.aborted else None
     outcome = round_again.outcome({}, aborted)
     if is_exact:
@@ -141,8 +151,8 @@ def _begin(config: RoundConfig, first: SlotView, past: PastModel) -> tuple[Round
     fresh = Round(config, None)
     if fresh.question == first.question or not first.opened:
         return fresh, []
-    if past.threshold is not None:
-        tick = min(round(past.threshold.eta_half_ticks / 2), config.grid.max_tick)
+    for start in past.starts:
+        tick = min(round(start.eta_half_ticks / 2), config.grid.max_tick)
         warm = Round(config, tick)
         if warm.question == first.question:
             return warm, []
@@ -155,6 +165,23 @@ def _begin(config: RoundConfig, first: SlotView, past: PastModel) -> tuple[Round
                 place = [first.opened[0].place]
                 return elsewhere, [found("question.unfounded", detail, place, Severity.INFO)]
     return fresh, []
+
+
+def _given_up(round_again: Round, last: SlotSum | None) -> tuple[Threshold, ...]:
+    """What a search may have come to where no threshold was announced any more.
+
+    Whether devices had vanished since its last sum, which ends it early, is not in the record.
+    """
+    if not isinstance(round_again.question, Query):
+        return ()
+    shrank, went_on = copy(round_again), copy(round_again)
+    if last is None:
+        shrank.lose()
+    else:
+        shrank.take(replace(last, remaining=()))
+        went_on.take(last)
+    ended = (shrank.question, went_on.question)
+    return tuple(question for question in ended if isinstance(question, Threshold))
 
 
 def _range(config: RoundConfig, slot: SlotView, vector: Vector) -> Iterator[Finding]:
