@@ -5,22 +5,18 @@ be audited. Masked vectors are read a second time, from where they lie in the fi
 is summed.
 """
 
-import shlex
 from collections import Counter
-from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from protocol.noise import Noise
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
-from secagg import Adversary, DevicePolicy
 from secagg.ring import Vector
-from sim.audit.catalogue import RULES, found
+from sim.audit.catalogue import found
 from sim.audit.checks import (
     clear,
     floors,
@@ -33,11 +29,14 @@ from sim.audit.checks import (
     shares,
 )
 from sim.audit.checks.masks import MaskTests
+from sim.audit.collected import Findings
+from sim.audit.coverage import outcome_of
 from sim.audit.differencing import Differencing
-from sim.audit.expected import DEFAULT_FALSE_ALARM_RATE, DEFAULT_MIN_TAIL, Expected
 from sim.audit.false_alarms import FalseAlarmBudget
 from sim.audit.findings import Evidence, Finding, Severity
 from sim.audit.inventory import Inventory, Timeline
+from sim.audit.options import Options, expected_of, reproduce
+from sim.audit.preface import LIMITS, WITHOUT_TRUTH, facts_of_run
 from sim.audit.replay import SlotReplay, masked_vectors
 from sim.audit.report import (
     AuditReport,
@@ -67,68 +66,6 @@ from sim.transcript import (
     read_with_digests,
     sum_sha256,
 )
-
-_CHECKS: Final = {
-    "integrity of the record": ("record",),
-    "values in clear": ("clear",),
-    "the same for all": ("broadcast", "lists"),
-    "keys, signatures, bindings": ("keys", "boxes", "session"),
-    "shares of one kind": ("shares", "input"),
-    "sums from messages": (
-        "sums.differ",
-        "sums.unreplayable",
-        "sums.out-of-range",
-        "sums.unrecorded",
-    ),
-    "questions from sums": ("question",),
-    "models from sums": ("model",),
-    "masked bytes": ("masks",),
-    "floors and parameters": ("cohort", "parameters", "sums.small-tail"),
-    "differences of cohorts": ("sums.differ-by-few", "sums.search-and-update", "retry"),
-    "participation over rounds": ("participation",),
-    "metadata": ("metadata",),
-    "leakage of the searches": ("search",),
-}
-"""Names of the checks, with the rules, or the first words of the rules, that they are about."""
-
-CHECK_OF: Final = {
-    rule: name
-    for rule in RULES
-    for name, rules in _CHECKS.items()
-    if rule in rules or rule.partition(".")[0] in rules
-}
-"""Which check a rule belongs to."""
-
-_MAX_FINDINGS: Final = 200
-"""So many findings of a rule are listed; the last one counts the others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a person may set.
-
-    Attributes:
-        truth: A truth file of the same run.
-        head: The digest that the transcript must end with, 32 bytes.
-        adversary: What the server may be; by default what the run's settings say, else curious.
-        colluding: Share of devices that may collude; by default as the run's settings say.
-        min_cohort: Fewest devices in a sum; by default as the run's settings say.
-        sparse_if_active: Whether sparse graphs are accepted from an active server; where the run's
-            settings ask for one, they are.
-        min_difference: Fewest devices by which sums of the same inputs may differ; by default 3.
-        min_tail: Fewest devices that may pass a filter.
-        false_alarm_rate: Of the tests of masked bytes, all together.
-    """
-
-    truth: Path | None = None
-    head: bytes | None = None
-    adversary: Adversary | None = None
-    colluding: float | None = None
-    min_cohort: int | None = None
-    sparse_if_active: bool = False
-    min_difference: int = 3
-    min_tail: int = DEFAULT_MIN_TAIL
-    false_alarm_rate: float = DEFAULT_FALSE_ALARM_RATE
 
 
 class Progress(Protocol):
@@ -173,8 +110,8 @@ class _Audit:
 
     def __init__(self, source: Source, options: Options, reader: Reader) -> None:
         self._source, self._options, self._reader = source, options, reader
-        self._expected = _expected(source, options)
-        self._findings = _Findings()
+        self._expected = expected_of(source, options)
+        self._findings = Findings()
         self._budget = FalseAlarmBudget(options.false_alarm_rate)
         self._masks = MaskTests(self._budget)
         self._keys = keys.PastKeys()
@@ -464,7 +401,7 @@ class _Audit:
             source=str(self._source.given),
             head=self._head.hex(),
             run_id=opening.run_id.hex() if opening else "",
-            facts=(*_facts(self._source, opening, self._expected), *self._noise_facts()),
+            facts=(*facts_of_run(self._source, opening, self._expected), *self._noise_facts()),
             rounds=len(self._rounds),
             full_rounds=self._full_rounds,
             records=self._num_records,
@@ -491,8 +428,8 @@ class _Audit:
                 participation.num_solvable,
                 participation.smallest_difference,
             ),
-            limits=LIMITS if self._truth is not None else (*LIMITS, _WITHOUT_TRUTH),
-            reproduce=_reproduce(self._source, self._options),
+            limits=LIMITS if self._truth is not None else (*LIMITS, WITHOUT_TRUTH),
+            reproduce=reproduce(self._source, self._options),
         )
 
     def _noise_facts(self) -> tuple[tuple[str, str], ...]:
@@ -541,134 +478,11 @@ class _Audit:
             "metadata": (every, metadata_of),
             "leakage of the searches": (every, searches),
         }
-        results = []
-        bad = {CHECK_OF[f.rule] for f in findings if f.severity >= Severity.MEDIUM}
-        for name, (rounds, detail) in rounds_of.items():
-            if name in bad:
-                outcome = Outcome.FAILED
-            elif not rounds:
-                outcome = Outcome.SKIPPED
-            elif rounds < every or (damaged and not self._closed):
-                outcome = Outcome.PARTIAL
-            else:
-                outcome = Outcome.PASSED
-            results.append(CheckResult(name, outcome, detail))
-        return tuple(results)
-
-
-class _Findings:
-    """Collects findings; of each rule so many, and the number of all."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, list[Finding]] = {}
-        self._counts: Counter[str] = Counter()
-
-    def add(self, finding: Finding) -> None:
-        self._counts[finding.rule] += 1
-        kept = self._kept.setdefault(finding.rule, [])
-        if len(kept) < _MAX_FINDINGS:
-            kept.append(finding)
-        else:
-            kept[-1] = replace(kept[-1], count=kept[-1].count + finding.count)
-
-    def add_all(self, findings: Iterable[Finding]) -> None:
-        for finding in findings:
-            self.add(finding)
-
-    def sorted(self) -> tuple[Finding, ...]:
-        """All of them, the worst first; those of one rule in the order in which they came."""
-        every = [finding for kept in self._kept.values() for finding in kept]
-        return tuple(sorted(every, key=lambda finding: (-finding.severity, finding.rule)))
-
-
-LIMITS: Final = (
-    "Secure aggregation is not differential privacy: the server knows every sum exactly, and a sum "
-    "may reveal its members, by their small number, by what is known of them already, or by its "
-    "difference from another sum.",
-    "The record is the server's. It shows what was written down; a server that writes down "
-    "something else in a consistent chain is found only where its messages do not fit together.",
-    "Devices that collude with the server are not seen. What they hold, the server holds too.",
-    "Statistics find fault, and never prove that there is none: bytes that pass may come from a "
-    "generator that somebody can run.",
-    "The content of models is not judged. A model can be made so that the sum of its updates tells "
-    "about single samples.",
-    "Time is not recorded. When an answer came may tell whether its device has trained.",
-    "Identities are compared with one another only. Whether a key belongs to whom it names is for "
-    "the directory to say.",
-)
-_WITHOUT_TRUTH: Final = (
-    "Without a truth file, masked vectors cannot be compared with what they hide, nor order and "
-    "answers with who passed the filter."
-)
-
-
-def _expected(source: Source, options: Options) -> Expected:
-    """The limits that a run is held to: those given, else those of its settings."""
-    privacy = source.config.privacy if source.config else None
-    default = DevicePolicy()
-    adversary = options.adversary
-    if adversary is None:
-        adversary = Adversary(privacy.adversary) if privacy else default.adversary
-    colluding = options.colluding
-    if colluding is None:
-        colluding = privacy.colluding if privacy else default.colluding_rate
-    floor = options.min_cohort
-    if floor is None:
-        floor = privacy.min_cohort if privacy else default.min_cohort
-    policy = DevicePolicy(
-        adversary=adversary,
-        colluding_rate=colluding,
-        min_cohort=floor,
-        sparse_if_active=options.sparse_if_active
-        or (privacy is not None and privacy.graph == "sparse"),
-    )
-    return Expected(policy, options.min_difference, options.min_tail, options.false_alarm_rate)
-
-
-def _facts(
-    source: Source, opening: Opening | None, expected: Expected
-) -> tuple[tuple[str, str], ...]:
-    """What the run says of itself, and what it is held to."""
-    facts = [("transcript", opening.mode if opening else "unknown")]
-    if source.config is not None:
-        federation, quantile = source.config.federation, source.config.quantile
-        facts += [
-            ("algorithm", federation.algorithm),
-            ("conformity level θ", str(federation.theta)),
-            ("cohort", str(federation.cohort_size)),
-            ("quantile method", quantile.method),
-            ("backend", source.config.privacy.backend),
-        ]
-    policy = expected.policy
-    facts += [
-        ("adversary", str(policy.adversary)),
-        ("colluding devices", f"{policy.colluding_rate:.0%}"),
-    ]
-    return tuple(facts)
-
-
-def _reproduce(source: Source, options: Options) -> tuple[str, ...]:
-    """The commands that make this report again."""
-    given = shlex.quote(str(source.given))
-    arguments, default = ["deltafl", "audit", given], Options()
-    for flag, name in (
-        ("--truth", "truth"),
-        ("--head", "head"),
-        ("--adversary", "adversary"),
-        ("--colluding", "colluding"),
-        ("--min-cohort", "min_cohort"),
-        ("--min-difference", "min_difference"),
-        ("--min-tail", "min_tail"),
-        ("--false-alarms", "false_alarm_rate"),
-    ):
-        value = getattr(options, name)
-        if value != getattr(default, name):
-            shown = value.hex() if isinstance(value, bytes) else str(value)
-            arguments += [flag, shlex.quote(shown)]
-    if options.sparse_if_active:
-        arguments.append("--sparse-if-active")
-    command = " ".join(arguments)
-    return (command, f"{command} --json", f"{command} --html report.html")
+        is_cut = damaged and not self._closed
+        return tuple(
+            CheckResult(name, outcome_of(name, findings, rounds, every, is_cut=is_cut), detail)
+            for name, (rounds, detail) in rounds_of.items()
+        )
 
 
 def _devices(session: SessionView, slot: SlotView) -> tuple[int, ...]:
@@ -689,12 +503,12 @@ def _report_in_clear(source: Source, options: Options) -> AuditReport:
     """The verdict on a run that masks nothing: its server sees losses or updates as they are."""
     algorithm = source.config.federation.algorithm if source.config else "unknown"
     detail = f"the run's algorithm is {algorithm}, which has no masks"
-    expected = _expected(source, options)
+    expected = expected_of(source, options)
     return AuditReport(
         source=str(source.given),
         head="",
         run_id="",
-        facts=_facts(source, None, expected),
+        facts=facts_of_run(source, None, expected),
         rounds=len(source.events or {}),
         full_rounds=0,
         records=0,
@@ -711,5 +525,5 @@ def _report_in_clear(source: Source, options: Options) -> AuditReport:
         statistics=StatisticsFacts(0, None, options.false_alarm_rate, 0),
         participation=ParticipationFacts(0, 0, 0, 0, None),
         limits=LIMITS,
-        reproduce=_reproduce(source, options),
+        reproduce=reproduce(source, options),
     )

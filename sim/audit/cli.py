@@ -14,12 +14,13 @@ from tqdm import tqdm
 
 from secagg import Adversary
 from sim.atomic import write_file
-from sim.audit.auditor import Options, audit
+from sim.audit.auditor import audit
 from sim.audit.catalogue import RULES
 from sim.audit.expected import DEFAULT_FALSE_ALARM_RATE, DEFAULT_MIN_COHORT, DEFAULT_MIN_TAIL
 from sim.audit.findings import Evidence, Finding, Severity
 from sim.audit.html import render
 from sim.audit.html.verdict import verdict
+from sim.audit.options import Options
 from sim.audit.report import AuditReport, Outcome
 from sim.errors import UserError
 

@@ -8,9 +8,10 @@ import pytest
 from honest_runs import play_honestly
 
 from sim.audit import cli
-from sim.audit.auditor import Options, audit
+from sim.audit.auditor import audit
 from sim.audit.catalogue import RULES, found
 from sim.audit.findings import Evidence, Severity
+from sim.audit.options import Options
 from sim.cli import main
 
 SETTINGS = {"federation": {"cohort_size": 6, "theta": 1}}

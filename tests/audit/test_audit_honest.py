@@ -23,8 +23,9 @@ from protocol import wire as round_wire
 from protocol.messages import Announce
 from secagg import Adversary, Stage, Step, Vanish
 from sim.algorithms import build_strategy
-from sim.audit.auditor import Options, audit
+from sim.audit.auditor import audit
 from sim.audit.findings import Severity
+from sim.audit.options import Options
 from sim.audit.report import Outcome
 from sim.faults import stages_of_session
 from sim.seeds import Seeds

@@ -7,9 +7,10 @@ from collections import Counter
 import pytest
 from honest_runs import in_mode, play_honestly
 
-from sim.audit.auditor import Options, audit
+from sim.audit.auditor import audit
 from sim.audit.catalogue import MAX_PLACES, RULES, found
 from sim.audit.findings import Evidence, Severity
+from sim.audit.options import Options
 from sim.audit.report import Outcome
 from sim.transcript import Message, Sum, TranscriptWriter, read_transcript
 

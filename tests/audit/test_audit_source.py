@@ -5,8 +5,9 @@ import shutil
 
 import pytest
 
-from sim.audit.auditor import Options, audit
+from sim.audit.auditor import audit
 from sim.audit.findings import Severity
+from sim.audit.options import Options
 from sim.audit.report import Outcome
 from sim.audit.source import find_source
 from sim.checkpoint import load_checkpoint

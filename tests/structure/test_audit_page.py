@@ -4,8 +4,8 @@ import re
 
 from audit_tables import PAGE, current, table
 
-from sim.audit.auditor import CHECK_OF
 from sim.audit.catalogue import RULES
+from sim.audit.coverage import CHECK_OF
 from sim.audit.findings import Severity
 
 ATTACK = re.compile(r"^\| (A\d+) \| ([^|]+?) \|", re.MULTILINE)

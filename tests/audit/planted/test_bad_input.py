@@ -27,8 +27,9 @@ from planted_runs import (
     write_truth,
 )
 
-from sim.audit.auditor import Options, audit
+from sim.audit.auditor import audit
 from sim.audit.findings import Severity
+from sim.audit.options import Options
 from sim.errors import ChainError, Damage, UserError
 from sim.transcript import TRANSCRIPT
 from sim.truth import TRUTH
