@@ -99,7 +99,7 @@ class _NoTranscript(NoObserver):
 class _NoTruth:
     """Stands in for the truth file of a run that keeps none."""
 
-    def append(self, round_number: int, device: WatchedDevice) -> None:
+    def add(self, round_number: int, device: WatchedDevice) -> None:
         pass
 
     def flush(self) -> Mark:
@@ -247,7 +247,7 @@ class _Run:
         cpu_s = time.process_time() - cpu_start
         self._transcript.end_round(getattr(report, "aborted", None))
         for device in devices:
-            self._truth.append(state.round, device)
+            self._truth.add(state.round, device)
         event = self._events.append(
             {
                 "round": state.round,

@@ -24,8 +24,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self, cast
+from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -170,7 +169,7 @@ class Resumed:
 Record = Opening | Message | Sum | RoundEnd | Closing | Resumed
 
 
-class TranscriptWriter(NoObserver):
+class TranscriptWriter(ChainWriter, NoObserver):
     """Records what passes the server; buffered until `flush`.
 
     Args:
@@ -196,16 +195,16 @@ class TranscriptWriter(NoObserver):
         self._resumes = not begins
         if not begins and isinstance(opening := next(read_transcript(path)), Opening):
             self.run_id = opening.run_id
-        self._chain = ChainWriter(path, TRANSCRIPT, mark)
+        super().__init__(path, TRANSCRIPT, mark)
         self._round = 0
         self._first: dict[bytes, int] = {}
         if begins:
-            self._chain.append(_OPENING, self.run_id, mode)
+            self.append(_OPENING, self.run_id, mode)
 
     def begin_round(self, number: int) -> None:
         """Put the messages that follow into round `number`, counted from 1."""
         if self._resumes:
-            self._chain.append(_RESUMED)
+            self.append(_RESUMED)
             self._resumes = False
         self._round = number
         self._first = {}
@@ -215,15 +214,15 @@ class TranscriptWriter(NoObserver):
         digest = hashlib.sha256(data).digest()
         head: bytes | int = data
         if sent:
-            first = self._first.setdefault(digest, self._chain.num_frames)
-            head = data if first == self._chain.num_frames else first
+            first = self._first.setdefault(digest, self.num_frames)
+            head = data if first == self.num_frames else first
         if isinstance(head, bytes) and not keeps_whole(self._mode, self._round):
             head = head[: HEAD_SENT if sent else HEAD_RECEIVED]
-        self._chain.append(_MESSAGE, self._round, sent, peer, len(data), digest, head)
+        self.append(_MESSAGE, self._round, sent, peer, len(data), digest, head)
 
     def revealed(self, total: SlotSum) -> None:
         """Append a sum that the server has learnt."""
-        self._chain.append(
+        self.append(
             _SUM,
             self._round,
             total.slot,
@@ -235,30 +234,11 @@ class TranscriptWriter(NoObserver):
 
     def end_round(self, aborted: str | None) -> None:
         """Append that the round is over, and why it was given up if it was."""
-        self._chain.append(_END, self._round, aborted or "")
+        self.append(_END, self._round, aborted or "")
 
     def finish(self, rounds: int) -> None:
         """Append that the run is finished."""
-        self._chain.append(_CLOSING, rounds)
-
-    def flush(self) -> Mark:
-        """Bring everything to the disk; how far the transcript goes now."""
-        return self._chain.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._chain.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+        self.append(_CLOSING, rounds)
 
 
 def keeps_whole(mode: str, round_number: int) -> bool:

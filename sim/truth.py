@@ -12,8 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 
@@ -87,7 +86,7 @@ class WatchedDevice:
         return self.noted_update
 
 
-class TruthWriter:
+class TruthWriter(ChainWriter):
     """Records what devices noted; buffered until `flush`.
 
     Args:
@@ -102,17 +101,17 @@ class TruthWriter:
 
     def __init__(self, path: Path, run_id: bytes, mode: str, mark: Mark = TRUTH.start) -> None:
         self._mode = mode
-        self._chain = ChainWriter(path, TRUTH, mark)
+        super().__init__(path, TRUTH, mark)
         if mark == TRUTH.start:
-            self._chain.append(_OPENING, run_id)
+            self.append(_OPENING, run_id)
 
-    def append(self, round_number: int, device: WatchedDevice) -> None:
+    def add(self, round_number: int, device: WatchedDevice) -> None:
         """Append what a device noted in a round, if it was asked anything."""
         if device.noted_loss is None:
             return
         update = device.noted_update
         kept = update is not None and keeps_whole(self._mode, round_number)
-        self._chain.append(
+        self.append(
             _DEVICE,
             round_number,
             device.id,
@@ -121,25 +120,6 @@ class TruthWriter:
             update is not None,
             update.astype(_FLOAT).tobytes() if update is not None and kept else None,
         )
-
-    def flush(self) -> Mark:
-        """Bring everything to the disk; how far the file goes now."""
-        return self._chain.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._chain.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def read_truth(path: Path, run_id: bytes) -> Iterator[DeviceTruth]:

@@ -140,7 +140,7 @@ def chain(local: Numbers, pin: Pin | None = None) -> Numbers:
 
 
 def log_factorials(largest: int) -> Numbers:
-    """log c! for c from 0 to this number."""
+    """Log c! for c from 0 to this number."""
     return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, largest + 1)))])
 
 

@@ -24,8 +24,8 @@ from protocol.quantile.registry import NOISY
 from protocol.weighting import Weighting
 from sim.leakage.consequences import Bucket, ranks
 from sim.leakage.counts import BucketCounts
-from sim.leakage.inference import infer_counts
 from sim.leakage.equations import Equations, set_up
+from sim.leakage.inference import infer_counts
 from sim.leakage.labels import assignments, puzzles
 from sim.leakage.least_squares import minimise
 from sim.leakage.observations import SearchView

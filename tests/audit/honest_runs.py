@@ -128,7 +128,7 @@ def play_honestly(
             state, report = strategy.apply(state, devices)
             writer.end_round(report.aborted)
             for device in devices:
-                truths.append(number, device)
+                truths.add(number, device)
             reports.append(report)
             rounds_of_devices.append(devices)
         if finish:

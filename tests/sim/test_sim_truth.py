@@ -40,7 +40,7 @@ def asked(device, *, trains):
 def write(path, *devices, mode="full", run_id=RUN_ID):
     with TruthWriter(path, run_id, mode) as writer:
         for number, device in devices:
-            writer.append(number, device)
+            writer.add(number, device)
         return writer.flush()
 
 
@@ -94,8 +94,8 @@ def test_writing_goes_on_from_a_mark(tmp_path):
     mark = write(whole, (1, device), (2, device))
     middle = write(resumed, (1, device))
     with TruthWriter(resumed, bytes(16), "full", middle) as writer:
-        writer.append(2, WatchedDevice(Device()))
-        writer.append(2, device)
+        writer.add(2, WatchedDevice(Device()))
+        writer.add(2, device)
         assert writer.flush() == mark
     assert resumed.read_bytes() == whole.read_bytes()
 

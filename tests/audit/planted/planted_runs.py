@@ -591,5 +591,5 @@ def write_truth(run: PlantedRun, path: Path, mode: str = "full", run_id: bytes =
     """Write the run's truth file."""
     with TruthWriter(path, run_id, mode) as writer:
         for number, device in run.truths:
-            writer.append(number, device)
+            writer.add(number, device)
         writer.flush()
