@@ -105,7 +105,8 @@ class SearchFacts:
         smallest_bucket: Devices in the least crowded of them; None where the method does not count.
         threshold_low: Loss above which the quantile is known to lie, in nats.
         threshold_high: Loss below which it is known to lie, in nats.
-        bits: Bits lost per device about the losses of the cohort; None where not computed.
+        bits: Bits lost per device about the losses of the cohort, against somebody who knows their
+            mean and variance; None without truth.
         error: Mean error of the reconstructed losses, in nats, where there is truth; else None.
         prior_error: The same of a guess without the sums, where there is truth; else None.
     """

@@ -13,7 +13,7 @@ from sim.audit.findings import Finding
 from sim.audit.report import SearchFacts
 from sim.audit.truth_rounds import TruthOfRound
 from sim.audit.views import RoundView, SessionView
-from sim.leakage.facts import search_facts
+from sim.leakage.facts import fitted_prior, search_facts
 from sim.leakage.observations import Answer, SearchView, Tail
 
 _ATTACKED: Final = 6
@@ -80,11 +80,13 @@ def facts_of(
         for device in _searched(session)
         if device in truth
     ]
+    is_known = bool(ticks) and len(ticks) == view.devices
     attacked = view.method == "mm" and view.devices <= _ATTACKED
     try:
         facts = search_facts(
             view,
-            truth_ticks=ticks if len(ticks) == view.devices else None,
+            truth_ticks=ticks if is_known else None,
+            prior=fitted_prior(view, ticks) if is_known else None,
             time_limit=_SECONDS if attacked else 0.0,
         )
     except SearchError:
@@ -99,7 +101,8 @@ def facts_of(
         smallest_bucket=facts.smallest_bucket,
         threshold_low=facts.threshold_low,
         threshold_high=facts.threshold_high,
-        bits=facts.bits,
+        # A forecast is scored against the truth; where all losses are one, nothing was to forecast.
+        bits=facts.bits if is_known and len(set(ticks)) > 1 else None,
         error=facts.error,
         prior_error=facts.prior_error,
     )

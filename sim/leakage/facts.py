@@ -1,7 +1,7 @@
 """What one recorded search gave away, for the report of an audit."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -15,6 +15,8 @@ from sim.leakage.prior import Prior
 from sim.leakage.reconstruction import from_ranks, reconstruct
 
 _SEED = 1
+_LEAST_MEAN = 2.0**-16  # nats
+_NARROWEST = 1e4  # shape: a deviation of a hundredth of the mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,22 @@ def search_facts(
         prior_error=prior_error,
         exact=found.exact,
     )
+
+
+def fitted_prior(view: SearchView, ticks: Sequence[int]) -> Prior:
+    """What somebody expects who knows how the losses of this cohort are distributed, but not whose.
+
+    A Gamma distribution with their mean and variance: a weaker prior would count as lost what was
+    known before.
+
+    Args:
+        view: What the server saw.
+        ticks: Every device's loss on the grid, at least one.
+    """
+    losses = np.array(ticks, dtype=np.float64) * 2.0**-view.config.grid.resolution_bits
+    mean = max(float(losses.mean()), _LEAST_MEAN)
+    shape = min(mean**2 / max(float(losses.var()), 1e-300), _NARROWEST)
+    return replace(_prior(view), scale=mean / shape, shape=shape)
 
 
 def _prior(view: SearchView) -> Prior:

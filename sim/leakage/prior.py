@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from protocol.losses import LossGrid
 
@@ -14,14 +15,15 @@ _BISECTIONS = 48
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Losses are drawn from a Gamma distribution of shape 2, weights evenly from an interval.
+    """Losses are drawn from a Gamma distribution, weights evenly from an interval.
 
     Losses are rounded to the grid and clipped to its bound. Everything is in ticks here, and a
     position may be a fraction: tick t stands for [t - ½, t + ½), cut c for the point c - ½.
 
     Attributes:
         grid: The loss grid.
-        scale: Scale of the Gamma distribution, in nats; its mean is twice that.
+        scale: Scale of the Gamma distribution, in nats; its mean is `shape` times that.
+        shape: Its shape.
         lightest: Smallest weight n_k that a device may have.
         heaviest: Largest weight n_k.
     """
@@ -30,21 +32,27 @@ class Prior:
     scale: float = 0.5
     lightest: int = 101
     heaviest: int = 447
+    shape: float = 2.0
 
     @property
     def mean_tick(self) -> float:
         """The expected loss, in ticks: the best guess of a single loss without any sum."""
-        return 2 * self.scale * 2.0**self.grid.resolution_bits
+        return self.shape * self.scale * 2.0**self.grid.resolution_bits
 
     def draw(self, generator: np.random.Generator, size: int) -> tuple[int, ...]:
         """Draw losses; their ticks."""
-        return tuple(self.grid.tick(loss)[0] for loss in generator.gamma(2, self.scale, size))
+        return tuple(
+            self.grid.tick(loss)[0] for loss in generator.gamma(self.shape, self.scale, size)
+        )
 
     def survival(self, cuts: npt.ArrayLike) -> Numbers:
         """Probability that a loss lies above these cuts; any shape."""
         position = np.asarray(cuts, dtype=np.float64)
         scaled = (position - 0.5) / (self.scale * 2.0**self.grid.resolution_bits)
-        above = (1 + scaled) * np.exp(-np.maximum(scaled, 0))
+        if self.shape == 2:
+            above = (1 + scaled) * np.exp(-np.maximum(scaled, 0))
+        else:
+            above = special.gammaincc(self.shape, np.maximum(scaled, 0))
         inside = np.where(position > self.grid.max_tick, 0.0, above)
         return np.asarray(np.where(position <= 0, 1.0, inside), dtype=np.float64)
 
