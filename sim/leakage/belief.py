@@ -6,9 +6,10 @@ and computes; no truth enters. Where the reconstruction claims a place, the beli
 what is left for the case that it errs; elsewhere it is the posterior that follows from the ranks.
 """
 
+import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -59,6 +60,9 @@ class Belief:
     counts: BucketCounts
     places: Numbers
     reconstruction: Reconstruction
+    _by_ranks_of: dict[tuple[int, ...], Numbers] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def of(cls, view: SearchView, prior: Prior, reconstruction: Reconstruction) -> "Belief":
@@ -72,7 +76,11 @@ class Belief:
 
     def of_order(self, ticks: Sequence[int]) -> Numbers:
         """Probability that the i-th smallest loss is on each of these ticks, shape (m, K)."""
-        by_ranks = self._by_ranks(ticks)
+        different, columns = np.unique(ticks, return_inverse=True)
+        key = tuple(different.tolist())
+        if key not in self._by_ranks_of:
+            self._by_ranks_of[key] = self._by_ranks(key)
+        by_ranks = self._by_ranks_of[key][:, columns]
         found = self.reconstruction
         doubt = _DOUBT_IF_EXACT if found.exact else _DOUBT
         claimed = np.isfinite(found.sorted_radius)
@@ -149,12 +157,10 @@ class Belief:
                 continue
             joint = self.counts.joint(index)
             here = np.array([ticks[k] for k in inside])
-            laws: dict[int, Numbers] = {}
+            law_of = _order_laws(self.prior, bucket.low, bucket.high, here)
             for before, count in np.argwhere(joint > _NEGLIGIBLE).tolist():
                 if count:
-                    if count not in laws:
-                        laws[count] = order_law(self.prior, bucket.low, bucket.high, count, here)
-                    table[before : before + count, inside] += joint[before, count] * laws[count]
+                    table[before : before + count, inside] += joint[before, count] * law_of(count)
         return table
 
 
@@ -163,20 +169,31 @@ def order_law(prior: Prior, low: int, high: int, count: int, ticks: Numbers) -> 
 
     To first order in the width of a tick, which is exact but where many share one.
     """
+    return _order_laws(prior, low, high, ticks)(count)
+
+
+def _order_laws(prior: Prior, low: int, high: int, ticks: Numbers) -> Callable[[int], Numbers]:
+    """`order_law` by `count`, each computed once."""
     whole = prior.mass(low, high)
     single = prior.mass(ticks, ticks + 1) / whole
-    if high - low == 1:
-        return np.ones((count, len(ticks)))
     below = np.clip(prior.mass(np.full(len(ticks), low), ticks + 0.5) / whole, 1e-12, 1 - 1e-12)
-    rank = np.arange(1, count + 1)[:, None]
-    log_choose = np.array(
-        [
-            math.lgamma(count) - math.lgamma(r) - math.lgamma(count - r + 1)
-            for r in range(1, count + 1)
-        ]
-    )[:, None]
-    log = log_choose + (rank - 1) * np.log(below) + (count - rank) * np.log1p(-below)
-    return np.asarray(np.minimum(count * np.exp(log) * single, 1.0))
+    log_below, log_above = np.log(below), np.log1p(-below)
+
+    @functools.cache
+    def law(count: int) -> Numbers:
+        if high - low == 1:
+            return np.ones((count, len(ticks)))
+        rank = np.arange(1, count + 1)[:, None]
+        log_choose = np.array(
+            [
+                math.lgamma(count) - math.lgamma(r) - math.lgamma(count - r + 1)
+                for r in range(1, count + 1)
+            ]
+        )[:, None]
+        log = log_choose + (rank - 1) * log_below + (count - rank) * log_above
+        return np.asarray(np.minimum(count * np.exp(log) * single, 1.0))
+
+    return law
 
 
 def _nearness(ticks: Sequence[int], places: Numbers, radius: Numbers, *, exact: bool) -> Numbers:

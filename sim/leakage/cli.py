@@ -14,7 +14,6 @@ from tqdm import tqdm
 from fl.superquantile import parse_theta
 from sim.leakage.experiment import (
     METHODS,
-    NOISE_DRAWS,
     Cell,
     Plan,
     Row,
@@ -55,14 +54,13 @@ columns:
                   set: they are those of Algorithm 2; rank error: share of the weight by which the
                   threshold is off, beyond one device
 
-  no update       for noisy: bits, and bits labelled, of the noisy answer alone. The sums of the update
-                  are exact whatever the noise, and the columns before include them, as for all methods
+  no update       for noisy: bits and labelled bits of its answer alone; the sums of the update
+                  are exact whatever the noise, and the first columns include them, as everywhere
   ρ               for noisy: what a search costs in zero-concentrated differential privacy
 
 methods: plain is Algorithm 2, in which devices tell their losses; the others are of Algorithm 3.
-  noisy asks once for noisy counts in 17 bins, with as much noise as --noise says, and is measured
-  for each σ. It searches by equal weights in all scenarios. Each cohort is searched {draws} times, and
-  no device vanishes in the middle of one query.
+  noisy asks once for counts in 17 bins, with the noise of --noise and equal weights whatever the
+  scenario; at least 8 searches of a kind, several over a cohort where there are fewer cohorts.
 weights: equal; known (101 to 447 samples, the server knows how many each device has); unknown (the
   same, but it does not). Mitigations are measured against the server that knows weights.
 mitigations:
@@ -83,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     width = max(len(one.name) for one in MITIGATIONS)
     listed = "\n".join(f"  {one.name:<{width}}  {one.text}" for one in MITIGATIONS)
     parser.description = _DESCRIPTION
-    parser.epilog = _EPILOGUE.format(mitigations=listed, draws=NOISE_DRAWS)
+    parser.epilog = _EPILOGUE.format(mitigations=listed)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--methods", default="all", metavar="all|LIST", help=f"some of {', '.join(METHODS)} (all)"

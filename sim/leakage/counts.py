@@ -65,6 +65,21 @@ class BucketCounts:
             left -= counts[-1]
         return tuple(counts)
 
+    def draws(self, generator: np.random.Generator, size: int) -> npt.NDArray[np.int64]:
+        """Draw so many at once, shape (size, J)."""
+        drawn = np.zeros((size, len(self.buckets)), dtype=np.int64)
+        left = np.full(size, self.devices)
+        for index in range(len(self.buckets)):
+            rest, rows = np.unique(left, return_inverse=True)
+            cumulative = np.ones((len(rest), self.devices + 1))
+            for row, number in enumerate(rest.tolist()):
+                sums = np.cumsum(np.exp(self._choices(index, number)))
+                cumulative[row, : number + 1] = sums / sums[-1]
+            shares = generator.uniform(size=size)
+            drawn[:, index] = np.argmax(cumulative[rows] > shares[:, None], axis=1)
+            left -= drawn[:, index]
+        return drawn
+
     @property
     def are_known(self) -> bool:
         """Whether there is only one possibility."""

@@ -32,11 +32,13 @@ from secagg.randomness import Randomness, SeededRandomness, system_randomness
 from sim.accounting import rho_of
 from sim.config import PrivacyConfig
 from sim.leakage.belief import Belief
+from sim.leakage.inference import infer_counts
+from sim.leakage.labels import probabilities
 from sim.leakage.measure import RECOVERED_NATS, Leakage, device_bits, measure, order_bits
 from sim.leakage.mitigations import MITIGATIONS, NONE, Mitigation
 from sim.leakage.observations import PLAIN, SearchView, Simulated, simulate, without_search
 from sim.leakage.prior import Prior
-from sim.leakage.reconstruction import reconstruct
+from sim.leakage.reconstruction import from_ranks, reconstruct
 from sim.leakage.vanished import vanished_device
 
 METHODS: Final = (PLAIN, *QUANTILE_METHODS, NOISY)
@@ -46,8 +48,8 @@ _WARM_START_ERROR: Final = 0.03
 _EQUAL_WEIGHT: Final = 256
 _REPEATS: Final = ((5, 20), (10, 12), (30, 6))
 """Cohorts of a size, up to so many devices; larger ones take longer and scatter less."""
-NOISE_DRAWS: Final = 4
-"""Noisy searches over each cohort: they differ by their noise."""
+_LEAST_NOISY: Final = 8
+"""Noisy searches of a cell, at least; several over each cohort differ by their noise."""
 
 
 class Weights(StrEnum):
@@ -90,6 +92,12 @@ class Plan:
         if self.repeats is not None:
             return self.repeats
         return next((n for size, n in _REPEATS if cohort <= size), 4)
+
+    def num_draws(self, cell: "Cell") -> int:
+        """Searches over each cohort of a cell: by `noisy` as many as the noise asks for."""
+        if cell.method != NOISY or cell.cohort < cell.mitigation.min_cohort:
+            return 1
+        return -(-_LEAST_NOISY // self.num_repeats(cell.cohort))
 
     def cells(self) -> Iterator["Cell"]:
         """Everything that is measured on its own, in the order of the table."""
@@ -335,7 +343,7 @@ def _measured(plan: Plan, cell: Cell) -> Row:
     alone: list[tuple[float, float]] = []
     exact = 0
     repeats = plan.num_repeats(cell.cohort)
-    draws = NOISE_DRAWS if cell.method == NOISY else 1
+    draws = plan.num_draws(cell)
     for repeat, draw in itertools.product(range(repeats), range(draws)):
         cohort = draw_cohort(plan, cell.cohort, cell.weights, repeat)
         generator = np.random.default_rng([plan.seed, cell.cohort, repeat, 1])
@@ -349,7 +357,7 @@ def _measured(plan: Plan, cell: Cell) -> Row:
         truth = [grid.tick(loss)[0] for loss in cohort.losses]
         leaks.append(measure(Belief.of(view, prior, found), truth))
         if cell.method == NOISY:
-            alone.append(_bits_of_answer(replace(view, tail=None), prior, truth, generator))
+            alone.append(_bits_of_answer(replace(view, tail=None), prior, truth))
         exact += found.exact and np.array_equal(np.rint(found.sorted_ticks), np.sort(truth))
         prices.append(price(plan, cohort, played.result))
     return Row(
@@ -367,11 +375,11 @@ def _measured(plan: Plan, cell: Cell) -> Row:
     )
 
 
-def _bits_of_answer(
-    view: SearchView, prior: Prior, truth: Sequence[int], generator: np.random.Generator
-) -> tuple[float, float]:
+def _bits_of_answer(view: SearchView, prior: Prior, truth: Sequence[int]) -> tuple[float, float]:
     """Bits, and labelled bits, of a view without the update, in which there is nothing to solve."""
-    belief = Belief.of(view, prior, reconstruct(view, prior, generator))
+    counts = infer_counts(view, prior)
+    places = probabilities(view, counts, prior)
+    belief = Belief(view, prior, counts, places, from_ranks(counts, prior))
     return order_bits(belief, truth), device_bits(belief, truth)
 
 

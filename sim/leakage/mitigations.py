@@ -37,14 +37,15 @@ class Mitigation:
             return False
         if method == "plain":
             return self.name == NONE
-        if method == NOISY and self.name in _OF_EXACT_SUMS:
-            return False
+        if method == NOISY:
+            return self.name in _ABOUT_NOISY
         return method == "mm" or not (self.epsilon and self.name.startswith("epsilon"))
 
 
 NONE: Final = "none"
-_OF_EXACT_SUMS: Final = ("early-stop", "powers-of-two", "equal-weights")
-"""A noisy search has one query, and equal weights, in any case."""
+_ABOUT_NOISY: Final = (NONE, "warm-start", "combined")
+"""Others change nothing about it, which has one query, equal weights and wide bins in any case, or
+only whether it is asked at all."""
 
 MITIGATIONS: Final = (
     Mitigation(NONE, "the protocol's defaults; a search stops as soon as its result is proved"),

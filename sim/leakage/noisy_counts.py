@@ -13,6 +13,7 @@ what the bins below leave over, and b what those above do: the likelihood of a i
 import itertools
 
 import numpy as np
+import numpy.typing as npt
 
 from protocol.errors import SearchError
 from sim.leakage.consequences import Bucket
@@ -78,6 +79,6 @@ def noisy_bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
     return BucketCounts(tuple(found), view.devices, local, forward, backward)
 
 
-def _at(row: Numbers, numbers: Numbers) -> Numbers:
+def _at(row: Numbers, numbers: npt.NDArray[np.int_]) -> Numbers:
     """The entries at these places, -∞ at negative ones."""
     return np.asarray(np.where(numbers >= 0, row[np.maximum(numbers, 0)], -np.inf))

@@ -44,6 +44,8 @@ _NEARLY: Final = 30.0  # a misfit from which the nearest whole ticks are tried
 _TELLING: Final = 0.35  # of what the ranks leave open: a claim that is no narrower is none
 _SHARP: Final = 200.0  # ticks within which the linear estimate of an error is trusted
 _SEARCHED: Final = 4  # solutions of a batch around which whole ticks are looked for
+_STARTS_FOR_ONE_SUM: Final = 32
+_MOST_IN_ONE_SUM: Final = 10  # one sum of more losses tells next to nothing of any
 _DRAWS: Final = 200  # of numbers of devices, where they are noisy
 _BATCH_SIZE: Final = 12_000  # unknowns at once
 
@@ -104,10 +106,15 @@ def reconstruct(
         nothing = np.zeros(view.devices)
         return Reconstruction(np.sort(ticks), nothing, ticks, nothing, True, True, 0.0, 1)
     counts = infer_counts(view, prior)
-    starts = default_starts(view.devices) if starts is None else starts
+    if starts is None:
+        starts = default_starts(view.devices)
+        if view.method == NOISY:
+            starts = min(starts, _STARTS_FOR_ONE_SUM)  # the tail's weighted loss is all there is
     ranked, rank_spread = from_ranks(counts, prior), spread_of_ranks(counts, prior)
     if view.method == NOISY:
         ranked, rank_spread = from_draws(counts, prior, generator)
+        if view.tail is None or view.tail.count > _MOST_IN_ONE_SUM:
+            return ranked
     if not ranks(view)[-1].weight:
         return ranked  # devices without weight leave no trace in any sum
     placer = _Placer(view, counts)
@@ -351,7 +358,7 @@ def from_draws(
     """
     lows = np.array([bucket.low for bucket in counts.buckets])
     highs = np.array([bucket.high for bucket in counts.buckets])
-    drawn = np.array([counts.draw(generator) for _ in range(_DRAWS)])
+    drawn = counts.draws(generator, _DRAWS)
     inside = np.array([np.repeat(np.arange(len(lows)), row) for row in drawn])
     shares = generator.uniform(size=inside.shape)
     in_order = np.sort(prior.between(lows[inside], highs[inside], shares), axis=1)

@@ -44,7 +44,7 @@ Record = dict[str, str | int | float | None]
 def records(rows: Sequence[Row]) -> list[Record]:
     """The rows as flat records, numbers rounded to what they are worth; None is for `noisy` only.
 
-    "bits" and "labelled_bits" are with the update; "search_bits" and "search_labelled_bits" without.
+    "bits" and "labelled_bits" include the update; "search_bits" and "search_labelled_bits" do not.
     """
     flat: list[Record] = []
     for row in rows:

@@ -50,11 +50,13 @@ def region_around(equations: Equations, unknowns: Numbers, row: int) -> Region:
     matrix = jacobian[0] / deviations[:, None]
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0
-    _, values_, rows = np.linalg.svd(matrix / scale, full_matrices=True)
+    _, values_, rows = np.linalg.svd(matrix / scale, full_matrices=False)
     rank = int((values_ > 1e-10 * max(values_.max(initial=0.0), 1e-300)).sum())
     inverse = np.linalg.pinv(matrix / scale, rcond=1e-10)[:devices]
     radius = _DEVIATIONS * np.linalg.norm(inverse, axis=1) / scale[:devices] * slope
-    free = np.linalg.norm(rows[rank:, :devices], axis=0)
+    # what of each direction no sum sees: the rest of a unit vector
+    seen = np.sum(rows[:rank, :devices] ** 2, axis=0)
+    free = np.sqrt(np.maximum(1 - seen, 0.0)) * (rank < matrix.shape[1])
     return Region(
         centre=one.positions(values)[0],
         matrix=matrix[:, :devices] / slope,
