@@ -21,6 +21,7 @@ from sim.audit.findings import Evidence, Finding, Severity
 from sim.audit.html import render
 from sim.audit.html.verdict import verdict
 from sim.audit.options import Options
+from sim.audit.preface import NOT_AUDITED
 from sim.audit.report import AuditReport, Outcome
 from sim.errors import UserError
 
@@ -158,6 +159,7 @@ def describe(report: AuditReport) -> str:
         f"alarms: {report.statistics.false_alarm_rate:g}",
         "",
     ]
+    lines[-1:] = [f"{name}: {value}" for name, value in report.facts if name == NOT_AUDITED] + [""]
     width = max(len(check.name) for check in report.checks)
     lines += [f"  {_MARKS[c.outcome]}  {c.name:<{width}}  {c.detail}" for c in report.checks]
     lines.append("")

@@ -6,6 +6,9 @@ from sim.audit.expected import Expected
 from sim.audit.source import Source
 from sim.transcript import Opening
 
+NOT_AUDITED: Final = "not audited here"
+"""Name of the fact that an experiment has more runs."""
+
 LIMITS: Final = (
     "Secure aggregation is not differential privacy: the server knows every sum exactly, and a sum "
     "may reveal its members, by their small number, by what is known of them already, or by its "
@@ -41,6 +44,8 @@ def facts_of_run(
             ("quantile method", quantile.method),
             ("backend", source.config.privacy.backend),
         ]
+    if source.num_others:
+        facts.append((NOT_AUDITED, f"{source.num_others} further runs, in arms/"))
     policy = expected.policy
     facts += [
         ("adversary", str(policy.adversary)),

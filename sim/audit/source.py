@@ -1,7 +1,7 @@
 """What is audited: a transcript by itself, or a run directory with what the run says of itself."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sim.algorithms import PRIVATE
@@ -24,6 +24,7 @@ class Source:
         events: What the run recorded of its rounds, by round.
         head: The digest that the run vouches for, 32 bytes; None where it does not.
         num_records: How many records that digest covers; None where it covers all.
+        num_others: Further runs of the same experiment, in directories of their own.
     """
 
     given: Path
@@ -32,6 +33,7 @@ class Source:
     events: Mapping[int, Event] | None = None
     head: bytes | None = None
     num_records: int | None = None
+    num_others: int = 0
 
     @property
     def is_in_clear(self) -> bool:
@@ -60,7 +62,8 @@ def find_source(path: Path) -> Source:
     events = _events(directory, checkpoint.state.round if checkpoint else None)
     if config.privacy.backend == "ideal" and config.federation.algorithm == PRIVATE:
         events = {}  # there are no messages that they could disagree with
-    source = Source(path, directory.transcript, config.arms()[0], events)
+    first, *others = config.arms()
+    source = Source(path, directory.transcript, first, events, num_others=len(others))
     if not source.is_in_clear and not directory.transcript.exists():
         raise UserError(f"{path} has no transcript.bin: was the run begun, and by this release?")
     if checkpoint is None:
@@ -72,7 +75,7 @@ def find_source(path: Path) -> Source:
             head = bytes.fromhex(stated)
         except ValueError:
             raise damaged(directory.summary, "its digest of the transcript is none") from None
-    return Source(path, directory.transcript, source.config, events, head, mark.num_frames)
+    return replace(source, head=head, num_records=mark.num_frames)
 
 
 def _events(directory: RunDirectory, last: int | None) -> dict[int, Event]:

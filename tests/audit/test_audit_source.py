@@ -12,7 +12,7 @@ from sim.audit.report import Outcome
 from sim.audit.source import find_source
 from sim.checkpoint import load_checkpoint
 from sim.cli import main
-from sim.config_io import build_config
+from sim.config_io import build_config, to_toml
 from sim.errors import UserError
 from sim.experiment import run_experiment
 
@@ -241,3 +241,10 @@ def test_a_run_without_a_transcript_is_refused(resumed):
     (resumed / "transcript.bin").unlink()
     with pytest.raises(UserError, match=r"no transcript\.bin"):
         audit(resumed)
+
+
+def test_further_runs_of_an_experiment_are_counted(tmp_path):
+    settings = {"experiment": {"num_seeds": 2, "baselines": ["fedavg"]}}
+    (tmp_path / "config.toml").write_text(to_toml(build_config([settings])), encoding="utf-8")
+    (tmp_path / "transcript.bin").touch()
+    assert find_source(tmp_path).num_others == 3
