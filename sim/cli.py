@@ -8,6 +8,7 @@ something runs, so that help is instant.
 import argparse
 import contextlib
 import importlib
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -78,6 +79,9 @@ _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
 }
 """Commands with arguments of their own: the first words, the module, and what it does. A module is
 loaded only when it is called, and has `add_arguments` and `main`."""
+
+
+_BROKEN_PIPE: Final = 141  # what a shell reports of a program that SIGPIPE has ended
 
 
 class _Parser(argparse.ArgumentParser):
@@ -192,8 +196,13 @@ def _tool(words: Sequence[str], module: str, arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         code: int = tool.main(options)
+        sys.stdout.flush()
     except UserError as error:
         return _fail(2, str(error))
+    except BrokenPipeError:
+        # whoever read the output has seen enough; Python would complain once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
     except OSError as error:
         return _fail(2, f"{error.filename}: {error.strerror}; check the path and its permissions")
     except KeyboardInterrupt:

@@ -256,3 +256,11 @@ def test_a_session_that_cannot_be_is_refused_before_anything_is_written(
     assert expected in err
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_who_has_seen_enough_ends_a_command_without_complaint():
+    command = [sys.executable, "-m", "sim", "attack", "list"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603
+    process.stdout.close()
+    _, errors = process.communicate()
+    assert (process.returncode, errors) == (141, b"")
