@@ -160,6 +160,9 @@ class _Audit:
         return self._source.num_records if self._options.head is None else None
 
     def _take(self, entry: Record) -> None:
+        if self._closed:
+            place = Evidence(None, entry.number, entry.offset)
+            self._findings.add(found("record.malformed", "it follows the closing record", [place]))
         match entry:
             case Opening():
                 self._opening = entry
@@ -334,17 +337,23 @@ class _Audit:
 
         In a round that was given up, the last shares may have come when it was too late.
         """
-        if slot.sums or not slot.given:
+        if slot.sums or not slot.shares:
             return
-        given = np.sum(list(slot.given.values()), axis=(0, 1))
-        members = slot.members
-        if members is None or len(members) != len(given) or not members.any():
-            return
-        if (given[members] >= session.params.threshold).all():
+        if self._could_unmask(session, slot):
             detail = f"slot {slot.index}: enough shares came to unmask it"
             severity = Severity.LOW if round_.end is not None and round_.end.aborted else None
             place = slot.shares[0].place
             self._findings.add(found("sums.unrecorded", detail, [place], severity))
+
+    def _could_unmask(self, session: SessionView, slot: SlotView) -> bool:
+        """Whether enough shares came: of every device where they are kept, else from enough."""
+        if not slot.given:
+            return len({seen.record.peer for seen in slot.shares}) >= session.params.threshold
+        given = np.sum(list(slot.given.values()), axis=(0, 1))
+        members = slot.members
+        if members is None or len(members) != len(given) or not members.any():
+            return False
+        return bool((given[members] >= session.params.threshold).all())
 
     def _check_head(self, entry: Record) -> None:
         if self._source.head is not None and self._head != self._source.head:

@@ -157,6 +157,8 @@ LIES = {
     "clipped": 5,
     "num_queries": 99,
     "certified": None,
+    "eta": 99.0,
+    "half_width": 99.0,
     "aborted": "nobody was left",
 }
 

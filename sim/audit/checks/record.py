@@ -45,6 +45,8 @@ def compare(round_: RoundView, event: Event, outcome: RoundOutcome | None) -> It
         }
         if search is not None:
             stated |= {"num_queries": search.num_queries, "certified": search.certified}
+            if event.get("eta") is not None:  # rounds that search nothing record none
+                stated |= {"eta": search.eta, "half_width": search.half_width}
     for key, value in stated.items():
         if not _same(event.get(key), value):
             detail = f"{key} is {event.get(key)!r} in the run's events, and {value!r} by its sums"

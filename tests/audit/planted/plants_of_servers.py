@@ -448,7 +448,7 @@ def a_sum_of_a_slot_that_was_never_opened(edit):
     assert learnt in edit.entries
 
 
-@plant("sums.unrecorded")
+@plant("sums.unrecorded", modes=EVERYWHERE)
 def a_sum_that_is_not_recorded(edit):
     edit.remove(edit.sums(1)[-1])
 

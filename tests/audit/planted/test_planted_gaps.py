@@ -1,4 +1,4 @@
-"""What the auditor does not see yet; whoever makes it see one of these takes the mark off here."""
+"""What is easily left out of a record, and the one thing that the auditor calls by another name."""
 
 from dataclasses import replace
 
@@ -7,6 +7,9 @@ from planted_runs import Edit, Kind, OneQuestionStage, Stage, played, write
 from plants_of_devices import UPDATE, VICTIM, losses_behind_masked_vectors
 
 from sim.audit.auditor import audit
+from sim.audit.findings import Severity
+from sim.chain import ChainWriter, read_chain
+from sim.transcript import TRANSCRIPT
 
 
 class LongStage(OneQuestionStage):
@@ -62,6 +65,26 @@ def test_it_is_found_by_any_rule(tmp_path, lie, stage, mode):
     lie(edit)
     write(edit.entries, tmp_path / "t.bin", mode)
     assert {finding.rule for finding in audit(tmp_path / "t.bin").findings} - {"search.narrow"}
+
+
+def test_nothing_follows_the_closing(tmp_path):
+    write(Edit(played(Stage)).entries, tmp_path / "whole.bin", "full")
+    with ChainWriter(tmp_path / "t.bin", TRANSCRIPT, TRANSCRIPT.start) as longer:
+        *_, closing = (
+            longer.append(link.kind, *link.fields) or link
+            for link in read_chain(tmp_path / "whole.bin", TRANSCRIPT)
+        )
+        longer.append(closing.kind, *closing.fields)
+    assert not serious(tmp_path / "whole.bin")
+    assert serious(tmp_path / "t.bin") == {"record.malformed": closing.number + 1}
+
+
+def serious(path):
+    return {
+        finding.rule: finding.evidence[0].record
+        for finding in audit(path).findings
+        if finding.severity >= Severity.MEDIUM
+    }
 
 
 @pytest.mark.xfail(reason="numbers in binary behind a message are called unknown, not values")
