@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fl.data.federated import DeviceData
+from fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
 from fl.parameters import load_vector, to_vector
 from fl.vectors import Vector
 
@@ -94,6 +95,7 @@ class Learner:
         data: DeviceData,
         training: LocalTraining,
         generator: torch.Generator,
+        objective: LocalObjective = PLAIN,
     ) -> Vector:
         """Run local SGD from `vector`; the difference that the device contributes.
 
@@ -104,6 +106,7 @@ class Learner:
             data: the device's samples.
             training: step size, batches, epochs.
             generator: a CPU generator for the shuffling, the only randomness.
+            objective: what to minimise, beside the L2 term of `training`.
 
         Returns:
             Δ_k = w_k − w_t, float32.
@@ -115,13 +118,16 @@ class Learner:
         self._module.train()
         x, y = self._tensors(data)
         parameters = list(self._module.parameters())
+        start = [parameter.detach().clone() for parameter in parameters]
         for batch in _batches(data.num_samples, training, generator):
             rows = batch.to(self._device)
             loss = cross_entropy(self._module(x[rows]), y[rows])
-            gradients = torch.autograd.grad(loss, parameters)
+            gradients = torch.autograd.grad(_changed(loss, objective), parameters)
             with torch.no_grad():
-                for parameter, gradient in zip(parameters, gradients, strict=True):
+                for parameter, origin, gradient in zip(parameters, start, gradients, strict=True):
                     step = gradient.add(parameter, alpha=training.l2) if training.l2 else gradient
+                    if objective.proximal:
+                        step = step.add(parameter - origin, alpha=objective.proximal)
                     parameter.add_(step, alpha=-training.learning_rate)
         return to_vector(self._module) - vector
 
@@ -153,6 +159,16 @@ class Learner:
             torch.tensor(data.inputs(), device=self._device),
             torch.tensor(data.y, device=self._device),
         )
+
+
+def _changed(loss: torch.Tensor, objective: LocalObjective) -> torch.Tensor:
+    """The minibatch's loss as PropFair has it; the proximal term is in the step."""
+    ceiling = objective.ceiling
+    if ceiling is None:
+        return loss
+    if ceiling - loss.item() < PROPFAIR_MARGIN:
+        return loss / ceiling
+    return -torch.log1p(-loss / ceiling)
 
 
 def _batches(

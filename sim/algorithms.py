@@ -2,7 +2,6 @@
 
 import math
 from fractions import Fraction
-from typing import Final
 
 from fl.strategies.base import Strategy
 from fl.strategies.delta_fl import DeltaFL
@@ -20,8 +19,6 @@ from sim.errors import ConfigError
 from sim.faults import Dropouts
 from sim.seeds import Purpose, Seeds
 from sim.survivors import SurvivorsOnly
-
-PRIVATE: Final = "private-delta-fl"
 
 
 def build_strategy(
@@ -45,8 +42,10 @@ def build_strategy(
             return SurvivorsOnly(FedAvg(), dropouts)
         case "delta-fl":
             return SurvivorsOnly(DeltaFL(config.federation.theta), dropouts)
-        case _:
+        case "private-delta-fl":
             return _private_delta_fl(config, seeds, dropouts, observer)
+        case algorithm:
+            raise ConfigError(f"federation.algorithm = {algorithm!r} is not there yet")
 
 
 def build_backend(privacy: PrivacyConfig, observer: Observer) -> SumBackend:

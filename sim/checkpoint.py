@@ -14,6 +14,7 @@ from sim.atomic import write_file
 from sim.chain import Mark
 from sim.errors import RunDirectoryError
 
+_MEMORY: Final = "memory."  # before the names of what the strategy remembers
 _KEPT: Final = 2  # the last, and the one before in case a disk damages the last
 
 
@@ -22,7 +23,7 @@ class Checkpoint:
     """All that a run needs to go on as if it had never stopped.
 
     Attributes:
-        state: model, number of rounds played, last threshold.
+        state: model, number of rounds played, last threshold, the strategy's memory.
         events_size: length of the event log in bytes.
         transcript: how far the transcript goes.
         truth: how far the truth file goes.
@@ -47,6 +48,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         eta=np.float64(np.nan if state.eta is None else state.eta),
         events_size=np.int64(checkpoint.events_size),
         **marks,  # type: ignore[arg-type] # none of them is called allow_pickle
+        **{_MEMORY + name: array for name, array in state.memory.items()},  # type: ignore[arg-type]
     )
     write_file(folder / f"round-{state.round:06}.npz", buffer.getvalue())
     for old in _files(folder)[:-_KEPT]:
@@ -87,6 +89,11 @@ def _read(path: Path) -> Checkpoint:
                 model=file["model"],
                 round=int(file["round"]),
                 eta=None if np.isnan(eta) else eta,
+                memory={
+                    name.removeprefix(_MEMORY): file[name]
+                    for name in file.files
+                    if name.startswith(_MEMORY)
+                },
             ),
             events_size=int(file["events_size"]),
             transcript=_read_mark(file, "transcript"),

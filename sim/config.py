@@ -11,7 +11,41 @@ from typing import Annotated, Final
 
 from sim.constraints import Interval, OneOf
 
-ALGORITHMS: Final = ("fedavg", "delta-fl", "private-delta-fl")
+PRIVATE: Final = "private-"
+"""What the name of an algorithm begins with that runs under secure aggregation."""
+
+ALGORITHMS: Final = (
+    "fedavg",
+    "fedprox",
+    "q-ffl",
+    "tilted-erm",
+    "propfair",
+    "afl",
+    "fedmgda",
+    "aaggff-s",
+    "aaggff-d",
+    "delta-fl",
+    "private-fedavg",
+    "private-fedprox",
+    "private-q-ffl",
+    "private-tilted-erm",
+    "private-propfair",
+    "private-delta-fl",
+)
+RESPONSES: Final = ("weibull", "exponential", "frechet", "normal", "gumbel", "logistic")
+SERVER_OPTIMIZERS: Final = ("sgd", "momentum", "adam", "yogi", "adagrad")
+MODELS: Final = (
+    "linear",
+    "convnet",
+    "logistic",
+    "logistic-bias",
+    "lstm",
+    "gru",
+    "gru-embedding",
+    "convnet-groupnorm",
+    "lstm-stacked",
+    "m5",
+)
 METHODS: Final = ("mm", "bracketed", "histogram", "noisy")
 WEIGHTS: Final = ("samples", "powers-of-two", "equal")
 
@@ -31,7 +65,9 @@ class DataConfig:
     Attributes:
         source: "digits" (embedded), a folder of LEAF JSON files, or an .npz file.
         min_samples: keep devices with more than so many samples (strictly more).
-        test_fraction: share of the devices that only evaluate, never train.
+        test_fraction: share of the devices that only evaluate, never train, or of each device's
+            samples.
+        split: what is divided into train and test: "devices", or the "samples" of each device.
         split_seed: seed of the split, and of the dealing of the digits; the same for all seeds of
             an experiment, so that its devices can be compared one by one.
         num_classes: how many classes there are; 0 takes the largest label plus one.
@@ -43,6 +79,7 @@ class DataConfig:
     source: str = "digits"
     min_samples: CountOrZero = 0
     test_fraction: Annotated[Fraction, Interval("(0, 1)")] = Fraction(1, 2)
+    split: Annotated[str, OneOf(("devices", "samples"))] = "devices"
     split_seed: Seed = 0
     num_classes: Annotated[int, Interval("[0, inf)")] = 0
     standardise: Annotated[str, OneOf(("none", "train"))] = "none"
@@ -55,10 +92,10 @@ class ModelConfig:
     """What is trained.
 
     Attributes:
-        name: "linear" (softmax regression) or "convnet" (two 5 x 5 convolutions).
+        name: one of `MODELS`; each is described in its file of `fl.models`.
     """
 
-    name: Annotated[str, OneOf(("linear", "convnet"))] = "linear"
+    name: Annotated[str, OneOf(MODELS)] = "linear"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +126,8 @@ class FederationConfig:
     """Who trains together, and by which algorithm.
 
     Attributes:
-        algorithm: "fedavg", "delta-fl" (losses in clear) or "private-delta-fl" (sums only).
+        algorithm: one of `ALGORITHMS`; those that begin with "private-" run under secure
+            aggregation, the others in clear.
         rounds: how many.
         cohort_size: devices drawn per round, without replacement.
         theta: conformity level θ: the tail fraction that is kept; 1 is FedAvg.
@@ -101,6 +139,51 @@ class FederationConfig:
     cohort_size: Count = 20
     theta: Annotated[Fraction, Interval("(0, 1]")] = Fraction(1, 2)
     evaluate_every: Count = 5
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the algorithm runs under secure aggregation."""
+        return self.algorithm.startswith(PRIVATE)
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyConfig:
+    """The constants of the algorithms; each algorithm looks at its own. Sources: `fl.strategies`.
+
+    Attributes:
+        weighting: delta-fl: what a device weighs: its number of "samples", or all the same
+            ("uniform").
+        eta_every: delta-fl: T_η, the rounds between two updates of the threshold η.
+        proximal: fedprox: μ.
+        q: q-ffl: q; 0 is FedAvg with equal weights.
+        tilt: tilted-erm: t.
+        mixture_rate: afl: the step γ_λ of the weights of the mixture.
+        ceiling: propfair: M, above every loss that matters.
+        mgda_epsilon: fedmgda: how far a weight may be from equal; 1 is no limit.
+        response: aaggff-s, aaggff-d: the distribution function that maps losses to responses.
+        server_optimizer: how the server steps along the algorithm's change of the model: "sgd"
+            (takes it as it is, times server_learning_rate), or "momentum", "adam", "yogi",
+            "adagrad".
+        server_learning_rate: η_s of that step.
+        server_beta1: decay of the first moment.
+        server_beta2: decay of the second moment.
+        server_tau: τ, the adaptivity.
+    """
+
+    weighting: Annotated[str, OneOf(("samples", "uniform"))] = "samples"
+    eta_every: Count = 1
+    proximal: NotNegative = 0.1
+    q: NotNegative = 1.0
+    tilt: Positive = 1.0
+    mixture_rate: Positive = 0.1
+    ceiling: Positive = 5.0
+    mgda_epsilon: Annotated[float, Interval("[0, 1]")] = 0.5
+    response: Annotated[str, OneOf(RESPONSES)] = "normal"
+    server_optimizer: Annotated[str, OneOf(SERVER_OPTIMIZERS)] = "sgd"
+    server_learning_rate: Positive = 1.0
+    server_beta1: Share = 0.9
+    server_beta2: Share = 0.999
+    server_tau: Positive = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +295,7 @@ class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     federation: FederationConfig = field(default_factory=FederationConfig)
+    strategy: StrategyConfig = field(default_factory=StrategyConfig)
     quantile: QuantileConfig = field(default_factory=QuantileConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     faults: FaultsConfig = field(default_factory=FaultsConfig)

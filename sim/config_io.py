@@ -14,7 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias, get_args, get_origin, get_type_hints
 
-from sim.config import RunConfig
+from sim.config import PRIVATE, RunConfig
 from sim.constraints import Constraint, nearest
 from sim.errors import ConfigError
 
@@ -224,7 +224,8 @@ def _check_together(config: RunConfig) -> None:
         )
     if config.data.num_classes == 1:
         raise ConfigError("data.num_classes = 1: must be 0 (from the data) or at least 2")
-    private = "private-delta-fl" in (federation.algorithm, *config.experiment.baselines)
+    algorithms = (federation.algorithm, *config.experiment.baselines)
+    private = any(algorithm.startswith(PRIVATE) for algorithm in algorithms)
     if private and federation.cohort_size < privacy.min_cohort:
         raise ConfigError(
             f"federation.cohort_size = {federation.cohort_size} is below "

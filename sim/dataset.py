@@ -4,7 +4,7 @@ import hashlib
 from fractions import Fraction
 
 from fl.data.digits import load_digits
-from fl.data.federated import FederatedDataset, Partition
+from fl.data.federated import FederatedDataset, Partition, Split
 from fl.data.load import DatasetSpec, Standardise, load_dataset
 from fl.data.standardise import standardise
 from sim.config import DataConfig
@@ -21,6 +21,7 @@ def build_dataset(config: DataConfig) -> FederatedDataset:
         train_fraction=Fraction(1) - config.test_fraction,
         seed=config.split_seed,
         num_classes=config.num_classes or None,
+        split=Split(config.split),
     )
     if config.source != "digits":
         return load_dataset(DatasetSpec(config.source, partition, Standardise(config.standardise)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fl.data.federated import DeviceData
 from fl.local import Learner, LocalTraining
+from fl.objectives import PLAIN, LocalObjective
 from fl.vectors import Vector
 from sim.seeds import Purpose, Seeds
 
@@ -63,10 +64,10 @@ class SimulatedDevice:
         with self.clock.measure():
             return self.learner.mean_loss(model, self.data)
 
-    def update(self, model: Vector) -> Vector:
+    def update(self, model: Vector, objective: LocalObjective = PLAIN) -> Vector:
         """Train from `model`; asked twice, it answers the same."""
         shuffle = self.seeds.torch_generator(
             Purpose.SHUFFLE, round_index=self.round_index, device=self.id
         )
         with self.clock.measure():
-            return self.learner.train(model, self.data, self.training, shuffle)
+            return self.learner.train(model, self.data, self.training, shuffle, objective)

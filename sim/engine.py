@@ -23,7 +23,7 @@ from fl.parameters import to_vector
 from fl.schedule import StepDecay
 from fl.strategies.base import RoundReport, ServerState, Strategy
 from secagg.session import NoObserver
-from sim.algorithms import PRIVATE, build_strategy
+from sim.algorithms import build_strategy
 from sim.chain import Mark
 from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from sim.cohorts import sample_cohort
@@ -137,7 +137,7 @@ def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> No
 def _transcript(
     config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None
 ) -> TranscriptWriter | _NoTranscript:
-    if config.federation.algorithm != PRIVATE:
+    if not config.federation.is_private:
         return _NoTranscript()
     mark = checkpoint.transcript if checkpoint else TRANSCRIPT.start
     return TranscriptWriter(directory.transcript, config.privacy.transcript, mark)
@@ -146,7 +146,7 @@ def _transcript(
 def _truth(
     config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None, run_id: bytes
 ) -> TruthWriter | _NoTruth:
-    if config.federation.algorithm != PRIVATE or not config.privacy.truth:
+    if not (config.federation.is_private and config.privacy.truth):
         return _NoTruth()
     mark = checkpoint.truth if checkpoint else TRUTH.start
     return TruthWriter(directory.truth, run_id, config.privacy.transcript, mark)
@@ -186,6 +186,7 @@ class _Run:
             input_shape=resources.dataset.input_shape,
             num_classes=resources.dataset.num_classes,
             seed=self._seeds.integer(Purpose.WEIGHTS),
+            embedding=resources.dataset.embedding,
         )
         self._initial = to_vector(module)
         self._learner = Learner(module, device=resources.device)
@@ -195,7 +196,7 @@ class _Run:
         progress, rounds = self._resources.progress, self._config.federation.rounds
         progress.begin(self._config, state.round if state else 0)
         if state is None:
-            state = ServerState(self._initial)
+            state = self._strategy.init(self._initial, len(self._resources.dataset.train))
             self._evaluate(state)
             self._save(state)
         elif last := read_last_evaluation(self._directory.metrics):

@@ -93,6 +93,7 @@ def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
             input_shape=dataset.input_shape,
             num_classes=dataset.num_classes,
             seed=0,
+            embedding=dataset.embedding,
         )
     except ValueError as error:
         raise ConfigError(f"model.name = {config.model.name!r}: {error}") from error

@@ -13,7 +13,6 @@ from typing import Final, TypeAlias, cast
 from fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
 from fl.vectors import vector_sha256
 from sim.accounting import privacy_of
-from sim.algorithms import PRIVATE
 from sim.checkpoint import load_checkpoint
 from sim.config import RunConfig
 from sim.errors import RunDirectoryError
@@ -58,7 +57,7 @@ def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) ->
             f"another --out"
         )
     events = read_events(directory.events)
-    private = config.federation.algorithm == PRIVATE
+    private = config.federation.is_private
     test_error = summarise_test_error(evaluation.test)
     train_loss = summarise_train_loss(evaluation.train)
     return {

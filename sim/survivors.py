@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from fl.strategies.base import Device, RoundReport, ServerState, Strategy, Visibility
+from fl.vectors import Vector
 from secagg.stages import Vanish
 from sim.faults import Dropouts
 
@@ -42,6 +43,10 @@ class SurvivorsOnly:
     def server_sees(self) -> Visibility:
         """What the wrapped strategy shows."""
         return self.strategy.server_sees
+
+    def init(self, model: Vector, num_devices: int) -> ServerState:
+        """As the wrapped strategy."""
+        return self.strategy.init(model, num_devices)
 
     def apply(
         self, state: ServerState, devices: Sequence[Device]

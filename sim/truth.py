@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from fl.objectives import PLAIN, LocalObjective
 from fl.strategies.base import Device
 from fl.vectors import Vector
 from sim.chain import ChainWriter, Format, Link, Mark, read_chain
@@ -80,9 +81,9 @@ class WatchedDevice:
         self.noted_loss = self._device.loss(model)
         return self.noted_loss
 
-    def update(self, model: Vector) -> Vector:
+    def update(self, model: Vector, objective: LocalObjective = PLAIN) -> Vector:
         """Train, and note the update."""
-        self.noted_update = self._device.update(model)
+        self.noted_update = self._device.update(model, objective)
         return self.noted_update
 
 

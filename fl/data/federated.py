@@ -8,6 +8,7 @@ order of files nor on the file system.
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
 from typing import Final, TypeAlias
 
@@ -19,7 +20,14 @@ from fl.errors import DataError
 MAX_INFERRED_CLASSES: Final = 10_000
 """Labels from here on are taken for mistakes, unless the number of classes is given."""
 
-Samples: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
+Samples: TypeAlias = (
+    npt.NDArray[np.float32]
+    | npt.NDArray[np.uint8]
+    | npt.NDArray[np.int8]
+    | npt.NDArray[np.int16]
+    | npt.NDArray[np.int32]
+)
+"""Features (float32), pixels (uint8, that stand for x / 255) or tokens (a signed integer)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,8 +36,9 @@ class DeviceData:
 
     Attributes:
         id: who it is, unique in the data set.
-        x: inputs, shape [n, *input_shape]: float32, or uint8 pixels that stand for x / 255. Images
-            stay bytes in memory, a quarter of the size, and are scaled when they are used.
+        x: inputs, shape [n, *input_shape]: float32, or uint8 pixels that stand for x / 255, or
+            tokens of a signed integer type. Images stay bytes in memory, a quarter of the size,
+            and are scaled when they are used; x may be a view of a text, one row per window.
         y: labels in 0..num_classes − 1, int64, shape [n].
     """
 
@@ -42,8 +51,15 @@ class DeviceData:
         """The number of samples n_k."""
         return len(self.y)
 
-    def inputs(self) -> npt.NDArray[np.float32]:
-        """Give the inputs as a model takes them: float32, pixels scaled to [0, 1]."""
+    @property
+    def is_tokens(self) -> bool:
+        """Whether the inputs are tokens, which have no mean and no scale."""
+        return self.x.dtype.kind == "i"
+
+    def inputs(self) -> npt.NDArray[np.float32] | npt.NDArray[np.int64]:
+        """Give the inputs as a model takes them: float32, pixels in [0, 1], or int64 tokens."""
+        if self.is_tokens:
+            return self.x.astype(np.int64)
         if self.x.dtype == np.uint8:
             return np.multiply(self.x, np.float32(1 / 255), dtype=np.float32)
         return self.x.astype(np.float32, copy=False)
@@ -51,7 +67,9 @@ class DeviceData:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FederatedDataset:
-    """Train and test devices, disjoint, each in the order of their ids.
+    """Train and test devices, each in the order of their ids.
+
+    They are disjoint, or the same devices with disjoint samples (`Split`).
 
     Attributes:
         name: what to call it in tables.
@@ -61,6 +79,8 @@ class FederatedDataset:
         input_shape: the shape of one input.
         dropped: how many devices the rule left out.
         rule: the rule, in words.
+        embedding: the frozen vectors of the tokens, float32 of shape [vocabulary, dimension], for
+            models that read text through them; None where there is nothing to look up.
     """
 
     name: str
@@ -70,6 +90,17 @@ class FederatedDataset:
     input_shape: tuple[int, ...]
     dropped: int
     rule: str
+    embedding: npt.NDArray[np.float32] | None = None
+
+
+class Split(StrEnum):
+    """What is divided into train and test."""
+
+    DEVICES = "devices"
+    """Devices: a test device has never been seen in training, as in arXiv 2002.11223."""
+
+    SAMPLES = "samples"
+    """The samples of every device, as between a few hospitals or banks (cross-silo)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +112,14 @@ class Partition:
         train_fraction: the share of the devices that train, rounded down, in (0, 1).
         seed: of the split.
         num_classes: how many classes there are; None takes the largest label in the data plus one.
+        split: whether devices are divided, or the samples of each device.
     """
 
     more_than: int = 0
     train_fraction: Fraction = Fraction(1, 2)
     seed: int = 0
     num_classes: int | None = None
+    split: Split = Split.DEVICES
 
     def __post_init__(self) -> None:
         if self.more_than < 0:
@@ -125,11 +158,15 @@ def federate(
             f"{name}: {len(kept)} of {len(devices)} devices are left by the rule '{rule}' and at "
             f"least 2 are needed (largest device: {largest} samples): lower the number"
         )
-    if test_ids is None:
-        _, test_ids = split_ids([device.id for device in kept], partition)
     kept.sort(key=lambda device: device.id)
-    train = tuple(device for device in kept if device.id not in test_ids)
-    test = tuple(device for device in kept if device.id in test_ids)
+    if partition.split is Split.SAMPLES:
+        sides = [split_samples(device, partition) for device in kept]
+        train, test = tuple(side[0] for side in sides), tuple(side[1] for side in sides)
+    else:
+        if test_ids is None:
+            _, test_ids = split_ids([device.id for device in kept], partition)
+        train = tuple(device for device in kept if device.id not in test_ids)
+        test = tuple(device for device in kept if device.id in test_ids)
     if not train or not test:
         raise DataError(
             f"{name}: {len(train)} train and {len(test)} test devices are left by the rule "
@@ -162,6 +199,30 @@ def split_ids(ids: Sequence[str], partition: Partition) -> tuple[frozenset[str],
     ranked = sorted(ids, key=rank)
     num_train = max(1, int(len(ranked) * partition.train_fraction))
     return frozenset(ranked[:num_train]), frozenset(ranked[num_train:])
+
+
+def split_samples(device: DeviceData, partition: Partition) -> tuple[DeviceData, DeviceData]:
+    """Divide one device's samples at random, by the seed and the device's id alone.
+
+    Both sides get at least one sample.
+
+    Raises:
+        DataError: the device has one sample only.
+    """
+    count = device.num_samples
+    if count < 2:
+        raise DataError(
+            f"user {device.id!r} has {count} sample and a split by samples needs 2: leave the user "
+            "out (min_samples)"
+        )
+    seed = hashlib.sha256(f"samples\0{partition.seed}\0{device.id}".encode()).digest()
+    order = np.random.default_rng(int.from_bytes(seed, "big")).permutation(count)
+    num_train = min(max(1, int(count * partition.train_fraction)), count - 1)
+    train, test = np.sort(order[:num_train]), np.sort(order[num_train:])
+    return (
+        DeviceData(device.id, device.x[train], device.y[train]),
+        DeviceData(device.id, device.x[test], device.y[test]),
+    )
 
 
 def _check_together(name: str, devices: Sequence[DeviceData], num_classes: int | None) -> None:

@@ -18,8 +18,10 @@ STD_FLOOR: Final = 1e-2
 def standardise(dataset: FederatedDataset) -> FederatedDataset:
     """Scale every feature by its mean and standard deviation over all train samples.
 
-    The result holds float32 inputs, also where the source held bytes.
+    The result holds float32 inputs, also where the source held bytes. Tokens stay as they are.
     """
+    if dataset.train[0].is_tokens:
+        return dataset
     count = sum(device.num_samples for device in dataset.train)
     total = sum(device.inputs().sum(axis=0, dtype=np.float64) for device in dataset.train)
     mean = np.asarray(total) / count

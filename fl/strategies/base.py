@@ -1,16 +1,24 @@
 """What a federated strategy is: one server round over a cohort of devices.
 
-A strategy is a pure function of the server's state and the devices it is given: it draws no
-randomness and keeps nothing between rounds. What the server would have to see to run it is part of
-its definition (`Visibility`), so that a claim of privacy can be checked against it.
+A strategy is two pure functions, `init` and `apply`: it draws no randomness and keeps nothing
+between rounds but what is in the server's state. What the server would have to see to run it is
+part of its definition (`Visibility`), so that a claim of privacy can be checked against it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
+from fl.objectives import PLAIN, LocalObjective
 from fl.vectors import Vector
+
+Memory: TypeAlias = Mapping[str, npt.NDArray[np.float64]]
+"""What a strategy remembers, by name; a checkpoint holds it."""
 
 
 class Visibility(StrEnum):
@@ -31,7 +39,7 @@ class Device(Protocol):
 
     @property
     def id(self) -> int:
-        """Who it is; unique in the cohort."""
+        """Who it is, in 0..num_devices − 1 of the population; unique in the cohort."""
 
     @property
     def weight(self) -> int:
@@ -40,8 +48,13 @@ class Device(Protocol):
     def loss(self, model: Vector) -> float:
         """Evaluate F_k(model): the mean training loss in nats."""
 
-    def update(self, model: Vector) -> Vector:
-        """Train locally from `model`; the difference Δ_k = w_k − model."""
+    def update(self, model: Vector, objective: LocalObjective = PLAIN) -> Vector:
+        """Train locally from `model`; the difference Δ_k = w_k − model.
+
+        Args:
+            model: the model to start from.
+            objective: what to minimise.
+        """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,11 +65,13 @@ class ServerState:
         model: the global model w.
         round: how many rounds were played; 0 before the first.
         eta: the last round's loss threshold η, which a search may start from; None before any.
+        memory: what else the strategy remembers; most remember nothing.
     """
 
     model: Vector
     round: int = 0
     eta: float | None = None
+    memory: Memory = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +107,21 @@ class Strategy(Protocol):
     def server_sees(self) -> Visibility:
         """What the server must see of a device to run it."""
 
+    def init(self, model: Vector, num_devices: int) -> ServerState:
+        """Make the state before the first round.
+
+        Args:
+            model: the initial model.
+            num_devices: how many training devices there are, K; their ids are 0..K − 1.
+        """
+
     def apply(
         self, state: ServerState, devices: Sequence[Device]
     ) -> tuple[ServerState, RoundReport]:
         """Play one round with this cohort.
 
         Raises:
-            ValueError: the cohort is empty.
+            ValueError: the cohort is empty, or not one that the strategy can play with.
             DivergenceError: a device's loss or update is NaN or infinite.
         """
 

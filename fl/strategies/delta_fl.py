@@ -59,6 +59,11 @@ class DeltaFL:
         """Each device's loss; the updates could be summed securely."""
         return Visibility.LOSSES
 
+    def init(self, model: Vector, num_devices: int) -> ServerState:
+        """Start from `model`; there is nothing else to remember."""
+        del num_devices
+        return ServerState(model)
+
     def apply(
         self, state: ServerState, devices: Sequence[Device]
     ) -> tuple[ServerState, RoundReport]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fl.strategies.aggregation import add_mean_update
 from fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from fl.vectors import Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,11 @@ class FedAvg:
     def server_sees(self) -> Visibility:
         """Σ n_k Δ_k and Σ n_k suffice."""
         return Visibility.SUMS
+
+    def init(self, model: Vector, num_devices: int) -> ServerState:
+        """Start from `model`; there is nothing else to remember."""
+        del num_devices
+        return ServerState(model)
 
     def apply(
         self, state: ServerState, devices: Sequence[Device]

@@ -123,6 +123,11 @@ class PrivateDeltaFL:
         """Nothing but sums over the cohort."""
         return Visibility.SUMS
 
+    def init(self, model: Vector, num_devices: int) -> ServerState:
+        """Start from `model`; there is nothing else to remember."""
+        del num_devices
+        return ServerState(model)
+
     def apply(
         self, state: ServerState, devices: Sequence[Device]
     ) -> tuple[ServerState, PrivateRoundReport]:

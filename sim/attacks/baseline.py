@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from fl.objectives import PLAIN, LocalObjective
 from protocol.configuration import binding
 from protocol.device import DeviceRound
 from secagg import ClientId
@@ -38,8 +39,10 @@ class _Reporting:
         self.reported.append(self.device.loss)
         return self.device.loss
 
-    def update(self, model: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        del model
+    def update(
+        self, model: npt.NDArray[np.float32], objective: LocalObjective = PLAIN
+    ) -> npt.NDArray[np.float32]:
+        del model, objective
         return self.device.update
 
 

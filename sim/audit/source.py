@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sim.algorithms import PRIVATE
 from sim.checkpoint import load_checkpoint
 from sim.config import RunConfig
 from sim.config_io import build_config, read_config_file
@@ -38,7 +37,7 @@ class Source:
     @property
     def is_in_clear(self) -> bool:
         """Whether the run is of an algorithm that masks nothing."""
-        return self.config is not None and self.config.federation.algorithm != PRIVATE
+        return self.config is not None and not self.config.federation.is_private
 
 
 def find_source(path: Path) -> Source:
@@ -60,7 +59,7 @@ def find_source(path: Path) -> Source:
     checkpoint = load_checkpoint(directory.checkpoints)
     summary = read_json(directory.summary)
     events = _events(directory, checkpoint.state.round if checkpoint else None)
-    if config.privacy.backend == "ideal" and config.federation.algorithm == PRIVATE:
+    if config.privacy.backend == "ideal" and config.federation.is_private:
         events = {}  # there are no messages that they could disagree with
     first, *others = config.arms()
     source = Source(path, directory.transcript, first, events, num_others=len(others))

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from fl.objectives import PLAIN, LocalObjective
 from fl.strategies.base import ServerState
 from fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from fl.vectors import Vector
@@ -67,7 +68,8 @@ class _RandomDevice:
         del model
         return float(self.generator.gamma(2, 0.5))
 
-    def update(self, model: Vector) -> Vector:
+    def update(self, model: Vector, objective: LocalObjective = PLAIN) -> Vector:
+        del objective
         noise: Vector = self.generator.normal(0, _UPDATE_SCALE, model.shape).astype(np.float32)
         return noise
 

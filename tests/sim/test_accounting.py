@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protocol.errors import ConfigurationError
 from protocol.noise import Noise
 from sim.accounting import DELTA, epsilon_of, excess, privacy_of, rho_of
-from sim.algorithms import PRIVATE, build_strategy
+from sim.algorithms import build_strategy
 from sim.config_io import build_config, to_toml
 from sim.errors import ConfigError
 from sim.experiment import run_experiment
@@ -21,7 +21,12 @@ from sim.seeds import Seeds
 
 NOISY_RUN = {
     "data": {"num_devices": 24},
-    "federation": {"algorithm": PRIVATE, "rounds": 2, "cohort_size": 8, "evaluate_every": 2},
+    "federation": {
+        "algorithm": "private-delta-fl",
+        "rounds": 2,
+        "cohort_size": 8,
+        "evaluate_every": 2,
+    },
     "privacy": {"min_cohort": 6, "colluding": 0.0},
     "quantile": {"method": "noisy", "weights": "equal", "noise": 2},
     "training": {"batch_size": 64, "device": "cpu"},

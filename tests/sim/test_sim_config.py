@@ -59,7 +59,7 @@ def refusal(*layers):
         ("quantile.min_cohort=2.5", "quantile.min_cohort = 2.5: must be a whole number"),
         ("quantile.warm_start=1", "quantile.warm_start = 1: must be true or false"),
         ("data.source=7", "data.source = 7: must be a text"),
-        ("federation.algorithm=fedarvg", "must be one of fedavg, delta-fl, private-delta-fl"),
+        ("federation.algorithm=fedarvg", "must be one of fedavg, fedprox, q-ffl"),
         ("data.num_classes=1", "must be 0 (from the data) or at least 2"),
         ("federation.ruonds=3", "unknown setting federation.ruonds: did you mean 'rounds'?"),
         ('experiment.baselines=["sgd"]', "experiment.baselines = ['sgd']: must be one of"),

@@ -11,7 +11,7 @@ from doubles import Killed, Silent
 from fl.strategies.base import ServerState
 from secagg import Adversary, DevicePolicy, Stage, Step, ThreatModel, Vanish
 from secagg.session import NoObserver
-from sim.algorithms import PRIVATE, build_backend, build_strategy
+from sim.algorithms import build_backend, build_strategy
 from sim.checkpoint import load_checkpoint
 from sim.cli import main
 from sim.config_io import build_config
@@ -23,11 +23,13 @@ from sim.seeds import Seeds
 from sim.transcript import Closing, Message, Resumed, RoundEnd, Sum, keeps_whole, read_transcript
 from sim.truth import read_truth
 
+DELTA = "private-delta-fl"
+
 pytestmark = pytest.mark.usefixtures("no_figures")
 
 PRIVATE_RUN = {
     "data": {"num_devices": 24},
-    "federation": {"algorithm": PRIVATE, "rounds": 3, "cohort_size": 8, "evaluate_every": 3},
+    "federation": {"algorithm": DELTA, "rounds": 3, "cohort_size": 8, "evaluate_every": 3},
     "privacy": {"min_cohort": 5, "transcript": "every=2"},
     "quantile": {"resolution_bits": 8, "loss_bound": 8, "method": "bracketed"},
     "training": {"batch_size": 64, "device": "cpu"},
@@ -441,8 +443,8 @@ def test_notes_cover_every_run_of_an_experiment(private, tmp_path):
         privacy=replace(private.privacy, backend="ideal"),
     )
     summary = run(config, tmp_path / "run")
-    per_seed = summary["seeds"][PRIVATE]
+    per_seed = summary["seeds"][DELTA]
     for seed, one in per_seed.items():
-        noted = summary["noteworthy"].get(f"{PRIVATE}, seed {seed}", {})
+        noted = summary["noteworthy"].get(f"{DELTA}, seed {seed}", {})
         assert noted.get("uncertified_rounds", 0) == one["uncertified_rounds"]
     assert any(one["uncertified_rounds"] for one in per_seed.values())

@@ -1,0 +1,37 @@
+"""What a device minimises in its local training: the loss of its samples, or a variant of it."""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class LocalObjective:
+    """The loss of a minibatch, ℓ, as a strategy asks a device to change it.
+
+    Attributes:
+        proximal: μ of the term (μ/2)·‖w − w_t‖² that is added, not negative; w_t is the model that
+            the device received. Source: Li et al., MLSys 2020 (FedProx), equation (2).
+        ceiling: M of −log(1 − ℓ/M), positive, which PropFair puts in the place of ℓ; where
+            ℓ > M − `PROPFAIR_MARGIN` the loss is ℓ/M. None leaves ℓ as it is. Source: Zhang et al., 2022
+            (PropFair), as facts of its published code have it.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    proximal: float = 0.0
+    ceiling: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.proximal) and self.proximal >= 0):
+            raise ValueError(f"proximal={self.proximal} is not a non-negative number")
+        if self.ceiling is not None and not (math.isfinite(self.ceiling) and self.ceiling > 0):
+            raise ValueError(f"ceiling={self.ceiling} is not a positive number")
+
+
+PROPFAIR_MARGIN: Final = 0.2
+"""How far below its ceiling a loss must be for the logarithm of PropFair."""
+
+PLAIN: Final = LocalObjective()
+"""The loss as it is."""
