@@ -12,9 +12,9 @@ class LocalObjective:
     Attributes:
         proximal: μ of the term (μ/2)·‖w − w_t‖² that is added, not negative; w_t is the model that
             the device received. Source: Li et al., MLSys 2020 (FedProx), equation (2).
-        ceiling: M of −log(1 − ℓ/M), positive, which PropFair puts in the place of ℓ; where
-            ℓ > M − `PROPFAIR_MARGIN` the loss is ℓ/M. None leaves ℓ as it is. Source: Zhang et al., 2022
-            (PropFair), as facts of its published code have it.
+        ceiling: M of −log(1 − ℓ/M), positive, which PropFair puts in the place of ℓ; where ℓ is
+            above M − `PROPFAIR_MARGIN`, the loss is ℓ/M. None leaves ℓ as it is. Source: Zhang et
+            al., 2022 (PropFair).
 
     Raises:
         ValueError: a number is out of its range.

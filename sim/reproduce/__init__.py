@@ -1,0 +1,1 @@
+"""The papers' tables and figures, one command each: `deltafl reproduce`."""
