@@ -7,7 +7,7 @@ and without it; the reported number is then the loss on the data alone. Training
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -99,7 +99,9 @@ class Learner:
     ) -> Vector:
         """Run local SGD from `vector`; the difference that the device contributes.
 
-        Samples are shuffled once an epoch.
+        Samples are shuffled once an epoch. A step is
+        w ← w − γ·(∇f + λ·w + μ·(w − w_t)), where f is the minibatch's mean loss as `objective` has
+        it.
 
         Args:
             vector: the model w_t to start from.
@@ -118,15 +120,19 @@ class Learner:
         self._module.train()
         x, y = self._tensors(data)
         parameters = list(self._module.parameters())
-        start = [parameter.detach().clone() for parameter in parameters]
+        origins: list[torch.Tensor] = [
+            # of w_t only the proximal term wants a copy
+            parameter.detach().clone() if objective.proximal else parameter
+            for parameter in parameters
+        ]
         for batch in _batches(data.num_samples, training, generator):
             rows = batch.to(self._device)
             loss = cross_entropy(self._module(x[rows]), y[rows])
             gradients = torch.autograd.grad(_changed(loss, objective), parameters)
             with torch.no_grad():
-                for parameter, origin, gradient in zip(parameters, start, gradients, strict=True):
+                for parameter, origin, gradient in zip(parameters, origins, gradients, strict=True):
                     step = gradient.add(parameter, alpha=training.l2) if training.l2 else gradient
-                    if objective.proximal:
+                    if objective.proximal:  # the gradient of half the squared distance
                         step = step.add(parameter - origin, alpha=objective.proximal)
                     parameter.add_(step, alpha=-training.learning_rate)
         return to_vector(self._module) - vector
@@ -142,14 +148,15 @@ class Learner:
 
     def _measure(self, data: DeviceData) -> DeviceMetrics:
         self._module.eval()
-        x, y = self._tensors(data)
         total_loss, num_wrong = 0.0, 0
         with torch.inference_mode():
             for start in range(0, data.num_samples, _EVALUATION_BATCH_SIZE):
                 rows = slice(start, start + _EVALUATION_BATCH_SIZE)
-                logits = self._module(x[rows])
-                total_loss += float(cross_entropy(logits.double(), y[rows], reduction="sum"))
-                num_wrong += int((logits.argmax(1) != y[rows]).sum())
+                # tokens are up to eight times as large as a model takes them as they lie in memory
+                x, y = self._tensors(replace(data, x=data.x[rows], y=data.y[rows]))
+                logits = self._module(x)
+                total_loss += float(cross_entropy(logits.double(), y, reduction="sum"))
+                num_wrong += int((logits.argmax(1) != y).sum())
         count = data.num_samples
         return DeviceMetrics(data.id, count, total_loss / count, num_wrong / count)
 

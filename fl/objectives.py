@@ -11,10 +11,11 @@ class LocalObjective:
 
     Attributes:
         proximal: μ of the term (μ/2)·‖w − w_t‖² that is added, not negative; w_t is the model that
-            the device received. Source: Li et al., MLSys 2020 (FedProx), equation (2).
+            the device received. The norm is squared, so the term adds μ·(w − w_t) to the gradient.
+            Source: Li et al., MLSys 2020 (FedProx), equation (2).
         ceiling: M of −log(1 − ℓ/M), positive, which PropFair puts in the place of ℓ; where ℓ is
             above M − `PROPFAIR_MARGIN`, the loss is ℓ/M. None leaves ℓ as it is. Source: Zhang et
-            al., 2022 (PropFair).
+            al., 2022 (PropFair, arXiv 2202.01666), as the published code has it by default.
 
     Raises:
         ValueError: a number is out of its range.

@@ -47,7 +47,7 @@ def weighted_quantile(values: Values, weights: Weights, theta: Fraction) -> floa
     >>> weighted_quantile([0.1, 0.5, 0.9], [1, 1, 2], Fraction(1, 2))
     0.5
     """
-    numbers, counts = _check_sample(values, weights)
+    numbers, counts = check_sample(values, weights)
     _check_theta(theta)
     order = np.argsort(numbers, kind="stable")
     total = sum(counts)
@@ -72,7 +72,7 @@ def superquantile(values: Values, weights: Weights, theta: Fraction) -> float:
     >>> superquantile([1.0, 2.0, 4.0], [1, 1, 1], Fraction(1, 2))
     3.3333333333333335
     """
-    numbers, counts = _check_sample(values, weights)
+    numbers, counts = check_sample(values, weights)
     size = _check_theta(theta) * sum(counts)
     room = size
     tail = Fraction(0)
@@ -83,6 +83,38 @@ def superquantile(values: Values, weights: Weights, theta: Fraction) -> float:
         if not room:
             break
     return float(tail / size)
+
+
+def superquantile_weights(
+    values: Values, weights: Weights, theta: Fraction
+) -> npt.NDArray[np.float64]:
+    """Find the worst mixture of conformity θ: the π of argmax Σ π_k·values_k over π_k ≤ α_k/θ.
+
+    It fills the largest values first, α_k/θ each, and the value on the boundary with what is left.
+    Σ π_k·∇F_k is then a subgradient of F_θ (Danskin), the gradient if there is no tie on the
+    boundary; of tied values the first in the row is filled first.
+    Source: arXiv 2002.11223, equation (1) and the linear programme of Property 5.
+
+    Returns:
+        π, float64 of the shape of `values`, in [0, α_k/θ], with sum one up to rounding.
+
+    Raises:
+        ValueError: as `weighted_quantile`.
+
+    >>> superquantile_weights([1.0, 2.0, 4.0], [1, 1, 1], Fraction(1, 2))
+    array([0.        , 0.33333333, 0.66666667])
+    """
+    numbers, counts = check_sample(values, weights)
+    size = _check_theta(theta) * sum(counts)
+    room = size
+    mixture = np.zeros(numbers.shape)
+    for index in np.argsort(-numbers, kind="stable"):
+        taken = min(Fraction(counts[index]), room)
+        mixture[index] = taken / size
+        room -= taken
+        if not room:
+            break
+    return mixture
 
 
 def conformity(alpha: Sequence[float], pi: Sequence[float]) -> float:
@@ -116,7 +148,13 @@ def _check_theta(theta: Fraction) -> Fraction:
     return theta
 
 
-def _check_sample(values: Values, weights: Weights) -> tuple[npt.NDArray[np.float64], list[int]]:
+def check_sample(values: Values, weights: Weights) -> tuple[npt.NDArray[np.float64], list[int]]:
+    """Check values and their weights, and take them as float64 and exact integers.
+
+    Raises:
+        ValueError: no values, unequal lengths, a value that is not finite, a weight that is
+            negative or no integer, or no positive weight.
+    """
     numbers = np.asarray(values, dtype=np.float64)
     raw = np.asarray(weights)
     if numbers.ndim != 1 or numbers.size == 0:

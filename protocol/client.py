@@ -5,9 +5,13 @@ query that it has seen, and decides alone whether it passes the filter. Nobody c
 sends whether it did: it always sends a vector of the same size (when it sends it is another matter,
 see docs/limitations.md).
 
-Spec: §12.8.
+A session may hold several rounds, one for each conformity level, which the device answers one
+after the other; see `protocol.levels`.
+
+Spec: §12.8, §12.11.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from hashlib import sha256
 
@@ -15,9 +19,16 @@ from protocol import wire
 from protocol.configuration import binding
 from protocol.device import DeviceRound, Update
 from protocol.errors import SearchError
-from protocol.messages import Announce, Ask, Envelope, Relay
+from protocol.levels import MAX_LEVELS, Levels
+from protocol.messages import Announce, AnnounceLevels, Ask, Envelope, Relay
 from protocol.quantile.search import Query
-from protocol.states import TRANSITIONS, RoundState, SupplyLoss, SupplyUpdate
+from protocol.states import (
+    TRANSITIONS,
+    RoundState,
+    SupplyEarlierUpdate,
+    SupplyLoss,
+    SupplyUpdate,
+)
 from secagg import (
     Client,
     ClientId,
@@ -53,10 +64,11 @@ class RoundClient:
         randomness: Source of every secret.
         credentials: What signed sessions need; without them, the device refuses those.
         noise: Source of the noise of `noisy`; None for `randomness`.
+        max_levels: Most conformity levels of one session.
 
     Attributes:
         state: Where the round stands.
-        model: The announced model's bytes, once announced.
+        models: The announced models' bytes, one of each level, once announced.
     """
 
     def __init__(
@@ -66,18 +78,27 @@ class RoundClient:
         randomness: Randomness = system_randomness,
         credentials: Credentials | None = None,
         noise: Randomness | None = None,
+        max_levels: int = MAX_LEVELS,
     ) -> None:
         self.state = RoundState.IDLE
-        self.model = b""
+        self.models: tuple[bytes, ...] = ()
         self._session = Client(client_id, policy, randomness, credentials)
         self._policy = policy
         self._noise = randomness if noise is None else noise
-        self._announced: Announce | None = None
+        self._max_levels = max_levels
+        self._levels: Levels | None = None
+        self._opening = b""
         self._tag: bytes | None = None
         self._context = b""
-        self._device: DeviceRound | None = None
+        self._level = 0
+        self._devices: tuple[DeviceRound, ...] = ()
         self._binding = b""
         self._seen: set[bytes] = set()
+
+    @property
+    def model(self) -> bytes:
+        """The model of the level that is being played; empty before the announcement."""
+        return self.models[self._level] if self.models else b""
 
     def receive(self, data: bytes) -> bytes | Task | None:
         """Take one envelope of the server. Repetitions and those of other sessions are ignored.
@@ -100,35 +121,44 @@ class RoundClient:
         return reply
 
     def supply_loss(self, loss: float, weight: int) -> bytes:
-        """Give the device's loss under the announced model and its weight; joins the session.
+        """Give the device's loss under the only model and its weight; see `supply_losses`."""
+        return self.supply_losses((loss,), weight)
+
+    def supply_losses(self, losses: Sequence[float], weight: int) -> bytes:
+        """Give the device's loss under each announced model and its weight; joins the session.
 
         Args:
-            loss: F_k(w), finite.
+            losses: F_k(w) for each of `models`, finite.
             weight: n_k ≥ 0.
 
         Returns:
             The message to send.
 
         Raises:
-            EncodingError: the loss is NaN or infinite, or the weight negative; nothing changed.
+            EncodingError: a loss is NaN or infinite, or the weight negative; nothing changed.
             PeerError: the session falls short of the device's policy; the round is over.
-            UsageError: no loss is asked for; nothing changed.
+            UsageError: no loss is asked for, or there is not one for each model; nothing changed.
         """
         following = self._following(SupplyLoss)
-        announced = self._given()
-        device = DeviceRound.measured(announced.config, loss, weight)
+        rounds = self._given().rounds
+        if len(losses) != len(rounds):
+            raise UsageError(f"{len(losses)} losses for {len(rounds)} models: give one for each")
+        devices = tuple(
+            DeviceRound.measured(config, loss, weight)
+            for config, loss in zip(rounds, losses, strict=True)
+        )
         try:
-            reply = self._session.receive(announced.session)
+            reply = self._session.receive(self._opening)
         except PeerError:
             self.close()
             raise
         if reply is None:
             raise UsageError("the session had begun before the loss was known")
-        self._device, self.state = device, following
+        self._devices, self.state = devices, following
         return reply
 
     def supply_update(self, update: Update) -> bytes:
-        """Give the update that the device has trained; returns the message to send.
+        """Give the update of `model` that the device has trained; returns the message to send.
 
         Raises:
             EncodingError: the update does not fit the round or is not finite; nothing changed.
@@ -140,7 +170,7 @@ class RoundClient:
         """End the round for good and let go of its secrets."""
         self.state = RoundState.FAILED
         self._session.close()
-        self._device = None
+        self._devices = ()
 
     def _take(self, envelope: Envelope) -> bytes | Task | None:
         if self._tag is not None and tag_of(envelope.session) not in (None, self._tag):
@@ -150,8 +180,12 @@ class RoundClient:
         if following is None:
             raise PeerError(Refusal.OUT_OF_ORDER, f"{event.__name__} in state {self.state}")
         match envelope:
-            case Announce():
-                self._check_announcement(envelope)
+            case Announce(config, model, session):
+                self._check_announcement(Levels((config,)), model, session)
+                self.state = following
+                return Task.MEASURE_LOSS
+            case AnnounceLevels(levels, models, session):
+                self._check_announcement(levels, models, session)
                 self.state = following
                 return Task.MEASURE_LOSS
             case Relay(session):
@@ -177,27 +211,41 @@ class RoundClient:
             raise PeerError(Refusal.OUT_OF_ORDER, "a slot opened without a question")
         return reply
 
-    def _check_announcement(self, announced: Announce) -> None:
-        """Refuse a session that is not the one of this configuration and model."""
-        config = announced.config
+    def _check_announcement(self, levels: Levels, models: bytes, session: bytes) -> None:
+        """Refuse a session that is not the one of these configurations and models."""
+        if len(levels.rounds) > self._max_levels:
+            raise PeerError(
+                Refusal.POLICY,
+                f"{len(levels.rounds)} levels are more than the device's {self._max_levels}",
+            )
         try:
-            params = decode_open(announced.session).params
+            params = decode_open(session).params
         except DecodeError as error:
             raise PeerError(Refusal.MALFORMED, str(error)) from None
-        context = config.context(announced.model)
+        context, common = levels.context(models), levels.common
         if params.context != context:
             raise PeerError(Refusal.MALFORMED, "the session is not bound to this model and round")
-        if params.slots != config.slots() or params.num_invited != config.cohort_size:
+        if params.slots != levels.slots() or params.num_invited != common.cohort_size:
             raise PeerError(Refusal.MALFORMED, "the session's slots are not those of this round")
-        if config.noise is not None:
-            config.noise.check(params, self._policy, config.min_search_cohort)
-        self._announced, self._context, self.model = announced, context, announced.model
-        self._tag = params.tag
+        each = levels.split(models)
+        if len(set(each)) != len(each):
+            # Tails of the same losses: the difference of two sums would be over those between.
+            raise PeerError(Refusal.POLICY, "two levels have the same model")
+        if common.noise is not None:
+            common.noise.check(params, self._policy, common.min_search_cohort)
+        self._levels, self._opening, self.models = levels, session, each
+        self._context, self._tag = context, params.tag
+
+    @property
+    def _level_slot(self) -> int:
+        """The open slot, counted from the first of the level that is being played."""
+        return self._session.slot - self._given().first_slot(self._level)
 
     def _check_slot(self, question: object) -> None:
-        config = self._given().config
-        is_update = self._session.slot == config.update_slot
-        if is_update == isinstance(question, Query):
+        """Refuse a question in the other kind of slot, or in one of another level."""
+        last = self._given().rounds[self._level].update_slot
+        is_update = self._level_slot == last
+        if is_update == isinstance(question, Query) or self._level_slot > last:
             raise PeerError(
                 Refusal.OUT_OF_ORDER, f"{type(question).__name__} in slot {self._session.slot}"
             )
@@ -206,18 +254,21 @@ class RoundClient:
         """Refuse a query over too few devices, or after the first over fewer than before."""
         if not isinstance(question, Query):
             return
-        asked, needed = self._session.num_members, self._given().config.min_search_cohort
+        asked, needed = self._session.num_members, self._given().common.min_search_cohort
         if asked < needed:
             raise PeerError(
                 Refusal.COHORT_TOO_SMALL, f"a query over {asked} devices, fewer than {needed}"
             )
-        if self._session.slot > 0 and asked < members:
+        if self._level_slot > 0 and asked < members:
             raise PeerError(Refusal.NOT_WHOLE, "a query over fewer devices than the one before")
 
     def _contribute_update(self, update: Update | None) -> bytes:
-        following = self._following(SupplyUpdate)
+        is_last = self._levels is None or self._level + 1 == len(self._levels.rounds)
+        following = self._following(SupplyUpdate if is_last else SupplyEarlierUpdate)
         reply = self._mask(self._measured().contribution(update))
         self.state = following
+        if not is_last:
+            self._level += 1
         return reply
 
     def _mask(self, vector: Vector) -> bytes:
@@ -229,15 +280,15 @@ class RoundClient:
             raise UsageError(f"{event.__name__} in state {self.state}")
         return following
 
-    def _given(self) -> Announce:
-        if self._announced is None:
+    def _given(self) -> Levels:
+        if self._levels is None:
             raise UsageError("no round has been announced")
-        return self._announced
+        return self._levels
 
     def _measured(self) -> DeviceRound:
-        if self._device is None:
+        if not self._devices:
             raise UsageError("the device's loss is not known yet")
-        return self._device
+        return self._devices[self._level]
 
 
 def _decode(data: bytes) -> Envelope:

@@ -10,6 +10,7 @@ Spec: §12.7.
 from dataclasses import dataclass, field
 
 from protocol.configuration import RoundConfig
+from protocol.levels import Levels
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
 
@@ -26,6 +27,21 @@ class Announce:
 
     config: RoundConfig
     model: bytes = field(repr=False)
+    session: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceLevels:
+    """Rounds at several levels begin: their configurations, and each one's model.
+
+    Attributes:
+        levels: The rounds, two or more.
+        models: Their models, opaque bytes of one size, joined in the order of the levels.
+        session: The session's opening message.
+    """
+
+    levels: Levels
+    models: bytes = field(repr=False)
     session: bytes = field(repr=False)
 
 
@@ -49,4 +65,4 @@ class Ask:
     session: bytes = field(repr=False)
 
 
-Envelope = Announce | Relay | Ask
+Envelope = Announce | AnnounceLevels | Relay | Ask

@@ -1,78 +1,83 @@
-"""The server's side of a round: asks, collects masked messages, learns sums.
+"""The server's side of a round, or of several levels': asks, collects, learns sums.
 
 As the session inside, it owns no time: its caller delivers messages with `receive` and ends each
 round trip with `close_round`, which returns the next envelopes, until `outcome` is there.
 
-Spec: §12.9.
+Spec: §12.9, §12.11.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from protocol import wire
 from protocol.configuration import RoundConfig, binding
-from protocol.messages import Announce, Ask, Relay
-from protocol.round import Round, RoundOutcome
+from protocol.levels import LevelRounds, Levels
+from protocol.messages import Announce, AnnounceLevels, Ask, Relay
+from protocol.round import RoundOutcome
 from secagg import ClientId, Directory, Server, SessionAborted, SessionParams, SlotSum, UsageError
 from secagg.outgoing import Letters, Outgoing
 from secagg.stages import Stage, Step
 from secagg.states import COLLECTED_AT, ServerState
 
 
-class RoundServer:
-    """One round.
+class LevelsServer:
+    """Rounds at one or more levels, in one session.
 
     Args:
-        config: The round.
-        model: The model w, as the bytes that devices get.
-        params: The session's parameters: slots and context of this round.
+        levels: The rounds.
+        models: The levels' models, as the bytes that devices get, joined in order.
+        params: The session's parameters: slots and context of these levels.
         invited: The cohort.
-        warm_start: Tick near which η is expected; None for none.
+        warm_starts: For each level the tick near which η is expected; None for none.
         directory: Whose identities to accept; needed for signed sessions.
 
     Attributes:
-        outcome: What the round has come to; None while it goes on.
+        outcomes: What each level has come to; None while the session goes on.
         revealed: The sum that the last `close_round` has revealed; None where it has not.
 
     Raises:
-        UsageError: the session is not the one of this round and model.
+        UsageError: the session is not the one of these levels and models.
     """
 
     def __init__(
         self,
-        config: RoundConfig,
-        model: bytes,
+        levels: Levels,
+        models: bytes,
         params: SessionParams,
         invited: Iterable[ClientId],
-        warm_start: int | None = None,
+        warm_starts: Sequence[int | None],
         directory: Directory | None = None,
     ) -> None:
-        context = config.context(model)
-        if params.context != context or params.slots != config.slots():
+        context, cohort_size = levels.context(models), levels.common.cohort_size
+        if params.context != context or params.slots != levels.slots():
             raise UsageError("the session's context and slots are not those of this round")
-        if params.num_invited != config.cohort_size:
+        if params.num_invited != cohort_size:
             raise UsageError(
                 f"num_invited={params.num_invited} of the session is not "
-                f"cohort_size={config.cohort_size} of the round"
+                f"cohort_size={cohort_size} of the round"
             )
-        self.config = config
-        self.outcome: RoundOutcome | None = None
+        self.levels = levels
+        self.outcomes: tuple[RoundOutcome, ...] | None = None
         self.revealed: SlotSum | None = None
-        self._model = model
+        self._models = models
         self._context = context
         self._session = Server(params, invited, directory)
-        self._round = Round(config, warm_start)
+        self._rounds = LevelRounds(levels, warm_starts)
 
     @property
     def step(self) -> Step:
         """The message that devices are to send next."""
         stage = COLLECTED_AT.get(self._session.state, Stage.MASK)
-        return Step(stage, self._round.slot if stage >= Stage.MASK else 0)
+        return Step(stage, self._rounds.slot if stage >= Stage.MASK else 0)
 
     def start(self) -> Outgoing:
         """The announcement for the whole cohort."""
         opening = self._session.start()
-        data = wire.encode(Announce(self.config, self._model, next(iter(opening.values()))))
-        return dict.fromkeys(opening, data)
+        session = next(iter(opening.values()))
+        if len(self.levels.rounds) == 1:
+            announced = wire.encode(Announce(self.levels.common, self._models, session))
+        else:
+            announced = wire.encode(AnnounceLevels(self.levels, self._models, session))
+        return dict.fromkeys(opening, announced)
 
     def receive(self, sender: ClientId, data: bytes) -> None:
         """Take one message of a device; what is wrong with it never raises."""
@@ -89,24 +94,56 @@ class RoundServer:
                     return self._ask()
                 case ServerState.UNMASK:
                     self.revealed = self._session.take_sum()
-                    self._round.take(self.revealed)
+                    self._rounds.take(self.revealed)
                     return self._ask()
                 case ServerState.MASK if not relayed:
-                    self._round.lose()
+                    self._rounds.lose()
                     return self._ask()
                 case _:
                     return Letters(tuple(relayed), lambda c: wire.encode(Relay(relayed[c])))
         except SessionAborted as error:
-            self.outcome = self._round.outcome(self._session.drops, str(error))
+            self.outcomes = self._rounds.outcomes(self._session.drops, str(error))
             return {}
 
     def _ask(self) -> Outgoing:
-        self._round.assemble(len(self._session.remaining))
-        question = self._round.question
+        self._rounds.assemble(len(self._session.remaining))
+        question = self._rounds.question
         if question is None:
-            self.outcome = self._round.outcome(self._session.drops)
+            self.outcomes = self._rounds.outcomes(self._session.drops)
             return {}
-        slot = self._round.slot
+        slot = self._rounds.slot
         opened = self._session.open_slot(slot, binding(self._context, question))
-        self._round.check_opened(len(opened))
+        self._rounds.check_opened(len(opened))
         return {c: wire.encode(Ask(question, session)) for c, session in opened.items()}
+
+
+class RoundServer(LevelsServer):
+    """One round: a single level.
+
+    Args:
+        config: The round.
+        model: The model w, as the bytes that devices get.
+        params: The session's parameters: slots and context of this round.
+        invited: The cohort.
+        warm_start: Tick near which η is expected; None for none.
+        directory: Whose identities to accept; needed for signed sessions.
+
+    Raises:
+        UsageError: the session is not the one of this round and model.
+    """
+
+    def __init__(
+        self,
+        config: RoundConfig,
+        model: bytes,
+        params: SessionParams,
+        invited: Iterable[ClientId],
+        warm_start: int | None = None,
+        directory: Directory | None = None,
+    ) -> None:
+        super().__init__(Levels((config,)), model, params, invited, (warm_start,), directory)
+
+    @property
+    def outcome(self) -> RoundOutcome | None:
+        """What the round has come to; None while it goes on."""
+        return None if self.outcomes is None else self.outcomes[0]

@@ -11,17 +11,21 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from protocol.messages import Announce, Relay
+from protocol.messages import Announce, AnnounceLevels, Relay
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
 
 
 class SupplyLoss:
-    """Event: the device's caller gives its loss and weight."""
+    """Event: the device's caller gives its loss, of each level one, and weight."""
 
 
 class SupplyUpdate:
     """Event: the device's caller gives its update, or the device its zeros."""
+
+
+class SupplyEarlierUpdate:
+    """Event: the same at a level that is not the last."""
 
 
 class RoundState(StrEnum):
@@ -38,10 +42,10 @@ class RoundState(StrEnum):
 _R = RoundState
 TRANSITIONS: Final[Mapping[RoundState, Mapping[type, RoundState]]] = MappingProxyType(
     {
-        _R.IDLE: {Announce: _R.MEASURING},
+        _R.IDLE: {Announce: _R.MEASURING, AnnounceLevels: _R.MEASURING},
         _R.MEASURING: {SupplyLoss: _R.SEARCHING},
         _R.SEARCHING: {Relay: _R.SEARCHING, Query: _R.SEARCHING, Threshold: _R.TRAINING},
-        _R.TRAINING: {SupplyUpdate: _R.UPDATED},
+        _R.TRAINING: {SupplyUpdate: _R.UPDATED, SupplyEarlierUpdate: _R.SEARCHING},
         _R.UPDATED: {Relay: _R.UPDATED},
         _R.FAILED: {},
     }

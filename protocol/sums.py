@@ -13,9 +13,10 @@ from typing import Final, Protocol, TypeAlias
 from protocol.client import RoundClient, Task
 from protocol.configuration import RoundConfig
 from protocol.device import DeviceRound, Update
+from protocol.levels import LevelRounds, Levels
 from protocol.quantile.search import Query
-from protocol.round import Round, RoundOutcome
-from protocol.server import RoundServer
+from protocol.round import RoundOutcome
+from protocol.server import LevelsServer
 from secagg import (
     Adversary,
     ClientId,
@@ -23,6 +24,8 @@ from secagg import (
     Enrolment,
     GraphKind,
     IdealSession,
+    PeerError,
+    Refusal,
     SessionAborted,
     SessionParams,
     ThreatModel,
@@ -85,21 +88,31 @@ class Sessions:
     signed: bool = False
 
     def params(self, config: RoundConfig, model: bytes, graph_seed: bytes) -> SessionParams:
-        """The parameters of one round's session.
+        """The parameters of one round's session; see `params_of_levels`."""
+        return self.params_of_levels(Levels((config,)), model, graph_seed)
+
+    def params_of_levels(self, levels: Levels, models: bytes, graph_seed: bytes) -> SessionParams:
+        """The parameters of the session of one or more levels.
+
+        Args:
+            levels: Their rounds.
+            models: Their models, joined in order.
+            graph_seed: 32 public bytes, unique to the session.
 
         Raises:
             UsageError: no parameters withstand the threat with so small a cohort.
             PeerError: they fall short of the devices' policy, or of the noise that is promised.
         """
+        config = levels.common
         params = SessionParams.for_threat(
             config.cohort_size,
-            config.slots(),
+            levels.slots(),
             threat=self.threat,
             graph=self.graph or preferred_graph(config.cohort_size, self.threat),
             min_cohort=self.min_cohort,
             signed=self.signed,
             graph_seed=graph_seed,
-            context=config.context(model),
+            context=levels.context(models),
         )
         self.policy.check(params)
         if config.noise is not None:
@@ -129,6 +142,20 @@ class RoundResult:
     """
 
     outcome: RoundOutcome
+    bytes_up: float | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelsResult:
+    """Simulated rounds at several levels, in one session.
+
+    Attributes:
+        outcomes: What the server has learnt at each level.
+        bytes_up: Bytes that each device sent for all of them, on average over the cohort; None
+            without messages.
+    """
+
+    outcomes: tuple[RoundOutcome, ...]
     bytes_up: float | None
 
 
@@ -169,6 +196,33 @@ class SumBackend(Protocol):
             EncodingError: a device's loss or update is NaN or infinite, or has the wrong shape.
         """
 
+    def run_levels(
+        self,
+        levels: Levels,
+        models: bytes,
+        devices: Sequence[RoundDevice],
+        *,
+        warm_starts: Sequence[int | None],
+        graph_seed: bytes,
+        vanishing: Vanishing,
+    ) -> LevelsResult:
+        """Run rounds at one or more levels in one session.
+
+        Args:
+            levels: Their rounds.
+            models: Their models, as the bytes that devices get, joined in order.
+            devices: The cohort.
+            warm_starts: For each level the tick near which η is expected; None for none.
+            graph_seed: 32 public bytes, unique to the session.
+            vanishing: Which devices vanish, and when.
+
+        Raises:
+            UsageError: no session parameters withstand the threat with so small a cohort.
+            PeerError: the session falls short of the devices' policy, such as by two levels with
+                one model.
+            EncodingError: a device's loss or update is NaN or infinite, or has the wrong shape.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class MaskedSum:
@@ -204,11 +258,32 @@ class MaskedSum:
         vanishing: Vanishing,
     ) -> RoundResult:
         """Run one round; see `SumBackend`."""
-        params = self.sessions.params(config, model, graph_seed)
+        result = self.run_levels(
+            Levels((config,)),
+            model,
+            devices,
+            warm_starts=(warm_start,),
+            graph_seed=graph_seed,
+            vanishing=vanishing,
+        )
+        return RoundResult(result.outcomes[0], result.bytes_up)
+
+    def run_levels(
+        self,
+        levels: Levels,
+        models: bytes,
+        devices: Sequence[RoundDevice],
+        *,
+        warm_starts: Sequence[int | None],
+        graph_seed: bytes,
+        vanishing: Vanishing,
+    ) -> LevelsResult:
+        """Run rounds at one or more levels in one session; see `SumBackend`."""
+        params = self.sessions.params_of_levels(levels, models, graph_seed)
         by_id = {ClientId(device.id): device for device in devices}
         ids = [ClientId(device.id) for device in devices]
         enrolled = self.enrolment
-        server = RoundServer(config, model, params, ids, warm_start, enrolled)
+        server = LevelsServer(levels, models, params, ids, warm_starts, enrolled)
         clients = {
             i: RoundClient(
                 i,
@@ -232,9 +307,9 @@ class MaskedSum:
             outgoing = run_round(server, outgoing, answer, server.step, vanishing, self.observer)
             if server.revealed is not None:
                 self.observer.revealed(server.revealed)
-        if server.outcome is None:
+        if server.outcomes is None:
             raise RuntimeError("the round stopped without an outcome: this is a bug")
-        return RoundResult(server.outcome, bytes_up / len(devices))
+        return LevelsResult(server.outcomes, bytes_up / len(devices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,18 +340,42 @@ class IdealSum:
         vanishing: Vanishing,
     ) -> RoundResult:
         """Run one round; see `SumBackend`."""
-        params = self.sessions.params(config, model, graph_seed)
+        result = self.run_levels(
+            Levels((config,)),
+            model,
+            devices,
+            warm_starts=(warm_start,),
+            graph_seed=graph_seed,
+            vanishing=vanishing,
+        )
+        return RoundResult(result.outcomes[0], result.bytes_up)
+
+    def run_levels(
+        self,
+        levels: Levels,
+        models: bytes,
+        devices: Sequence[RoundDevice],
+        *,
+        warm_starts: Sequence[int | None],
+        graph_seed: bytes,
+        vanishing: Vanishing,
+    ) -> LevelsResult:
+        """Run rounds at one or more levels in one session; see `SumBackend`."""
+        params = self.sessions.params_of_levels(levels, models, graph_seed)
         by_id = {ClientId(device.id): device for device in devices}
         session = IdealSession(params, [ClientId(device.id) for device in devices], vanishing)
-        measured: dict[ClientId, DeviceRound] = {}
-        round_ = Round(config, warm_start)
+        each, measured = levels.split(models), dict[tuple[ClientId, int], DeviceRound]()
+        if len(set(each)) != len(each):
+            raise PeerError(Refusal.POLICY, "two levels have the same model")
+        rounds = LevelRounds(levels, warm_starts)
 
         def contribution(client_id: ClientId) -> Vector:
-            device = by_id[client_id]
-            if client_id not in measured:
-                loss = device.loss(model)
-                measured[client_id] = DeviceRound.measured(config, loss, device.weight)
-            own, question = measured[client_id], round_.question
+            device, level = by_id[client_id], rounds.level
+            model, key = each[level], (client_id, level)
+            if key not in measured:
+                config, loss = levels.rounds[level], device.loss(model)
+                measured[key] = DeviceRound.measured(config, loss, device.weight)
+            own, question = measured[key], rounds.question
             if isinstance(question, Query):
                 return own.answer(question, self.noise(client_id))
             passes = question is not None and own.passes(question)
@@ -284,17 +383,17 @@ class IdealSum:
 
         try:
             session.set_up()
-            while round_.question is not None:
-                round_.assemble(len(session.remaining))
-                round_.check_opened(len(session.open_slot(round_.slot)))
-                answer = session.sum(round_.slot, contribution)
+            while rounds.question is not None:
+                rounds.assemble(len(session.remaining))
+                rounds.check_opened(len(session.open_slot(rounds.slot)))
+                answer = session.sum(rounds.slot, contribution)
                 if answer is None:
-                    round_.lose()
+                    rounds.lose()
                 else:
-                    round_.take(answer)
+                    rounds.take(answer)
         except SessionAborted as error:
-            return RoundResult(round_.outcome(session.drops, str(error)), None)
-        return RoundResult(round_.outcome(session.drops), None)
+            return LevelsResult(rounds.outcomes(session.drops, str(error)), None)
+        return LevelsResult(rounds.outcomes(session.drops), None)
 
 
 def preferred_graph(cohort_size: int, threat: ThreatModel) -> GraphKind:
@@ -316,7 +415,8 @@ def _answer(client: RoundClient, device: RoundDevice, data: bytes) -> bytes | No
     reply = client.receive(data)
     match reply:
         case Task.MEASURE_LOSS:
-            return client.supply_loss(device.loss(client.model), device.weight)
+            losses = [device.loss(model) for model in client.models]
+            return client.supply_losses(losses, device.weight)
         case Task.TRAIN:
             return client.supply_update(device.update(client.model))
         case _:

@@ -14,8 +14,9 @@ from typing import Final
 from protocol.configuration import RoundConfig, noise_numbers
 from protocol.errors import ConfigurationError
 from protocol.labels import VERSION
+from protocol.levels import MAX_LEVELS, Levels
 from protocol.losses import LossGrid
-from protocol.messages import Announce, Ask, Envelope, Relay
+from protocol.messages import Announce, AnnounceLevels, Ask, Envelope, Relay
 from protocol.noise import Noise
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
@@ -24,10 +25,11 @@ from secagg import DecodeError
 from secagg.codec import FieldReader, Value, read_fields, write_fields
 
 MAX_BYTES: Final = 1 << 32
-_MAX_FIELDS: Final = 23
+_MAX_FIELDS: Final = 24
 _MAX_NAME: Final = 32
 _MAX_CUTS: Final = 1 << 16
 _CUTS: Final = 8
+_THETA: Final = struct.Struct("<II")
 _WORD: Final = 2**63 - 1
 _DOUBLE: Final = struct.Struct("<d")
 
@@ -39,6 +41,7 @@ class Kind(IntEnum):
     RELAY = 0x22
     QUERY = 0x23
     THRESHOLD = 0x24
+    ANNOUNCE_LEVELS = 0x25
 
 
 def encode(envelope: Envelope) -> bytes:
@@ -70,6 +73,9 @@ def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
         case Announce(config, model, session):
             # The model last: what is public and short lies at the head of a long message.
             return Kind.ANNOUNCE, [*_config_fields(config), session, model]
+        case AnnounceLevels(levels, models, session):
+            fields = [*_config_fields(levels.common), _pack_thetas(levels), session, models]
+            return Kind.ANNOUNCE_LEVELS, fields
         case Relay(session):
             return Kind.RELAY, [session]
         case Ask(Query(method, cuts), session):
@@ -84,6 +90,14 @@ def _from_fields(kind: int, fields: FieldReader) -> Envelope:
     if kind == Kind.ANNOUNCE:
         config, session, model = _read_config(fields), _read_bytes(fields), _read_bytes(fields)
         return Announce(config, model, session)
+    if kind == Kind.ANNOUNCE_LEVELS:
+        levels = _read_levels(fields)
+        session, models = _read_bytes(fields), _read_bytes(fields)
+        if len(models) % len(levels.rounds):
+            raise DecodeError(
+                f"models of {len(models)} bytes are not {len(levels.rounds)} of one size"
+            )
+        return AnnounceLevels(levels, models, session)
     if kind == Kind.RELAY:
         return Relay(_read_bytes(fields))
     if kind == Kind.QUERY:
@@ -151,6 +165,26 @@ def _read_config(fields: FieldReader) -> RoundConfig:
         )
     except ConfigurationError as error:
         raise DecodeError(f"impossible configuration: {error}") from None
+
+
+def _pack_thetas(levels: Levels) -> bytes:
+    """The levels after the first, whose θ is in its configuration."""
+    thetas = [config.theta for config in levels.rounds[1:]]
+    return b"".join(_THETA.pack(theta.numerator, theta.denominator) for theta in thetas)
+
+
+def _read_levels(fields: FieldReader) -> Levels:
+    common = _read_config(fields)
+    packed = fields.records(_THETA.size, most=MAX_LEVELS - 1)
+    if not packed:
+        raise DecodeError("a single level is announced as a round of its own")
+    parts = list(_THETA.iter_unpack(packed))
+    if any(denominator == 0 for _, denominator in parts):
+        raise DecodeError("the denominator of a conformity level is zero")
+    try:
+        return Levels.at(common, [common.theta, *(Fraction(*part) for part in parts)])
+    except ConfigurationError as error:
+        raise DecodeError(f"impossible levels: {error}") from None
 
 
 def _noise(numerator: int, denominator: int, num_devices: int) -> Noise | None:

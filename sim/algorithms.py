@@ -3,17 +3,45 @@
 import math
 from fractions import Fraction
 
+from fl.schedule import StepDecay
+from fl.strategies.aaggff_device import AAggFFDevice
+from fl.strategies.aaggff_silo import AAggFFSilo
+from fl.strategies.afl import AFL
 from fl.strategies.base import Strategy
 from fl.strategies.delta_fl import DeltaFL
+from fl.strategies.delta_fl import Weighting as DeviceWeighting
 from fl.strategies.fedavg import FedAvg
+from fl.strategies.fedmgda import FedMGDA
+from fl.strategies.fedprox import FedProx
+from fl.strategies.masked import MaskedMean
 from fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from fl.strategies.propfair import PropFair
+from fl.strategies.q_ffl import QFFL
+from fl.strategies.responses import Response
+from fl.strategies.server_optimizer import (
+    Adaptive,
+    Momentum,
+    SecondMoment,
+    ServerOptimizer,
+    Sgd,
+    WithServerOptimizer,
+)
+from fl.strategies.tilted_erm import TiltedERM
+from fl.strategies.weighted_mean import WeightedMean
 from protocol.losses import LossGrid
 from protocol.quantile.registry import NOISY
 from protocol.sums import IdealSum, MaskedSum, Sessions, SumBackend
 from protocol.weighting import Weighting
 from secagg import Adversary, DevicePolicy, GraphKind, ThreatModel
 from secagg.session import Observer
-from sim.config import PrivacyConfig, QuantileConfig, RunConfig
+from sim.config import (
+    ALGORITHMS,
+    PRIVATE,
+    PrivacyConfig,
+    QuantileConfig,
+    RunConfig,
+    StrategyConfig,
+)
 from sim.config_io import show
 from sim.errors import ConfigError
 from sim.faults import Dropouts
@@ -37,15 +65,80 @@ def build_strategy(
         ValueError: the settings contradict each other or the protocol's requirements.
         ConfigError: the settings of the search contradict each other.
     """
-    match config.federation.algorithm:
-        case "fedavg":
-            return SurvivorsOnly(FedAvg(), dropouts)
+    strategy = _strategy(config, seeds, dropouts, observer)
+    optimizer = _server_optimizer(config.strategy)
+    return strategy if optimizer is None else WithServerOptimizer(strategy, optimizer)
+
+
+def _strategy(config: RunConfig, seeds: Seeds, dropouts: Dropouts, observer: Observer) -> Strategy:
+    algorithm, theta = config.federation.algorithm, config.federation.theta
+    if config.strategy.eta_every > 1 and algorithm != "delta-fl":
+        raise ConfigError(
+            f"strategy.eta_every = {config.strategy.eta_every}: must be 1 with "
+            f"federation.algorithm = {algorithm!r}, for only 'delta-fl' keeps its threshold"
+        )
+    if algorithm == "private-delta-fl":
+        return _private_rounds(config, theta, seeds, dropouts, observer)
+    if config.federation.is_private:
+        mean = _weighted_mean(algorithm.removeprefix(PRIVATE), config)
+        if config.privacy.truth and not mean.has_whole_weights:
+            raise ConfigError(
+                f"privacy.truth = true: must be false with federation.algorithm = {algorithm!r}, "
+                "whose devices weigh other than by their number of samples, which is what a file "
+                "of truth has of them"
+            )
+        return MaskedMean(mean, _private_rounds(config, Fraction(1), seeds, dropouts, observer))
+    return SurvivorsOnly(_in_clear(algorithm, config), dropouts)
+
+
+def _in_clear(algorithm: str, config: RunConfig) -> Strategy:
+    strategy = config.strategy
+    match algorithm:
         case "delta-fl":
-            return SurvivorsOnly(DeltaFL(config.federation.theta), dropouts)
-        case "private-delta-fl":
-            return _private_delta_fl(config, seeds, dropouts, observer)
-        case algorithm:
-            raise ConfigError(f"federation.algorithm = {algorithm!r} is not there yet")
+            weighting = DeviceWeighting(strategy.weighting)
+            return DeltaFL(config.federation.theta, weighting, strategy.eta_every)
+        case "afl":
+            return AFL(strategy.mixture_rate)
+        case "fedmgda":
+            return FedMGDA(strategy.mgda_epsilon)
+        case "aaggff-s":
+            return AAggFFSilo(Response(strategy.response))
+        case "aaggff-d":
+            return AAggFFDevice(Response(strategy.response))
+        case _:
+            return _weighted_mean(algorithm, config)
+
+
+def _weighted_mean(algorithm: str, config: RunConfig) -> WeightedMean:
+    strategy, training = config.strategy, config.training
+    match algorithm:
+        case "fedavg":
+            return FedAvg()
+        case "fedprox":
+            return FedProx(strategy.proximal)
+        case "q-ffl":
+            decay = StepDecay(training.learning_rate, training.decay, training.decay_every)
+            return QFFL(strategy.q, decay.rate)
+        case "tilted-erm":
+            return TiltedERM(strategy.tilt)
+        case "propfair":
+            return PropFair(strategy.ceiling)
+        case _:
+            raise ValueError(f"federation.algorithm={algorithm!r} is none of {ALGORITHMS}")
+
+
+def _server_optimizer(strategy: StrategyConfig) -> ServerOptimizer | None:
+    """How the server steps; None where it takes the algorithm's model as it is."""
+    rate, beta1 = strategy.server_learning_rate, strategy.server_beta1
+    match strategy.server_optimizer:
+        case "sgd":
+            return None if rate == 1 else Sgd(rate)
+        case "momentum":
+            return Momentum(rate, beta1)
+        case name:
+            return Adaptive(
+                SecondMoment(name), rate, beta1, strategy.server_beta2, strategy.server_tau
+            )
 
 
 def build_backend(privacy: PrivacyConfig, observer: Observer) -> SumBackend:
@@ -74,12 +167,12 @@ def build_backend(privacy: PrivacyConfig, observer: Observer) -> SumBackend:
     return MaskedSum(sessions, observer=observer)
 
 
-def _private_delta_fl(
-    config: RunConfig, seeds: Seeds, dropouts: Dropouts, observer: Observer
-) -> Strategy:
+def _private_rounds(
+    config: RunConfig, theta: Fraction, seeds: Seeds, dropouts: Dropouts, observer: Observer
+) -> PrivateDeltaFL:
     quantile, privacy = config.quantile, config.privacy
     return PrivateDeltaFL(
-        theta=config.federation.theta,
+        theta=theta,
         backend=build_backend(privacy, observer),
         encoding=Encoding(
             method=quantile.method,

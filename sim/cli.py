@@ -69,7 +69,10 @@ _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "sim.audit.cli",
         "find out what the server of a run saw, and what follows from it",
     ),
+    ("reproduce",): ("sim.reproduce.cli", "make the papers' tables and figures anew"),
+    ("predict",): ("sim.predict_cli", "predict with a finished run, at the level you choose"),
     ("attack",): ("sim.attacks.cli", "play the attacks of a server, peer or network, live"),
+    ("data",): ("sim.data.cli", "list, describe, convert and fetch data sets"),
     ("bench", "secagg"): (
         "sim.bench.secagg_session",
         "one secure sum, beside Flower's if you like",

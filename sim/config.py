@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Annotated, Final
 
-from sim.constraints import Interval, OneOf
+from sim.constraints import FallingLevels, Interval, OneOf
 
 PRIVATE: Final = "private-"
 """What the name of an algorithm begins with that runs under secure aggregation."""
@@ -32,6 +32,9 @@ ALGORITHMS: Final = (
     "private-propfair",
     "private-delta-fl",
 )
+WITH_LEVELS: Final = ("delta-fl", "private-delta-fl")
+"""The algorithms that can train several conformity levels together."""
+
 RESPONSES: Final = ("weibull", "exponential", "frechet", "normal", "gumbel", "logistic")
 SERVER_OPTIMIZERS: Final = ("sgd", "momentum", "adam", "yogi", "adagrad")
 MODELS: Final = (
@@ -45,6 +48,23 @@ MODELS: Final = (
     "convnet-groupnorm",
     "lstm-stacked",
     "m5",
+)
+FORMATS: Final = (
+    "auto",
+    "digits",
+    "npz",
+    "leaf",
+    "femnist",
+    "sent140",
+    "shakespeare",
+    "heart",
+    "adult",
+    "berka",
+    "mqp",
+    "hub",
+    "synthetic-emnist",
+    "synthetic-sent140",
+    "synthetic",
 )
 METHODS: Final = ("mm", "bracketed", "histogram", "noisy")
 WEIGHTS: Final = ("samples", "powers-of-two", "equal")
@@ -62,29 +82,75 @@ Bits = Annotated[int, Interval("[1, 48]")]
 class DataConfig:
     """Whose data.
 
+    What a format is told beside the source is refused for formats that have no use for it. More on
+    the formats: `deltafl data list`, `fl.data.registry`.
+
     Attributes:
-        source: "digits" (embedded), a folder of LEAF JSON files, or an .npz file.
+        source: a path, or the name of a format that needs none, such as "digits".
+        format: what lies at the source, one of `FORMATS`; "auto" takes an .npz file or a folder of
+            LEAF JSON files for what they look like.
+        rule: who stays, how the data are split and how many classes there are: as "given" by the
+            next five settings, or as "published" for the format, which leaves no say to
+            `min_samples`, `test_fraction`, `split` and `num_classes`.
         min_samples: keep devices with more than so many samples (strictly more).
         test_fraction: share of the devices that only evaluate, never train, or of each device's
             samples.
         split: what is divided into train and test: "devices", or the "samples" of each device.
-        split_seed: seed of the split, and of the dealing of the digits; the same for all seeds of
-            an experiment, so that its devices can be compared one by one.
+        split_seed: seed of the split, and of all that is dealt or made up; the same for all seeds
+            of an experiment, so that its devices can be compared one by one.
         num_classes: how many classes there are; 0 takes the largest label plus one.
-        standardise: scale features by "none", or by mean and deviation over the "train" devices.
-        num_devices: number of devices to deal the digits to.
-        rotated_fraction: share of the digits' devices that write rotated by 90 degrees.
+        standardise: scale features by "none", by mean and deviation over the "train" devices or
+            over each "device", or as the published code of arXiv 2002.11223 ("legacy").
+        num_devices: how many devices to make (digits, synthetic formats, any dealing but
+            "natural"); 0 takes the format's own number.
+        rotated_fraction: digits: share of the devices that write rotated by 90 degrees.
+        dealing: who gets which samples: their makers ("natural"), or new devices that differ in
+            labels ("dirichlet") or in sizes ("quantity").
+        concentration: α of the dealing: the smaller, the more devices differ.
+        heterogeneity: synthetic-emnist, synthetic-sent140: how far devices differ.
+        alpha: synthetic: α of Synthetic(α, β), how far the means of the devices' models differ.
+        beta: synthetic: its β, how far their inputs differ.
+        vectors: sent140, mqp: file of word vectors, glove.6B.50d.txt or .npz.
+        features: sent140, synthetic-sent140: "mean" of the vectors of a text, or its "tokens".
+        lower_case: sent140: look words up in lower case.
+        alphabet: shakespeare: 53 "letters" in windows of 20, or "leaf-80" in windows of 80.
+        legacy_duplicates: femnist: store images twice where LEAF does.
+        num_users: femnist, sent140, shakespeare: as many of the users that the rule keeps; 0 is
+            all.
+        max_samples: femnist, sent140, shakespeare: the first so many samples of each; 0 is all.
+        user_column: hub: the column of the user; empty for a known data set.
+        input_column: hub: the column of the inputs, likewise.
+        label_column: hub: the column of the labels, likewise.
+        cache: keep what was read in $DELTAFL_CACHE or ~/.cache/deltafl, and read it from there.
     """
 
     source: str = "digits"
+    format: Annotated[str, OneOf(FORMATS)] = "auto"
+    rule: Annotated[str, OneOf(("given", "published"))] = "given"
     min_samples: CountOrZero = 0
     test_fraction: Annotated[Fraction, Interval("(0, 1)")] = Fraction(1, 2)
     split: Annotated[str, OneOf(("devices", "samples"))] = "devices"
     split_seed: Seed = 0
     num_classes: Annotated[int, Interval("[0, inf)")] = 0
-    standardise: Annotated[str, OneOf(("none", "train"))] = "none"
-    num_devices: Annotated[int, Interval("[8, 300]")] = 60
+    standardise: Annotated[str, OneOf(("none", "train", "device", "legacy"))] = "none"
+    num_devices: Annotated[int, Interval("[0, 100000]")] = 0
     rotated_fraction: Annotated[Fraction, Interval("(0, 0.5]")] = Fraction(1, 5)
+    dealing: Annotated[str, OneOf(("natural", "dirichlet", "quantity"))] = "natural"
+    concentration: Positive = 1.0
+    heterogeneity: Annotated[float, Interval("[0, 1]")] = 0.5
+    alpha: NotNegative = 1.0
+    beta: NotNegative = 1.0
+    vectors: str = ""
+    features: Annotated[str, OneOf(("mean", "tokens"))] = "mean"
+    lower_case: bool = False
+    alphabet: Annotated[str, OneOf(("letters", "leaf-80"))] = "letters"
+    legacy_duplicates: bool = False
+    num_users: CountOrZero = 0
+    max_samples: CountOrZero = 0
+    user_column: str = ""
+    input_column: str = ""
+    label_column: str = ""
+    cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +197,8 @@ class FederationConfig:
         rounds: how many.
         cohort_size: devices drawn per round, without replacement.
         theta: conformity level θ: the tail fraction that is kept; 1 is FedAvg.
+        levels: delta-fl, private-delta-fl: conformity levels to train together, each with a model
+            of its own, from the largest to the smallest; empty for `theta` alone.
         evaluate_every: rounds between two evaluations over all devices; 0 and the last always.
     """
 
@@ -138,12 +206,25 @@ class FederationConfig:
     rounds: Count = 30
     cohort_size: Count = 20
     theta: Annotated[Fraction, Interval("(0, 1]")] = Fraction(1, 2)
+    levels: Annotated[tuple[str, ...], FallingLevels()] = ()
     evaluate_every: Count = 5
 
     @property
     def is_private(self) -> bool:
         """Whether the algorithm runs under secure aggregation."""
         return self.algorithm.startswith(PRIVATE)
+
+    def of_baseline(self, algorithm: str) -> "FederationConfig":
+        """The same federation under another algorithm, without levels where it has none."""
+        levels = self.levels if algorithm in WITH_LEVELS else ()
+        return replace(self, algorithm=algorithm, levels=levels)
+
+    @property
+    def thetas(self) -> tuple[Fraction, ...]:
+        """The conformity levels that are trained: `levels`, or `theta` alone."""
+        if not self.levels or self.algorithm not in WITH_LEVELS:
+            return (self.theta,)
+        return tuple(map(Fraction, self.levels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,11 +389,10 @@ class RunConfig:
         """
         first = self.experiment.seed
         return tuple(
-            replace(
-                self,
-                federation=replace(self.federation, algorithm=algorithm),
-                experiment=ExperimentConfig(seed=seed),
+            replace(self, federation=federation, experiment=ExperimentConfig(seed=seed))
+            for federation in (
+                self.federation,
+                *(self.federation.of_baseline(name) for name in self.experiment.baselines),
             )
-            for algorithm in (self.federation.algorithm, *self.experiment.baselines)
             for seed in range(first, first + self.experiment.num_seeds)
         )

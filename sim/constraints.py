@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Protocol
 
 
@@ -66,6 +67,36 @@ class OneOf:
         if isinstance(value, tuple):
             return set(value) <= set(self.words) and len(set(value)) == len(value)
         return value in self.words
+
+
+@dataclass(frozen=True, slots=True)
+class FallingLevels:
+    """Conformity levels, as texts, each below the one before.
+
+    >>> FallingLevels().holds(("0.8", "1/3")), FallingLevels().holds(("0.1", "0.5"))
+    (True, False)
+    """
+
+    most: int = 16
+
+    def requirement(self) -> str:
+        """State it as the end of "must …"."""
+        return (
+            f"be up to {self.most} numbers in (0, 1], each below the one before, such as "
+            '["0.8", "0.5", "0.1"]'
+        )
+
+    def holds(self, value: object) -> bool:
+        """Whether `value` is a tuple of such texts."""
+        if not isinstance(value, tuple) or len(value) > self.most:
+            return False
+        try:
+            levels = [Fraction(text) for text in value]
+        except (ValueError, ZeroDivisionError):
+            return False
+        return all(0 < level <= 1 for level in levels) and all(
+            after < before for before, after in pairwise(levels)
+        )
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

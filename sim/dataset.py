@@ -1,44 +1,155 @@
 """The data set that the settings ask for, and what tells it from any other."""
 
 import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from fractions import Fraction
+from pathlib import Path
+from typing import Final
 
-from fl.data.digits import load_digits
-from fl.data.federated import FederatedDataset, Partition, Split
-from fl.data.load import DatasetSpec, Standardise, load_dataset
-from fl.data.standardise import standardise
+from fl.data.cache import SourceKey, cached, default_cache_folder
+from fl.data.federated import DeviceData, FederatedDataset, Partition, Split
+from fl.data.lazy import LazyDevices
+from fl.data.load import AUTO, DatasetSpec, Dealing, load_dataset
+from fl.data.registry import FORMATS, Format, Options, format_of
+from fl.data.standardise import Standardise
+from fl.data.subset import Subset
+from fl.errors import DataError
 from sim.config import DataConfig
+from sim.errors import ConfigError
+
+_CACHE_VERSION: Final = 1
+"""To be raised when a loader gives other data for the same settings."""
 
 
 def build_dataset(config: DataConfig) -> FederatedDataset:
     """Read, check and split the data.
 
     Raises:
-        DataError: the data cannot be used as it is.
+        ConfigError: settings of [data] contradict each other or the format.
+        DataError: the data cannot be used as they are.
     """
-    partition = Partition(
-        more_than=config.min_samples,
-        train_fraction=Fraction(1) - config.test_fraction,
-        seed=config.split_seed,
-        num_classes=config.num_classes or None,
-        split=Split(config.split),
+    spec = dataset_spec(config)
+    try:
+        if not config.cache:
+            return load_dataset(spec)
+        return _from_cache(config, lambda: load_dataset(spec))
+    except DataError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"[data]: {error}") from error
+
+
+def dataset_spec(config: DataConfig) -> DatasetSpec:
+    """Say what is to be loaded, in the terms of `fl.data`.
+
+    Raises:
+        ConfigError: settings contradict each other.
+        DataError: the kind of the source cannot be told.
+    """
+    try:
+        subset = Subset(config.num_users or None, config.max_samples or None)
+    except ValueError as error:
+        raise ConfigError(f"[data]: {error}") from error
+    return DatasetSpec(
+        source=config.source,
+        partition=_partition(config),
+        standardise=Standardise(config.standardise),
+        format=config.format,
+        options=Options(
+            vectors=Path(config.vectors) if config.vectors else None,
+            features=config.features,
+            lower_case=config.lower_case,
+            alphabet=config.alphabet,
+            legacy_duplicates=config.legacy_duplicates,
+            subset=subset,
+            num_devices=config.num_devices or None,
+            minority_share=config.rotated_fraction,
+            heterogeneity=config.heterogeneity,
+            alpha=config.alpha,
+            beta=config.beta,
+            user_column=config.user_column,
+            input_column=config.input_column,
+            label_column=config.label_column,
+        ),
+        dealing=Dealing(config.dealing),
+        concentration=config.concentration,
     )
-    if config.source != "digits":
-        return load_dataset(DatasetSpec(config.source, partition, Standardise(config.standardise)))
-    dataset = load_digits(
-        partition, num_devices=config.num_devices, minority_share=config.rotated_fraction
-    )
-    return standardise(dataset) if config.standardise == "train" else dataset
+
+
+def dataset_format(config: DataConfig) -> Format:
+    """The format of the data.
+
+    Raises:
+        DataError: it follows from the source ("auto"), which is of no known kind.
+    """
+    return format_of(config.source) if config.format == AUTO else FORMATS[config.format]
+
+
+def cache_key(config: DataConfig) -> SourceKey:
+    """All that the data set depends on, for `fl.data.cache`.
+
+    Raises:
+        DataError: the kind of the source cannot be told.
+    """
+    options = {
+        name: value if isinstance(value, str | int | float | bool) else str(value)
+        for name, value in asdict(config).items()
+        if name not in ("source", "vectors", "cache")
+    }
+    kind = dataset_format(config)
+    files = (config.source if kind.needs else "", config.vectors)
+    return SourceKey(kind.name, _CACHE_VERSION, options, [Path(file) for file in files if file])
 
 
 def dataset_digest(dataset: FederatedDataset) -> str:
-    """Hash all that training and testing can see of a data set: SHA-256, in hex."""
+    """Hash all that training and testing can see of a data set: SHA-256, in hex.
+
+    Of devices that are made when they are asked for, it hashes what they follow from and the first
+    and the last device, so that 100,000 need not be made.
+    """
     digest = hashlib.sha256()
     for split in (dataset.train, dataset.test):
         digest.update(len(split).to_bytes(8, "big"))
-        for device in split:
-            name = device.id.encode()
-            digest.update(len(name).to_bytes(8, "big") + name)
-            digest.update(str((device.x.dtype.str, device.x.shape)).encode())
-            digest.update(device.x.tobytes() + device.y.tobytes())
+        devices = split
+        if isinstance(split, LazyDevices):
+            digest.update(split.identity.encode() + b"\0" + split.sizes.tobytes())
+            devices = (split[0], split[-1])
+        for device in devices:
+            _update(digest.update, device)
     return digest.hexdigest()
+
+
+def _update(update: Callable[[bytes], None], device: DeviceData) -> None:
+    name = device.id.encode()
+    update(len(name).to_bytes(8, "big") + name)
+    update(str((device.x.dtype.str, device.x.shape)).encode())
+    update(device.x.tobytes() + device.y.tobytes())
+
+
+def _partition(config: DataConfig) -> Partition:
+    if config.rule == "given":
+        return Partition(
+            more_than=config.min_samples,
+            train_fraction=Fraction(1) - config.test_fraction,
+            seed=config.split_seed,
+            num_classes=config.num_classes or None,
+            split=Split(config.split),
+        )
+    untouched = DataConfig()
+    for name in ("min_samples", "test_fraction", "split", "num_classes"):
+        if getattr(config, name) != getattr(untouched, name):
+            raise ConfigError(
+                f"data.{name} = {getattr(config, name)} and data.rule = 'published' contradict "
+                "each other: leave one of them out"
+            )
+    return replace(dataset_format(config).partition, seed=config.split_seed)
+
+
+def _from_cache(config: DataConfig, build: Callable[[], FederatedDataset]) -> FederatedDataset:
+    if not dataset_format(config).needs or not Path(config.source).exists():
+        raise ConfigError(
+            f"data.cache: there is nothing to keep of {config.source!r}, which is no file or "
+            "folder: leave it out"
+        )
+    return cached(cache_key(config), build, default_cache_folder())

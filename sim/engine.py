@@ -9,10 +9,12 @@ is the same to the bit.
 import math
 import time
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Final, Protocol
 
 import torch
+from torch import nn
 
 from fl.data.federated import FederatedDataset
 from fl.errors import DivergenceError
@@ -22,14 +24,24 @@ from fl.models import build_model
 from fl.parameters import to_vector
 from fl.schedule import StepDecay
 from fl.strategies.base import RoundReport, ServerState, Strategy
-from secagg.session import NoObserver
+from fl.strategies.levels import (
+    LevelsInClear,
+    LevelsReport,
+    PrivateLevels,
+    split_models,
+    starting_models,
+)
+from fl.strategies.private_delta_fl import PrivateDeltaFL
+from fl.vectors import Vector
+from secagg.session import NoObserver, Observer
 from sim.algorithms import build_strategy
 from sim.chain import Mark
 from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from sim.cohorts import sample_cohort
-from sim.config import RunConfig
+from sim.config import WITH_LEVELS, RunConfig
+from sim.config_io import show
 from sim.devices import CpuClock, SimulatedDevice
-from sim.errors import RunError
+from sim.errors import ConfigError, RunError
 from sim.evaluations import (
     Evaluation,
     drop_evaluations_after,
@@ -37,7 +49,7 @@ from sim.evaluations import (
     write_evaluation,
 )
 from sim.events import Event, EventLog, read_events
-from sim.faults import seeded_dropouts
+from sim.faults import Dropouts, seeded_dropouts
 from sim.rundir import RunDirectory
 from sim.seeds import Purpose, Seeds
 from sim.transcript import TRANSCRIPT, TranscriptWriter
@@ -123,7 +135,8 @@ def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> No
         UserError: the settings do not fit, or the directory is damaged.
     """
     checkpoint = load_checkpoint(directory.checkpoints)
-    drop_evaluations_after(directory.metrics, checkpoint.state.round if checkpoint else None)
+    for folder in directory.metrics_of(config.federation).values():
+        drop_evaluations_after(folder, checkpoint.state.round if checkpoint else None)
     events_size = checkpoint.events_size if checkpoint else 0
     with (
         closing(_transcript(config, directory, checkpoint)) as transcript,
@@ -132,6 +145,54 @@ def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> No
     ):
         run = _Run(config, directory, resources, events, transcript, truth)
         run.go_on(checkpoint.state if checkpoint else None)
+
+
+def strategy_of(
+    config: RunConfig, *, seeds: Seeds, dropouts: Dropouts, observer: Observer
+) -> Strategy:
+    """Build the strategy of a run: that of its algorithm, at every conformity level.
+
+    Args:
+        config: the settings of one run.
+        seeds: where the public seeds of the sessions' graphs come from.
+        dropouts: who vanishes when.
+        observer: told everything that passes the server.
+
+    Raises:
+        ValueError: the settings contradict each other or the protocol's requirements.
+        ConfigError: the settings contradict each other.
+    """
+    federation = config.federation
+    built = [
+        build_strategy(
+            replace(config, federation=replace(federation, theta=theta, levels=())),
+            seeds=seeds,
+            dropouts=dropouts,
+            observer=observer,
+        )
+        for theta in federation.thetas
+    ]
+    if federation.levels and federation.algorithm not in WITH_LEVELS:
+        raise ConfigError(
+            f"federation.levels = {show(federation.levels)}: must be [] with federation.algorithm "
+            f"= {federation.algorithm!r}, for only {' and '.join(WITH_LEVELS)} train levels"
+        )
+    if len(built) == 1:
+        return built[0]
+    if config.privacy.truth:
+        raise ConfigError(
+            "privacy.truth = true: must be false with federation.levels, for the file of truth "
+            "holds one loss and one update of a device and round"
+        )
+    if not federation.is_private:
+        return LevelsInClear(federation.thetas, tuple(built))
+    private = tuple(level for level in built if isinstance(level, PrivateDeltaFL))
+    if len(private) != len(built):
+        raise ConfigError(
+            f"federation.levels = {show(federation.levels)}: must be [] with "
+            f"strategy.server_optimizer = {config.strategy.server_optimizer!r}"
+        )
+    return PrivateLevels(private)
 
 
 def _transcript(
@@ -169,7 +230,8 @@ class _Run:
         self._transcript = transcript
         self._truth = truth
         self._seeds = Seeds(config.experiment.seed)
-        self._strategy: Strategy = build_strategy(
+        self._metrics = directory.metrics_of(config.federation)
+        self._strategy = strategy_of(
             config,
             seeds=self._seeds,
             dropouts=seeded_dropouts(
@@ -181,15 +243,23 @@ class _Run:
         )
         training = config.training
         self._schedule = StepDecay(training.learning_rate, training.decay, training.decay_every)
-        module = build_model(
-            config.model.name,
-            input_shape=resources.dataset.input_shape,
-            num_classes=resources.dataset.num_classes,
-            seed=self._seeds.integer(Purpose.WEIGHTS),
-            embedding=resources.dataset.embedding,
+        self._initial = starting_models(
+            len(self._metrics),
+            lambda level: to_vector(self._module(level)),
+            lambda level: self._seeds.generator(Purpose.WEIGHTS, device=level),
         )
-        self._initial = to_vector(module)
-        self._learner = Learner(module, device=resources.device)
+        self._learner = Learner(self._module(0), device=resources.device)
+
+    def _module(self, level: int) -> nn.Module:
+        """The architecture, freshly initialised; each level from a seed of its own."""
+        dataset = self._resources.dataset
+        return build_model(
+            self._config.model.name,
+            input_shape=dataset.input_shape,
+            num_classes=dataset.num_classes,
+            seed=self._seeds.integer(Purpose.WEIGHTS, device=level),
+            embedding=dataset.embedding,
+        )
 
     def go_on(self, state: ServerState | None) -> None:
         """Play the rounds that are left; without a state, all of them."""
@@ -199,8 +269,10 @@ class _Run:
             state = self._strategy.init(self._initial, len(self._resources.dataset.train))
             self._evaluate(state)
             self._save(state)
-        elif last := read_last_evaluation(self._directory.metrics):
-            progress.evaluated(last.round, summarise_test_error(last.test))
+        else:
+            for folder in self._metrics.values():
+                if last := read_last_evaluation(folder):
+                    progress.evaluated(last.round, summarise_test_error(last.test))
         lost = _lost_at_the_end(read_events(self._directory.events))
         self._give_up_if_hopeless(state.round, lost)
         while state.round < rounds:
@@ -263,20 +335,25 @@ class _Run:
         return state, event
 
     def _evaluate(self, state: ServerState) -> None:
+        models = split_models(state.model, len(self._metrics))
+        for folder, model in zip(self._metrics.values(), models, strict=True):
+            self._evaluate_model(state.round, model, folder)
+
+    def _evaluate_model(self, round_number: int, model: Vector, folder: Path) -> None:
         dataset = self._resources.dataset
         evaluation = Evaluation(
-            state.round,
-            train=self._learner.evaluate(state.model, dataset.train),
-            test=self._learner.evaluate(state.model, dataset.test),
+            round_number,
+            train=self._learner.evaluate(model, dataset.train),
+            test=self._learner.evaluate(model, dataset.test),
         )
         for measured in (*evaluation.train, *evaluation.test):
             if not math.isfinite(measured.loss):
                 raise DivergenceError(
-                    f"after round {state.round} the loss on device {measured.id} is "
+                    f"after round {round_number} the loss on device {measured.id} is "
                     f"{measured.loss}: training diverged, lower training.learning_rate"
                 )
-        write_evaluation(self._directory.metrics, evaluation)
-        self._resources.progress.evaluated(state.round, summarise_test_error(evaluation.test))
+        write_evaluation(folder, evaluation)
+        self._resources.progress.evaluated(round_number, summarise_test_error(evaluation.test))
 
     def _save(self, state: ServerState) -> None:
         """Last of all, for a checkpoint vouches for everything that it counts."""
@@ -285,7 +362,10 @@ class _Run:
 
 
 def _as_dict(report: RoundReport) -> dict[str, object]:
-    return {field.name: getattr(report, field.name) for field in fields(report)}
+    named: dict[str, object] = {field.name: getattr(report, field.name) for field in fields(report)}
+    if isinstance(report, LevelsReport):
+        named["levels"] = {show(theta): _as_dict(one) for theta, one in report.levels.items()}
+    return named
 
 
 def _lost_at_the_end(events: list[Event]) -> list[str]:

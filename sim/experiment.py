@@ -4,21 +4,27 @@ The first run lies at the top, the others below `arms/`; each is complete in its
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from fl.bundle import Architecture, Bundle, Scale, embedding_sha256
 from fl.data.federated import FederatedDataset
 from fl.models import build_model
 from fl.parameters import to_vector
+from fl.strategies.levels import PrivateLevels, split_models
 from fl.strategies.private_delta_fl import PrivateDeltaFL
 from protocol.errors import ProtocolError
 from secagg.errors import SecAggError
 from secagg.session import NoObserver
-from sim.algorithms import build_strategy
-from sim.config import RunConfig
+from sim.atomic import write_file
+from sim.checkpoint import load_checkpoint
+from sim.config import WITH_LEVELS, RunConfig
+from sim.config_io import show
 from sim.dataset import build_dataset, dataset_digest
-from sim.engine import Progress, Resources, play
+from sim.engine import Progress, Resources, play, strategy_of
 from sim.errors import ConfigError, UserError
 from sim.faults import seeded_dropouts
 from sim.plots import Arm, write_plots
@@ -70,7 +76,12 @@ def run_experiment(
             write_json(directory.versions, versions)
             play(arm, directory, resources)
             summaries.append(summarise_run(arm, directory, data))
-            arms.append(Arm(algorithm, directory))
+            folders = directory.metrics_of(arm.federation)
+            arms += [
+                Arm(algorithm, directory, show(theta) if len(folders) > 1 else None, folder)
+                for theta, folder in folders.items()
+            ]
+            _write_bundle(arm, directory, dataset, str(versions["data_sha256"]))
             if number:
                 write_json(directory.summary, summarise_experiment(summaries[-1:]))
         write_plots(top.plots, arms)
@@ -103,11 +114,46 @@ def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
             seeds, arm.faults.dropout, signed=arm.privacy.sessions_are_signed
         )
         try:
-            strategy = build_strategy(arm, seeds=seeds, dropouts=dropouts, observer=NoObserver())
-            if isinstance(strategy, PrivateDeltaFL):
-                strategy.check(to_vector(module), size)
+            strategy = strategy_of(arm, seeds=seeds, dropouts=dropouts, observer=NoObserver())
+            if isinstance(strategy, PrivateDeltaFL | PrivateLevels):
+                levels = len(arm.federation.thetas)
+                strategy.check(np.tile(to_vector(module), levels), size)
         except (ProtocolError, SecAggError) as error:
             raise ConfigError(f"{arm.federation.algorithm} cannot run so: {error}") from error
+
+
+def _write_bundle(
+    config: RunConfig, directory: RunDirectory, dataset: FederatedDataset, data_sha256: str
+) -> None:
+    """Keep the final models of Δ-FL in one file, for `deltafl predict`."""
+    checkpoint = load_checkpoint(directory.checkpoints)
+    if checkpoint is None or config.federation.algorithm not in WITH_LEVELS:
+        return
+    scale = None
+    if config.data.standardise == "train":
+        # the data at hand is scaled already; the constants are those of the data as it came
+        scale = Scale.of(build_dataset(replace(config.data, standardise="none")).train)
+    thetas = config.federation.thetas
+    bundle = Bundle(
+        architecture=Architecture(
+            config.model.name,
+            dataset.input_shape,
+            dataset.num_classes,
+            None if dataset.embedding is None else embedding_sha256(dataset.embedding),
+        ),
+        models=dict(zip(thetas, split_models(checkpoint.state.model, len(thetas)), strict=True)),
+        scale=scale,
+        provenance={
+            "algorithm": config.federation.algorithm,
+            "seed": str(config.experiment.seed),
+            "round": str(checkpoint.state.round),
+            "data": dataset.name,
+            "data_sha256": data_sha256,
+            "standardise": config.data.standardise,
+        },
+        embedding=dataset.embedding,
+    )
+    write_file(directory.bundle, bundle.to_bytes())
 
 
 def _settle_versions(

@@ -7,7 +7,7 @@ Okabe and Ito, which people with any colour vision can tell apart; line styles d
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import matplotlib as mpl
 import numpy as np
@@ -34,10 +34,32 @@ class Arm:
     Attributes:
         algorithm: its label.
         directory: where it lies.
+        level: the conformity level to draw, as the run's events name it; None for a run of one.
+        metrics: the folder of its evaluations; None for the directory's own.
     """
 
     algorithm: str
     directory: RunDirectory
+    level: str | None = None
+    metrics: Path | None = None
+
+    @property
+    def label(self) -> str:
+        """What to call it in a legend."""
+        return self.algorithm if self.level is None else f"{self.algorithm}, θ = {self.level}"
+
+    def evaluations(self) -> list[Evaluation]:
+        """All evaluations, by round."""
+        return read_evaluations(self.metrics or self.directory.metrics)
+
+    def events(self) -> list[Event]:
+        """What happened in each round, at the level."""
+        events = read_events(self.directory.events)
+        if self.level is None:
+            return events
+        return [
+            {**event, **cast("dict[str, Event]", event["levels"])[self.level]} for event in events
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +102,13 @@ def write_plots(folder: Path, arms: Sequence[Arm]) -> None:
 
 def _read(arms: Sequence[Arm]) -> list[_Group]:
     groups = []
-    for number, label in enumerate(dict.fromkeys(arm.algorithm for arm in arms)):
-        runs = [arm.directory for arm in arms if arm.algorithm == label]
+    for number, label in enumerate(dict.fromkeys(arm.label for arm in arms)):
+        runs = [arm for arm in arms if arm.label == label]
         groups.append(
             _Group(
                 label,
-                [read_evaluations(run.metrics) for run in runs],
-                [read_events(run.events) for run in runs],
+                [run.evaluations() for run in runs],
+                [run.events() for run in runs],
                 _COLOURS[number % len(_COLOURS)],
                 _STYLES[number % len(_STYLES)],
             )

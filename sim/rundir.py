@@ -3,7 +3,9 @@
 config.toml      all settings; `deltafl run config.toml` runs the same again
 versions.json    software, machine, threads, and the digest of the data
 events.jsonl     one line of JSON per round
-metrics/         Parquet, one file per evaluation, one row per device
+metrics/         Parquet, one file per evaluation, one row per device; with several conformity
+                 levels in a folder of each, such as metrics/theta-0.5
+bundle.npz       the final models of Δ-FL by level, for `deltafl predict`
 checkpoints/     the last two states (.npz)
 transcript.bin   what the server sent and received (private algorithms)
 truth.bin        what the devices had to hide, for audits (privacy.truth)
@@ -17,10 +19,11 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 from sim.atomic import write_file
-from sim.config import RunConfig
+from sim.config import FederationConfig, RunConfig
 from sim.config_io import build_config, first_difference, read_config_file, show, to_toml
 from sim.errors import ConfigError, RunDirectoryError, damaged
 
@@ -54,6 +57,23 @@ class RunDirectory:
     def metrics(self) -> Path:
         """Folder of evaluations, Parquet."""
         return self.path / "metrics"
+
+    def metrics_of(self, federation: FederationConfig) -> dict[Fraction, Path]:
+        """Folder of evaluations of each conformity level, largest first.
+
+        A run of one level has them in `metrics`, one of several in `metrics/theta-0.8` and so on.
+        """
+        if len(federation.thetas) == 1:
+            return {federation.thetas[0]: self.metrics}
+        return {
+            theta: self.metrics / f"theta-{show(theta).replace('/', '_')}"
+            for theta in federation.thetas
+        }
+
+    @property
+    def bundle(self) -> Path:
+        """The models of all conformity levels, .npz."""
+        return self.path / "bundle.npz"
 
     @property
     def checkpoints(self) -> Path:
@@ -158,7 +178,11 @@ class RunDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         if not self.config.exists():
             write_file(self.config, to_toml(config).encode())  # first: `check` goes by it
-        for folder in (self.metrics, self.checkpoints):
+        for folder in (
+            self.metrics,
+            self.checkpoints,
+            *self.metrics_of(config.federation).values(),
+        ):
             folder.mkdir(exist_ok=True)
 
 

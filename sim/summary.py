@@ -1,5 +1,8 @@
 """What a run found, computed from the files of its directory alone.
 
+Of a run of several conformity levels the numbers on top are those of the largest; those of each
+are in `levels`.
+
 `test_error` gives every test device one vote; `percentiles` are over devices, in percent of them.
 For several seeds each number of `test_error` is the mean over the seeds, and `spread` says how far
 apart the seeds lie (largest minus smallest 90th percentile).
@@ -7,16 +10,19 @@ apart the seeds lie (largest minus smallest 90th percentile).
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from typing import Final, TypeAlias, cast
 
 from fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
-from fl.vectors import vector_sha256
+from fl.strategies.levels import split_models
+from fl.vectors import Vector, vector_sha256
 from sim.accounting import privacy_of
 from sim.checkpoint import load_checkpoint
 from sim.config import RunConfig
+from sim.config_io import show
 from sim.errors import RunDirectoryError
-from sim.evaluations import read_last_evaluation
+from sim.evaluations import Evaluation, read_last_evaluation
 from sim.events import Event, read_events
 from sim.rundir import RunDirectory
 
@@ -50,21 +56,29 @@ def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) ->
         RunDirectoryError: its files are not there.
     """
     checkpoint = load_checkpoint(directory.checkpoints)
-    evaluation = read_last_evaluation(directory.metrics)
-    if checkpoint is None or evaluation is None:
+    federation = config.federation
+    evaluations = {
+        theta: read_last_evaluation(folder)
+        for theta, folder in directory.metrics_of(federation).items()
+    }
+    if checkpoint is None or None in evaluations.values():
         raise RunDirectoryError(
             f"{directory.path} has no checkpoint or no evaluation: it was damaged, start again in "
             f"another --out"
         )
     events = read_events(directory.events)
-    private = config.federation.is_private
-    test_error = summarise_test_error(evaluation.test)
-    train_loss = summarise_train_loss(evaluation.train)
+    private = federation.is_private
+    models = split_models(checkpoint.state.model, len(evaluations))
+    levels = {
+        theta: _level(evaluation, model)
+        for (theta, evaluation), model in zip(evaluations.items(), models, strict=True)
+        if evaluation is not None
+    }
     return {
         "algorithm": config.federation.algorithm,
         "backend": config.privacy.backend if private else "clear",
         "quantile_method": config.quantile.method if private else None,
-        "theta": float(config.federation.theta),
+        "theta": float(federation.thetas[0]),
         "rounds": checkpoint.state.round,
         "seed": config.experiment.seed,
         "data": data.name,
@@ -72,10 +86,9 @@ def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) ->
         "test_devices": data.test_devices,
         "cohort_size": config.federation.cohort_size,
         "model": config.model.name,
-        "model_parameters": checkpoint.state.model.size,
-        "final_model_sha256": vector_sha256(checkpoint.state.model).hex(),
-        "test_error": _distribution(test_error.mean, test_error.percentiles),
-        "train_loss": _distribution(train_loss.mean, train_loss.percentiles),
+        "model_parameters": models[0].size,
+        **levels[federation.thetas[0]],
+        **_all_levels(levels, events),
         "secure_sums": _total(events, "secure_sums") if private else 0,
         "protocol_cpu_s": _total(events, "protocol_cpu_s"),
         "train_cpu_s": _total(events, "train_cpu_s"),
@@ -115,10 +128,46 @@ def summarise_experiment(arms: Sequence[Summary]) -> Summary:
     }
 
 
+def _level(evaluation: Evaluation, model: Vector) -> Summary:
+    """What one model came to."""
+    test_error = summarise_test_error(evaluation.test)
+    train_loss = summarise_train_loss(evaluation.train)
+    return {
+        "final_model_sha256": vector_sha256(model).hex(),
+        "test_error": _distribution(test_error.mean, test_error.percentiles),
+        "train_loss": _distribution(train_loss.mean, train_loss.percentiles),
+    }
+
+
+def _all_levels(levels: Mapping[Fraction, Summary], events: Sequence[Event]) -> Summary:
+    """The key `levels`, where there are several."""
+    if len(levels) == 1:
+        return {}
+    told: Summary = {}
+    for theta, found in levels.items():
+        name = show(theta)
+        rounds = [cast("dict[str, Event]", event["levels"])[name] for event in events]
+        told[name] = {
+            **found,
+            "empty_rounds": sum(bool(one.get("empty")) for one in rounds),
+            "uncertified_rounds": sum(one.get("certified") is False for one in rounds),
+        }
+    return {"levels": told}
+
+
 def _search_privacy(config: RunConfig, rounds: int) -> Summary | None:
-    """What the searches cost, if they were noisy; rounds that were lost are counted as well."""
-    privacy = privacy_of(config, rounds)
-    return None if privacy is None else asdict(privacy)
+    """What the searches cost, if they were noisy; rounds that were lost are counted as well.
+
+    Each level has a search of its own, and what they cost adds up.
+    """
+    searched = [theta for theta in config.federation.thetas if theta < 1]
+    if not searched:
+        return None
+    one = replace(config, federation=replace(config.federation, theta=searched[0], levels=()))
+    privacy = privacy_of(one, rounds * len(searched))
+    if privacy is None:
+        return None
+    return asdict(replace(privacy, rho=privacy.rho * len(searched)))
 
 
 def _distribution(mean: float, percentiles: Mapping[int, float]) -> Summary:

@@ -73,7 +73,8 @@ class FederatedDataset:
 
     Attributes:
         name: what to call it in tables.
-        train: the devices that cohorts are drawn from.
+        train: the devices that cohorts are drawn from; a sequence may make a device when it is
+            asked for (`fl.data.lazy`).
         test: the devices that only evaluate.
         num_classes: labels are below it.
         input_shape: the shape of one input.
@@ -84,8 +85,8 @@ class FederatedDataset:
     """
 
     name: str
-    train: tuple[DeviceData, ...]
-    test: tuple[DeviceData, ...]
+    train: Sequence[DeviceData]
+    test: Sequence[DeviceData]
     num_classes: int
     input_shape: tuple[int, ...]
     dropped: int

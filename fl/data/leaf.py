@@ -3,13 +3,17 @@
 A folder may hold train/ and test/, or all_data/, or the files themselves (.json or .json.gz).
 With train/ and test/ of different users that split is used as it is. Otherwise, as after LEAF's
 split by sample, each user's samples are put together again and the users are split by seed.
+What x and y stand for is the matter of a function, so that text is read by the same code.
 Source: Caldas et al. 2018, "LEAF: A Benchmark for Federated Settings" (format of its files).
 """
 
 import gzip
 import json
 import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,60 +22,113 @@ from fl.data.checks import checked_device
 from fl.data.federated import DeviceData, FederatedDataset, Partition, federate
 from fl.errors import DataError
 
+MAX_JSON_BYTES: Final = 1 << 32
+"""The largest file, unpacked, that is read: a packed file must not fill the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeafUser:
+    """One user as a file has it, checked for nothing but its frame.
+
+    Attributes:
+        source: the file, for messages.
+        id: the user.
+        count: what num_samples says of the user.
+        samples: the user's entry in user_data.
+    """
+
+    source: str
+    id: str
+    count: object
+    samples: Mapping[str, object]
+
+    def columns(self) -> tuple[list[object], list[object]]:
+        """Give x and y, one entry per sample.
+
+        Raises:
+            DataError: one is missing or no list, or they differ in length or from num_samples.
+        """
+        x, y = self.samples.get("x"), self.samples.get("y")
+        if not (isinstance(x, list) and isinstance(y, list)):
+            raise DataError(
+                f"{self.source}: user {self.id!r} has no x and y in user_data: add them as lists"
+            )
+        if len(x) != len(y):
+            raise DataError(
+                f"{self.source}: user {self.id!r}: {len(x)} x and {len(y)} y do not pair up: give "
+                "one input and one label per sample"
+            )
+        if len(y) != self.count:
+            raise DataError(
+                f"{self.source}: num_samples says {self.count} for user {self.id!r} and user_data "
+                f"has {len(y)}: correct num_samples"
+            )
+        return x, y
+
+
+Convert: TypeAlias = Callable[[LeafUser], DeviceData]
+"""From a user of a file to a device."""
+
 
 def load_leaf(folder: Path, partition: Partition) -> FederatedDataset:
-    """Read all files of the folder.
+    """Read all files of the folder, whose inputs are rows of numbers.
 
     Raises:
         DataError: the folder or its files are missing, broken or not LEAF; a user's samples
             cannot be used; too few devices remain.
     """
-    if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder: check the path")
-    if (folder / "train").is_dir() and (folder / "test").is_dir():
-        train, test = _read_folder(folder / "train"), _read_folder(folder / "test")
+    devices, test_ids = read_leaf(folder, numeric_device)
+    return federate(folder.name, devices, partition, test_ids=test_ids)
+
+
+def read_leaf(path: Path, convert: Convert) -> tuple[list[DeviceData], Collection[str] | None]:
+    """Read all files of the folder, or one file; `convert` says what x and y are.
+
+    Returns:
+        The devices, and the ids of the test devices where the data came split by user.
+
+    Raises:
+        DataError: the folder or its files are missing, broken or not LEAF, or `convert` raised it.
+    """
+    if path.is_file():
+        return list(_read_files([path], convert).values()), None
+    if not path.is_dir():
+        raise DataError(f"{path}: no such folder: check the path")
+    if (path / "train").is_dir() and (path / "test").is_dir():
+        train = _read_folder(path / "train", convert)
+        test = _read_folder(path / "test", convert)
         if train.keys().isdisjoint(test):
-            devices = [*train.values(), *test.values()]
-            return federate(folder.name, devices, partition, test_ids=test.keys())
-        return federate(folder.name, _merge(folder, train, test), partition)
-    inner = folder / "all_data"
-    devices = list(_read_folder(inner if inner.is_dir() else folder).values())
-    return federate(folder.name, devices, partition)
+            return [*train.values(), *test.values()], test.keys()
+        return _merge(path, train, test), None
+    inner = path / "all_data"
+    return [*_read_folder(inner if inner.is_dir() else path, convert).values()], None
 
 
-def _merge(
-    folder: Path, train: dict[str, DeviceData], test: dict[str, DeviceData]
-) -> list[DeviceData]:
-    merged = []
-    for user in train.keys() | test.keys():
-        parts = [side[user] for side in (train, test) if user in side]
-        if len({part.x.shape[1:] for part in parts}) > 1:
-            raise DataError(
-                f"{folder}: inputs of user {user!r} differ in shape between train and test: bring "
-                "them to one shape"
-            )
-        x = np.concatenate([part.inputs() for part in parts])
-        merged.append(DeviceData(user, x, np.concatenate([part.y for part in parts])))
-    return merged
+def numeric_device(user: LeafUser) -> DeviceData:
+    """Give a user whose inputs are rows of numbers.
+
+    Raises:
+        DataError: the samples cannot be used.
+    """
+    if not ("x" in user.samples and "y" in user.samples):
+        raise DataError(f"{user.source}: user {user.id!r} has no x and y in user_data: add them")
+    device = checked_device(
+        user.source, user.id, _array(user, user.samples["x"]), _array(user, user.samples["y"])
+    )
+    if device.num_samples != user.count:
+        raise DataError(
+            f"{user.source}: num_samples says {user.count} for user {user.id!r} and user_data has "
+            f"{device.num_samples}: correct num_samples"
+        )
+    return device
 
 
-def _read_folder(folder: Path) -> dict[str, DeviceData]:
-    paths = sorted(p for p in folder.iterdir() if p.name.endswith((".json", ".json.gz")))
-    if not paths:
-        raise DataError(f"{folder}: no .json or .json.gz file: point to a LEAF data folder")
-    devices: dict[str, DeviceData] = {}
-    for path in paths:
-        for device in _read_file(path):
-            if device.id in devices:
-                raise DataError(
-                    f"{path}: user {device.id!r} is in another file of the folder too: remove "
-                    "stale files or rename the user"
-                )
-            devices[device.id] = device
-    return devices
+def leaf_users(path: Path) -> Iterator[LeafUser]:
+    """Read one file and give its users one by one, in its order; what is done with is let go.
 
-
-def _read_file(path: Path) -> list[DeviceData]:
+    Raises:
+        DataError: the file is missing, broken or not LEAF, or lists a user twice.
+    """
     content = _read_json(path)
     users = content.get("users")
     counts = content.get("num_samples")
@@ -89,31 +146,61 @@ def _read_file(path: Path) -> list[DeviceData]:
     if len(set(names)) != len(names):
         double = next(name for name in names if names.count(name) > 1)
         raise DataError(f"{path}: user {double!r} is listed twice: list every user once")
-    return [
-        _read_user(path, name, count, user_data.get(name))
-        for name, count in zip(names, counts, strict=True)
-    ]
+    for name, count in zip(names, counts, strict=True):
+        samples = user_data.pop(name, None)
+        if not isinstance(samples, dict):
+            raise DataError(f"{path}: user {name!r} has no x and y in user_data: add them")
+        yield LeafUser(str(path), name, count, samples)
 
 
-def _read_user(path: Path, user: str, count: object, samples: object) -> DeviceData:
-    if not (isinstance(samples, dict) and "x" in samples and "y" in samples):
-        raise DataError(f"{path}: user {user!r} has no x and y in user_data: add them")
-    device = checked_device(
-        str(path), user, _array(path, user, samples["x"]), _array(path, user, samples["y"])
-    )
-    if device.num_samples != count:
-        raise DataError(
-            f"{path}: num_samples says {count} for user {user!r} and user_data has "
-            f"{device.num_samples}: correct num_samples"
-        )
-    return device
+def _merge(
+    folder: Path, train: dict[str, DeviceData], test: dict[str, DeviceData]
+) -> list[DeviceData]:
+    merged = []
+    for user in train.keys() | test.keys():
+        parts = [side[user] for side in (train, test) if user in side]
+        if len({part.x.shape[1:] for part in parts}) > 1:
+            raise DataError(
+                f"{folder}: inputs of user {user!r} differ in shape between train and test: bring "
+                "them to one shape"
+            )
+        x = np.concatenate([part.x for part in parts])
+        merged.append(DeviceData(user, x, np.concatenate([part.y for part in parts])))
+    return merged
+
+
+def _read_folder(folder: Path, convert: Convert) -> dict[str, DeviceData]:
+    paths = sorted(p for p in folder.iterdir() if p.name.endswith((".json", ".json.gz")))
+    if not paths:
+        raise DataError(f"{folder}: no .json or .json.gz file: point to a LEAF data folder")
+    return _read_files(paths, convert)
+
+
+def _read_files(paths: Sequence[Path], convert: Convert) -> dict[str, DeviceData]:
+    devices: dict[str, DeviceData] = {}
+    for path in paths:
+        for user in leaf_users(path):
+            if user.id in devices:
+                raise DataError(
+                    f"{path}: user {user.id!r} is in another file of the folder too: remove "
+                    "stale files or rename the user"
+                )
+            devices[user.id] = convert(user)
+    return devices
 
 
 def _read_json(path: Path) -> dict[str, object]:
     try:
-        data = path.read_bytes()
-        content = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(MAX_JSON_BYTES + 1)
+        if len(data) > MAX_JSON_BYTES:
+            raise DataError(
+                f"{path}: more than {MAX_JSON_BYTES} bytes of JSON: divide its users among files"
+            )
+        content = json.loads(data)
+    except DataError:
+        raise
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise DataError(
             f"{path}: broken or cut short ({error}): fetch or write the file again"
         ) from error
@@ -125,10 +212,11 @@ def _read_json(path: Path) -> dict[str, object]:
     return content
 
 
-def _array(path: Path, user: str, rows: object) -> npt.NDArray[np.generic]:
+def _array(user: LeafUser, rows: object) -> npt.NDArray[np.generic]:
     try:
         return np.asarray(rows)
     except ValueError as error:  # rows of unequal length
         raise DataError(
-            f"{path}: user {user!r} has samples of unequal length: bring them to one shape"
+            f"{user.source}: user {user.id!r} has samples of unequal length: bring them to one "
+            "shape"
         ) from error

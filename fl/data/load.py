@@ -1,25 +1,32 @@
-"""One entry to all data sets: what is read follows from the kind of path."""
+"""One entry to all data sets: read, deal anew if wanted, split, scale."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
+from typing import Final
 
-from fl.data.digits import load_digits
-from fl.data.federated import FederatedDataset, Partition
-from fl.data.leaf import load_leaf
-from fl.data.npz import load_npz
-from fl.data.standardise import standardise
+import numpy as np
+
+from fl.data.dirichlet import deal_again, deal_by_label, deal_by_size, pooled_labels
+from fl.data.federated import FederatedDataset, Partition, federate
+from fl.data.registry import DEFAULTS, FORMATS, Format, Options, format_of, unused_options
+from fl.data.standardise import Standardise, standardise
 from fl.errors import DataError
 
+AUTO: Final = "auto"
+"""The format that follows from the kind of source."""
 
-class Standardise(StrEnum):
-    """How features are scaled."""
 
-    NONE = "none"
-    """As they are; right for pixels in [0, 1]."""
+class Dealing(StrEnum):
+    """Who gets which samples."""
 
-    TRAIN = "train"
-    """To mean 0 and standard deviation 1 over the train devices."""
+    NATURAL = "natural"
+    """Whoever made them."""
+
+    DIRICHLET = "dirichlet"
+    """New devices of equal size whose labels differ (`fl.data.dirichlet.deal_by_label`)."""
+
+    QUANTITY = "quantity"
+    """New devices whose sizes differ (`fl.data.dirichlet.deal_by_size`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,34 +34,70 @@ class DatasetSpec:
     """Which data set, and how.
 
     Attributes:
-        source: "digits", a folder of LEAF files, or a path that ends in .npz.
+        source: where it lies, or the name of one that needs no path, such as "digits".
         partition: the rule for small devices and the split.
         standardise: how features are scaled.
+        format: a name of `fl.data.registry.FORMATS`, or "auto".
+        options: what the loader is told beside.
+        dealing: who gets which samples; the partition's seed deals.
+        concentration: α of the dealing, above 0.
     """
 
     source: str
     partition: Partition = Partition()  # noqa: RUF009 (a frozen value, safe to share)
     standardise: Standardise = Standardise.NONE
+    format: str = AUTO
+    options: Options = DEFAULTS
+    dealing: Dealing = Dealing.NATURAL
+    concentration: float = 1.0
 
 
 def load_dataset(spec: DatasetSpec) -> FederatedDataset:
     """Read, check, split and scale a data set.
 
     Raises:
+        ValueError: an unknown format, an option that the format does not use or that is out of
+            range.
         DataError: the source is none of the known kinds, or cannot be used as it is.
     """
-    dataset = _load(spec.source, spec.partition)
-    return standardise(dataset) if spec.standardise is Standardise.TRAIN else dataset
+    if spec.format != AUTO and spec.format not in FORMATS:
+        raise ValueError(f"format={spec.format!r} is unknown: choose one of {', '.join(FORMATS)}")
+    kind = format_of(spec.source) if spec.format == AUTO else FORMATS[spec.format]
+    options = spec.options
+    if spec.dealing is not Dealing.NATURAL:
+        if not kind.needs:
+            raise ValueError(
+                f"the format {kind.name!r} makes its own devices and cannot be dealt anew: use "
+                f"{Dealing.NATURAL.value!r}"
+            )
+        options = replace(options, num_devices=None)  # which is for the dealing
+    if unused := unused_options(kind, options):
+        raise ValueError(f"the format {kind.name!r} does not use {unused[0]}: leave it out")
+    if spec.dealing is Dealing.NATURAL:
+        dataset = kind.load(spec.source, spec.partition, options)
+    else:
+        dataset = _dealt_anew(spec, kind, options)
+    return standardise(dataset, spec.standardise)
 
 
-def _load(source: str, partition: Partition) -> FederatedDataset:
-    if source == "digits":
-        return load_digits(partition)
-    path = Path(source)
-    if path.suffix == ".npz":
-        return load_npz(path, partition)
-    if path.is_dir():
-        return load_leaf(path, partition)
-    raise DataError(
-        f"{source}: neither 'digits' nor a folder of LEAF files nor an .npz file: check the path"
-    )
+def _dealt_anew(spec: DatasetSpec, kind: Format, options: Options) -> FederatedDataset:
+    count = spec.options.num_devices
+    if count is None:
+        raise ValueError(f"dealing {spec.dealing.value!r} needs the number of devices")
+    # everything is kept that its makers have: the rule is for the new devices
+    everything = replace(spec.partition, more_than=0, split=kind.partition.split)
+    whole = kind.load(spec.source, everything, options)
+    generator = np.random.default_rng([spec.partition.seed, 7])
+    y = pooled_labels(whole)
+    try:
+        rows = (
+            deal_by_label(y, count, spec.concentration, generator)
+            if spec.dealing is Dealing.DIRICHLET
+            else deal_by_size(len(y), count, spec.concentration, generator)
+        )
+    except ValueError as error:
+        raise DataError(f"{whole.name}: {error}") from error
+    partition = replace(spec.partition, num_classes=whole.num_classes)
+    name = f"{whole.name} ({spec.dealing.value}, α = {spec.concentration:g})"
+    dealt = federate(name, deal_again(whole, rows), partition)
+    return replace(dealt, embedding=whole.embedding)

@@ -1,4 +1,9 @@
-"""The models of the paper, by name."""
+"""The models of the papers, by name.
+
+A model maps a batch of inputs to logits; everything that it learns is a parameter, for nothing else
+of it leaves a device. It says which inputs it takes, and refuses others when it is built or, where
+only the data can tell (tokens or numbers), when it meets them.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +15,12 @@ import torch
 from torch import nn
 
 from fl.models.convnet import ConvNet
+from fl.models.convnet_groupnorm import GroupNormConvNet
+from fl.models.gru import EmbeddingGRU, OneHotGRU
 from fl.models.linear import Linear
+from fl.models.logistic import Logistic
+from fl.models.lstm import FrozenEmbeddingLSTM, StackedLSTM
+from fl.models.m5 import M5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +41,14 @@ class Task:
 MODELS: Final[dict[str, Callable[[Task], nn.Module]]] = {
     "linear": lambda task: Linear(task.input_shape, task.num_classes),
     "convnet": lambda task: ConvNet(task.input_shape, task.num_classes),
+    "logistic": lambda task: Logistic(task.input_shape, task.num_classes, bias=False),
+    "logistic-bias": lambda task: Logistic(task.input_shape, task.num_classes, bias=True),
+    "lstm": lambda task: FrozenEmbeddingLSTM(task.input_shape, task.num_classes, task.embedding),
+    "gru": lambda task: OneHotGRU(task.input_shape, task.num_classes),
+    "gru-embedding": lambda task: EmbeddingGRU(task.input_shape, task.num_classes),
+    "convnet-groupnorm": lambda task: GroupNormConvNet(task.input_shape, task.num_classes),
+    "lstm-stacked": lambda task: StackedLSTM(task.input_shape, task.num_classes),
+    "m5": lambda task: M5(task.input_shape, task.num_classes),
 }
 
 

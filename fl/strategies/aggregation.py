@@ -1,10 +1,11 @@
-"""The weighted mean of updates that FedAvg and Algorithm 2 share."""
+"""The weighted mean of updates, by which every strategy with a fixed weighting steps."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from fl.errors import DivergenceError
+from fl.objectives import PLAIN, LocalObjective
 from fl.strategies.base import Device
 from fl.vectors import Vector
 
@@ -18,18 +19,48 @@ def add_mean_update(model: Vector, devices: Sequence[Device], weights: Sequence[
         ValueError: no weight is positive.
         DivergenceError: an update is NaN or infinite.
     """
-    total_weight = sum(weights)
+    return step_by_mean(
+        model,
+        (
+            (weight, 1.0, finite_update(device, model))
+            for device, weight in zip(devices, weights, strict=True)
+            if weight
+        ),
+    )
+
+
+def step_by_mean(model: Vector, contributions: Iterable[tuple[float, float, Vector]]) -> Vector:
+    """Step by a weighted mean: w ← w + Σ a_k·(step_k·Δ_k) / Σ a_k, summed in float64 in order.
+
+    Args:
+        model: w.
+        contributions: a_k, step_k and Δ_k of every device; taken one by one.
+
+    Raises:
+        ValueError: no weight is positive.
+    """
+    total = np.zeros(model.shape, dtype=np.float64)
+    total_weight = 0.0
+    for weight, step, update in contributions:
+        total += np.multiply(update, weight * step, dtype=np.float64)
+        total_weight += weight
     if total_weight <= 0:
         raise ValueError(f"weights sum to {total_weight}: at least one must be positive")
-    total = np.zeros(model.shape, dtype=np.float64)
-    for device, weight in zip(devices, weights, strict=True):
-        if weight:
-            update = device.update(model)
-            if not np.isfinite(update).all():
-                raise DivergenceError(
-                    f"the update of device {device.id} is NaN or infinite: its training diverged, "
-                    "lower the learning rate"
-                )
-            total += np.multiply(update, weight, dtype=np.float64)
     stepped: Vector = (model + total / total_weight).astype(np.float32)
     return stepped
+
+
+def finite_update(device: Device, model: Vector, objective: LocalObjective = PLAIN) -> Vector:
+    """Train a device and check its update.
+
+    Raises:
+        DivergenceError: the update is NaN or infinite.
+    """
+    plain = objective == PLAIN
+    update = device.update(model) if plain else device.update(model, objective)
+    if not np.isfinite(update).all():
+        raise DivergenceError(
+            f"the update of device {device.id} is NaN or infinite: its training diverged, "
+            "lower the learning rate"
+        )
+    return update

@@ -3,10 +3,10 @@
 Source: arXiv 2002.11223, Algorithm 2: η is the (1 − θ)-quantile of the losses F_k(w_t), weighted by
 n_k; the devices with F_k(w_t) ≥ η train, and their updates are averaged with weights n_k
 renormalised over them. The workshop version (NeurIPS 2022 DistShift, Algorithm 1) gives every
-device the same weight; that is `Weighting.UNIFORM`.
+device the same weight; that is `Weighting.UNIFORM`. Appendix C.3 keeps η for T_η rounds, which
+plays the w-step of Algorithm 1 for T_η rounds in place of one: `eta_every`.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,9 +14,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from fl.errors import DivergenceError
 from fl.strategies.aggregation import add_mean_update
 from fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from fl.strategies.mixture import measure_losses
 from fl.superquantile import parse_theta, weighted_quantile
 from fl.vectors import Vector
 
@@ -38,16 +38,21 @@ class DeltaFL:
     Attributes:
         theta: the conformity level in (0, 1], the share of the weight that is kept at least.
         weighting: what a device weighs.
+        eta_every: T_η, at least 1: η is measured in rounds 0, T_η, 2·T_η, … of the run, and kept
+            in the rounds between. 1 is Algorithm 2.
 
     Raises:
-        ValueError: θ is not in (0, 1].
+        ValueError: θ is not in (0, 1], or T_η is not at least 1.
     """
 
     theta: Fraction
     weighting: Weighting = Weighting.SAMPLES
+    eta_every: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "theta", parse_theta(self.theta))
+        if self.eta_every < 1:
+            raise ValueError(f"eta_every={self.eta_every} is not at least 1")
 
     @property
     def name(self) -> str:
@@ -69,7 +74,8 @@ class DeltaFL:
     ) -> tuple[ServerState, RoundReport]:
         """Play one round with this cohort.
 
-        Ties at η are all kept. A cohort without any weight leaves the model as it was.
+        Ties at η are all kept. A cohort without any weight leaves the model as it was, and so does
+        one that lies below an η of a round before.
 
         Raises:
             ValueError: the cohort is empty.
@@ -78,14 +84,16 @@ class DeltaFL:
         check_cohort(devices)
         weights = [self._weight(device) for device in devices]
         if sum(weights) == 0:
-            report = RoundReport(
-                eta=None, kept_devices=0, kept_weight=0, train_loss=None, empty=True, secure_sums=1
-            )
-            return ServerState(state.model, state.round + 1, state.eta), report
-        losses = [_finite_loss(device, state.model) for device in devices]
-        eta = weighted_quantile(losses, weights, self.theta)
+            return _leave(state, None)
+        losses = measure_losses(devices, state.model)
+        eta = state.eta
+        # None: no round measured η yet, so there is none to keep
+        if eta is None or state.round % self.eta_every == 0:
+            eta = weighted_quantile(losses, weights, self.theta)
         kept = [index for index, loss in enumerate(losses) if loss >= eta]
         kept_weights = [weights[index] for index in kept]
+        if sum(kept_weights) == 0:
+            return _leave(state, eta)
         model = add_mean_update(state.model, [devices[index] for index in kept], kept_weights)
         report = RoundReport(
             eta=eta,
@@ -101,10 +109,9 @@ class DeltaFL:
         return device.weight if self.weighting is Weighting.SAMPLES else 1
 
 
-def _finite_loss(device: Device, model: Vector) -> float:
-    loss = device.loss(model)
-    if not math.isfinite(loss):
-        raise DivergenceError(
-            f"the loss of device {device.id} is {loss}: training diverged, lower the learning rate"
-        )
-    return loss
+def _leave(state: ServerState, eta: float | None) -> tuple[ServerState, RoundReport]:
+    """End a round in which nobody with any weight was kept."""
+    report = RoundReport(
+        eta=eta, kept_devices=0, kept_weight=0, train_loss=None, empty=True, secure_sums=1
+    )
+    return ServerState(state.model, state.round + 1, state.eta), report

@@ -140,21 +140,32 @@ class PrivateDeltaFL:
             PeerError: the session falls short of the devices' policy.
         """
         check_cohort(devices)
-        config = self._config(state, len(devices))
+        config = self.round_config(state, len(devices))
         ids = [device.id for device in devices]
         plan = self.dropouts(state.round, ids, len(config.slots()))
         try:
             result = self.backend.run_round(
                 config,
                 state.model.astype("<f4").tobytes(),
-                [_AddressedByBytes(device) for device in devices],
-                warm_start=self._warm_start(state),
+                [AddressedByBytes(device) for device in devices],
+                warm_start=self.warm_start_of(state),
                 graph_seed=self.graph_seed(state.round),
                 vanishing={ClientId(i): vanish for i, vanish in plan.items()},
             )
         except EncodingError as error:
             raise DivergenceError(f"{error}; training diverged, lower the learning rate") from None
-        outcome = result.outcome
+        return self.follow(state, result.outcome, result.bytes_up)
+
+    def follow(
+        self, state: ServerState, outcome: RoundOutcome, bytes_up: float | None
+    ) -> tuple[ServerState, PrivateRoundReport]:
+        """Draw the conclusions of a round: the next state, and the report.
+
+        Args:
+            state: before the round.
+            outcome: what the server has learnt.
+            bytes_up: bytes that each device sent, on average; None where that is not known.
+        """
         model = state.model
         if outcome.update is not None:
             model = (model + outcome.update).astype(np.float32)
@@ -162,7 +173,7 @@ class PrivateDeltaFL:
         eta = None
         if found is not None and self.theta < 1 and found.ended is not Ended.TOO_FEW:
             eta = found.eta
-        report = _report(outcome, eta, result.bytes_up)
+        report = _report(outcome, eta, bytes_up)
         following = ServerState(model, state.round + 1, state.eta if eta is None else eta)
         return following, report
 
@@ -174,7 +185,7 @@ class PrivateDeltaFL:
             UsageError: the cohort is too small for the threat that a session must withstand.
             PeerError: the sessions fall short of the devices' policy.
         """
-        config = self._config(ServerState(model), cohort_size)
+        config = self.round_config(ServerState(model), cohort_size)
         self.backend.sessions.params(config, model.tobytes(), self.graph_seed(0))
 
     def search_noise(self, cohort_size: int) -> Noise | None:
@@ -192,7 +203,12 @@ class PrivateDeltaFL:
         num_noisy = self.backend.sessions.num_noisy(cohort_size, encoding.min_search_cohort)
         return Noise(encoding.noise**2, num_noisy)
 
-    def _config(self, state: ServerState, cohort_size: int) -> RoundConfig:
+    def round_config(self, state: ServerState, cohort_size: int) -> RoundConfig:
+        """The configuration of the next round, over a cohort of this size.
+
+        Raises:
+            ConfigurationError: a sum would not fit the ring, or a setting is out of its range.
+        """
         encoding = self.encoding
         noise = self._noise(cohort_size)
         default_max_queries = quantile_method(encoding.method, noise=noise).default_max_queries
@@ -214,30 +230,35 @@ class PrivateDeltaFL:
             noise=noise,
         )
 
-    def _warm_start(self, state: ServerState) -> int | None:
+    def warm_start_of(self, state: ServerState) -> int | None:
+        """The tick from which the next search starts; None to start afresh."""
         if not self.warm_start or state.eta is None:
             return None
         return self.encoding.grid.tick(state.eta)[0]
 
 
 @dataclass(frozen=True, slots=True)
-class _AddressedByBytes:
+class AddressedByBytes:
     """A device as the protocol knows it: it is shown a model's bytes."""
 
     device: Device
 
     @property
     def id(self) -> int:
+        """Who it is."""
         return self.device.id
 
     @property
     def weight(self) -> int:
+        """The aggregation weight n_k."""
         return self.device.weight
 
     def loss(self, model: bytes) -> float:
+        """Evaluate F_k of a model, little-endian float32."""
         return self.device.loss(_vector(model))
 
     def update(self, model: bytes) -> Vector:
+        """Train from a model, little-endian float32; the difference Δ_k."""
         return self.device.update(_vector(model))
 
 

@@ -50,6 +50,7 @@ from sim.audit.searches import facts_of
 from sim.audit.source import Source, find_source
 from sim.audit.truth_rounds import TruthOfRound, TruthRounds, input_of, passes
 from sim.audit.views import RoundView, SessionView, SlotView, contributors, place_of
+from sim.config_io import show
 from sim.errors import ChainError, UserError
 from sim.transcript import (
     HEAD_RECEIVED,
@@ -115,7 +116,7 @@ class _Audit:
         self._budget = FalseAlarmBudget(options.false_alarm_rate)
         self._masks = MaskTests(self._budget)
         self._keys = keys.PastKeys()
-        self._models = questions.PastModel()
+        self._models: dict[int, questions.PastModel] = {}
         self._sums = released.PastSums(Differencing(self._expected.min_difference))
         self._answers = metadata.PastAnswers()
         self._inventory = Inventory()
@@ -129,6 +130,7 @@ class _Audit:
         self._totals: dict[tuple[bytes, int], Vector] = {}
         self._rounds: list[int] = []
         self._full_rounds = 0
+        self._opaque_rounds = 0
         self._num_records = 0
         self._sums_released = 0
         self._sums_replayed = 0
@@ -235,6 +237,8 @@ class _Audit:
         self._sums_released += 1
         self._inventory.add_sum(entry)
         place = round_.add_sum(entry)
+        if place is None and round_.is_opaque:
+            return
         if place is None:
             detail = f"slot {entry.slot}: nobody was asked for shares, and yet there is a sum"
             self._findings.add(found("sums.unreplayable", detail, [place_of(entry)]))
@@ -299,6 +303,7 @@ class _Audit:
             self._findings.add(lacks)
         self._findings.add_all(record.check(round_))
         self._full_rounds += round_.is_whole
+        self._opaque_rounds += round_.is_opaque
         for session in round_.sessions.values():
             for slot in session.slots.values():
                 if session.is_whole and not slot.sums:
@@ -306,7 +311,11 @@ class _Audit:
                 self._unrecorded(round_, session, slot)
         played = questions.check(round_, self._models, self._totals)
         outcomes = [one.outcome for one in played if one.outcome is not None]
-        changed = any(outcome.update is not None for outcome in outcomes)
+        changed = {
+            one.level
+            for one in played
+            if one.outcome is not None and one.outcome.update is not None
+        }
         self._questions_checked += bool(outcomes)
         for one in played:
             self._findings.add_all(one.findings)
@@ -322,9 +331,15 @@ class _Audit:
             metadata.compare(round_, self._truth_of_round, self._answers)
         event = (self._source.events or {}).get(round_.number)
         if event is not None:
-            outcome = outcomes[0] if len(outcomes) == 1 else None
+            outcome = outcomes[0] if len(played) == len(outcomes) == 1 else None
             self._findings.add_all(record.compare(round_, event, outcome))
-        for session in round_.sessions.values():
+            if len(round_.sessions) == 1 < len(played):
+                for one in played:
+                    self._findings.add_all(
+                        record.compare_level(round_, event, show(one.theta), one.outcome)
+                    )
+        levels = [view for session in round_.sessions.values() for view in session.by_level()]
+        for session in levels:
             if session.config is not None and session.config.noise is not None:
                 self._noisy[session.config.noise] += 1
             told = facts_of(round_, session, self._totals, self._truth_of_round)
@@ -455,6 +470,7 @@ class _Audit:
     def _checks(self, findings: tuple[Finding, ...]) -> tuple[CheckResult, ...]:
         """Every check and what became of it."""
         full, every = self._full_rounds, len(self._rounds)
+        told = every - self._opaque_rounds
         whole = f"{full} of {every} rounds are recorded whole"
         damaged = any(finding.rule.startswith("record.") for finding in findings)
         replayed = f"{self._sums_replayed} of {self._sums_released} sums computed again and equal"
@@ -473,19 +489,19 @@ class _Audit:
         metadata_of = "sizes, order, answers" if self._truth else "sizes"
         rounds_of = {
             "integrity of the record": (every, f"{self._num_records} records"),
-            "values in clear": (every, "every message, field by field"),
-            "the same for all": (every, "models, questions, rosters, cohorts, survivors"),
+            "values in clear": (told, "every message, field by field"),
+            "the same for all": (told, "models, questions, rosters, cohorts, survivors"),
             "keys, signatures, bindings": (full, whole),
             "shares of one kind": (full, whole),
             "sums from messages": (full, replayed),
             "questions from sums": (self._questions_checked, replays),
             "models from sums": (full, whole),
             "masked bytes": (full, tests),
-            "floors and parameters": (every, floors_held),
-            "differences of cohorts": (every, differing),
-            "participation over rounds": (every, updates),
-            "metadata": (every, metadata_of),
-            "leakage of the searches": (every, searches),
+            "floors and parameters": (told, floors_held),
+            "differences of cohorts": (told, differing),
+            "participation over rounds": (told, updates),
+            "metadata": (told, metadata_of),
+            "leakage of the searches": (told, searches),
         }
         is_cut = damaged and not self._closed
         return tuple(

@@ -37,7 +37,7 @@ def view_of(session: SessionView, totals: Mapping[tuple[bytes, int], Vector]) ->
         if not slot.sums or not isinstance(slot.question, Query):
             continue
         sums = slot.sums[0]
-        words = totals.get((session.params.tag, index), sums.words)
+        words = totals.get((session.params.tag, slot.index), sums.words)
         try:
             decoded = config.search_layout.decode(words.astype("u8"))
         except EncodingError:

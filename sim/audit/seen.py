@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from protocol import wire as round_wire
-from protocol.messages import Announce, Envelope
+from protocol.messages import Announce, AnnounceLevels, Envelope
 from secagg import DecodeError, SessionParams, ring
 from secagg import wire as session_wire
 from secagg.codec import Value, write_fields
@@ -121,7 +121,7 @@ class Decoder:
                 self.is_opaque = True
                 return Content(None)
             envelope, session = found
-        if isinstance(envelope, Announce):
+        if isinstance(envelope, Announce | AnnounceLevels):
             opened = session_wire.decode_open(session)
             self.params[opened.params.tag] = opened.params
             return Content(Kind.OPEN, opened.params.tag, envelope=envelope, message=opened)
@@ -153,8 +153,8 @@ def _cut_envelope(data: bytes) -> tuple[Envelope, bytes] | None:
     if not head.begins_all or not head.fields or not isinstance(last := head.fields[-1], bytes):
         return None
     envelope = round_wire.decode(write_fields([*head.fields[:-1], b""]))
-    if isinstance(envelope, Announce):
-        return envelope, envelope.session  # what is cut is the model, which comes last
+    if isinstance(envelope, Announce | AnnounceLevels):
+        return envelope, envelope.session  # what is cut are the models, which come last
     return envelope, last
 
 

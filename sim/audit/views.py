@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.configuration import RoundConfig, binding
-from protocol.messages import Announce, Ask
+from protocol.levels import Levels
+from protocol.messages import Announce, AnnounceLevels, Ask
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
 from secagg import SessionParams
@@ -98,9 +99,10 @@ class SessionView:
         deliveries: The deliveries that were sent; without their boxes.
         exchanged: Deliveries in which a box is not the one that was sent.
         receipts: What came.
-        slots: By index.
+        slots: By index; of a level's view, counted from the level's first.
         unasked: Messages of devices that nothing recorded had asked for.
         repeated: Advertisements of devices that had sent others before.
+        level: Which of the session's levels this view is of, counted from 0.
     """
 
     params: SessionParams
@@ -119,13 +121,17 @@ class SessionView:
     slots: dict[int, SlotView] = field(default_factory=dict)
     unasked: list[Seen] = field(default_factory=list)
     repeated: list[Seen] = field(default_factory=list)
+    level: int = 0
     _asked: set[tuple[int, int | None, int]] = field(default_factory=set)
     _context: bytes | None = None
     _positions: dict[int, int] | None = None
 
     @property
     def announce(self) -> Announce | None:
-        """The first announcement; its model is empty where the transcript does not keep it."""
+        """The first announcement; its model is empty where the transcript does not keep it.
+
+        None of a session of several levels, which are announced together: see `by_level`.
+        """
         envelope = self.announcements[0].content.envelope if self.announcements else None
         return envelope if isinstance(envelope, Announce) else None
 
@@ -135,16 +141,57 @@ class SessionView:
         return self.announce.config if self.announce else None
 
     @property
+    def levels(self) -> Levels | None:
+        """The rounds that the session is of, as first announced; one, or one for each level."""
+        envelope = self.announcements[0].content.envelope if self.announcements else None
+        if isinstance(envelope, AnnounceLevels):
+            return envelope.levels
+        return Levels((envelope.config,)) if isinstance(envelope, Announce) else None
+
+    def by_level(self) -> tuple["SessionView", ...]:
+        """The session as one of each of its levels; of a single level, the session itself.
+
+        A level's view has what concerns its round alone: announcement, roster and slots.
+        """
+        envelope = self.announcements[0].content.envelope if self.announcements else None
+        if not isinstance(envelope, AnnounceLevels):
+            return (self,)
+        levels, views = envelope.levels, []
+        for level, model in enumerate(levels.split(envelope.models)):
+            alone = Announce(levels.rounds[level], model, envelope.session)
+            seen = self.announcements[0]
+            first, end = levels.first_slot(level), levels.first_slot(level + 1)
+            views.append(
+                SessionView(
+                    self.params,
+                    self.is_whole,
+                    announcements=[replace(seen, content=replace(seen.content, envelope=alone))],
+                    rosters=self.rosters,
+                    slots={i - first: slot for i, slot in self.slots.items() if first <= i < end},
+                    level=level,
+                    _context=self.context,
+                )
+            )
+        return tuple(views)
+
+    @property
     def context(self) -> bytes | None:
-        """The digest of configuration and model; None where the model is not kept."""
-        if self._context is None and self.announce is not None and self.is_whole:
-            self._context = self.announce.config.context(self.announce.model)
+        """The digest of configurations and models; None where the models are not kept."""
+        envelope = self.announcements[0].content.envelope if self.announcements else None
+        if self._context is None and self.is_whole:
+            if isinstance(envelope, Announce):
+                self._context = envelope.config.context(envelope.model)
+            elif isinstance(envelope, AnnounceLevels):
+                self._context = envelope.levels.context(envelope.models)
         return self._context
 
     @property
     def model_sha256(self) -> bytes | None:
-        """Digest of the announcement, which stands for the model; None without any."""
-        return self.announcements[0].record.sha256 if self.announcements else None
+        """Digest of the announcement, which stands for the level's model; None without any."""
+        if not self.announcements:
+            return None
+        announced = self.announcements[0].record.sha256
+        return sha256(announced + bytes([self.level])).digest() if self.level else announced
 
     @property
     def ids(self) -> npt.NDArray[np.uint32]:
@@ -328,6 +375,11 @@ class RoundView:
                 slot.sums.append(record)
                 return session, slot
         return None
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether there was an announcement of which the transcript keeps too little."""
+        return self._decoder.is_opaque
 
     @property
     def is_whole(self) -> bool:

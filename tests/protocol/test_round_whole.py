@@ -229,7 +229,7 @@ def test_who_vanishes_between_two_queries_is_their_difference_but_for_the_device
     if not checked:
         monkeypatch.setattr(RoundClient, "_check_search", lambda *_: None)
     parties, _ = at(to_survivors(1, signed=False))
-    question = parties.server._round.question
+    question = parties.server._rounds.question
     outgoing = lose(parties, parties.pending)
     if checked:
         with pytest.raises(PeerError) as refused:

@@ -16,7 +16,12 @@ if __name__ == "__main__":
 
 from protocol.quantile.search import Query  # noqa: E402
 from protocol.selection import Threshold  # noqa: E402
-from protocol.states import TRANSITIONS, SupplyLoss, SupplyUpdate  # noqa: E402
+from protocol.states import (  # noqa: E402
+    TRANSITIONS,
+    SupplyEarlierUpdate,
+    SupplyLoss,
+    SupplyUpdate,
+)
 from secagg.states import (  # noqa: E402
     CLIENT_TRANSITIONS,
     COLLECTED_AT,
@@ -33,6 +38,7 @@ CALLS: Final = {
     Contribute: "contribute",
     SupplyLoss: "the caller supplies the loss",
     SupplyUpdate: "the caller supplies the update, or the device its zeros",
+    SupplyEarlierUpdate: "the same, at a level that is not the last",
     Query: "Query",
     Threshold: "Threshold",
 }

@@ -15,8 +15,9 @@ import protocol.labels
 import secagg.labels
 from protocol import wire as envelopes
 from protocol.configuration import RoundConfig
+from protocol.levels import Levels
 from protocol.losses import LossGrid
-from protocol.messages import Announce, Ask, Relay
+from protocol.messages import Announce, AnnounceLevels, Ask, Relay
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
 from protocol.weighting import Weighting
@@ -155,7 +156,7 @@ def code_names(text, number):
 
 def test_the_table_of_labels_is_that_of_the_code():
     known = labels_of(secagg.labels) | labels_of(protocol.labels)
-    assert len(known) == 13
+    assert len(known) == 14
     listed = code_names(TEXT, "1.5")
     assert sorted(listed) == sorted(known)
 
@@ -468,6 +469,10 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size):
     cuts = tuple(range(70))
     samples = {
         "Announce": (Announce(CONFIG, model, session), config),
+        "AnnounceLevels": (
+            AnnounceLevels(Levels.at(CONFIG, [Fraction(4, 5), Fraction(1, 2)]), 2 * model, session),
+            config | {"others": 1, "models": 2 * len(model)},
+        ),
         "Relay": (Relay(session), {}),
         "Query": (Ask(Query("histogram", cuts), session), {"cuts": len(cuts)}),
         "Threshold": (Ask(Threshold(300, 70_000), session), {"eta": 300, "delta": 70_000}),
@@ -485,7 +490,8 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size):
 def test_every_formula_is_evaluated():
     messages = {title for number, title in sections(TEXT).items() if number.startswith("8.")}
     parts = {"slot", "slot_list", "advertisement", "box"}
-    assert FORMULAS.keys() == messages | parts | {"Announce", "Relay", "Query", "Threshold"}
+    named = {"Announce", "AnnounceLevels", "Relay", "Query", "Threshold"}
+    assert FORMULAS.keys() == messages | parts | named
 
 
 def test_sections_are_read_to_their_end():

@@ -17,7 +17,8 @@ def check(round_: RoundView, expected: Expected) -> Iterator[Finding]:
             expected.policy.check(session.params)
         except PeerError as error:
             yield found("parameters.below-policy", str(error), [session.announcements[0].place])
-        yield from _tails(session, expected)
+        for level in session.by_level():
+            yield from _tails(level, expected)
     for released in round_.sums:
         count, floor = len(released.contributors), expected.policy.min_cohort
         if count < floor:

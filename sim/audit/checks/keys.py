@@ -83,15 +83,15 @@ def check(round_: RoundView, past: PastKeys, expected: Expected) -> Iterator[Fin
 
 
 def _binding(session: SessionView, past: PastKeys) -> Iterator[Finding]:
-    config, params = session.config, session.params
+    levels, params = session.levels, session.params
     place = session.announcements[0].place
     if (before := past.contexts.setdefault(params.context, place)) != place:
         detail = "model, settings and round are those of an earlier session"
         yield found("session.twice", detail, [place, before])
     if session.context is not None and session.context != params.context:
         yield found("session.unbound", "its context is another than that of its model", [place])
-    elif config is not None and (
-        params.slots != config.slots() or params.num_invited != config.cohort_size
+    elif levels is not None and (
+        params.slots != levels.slots() or params.num_invited != levels.common.cohort_size
     ):
         yield found("session.unbound", "its slots are not those of its round", [place])
 

@@ -20,7 +20,8 @@ def check(round_: RoundView) -> Iterator[Finding]:
         yield from _differing("lists.members", "deliveries of shares", session.deliveries, _members)
         for slot in session.slots.values():
             yield from _slot(session, slot)
-        yield from _whole_slots(session)
+        for level in session.by_level():
+            yield from _whole_slots(level)
 
 
 def _announcements(round_: RoundView) -> Iterator[Finding]:
@@ -55,7 +56,8 @@ def _slot(session: SessionView, slot: SlotView) -> Iterator[Finding]:
 def _whole_slots(session: SessionView) -> Iterator[Finding]:
     """A query over fewer devices than the one before, or a part of a whole slot's cohort."""
     before: frozenset[int] | None = None
-    for index, slot in sorted(session.slots.items()):
+    for _, slot in sorted(session.slots.items()):
+        index = slot.index
         if index >= len(session.params.slots) or slot.members is None:
             continue
         told = frozenset(contributors(session, slot.members))

@@ -4,9 +4,10 @@ The server of Algorithm 3 decides nothing: which cut it asks for next, which thr
 and which model follows are functions of the sums. The auditor computes them again.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from copy import copy
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -53,29 +54,40 @@ class Played:
     """A round played again from its released sums.
 
     Attributes:
+        level: Which level of its session it is, counted from 0.
+        theta: Its conformity level; None where the announcement is not kept.
         outcome: What it comes to; None where it could not be played to its end.
         findings: Where it went another way.
     """
 
+    level: int
+    theta: Fraction | None
     outcome: RoundOutcome | None
     findings: tuple[Finding, ...] = ()
 
 
 def check(
-    round_: RoundView, past: PastModel, totals: Mapping[tuple[bytes, int], Vector]
+    round_: RoundView,
+    past: MutableMapping[int, PastModel],
+    totals: Mapping[tuple[bytes, int], Vector],
 ) -> tuple[Played, ...]:
-    """Play the sessions of a round again, each from its sums.
+    """Play the sessions of a round again, level by level, each from its sums.
 
     Args:
         round_: The round.
-        past: What the rounds before have come to; brought up to date.
+        past: What the rounds before have come to, by level; brought up to date.
         totals: Sums that were replayed from whole messages, by session's tag and slot.
     """
     played = []
     for tag, session in round_.sessions.items():
-        findings = list(_model(session, past))
-        outcome, more = _play(round_, tag, session, past, totals)
-        played.append(Played(outcome, (*findings, *more)))
+        levels = session.by_level()
+        for view in levels:
+            before = past.setdefault(view.level, PastModel())
+            findings = list(_model(view, before))
+            is_left = any(later.slots for later in levels[view.level + 1 :])
+            outcome, more = _play(round_, tag, view, before, totals, is_left=is_left)
+            theta = None if view.config is None else view.config.theta
+            played.append(Played(view.level, theta, outcome, (*findings, *more)))
     return tuple(played)
 
 
@@ -94,6 +106,8 @@ def _play(
     session: SessionView,
     past: PastModel,
     totals: Mapping[tuple[bytes, int], Vector],
+    *,
+    is_left: bool,
 ) -> tuple[RoundOutcome | None, list[Finding]]:
     config, announce = session.config, session.announce
     past.following = None
@@ -101,6 +115,10 @@ def _play(
     if config is None or announce is None or not slots or slots[0].question is None:
         if announce is not None and session.is_whole:
             past.following = announce.model
+        if is_left and announce is not None and not slots:
+            place = session.announcements[0].place
+            detail = f"the level θ = {announce.config.theta} was left out, and a later one played"
+            return None, [found("question.unfounded", detail, [place])]
         return None, []
     round_again, findings = _begin(config, slots[0], past)
     is_exact = session.is_whole
@@ -139,6 +157,10 @@ def _play(
         if following is None:
             past.starts = (*past.starts, *_given_up(round_again, total))[-_MAX_STARTS:]
         round_again.take(total)
+    if is_left and round_again.question is not None:
+        detail = f"the level θ = {config.theta} was left before its updates were summed"
+        place = slots[-1].opened[0].place if slots[-1].opened else place_of(slots[-1].sums[0])
+        findings.append(found("question.unfounded", detail, [place]))
     aborted = round_.end.aborted if round_.end and round_.end.aborted else None
     outcome = round_again.outcome({}, aborted)
     if is_exact:

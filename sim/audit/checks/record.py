@@ -35,6 +35,33 @@ def compare(round_: RoundView, event: Event, outcome: RoundOutcome | None) -> It
     stated: dict[str, object] = {"secure_sums": len(round_.sums)}
     if round_.end is not None:
         stated["aborted"] = round_.end.aborted or None
+    yield from _compare(round_, event, stated | _stated(event, outcome), "")
+
+
+def compare_level(
+    round_: RoundView, event: Event, level: str, outcome: RoundOutcome | None
+) -> Iterator[Finding]:
+    """Compare what the run says of one level of a round with what the level's sums come to.
+
+    Args:
+        round_: The round.
+        event: What the run says of it.
+        level: The level, as the run's events name it.
+        outcome: What the sums come to; None where that is not known.
+    """
+    levels = event.get("levels")
+    told = levels.get(level) if isinstance(levels, dict) else None
+    if isinstance(told, dict):
+        yield from _compare(round_, told, _stated(told, outcome), f" at θ = {level}")
+    else:
+        detail = f"the run's events do not tell of the level θ = {level}"
+        place = place_of(round_.end) if round_.end else Evidence(round_.number)
+        yield found("record.disagrees", detail, [place])
+
+
+def _stated(event: Event, outcome: RoundOutcome | None) -> dict[str, object]:
+    """What the events must say of a round of this outcome."""
+    stated: dict[str, object] = {}
     if outcome is not None and outcome.aborted is None:
         search = outcome.search
         stated |= {
@@ -47,9 +74,16 @@ def compare(round_: RoundView, event: Event, outcome: RoundOutcome | None) -> It
             stated |= {"num_queries": search.num_queries, "certified": search.certified}
             if event.get("eta") is not None:  # rounds that search nothing record none
                 stated |= {"eta": search.eta, "half_width": search.half_width}
+    return stated
+
+
+def _compare(
+    round_: RoundView, event: Event, stated: Mapping[str, object], where: str
+) -> Iterator[Finding]:
     for key, value in stated.items():
         if not _same(event.get(key), value):
-            detail = f"{key} is {event.get(key)!r} in the run's events, and {value!r} by its sums"
+            said = f"{key}{where} is {event.get(key)!r} in the run's events"
+            detail = f"{said}, and {value!r} by its sums"
             place = place_of(round_.end) if round_.end else Evidence(round_.number)
             yield found("record.disagrees", detail, [place])
 

@@ -1,6 +1,6 @@
 """What follows from the released sums together: over whom, how often, and of which inputs."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -29,18 +29,20 @@ class PastSums:
     models: dict[bytes, tuple[Evidence, bool]] = field(default_factory=dict)
 
 
-def check(round_: RoundView, past: PastSums, *, changed: bool) -> Iterator[Finding]:
+def check(round_: RoundView, past: PastSums, *, changed: Collection[int]) -> Iterator[Finding]:
     """Compare a round's released sums with one another and with those before.
 
     Args:
         round_: The round.
         past: The sums before; brought up to date.
-        changed: Whether the round's sums lead to another model.
+        changed: The levels at which the round's sums lead to another model, counted from 0.
     """
-    for session in round_.sessions.values():
+    levels = [level for session in round_.sessions.values() for level in session.by_level()]
+    for session in levels:
         model = _model_key(session)
         if model is not None:
-            yield from _announced_again(session, past, model, changed=changed)
+            is_changed = session.level in changed
+            yield from _announced_again(session, past, model, changed=is_changed)
         for index, slot in sorted(session.slots.items()):
             question = slot.question
             for released in slot.sums:

@@ -329,12 +329,13 @@ class _PlantedServer(RoundServer):
         super().__init__(config, model, params, cohort, warm_start, enrolment)
         if stage.is_lenient:
             self._session = _LenientSessionServer(params, cohort, enrolment)
-            self._round = _LenientRound(config, warm_start)
+            self._rounds._rounds = [_LenientRound(config, warm_start)]
         self._stage, self._number = stage, number
 
     def _ask(self):
-        self._round.assemble(len(self._session.remaining))
-        self._round.question = self._stage.question(self._number, self._round.question)
+        self._rounds.assemble(len(self._session.remaining))
+        playing = self._rounds._playing
+        playing.question = self._stage.question(self._number, playing.question)
         return super()._ask()
 
 

@@ -1,0 +1,405 @@
+"""A finished run to take away: the models of its conformity levels, and what they are made for.
+
+At test time a device chooses its level (arXiv 2002.11223, section 3 and Figure 1): its conformity
+cannot be measured, for its data stays with it, so it tunes the level and keeps what serves it best.
+
+The file is a .npz archive, not compressed and without pickle, of these arrays:
+
+    header   uint8, JSON: format, architecture, levels, provenance, digest of the models
+    models   float32 [levels, parameters], θ falling
+    mean     float64 [*input_shape], with `std`: features are scaled by (x - mean) / std; or neither
+    std      float64 [*input_shape]
+
+Nothing in a file is trusted: entries, sizes, types and ranges are checked before memory is taken.
+"""
+
+import hashlib
+import io
+import json
+import math
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Final, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from fl.data.federated import DeviceData, Samples
+from fl.data.standardise import STD_FLOOR
+from fl.errors import DataError
+from fl.models import MODELS, build_model
+from fl.parameters import load_vector, num_parameters
+from fl.strategies.levels import check_levels
+from fl.superquantile import parse_theta
+from fl.vectors import Vector
+
+FORMAT: Final = 1
+MAX_LEVELS: Final = 64
+"""Most models of a file."""
+
+MAX_BYTES: Final = 1 << 32
+_MAX_HEADER: Final = 1 << 16
+_MAX_DIMENSIONS: Final = 4
+_MAX_FEATURES: Final = 1 << 24
+_MAX_CLASSES: Final = 1 << 20
+_MAX_NPY_HEADER: Final = 1 << 12
+_BATCH: Final = 512
+_SHA256_DIGITS: Final = 64
+_ENTRIES: Final = ("header", "models", "mean", "std")
+
+Inputs = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What the models are vectors of.
+
+    Attributes:
+        name: one of `fl.models.MODELS`.
+        input_shape: the shape of one input.
+        num_classes: at least 2.
+        embedding_sha256: digest of the frozen vectors of tokens, hex; None without any.
+    """
+
+    name: str
+    input_shape: tuple[int, ...]
+    num_classes: int
+    embedding_sha256: str | None = None
+
+    def build(self, embedding: npt.NDArray[np.float32] | None = None) -> nn.Module:
+        """The module, with initial weights.
+
+        Raises:
+            ValueError: the model cannot take such inputs.
+        """
+        return build_model(
+            self.name,
+            input_shape=self.input_shape,
+            num_classes=self.num_classes,
+            seed=0,
+            embedding=embedding,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scale:
+    """Constants by which features were scaled for training.
+
+    Attributes:
+        mean: float64, the input's shape.
+        std: float64, the same shape, above 0.
+    """
+
+    mean: npt.NDArray[np.float64]
+    std: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, train: Sequence[DeviceData]) -> "Scale | None":
+        """The constants of `Standardise.TRAIN`, from train devices that are not scaled yet.
+
+        None for tokens, which are never scaled.
+        """
+        if train[0].is_tokens:
+            return None
+        count = sum(device.num_samples for device in train)
+        total = sum(device.inputs().sum(axis=0, dtype=np.float64) for device in train)
+        mean = np.asarray(total) / count
+        squares = sum(((device.inputs() - mean) ** 2).sum(axis=0) for device in train)
+        return cls(mean, np.maximum(np.sqrt(np.asarray(squares) / count), STD_FLOOR))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bundle:
+    """The models of all levels.
+
+    Attributes:
+        architecture: what they are vectors of.
+        models: by conformity level, θ falling; float32 of one length.
+        scale: how features were scaled; None where they were not.
+        provenance: where it comes from, by name: algorithm, seed, round, data, data_sha256.
+        embedding: the frozen vectors of tokens, where the architecture has some; not in the file.
+
+    Raises:
+        ValueError: the parts do not fit together.
+    """
+
+    architecture: Architecture
+    models: Mapping[Fraction, Vector]
+    scale: Scale | None = None
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    embedding: npt.NDArray[np.float32] | None = None
+
+    def __post_init__(self) -> None:
+        check_levels(self.levels)
+        wanted = self.architecture.embedding_sha256
+        found = None if self.embedding is None else embedding_sha256(self.embedding)
+        if wanted != found:
+            raise ValueError(
+                f"the embedding has sha256 {found}, and the models were trained with {wanted}: "
+                "pass the vectors of the training data"
+            )
+
+    @property
+    def levels(self) -> tuple[Fraction, ...]:
+        """The conformity levels, falling."""
+        return tuple(self.models)
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the models as little-endian float32, level by level, hex."""
+        return _models_sha256(np.stack(list(self.models.values())))
+
+    def level_for(self, conformity: Fraction | float | str) -> Fraction:
+        """The trained level that serves a conformity.
+
+        The model of level θ is trained for every mixture of devices of conformity θ or more. So
+        it is the largest level that is not above the conformity asked for: an exact match if there
+        is one, else the next that still covers it. Below all levels it is the smallest.
+
+        Args:
+            conformity: in (0, 1]; floats stand for the decimal that they print as.
+
+        Raises:
+            ValueError: it is not in (0, 1].
+        """
+        asked = parse_theta(conformity)
+        return next((level for level in self.levels if level <= asked), self.levels[-1])
+
+    def model(self, conformity: Fraction | float | str) -> Vector:
+        """The model that serves a conformity; see `level_for`."""
+        return self.models[self.level_for(conformity)]
+
+    def predict(self, x: Inputs, conformity: Fraction | float | str) -> npt.NDArray[np.float64]:
+        """Probabilities of the classes.
+
+        Args:
+            x: [n, *input_shape], numbers as in the training data before it was scaled; bytes are
+                pixels in 0..255 and become [0, 1].
+            conformity: in (0, 1].
+
+        Returns:
+            float64 [n, num_classes]; rows sum to 1.
+
+        Raises:
+            DataError: inputs of another shape, or not finite.
+            ValueError: the conformity is not in (0, 1].
+        """
+        vector = self.model(conformity)
+        module = self.architecture.build(self.embedding).eval()
+        load_vector(module, vector)
+        inputs = self._inputs(x)
+        rows = [np.zeros((0, self.architecture.num_classes))]
+        with torch.inference_mode():
+            for start in range(0, len(inputs), _BATCH):
+                logits = module(torch.tensor(inputs[start : start + _BATCH]))
+                rows.append(torch.softmax(logits.double(), dim=1).numpy())
+        return np.concatenate(rows)
+
+    def to_bytes(self) -> bytes:
+        """The file."""
+        models = np.stack(list(self.models.values())).astype("<f4")
+        architecture = self.architecture
+        header = {
+            "format": FORMAT,
+            "model": architecture.name,
+            "input_shape": list(architecture.input_shape),
+            "num_classes": architecture.num_classes,
+            "embedding_sha256": architecture.embedding_sha256,
+            "levels": [str(level) for level in self.levels],
+            "models_sha256": self.sha256,
+            "provenance": dict(self.provenance),
+        }
+        arrays: dict[str, npt.NDArray[np.generic]] = {
+            "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
+            "models": models,
+        }
+        if self.scale is not None:
+            arrays |= {"mean": self.scale.mean, "std": self.scale.std}
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **arrays)
+        return buffer.getvalue()
+
+    @classmethod
+    def load(cls, path: Path, embedding: npt.NDArray[np.float32] | None = None) -> "Bundle":
+        """Read a file and check all of it.
+
+        Args:
+            path: the file.
+            embedding: the frozen vectors of tokens, for models of text.
+
+        Raises:
+            DataError: there is no such file, it is no bundle, or anything in it is damaged.
+        """
+        if not path.is_file():
+            raise DataError(f"{path}: no such file: a finished run of Δ-FL leaves bundle.npz")
+        if path.stat().st_size > MAX_BYTES:
+            raise DataError(f"{path}: larger than {MAX_BYTES} bytes: it is no bundle")
+        try:
+            with zipfile.ZipFile(path) as archive:
+                arrays = _read(archive)
+            return _checked(arrays, embedding)
+        except (
+            OSError,
+            EOFError,
+            RecursionError,
+            NotImplementedError,
+            ValueError,
+            zipfile.BadZipFile,
+        ) as error:
+            raise DataError(f"{path}: not a bundle that can be used: {error}") from error
+
+    def _inputs(self, x: Inputs) -> npt.NDArray[np.float32] | npt.NDArray[np.int64]:
+        shape = self.architecture.input_shape
+        if x.shape[1:] != shape or x.dtype.kind not in "uif":
+            raise DataError(
+                f"inputs of shape {x.shape[1:]} and dtype {x.dtype}: these models take {shape}, "
+                "numbers"
+            )
+        if not np.isfinite(x).all():
+            raise DataError("inputs hold NaN or an infinity: clean them first")
+        if self.embedding is not None:
+            return x.astype(np.int64)
+        labels = np.zeros(len(x), dtype=np.int64)
+        samples = x.astype(np.uint8) if x.dtype == np.uint8 else x.astype(np.float32)
+        numbers = DeviceData("", cast("Samples", samples), labels).inputs()
+        if self.scale is None:
+            return numbers
+        scaled = (numbers - self.scale.mean) / self.scale.std
+        return scaled.astype(np.float32)
+
+
+def embedding_sha256(embedding: npt.NDArray[np.float32]) -> str:
+    """Digest of the frozen vectors of tokens: their shape and their values, hex."""
+    digest = hashlib.sha256(str(embedding.shape).encode())
+    digest.update(np.ascontiguousarray(embedding, dtype="<f4").tobytes())
+    return digest.hexdigest()
+
+
+def _models_sha256(models: npt.NDArray[np.float32]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(models, dtype="<f4").tobytes()).hexdigest()
+
+
+def _read(archive: zipfile.ZipFile) -> dict[str, npt.NDArray[np.generic]]:
+    infos = archive.infolist()
+    names = [info.filename.removesuffix(".npy") for info in infos]
+    if len(set(names)) != len(names) or not set(names) <= set(_ENTRIES):
+        raise ValueError(f"its entries are {', '.join(sorted(names)[:8])}")
+    if missing := {"header", "models"} - set(names):
+        raise ValueError(f"it has no {min(missing)}")
+    if ("mean" in names) != ("std" in names):
+        raise ValueError("it has one of 'mean' and 'std' without the other")
+    return {name: _read_array(archive, info) for name, info in zip(names, infos, strict=True)}
+
+
+def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> npt.NDArray[np.generic]:
+    """One entry; what its own head promises is compared with what is there before it is read."""
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size > MAX_BYTES:
+        raise ValueError(f"{info.filename} is compressed, or too large")
+    with archive.open(info) as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError(f"{info.filename} is an array of another version")
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(
+            file, max_header_size=_MAX_NPY_HEADER
+        )
+        if fortran or dtype not in (np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8")):
+            raise ValueError(f"{info.filename} holds {dtype}")
+        data = file.read()
+    if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != len(data):
+        raise ValueError(f"{info.filename} has {len(data)} bytes and promises shape {shape}")
+    return np.frombuffer(data, dtype=dtype).reshape(shape)
+
+
+def _checked(
+    arrays: Mapping[str, npt.NDArray[np.generic]], embedding: npt.NDArray[np.float32] | None
+) -> Bundle:
+    header = _header(arrays["header"])
+    if header.get("format") != FORMAT:
+        raise ValueError(f"format {header.get('format')!r} is not {FORMAT}")
+    architecture = _architecture(header)
+    levels = _levels(header)
+    models = arrays["models"]
+    if models.dtype != np.float32 or models.ndim != 2 or len(models) != len(levels):
+        raise ValueError(f"models of {models.dtype} {models.shape} are not {len(levels)} vectors")
+    if architecture.embedding_sha256 is not None and embedding is None:
+        raise ValueError("its models read text through an embedding: pass the same vectors")
+    with torch.device("meta"):  # counts, and takes no memory whatever the file says
+        size = num_parameters(architecture.build(embedding))
+    if models.shape[1] != size:
+        raise ValueError(f"models of {models.shape[1]} numbers where the architecture has {size}")
+    vectors = models.astype(np.float32)
+    if not np.isfinite(vectors).all():
+        raise ValueError("a model holds NaN or an infinity")
+    if header.get("models_sha256") != _models_sha256(vectors):
+        raise ValueError("the models are not those of its digest")
+    provenance = header.get("provenance")
+    if not isinstance(provenance, dict) or not all(
+        isinstance(value, str) for value in provenance.values()
+    ):
+        raise ValueError("its provenance is no table of texts")
+    return Bundle(
+        architecture,
+        dict(zip(levels, vectors, strict=True)),
+        _scale(arrays, architecture),
+        provenance,
+        embedding,
+    )
+
+
+def _header(array: npt.NDArray[np.generic]) -> dict[str, object]:
+    if array.dtype != np.uint8 or array.ndim != 1 or len(array) > _MAX_HEADER:
+        raise ValueError("its header is no text of a reasonable length")
+    header = json.loads(array.tobytes().decode("utf-8"))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no object")
+    return cast("dict[str, object]", header)
+
+
+def _architecture(header: Mapping[str, object]) -> Architecture:
+    name, shape, classes = header.get("model"), header.get("input_shape"), header.get("num_classes")
+    if not isinstance(name, str) or name not in MODELS:
+        raise ValueError(f"model {name!r} is none of {', '.join(MODELS)}")
+    if (
+        not isinstance(shape, list)
+        or not 1 <= len(shape) <= _MAX_DIMENSIONS
+        or not all(type(size) is int and 1 <= size <= _MAX_FEATURES for size in shape)
+        or math.prod(shape) > _MAX_FEATURES
+    ):
+        raise ValueError(f"input_shape {shape!r} is no shape of up to {_MAX_FEATURES} numbers")
+    if type(classes) is not int or not 2 <= classes <= _MAX_CLASSES:
+        raise ValueError(f"num_classes {classes!r} is not from 2 to {_MAX_CLASSES}")
+    digest = header.get("embedding_sha256")
+    if digest is not None and (not isinstance(digest, str) or len(digest) != _SHA256_DIGITS):
+        raise ValueError("embedding_sha256 is no digest")
+    return Architecture(name, tuple(shape), classes, digest)
+
+
+def _levels(header: Mapping[str, object]) -> tuple[Fraction, ...]:
+    texts = header.get("levels")
+    if not isinstance(texts, list) or not 1 <= len(texts) <= MAX_LEVELS:
+        raise ValueError(f"it does not name from 1 to {MAX_LEVELS} levels")
+    if not all(isinstance(text, str) and len(text) <= _SHA256_DIGITS for text in texts):
+        raise ValueError("a level is no text")
+    levels = tuple(parse_theta(text) for text in texts)
+    check_levels(levels)
+    return levels
+
+
+def _scale(
+    arrays: Mapping[str, npt.NDArray[np.generic]], architecture: Architecture
+) -> Scale | None:
+    if "mean" not in arrays:
+        return None
+    mean, std = arrays["mean"], arrays["std"]
+    for name, array in (("mean", mean), ("std", std)):
+        if array.dtype != np.float64 or array.shape != architecture.input_shape:
+            raise ValueError(f"{name} of {array.dtype} {array.shape} is not one for each feature")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} holds NaN or an infinity")
+    if not (std.astype(np.float64) > 0).all():
+        raise ValueError("a divisor of a feature is not above 0")
+    return Scale(mean.astype(np.float64), std.astype(np.float64))

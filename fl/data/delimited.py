@@ -1,0 +1,105 @@
+"""Rows of a delimited text file, with their line numbers, so that a damaged one can be named."""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+from fl.errors import DataError
+
+
+def read_rows(
+    path: Path,
+    *,
+    num_columns: int,
+    delimiter: str = ",",
+    max_bytes: int,
+    skip: int = 0,
+    encoding: str = "utf-8",
+) -> Iterator[tuple[int, list[str]]]:
+    """Read a file row by row; blanks around a field are dropped, empty lines are passed over.
+
+    Args:
+        path: the file.
+        num_columns: that every row has.
+        delimiter: between fields; quotes are as in CSV.
+        max_bytes: the largest file that can be meant.
+        skip: how many lines at the beginning are no rows.
+        encoding: of the text.
+
+    Yields:
+        The number of the row's last line, from 1 on, and its fields.
+
+    Raises:
+        DataError: the file is missing, too large or no such text, or a row has more or fewer
+            columns.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file: check the path")
+    if (size := path.stat().st_size) > max_bytes:
+        raise DataError(
+            f"{path}: {size:,} bytes are more than the {max_bytes:,} that such a file can have: "
+            "check the path"
+        )
+    with path.open(encoding=encoding, newline="") as file:
+        rows = csv.reader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
+        last = 0
+        try:
+            for _ in range(skip):
+                next(rows, None)
+            for row in rows:
+                last = rows.line_num
+                fields = [field.strip() for field in row]
+                if not any(fields):
+                    continue
+                if len(fields) != num_columns:
+                    raise DataError(
+                        f"{path}: line {last} has {len(fields)} columns instead of "
+                        f"{num_columns}: fetch the file again"
+                    )
+                yield last, fields
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise DataError(
+                f"{path}: line {last + 1} and what follows cannot be read ({error}): fetch the "
+                "file again"
+            ) from error
+
+
+def number(path: Path, line: int, column: str, text: str) -> float:
+    """Read a finite number.
+
+    Raises:
+        DataError: it is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise DataError(
+            f"{path}: line {line} has {column} = {text!r:.40}, which is not a finite number: "
+            "correct or fetch the file again"
+        )
+    return value
+
+
+def one_hot(
+    path: Path, line: int, column: str, value: str, categories: tuple[str, ...]
+) -> list[float]:
+    """Encode a category as one 1 among zeros, one number per category.
+
+    Raises:
+        DataError: it is none of the categories.
+    """
+    if value not in categories:
+        raise wrong_category(path, line, column, value, categories)
+    return [float(value == category) for category in categories]
+
+
+def wrong_category(
+    path: Path, line: int, column: str, value: str, categories: tuple[str, ...]
+) -> DataError:
+    """The error for a category that is none of those there are."""
+    return DataError(
+        f"{path}: line {line} has {column} = {value!r:.40}, which is not one of "
+        f"{', '.join(categories)}: correct or fetch the file again"
+    )

@@ -1,0 +1,127 @@
+"""Dealing pooled samples to devices: skewed labels or skewed sizes, as strong as one likes.
+
+Source: Hsu, Qi, Brown 2019, "Measuring the Effects of Non-Identical Data Distribution for Federated
+Visual Classification" (arXiv 1909.06335), Section 2: each device has its own class proportions
+q ~ Dir(α·p), where p are those of all samples, and takes its samples without replacement until the
+classes run out. α → ∞ makes devices alike, α → 0 gives each of them one class.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from fl.data.federated import DeviceData, FederatedDataset
+
+Rows = npt.NDArray[np.int64]
+"""Numbers of samples."""
+
+
+def deal_by_label(
+    y: npt.NDArray[np.int64],
+    num_devices: int,
+    concentration: float,
+    generator: np.random.Generator,
+) -> list[Rows]:
+    """Deal samples so that devices differ in their labels and not in their sizes.
+
+    Args:
+        y: labels [n], integers from 0 on.
+        num_devices: in [1, n]; sizes differ by one at most, so nobody goes without.
+        concentration: α > 0.
+        generator: the source of all that is random.
+
+    Returns:
+        For each device the rows of its samples in ascending order; each row is dealt once.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    _check(len(y), num_devices, concentration)
+    counts = np.bincount(y)
+    piles = [generator.permutation(np.flatnonzero(y == label)) for label in range(len(counts))]
+    left, prior = counts.copy(), counts / len(y)
+    classes = np.flatnonzero(counts)
+    dealt = []
+    for size in _even(len(y), num_devices):
+        proportions = np.zeros(len(counts))
+        proportions[classes] = generator.dirichlet(concentration * prior[classes])
+        rows: list[Rows] = []
+        while size > 0:
+            wish = np.where(left > 0, proportions, 0.0)
+            if not wish.sum() > 0:  # all that it wants is gone
+                wish = left.astype(np.float64)
+            taken = np.minimum(generator.multinomial(size, wish / wish.sum()), left)
+            for label in np.flatnonzero(taken):
+                start = counts[label] - left[label]
+                rows.append(piles[label][start : start + taken[label]])
+            left -= taken
+            size -= int(taken.sum())
+        dealt.append(np.sort(np.concatenate(rows)))
+    return dealt
+
+
+def deal_by_size(
+    num_samples: int, num_devices: int, concentration: float, generator: np.random.Generator
+) -> list[Rows]:
+    """Deal samples so that devices differ in their sizes and not, but by chance, in their labels.
+
+    Everybody gets one sample, and of the rest a share: the shares are Dir(α, …, α).
+
+    Args:
+        num_samples: n.
+        num_devices: in [1, n].
+        concentration: α > 0; small ones give nearly all to a few.
+        generator: the source of all that is random.
+
+    Returns:
+        For each device the rows of its samples in ascending order; each row is dealt once.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    _check(num_samples, num_devices, concentration)
+    shares = generator.dirichlet(np.full(num_devices, concentration))
+    if not np.isfinite(shares).all():  # so small a concentration underflows: one takes it all
+        shares = np.zeros(num_devices)
+        shares[generator.integers(num_devices)] = 1
+    ends = np.rint(np.cumsum(shares) / shares.sum() * (num_samples - num_devices)).astype(np.int64)
+    order = generator.permutation(num_samples)
+    cuts = (ends + np.arange(1, num_devices + 1))[:-1]
+    return [np.sort(rows) for rows in np.split(order, cuts)]
+
+
+def deal_again(dataset: FederatedDataset, rows: list[Rows]) -> list[DeviceData]:
+    """Pool everybody's samples and give them to new devices, "device-0000" and so on.
+
+    Args:
+        dataset: whose samples; its own split is forgotten.
+        rows: for each new device its rows of `pooled_labels`.
+    """
+    everybody = [*dataset.train, *dataset.test]
+    if len({device.x.dtype for device in everybody}) == 1:
+        x = np.concatenate([device.x for device in everybody])
+    else:
+        x = np.concatenate([device.inputs() for device in everybody])
+    y = pooled_labels(dataset)
+    width = len(str(len(rows) - 1))
+    return [
+        DeviceData(f"device-{number:0{width}}", x[own], y[own]) for number, own in enumerate(rows)
+    ]
+
+
+def pooled_labels(dataset: FederatedDataset) -> npt.NDArray[np.int64]:
+    """All labels [n]: those of the train devices in their order, then those of the test devices."""
+    return np.concatenate([device.y for device in (*dataset.train, *dataset.test)])
+
+
+def _even(num_samples: int, num_devices: int) -> list[int]:
+    size, larger = divmod(num_samples, num_devices)
+    return [size + (number < larger) for number in range(num_devices)]
+
+
+def _check(num_samples: int, num_devices: int, concentration: float) -> None:
+    if not 1 <= num_devices <= num_samples:
+        raise ValueError(
+            f"num_devices={num_devices} is not in [1, {num_samples}], the number of samples"
+        )
+    if not 0 < concentration < np.inf:
+        raise ValueError(f"concentration={concentration} is not a positive number")

@@ -1,0 +1,213 @@
+"""Data sets in the tables of the Hugging Face hub: one row per sample, a column for the user.
+
+Parquet files on disk are read with pyarrow. A data set that was saved by the package `datasets`, or
+that is named by its repository ("flwrlabs/femnist"), needs that package: `pip install
+'deltafl[hub]'`.
+"""
+
+import importlib
+import io
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from fl.data.checks import checked_device
+from fl.data.federated import FederatedDataset, Partition, federate
+from fl.errors import DataError
+
+MAX_PIXELS: Final = 1 << 20
+"""The largest image that is decoded: a small file can hold a huge one."""
+
+_BATCH: Final = 4096
+_REPOSITORY: Final = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+_IMAGE_MODES: Final = {"1": "L", "L": "L", "P": "RGB", "RGBA": "RGB", "RGB": "RGB"}
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which column is what.
+
+    Attributes:
+        user: whose sample it is, text or a whole number.
+        input: images, or lists of numbers of one length.
+        label: whole numbers from 0 on.
+    """
+
+    user: str
+    input: str
+    label: str
+
+
+KNOWN: Final[Mapping[str, Columns]] = {
+    "flwrlabs/femnist": Columns("writer_id", "image", "character"),
+    "flwrlabs/fed-isic2019": Columns("center", "image", "label"),
+}
+"""The columns of data sets that are divided by user already."""
+
+_Arrays = npt.NDArray[np.generic]
+
+
+def load_hub(
+    source: str,
+    partition: Partition,
+    *,
+    user_column: str = "",
+    input_column: str = "",
+    label_column: str = "",
+) -> FederatedDataset:
+    """Read a table and deal its rows to their users; all its splits are put together.
+
+    Args:
+        source: a .parquet file, a folder of them (at any depth), a folder that
+            `Dataset.save_to_disk` has written, or a repository of the hub, "owner/name".
+        partition: the rule for small devices and the split.
+        user_column: the column of the user; "" takes the known one, else FEMNIST's.
+        input_column: the column of the inputs, likewise.
+        label_column: the column of the labels, likewise.
+
+    Returns:
+        Images as uint8 [n, height, width] (or [n, height, width, 3] if in colour), lists of
+        numbers as float32 [n, length].
+
+    Raises:
+        DataError: the source is none of these, a column is missing or holds something else, or
+            too few devices remain.
+    """
+    default = KNOWN.get(source, KNOWN["flwrlabs/femnist"])
+    columns = Columns(
+        user_column or default.user, input_column or default.input, label_column or default.label
+    )
+    gathered = _gather(source, columns)
+    devices = []
+    for user, (inputs, labels) in gathered.items():
+        shapes = {part.shape for part in inputs}
+        if len(shapes) > 1:
+            few = " and ".join(str(shape) for shape in sorted(shapes)[:2])
+            raise DataError(
+                f"{source}: inputs of user {user!r} have shapes {few}: bring them to one shape"
+            )
+        devices.append(checked_device(source, user, np.stack(inputs), np.array(labels)))
+        inputs.clear()  # or everything would be in memory twice
+    return federate(Path(source).stem or source, devices, partition)
+
+
+def _gather(source: str, columns: Columns) -> dict[str, tuple[list[_Arrays], list[object]]]:
+    users: dict[str, tuple[list[_Arrays], list[object]]] = {}
+    row = 0
+    for batch in _batches(source, columns):
+        missing = [
+            name
+            for name in (columns.user, columns.input, columns.label)
+            if name not in batch.schema.names
+        ]
+        if missing:
+            raise DataError(
+                f"{source}: no column {missing[0]!r} (found: {', '.join(batch.schema.names)}): "
+                "name the columns of user, input and label"
+            )
+        rows = zip(
+            *(batch.column(name).to_pylist() for name in (columns.user, columns.input)),
+            batch.column(columns.label).to_pylist(),
+            strict=True,
+        )
+        for user, value, label in rows:
+            row += 1
+            if user is None or label is None or value is None:
+                raise DataError(f"{source}: row {row} is not complete: remove it")
+            inputs, labels = users.setdefault(str(user), ([], []))
+            inputs.append(_input(source, row, value))
+            labels.append(label)
+    if not users:
+        raise DataError(f"{source}: no rows: check the path")
+    return users
+
+
+def _input(source: str, row: int, value: object) -> _Arrays:
+    if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
+        return _pixels(source, row, value["bytes"])
+    if isinstance(value, bytes):
+        return _pixels(source, row, value)
+    if isinstance(value, list):
+        try:
+            return np.asarray(value, np.float32)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{source}: row {row} is no list of numbers ({error})") from error
+    raise DataError(
+        f"{source}: row {row} has an input of type {type(value).__name__}: it must be an image or "
+        "a list of numbers (for text, use the formats shakespeare and sent140)"
+    )
+
+
+def _pixels(source: str, row: int, data: bytes) -> npt.NDArray[np.uint8]:
+    try:
+        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise DataError(
+                    f"{source}: row {row} is an image of {image.width} × {image.height} pixels, "
+                    f"more than {MAX_PIXELS:,}: shrink it"
+                )
+            mode = _IMAGE_MODES.get(image.mode, "L")
+            return np.array(image.convert(mode), np.uint8)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{source}: row {row} is no readable PNG or JPEG ({error})") from error
+
+
+def _batches(source: str, columns: Columns) -> Iterator[pa.Table | pa.RecordBatch]:
+    path = Path(source)
+    if path.is_file() or (path.is_dir() and not _is_saved(path)):
+        files = [path] if path.is_file() else sorted(path.rglob("*.parquet"))
+        if not files:
+            raise DataError(f"{source}: no .parquet file in the folder: check the path")
+        for file in files:
+            yield from _parquet(file, columns)
+        return
+    if not path.is_dir() and not _REPOSITORY.fullmatch(source):
+        raise DataError(
+            f"{source}: neither a .parquet file, nor a folder, nor a repository 'owner/name'"
+        )
+    yield from _by_package(source, saved=path.is_dir())
+
+
+def _is_saved(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
+
+
+def _parquet(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
+    try:
+        with pq.ParquetFile(path) as file:
+            wanted = (columns.user, columns.input, columns.label)
+            present = [name for name in wanted if name in file.schema_arrow.names]
+            # a file without one of them is read whole, so that the message can say what there is
+            chosen = present if len(present) == len(wanted) else None
+            yield from file.iter_batches(_BATCH, columns=chosen)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path}: not a readable Parquet file ({error}): fetch it again") from error
+
+
+def _by_package(source: str, *, saved: bool) -> Iterator[pa.Table]:
+    try:
+        package: Any = importlib.import_module("datasets")
+    except ImportError as error:
+        raise DataError(
+            f"{source}: the package 'datasets' reads it and is not installed: "
+            "pip install 'deltafl[hub]', or download its Parquet files and give their folder"
+        ) from error
+    try:
+        loaded = package.load_from_disk(source) if saved else package.load_dataset(source)
+        splits = list(loaded.values()) if isinstance(loaded, dict) else [loaded]
+        for split in splits:
+            yield from split.with_format("arrow").iter(_BATCH)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise DataError(
+            f"{source}: 'datasets' cannot load it ({error}): check the name and the connection"
+        ) from error

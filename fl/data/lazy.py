@@ -1,0 +1,150 @@
+"""Devices whose data are made when they are asked for, so that 100,000 of them cost no memory."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from fl.data.federated import (
+    DeviceData,
+    FederatedDataset,
+    Partition,
+    Split,
+    split_samples,
+)
+from fl.errors import DataError
+
+KEPT_BYTES: Final = 1 << 28
+"""How much a sequence remembers of what it has made (256 MiB); the rest is made again each time."""
+
+
+class LazyDevices(Sequence[DeviceData]):
+    """Devices by number, each made on access and the same every time.
+
+    Attributes:
+        ids: who they are, in order.
+        sizes: how many samples each has, int64 [len(ids)].
+        identity: a text that says all that the data follow from: name, version and arguments of
+            what makes them. Two sequences of one identity hold the same data.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[str],
+        sizes: npt.NDArray[np.int64],
+        make: Callable[[int], DeviceData],
+        identity: str,
+    ) -> None:
+        if len(ids) != len(sizes):
+            raise ValueError(f"{len(ids)} ids and {len(sizes)} sizes: give one of each per device")
+        self.ids = tuple(ids)
+        self.sizes = sizes
+        self.identity = identity
+        self._make = make
+        self._kept: dict[int, DeviceData] = {}
+        self._room = KEPT_BYTES
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, index: int) -> DeviceData: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[DeviceData, ...]: ...
+    def __getitem__(self, index: int | slice) -> DeviceData | tuple[DeviceData, ...]:
+        if isinstance(index, slice):
+            return tuple(self[number] for number in range(*index.indices(len(self))))
+        number = range(len(self))[index]  # negative ones count from the end, others may not exist
+        if number in self._kept:
+            return self._kept[number]
+        device = self._make(number)
+        size = device.x.nbytes + device.y.nbytes
+        if size <= self._room:
+            self._kept[number] = device
+            self._room -= size
+        return device
+
+    def mapped(self, change: Callable[[DeviceData], DeviceData], identity: str) -> "LazyDevices":
+        """Change every device when it is made; ids and sizes stay.
+
+        Args:
+            change: gives the changed device.
+            identity: what to add to this sequence's identity, which names the change.
+        """
+        return LazyDevices(
+            self.ids,
+            self.sizes,
+            lambda number: change(self._make(number)),
+            f"{self.identity} {identity}",
+        )
+
+
+def federate_lazily(
+    name: str, devices: LazyDevices, partition: Partition, *, num_classes: int
+) -> FederatedDataset:
+    """Drop small devices and split the others, without making one of them but the first.
+
+    A split by devices takes the first of them for training: whoever made up the devices has put
+    them into an order that means nothing.
+
+    Args:
+        name: what to call the data set.
+        devices: everybody, in the order of their ids.
+        partition: the rule for small devices and the split.
+        num_classes: labels are below it.
+
+    Raises:
+        DataError: there are not enough devices left for a train and a test side.
+    """
+    least = max(partition.more_than, 1 if partition.split is Split.SAMPLES else 0)
+    kept = np.flatnonzero(devices.sizes > least)
+    rule = f"keep devices with more than {partition.more_than} samples"
+    if len(kept) < 2:
+        raise DataError(
+            f"{name}: {len(kept)} of {len(devices)} devices are left by the rule '{rule}' and at "
+            f"least 2 are needed (largest device: {devices.sizes.max(initial=0)} samples): lower "
+            "the number"
+        )
+    if partition.split is Split.SAMPLES:
+        train, test = (_side(devices, kept, partition, number) for number in (0, 1))
+    else:
+        num_train = max(1, int(len(kept) * partition.train_fraction))
+        train, test = _some(devices, kept[:num_train]), _some(devices, kept[num_train:])
+    return FederatedDataset(
+        name=name,
+        train=train,
+        test=test,
+        num_classes=num_classes,
+        input_shape=devices[int(kept[0])].x.shape[1:],
+        dropped=len(devices) - len(kept),
+        rule=rule,
+    )
+
+
+def _some(devices: LazyDevices, numbers: npt.NDArray[np.int64]) -> LazyDevices:
+    ids = [devices.ids[number] for number in numbers]
+    first, last = (ids[0], ids[-1]) if ids else ("", "")
+    return LazyDevices(
+        ids,
+        devices.sizes[numbers],
+        lambda place: devices._make(int(numbers[place])),
+        f"{devices.identity} devices={first}..{last}({len(ids)})",
+    )
+
+
+def _side(
+    devices: LazyDevices, numbers: npt.NDArray[np.int64], partition: Partition, side: int
+) -> LazyDevices:
+    whole = _some(devices, numbers)
+    num_train = np.clip(
+        (whole.sizes * partition.train_fraction.numerator) // partition.train_fraction.denominator,
+        1,
+        whole.sizes - 1,
+    )
+    return LazyDevices(
+        whole.ids,
+        num_train if side == 0 else whole.sizes - num_train,
+        lambda place: split_samples(whole._make(place), partition)[side],
+        f"{whole.identity} samples={partition.train_fraction} seed={partition.seed} side={side}",
+    )

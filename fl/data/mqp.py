@@ -1,0 +1,67 @@
+"""Medical question pairs: do two questions mean the same? Eleven doctors, eleven devices.
+
+Source: McCreery et al. 2020, "Effective Transfer Learning for Identifying Similar Questions"
+(arXiv 2008.13546), mqp.csv with 3,048 pairs; a device per doctor as in Hahn et al. 2024 (AAggFF,
+arXiv 2405.20821), Appendix C.
+
+AAggFF fine-tunes DistilBERT on the text. Here a pair is what the mean word vectors u and v of its
+questions give, [u, v, |u − v|, u·v] (Conneau et al. 2017, arXiv 1705.02364, Section 3.1): a
+stand-in for that model, for small ones. Results on it are not to be compared with AAggFF's.
+"""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from fl.data.delimited import read_rows
+from fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from fl.data.glove import WordVectors, load_glove, tokenise
+from fl.errors import DataError
+
+_MAX_BYTES: Final = 1 << 24
+_NUM_COLUMNS: Final = 4  # doctor, question, question, label
+
+
+def load_mqp(path: Path, partition: Partition, *, vectors: Path) -> FederatedDataset:
+    """Read the pairs of every doctor.
+
+    Args:
+        path: mqp.csv, or the folder that holds it.
+        partition: usually a split by samples, for there are eleven devices only.
+        vectors: word vectors, as `fl.data.glove.load_glove` takes them. Words are looked up in
+            lower case; an unknown one is not counted.
+
+    Returns:
+        float32 [n, 4 · dimension], and the label 1 for pairs that mean the same.
+
+    Raises:
+        DataError: a file is missing or damaged, or too few devices remain.
+    """
+    source = path / "mqp.csv" if path.is_dir() else path
+    words = load_glove(vectors)
+    pairs: defaultdict[int, list[npt.NDArray[np.float32]]] = defaultdict(list)
+    labels: defaultdict[int, list[int]] = defaultdict(list)
+    for line, row in read_rows(source, num_columns=_NUM_COLUMNS, max_bytes=_MAX_BYTES):
+        doctor, first, second, label = row
+        if not doctor.isdecimal() or label not in ("0", "1"):
+            raise DataError(
+                f"{source}: line {line} has the doctor {doctor!r:.20} and the label {label!r:.20}, "
+                "which are not a number and 0 or 1: fetch the file again"
+            )
+        u, v = _mean(words, first), _mean(words, second)
+        pairs[int(doctor)].append(np.concatenate([u, v, np.abs(u - v), u * v]))
+        labels[int(doctor)].append(int(label))
+    devices = [
+        DeviceData(f"doctor-{doctor:02}", np.stack(pairs[doctor]), np.array(labels[doctor]))
+        for doctor in pairs
+    ]
+    return federate("mqp (mean word vectors)", devices, partition)
+
+
+def _mean(words: WordVectors, text: str) -> npt.NDArray[np.float32]:
+    rows = [row for row in words.indices(tokenise(text.lower())) if row != words.unknown]
+    mean: npt.NDArray[np.float32] = words.table[rows or [words.unknown]].mean(axis=0)
+    return mean

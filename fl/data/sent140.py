@@ -1,0 +1,210 @@
+"""Sent140: is this tweet happy or sad? A device is an account of Twitter.
+
+Two views of a tweet, both over frozen GloVe vectors (arXiv 2002.11223, C.1.2 and its published
+code): the mean of its words' vectors, for the linear model, and its first 20 words, for the LSTM.
+Words are not lower-cased there although the vectors know lower case only, so "Good" is unknown.
+An unknown word is a zero vector, which counts in the mean. A tweet without any word gives the zero
+vector; the mean over nothing was NaN in the published code.
+
+Sources: the files of Go, Bhayani and Huang 2009 (training.1600000.processed.noemoticon.csv and
+testdata.manual.2009.06.14.csv), or LEAF's JSON of them, in which accented letters are damaged (its
+script decodes them twice), so that a few tweets have other words.
+"""
+
+import csv
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Final, TextIO
+
+import numpy as np
+
+from fl.data.federated import DeviceData, FederatedDataset, Partition
+from fl.data.glove import WordVectors, load_glove, tokenise
+from fl.data.leaf import LeafUser, read_leaf
+from fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
+from fl.errors import DataError
+
+TOKENS: Final = 20
+"""The words of a tweet that the LSTM reads."""
+
+_MAX_LINE: Final = 1 << 16  # characters; a longer line is cut, and then refused
+_COLUMNS: Final = 6  # polarity, id, date, query, user, text
+_USER: Final = 4
+_TEXT: Final = 5
+_LABELS: Final[Mapping[str, int]] = {"0": 0, "2": 0, "4": 1}  # sad, neutral (manual only), happy
+_LEAF_TEXT: Final = 4  # id, date, query, user, text, split
+_NUM_CLASSES: Final = 2
+
+
+class Features(StrEnum):
+    """What a model sees of a tweet."""
+
+    MEAN = "mean"
+    """float32 [dimension]: the mean of the vectors of all its words."""
+
+    TOKENS = "tokens"
+    """int32 [20]: the rows of its first words, padded on the right."""
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    vectors: WordVectors
+    features: Features
+    lower_case: bool
+
+    def device(self, user: str, texts: Sequence[str], labels: Sequence[int]) -> DeviceData:
+        y = np.array(labels, np.int64)
+        if self.features is Features.TOKENS:
+            tokens = np.array([self._first(text) for text in texts], np.int32)
+            return DeviceData(user, tokens.reshape(-1, TOKENS), y)
+        means = np.zeros((len(texts), self.vectors.table.shape[1]), np.float32)
+        for mean, text in zip(means, texts, strict=True):
+            rows = self._rows(text)
+            if rows:
+                mean[:] = self.vectors.table[rows].mean(axis=0)
+        return DeviceData(user, means, y)
+
+    def _first(self, text: str) -> list[int]:
+        rows = self._rows(text)[:TOKENS]
+        return rows + [self.vectors.unknown] * (TOKENS - len(rows))
+
+    def _rows(self, text: str) -> list[int]:
+        return self.vectors.indices(tokenise(text.lower() if self.lower_case else text))
+
+
+def load_sent140(
+    path: Path,
+    partition: Partition,
+    *,
+    vectors: Path,
+    features: Features | str = Features.MEAN,
+    lower_case: bool = False,
+    subset: Subset = WHOLE,
+) -> FederatedDataset:
+    """Read the tweets of every account that has more than so many.
+
+    Args:
+        path: one of the .csv files, a folder with both (which are put together), or LEAF's JSON (a
+            file, or a folder).
+        partition: the rule for small accounts and the split. The papers keep accounts with more
+            than 50 tweets.
+        vectors: word vectors, as `fl.data.glove.load_glove` takes them.
+        features: the mean vector of a tweet, or its tokens; with tokens the data set carries the
+            table (`FederatedDataset.embedding`).
+        lower_case: look words up in lower case. The papers did not.
+        subset: which part of the accounts and of their tweets.
+
+    Raises:
+        ValueError: unknown features.
+        DataError: a file is missing or damaged (its line is named); too few accounts remain.
+    """
+    view = _View(load_glove(vectors), Features(features), lower_case)
+    test_ids: Collection[str] | None = None
+    files = _csv_files(path)
+    if files:
+        # two passes: only the tweets of those who stay are ever held, a twentieth of all
+        counts: Mapping[str, int] = Counter(tweet[0] for tweet in _tweets(files))
+        chosen = choose_users(str(path), counts, partition, subset)
+        devices = _collect(files, chosen, view, subset.max_samples)
+    else:
+        everybody, test_ids = read_leaf(path, lambda user: _leaf_device(user, view))
+        counts = {device.id: device.num_samples for device in everybody}
+        wanted = frozenset(choose_users(str(path), counts, partition, subset))
+        devices = [device for device in everybody if device.id in wanted]
+    dataset = federate_chosen(
+        "sent140",
+        devices,
+        replace(partition, num_classes=partition.num_classes or _NUM_CLASSES),
+        counts=counts,
+        subset=subset,
+        test_ids=test_ids,
+    )
+    if view.features is Features.TOKENS:
+        return replace(dataset, embedding=view.vectors.table)
+    return dataset
+
+
+def _csv_files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = (file for file in path.iterdir() if file.suffix == ".csv")
+        # LEAF puts the tweets of the training file first
+        return sorted(found, key=lambda file: (not file.name.startswith("train"), file.name))
+    return [path] if path.suffix == ".csv" else []
+
+
+def _tweets(files: Sequence[Path]) -> Iterator[tuple[str, int, str]]:
+    """Give user, label and text of each tweet, one at a time."""
+    for path in files:
+        number = 0
+        try:
+            with path.open(encoding="latin-1", newline="") as file:
+                rows = csv.reader(_lines(path, file))
+                for row in rows:
+                    number = rows.line_num
+                    yield _tweet(path, number, row)
+        except (OSError, csv.Error) as error:
+            raise DataError(
+                f"{path}: line {number + 1} is not readable ({error}): fetch the file again"
+            ) from error
+
+
+def _lines(path: Path, file: TextIO) -> Iterator[str]:
+    line = ""
+    for line in iter(partial(file.readline, _MAX_LINE), ""):
+        yield line
+    if line.startswith('"') and not line.endswith(('"', "\n")):
+        # the csv module would take the open quote for the end of the text
+        raise DataError(f"{path}: cut short in the last line: fetch the file again")
+
+
+def _tweet(path: Path, number: int, row: Sequence[str]) -> tuple[str, int, str]:
+    if len(row) != _COLUMNS:
+        raise DataError(
+            f"{path}: line {number} has {len(row)} columns and {_COLUMNS} are needed (polarity, "
+            "id, date, query, user, text): fetch the file again"
+        )
+    label = _LABELS.get(row[0])
+    if label is None:
+        raise DataError(
+            f"{path}: line {number} has the polarity {row[0]!r:.20}, which is not 0, 2 or 4: fetch "
+            "the file again"
+        )
+    if not row[_USER]:
+        raise DataError(f"{path}: line {number} names no user: fetch the file again")
+    return row[_USER], label, row[_TEXT]
+
+
+def _collect(
+    files: Sequence[Path], users: Sequence[str], view: _View, limit: int | None
+) -> list[DeviceData]:
+    texts: dict[str, list[str]] = {user: [] for user in users}
+    labels: dict[str, list[int]] = {user: [] for user in users}
+    for user, label, text in _tweets(files):
+        if user in texts and (limit is None or len(texts[user]) < limit):
+            texts[user].append(text)
+            labels[user].append(label)
+    return [view.device(user, texts.pop(user), labels.pop(user)) for user in users]
+
+
+def _leaf_device(user: LeafUser, view: _View) -> DeviceData:
+    x, y = user.columns()
+    texts, labels = [], []
+    for row, (tweet, label) in enumerate(zip(x, y, strict=True)):
+        text = tweet[_LEAF_TEXT] if isinstance(tweet, list) and len(tweet) > _LEAF_TEXT else None
+        if not isinstance(text, str):
+            raise DataError(
+                f"{user.source}: user {user.id!r}: sample {row} is no tweet (id, date, query, "
+                "user, text, ...): write LEAF's file anew"
+            )
+        if isinstance(label, bool) or label not in (0, 1):
+            raise DataError(
+                f"{user.source}: user {user.id!r}: sample {row} has the label {label!r:.20}, which "
+                "is not 0 or 1: write LEAF's file anew"
+            )
+        texts.append(text)
+        labels.append(int(label))
+    return view.device(user.id, texts, labels)

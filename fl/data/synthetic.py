@@ -1,0 +1,297 @@
+"""Made-up data: stand-ins for where the real ones may not or cannot be had.
+
+`synthetic-emnist` and `synthetic-sent140` have the devices, classes, shapes and sizes of Table 1 of
+arXiv 2002.11223, and nothing else in common with EMNIST and Sent140: results on them say how the
+algorithms behave, not what the paper measured. A fifth of their devices is a minority that a model
+for the mean neglects; `heterogeneity` in [0, 1] says how far the minority is from the others and
+how far the devices' labels differ.
+
+`synthetic` is Synthetic(α, β) of Li et al. 2020, "Federated Optimization in Heterogeneous Networks"
+(arXiv 1812.06127), Section 5.1.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy.ndimage import zoom
+
+from fl.data.federated import DeviceData, FederatedDataset, Partition
+from fl.data.lazy import LazyDevices, federate_lazily
+
+MAX_DEVICES: Final = 100_000
+EMNIST_DEVICES: Final = 865 + 865
+SENT140_DEVICES: Final = 438 + 439
+SYNTHETIC_DEVICES: Final = 30
+MINORITY_EVERY: Final = 5
+"""Each fifth device is of the minority, on both sides of the split."""
+
+_EMNIST_CLASSES: Final = 62
+_SIDE: Final = 28
+_SMEARS: Final = 512
+_SMEAR: Final = 0.9  # with it a linear model errs on a few per cent of the majority's images
+_NOISE: Final = 0.15
+_TWEET: Final = 20
+_DIMENSION: Final = 50
+_VOCABULARY: Final = 2_000
+_FEATURES: Final = 60
+_CLASSES: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large devices are: the order statistics that a table gives.
+
+    Attributes:
+        smallest: of all devices.
+        median: over the devices.
+        largest: of all devices.
+    """
+
+    smallest: int
+    median: int
+    largest: int
+
+    def spread(self, num_devices: int) -> npt.NDArray[np.int64]:
+        """Sizes in ascending order, int64 [num_devices], whose statistics are exactly these.
+
+        Between them they are geometric, and bent towards the median above it, as in natural data.
+
+        Args:
+            num_devices: at least 3.
+        """
+        place = np.linspace(-1, 1, num_devices)
+        below = self.median * (self.smallest / self.median) ** -np.minimum(place, 0)
+        above = (self.largest / self.median) ** np.maximum(place, 0) ** 1.5
+        sizes = np.rint(below * above).astype(np.int64)
+        sizes[(num_devices - 1) // 2 : num_devices // 2 + 1] = self.median
+        return sizes
+
+
+EMNIST_SIZES: Final = Sizes(101, 179, 447)
+SENT140_SIZES: Final = Sizes(51, 69, 549)
+
+
+def load_synthetic_emnist(
+    partition: Partition, *, num_devices: int = EMNIST_DEVICES, heterogeneity: float = 0.5
+) -> FederatedDataset:
+    """Make up images of 62 classes, uint8 [n, 28, 28], dark ink on white.
+
+    A class is a smooth random figure; a writer shifts it and a sample smears it. The minority
+    writes it mirrored along the diagonal, the more so the larger `heterogeneity`.
+
+    Args:
+        partition: the rule for small devices and the split; its seed also makes up the data.
+        num_devices: in [6, 100,000].
+        heterogeneity: in [0, 1]; at 0 all devices are alike.
+
+    Raises:
+        ValueError: an argument is out of range.
+        DataError: the rule of `partition` leaves too few devices.
+    """
+    _check(num_devices, heterogeneity)
+    generator = np.random.default_rng([partition.seed, 0])
+    smooth = zoom(np.eye(7), (_SIDE / 7, 1), order=3)  # a spline is linear in what it joins
+    waves = smooth @ generator.standard_normal((_EMNIST_CLASSES + _SMEARS, 7, 7)) @ smooth.T
+    waves, smears = np.split(waves.astype(np.float32), [_EMNIST_CLASSES])
+    ink = 1 / (1 + np.exp(-6 * (waves - 0.5)))
+    mirrored = (1 - heterogeneity) * ink + heterogeneity * ink.transpose(0, 2, 1)
+    figures = np.stack([ink, mirrored]).astype(np.float32)
+
+    def make(ids: tuple[str, ...], sizes: npt.NDArray[np.int64], number: int) -> DeviceData:
+        rng = np.random.default_rng([partition.seed, 1, number])
+        size = int(sizes[number])
+        y = _labels(rng, size, _EMNIST_CLASSES, heterogeneity)
+        own = figures[int(_is_minority(number))]
+        reach = round(2 * heterogeneity)
+        own = np.roll(own, rng.integers(-reach, reach + 1, 2), axis=(1, 2))
+        shades = 1 - own[y] + _SMEAR * smears[rng.integers(_SMEARS, size=size)]
+        shades += _NOISE * rng.standard_normal(shades.shape, dtype=np.float32)
+        return DeviceData(ids[number], np.rint(255 * np.clip(shades, 0, 1)).astype(np.uint8), y)
+
+    return _stand_in(
+        "synthetic-emnist (stand-in)",
+        make,
+        partition,
+        EMNIST_SIZES,
+        num_devices,
+        heterogeneity,
+        _EMNIST_CLASSES,
+    )
+
+
+def load_synthetic_sent140(
+    partition: Partition,
+    *,
+    num_devices: int = SENT140_DEVICES,
+    heterogeneity: float = 0.5,
+    features: str = "mean",
+) -> FederatedDataset:
+    """Make up short texts of two classes, with vectors for their words.
+
+    Words are drawn from Zipf's law, tilted towards the class; a word's vector carries its tilt. By
+    its words the minority means something else: its tilt is turned away from the majority's, by an
+    angle of 120° times `heterogeneity`. A model between the two serves both, worse than one would.
+
+    Args:
+        partition: the rule for small devices and the split; its seed also makes up the data.
+        num_devices: in [6, 100,000].
+        heterogeneity: in [0, 1]; at 0 all devices are alike.
+        features: "mean" gives the mean of the vectors of a text's words, float32 [n, 50];
+            "tokens" gives the words, int16 [n, 20], and the data set has their `embedding`
+            [2001, 50], whose last row is zero and stands for the end of the text.
+
+    Raises:
+        ValueError: an argument is out of range.
+        DataError: the rule of `partition` leaves too few devices.
+    """
+    _check(num_devices, heterogeneity)
+    if features not in ("mean", "tokens"):
+        raise ValueError(f"features={features!r} is not 'mean' or 'tokens'")
+    generator = np.random.default_rng([partition.seed, 2])
+    meanings = generator.standard_normal((2, _VOCABULARY))
+    angle = np.array([0, 2 * np.pi / 3 * heterogeneity])
+    tilts = np.outer(np.cos(angle), meanings[0]) + np.outer(np.sin(angle), meanings[1])
+    vectors = 0.4 * generator.standard_normal((_VOCABULARY + 1, _DIMENSION))
+    vectors[:-1] += meanings.T @ generator.standard_normal((2, _DIMENSION)) / 7
+    vectors[-1] = 0
+    embedding = vectors.astype(np.float32)
+    zipf = 1 / np.arange(1, _VOCABULARY + 1)
+    weights = zipf * np.exp(0.35 * np.stack([-tilts, tilts], axis=1))  # [group, class, word]
+    cumulative = np.cumsum(weights / weights.sum(axis=-1, keepdims=True), axis=-1)
+    cumulative[:, :, -1] = 1
+
+    def make(ids: tuple[str, ...], sizes: npt.NDArray[np.int64], number: int) -> DeviceData:
+        rng = np.random.default_rng([partition.seed, 3, number])
+        size = int(sizes[number])
+        y = _labels(rng, size, 2, heterogeneity)
+        negative, positive = cumulative[int(_is_minority(number))]
+        draws = rng.random((size, _TWEET))
+        tokens = np.where(
+            y[:, None] == 1,
+            np.searchsorted(positive, draws, side="right"),
+            np.searchsorted(negative, draws, side="right"),
+        )
+        lengths = rng.integers(5, _TWEET + 1, size)
+        tokens[np.arange(_TWEET) >= lengths[:, None]] = _VOCABULARY
+        if features == "tokens":
+            return DeviceData(ids[number], tokens.astype(np.int16), y)
+        means = embedding[tokens].sum(axis=1) / lengths[:, None]
+        return DeviceData(ids[number], means.astype(np.float32), y)
+
+    dataset = _stand_in(
+        "synthetic-sent140 (stand-in)",
+        make,
+        partition,
+        SENT140_SIZES,
+        num_devices,
+        heterogeneity,
+        2,
+        detail=f" features={features}",
+    )
+    return replace(dataset, embedding=embedding) if features == "tokens" else dataset
+
+
+def load_synthetic(
+    partition: Partition,
+    *,
+    num_devices: int = SYNTHETIC_DEVICES,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+) -> FederatedDataset:
+    """Make up Synthetic(α, β): 10 classes, float32 [n, 60].
+
+    Device k labels x by argmax(W x + b) with W, b ~ N(u, 1) and u ~ N(0, α), and draws x from
+    N(v, Σ) with v ~ N(B, 1), B ~ N(0, β) and Σ diagonal, Σ_jj = j^(-1.2). α and β are standard
+    deviations, as in the published code. It has 50 + ⌊e^z⌋ samples, z ~ N(4, 2²).
+
+    By this definition α changes no label: u adds u·(Σ x_j + 1) to every class alike. The devices'
+    models differ all the same, for W and b are drawn anew for each.
+
+    Args:
+        partition: the rule for small devices and the split; its seed also makes up the data.
+        num_devices: in [6, 100,000].
+        alpha: deviation of the mean of a device's model, at least 0.
+        beta: how far their inputs differ, at least 0.
+
+    Raises:
+        ValueError: an argument is out of range.
+        DataError: the rule of `partition` leaves too few devices.
+    """
+    _check(num_devices, 0.0)
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if not 0 <= value < np.inf:
+            raise ValueError(f"{name}={value} is not a number from 0 on")
+    logs = np.random.default_rng([partition.seed, 4]).normal(4, 2, num_devices)
+    sizes = 50 + np.floor(np.exp(logs)).astype(np.int64)
+    deviations = np.sqrt(np.arange(1, _FEATURES + 1) ** -1.2)
+
+    def make(ids: tuple[str, ...], sizes: npt.NDArray[np.int64], number: int) -> DeviceData:
+        rng = np.random.default_rng([partition.seed, 5, number])
+        u, centre = rng.normal(0, alpha), rng.normal(0, beta)
+        w, b = rng.normal(u, 1, (_FEATURES, _CLASSES)), rng.normal(u, 1, _CLASSES)
+        x = rng.normal(rng.normal(centre, 1, _FEATURES), deviations, (sizes[number], _FEATURES))
+        return DeviceData(ids[number], x.astype(np.float32), np.argmax(x @ w + b, axis=1))
+
+    ids = tuple(f"{number:06}" for number in range(num_devices))
+    devices = LazyDevices(
+        ids,
+        sizes,
+        partial(make, ids, sizes),
+        f"synthetic/1 seed={partition.seed} devices={num_devices} alpha={alpha!r} beta={beta!r}",
+    )
+    return federate_lazily(
+        f"synthetic({alpha:g}, {beta:g})", devices, partition, num_classes=_CLASSES
+    )
+
+
+def _stand_in(
+    name: str,
+    make: Callable[[tuple[str, ...], npt.NDArray[np.int64], int], DeviceData],
+    partition: Partition,
+    sizes: Sizes,
+    num_devices: int,
+    heterogeneity: float,
+    num_classes: int,
+    detail: str = "",
+) -> FederatedDataset:
+    """Give both sides of the split the sizes of the table, in an order by the seed."""
+    generator = np.random.default_rng([partition.seed, 6])
+    num_train = int(num_devices * partition.train_fraction)
+    sides = (max(3, num_train), num_devices - max(3, num_train))
+    all_sizes = np.concatenate([generator.permutation(sizes.spread(side)) for side in sides])
+    ids = tuple(
+        f"{number:06}-{'minority' if _is_minority(number) else 'majority'}"
+        for number in range(num_devices)
+    )
+    devices = LazyDevices(
+        ids,
+        all_sizes,
+        partial(make, ids, all_sizes),
+        f"{name}/1 seed={partition.seed} train={sides[0]} test={sides[1]} "
+        f"heterogeneity={heterogeneity!r}{detail}",
+    )
+    return federate_lazily(name, devices, partition, num_classes=num_classes)
+
+
+def _is_minority(number: int) -> bool:
+    return number % MINORITY_EVERY == MINORITY_EVERY - 1
+
+
+def _labels(
+    rng: np.random.Generator, size: int, num_classes: int, heterogeneity: float
+) -> npt.NDArray[np.int64]:
+    """Draw labels from the device's own proportions, between equal ones and Dir(1/2, …, 1/2)."""
+    own = rng.dirichlet(np.full(num_classes, 0.5))
+    proportions = (1 - heterogeneity) / num_classes + heterogeneity * own
+    return rng.choice(num_classes, size, p=proportions / proportions.sum()).astype(np.int64)
+
+
+def _check(num_devices: int, heterogeneity: float) -> None:
+    if not 6 <= num_devices <= MAX_DEVICES:
+        raise ValueError(f"num_devices={num_devices} is not in [6, {MAX_DEVICES:,}]")
+    if not 0 <= heterogeneity <= 1:
+        raise ValueError(f"heterogeneity={heterogeneity} is not in [0, 1]")

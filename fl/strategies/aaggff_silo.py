@@ -1,0 +1,115 @@
+"""AAggFF-S: the server learns the mixture of its devices by online Newton steps.
+
+Source: arXiv 2405.20821, equations (4) and (7), Section 4.2.1, Appendices A.3 and B.2. In a round
+all K devices take part. Their losses become responses r ∈ [0, 1/K]ᴷ (`fl.strategies.responses`),
+the server suffers ℓ(p, r) = −log(1 + ⟨p, r⟩) with gradient g = −r/(1 + ⟨p, r⟩), and decides
+
+    p ← argmin over the simplex of Σ_τ ⟨g_τ, p⟩ + (α/2)·‖p‖² + (β/2)·Σ_τ ⟨g_τ, p − p_τ⟩²,
+
+α = 4KL and β = 1/(4L), where L = 1/K bounds the gradient. The new p weighs the updates of the same
+round, in which its losses were measured: w ← w + Σ p_k Δ_k.
+
+What is remembered are the quadratic's coefficients: G = Σ g_τ g_τᵀ and h = Σ g_τ·(1 − β⟨g_τ, p_τ⟩).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from fl.simplex import Reals, minimise_quadratic
+from fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from fl.strategies.mixture import measure_losses, report_mixture, step_by_mixture
+from fl.strategies.responses import Response, respond
+from fl.vectors import Vector
+
+DECISION: Final = "decision"
+"""p in the memory: float64 [K], 1/K before the first round."""
+
+CURVATURE: Final = "curvature"
+"""G in the memory: float64 [K, K]."""
+
+LINEAR: Final = "linear"
+"""h in the memory: float64 [K]."""
+
+
+@dataclass(frozen=True, slots=True)
+class AAggFFSilo:
+    """AAggFF-S, for few devices that are always there. Sample counts play no part.
+
+    Attributes:
+        response: the distribution function that makes responses of losses.
+    """
+
+    response: Response
+
+    @property
+    def name(self) -> str:
+        """The name in configurations and tables."""
+        return "aaggff-s"
+
+    @property
+    def server_sees(self) -> Visibility:
+        """Each device's loss; the server knows p, so the updates could be summed securely."""
+        return Visibility.LOSSES
+
+    def init(self, model: Vector, num_devices: int) -> ServerState:
+        """Start from `model` with equal weights."""
+        memory = {
+            DECISION: np.full(num_devices, 1 / num_devices),
+            CURVATURE: np.zeros((num_devices, num_devices)),
+            LINEAR: np.zeros(num_devices),
+        }
+        return ServerState(model, memory=memory)
+
+    def apply(
+        self, state: ServerState, devices: Sequence[Device]
+    ) -> tuple[ServerState, RoundReport]:
+        """Play one round with all devices.
+
+        Raises:
+            ValueError: the cohort is not the whole population, or a loss is negative.
+            DivergenceError: a device's loss or update is NaN or infinite.
+        """
+        check_cohort(devices)
+        num_devices = state.memory[DECISION].size
+        by_id = sorted(devices, key=lambda device: device.id)
+        if [device.id for device in by_id] != list(range(num_devices)):
+            raise ValueError(
+                f"a cohort of {len(devices)}: AAggFF-S plays with all {num_devices} devices in "
+                "every round; with a sample of them use AAggFF-D"
+            )
+        losses = measure_losses(by_id, state.model)
+        responses = respond(losses, self.response) / num_devices
+        memory = newton_step(
+            responses, state.memory[DECISION], state.memory[CURVATURE], state.memory[LINEAR]
+        )
+        mixture = memory[DECISION]
+        model = step_by_mixture(state.model, by_id, mixture)
+        report = report_mixture(by_id, mixture, losses)
+        return ServerState(model, state.round + 1, memory=memory), report
+
+
+def newton_step(
+    responses: Reals, decision: Reals, curvature: Reals, linear: Reals
+) -> dict[str, Reals]:
+    """Suffer one round's responses and decide anew.
+
+    Args:
+        responses: r, float64 [K], in [0, 1/K].
+        decision: p_τ, the decision that suffers them, float64 [K].
+        curvature: G over the rounds before, float64 [K, K].
+        linear: h over the rounds before, float64 [K].
+
+    Returns:
+        The new memory: decision, curvature and linear.
+    """
+    lipschitz = 1 / responses.size
+    alpha, beta = 4 * responses.size * lipschitz, 1 / (4 * lipschitz)
+    gradient = -responses / (1 + decision @ responses)
+    curvature = curvature + np.outer(gradient, gradient)
+    linear = linear + gradient * (1 - beta * (gradient @ decision))
+    ridge = alpha * np.eye(responses.size)
+    decided = minimise_quadratic(ridge + beta * curvature, linear)
+    return {DECISION: decided, CURVATURE: curvature, LINEAR: linear}

@@ -1,0 +1,116 @@
+"""Agnostic federated learning: the mixture of devices that is worst for the model grows.
+
+Source: Mohri et al., ICML 2019 ("Agnostic Federated Learning"), Stochastic-AFL: the game
+min_w max_λ Σ λ_k F_k(w), λ in the simplex Δ. Both players step at once, from the same w_t and λ_t:
+
+    w ← w + Σ_k λ_k Δ_k        λ ← Π_Δ(λ + γ_λ·F(w_t)),
+
+and what is returned is the average of the iterates w_1, …, w_T (`average_iterate`).
+
+The paper lets all K devices take part in every round, each with one minibatch gradient: Δ_k =
+−γ_w·∇F_k. That is this strategy with the whole population as cohort and devices that take one
+step. Two departures are possible. With more local steps, Δ_k is no gradient. With a smaller cohort
+only its own entries of λ move: they are projected onto the simplex of the cohort, which gives the
+mixture q of the round, and the step is taken from there; the published code of AAggFF (arXiv
+2405.20821) moves the cohort's entries likewise. An entry is then a device's weight when it last
+took part, and λ as a whole sums to one only if everybody always takes part. The paper's guarantee
+holds for neither.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from fl.simplex import project_to_simplex
+from fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from fl.strategies.mixture import (
+    ids_in_population,
+    measure_losses,
+    report_mixture,
+    step_by_mixture,
+)
+from fl.vectors import Vector
+
+MIXTURE: Final = "mixture"
+"""λ in the memory: float64 [K], 1/K before the first round."""
+
+MODEL_SUM: Final = "model_sum"
+"""w_1 + … + w_{t−1} after t rounds, in the memory: float64 [num_parameters]."""
+
+NUM_ROUNDS: Final = "num_rounds"
+"""How many rounds were played and not given up, in the memory: float64 [1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class AFL:
+    """Descent in the model, projected ascent in the mixture. Sample counts play no part.
+
+    Attributes:
+        mixture_rate: γ_λ, positive: what one nat of loss adds to a weight.
+
+    Raises:
+        ValueError: γ_λ is not a positive number.
+    """
+
+    mixture_rate: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.mixture_rate) and self.mixture_rate > 0):
+            raise ValueError(f"mixture_rate={self.mixture_rate} is not a positive number")
+
+    @property
+    def name(self) -> str:
+        """The name in configurations and tables."""
+        return "afl"
+
+    @property
+    def server_sees(self) -> Visibility:
+        """Each device's loss; the server knows λ, so the updates could be summed securely."""
+        return Visibility.LOSSES
+
+    def init(self, model: Vector, num_devices: int) -> ServerState:
+        """Start from `model` with equal weights."""
+        memory = {
+            MIXTURE: np.full(num_devices, 1 / num_devices),
+            MODEL_SUM: np.zeros(model.shape),
+            NUM_ROUNDS: np.zeros(1),
+        }
+        return ServerState(model, memory=memory)
+
+    def apply(
+        self, state: ServerState, devices: Sequence[Device]
+    ) -> tuple[ServerState, RoundReport]:
+        """Play one round with this cohort.
+
+        Raises:
+            ValueError: the cohort is empty, or an id is not in 0..K − 1.
+            DivergenceError: a device's loss or update is NaN or infinite.
+        """
+        check_cohort(devices)
+        ids = ids_in_population(devices, state.memory[MIXTURE].size)
+        losses = measure_losses(devices, state.model)
+        mixture = project_to_simplex(state.memory[MIXTURE][ids])
+        moved = state.memory[MIXTURE].copy()
+        moved[ids] = project_to_simplex(mixture + self.mixture_rate * np.asarray(losses))
+        model = step_by_mixture(state.model, devices, mixture)
+        # summed when a round starts: until then a server optimiser may still change the model
+        num_rounds, total = state.memory[NUM_ROUNDS], state.memory[MODEL_SUM]
+        memory = {
+            MIXTURE: moved,
+            MODEL_SUM: total + state.model if num_rounds[0] else total,
+            NUM_ROUNDS: num_rounds + 1,
+        }
+        report = report_mixture(devices, mixture, losses)
+        return ServerState(model, state.round + 1, memory=memory), report
+
+
+def average_iterate(state: ServerState) -> Vector:
+    """Take the model that the paper returns: the mean of w_1, …, w_t; w_0 before any round."""
+    num_rounds = float(state.memory[NUM_ROUNDS][0])
+    if num_rounds == 0:
+        return state.model
+    mean: Vector = ((state.memory[MODEL_SUM] + state.model) / num_rounds).astype(np.float32)
+    return mean

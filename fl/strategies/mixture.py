@@ -1,0 +1,85 @@
+"""What the strategies share that weigh their cohort by a mixture: losses in, one mixed step out."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fl.errors import DivergenceError
+from fl.simplex import Reals
+from fl.strategies.aggregation import finite_update, step_by_mean
+from fl.strategies.base import Device, RoundReport
+from fl.vectors import Vector
+
+
+def ids_in_population(devices: Sequence[Device], num_devices: int) -> list[int]:
+    """List the cohort's ids, as indices into what is remembered per device.
+
+    Raises:
+        ValueError: an id is not in 0..num_devices − 1.
+    """
+    ids = [device.id for device in devices]
+    for identity in ids:
+        if not 0 <= identity < num_devices:
+            raise ValueError(f"device id {identity} is not in 0..{num_devices - 1}")
+    return ids
+
+
+def measure_losses(devices: Sequence[Device], model: Vector) -> list[float]:
+    """Ask every device for its loss F_k(model), in nats, in the order of `devices`.
+
+    Raises:
+        DivergenceError: a loss is NaN or infinite.
+    """
+    losses = []
+    for device in devices:
+        loss = device.loss(model)
+        if not math.isfinite(loss):
+            raise DivergenceError(
+                f"the loss of device {device.id} is {loss}: "
+                "training diverged, lower the learning rate"
+            )
+        losses.append(loss)
+    return losses
+
+
+def step_by_mixture(model: Vector, devices: Sequence[Device], mixture: Reals) -> Vector:
+    """Train every device of positive weight and step by w ← w + Σ mixture_k·Δ_k, in float64.
+
+    Raises:
+        DivergenceError: an update is NaN or infinite.
+    """
+    return step_by_mean(
+        model,
+        (
+            (weight, 1.0, finite_update(device, model))
+            for device, weight in zip(devices, mixture.tolist(), strict=True)
+            if weight > 0
+        ),
+    )
+
+
+def report_mixture(
+    devices: Sequence[Device], mixture: Reals, losses: Sequence[float] | None
+) -> RoundReport:
+    """Report a round of which the devices with positive weight in `mixture` were aggregated.
+
+    Args:
+        devices: the cohort.
+        mixture: what each weighs in the step.
+        losses: F_k before training; None for a strategy that asks for none.
+    """
+    kept = [index for index, weight in enumerate(mixture.tolist()) if weight > 0]
+    counts = [devices[index].weight for index in kept]
+    kept_weight = sum(counts)
+    train_loss = None
+    if losses is not None and kept_weight > 0:
+        train_loss = float(np.average([losses[index] for index in kept], weights=counts))
+    return RoundReport(
+        eta=None,
+        kept_devices=len(kept),
+        kept_weight=kept_weight,
+        train_loss=train_loss,
+        empty=False,
+        secure_sums=1,
+    )

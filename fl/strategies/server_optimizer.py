@@ -1,0 +1,221 @@
+"""Server optimisers: a strategy's change of the model, taken as a gradient.
+
+Source: Reddi et al., ICLR 2021 ("Adaptive Federated Optimization"), Algorithms 1 and 2; momentum:
+Hsu et al., 2019 ("Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+Classification"), FedAvgM. With Δ_t = the strategy's new model − w_t, the server steps
+w_t+1 = w_t + η_s·(something made of Δ_t). It needs nothing but Δ_t, so a strategy that sees only
+sums still does.
+
+Moments accumulate over the rounds, in the server's state. A server that makes its optimiser anew in
+every round has neither momentum nor adaptivity.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fl.strategies.base import Device, RoundReport, ServerState, Strategy, Visibility
+from fl.vectors import Vector
+
+Moments: TypeAlias = Mapping[str, npt.NDArray[np.float64]]
+"""What an optimiser remembers, by name; nothing before the first round."""
+
+_PREFIX: Final = "server_optimizer."  # before the names of moments, among the strategy's own
+
+
+class ServerOptimizer(Protocol):
+    """A rule that makes a step out of a change."""
+
+    def step(
+        self, change: npt.NDArray[np.float64], moments: Moments
+    ) -> tuple[npt.NDArray[np.float64], Moments]:
+        """Make the server's step, and the moments after it.
+
+        Args:
+            change: Δ_t, float64 of shape (d,).
+            moments: of the rounds before, each of shape (d,).
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Sgd:
+    """w ← w + η_s·Δ_t; η_s = 1 takes the strategy's model as it is.
+
+    Attributes:
+        learning_rate: η_s, positive.
+
+    Raises:
+        ValueError: η_s is not positive.
+    """
+
+    learning_rate: float
+
+    def __post_init__(self) -> None:
+        _check_positive(learning_rate=self.learning_rate)
+
+    def step(
+        self, change: npt.NDArray[np.float64], moments: Moments
+    ) -> tuple[npt.NDArray[np.float64], Moments]:
+        """η_s·Δ_t; see `ServerOptimizer`."""
+        return self.learning_rate * change, moments
+
+
+@dataclass(frozen=True, slots=True)
+class Momentum:
+    """FedAvgM: m ← β·m + Δ_t, w ← w + η_s·m.
+
+    Attributes:
+        learning_rate: η_s, positive.
+        decay: β in [0, 1); 0 is `Sgd`.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    learning_rate: float
+    decay: float
+
+    def __post_init__(self) -> None:
+        _check_positive(learning_rate=self.learning_rate)
+        _check_decays(decay=self.decay)
+
+    def step(
+        self, change: npt.NDArray[np.float64], moments: Moments
+    ) -> tuple[npt.NDArray[np.float64], Moments]:
+        """η_s·m; see `ServerOptimizer`."""
+        first = self.decay * moments.get("m", np.zeros_like(change)) + change
+        return self.learning_rate * first, {"m": first}
+
+
+class SecondMoment(StrEnum):
+    """How the second moment v takes up a change."""
+
+    ADAGRAD = "adagrad"
+    """v ← v + Δ²."""
+
+    ADAM = "adam"
+    """v ← β2·v + (1 − β2)·Δ²."""
+
+    YOGI = "yogi"
+    """v ← v − (1 − β2)·Δ²·sign(v − Δ²)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """FedAdagrad, FedAdam and FedYogi: Algorithm 2 of Reddi et al.
+
+    m ← β1·m + (1 − β1)·Δ_t, v by `second_moment`, w ← w + η_s·m / (√v + τ), element by element.
+    m starts from 0 and v from τ², the smallest that the algorithm allows. Δ_t itself is squared
+    and not m, and there is no correction of bias, as in the algorithm.
+
+    Attributes:
+        second_moment: how v follows Δ_t.
+        learning_rate: η_s, positive.
+        beta1: decay of m in [0, 1); the paper's experiments with Adagrad have 0.
+        beta2: decay of v in [0, 1); Adagrad has none and leaves it unused.
+        tau: τ, positive: the smaller, the more adaptive.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    second_moment: SecondMoment
+    learning_rate: float
+    beta1: float
+    beta2: float
+    tau: float
+
+    def __post_init__(self) -> None:
+        _check_positive(learning_rate=self.learning_rate, tau=self.tau)
+        _check_decays(beta1=self.beta1, beta2=self.beta2)
+
+    def step(
+        self, change: npt.NDArray[np.float64], moments: Moments
+    ) -> tuple[npt.NDArray[np.float64], Moments]:
+        """η_s·m / (√v + τ); see `ServerOptimizer`."""
+        square = change**2
+        first = moments.get("m", np.zeros_like(change))
+        second = moments.get("v", np.full_like(change, self.tau**2))
+        first = self.beta1 * first + (1 - self.beta1) * change
+        match self.second_moment:
+            case SecondMoment.ADAGRAD:
+                second = second + square
+            case SecondMoment.ADAM:
+                second = self.beta2 * second + (1 - self.beta2) * square
+            case SecondMoment.YOGI:
+                second = second - (1 - self.beta2) * square * np.sign(second - square)
+        step = self.learning_rate * first / (np.sqrt(second) + self.tau)
+        return step, {"m": first, "v": second}
+
+
+@dataclass(frozen=True, slots=True)
+class WithServerOptimizer:
+    """A strategy whose server takes its change of the model as a gradient.
+
+    Attributes:
+        strategy: any strategy; what it sees and is called stays.
+        optimizer: how the server steps.
+    """
+
+    strategy: Strategy
+    optimizer: ServerOptimizer
+
+    @property
+    def name(self) -> str:
+        """The wrapped strategy's name."""
+        return self.strategy.name
+
+    @property
+    def server_sees(self) -> Visibility:
+        """What the wrapped strategy shows."""
+        return self.strategy.server_sees
+
+    def init(self, model: Vector, num_devices: int) -> ServerState:
+        """As the wrapped strategy."""
+        return self.strategy.init(model, num_devices)
+
+    def apply(
+        self, state: ServerState, devices: Sequence[Device]
+    ) -> tuple[ServerState, RoundReport]:
+        """Play one round with this cohort.
+
+        A round that is empty or given up has no gradient: model and moments stay as they are.
+
+        Raises:
+            ValueError: the cohort is empty, or not one that the strategy can play with.
+            DivergenceError: a device's loss or update is NaN or infinite.
+        """
+        moments = {
+            name.removeprefix(_PREFIX): array
+            for name, array in state.memory.items()
+            if name.startswith(_PREFIX)
+        }
+        own = {name: array for name, array in state.memory.items() if not name.startswith(_PREFIX)}
+        played, report = self.strategy.apply(replace(state, memory=MappingProxyType(own)), devices)
+        model, after = played.model, moments
+        lost = report.empty or getattr(report, "aborted", None) is not None
+        # a whole step is not computed, for model + (played − model) need not be played in floats
+        if not lost and self.optimizer != Sgd(1.0):
+            start = state.model.astype(np.float64)
+            step, stepped = self.optimizer.step(played.model - start, moments)
+            model, after = (start + step).astype(np.float32), dict(stepped)
+        memory = {**played.memory, **{_PREFIX + name: array for name, array in after.items()}}
+        return replace(played, model=model, memory=MappingProxyType(memory)), report
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name}={value} is not a positive number")
+
+
+def _check_decays(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 <= value < 1:
+            raise ValueError(f"{name}={value} is not in [0, 1)")

@@ -1,0 +1,55 @@
+"""Tilted-ERM: a device weighs exponentially more, the higher its loss.
+
+Source: Li et al., ICLR 2021 ("Tilted Empirical Risk Minimization"): the objective
+(1/t)·log Σ p_k·exp(t·F_k) has the gradient Σ a_k·∇F_k / Σ a_k with a_k = p_k·exp(t·F_k), so the
+step is the mean of the updates with these weights, a convex combination. t → 0 is the plain mean,
+t → ∞ the worst device alone.
+
+The published code differs: it divides by a running estimate of Σ exp(t·F_k)/m over the rounds, and
+once more by the number of devices, so that its steps are 1/m of a mean. Here the weights are
+normalised in the round itself, and the step is a whole one. A common shift of the losses cancels in
+the ratio, so none has to be agreed upon; in masked rounds the unit of the weights plays its part.
+"""
+
+import math
+from dataclasses import dataclass
+
+from fl.strategies.delta_fl import Weighting
+from fl.strategies.weighted_mean import Local, Share, WeightedMean
+
+
+@dataclass(frozen=True, slots=True)
+class TiltedERM(WeightedMean):
+    """A softmax of the losses as weights.
+
+    Attributes:
+        tilt: t in 1/nats, not negative; 0 weighs all alike.
+        weighting: p_k: the same for every device, as in the published code and in the workshop
+            paper's objective, or n_k.
+
+    Raises:
+        ValueError: t is negative, NaN or infinite.
+    """
+
+    tilt: float
+    weighting: Weighting = Weighting.UNIFORM
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.tilt) and self.tilt >= 0):
+            raise ValueError(f"tilt={self.tilt} is not a non-negative number")
+
+    @property
+    def name(self) -> str:
+        """The name in configurations and tables."""
+        return "tilted-erm"
+
+    @property
+    def has_whole_weights(self) -> bool:
+        """They are real numbers."""
+        return False
+
+    def share(self, own: Local, round_index: int) -> Share:
+        """a_k = p_k·exp(t·F_k), u_k = Δ_k."""
+        del round_index
+        prior = own.num_samples if self.weighting is Weighting.SAMPLES else 1
+        return Share(prior, log_scale=self.tilt * own.loss())

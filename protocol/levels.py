@@ -1,0 +1,192 @@
+"""Rounds at several conformity levels that share one session: one set-up, then level by level.
+
+The framework trains r models at once, one for each conformity level, and lets people choose among
+them afterwards. Levels differ in θ and in their models; everything else of their rounds is the
+same, and so is the cohort. The session's slots are those of the levels one after another, and its
+context is of all of them: each level is a round of `protocol.round` that begins where the one
+before has ended. A single level is that round, byte for byte.
+
+Source: "Device Heterogeneity in Federated Learning: A Superquantile Approach", section 3.
+
+Spec: §12.11.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from hashlib import sha256
+from itertools import pairwise
+from typing import Final
+
+from protocol import labels
+from protocol.configuration import RoundConfig
+from protocol.errors import ConfigurationError
+from protocol.quantile.search import Query
+from protocol.round import Round, RoundOutcome
+from protocol.selection import Threshold
+from secagg import ClientId, Drop, SlotSpec, SlotSum
+from secagg.labels import digest
+
+MAX_LEVELS: Final = 16
+"""Most levels of a session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The rounds of one session, one for each level.
+
+    Spec: §12.11.
+
+    Attributes:
+        rounds: One configuration for each level, θ falling; they differ in θ alone.
+
+    Raises:
+        ConfigurationError: there are none or too many, they are not in order, or they differ in
+            more than θ.
+    """
+
+    rounds: tuple[RoundConfig, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.rounds) <= MAX_LEVELS:
+            raise ConfigurationError(
+                f"{len(self.rounds)} conformity levels are not from 1 to {MAX_LEVELS}"
+            )
+        thetas = [config.theta for config in self.rounds]
+        if any(after >= before for before, after in pairwise(thetas)):
+            raise ConfigurationError(
+                f"conformity levels {', '.join(map(str, thetas))} do not fall: name each once, "
+                "the largest first"
+            )
+        first = self.rounds[0]
+        for config in self.rounds:
+            if replace(config, theta=first.theta) != first:
+                raise ConfigurationError(
+                    f"the round of θ = {config.theta} differs from that of θ = {first.theta} in "
+                    "more than θ"
+                )
+
+    @classmethod
+    def at(cls, config: RoundConfig, thetas: Sequence[Fraction]) -> "Levels":
+        """The levels `thetas` of a round that is else configured as `config`.
+
+        Raises:
+            ConfigurationError: the levels are not as `Levels` wants them.
+        """
+        return cls(tuple(replace(config, theta=theta) for theta in thetas))
+
+    @property
+    def common(self) -> RoundConfig:
+        """The first level's round, which tells of everything but θ for all of them."""
+        return self.rounds[0]
+
+    def first_slot(self, level: int) -> int:
+        """The session's slot in which a level's slot 0 lies."""
+        return sum(config.update_slot + 1 for config in self.rounds[:level])
+
+    def level_of(self, slot: int) -> int:
+        """The level that a slot of the session belongs to; the slot is one of the session's."""
+        return next(level for level in range(len(self.rounds)) if slot < self.first_slot(level + 1))
+
+    def slots(self) -> tuple[SlotSpec, ...]:
+        """The slots of the session: those of the levels, joined."""
+        return tuple(spec for config in self.rounds for spec in config.slots())
+
+    def context(self, models: bytes) -> bytes:
+        """The digest of all configurations and models, 32 bytes: the context of the session.
+
+        Args:
+            models: The levels' models, joined in their order.
+        """
+        if len(self.rounds) == 1:
+            return self.common.context(models)
+        described = (config.canonical() for config in self.rounds)
+        return digest(labels.LEVELS, *described, sha256(models).digest())
+
+    def split(self, models: bytes) -> tuple[bytes, ...]:
+        """Each level's model.
+
+        Args:
+            models: The levels' models, joined in their order, of one size.
+
+        Raises:
+            ConfigurationError: they cannot be of one size.
+        """
+        size, rest = divmod(len(models), len(self.rounds))
+        if rest:
+            raise ConfigurationError(
+                f"models of {len(models)} bytes are not {len(self.rounds)} of one size"
+            )
+        return tuple(models[i * size : (i + 1) * size] for i in range(len(self.rounds)))
+
+
+class LevelRounds:
+    """The server's side of all levels: one `Round` after the other.
+
+    Args:
+        levels: The rounds.
+        warm_starts: For each level the tick near which its η is expected; None for none.
+    """
+
+    def __init__(self, levels: Levels, warm_starts: Sequence[int | None]) -> None:
+        self._levels = levels
+        pairs = zip(levels.rounds, warm_starts, strict=True)
+        self._rounds = [Round(config, warm_start) for config, warm_start in pairs]
+        self._level = 0
+
+    @property
+    def level(self) -> int:
+        """The level that is being played; the last one once all are over."""
+        return self._level
+
+    @property
+    def question(self) -> Query | Threshold | None:
+        """What to ask the devices next; None when the last level is over."""
+        return self._playing.question
+
+    @property
+    def slot(self) -> int:
+        """The session's slot in which the question is asked."""
+        return self._levels.first_slot(self._level) + self._playing.slot
+
+    def assemble(self, num_devices: int) -> None:
+        """Learn how many devices are there to be asked; see `Round`."""
+        self._playing.assemble(num_devices)
+
+    def check_opened(self, num_devices: int) -> None:
+        """Check that the question may be asked of those with whom its slot was opened.
+
+        Raises:
+            SessionAborted: a query would be over too few.
+        """
+        self._playing.check_opened(num_devices)
+
+    def take(self, revealed: SlotSum) -> None:
+        """Go on with the sum that answers the question, if need be to the next level."""
+        self._playing.take(revealed)
+        if self._playing.question is None and self._level + 1 < len(self._rounds):
+            self._level += 1
+
+    def lose(self) -> None:
+        """Go on without an answer to a query."""
+        self._playing.lose()
+
+    def outcomes(
+        self, drops: Mapping[ClientId, Drop], aborted: str | None = None
+    ) -> tuple[RoundOutcome, ...]:
+        """What each level has come to.
+
+        Levels that were over when the session ended early have come to their end all the same.
+
+        Args:
+            drops: The devices that were lost, at any level.
+            aborted: Why the session ended early, if it did.
+        """
+        return tuple(
+            played.outcome(drops, None if played.question is None else aborted)
+            for played in self._rounds
+        )
+
+    @property
+    def _playing(self) -> Round:
+        return self._rounds[self._level]

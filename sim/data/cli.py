@@ -1,0 +1,230 @@
+"""`deltafl data`: list, describe, convert and fetch data sets."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from fl.data.federated import FederatedDataset
+from fl.data.registry import FORMATS, GLOVE, Download, Format
+from fl.errors import DataError
+from sim.config import DataConfig
+from sim.config_io import Table, assignment, build_config
+from sim.constraints import nearest
+from sim.data.convert import KINDS, convert
+from sim.data.describe import about, as_json, as_text, measure
+from sim.data.fetch import fetch
+from sim.dataset import build_dataset, cache_key
+from sim.errors import UserError
+
+_GLOVE: Final = "glove"
+
+_DESCRIPTION: Final = """\
+Find out which data sets there are, get them, and look into them.
+
+A data set has a name (its format). Most are read from files of yours; digits and the synthetic ones
+need none. The synthetic ones named after a real one are stand-ins: they have its counts and nothing
+else of it. Devices are kept and split as the data set's paper did, unless --set says otherwise.
+"""
+
+_EXAMPLES: Final = """\
+examples:
+  deltafl data list
+      every data set: what it is, where it comes from, and its licence
+  deltafl data describe synthetic-emnist
+      its counts beside those of the paper's Table 1; no files needed
+  deltafl data fetch heart --to data/heart
+      the four hospitals' files from UCI
+  deltafl data describe heart --from data/heart --json
+      the same for programs
+  deltafl data describe shakespeare --from data/shakespeare --set min_samples=500 --set num_users=50
+      with other rules, and a part only; the settings are those of [data] in a run's configuration
+  deltafl data convert heart --from data/heart --to data/heart-leaf
+      as LEAF JSON, or with --to FILE.npz as one archive, or with --as cache in the quick format
+  deltafl run --set data.format=heart --set data.source=data/heart --set data.rule=published ...
+      train on it
+
+exit codes: 0 done, 2 cannot be done as asked.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+
+    listing = commands.add_parser("list", help="every data set by name", allow_abbrev=False)
+    listing.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+    describe = commands.add_parser(
+        "describe",
+        help="count devices and samples, beside the paper's table",
+        description="Read a data set and count: classes, devices, samples per device.",
+        allow_abbrev=False,
+    )
+    _add_source(describe)
+    describe.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+    to_other = commands.add_parser(
+        "convert",
+        help="write it as LEAF JSON, .npz or a cache entry",
+        description="Read a data set and write it in another kind of files. LEAF JSON keeps the "
+        "split by devices; .npz holds everybody, to be split by whoever reads it; the cache takes "
+        "everything, tokens too, and is what a run with data.cache = true reads.",
+        allow_abbrev=False,
+    )
+    _add_source(to_other)
+    to_other.add_argument("--to", metavar="PATH", required=True, help="where to write it")
+    to_other.add_argument(
+        "--as",
+        dest="kind",
+        choices=KINDS,
+        help="the kind of files (default: npz for a PATH that ends so, else leaf)",
+    )
+
+    get = commands.add_parser(
+        "fetch",
+        help="download it from its source",
+        description="Download the files of a data set (or 'glove', the word vectors) from the "
+        "addresses of its makers. Sizes are bounded, hashes are checked where one is published and "
+        "printed in any case, and only whole files get their names. The licence is printed first: "
+        "to go on is to accept it.",
+        allow_abbrev=False,
+    )
+    get.add_argument("name", metavar="NAME", help="the data set, or glove")
+    get.add_argument("--to", metavar="FOLDER", help="where to put it (default: data/NAME)")
+    get.add_argument(
+        "--mirror",
+        metavar="URL",
+        help="a folder (http, https or file) that has the files under their own names",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Do what is asked for; the exit code.
+
+    Raises:
+        UserError: it cannot be done.
+    """
+    try:
+        if options.action == "list":
+            print(_listing(as_json=options.json))
+        elif options.action == "fetch":
+            _fetch(options.name, options.to, options.mirror)
+        elif options.action == "describe":
+            kind, _, dataset = _read(options)
+            described = measure(dataset)
+            print(_json(as_json(kind, described)) if options.json else as_text(kind, described))
+        else:
+            kind, config, dataset = _read(options)
+            to = Path(options.to)
+            written = options.kind or ("npz" if to.suffix == ".npz" else "leaf")
+            print("\n".join(about(kind)))
+            print(convert(dataset, to, written, cache_key(config)))
+    except DataError as error:
+        raise UserError(str(error)) from error
+    return 0
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the data set (deltafl data list)")
+    parser.add_argument("--from", dest="source", metavar="PATH", help="where its files are")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="assignments",
+        help="change a setting of [data], such as min_samples=50; may be repeated",
+    )
+
+
+def _listing(*, as_json: bool) -> str:
+    if as_json:
+        return _json(
+            [
+                {
+                    "name": kind.name,
+                    "title": kind.title,
+                    "stand_in_for": kind.stands_for or None,
+                    "needs": kind.needs or None,
+                    "origin": kind.origin,
+                    "licence": kind.licence,
+                    "can_be_fetched": bool(kind.downloads),
+                    "note": kind.note or None,
+                }
+                for kind in FORMATS.values()
+            ]
+        )
+    width = max(map(len, FORMATS)) + 2
+    lines = []
+    for kind in FORMATS.values():
+        stand_in = f" (stand-in for {kind.stands_for})" if kind.stands_for else ""
+        lines.append(f"{kind.name:<{width}}{kind.title}{stand_in}")
+        lines.append(f"{'':<{width}}  from: {kind.origin}; licence: {kind.licence}")
+        if kind.needs:
+            fetched = "; can be fetched" if kind.downloads else ""
+            lines.append(f"{'':<{width}}  needs: {kind.needs}{fetched}")
+    return "\n".join(lines)
+
+
+def _read(options: argparse.Namespace) -> tuple[Format, DataConfig, FederatedDataset]:
+    kind = _format(options.name)
+    if kind.needs and options.source is None:
+        raise UserError(f"{kind.name}: say where it is with --from: {kind.needs}")
+    if not kind.needs and options.source is not None:
+        raise UserError(f"{kind.name} is read from no files: leave --from out")
+    config = build_config(
+        [
+            _as_published(kind, options.source or kind.name),
+            *(assignment(f"data.{text}") for text in options.assignments),
+        ]
+    ).data
+    return kind, config, build_dataset(config)
+
+
+def _as_published(kind: Format, source: str) -> Table:
+    """The settings that the format's own partition stands for, so that each can be changed."""
+    partition = kind.partition
+    return {
+        "data": {
+            "format": kind.name,
+            "source": source,
+            "min_samples": partition.more_than,
+            "test_fraction": str(1 - partition.train_fraction),
+            "split": partition.split.value,
+            "num_classes": partition.num_classes or 0,
+        }
+    }
+
+
+def _format(name: str) -> Format:
+    if name not in FORMATS:
+        raise UserError(f"there is no data set {name!r}: {nearest(name, FORMATS)}")
+    return FORMATS[name]
+
+
+def _fetch(name: str, to: str | None, mirror: str | None) -> None:
+    if name == _GLOVE:
+        print("glove: word vectors of glove.6B, 50 dimensions (Pennington et al. 2014)")
+        print("licence: Public Domain Dedication and License 1.0")
+        downloads: Sequence[Download] = (GLOVE,)
+    else:
+        kind = _format(name)
+        print("\n".join(about(kind)))
+        downloads = kind.downloads
+    if not downloads:
+        raise UserError(
+            f"{name} has no address to be fetched from: `deltafl data list` says what can be"
+        )
+    folder = Path(to) if to else Path("data") / name
+    for download in downloads:
+        for file in fetch(download, folder, mirror=mirror, tell=print):
+            print(f"{file.path}: {file.num_bytes:,} bytes, SHA-256 {file.sha256}")
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)

@@ -1,0 +1,101 @@
+"""A data set in another kind of files."""
+
+import json
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from fl.data.cache import SourceKey, cached
+from fl.data.federated import DeviceData, FederatedDataset
+from sim.atomic import write_file
+from sim.errors import UserError
+
+KINDS: Final = ("leaf", "npz", "cache")
+MAX_NUMBERS: Final = 1 << 28
+"""More inputs than this are not written as JSON or put into one array: use the cache."""
+
+
+def convert(dataset: FederatedDataset, to: Path, kind: str, key: SourceKey) -> str:
+    """Write a data set and say what was written.
+
+    Args:
+        dataset: what to write.
+        to: leaf: a folder, which gets train/ and test/; npz: a file; cache: the cache's folder.
+        kind: one of `KINDS`.
+        key: cache: what the data set depends on.
+
+    Raises:
+        UserError: the kind cannot hold such data, or something is there already.
+    """
+    if kind == "cache":
+        cached(key, lambda: dataset, to)
+        return f"{to}: {len(dataset.train)} train and {len(dataset.test)} test devices"
+    if dataset.train[0].is_tokens:
+        raise UserError(f"{kind} files hold numbers and {dataset.name} has tokens: use --as cache")
+    numbers = int(np.prod(dataset.input_shape)) * sum(
+        device.num_samples for side in (dataset.train, dataset.test) for device in side
+    )
+    if numbers > MAX_NUMBERS:
+        raise UserError(
+            f"{dataset.name} has {numbers:,} input numbers, more than {MAX_NUMBERS:,}: use --as "
+            "cache"
+        )
+    return _to_npz(dataset, to) if kind == "npz" else _to_leaf(dataset, to)
+
+
+def _to_npz(dataset: FederatedDataset, path: Path) -> str:
+    """One archive of everybody: the split is made anew, by the reader."""
+    if path.exists():
+        raise UserError(f"{path} exists: give another --to")
+    everybody = _everybody(dataset)
+    archive = BytesIO()
+    np.savez_compressed(
+        archive,
+        x=np.concatenate([device.x for device in everybody]),
+        y=np.concatenate([device.y for device in everybody]),
+        user=np.repeat(np.arange(len(everybody)), [d.num_samples for d in everybody]),
+        users=np.array([device.id for device in everybody]),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, archive.getvalue())
+    return f"{path}: {len(everybody)} users; whoever reads it splits them anew"
+
+
+def _everybody(dataset: FederatedDataset) -> list[DeviceData]:
+    """Each device once, with its train and its test samples."""
+    merged: dict[str, DeviceData] = {}
+    for device in (*dataset.train, *dataset.test):
+        before = merged.get(device.id)
+        merged[device.id] = (
+            device
+            if before is None
+            else DeviceData(
+                device.id,
+                np.concatenate([before.x, device.x]),
+                np.concatenate([before.y, device.y]),
+            )
+        )
+    return [merged[name] for name in sorted(merged)]
+
+
+def _to_leaf(dataset: FederatedDataset, folder: Path) -> str:
+    for name, side in (("train", dataset.train), ("test", dataset.test)):
+        path = folder / name / "data.json"
+        if path.parent.exists():
+            raise UserError(f"{path.parent} exists: give another --to")
+        path.parent.mkdir(parents=True)
+        write_file(path, json.dumps(_leaf(side), separators=(",", ":")).encode())
+    return f"{folder}: train/ and test/, {len(dataset.train)} and {len(dataset.test)} users"
+
+
+def _leaf(devices: Sequence[DeviceData]) -> dict[str, object]:
+    return {
+        "users": [device.id for device in devices],
+        "num_samples": [device.num_samples for device in devices],
+        "user_data": {
+            device.id: {"x": device.inputs().tolist(), "y": device.y.tolist()} for device in devices
+        },
+    }

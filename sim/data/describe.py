@@ -1,0 +1,181 @@
+"""What is in a data set, beside what its paper says: the row of Table 1 of arXiv 2002.11223."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fl.data.federated import DeviceData, FederatedDataset
+from fl.data.lazy import LazyDevices
+from fl.data.registry import Format, Published
+from sim.bench.report import peak_memory_mb
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How many samples devices have.
+
+    Attributes:
+        devices: how many devices.
+        median: of their samples.
+        smallest: of all.
+        largest: of all.
+        samples: of all together.
+    """
+
+    devices: int
+    median: float
+    smallest: int
+    largest: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A data set in numbers.
+
+    Attributes:
+        name: of the data set.
+        num_classes: labels are below it.
+        input_shape: of one input.
+        input_dtype: as it is kept: "uint8" are pixels, signed integers are tokens.
+        train: of the train devices.
+        test: of the test devices.
+        kept: of all devices, each with all of its samples.
+        dropped: how many devices the rule left out.
+        rule: the rule, in words.
+        peak_memory_mb: the most memory of this process so far, in MB (10^6 bytes).
+    """
+
+    name: str
+    num_classes: int
+    input_shape: tuple[int, ...]
+    input_dtype: str
+    train: Spread
+    test: Spread
+    kept: Spread
+    dropped: int
+    rule: str
+    peak_memory_mb: float
+
+
+def measure(dataset: FederatedDataset) -> Description:
+    """Count; devices that are made when they are asked for are not made, but for one."""
+    train, test = _sizes(dataset.train), _sizes(dataset.test)
+    kept: Counter[str] = Counter()
+    for side in (train, test):
+        kept.update(side)
+    return Description(
+        name=dataset.name,
+        num_classes=dataset.num_classes,
+        input_shape=dataset.input_shape,
+        input_dtype=dataset.train[0].x.dtype.name,
+        train=_spread(train),
+        test=_spread(test),
+        kept=_spread(kept),
+        dropped=dataset.dropped,
+        rule=dataset.rule,
+        peak_memory_mb=peak_memory_mb(),
+    )
+
+
+def as_text(kind: Format, description: Description) -> str:
+    """A table, with a column for the paper where there is one."""
+    published = kind.published
+    ours, theirs = _columns(description), _published_columns(published)
+    width = max(map(len, ours)) + 2
+    head = f"{'':<{width}}{'here':>14}" + (f"{'published':>14}" if published else "")
+    lines = [*about(kind), f"rule: {description.rule}", "", head]
+    for name, value in ours.items():
+        line = f"{name:<{width}}{value:>14}"
+        lines.append((line + f"{theirs.get(name, '–'):>14}") if published else line)
+    lines += ["", f"inputs: {_shape(description)}"]
+    if published:
+        lines.append(f"published: {published.source}")
+    return "\n".join(lines)
+
+
+def as_json(kind: Format, description: Description) -> dict[str, object]:
+    """The same with everything that a program may want."""
+    return {
+        "format": kind.name,
+        "stand_in_for": kind.stands_for or None,
+        **asdict(description),
+        "published": asdict(kind.published) if kind.published else None,
+        "origin": kind.origin,
+        "licence": kind.licence,
+    }
+
+
+def about(kind: Format) -> list[str]:
+    """What a person must know of a format, a line each."""
+    lines = [f"{kind.name}: {kind.title}"]
+    if kind.stands_for:
+        lines.append(f"THIS IS A STAND-IN for {kind.stands_for}: made up, only its counts are real")
+    lines += [f"from: {kind.origin}", f"licence: {kind.licence}"]
+    if kind.note:
+        lines.append(f"note: {kind.note}")
+    return lines
+
+
+def _columns(description: Description) -> dict[str, str]:
+    train, kept = description.train, description.kept
+    return {
+        "classes": f"{description.num_classes:,}",
+        "train devices": f"{train.devices:,}",
+        "test devices": f"{description.test.devices:,}",
+        "samples per train device: median": _number(train.median),
+        "samples per train device: min": f"{train.smallest:,}",
+        "samples per train device: max": f"{train.largest:,}",
+        "devices kept": f"{kept.devices:,}",
+        "samples per kept device: median": _number(kept.median),
+        "samples per kept device: min": f"{kept.smallest:,}",
+        "samples per kept device: max": f"{kept.largest:,}",
+        "samples": f"{kept.samples:,}",
+        "devices dropped": f"{description.dropped:,}",
+        "peak memory, MB": f"{description.peak_memory_mb:,.0f}",
+    }
+
+
+def _published_columns(published: Published | None) -> dict[str, str]:
+    if published is None:
+        return {}
+    numbers = {
+        "classes": published.num_classes,
+        "train devices": published.train_devices,
+        "test devices": published.test_devices,
+        "samples per train device: median": published.median,
+        "samples per train device: min": published.smallest,
+        "samples per train device: max": published.largest,
+        "samples": published.num_samples,
+    }
+    return {name: _number(value) for name, value in numbers.items() if value is not None}
+
+
+def _number(value: float) -> str:
+    """With thousands separated, and a decimal only where there is one."""
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def _shape(description: Description) -> str:
+    shape = " × ".join(map(str, description.input_shape))
+    return f"{shape} {description.input_dtype}"
+
+
+def _sizes(devices: Sequence[DeviceData]) -> dict[str, int]:
+    if isinstance(devices, LazyDevices):
+        return dict(zip(devices.ids, devices.sizes.tolist(), strict=True))
+    return {device.id: device.num_samples for device in devices}
+
+
+def _spread(sizes: dict[str, int]) -> Spread:
+    values: npt.NDArray[np.int64] = np.fromiter(sizes.values(), np.int64)
+    return Spread(
+        devices=len(values),
+        median=float(np.median(values)),
+        smallest=int(values.min()),
+        largest=int(values.max()),
+        samples=int(values.sum()),
+    )

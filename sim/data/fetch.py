@@ -1,0 +1,140 @@
+"""Files from the addresses that their makers give, whole or not at all."""
+
+import hashlib
+import http.client
+import shutil
+import urllib.error
+import urllib.parse
+import urllib.request
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from fl.data.registry import Download
+from sim.errors import UserError
+
+_SCHEMES: Final = ("http", "https", "file")
+_TIMEOUT_S: Final = 60
+_CHUNK: Final = 1 << 20
+_UNPACKED: Final = 16
+"""How many times larger than the archive's bound a file in it may be; text packs by less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A file that has come.
+
+    Attributes:
+        path: where it lies now.
+        num_bytes: its size.
+        sha256: of its content, in hex, to be written down: most sources publish no hash.
+    """
+
+    path: Path
+    num_bytes: int
+    sha256: str
+
+
+def fetch(
+    download: Download, folder: Path, *, mirror: str | None, tell: Callable[[str], None]
+) -> list[Fetched]:
+    """Fetch a file, check it, take out of it what is wanted.
+
+    Files that are there already are left as they are. What is not complete never gets its name.
+
+    Args:
+        download: the file.
+        folder: where to put it; made if it is missing.
+        mirror: the address of a folder that has the file under its name, in place of the source's.
+        tell: told, in sentences, what is going on.
+
+    Raises:
+        UserError: it cannot be reached, is too large, cut short or damaged, or is no archive with
+            the wanted files.
+        OSError: the folder cannot be written.
+    """
+    name = urllib.parse.urlsplit(download.url).path.rsplit("/", 1)[-1]
+    url = f"{mirror.rstrip('/')}/{name}" if mirror else download.url
+    if urllib.parse.urlsplit(url).scheme not in _SCHEMES:
+        raise UserError(f"{url}: the address must begin with {', '.join(_SCHEMES)} and ://")
+    wanted = [folder / member for member in (download.members or (name,))]
+    if all(path.exists() for path in wanted):
+        tell(f"{', '.join(map(str, wanted))}: already there")
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f".{name}.part"
+    try:
+        tell(f"fetching {url}")
+        _receive(url, part, download)
+        if not download.members:
+            return [_keep(part, wanted[0])]
+        return [_unpack(part, path, download, url) for path in wanted]
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _receive(url: str, part: Path, download: Download) -> None:
+    md5 = hashlib.md5(usedforsecurity=False)
+    try:
+        # the scheme was checked by the caller
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer, part.open("wb") as file:  # noqa: S310
+            announced = answer.headers.get("Content-Length")
+            size = _copy(answer, file, download.max_bytes, url, md5.update)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise UserError(
+            f"{url} is answered by {error.code} {error.reason}: the source has moved or is down; "
+            "give --mirror the address of a folder that has the file, or put the file there by hand"
+        ) from error
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError) as error:
+        reason = getattr(error, "reason", error)
+        raise UserError(
+            f"{url} cannot be fetched ({reason}): connect to the network, or give --mirror the "
+            "address of a folder that has the file, or put the file there by hand"
+        ) from error
+    if announced is not None and announced.isdecimal() and int(announced) != size:
+        raise UserError(f"{url}: {size:,} of {int(announced):,} bytes came: fetch it again")
+    if download.md5 and md5.hexdigest() != download.md5:
+        raise UserError(
+            f"{url}: its MD5 is {md5.hexdigest()} and not {download.md5}: it is damaged, or the "
+            "source has changed"
+        )
+
+
+def _copy(
+    source: IO[bytes], target: IO[bytes], limit: int, name: str, also: Callable[[bytes], None]
+) -> int:
+    size = 0
+    while chunk := source.read(_CHUNK):
+        size += len(chunk)
+        if size > limit:
+            raise UserError(f"{name}: more than {limit:,} bytes: this is not the expected file")
+        target.write(chunk)
+        also(chunk)
+    return size
+
+
+def _unpack(part: Path, path: Path, download: Download, url: str) -> Fetched:
+    """Take one file out of the archive, by its own name and into no folder but ours."""
+    unpacked = path.with_name(f".{path.name}.part")
+    try:
+        with zipfile.ZipFile(part) as archive:
+            found = [one for one in archive.infolist() if Path(one.filename).name == path.name]
+            if not found:
+                raise UserError(f"{url}: no {path.name} in the archive: the source has changed")
+            with archive.open(found[0]) as packed, unpacked.open("wb") as file:
+                _copy(packed, file, _UNPACKED * download.max_bytes, path.name, lambda _: None)
+        return _keep(unpacked, path)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        raise UserError(f"{url} is no readable zip archive ({error}): fetch it again") from error
+    finally:
+        unpacked.unlink(missing_ok=True)
+
+
+def _keep(part: Path, path: Path) -> Fetched:
+    with part.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    shutil.move(part, path)
+    return Fetched(path, path.stat().st_size, digest)

@@ -1,0 +1,109 @@
+"""All experiments, by the names that they have on the command line."""
+
+from typing import Final
+
+from sim.constraints import nearest
+from sim.errors import ConfigError
+from sim.reproduce.experiment import Experiment
+from sim.reproduce.figures import FIGURES
+from sim.reproduce.methods import CROSS_DEVICE, CROSS_SILO, ERROR_TABLES, WORKSHOP
+from sim.reproduce.published import AVERAGE_ACCURACY, MEAN_ERROR, TAIL_ERROR, WORST_ACCURACY
+from sim.reproduce.tables import (
+    CROSS_DEVICE_METRICS,
+    CROSS_SILO_METRICS,
+    DataTable,
+    ErrorTable,
+    FairnessTable,
+)
+from sim.reproduce.tasks import task_named
+
+_P: Final = "arXiv 2002.11223"
+_W: Final = "Δ-FL at the NeurIPS 2022 workshop DistShift"
+_A: Final = "AAggFF, arXiv 2405.20821"
+
+_EMNIST: Final = (task_named("emnist-linear"), task_named("emnist-convnet"))
+_SENT140: Final = (task_named("sent140-linear"), task_named("sent140-lstm"))
+_SHAKESPEARE: Final = (task_named("shakespeare-gru"),)
+
+_TAIL: Final = "90th percentile of the test error over devices"
+_MEAN: Final = "Mean of the test error over devices"
+
+
+def _silo(name: str, source: str) -> FairnessTable:
+    return FairnessTable(
+        name,
+        f"Fairness among the clients of {task_named(name).title}",
+        source,
+        (task_named(name),),
+        CROSS_SILO,
+        CROSS_SILO_METRICS,
+        {"average": AVERAGE_ACCURACY, "worst": WORST_ACCURACY},
+    )
+
+
+EXPERIMENTS: Final[tuple[Experiment, ...]] = (
+    DataTable(
+        "table1",
+        "How large the data sets are",
+        f"{_P}, Table 1",
+        (_EMNIST[0], _SENT140[0], *_SHAKESPEARE),
+    ),
+    ErrorTable(
+        "table2",
+        _TAIL,
+        f"{_P}, Table 2, with the baselines of {_W}, Table 1",
+        (*_EMNIST, *_SENT140, *_SHAKESPEARE),
+        ERROR_TABLES,
+        TAIL_ERROR,
+        90,
+    ),
+    ErrorTable(
+        "table3",
+        _MEAN,
+        f"{_P}, Table 3, with the baselines of {_W}, Table 2",
+        (*_EMNIST, *_SENT140, *_SHAKESPEARE),
+        ERROR_TABLES,
+        MEAN_ERROR,
+        None,
+    ),
+    ErrorTable(
+        "workshop-table1", _TAIL, f"{_W}, Table 1", (*_EMNIST, *_SENT140), WORKSHOP, TAIL_ERROR, 90
+    ),
+    ErrorTable(
+        "workshop-table2",
+        _MEAN,
+        f"{_W}, Table 2",
+        (*_EMNIST, *_SENT140),
+        WORKSHOP,
+        MEAN_ERROR,
+        None,
+    ),
+    FairnessTable(
+        "fairness",
+        "Fairness among sampled devices",
+        f"{_A}, the metrics of Tables 3 and 6 on the tasks of {_P}",
+        (*_EMNIST, *_SENT140, *_SHAKESPEARE),
+        CROSS_DEVICE,
+        CROSS_DEVICE_METRICS,
+        {},
+    ),
+    _silo("heart", f"{_A}, Table 7, with the methods of Table 2"),
+    _silo("berka", f"{_A}, Tables 2 and 5 (there by the area under the ROC curve)"),
+    _silo("mqp", f"{_A}, Tables 2 and 5 (there with a fine-tuned DistilBERT)"),
+    _silo("adult", "Agnostic Federated Learning (ICML 2019), with the methods of AAggFF, Table 2"),
+    *FIGURES,
+)
+"""In the order in which they are listed."""
+
+
+def experiment_named(name: str) -> Experiment:
+    """Find an experiment by name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for experiment in EXPERIMENTS:
+        if experiment.name == name:
+            return experiment
+    known = [experiment.name for experiment in EXPERIMENTS]
+    raise ConfigError(f"there is no experiment {name!r}: {nearest(name, known)}")

@@ -1,0 +1,290 @@
+"""Runs a set of cells, several at a time, and keeps what was run.
+
+A finished cell lies in OUT/cells/KEY, an ordinary run directory, and is never run twice: KEY is the
+SHA-256 of all settings, the version of this package, and names, sizes and times of the data's
+files. So tables and figures share runs, and an interrupted experiment goes on where it was. Every
+cell runs in a process of its own, `python -m sim run`, with one thread: one that crashes loses
+nothing but itself.
+"""
+
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from tqdm import tqdm
+
+from sim.config import RunConfig
+from sim.config_io import to_toml
+from sim.reproduce.experiment import Cell, Finished
+from sim.rundir import RunDirectory
+from sim.versions import usable_cores
+
+_POLL_S: Final = 0.5
+_PATIENCE_S: Final = 20.0  # for a cell that was asked to stop: it writes its checkpoint first
+_KEY_DIGITS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A cell that could not be run.
+
+    Attributes:
+        cell: what was asked for.
+        reason: the last line that it wrote to stderr.
+        log: all of stderr.
+    """
+
+    cell: Cell
+    reason: str
+    log: Path
+
+    def __str__(self) -> str:
+        """The sentence for the person at the terminal."""
+        return f"{describe(self.cell)} failed: {self.reason} (all of it: {self.log})"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a set of cells.
+
+    Attributes:
+        finished: the cells that have a result, in the order in which they were asked for.
+        failures: those that have none.
+    """
+
+    finished: tuple[Finished, ...]
+    failures: tuple[Failure, ...]
+
+
+def describe(cell: Cell) -> str:
+    """Name a cell: task, method, seed."""
+    return f"{cell.task}, {cell.method}, seed {cell.seed}"
+
+
+def key_of(config: RunConfig) -> str:
+    """Give the key under which a run with these settings, on the data as it is now, is kept."""
+    digest = hashlib.sha256(f"deltafl {metadata.version('deltafl')}\n".encode())
+    digest.update(to_toml(config).encode())
+    for path in (config.data.source, config.data.vectors):
+        for line in _files(Path(path)) if path else ():
+            digest.update(line.encode())
+    return digest.hexdigest()[:_KEY_DIGITS]
+
+
+def directory_of(cell: Cell, out: Path) -> RunDirectory:
+    """Where a cell's run lies, or will."""
+    return RunDirectory(out.resolve() / "cells" / key_of(cell.config))
+
+
+def is_finished(cell: Cell, out: Path) -> bool:
+    """Whether a cell has been run."""
+    return directory_of(cell, out).summary.exists()
+
+
+def run_cells(
+    cells: Sequence[Cell], out: Path, *, jobs: int | None = None, quiet: bool = False
+) -> Outcome:
+    """Run what is not there yet.
+
+    Args:
+        cells: any number; two with the same settings are run once.
+        out: folder of the results; the runs lie in its folder `cells`.
+        jobs: how many at a time; all usable cores by default.
+        quiet: no progress bar.
+
+    Raises:
+        KeyboardInterrupt: a person interrupted; running cells have written their checkpoints.
+        ValueError: `jobs` is below 1.
+    """
+    jobs = usable_cores() if jobs is None else jobs
+    if jobs < 1:
+        raise ValueError(f"jobs={jobs} is less than 1")
+    places = {id(cell): directory_of(cell, out) for cell in cells}
+    waiting = {
+        place.path: (cell, place)
+        for cell in cells
+        if not (place := places[id(cell)]).summary.exists()
+    }
+    reasons = _Pool(jobs, quiet).run(list(waiting.values()))
+    finished, failures = [], []
+    for cell in cells:
+        place = places[id(cell)]
+        if place.summary.exists():
+            finished.append(Finished(cell, place))
+        else:
+            failures.append(Failure(cell, reasons[place.path], _log(place)))
+    return Outcome(tuple(finished), tuple(failures))
+
+
+@dataclass(slots=True)
+class _Running:
+    """A process, and how far it has come."""
+
+    process: subprocess.Popen[bytes]
+    cell: Cell
+    place: RunDirectory
+    core: int | None
+    rounds: int
+
+
+class _Pool:
+    """Processes, at most so many at a time, each on a core of its own."""
+
+    def __init__(self, jobs: int, quiet: bool) -> None:
+        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        self._slots = [cores[i % len(cores)] if cores else None for i in range(jobs)]
+        self._quiet = quiet
+
+    def run(self, work: Sequence[tuple[Cell, RunDirectory]]) -> dict[Path, str]:
+        """Run all of it and say why the ones failed that did, by directory."""
+        reasons: dict[Path, str] = {}
+        if not work:
+            return reasons
+        queue = list(reversed(work))
+        running: list[_Running] = []
+        done = sum(_rounds_done(place) for _, place in work)
+        bar: tqdm[Any] = tqdm(
+            total=sum(cell.config.federation.rounds for cell, _ in work),
+            initial=done,
+            unit="round",
+            desc=f"{len(work)} cells",
+            dynamic_ncols=True,
+            mininterval=0.5 if sys.stderr.isatty() else 10.0,
+            disable=self._quiet,
+        )
+        try:
+            with bar, _ended_like_interrupted():
+                while queue or running:
+                    while queue and len(running) < len(self._slots):
+                        taken = [one.core for one in running]
+                        running.append(_start(*queue.pop(), self._free(taken)))
+                    for one in list(running):
+                        _follow(one, bar)
+                        if one.process.poll() is not None:
+                            _follow(one, bar)
+                            running.remove(one)
+                            if reason := _reason(one):
+                                reasons[one.place.path] = reason
+                                bar.write(f"deltafl: {describe(one.cell)}: {reason}", sys.stderr)
+                            bar.set_description(f"{len(queue) + len(running)} cells left")
+                    if running:
+                        time.sleep(_POLL_S)
+        finally:
+            _stop(running)
+        return reasons
+
+    def _free(self, taken: Sequence[int | None]) -> int | None:
+        """The core that the fewest running cells have."""
+        return min(self._slots, key=taken.count)
+
+
+def _start(cell: Cell, place: RunDirectory, core: int | None) -> _Running:
+    place.prepare(cell.config)
+    # -P: a folder called sim where the person stands must not be taken for this package
+    program = [sys.executable, "-P", "-m", "sim"]
+    command = [*program, "run", "--out", str(place.path), "--resume", "--quiet"]
+    with _log(place).open("wb") as log, _bound_to(core):
+        process = subprocess.Popen(  # noqa: S603 (this interpreter and paths of ours)
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        )
+    return _Running(process, cell, place, core, _rounds_done(place))
+
+
+@contextlib.contextmanager
+def _bound_to(core: int | None) -> Iterator[None]:
+    """Give the processes that start here one core.
+
+    They count their threads by it, so that no result depends on how many run at a time.
+    """
+    if core is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextlib.contextmanager
+def _ended_like_interrupted() -> Iterator[None]:
+    """Take SIGTERM (of `timeout`, of a batch system) for Ctrl-C, so that no process is left."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may say what a signal does
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _follow(one: _Running, bar: "tqdm[Any]") -> None:
+    now = _rounds_done(one.place)
+    bar.update(max(0, now - one.rounds))
+    one.rounds = max(now, one.rounds)
+
+
+def _reason(one: _Running) -> str | None:
+    """Why a process that has ended did not succeed; None if it did."""
+    log = _log(one.place)
+    code = one.process.returncode
+    if code == 0 and one.place.summary.exists():
+        log.unlink(missing_ok=True)
+        return None
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    if code < 0:
+        return f"it was killed by signal {-code}"
+    return lines[-1].removeprefix("deltafl: ") if lines else f"it ended with exit code {code}"
+
+
+def _stop(running: Sequence[_Running]) -> None:
+    """End what still runs, as Ctrl-C would."""
+    for one in running:
+        with contextlib.suppress(ProcessLookupError):
+            one.process.send_signal(signal.SIGINT)
+    for one in running:
+        try:
+            one.process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            one.process.kill()
+            one.process.wait()
+
+
+def _rounds_done(place: RunDirectory) -> int:
+    try:
+        return place.events.read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def _log(place: RunDirectory) -> Path:
+    return place.path.with_suffix(".log")
+
+
+def _files(source: Path) -> Iterator[str]:
+    """Name, size and time of every file of a data set; nothing for data that is no file."""
+    if source.is_file():
+        paths = [source]
+    elif source.is_dir():
+        paths = sorted(path for path in source.rglob("*") if path.is_file())
+    else:
+        return
+    for path in paths:
+        status = path.stat()
+        yield f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n"

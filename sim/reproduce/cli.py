@@ -1,0 +1,297 @@
+"""`deltafl reproduce`: the papers' tables and figures, and the tuning before them."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sim.config_io import assignment
+from sim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sim.reproduce.experiment import Cell, Experiment, Report, Request
+
+_LIST: Final = "list"
+_ALL: Final = "all"
+_TUNE: Final = "tune"
+
+_INTERRUPTED: Final = 130
+
+_DESCRIPTION: Final = """\
+Make a table or a figure of the papers anew, with their numbers beside ours.
+
+An experiment is a set of runs (tasks x methods x seeds) and what is printed and drawn of them. Runs
+go in parallel, one process and one thread each; what is finished lies in DIR/cells and is never run
+twice, so tables and figures share runs, and the same command goes on after an interruption.
+"""
+
+_EPILOGUE: Final = """\
+examples:
+  deltafl reproduce list
+      every experiment, where it comes from, and what data it takes
+  deltafl reproduce table2 --data unipen62=u.npz --models linear,convnet --seeds 3 --rounds 100
+      Table 2 on a stand-in for EMNIST, shortened: 9 methods, 2 models, 3 seeds
+  deltafl reproduce table3 --data unipen62=u.npz --models linear,convnet --seeds 3 --rounds 100
+      the mean of the same runs: nothing is trained
+  deltafl reproduce table2 --models gru --data shakespeare=shakespeare --methods fedavg,delta-fl-0.5
+      one model, two methods
+  deltafl reproduce heart --data heart=heart
+      four hospitals, fair methods
+  deltafl reproduce tune emnist-linear --data unipen62=u.npz --rounds 50
+      the grids of the learning rate and of the penalty, as the paper tunes them
+  deltafl reproduce table2 --data digits --rounds 20 --seeds 2 --methods fedavg,delta-fl-0.5
+      a try in a minute, on the embedded digits
+
+settings: the paper's, or with --settings script the published code's where these differ < the
+method's < what a stand-in needs < --rounds < --set. With fewer rounds the learning rate falls after
+the same shares of the run, and evaluations become sparse (a quarter of the rounds apart).
+results: DIR/NAME/report.md, and each table as .csv and .jsonl, each figure as .png and .svg.
+exit codes: 0 done, 1 some runs failed (they are named, the rest is reported), 2 cannot be done as
+asked, 130 interrupted.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOGUE
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "target",
+        nargs="?",
+        default=_LIST,
+        metavar="list|NAME|all|tune",
+        help="list the experiments (the default), make one or all of them, or tune",
+    )
+    parser.add_argument("task", nargs="?", metavar="TASK", help="with tune: such as emnist-linear")
+    parser.add_argument(
+        "--data",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="a data set and where it lies; may be repeated; without any, synthetic stand-ins",
+    )
+    parser.add_argument("--models", metavar="LIST", help="such as linear,convnet (all)")
+    parser.add_argument("--methods", metavar="LIST", help="such as fedavg,delta-fl-0.5 (all)")
+    parser.add_argument("--seeds", type=int, metavar="N", help="how many (the paper's number)")
+    parser.add_argument("--rounds", type=int, metavar="R", help="how many (the paper's number)")
+    parser.add_argument(
+        "--settings",
+        choices=("paper", "script"),
+        default="paper",
+        help="whose hyper-parameters: the paper's, or its published code's (paper)",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        dest="assignments",
+        help="change one setting in every run; may be repeated",
+    )
+    parser.add_argument(
+        "--what", choices=("rate", "l2"), help="with tune: one of the two grids (both)"
+    )
+    parser.add_argument("--jobs", type=int, metavar="J", help="runs at a time (as many as cores)")
+    parser.add_argument(
+        "--out", metavar="DIR", default="reproduced", help="folder of the results (reproduced)"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="list the runs and which are done, and run nothing"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def main(options: argparse.Namespace) -> int:
+    """List, run and report; the exit code."""
+    if options.target == _LIST:
+        return _list()
+    request = request_of(options)
+    plans = _plans(options, request)
+    if options.dry_run:
+        return _dry_run(plans, request)
+    return _make(plans, request, jobs=options.jobs, quiet=options.quiet)
+
+
+def request_of(options: argparse.Namespace) -> "Request":
+    """What the arguments ask for.
+
+    Raises:
+        ConfigError: one of them makes no sense.
+    """
+    from sim.reproduce.experiment import Request
+
+    for flag in ("seeds", "rounds", "jobs"):
+        value = getattr(options, flag)
+        if value is not None and value < 1:
+            raise ConfigError(f"--{flag} {value}: must be at least 1")
+    overrides: dict[str, dict[str, object]] = {}
+    for text in options.assignments:
+        for section, values in assignment(text).items():
+            overrides.setdefault(section, {}).update(values)
+    return Request(
+        out=Path(options.out),
+        data=_data(options.data),
+        models=_words(options.models),
+        methods=_words(options.methods),
+        seeds=options.seeds,
+        rounds=options.rounds,
+        settings=options.settings,
+        overrides=overrides,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """An experiment and its runs."""
+
+    experiment: "Experiment"
+    cells: "tuple[Cell, ...]"
+
+
+def _data(texts: Sequence[str]) -> dict[str, Path]:
+    from sim.reproduce.tasks import data_set_named
+
+    data: dict[str, Path] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        known = data_set_named(name)
+        if known.source is None and not (equals and path):
+            raise ConfigError(f"--data {text}: must have the form {name}=PATH")
+        if known.source is not None and path:
+            raise ConfigError(f"--data {text}: {name} comes with the package; write --data {name}")
+        if path and not Path(path).exists():
+            raise ConfigError(f"--data {text}: there is no {path}; check the path")
+        data[name] = Path(path)
+    return data
+
+
+def _words(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise ConfigError(f"{text!r} is an empty list: name at least one, or leave the flag out")
+    return words
+
+
+def _plans(options: argparse.Namespace, request: "Request") -> list[_Plan]:
+    """What to make; with "all", whatever the data is there for."""
+    from sim.reproduce.catalogue import EXPERIMENTS, experiment_named
+    from sim.reproduce.tasks import task_named
+    from sim.reproduce.tuning import tunings
+
+    if options.target != _TUNE and (options.task is not None or options.what is not None):
+        raise ConfigError("TASK and --what go with tune: `deltafl reproduce tune TASK`")
+    if options.target == _TUNE:
+        if options.task is None:
+            raise ConfigError("tune needs a task: `deltafl reproduce tune emnist-linear …`")
+        experiment: Experiment = tunings(task_named(options.task), options.what)
+        return [_Plan(experiment, tuple(experiment.cells(request)))]
+    if options.target != _ALL:
+        experiment = experiment_named(options.target)
+        return [_Plan(experiment, tuple(experiment.cells(request)))]
+    plans = []
+    for experiment in EXPERIMENTS:
+        try:
+            plans.append(_Plan(experiment, tuple(experiment.cells(request))))
+        except ConfigError as error:
+            print(f"deltafl: note: {experiment.name} is left out: {error}", file=sys.stderr)
+    if not plans:
+        raise ConfigError("nothing is left to make: see `deltafl reproduce list` for what it takes")
+    return plans
+
+
+def _dry_run(plans: Sequence[_Plan], request: "Request") -> int:
+    from sim.reproduce.cells import describe, is_finished, key_of
+
+    unique: dict[str, Cell] = {}
+    for plan in plans:
+        for cell in plan.cells:
+            unique.setdefault(key_of(cell.config), cell)
+    done = 0
+    for key, cell in unique.items():
+        finished = is_finished(cell, request.out)
+        done += finished
+        rounds = cell.config.federation.rounds
+        print(f"{key}  {'done' if finished else 'to do':<5}  {rounds:>5} rounds  {describe(cell)}")
+    print(f"{len(unique)} runs, {done} of them done; nothing was run.")
+    return 0
+
+
+def _make(plans: Sequence[_Plan], request: "Request", *, jobs: int | None, quiet: bool) -> int:
+    from sim.reproduce.cells import run_cells
+    from sim.reproduce.output import as_markdown, write_report
+
+    cells = [cell for plan in plans for cell in plan.cells]
+    try:
+        outcome = run_cells(cells, request.out, jobs=jobs, quiet=quiet)
+    except KeyboardInterrupt:
+        print(
+            f"deltafl: interrupted; finished rounds are kept in {request.out / 'cells'}, give the "
+            f"same command again to go on",
+            file=sys.stderr,
+        )
+        return _INTERRUPTED
+    finished = {id(one.cell): one for one in outcome.finished}
+    failed = {id(one.cell): one for one in outcome.failures}
+    for plan in plans:
+        there = [finished[id(cell)] for cell in plan.cells if id(cell) in finished]
+        if plan.cells and not there:
+            first = failed[id(plan.cells[0])]
+            print(f"deltafl: {plan.experiment.name}: every run failed; {first}", file=sys.stderr)
+            continue
+        report = plan.experiment.report(request, there)
+        lacking = [f"Missing: {failed[id(cell)]}." for cell in plan.cells if id(cell) in failed]
+        report = _with_notes(report, lacking)
+        folder = write_report(plan.experiment, report, request.out)
+        print(as_markdown(plan.experiment, report))
+        print(f"Everything is in {folder}.")
+    if outcome.failures:
+        print(f"deltafl: {len(outcome.failures)} of {len(cells)} runs failed", file=sys.stderr)
+    return 1 if outcome.failures else 0
+
+
+def _with_notes(report: "Report", notes: Sequence[str]) -> "Report":
+    return replace(report, notes=(*notes, *report.notes))
+
+
+def _families(experiment: "Experiment") -> list[str]:
+    """The kinds of data that an experiment takes: those of its tasks if it may have anything."""
+    from sim.reproduce.experiment import Request
+    from sim.reproduce.tables import DataTable
+    from sim.reproduce.tasks import DATA_SETS, task_named
+
+    if isinstance(experiment, DataTable):
+        return [task.family for task in experiment.tasks]
+    everything = {data.family: data.name for data in reversed(DATA_SETS) if data.source is None}
+    given = {name: Path(name) for name in everything.values()}
+    cells = experiment.cells(Request(out=Path(), data=given, methods=("fedavg",), seeds=1))
+    return list(dict.fromkeys(task_named(cell.task).family for cell in cells))
+
+
+def _list() -> int:
+    from sim.reproduce.catalogue import EXPERIMENTS
+    from sim.reproduce.methods import METHODS
+    from sim.reproduce.tasks import DATA_SETS, TASKS
+
+    width = max(len(experiment.name) for experiment in EXPERIMENTS)
+    print("experiments")
+    for experiment in EXPERIMENTS:
+        families = _families(experiment)
+        needs = f"data: {', '.join(families)}" if families else "no data"
+        print(f"  {experiment.name:<{width}}  {experiment.title} ({experiment.source}); {needs}")
+    print("\ntasks (--models takes the model, or the whole name)")
+    for task in TASKS:
+        print(f"  {task.name:<16} {task.title}; data: {task.family}; model: {task.model}")
+    print("\ndata sets (--data NAME=PATH, or --data NAME where no path is needed)")
+    for data in DATA_SETS:
+        kind = "stand-in for" if data.is_stand_in else "for"
+        path = "PATH" if data.source is None else "no path"
+        print(f"  {data.name:<18} {data.title}; {kind} {data.family}; {path}")
+    print("\nmethods (--methods)")
+    for method in METHODS:
+        print(f"  {method.key:<22} {method.label}{': ' * bool(method.constants)}{method.constants}")
+    return 0

@@ -1,0 +1,412 @@
+"""Figure 3: the superquantile objective on three Gaussians, where its minimiser can be drawn.
+
+Source: arXiv 2002.11223, Section 3, "Illustration". Three devices of equal weight hold Gaussians of
+identity covariance in the plane; the loss is ||ξ − w||², so device k has F_k(w) = ||w − μ_k||² + 2.
+With θ = 2/3 a mixture has weights of at most 1/2, so F_θ(w) is the mean of the two largest losses:
+for each side of the triangle the squared distance to its midpoint, plus a quarter of its square.
+
+The paper says that the minimiser is the midpoint of the longest side of a scalene triangle. At that
+midpoint the longest side is the largest of the three pieces only if its square is at least the sum
+of the other two, that is in a right or obtuse triangle. In an acute one the minimiser is where all
+three pieces are equal: the circumcentre. The paper gives no coordinates; those drawn here are
+obtuse, and the table has an acute triangle beside them.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, PercentFormatter
+from scipy import optimize
+
+from fl.superquantile import conformity, superquantile
+from sim.reproduce.experiment import Cell, Finished, Report, Request, Table
+from sim.reproduce.figures.drawing import COLOURS, new_figure
+
+Numbers = npt.NDArray[np.float64]
+
+THETA: Final = Fraction(2, 3)
+
+OBTUSE: Final = ((0.0, 0.0), (1.4, 1.2), (4.0, 0.0))
+"""The means μ_1, μ_2, μ_3 that are drawn; μ_1 and μ_3 are farthest apart, as in the paper."""
+
+RIGHT: Final = ((0.0, 0.0), (1.0, 2.0), (5.0, 0.0))
+ACUTE: Final = ((0.0, 0.0), (1.5, 2.5), (4.0, 0.0))
+
+TOLERANCE: Final = 1e-6
+"""How far a minimiser may be from where it should be, in units of the plane."""
+
+_DIMENSIONS: Final = 2
+_MIXTURES: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Illustration:
+    """What is found for one triangle.
+
+    Attributes:
+        means: μ, shape (3, 2).
+        w_1: minimiser for θ = 1, shape (2,).
+        w_theta: minimiser for θ = 2/3, shape (2,).
+        mean: of the three means.
+        midpoint: of the longest side.
+        circumcentre: the point as far from each of them.
+        angle: the largest angle, in degrees.
+        worst_1: the largest loss of w_1 over mixtures with conformity at least 2/3.
+        worst_theta: the same of w_theta.
+        objective: F_θ(w_theta), the superquantile of its losses.
+        gap: F_θ(w_theta) less a lower bound of every F_θ(w), from the dual problem.
+        mixtures: drawn uniformly from those with conformity at least 2/3, shape (n, 3).
+    """
+
+    means: Numbers
+    w_1: Numbers
+    w_theta: Numbers
+    mean: Numbers
+    midpoint: Numbers
+    circumcentre: Numbers
+    angle: float
+    worst_1: float
+    worst_theta: float
+    objective: float
+    gap: float
+    mixtures: Numbers
+
+    def losses(self, model: Numbers) -> Numbers:
+        """F_1, F_2, F_3 of a model."""
+        return device_losses(model, self.means)
+
+
+def illustrate(means: Sequence[Sequence[float]]) -> Illustration:
+    """Solve the illustration for three means, numerically.
+
+    Raises:
+        ValueError: not three points of the plane, or on a line.
+    """
+    points = np.asarray(means, dtype=np.float64)
+    if points.shape != (3, _DIMENSIONS):
+        raise ValueError(f"means of shape {points.shape}: pass three points of the plane")
+    if abs(np.linalg.det(points[1:] - points[0])) <= 1e-9 * np.ptp(points) ** 2:
+        raise ValueError(f"means {points.tolist()} lie on a line: pass a triangle")
+    w_theta = minimise_objective(points, THETA)
+    w_1 = minimise_objective(points, Fraction(1))
+    sides = {(i, j): float(np.sum((points[i] - points[j]) ** 2)) for i, j in _PAIRS}
+    first, second = max(sides, key=sides.__getitem__)
+    longest = sides[first, second]
+    cosine = (sum(sides.values()) - 2 * longest) / (
+        2 * math.sqrt(math.prod(sides.values()) / longest)
+    )
+    objective = superquantile(device_losses(w_theta, points), [1, 1, 1], THETA)
+    return Illustration(
+        means=points,
+        w_1=w_1,
+        w_theta=w_theta,
+        mean=points.mean(axis=0),
+        midpoint=(points[first] + points[second]) / 2,
+        circumcentre=np.linalg.solve(
+            2 * (points[1:] - points[0]), (points[1:] ** 2).sum(axis=1) - (points[0] ** 2).sum()
+        ),
+        angle=math.degrees(math.acos(cosine)),
+        worst_1=worst_mixture(device_losses(w_1, points), THETA)[1],
+        worst_theta=worst_mixture(device_losses(w_theta, points), THETA)[1],
+        objective=objective,
+        gap=objective - dual_bound(points, THETA),
+        mixtures=draw_mixtures(_MIXTURES, THETA, np.random.default_rng(0)),
+    )
+
+
+def violations(found: Illustration) -> tuple[str, ...]:
+    """Say which of the paper's statements do not hold for a triangle, with the numbers."""
+    statements = {
+        f"w_1 is the mean (distance {_distance(found.w_1, found.mean):.1e})": (
+            _distance(found.w_1, found.mean) <= TOLERANCE
+        ),
+        f"w_2/3 is the midpoint of the longest side (distance "
+        f"{_distance(found.w_theta, found.midpoint):.1e})": (
+            _distance(found.w_theta, found.midpoint) <= TOLERANCE
+        ),
+        f"the worst loss over mixtures is the superquantile ({found.worst_theta:.9f}, "
+        f"{found.objective:.9f})": abs(found.worst_theta - found.objective) <= TOLERANCE,
+        f"the worst loss is lower for w_2/3 ({found.worst_theta:.6f}) than for w_1 "
+        f"({found.worst_1:.6f})": found.worst_theta < found.worst_1,
+        f"w_2/3 is optimal (duality gap {found.gap:.1e})": found.gap <= TOLERANCE,
+    }
+    return tuple(statement for statement, holds in statements.items() if not holds)
+
+
+def device_losses(model: Numbers, means: Numbers) -> Numbers:
+    """F_k(w) = E ||ξ − w||² = ||w − μ_k||² + 2 for ξ of mean μ_k and identity covariance."""
+    return np.asarray(((model - means) ** 2).sum(axis=-1) + _DIMENSIONS)
+
+
+def minimise_objective(means: Numbers, theta: Fraction) -> Numbers:
+    """Minimise equation (2) over (w, η), with one slack variable for each (F_k(w) − η)_+."""
+    size = len(means)
+    gradient = np.r_[np.zeros(_DIMENSIONS), 1.0, np.full(size, 1 / (float(theta) * size))]
+
+    def slack(z: Numbers) -> Numbers:
+        return np.asarray(z[3:] + z[2] - device_losses(z[:2], means))
+
+    def slack_gradient(z: Numbers) -> Numbers:
+        return np.column_stack([-2 * (z[:2] - means), np.ones(size), np.eye(size)])
+
+    start = means[0]  # the answer for no θ
+    losses = device_losses(start, means)
+    result = optimize.minimize(
+        lambda z: gradient @ z,
+        np.r_[start, losses.min(), losses - losses.min()],
+        jac=lambda _: gradient,
+        bounds=[(None, None)] * 3 + [(0, None)] * size,
+        constraints={"type": "ineq", "fun": slack, "jac": slack_gradient},
+        method="SLSQP",
+        options={"ftol": 1e-15, "maxiter": 500},
+    )
+    return np.asarray(result.x[:2])
+
+
+def worst_mixture(losses: Numbers, theta: Fraction) -> tuple[Numbers, float]:
+    """Find the mixture of equally weighted devices with the largest loss, by linear programming.
+
+    Args:
+        losses: F_k, one per device.
+        theta: least conformity: no device has more than 1/(θ·N) of the mixture.
+
+    Returns:
+        Its weights and its loss.
+    """
+    size = len(losses)
+    result = optimize.linprog(
+        -losses,
+        A_eq=np.ones((1, size)),
+        b_eq=[1.0],
+        bounds=(0, float(1 / (theta * size))),
+        method="highs",
+    )
+    return np.asarray(result.x), float(-result.fun)
+
+
+def dual_bound(means: Numbers, theta: Fraction) -> float:
+    """Bound the objective from below: the largest loss of a mixture under its own best model.
+
+    For any mixture π of conformity at least θ, F_θ(w) ≥ F(w; p_π) ≥ min_w F(w; p_π), which is the
+    variance of the mixture. The objective is convex and so the largest such bound is its minimum.
+    """
+    size = len(means)
+    squares = (means**2).sum(axis=1)
+
+    def variance(pi: Numbers) -> float:
+        return float(pi @ squares - np.sum((pi @ means) ** 2)) + _DIMENSIONS
+
+    result = optimize.minimize(
+        lambda pi: -variance(pi),
+        np.full(size, 1 / size),
+        jac=lambda pi: 2 * means @ (pi @ means) - squares,
+        bounds=[(0, float(1 / (theta * size)))] * size,
+        constraints={
+            "type": "eq",
+            "fun": lambda pi: pi.sum() - 1,
+            "jac": lambda _: np.ones((1, size)),
+        },
+        method="SLSQP",
+        options={"ftol": 1e-15, "maxiter": 500},
+    )
+    # back among the mixtures, which rounding may have left: only there the bound is one
+    pi = np.clip(result.x, 0, None)
+    return variance(pi / pi.sum())
+
+
+def draw_mixtures(number: int, theta: Fraction, rng: np.random.Generator) -> Numbers:
+    """Draw mixtures of three devices uniformly from those with conformity at least θ.
+
+    Returns:
+        Weights, shape (number, 3).
+    """
+    drawn = np.empty((0, 3))
+    while len(drawn) < number:
+        more = rng.dirichlet(np.ones(3), size=number)
+        # the same bound as conformity ≥ θ: π_k ≤ α_k / θ
+        drawn = np.concatenate([drawn, more[(more * 3 * float(theta) <= 1).all(axis=1)]])
+    return drawn[:number]
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureFigure:
+    """Figure 3 as an experiment; it needs no training."""
+
+    name: str = "fig3"
+    title: str = "Three Gaussians: the model for θ = 2/3 and the mean model"
+    source: str = "arXiv 2002.11223, Figure 3"
+
+    def cells(self, request: Request) -> Sequence[Cell]:  # noqa: ARG002 - there is nothing to run
+        """None."""
+        return ()
+
+    def report(self, request: Request, finished: Sequence[Finished]) -> Report:  # noqa: ARG002
+        """Solve the three triangles, draw the obtuse one, and say what does not hold."""
+        found = {
+            "obtuse (drawn)": illustrate(OBTUSE),
+            "right": illustrate(RIGHT),
+            "acute (control)": illustrate(ACUTE),
+        }
+        drawn, acute = found["obtuse (drawn)"], found["acute (control)"]
+        failed = [f"FAILED, not as in the paper: {one}" for one in violations(drawn)]
+        notes = (
+            *failed,
+            "The midpoint of the longest side is the minimiser in right and obtuse triangles only. "
+            "The paper says so of every scalene triangle. In the acute one the minimiser is "
+            f"{_distance(acute.w_theta, acute.midpoint):.3f} away from that midpoint, and "
+            f"{_distance(acute.w_theta, acute.circumcentre):.1e} from the circumcentre.",
+            "The paper prints no coordinates of the means: those of this figure are our own.",
+        )
+        return Report((_table(found),), {"fig3": draw(drawn)}, notes)
+
+
+def draw(found: Illustration) -> Figure:
+    """Draw the three panels."""
+    figure, ((points, simplex, histogram),) = new_figure(1, 3)
+    _draw_points(points, found)
+    _draw_simplex(figure, simplex, found)
+    _draw_histogram(histogram, found)
+    return figure
+
+
+_PAIRS: Final = ((0, 1), (0, 2), (1, 2))
+_W_1, _W_THETA = COLOURS[0], COLOURS[1]
+
+
+def _draw_points(axes: Axes, found: Illustration) -> None:
+    outline = np.vstack([found.means, found.means[:1]])
+    axes.plot(outline[:, 0], outline[:, 1], color="0.6", linewidth=0.8)
+    axes.plot(found.means[:, 0], found.means[:, 1], "ko")
+    for number, mean in enumerate(found.means, 1):
+        axes.annotate(f"$\\mu_{number}$", mean, xytext=(5, 5), textcoords="offset points")
+    axes.plot(*found.w_1, "s", color=_W_1, label="$w_1$ (mean)")
+    axes.plot(*found.w_theta, "D", color=_W_THETA, label="$w_{2/3}$ (Δ-FL)")
+    axes.set_title("means and models", fontsize="medium")
+    axes.set_xlabel("first coordinate")
+    axes.set_ylabel("second coordinate")
+    axes.set_aspect("equal")
+    axes.margins(0.15)
+    axes.legend(frameon=False, loc="best")
+
+
+def _draw_simplex(figure: Figure, axes: Axes, found: Illustration) -> None:
+    steps = 60
+    grid = np.array([(i, j, steps - i - j) for i in range(steps + 1) for j in range(steps + 1 - i)])
+    pi = grid / steps
+    lower = pi @ (found.losses(found.w_1) - found.losses(found.w_theta))
+    x, y = _flat(pi)
+    reach = float(abs(lower).max())
+    filled = axes.tricontourf(x, y, lower, levels=np.linspace(-reach, reach, 13), cmap="PuOr_r")
+    axes.tricontour(x, y, lower, levels=[0], colors="k", linewidths=1)
+    # the mixtures of conformity ≥ 2/3: no weight above 1/2
+    corners = np.array([(1, 1, 0), (0, 1, 1), (1, 0, 1), (1, 1, 0)]) / 2
+    axes.plot(*_flat(corners), "k--", linewidth=1.2, label="conformity ≥ 2/3")
+    for number, (place, pull) in enumerate(
+        zip(np.eye(3), ((-8, -12), (24, -4), (8, -12)), strict=True), 1
+    ):
+        axes.annotate(
+            f"$\\pi_{number}=1$",
+            (float(_flat(place)[0]), float(_flat(place)[1])),
+            xytext=pull,
+            textcoords="offset points",
+            ha="center",
+        )
+    axes.set_title("$F(w_1; p_\\pi) - F(w_{2/3}; p_\\pi)$ over mixtures", fontsize="medium", pad=12)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    axes.margins(0.12)
+    axes.legend(frameon=False, loc="upper left", fontsize="small", bbox_to_anchor=(-0.15, 1))
+    bar = figure.colorbar(filled, ax=axes, shrink=0.75)
+    bar.set_label("squared distance; above 0 $w_{2/3}$ is better", fontsize="small")
+    bar.ax.yaxis.set_major_formatter(FormatStrFormatter("%+.1f"))
+
+
+def _draw_histogram(axes: Axes, found: Illustration) -> None:
+    samples = [
+        (found.mixtures @ found.losses(model), label, colour, style, worst)
+        for model, label, colour, style, worst in (
+            (found.w_1, "$w_1$", _W_1, "-", found.worst_1),
+            (found.w_theta, "$w_{2/3}$", _W_THETA, "--", found.worst_theta),
+        )
+    ]
+    values = np.concatenate([sample[0] for sample in samples])
+    edges = np.linspace(values.min(), values.max(), 41)
+    for losses, label, colour, style, worst in samples:
+        shares = np.histogram(losses, edges)[0] / len(losses)
+        axes.stairs(shares, edges, color=colour, linestyle=style, linewidth=2, label=label)
+        axes.axvline(worst, color=colour, linestyle=style, linewidth=0.9)
+    axes.set_title("mixtures of conformity ≥ 2/3 (thin: the worst)", fontsize="medium")
+    axes.set_xlabel("loss $F(w; p_\\pi)$ (squared distance)")
+    axes.set_ylabel("share of mixtures")
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.legend(frameon=False)
+
+
+def _flat(pi: Numbers) -> tuple[Numbers, Numbers]:
+    """Places in the plane: π_1 lower left, π_2 above, π_3 lower right."""
+    return pi[..., 2] + pi[..., 1] / 2, pi[..., 1] * math.sqrt(3) / 2
+
+
+def _table(found: dict[str, Illustration]) -> Table:
+    records = tuple(
+        {
+            "triangle": name,
+            "means": one.means.tolist(),
+            "largest_angle_degrees": one.angle,
+            "w_1": one.w_1.tolist(),
+            "w_theta": one.w_theta.tolist(),
+            "w_theta_to_midpoint": _distance(one.w_theta, one.midpoint),
+            "w_theta_to_circumcentre": _distance(one.w_theta, one.circumcentre),
+            "w_1_to_mean": _distance(one.w_1, one.mean),
+            "worst_loss_w_1": one.worst_1,
+            "worst_loss_w_theta": one.worst_theta,
+            "superquantile_w_theta": one.objective,
+            "duality_gap": one.gap,
+            "conformity_of_worst": conformity(
+                [1 / 3] * 3, worst_mixture(one.losses(one.w_theta), THETA)[0].tolist()
+            ),
+            "share_of_mixtures_where_w_theta_is_better": float(
+                np.mean(one.mixtures @ (one.losses(one.w_1) - one.losses(one.w_theta)) > 0)
+            ),
+        }
+        for name, one in found.items()
+    )
+    return Table(
+        name="fig3",
+        title="Three Gaussians, θ = 2/3: where the minimiser is, and the worst admissible loss",
+        columns=(
+            "triangle",
+            "largest angle",
+            "w_2/3 to midpoint of longest side",
+            "w_2/3 to circumcentre",
+            "w_1 to mean",
+            "worst loss of w_1",
+            "worst loss of w_2/3",
+            "duality gap",
+        ),
+        rows=tuple(
+            (
+                name,
+                f"{one.angle:.1f}°",
+                f"{_distance(one.w_theta, one.midpoint):.1e}",
+                f"{_distance(one.w_theta, one.circumcentre):.1e}",
+                f"{_distance(one.w_1, one.mean):.1e}",
+                f"{one.worst_1:.4f}",
+                f"{one.worst_theta:.4f}",
+                f"{one.gap:.1e}",
+            )
+            for name, one in found.items()
+        ),
+        records=records,
+    )
+
+
+def _distance(one: Numbers, other: Numbers) -> float:
+    return float(np.linalg.norm(one - other))

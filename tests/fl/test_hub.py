@@ -1,0 +1,187 @@
+import importlib.util
+import io
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from fl.data.federated import Partition
+from fl.data.hub import load_hub
+from fl.errors import DataError
+
+
+def png(array, kind="PNG"):
+    file = io.BytesIO()
+    Image.fromarray(array).save(file, kind)
+    return file.getvalue()
+
+
+def images(count, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (count, 28, 28), dtype=np.uint8)
+
+
+def femnist(count=12, **changes):
+    columns = {
+        "image": [{"bytes": png(image), "path": None} for image in images(count)],
+        "writer_id": [f"f{k % 4:04}_1" for k in range(count)],
+        "hsf_id": [0] * count,
+        "character": [k % 62 for k in range(count)],
+    }
+    return pa.table(columns | changes)
+
+
+def write(folder, table, name="train-00000.parquet"):
+    path = folder / "data" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path)
+    return path
+
+
+def everybody(data):
+    return {device.id: device for device in [*data.train, *data.test]}
+
+
+def test_femnist_of_the_hub_is_read_by_its_known_columns(tmp_path):
+    path = write(tmp_path, femnist())
+    for source in (path, tmp_path):
+        devices = everybody(load_hub(str(source), Partition()))
+        assert sorted(devices) == ["f0000_1", "f0001_1", "f0002_1", "f0003_1"]
+        np.testing.assert_array_equal(devices["f0001_1"].x, images(12)[1::4])
+        assert devices["f0001_1"].x.dtype == np.uint8
+        assert devices["f0001_1"].y.tolist() == [1, 5, 9]
+
+
+def test_all_files_of_a_folder_are_one_data_set(tmp_path):
+    whole = femnist()
+    write(tmp_path, whole.slice(0, 5), "test-00000.parquet")
+    write(tmp_path, whole.slice(5), "train-00000.parquet")
+    devices = everybody(load_hub(str(tmp_path), Partition()))
+    assert sum(device.num_samples for device in devices.values()) == 12
+
+
+def test_other_columns_are_named_and_may_hold_numbers(tmp_path):
+    table = pa.table(
+        {
+            "who": [3, 3, 8, 8],
+            "features": [[0.5, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]],
+            "class": [0, 1, 1, 0],
+        }
+    )
+    data = load_hub(
+        str(write(tmp_path, table)),
+        Partition(),
+        user_column="who",
+        input_column="features",
+        label_column="class",
+    )
+    devices = everybody(data)
+    assert sorted(devices) == ["3", "8"]
+    np.testing.assert_array_equal(devices["8"].x, np.float32([[4, 5], [6, 7]]))
+
+
+def test_images_in_colour_keep_their_channels(tmp_path):
+    colour = np.zeros((4, 6, 3), np.uint8)
+    both = [{"bytes": png(colour, kind), "path": None} for kind in ("JPEG", "PNG")]
+    table = femnist(image=both * 3, count=6)
+    data = load_hub(str(write(tmp_path, table)), Partition())
+    assert data.input_shape == (4, 6, 3)
+
+
+def large():
+    return png(np.zeros((1025, 1024), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"image": [{"bytes": b"ink", "path": None}] * 12}, "row 1 is no readable PNG or JPEG"),
+        ({"image": [{"bytes": png(images(1)[0])[:60], "path": None}] * 12}, "row 1 is no readable"),
+        ({"image": [{"bytes": large(), "path": None}] * 12}, "1024 × 1025 pixels, more than"),
+        ({"image": ["to be or not"] * 12}, "row 1 has an input of type str: .* shakespeare"),
+        ({"image": [["a"]] * 12}, "row 1 is no list of numbers"),
+        ({"image": [[1.0, 2.0]] * 11 + [[1.0]]}, r"shapes \(1,\) and \(2,\): bring"),
+        ({"character": [None] * 12}, "row 1 is not complete"),
+        ({"character": ["a"] * 12}, "label a is not a number"),
+        ({"character": [-1] * 12}, "label -1"),
+        ({"writer_id": ["one"] * 12}, "1 of 1 devices"),
+    ],
+)
+def test_tables_that_can_not_be_used_are_refused(tmp_path, changes, message):
+    path = write(tmp_path, femnist(**changes))
+    with pytest.raises(DataError, match=message):
+        load_hub(str(path), Partition())
+
+
+def test_a_missing_column_is_named_beside_those_that_are_there(tmp_path):
+    path = write(tmp_path, femnist().drop_columns(["writer_id"]))
+    with pytest.raises(DataError, match=r"no column 'writer_id' .found: image, hsf_id, character."):
+        load_hub(str(path), Partition())
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path):
+    path = write(tmp_path, femnist())
+    for content in (b"", b"PAR1", path.read_bytes()[:-100]):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match="not a readable Parquet file"):
+            load_hub(str(path), Partition())
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no \.parquet file in the folder"):
+        load_hub(str(tmp_path / "empty"), Partition())
+    with pytest.raises(DataError, match="no rows"):
+        load_hub(str(write(tmp_path, femnist().slice(0, 0))), Partition())
+    with pytest.raises(DataError, match="nor a repository 'owner/name'"):
+        load_hub(str(tmp_path / "none" / "here"), Partition())
+
+
+def test_the_package_is_asked_for_only_where_it_is_needed(tmp_path, monkeypatch):
+    path = write(tmp_path, femnist())
+    monkeypatch.setitem(sys.modules, "datasets", None)  # importing it fails
+    assert load_hub(str(path), Partition()).num_classes == 12
+    with pytest.raises(DataError, match=r"pip install 'deltafl\[hub\]'"):
+        load_hub("flwrlabs/femnist", Partition())
+
+
+class Split:
+    """What the package gives, as far as it is used."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def with_format(self, kind):
+        assert kind == "arrow"
+        return self
+
+    def iter(self, size):
+        return iter(pa.Table.from_batches([batch]) for batch in self.table.to_batches(size))
+
+
+class Package:
+    def load_dataset(self, name):
+        if name != "flwrlabs/femnist":
+            raise ValueError("no such data set")
+        return {"train": Split(femnist().slice(0, 7)), "test": Split(femnist().slice(7))}
+
+
+def test_a_repository_is_loaded_by_the_package_with_all_its_splits(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", Package())
+    data = load_hub("flwrlabs/femnist", Partition())
+    assert sum(device.num_samples for device in everybody(data).values()) == 12
+    with pytest.raises(DataError, match=r"'datasets' cannot load it .no such data set."):
+        load_hub("flwrlabs/nothing", Partition())
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("datasets") is None,
+    reason="the package datasets is not installed (pip install 'deltafl[hub]')",
+)
+@pytest.mark.filterwarnings("ignore")  # of the package's own imports
+def test_a_saved_data_set_is_read_by_the_package(tmp_path):
+    import datasets
+
+    datasets.disable_progress_bars()
+    datasets.Dataset(femnist()).save_to_disk(str(tmp_path / "saved"))
+    data = load_hub(str(tmp_path / "saved"), Partition())
+    assert sum(device.num_samples for device in everybody(data).values()) == 12

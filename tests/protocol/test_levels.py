@@ -1,0 +1,501 @@
+"""Several conformity levels in one session: each is the round that it would be by itself."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from round_parties import POLICY, comparable, make_config, make_params
+
+from fl.superquantile import weighted_quantile
+from protocol import wire
+from protocol.client import RoundClient, Task
+from protocol.configuration import binding
+from protocol.errors import ConfigurationError
+from protocol.levels import MAX_LEVELS, LevelRounds, Levels
+from protocol.messages import Announce, AnnounceLevels, Ask, Relay
+from protocol.quantile.search import Query
+from protocol.selection import Threshold
+from protocol.server import LevelsServer
+from protocol.states import RoundState
+from protocol.sums import IdealSum, MaskedSum, Sessions
+from secagg import (
+    ClientId,
+    DecodeError,
+    Enrolment,
+    GraphKind,
+    PeerError,
+    Refusal,
+    Stage,
+    Step,
+    ThreatModel,
+    UsageError,
+    Vanish,
+)
+from secagg import wire as session_wire
+from secagg.messages import OpenSlot, SessionOpen
+from secagg.randomness import SeededRandomness
+
+THETAS = (Fraction(4, 5), Fraction(1, 2), Fraction(1, 10))
+MODELS = (b"model a", b"model b", b"model c")
+SESSIONS = Sessions(
+    policy=POLICY, threat=ThreatModel(0.1, 0.2), graph=GraphKind.COMPLETE, min_cohort=3
+)
+SEED = bytes(range(32))
+
+
+class Device:
+    """Tells of each model something else."""
+
+    def __init__(self, number, weight, losses, updates):
+        self.id, self.weight = number, weight
+        self._losses, self._updates = dict(losses), dict(updates)
+
+    def loss(self, model: bytes) -> float:
+        return self._losses[model]
+
+    def update(self, model: bytes) -> np.ndarray:
+        return self._updates[model]
+
+
+def make_devices(cohort_size, models=MODELS, seed=0, length=4):
+    generator = np.random.default_rng(seed)
+    return [
+        Device(
+            3 + 7 * rank,
+            int(generator.integers(0, 500)),
+            {model: float(generator.integers(0, 40)) / 8 for model in models},
+            {model: generator.uniform(-1, 1, length).astype(np.float32) for model in models},
+        )
+        for rank in range(cohort_size)
+    ]
+
+
+def make_levels(cohort_size=5, thetas=THETAS, **changes):
+    fields = {"cohort_size": cohort_size, "max_queries": 8, **changes}
+    return Levels.at(make_config(**fields), thetas)
+
+
+def backends(sessions=SESSIONS):
+    enrolment = Enrolment(SeededRandomness(b"i" * 32))
+    return (
+        IdealSum(sessions),
+        MaskedSum(sessions, SeededRandomness(b"s" * 32), enrolment=enrolment),
+    )
+
+
+def play(backend, levels, devices, models=MODELS, warm=(None, None, None), vanishing=None):
+    return backend.run_levels(
+        levels,
+        b"".join(models),
+        devices,
+        warm_starts=warm,
+        graph_seed=SEED,
+        vanishing=vanishing or {},
+    )
+
+
+def shown(result):
+    return [comparable(outcome) for outcome in result.outcomes]
+
+
+# --- the same as by itself -----------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=6)
+@given(
+    seed=st.integers(0, 2**20),
+    cohort_size=st.integers(5, 8),
+    method=st.sampled_from(["mm", "bracketed", "histogram"]),
+    thetas=st.sampled_from([THETAS, (Fraction(1), Fraction(1, 3), Fraction(1, 7))]),
+)
+def test_levels_together_are_as_many_rounds_by_themselves(seed, cohort_size, method, thetas):
+    devices = make_devices(cohort_size, seed=seed)
+    levels = make_levels(cohort_size, thetas, method=method)
+    warm = (None, 700, 3)
+    ideal = IdealSum(SESSIONS)
+    alone = [
+        ideal.run_round(
+            config, model, devices, warm_start=start, graph_seed=SEED, vanishing={}
+        ).outcome
+        for config, model, start in zip(levels.rounds, MODELS, warm, strict=True)
+    ]
+    for backend in backends():
+        assert shown(play(backend, levels, devices, warm=warm)) == [
+            comparable(outcome) for outcome in alone
+        ]
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**20))
+def test_every_level_keeps_whom_algorithm_2_keeps(seed):
+    devices = make_devices(7, seed=seed)
+    levels = make_levels(7)
+    result = play(backends()[0], levels, devices)
+    for config, model, outcome in zip(levels.rounds, MODELS, result.outcomes, strict=True):
+        losses, weights = [d.loss(model) for d in devices], [d.weight for d in devices]
+        if not sum(weights) or not outcome.search.certified:
+            continue
+        eta = weighted_quantile(losses, weights, config.theta)
+        kept = [device for device in devices if device.loss(model) >= eta]
+        assert outcome.kept_devices == len(kept)
+        total = sum(device.weight for device in kept)
+        mean = sum(d.weight * d.update(model).astype(np.float64) for d in kept) / total
+        assert np.allclose(outcome.update, mean, atol=2**-11)
+
+
+def test_a_single_level_is_the_round_as_it_always_was():
+    config, model = make_config(cohort_size=5), b"the model"
+    levels = Levels((config,))
+    assert (levels.context(model), levels.slots()) == (config.context(model), config.slots())
+    params = make_params(config, model)
+    server = LevelsServer(levels, model, params, range(5), (None,))
+    opening = session_wire.encode(SessionOpen(params), params)
+    assert server.start()[0] == wire.encode(Announce(config, model, opening))
+
+
+LATER = make_levels(thetas=THETAS[1:], method="histogram").first_slot(1)
+
+
+@pytest.mark.parametrize(
+    ("signed", "step"),
+    [
+        (False, Step(Stage.SHARE)),
+        (False, Step(Stage.MASK, 1)),
+        (False, Step(Stage.MASK, LATER - 1)),  # the first level's update
+        (True, Step(Stage.UNMASK, LATER - 1)),
+        (False, Step(Stage.MASK, LATER)),
+        (True, Step(Stage.CONFIRM, LATER + 1)),
+    ],
+)
+def test_both_backends_agree_whoever_vanishes(signed, step):
+    levels = make_levels(6, THETAS[1:], method="histogram")
+    devices, gone = make_devices(6), {ClientId(10): Vanish(step)}
+    ideal, masked = (
+        play(backend, levels, devices, MODELS[1:], (None, None), gone)
+        for backend in backends(replace(SESSIONS, signed=signed))
+    )
+    assert shown(ideal) == shown(masked)
+    assert all(ClientId(10) in outcome.drops for outcome in ideal.outcomes)
+
+
+def test_a_level_searches_over_those_who_are_left_by_the_one_before():
+    levels, devices = make_levels(6, max_queries=16), make_devices(6)
+    gone = {ClientId(10): Vanish(Step(Stage.MASK, levels.first_slot(1) - 1))}
+    result = play(backends()[1], levels, devices, vanishing=gone)
+    kept = [device for device in devices if device.id != 10]
+    rest = make_levels(5, max_queries=16)
+    for config, model, outcome in list(zip(rest.rounds, MODELS, result.outcomes, strict=True))[1:]:
+        alone = backends()[0].run_round(
+            config, model, kept, warm_start=None, graph_seed=SEED, vanishing={}
+        )
+        assert outcome.kept_devices == alone.outcome.kept_devices
+        assert outcome.search.certified
+        assert alone.outcome.search.certified
+
+
+def test_levels_that_were_over_when_the_session_ended_keep_their_outcome():
+    levels, devices = make_levels(5), make_devices(5)
+    step = Step(Stage.MASK, levels.first_slot(1))
+    gone = {ClientId(device.id): Vanish(step) for device in devices[:3]}
+    for backend in backends():
+        first, *others = play(backend, levels, devices, vanishing=gone).outcomes
+        assert first.aborted is None
+        assert first.update is not None
+        assert all(other.aborted for other in others)
+        assert all(other.update is None for other in others)
+
+
+# --- what levels are -----------------------------------------------------------------------------
+
+
+def test_levels_fall_and_differ_in_nothing_else():
+    config = make_config()
+    for thetas in ([], [Fraction(1, 2)] * 2, [Fraction(1, 10), Fraction(1, 2)]):
+        with pytest.raises(ConfigurationError):
+            Levels.at(config, thetas)
+    with pytest.raises(ConfigurationError, match="more than θ"):
+        Levels((config, make_config(theta=Fraction(1, 3), max_weight=9)))
+    most = [Fraction(1, 2 + n) for n in range(MAX_LEVELS)]
+    assert len(Levels.at(config, most).rounds) == MAX_LEVELS
+    with pytest.raises(ConfigurationError, match=f"1 to {MAX_LEVELS}"):
+        Levels.at(config, [*most, Fraction(1, 100)])
+
+
+def test_slots_of_a_level_follow_those_of_the_one_before():
+    levels = make_levels(thetas=(Fraction(1), Fraction(1, 2)))
+    assert [levels.first_slot(level) for level in range(3)] == [0, 1, 10]
+    assert [levels.level_of(slot) for slot in (0, 1, 9)] == [0, 1, 1]
+    assert len(levels.slots()) == 10
+    assert [s.whole for s in levels.slots()][:4] == [False, False, True, True]
+
+
+def test_the_context_binds_every_level_and_model():
+    levels = make_levels()
+    contexts = {
+        levels.context(b"".join(MODELS)),
+        levels.context(b"".join(MODELS[::-1])),
+        make_levels(thetas=THETAS[:2]).context(b"".join(MODELS)),
+        make_levels(thetas=(*THETAS[:2], Fraction(1, 9))).context(b"".join(MODELS)),
+        levels.common.context(b"".join(MODELS)),
+    }
+    assert len(contexts) == 5
+
+
+def test_the_server_announces_what_it_plays_and_waits_for_the_last_level():
+    levels = make_levels(5)
+    rounds = LevelRounds(levels, (None, None, None))
+    assert rounds.level == 0
+    assert rounds.slot == 0
+    assert isinstance(rounds.question, Query)
+    rounds.lose()  # the search ends with what it has
+    assert isinstance(rounds.question, Threshold)
+    assert rounds.slot == levels.first_slot(1) - 1
+
+
+# --- what devices refuse -------------------------------------------------------------------------
+
+
+class Parties:
+    """A session of levels driven by hand; the first device is the one under test."""
+
+    def __init__(self, levels=None, models=MODELS, **client):
+        self.levels = make_levels(3) if levels is None else levels
+        self.models = b"".join(models)
+        self.devices = {d.id: d for d in make_devices(3, models)}
+        self.params = make_params(
+            self.levels.common,
+            slots=self.levels.slots(),
+            context=self.levels.context(self.models),
+        )
+        self.server = LevelsServer(
+            self.levels, self.models, self.params, self.devices, (None,) * len(self.levels.rounds)
+        )
+        self.clients = {
+            i: RoundClient(i, POLICY, SeededRandomness(bytes([i]) * 32), **client)
+            for i in self.devices
+        }
+        self.machine = self.clients[3]
+        self.pending = self.server.start()
+
+    def do(self, client, reply):
+        machine, device = self.clients[client], self.devices[client]
+        if reply is Task.MEASURE_LOSS:
+            return machine.supply_losses([device.loss(m) for m in machine.models], device.weight)
+        if reply is Task.TRAIN:
+            return machine.supply_update(device.update(machine.model))
+        return reply
+
+    def step(self):
+        for client, data in self.pending.items():
+            reply = self.do(client, self.clients[client].receive(data))
+            if reply is not None:
+                self.server.receive(client, reply)
+        self.pending = self.server.close_round()
+
+    def until(self, slot):
+        """Play on until the slot is to be opened."""
+        while self.pending:
+            envelope = wire.decode(self.pending[3])
+            if isinstance(envelope, Ask) and self.opened(envelope).slot == slot:
+                return envelope
+            self.step()
+        raise AssertionError(f"slot {slot} was never opened")
+
+    def opened(self, envelope) -> OpenSlot:
+        return session_wire.decode(envelope.session, self.params)
+
+    def ask(self, question, slot):
+        """What a lying server asks of the device under test."""
+        members = np.ones(3, dtype=np.bool_)
+        session = session_wire.encode(OpenSlot(slot, members), self.params)
+        return wire.encode(Ask(question, session))
+
+
+def refused(parties, data, refusal):
+    with pytest.raises(PeerError) as error:
+        parties.machine.receive(data)
+    assert error.value.reason is refusal
+    assert parties.machine.state is RoundState.FAILED
+
+
+def test_the_device_says_whose_turn_it_is():
+    parties = Parties()
+    seen = []
+    while parties.pending:
+        parties.step()
+        seen.append((parties.machine.state, parties.machine.model))
+    walked = list(dict.fromkeys(model for _, model in seen))
+    assert walked == list(MODELS)
+    assert {state for state, model in seen if model != MODELS[-1]} == {RoundState.SEARCHING}
+    assert seen[-1][0] is RoundState.UPDATED
+    assert [outcome.aborted for outcome in parties.server.outcomes] == [None] * 3
+
+
+def test_two_levels_with_one_model_are_refused():
+    parties = Parties(models=(b"model a", b"model b", b"model a"))
+    refused(parties, parties.pending[3], Refusal.POLICY)
+    with pytest.raises(PeerError, match="same model"):
+        play(backends()[0], make_levels(3), make_devices(3), models=(b"a", b"b", b"a"))
+
+
+def test_more_levels_than_the_device_wants_are_refused():
+    parties = Parties(max_levels=2)
+    refused(parties, parties.pending[3], Refusal.POLICY)
+    assert Parties(max_levels=3).machine.receive(parties.pending[3]) is Task.MEASURE_LOSS
+
+
+def test_a_wrong_number_of_losses_is_a_misuse():
+    parties = Parties()
+    assert parties.machine.receive(parties.pending[3]) is Task.MEASURE_LOSS
+    for losses in ([], [1.0], [1.0, 2.0], [1.0] * 4):
+        with pytest.raises(UsageError, match="one for each"):
+            parties.machine.supply_losses(losses, 5)
+    with pytest.raises(UsageError):
+        parties.machine.supply_loss(1.0, 5)
+    assert isinstance(parties.machine.supply_losses([1.0, 2.0, 3.0], 5), bytes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: replace(a, models=b"".join(MODELS[::-1])),
+        lambda a: replace(a, levels=make_levels(3, (*THETAS[:2], Fraction(1, 9)))),
+        lambda a: replace(a, levels=make_levels(3, round_index=4)),
+        lambda a: Announce(a.levels.common, a.models, a.session),
+    ],
+    ids=["models swapped", "another level", "another round", "as one level"],
+)
+def test_what_the_session_is_not_bound_to_is_refused(change):
+    parties = Parties()
+    announced = wire.decode(parties.pending[3])
+    refused(parties, wire.encode(change(announced)), Refusal.MALFORMED)
+
+
+def test_a_session_with_other_slots_is_refused_although_its_context_fits():
+    parties = Parties()
+    params = replace(parties.params, slots=parties.levels.common.slots())
+    session = session_wire.encode(SessionOpen(params), params)
+    data = wire.encode(AnnounceLevels(parties.levels, parties.models, session))
+    refused(parties, data, Refusal.MALFORMED)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_question_in_a_slot_of_a_later_level_is_refused(level):
+    parties = Parties()
+    parties.until(0)
+    slot = parties.levels.first_slot(level)
+    refused(parties, parties.ask(Query("mm", (5,)), slot), Refusal.OUT_OF_ORDER)
+
+
+def test_a_threshold_for_another_level_is_refused():
+    parties = Parties()
+    parties.until(0)
+    slot = parties.levels.first_slot(2) - 1
+    refused(parties, parties.ask(Threshold(700, 1), slot), Refusal.OUT_OF_ORDER)
+
+
+def test_an_earlier_level_does_not_come_back():
+    parties = Parties()
+    parties.until(parties.levels.first_slot(1))
+    slot = parties.levels.first_slot(1) - 1
+    refused(parties, parties.ask(Threshold(700, 1), slot), Refusal.OUT_OF_ORDER)
+
+
+def test_a_query_in_the_update_slot_of_its_level_is_refused():
+    parties = Parties()
+    parties.until(parties.levels.first_slot(1))
+    slot = parties.levels.first_slot(2) - 1
+    refused(parties, parties.ask(Query("mm", (5,)), slot), Refusal.OUT_OF_ORDER)
+
+
+def test_a_device_shown_another_threshold_spoils_the_sum_of_that_level_alone():
+    # The binding holds at every level: masks of different questions do not cancel.
+    parties = Parties(make_levels(3, max_queries=16))
+    first = parties.levels.first_slot(1) - 1
+    envelope = parties.until(first)
+    other = wire.encode(replace(envelope, question=replace(envelope.question, eta_half_ticks=0)))
+    assert binding(b"c", envelope.question) != binding(b"c", wire.decode(other).question)
+    parties.pending = {**parties.pending, 3: other}
+    while parties.pending:
+        parties.step()
+    spoiled, *others = parties.server.outcomes
+    assert spoiled.update is None
+    assert all(outcome.search and outcome.update is not None for outcome in others)
+
+
+def test_a_level_that_is_not_the_last_is_no_end():
+    parties = Parties()
+    parties.until(parties.levels.first_slot(1))
+    assert parties.machine.state is RoundState.SEARCHING
+    assert parties.server.outcomes is None
+    with pytest.raises(UsageError, match="SupplyEarlierUpdate in state searching"):
+        parties.machine.supply_update(np.zeros(4, dtype=np.float32))
+
+
+# --- bytes ---------------------------------------------------------------------------------------
+
+
+@settings(max_examples=20)
+@given(
+    parts=st.sets(st.fractions(0, 1, max_denominator=2**20), min_size=2, max_size=MAX_LEVELS),
+    size=st.integers(0, 9),
+)
+def test_announcements_survive_the_wire(parts, size):
+    thetas = sorted(parts - {0}, reverse=True)
+    if len(thetas) < 2:
+        return
+    levels = Levels.at(make_config(), thetas)
+    announced = AnnounceLevels(levels, bytes(size * len(thetas)), b"session")
+    assert wire.decode(wire.encode(announced)) == announced
+
+
+def fields_of(envelope):
+    kind, fields = wire._to_fields(envelope)
+    return [wire.VERSION, kind, *fields]
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        b"",
+        bytes(7),
+        (1).to_bytes(4, "little") + bytes(4),
+        (2).to_bytes(4, "little") + (4).to_bytes(4, "little"),
+        (9).to_bytes(4, "little") + (10).to_bytes(4, "little"),
+        b"".join(
+            (1).to_bytes(4, "little") + (n + 3).to_bytes(4, "little") for n in range(MAX_LEVELS)
+        ),
+    ],
+    ids=["none", "half a level", "no denominator", "not in lowest terms", "rising", "too many"],
+)
+def test_impossible_levels_do_not_decode(packed):
+    announced = AnnounceLevels(make_levels(thetas=THETAS[1:]), b"ab", b"session")
+    fields = fields_of(announced)
+    good = wire.write_fields(fields)
+    assert wire.decode(good) == announced
+    fields[-3] = packed
+    with pytest.raises(DecodeError):
+        wire.decode(wire.write_fields(fields))
+
+
+def test_models_of_different_sizes_do_not_decode():
+    announced = AnnounceLevels(make_levels(thetas=THETAS[1:]), b"abc", b"session")
+    with pytest.raises(DecodeError, match="not 2 of one size"):
+        wire.decode(wire.encode(announced))
+
+
+def test_levels_are_announced_once():
+    parties = Parties()
+    announced = parties.pending[3]
+    parties.step()
+    other = wire.encode(replace(wire.decode(announced), models=bytes(3)))
+    refused(parties, other, Refusal.OUT_OF_ORDER)
+
+
+def test_a_relay_that_opens_a_slot_is_refused_between_levels():
+    parties = Parties()
+    envelope = parties.until(parties.levels.first_slot(1))
+    refused(parties, wire.encode(Relay(envelope.session)), Refusal.OUT_OF_ORDER)

@@ -1,0 +1,432 @@
+"""A run of several conformity levels: what it leaves, resumed or not, private or in clear."""
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from doubles import Killed, Silent
+
+from fl.bundle import Bundle
+from fl.strategies.base import RoundReport, ServerState, Visibility
+from fl.strategies.delta_fl import DeltaFL
+from fl.strategies.levels import (
+    LevelsInClear,
+    PrivateLevels,
+    level_states,
+    split_models,
+    starting_models,
+)
+from secagg.session import NoObserver
+from sim.audit.auditor import audit
+from sim.audit.findings import Severity
+from sim.audit.report import Outcome
+from sim.cli import main
+from sim.config_io import build_config, read_config_file
+from sim.engine import strategy_of
+from sim.errors import ConfigError
+from sim.events import read_events
+from sim.experiment import run_experiment
+from sim.seeds import Seeds
+from sim.summary import summarise_run
+from sim.transcript import read_transcript
+
+LEVELS = ["0.8", "0.5", "0.2"]
+THETAS = tuple(map(Fraction, LEVELS))
+SETTINGS = {
+    "data": {"num_devices": 16},
+    "federation": {
+        "rounds": 2,
+        "cohort_size": 6,
+        "evaluate_every": 1,
+        "levels": LEVELS,
+    },
+    "quantile": {"method": "histogram"},
+    "privacy": {"min_cohort": 4, "transcript": "full"},
+    "training": {"batch_size": 64, "device": "cpu"},
+    "experiment": {"num_seeds": 1, "baselines": ["delta-fl", "fedavg"]},
+}
+
+
+def settings(**changes):
+    sections = {name: dict(values) for name, values in SETTINGS.items()}
+    for name, values in changes.items():
+        sections[name] = sections.get(name, {}) | values
+    return build_config([sections])
+
+
+def run(config, path, *, resume=False, progress=None):
+    return run_experiment(
+        config, path, resume=resume, progress=progress or Silent(), warn=pytest.fail
+    )
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    path = tmp_path_factory.mktemp("levels") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sim.experiment.write_plots", lambda *_: None)
+        return path, run(settings(), path)
+
+
+def models_of(path) -> list[np.ndarray]:
+    bundle = Bundle.load(path / "bundle.npz")
+    return [bundle.model(theta) for theta in THETAS]
+
+
+# --- what a run leaves ---------------------------------------------------------------------------
+
+
+def test_every_level_is_evaluated_in_a_folder_of_its_own(played):
+    path, _ = played
+    for level in LEVELS:
+        table = pq.read_table(path / "metrics" / f"theta-{level}", partitioning=None)
+        assert sorted(set(table["round"].to_pylist())) == [0, 1, 2]
+    assert not list((path / "metrics").glob("*.parquet"))
+
+
+def test_the_summary_tells_of_every_level(played):
+    path, summary = played
+    assert list(summary["levels"]) == LEVELS
+    hashes = {one["final_model_sha256"] for one in summary["levels"].values()}
+    assert len(hashes) == 3
+    assert summary["theta"] == 0.8
+    assert summary["final_model_sha256"] == summary["levels"]["0.8"]["final_model_sha256"]
+    assert "levels" not in summary["baseline"]["fedavg"]
+    assert json.loads((path / "summary.json").read_text()) == summary
+
+
+def test_events_tell_of_every_level(played):
+    for event in read_events(played[0] / "events.jsonl"):
+        assert list(event["levels"]) == LEVELS
+        kept = [level["kept_devices"] for level in event["levels"].values()]
+        assert kept == sorted(kept, reverse=True)
+        assert event["secure_sums"] == sum(one["secure_sums"] for one in event["levels"].values())
+
+
+def test_private_levels_keep_whom_levels_in_clear_keep(played):
+    path, _ = played
+    private = read_events(path / "events.jsonl")
+    clear = read_events(path / "arms" / "delta-fl-seed-1" / "events.jsonl")
+    for one, other in zip(private, clear, strict=True):
+        # the largest level starts from zeros: its losses are all one, but for rounding in clear
+        for level in LEVELS[1:]:
+            assert one["levels"][level]["kept_devices"] == other["levels"][level]["kept_devices"]
+    clear_models = models_of(path / "arms" / "delta-fl-seed-1")
+    for one, other in list(zip(models_of(path), clear_models, strict=True))[1:]:
+        assert np.allclose(one, other, atol=0.01)
+
+
+def test_the_bundle_has_the_final_models(played):
+    path, _ = played
+    bundle = Bundle.load(path / "bundle.npz")
+    assert bundle.levels == THETAS
+    assert bundle.provenance["round"] == "2"
+    assert bundle.provenance["data"] == "digits"
+    assert not (path / "arms" / "fedavg-seed-1" / "bundle.npz").exists()
+
+
+def test_a_level_by_itself_leaves_a_bundle_of_one(tmp_path, no_figures):
+    config = settings(
+        federation={"levels": [], "theta": "0.2", "algorithm": "delta-fl", "rounds": 1},
+        experiment={"baselines": []},
+    )
+    summary = run(config, tmp_path / "run")
+    assert "levels" not in summary
+    assert Bundle.load(tmp_path / "run" / "bundle.npz").levels == (Fraction(1, 5),)
+
+
+def test_a_resumed_run_is_the_same_to_the_bit(played, tmp_path, no_figures):
+    class Killing(Silent):
+        def played(self, event):
+            if event["round"] == 1:
+                raise Killed
+
+    config = settings(federation={"algorithm": "delta-fl"}, experiment={"baselines": []})
+    with pytest.raises(Killed):
+        run(config, tmp_path / "run", progress=Killing())
+    run(config, tmp_path / "run", resume=True)
+    before = models_of(played[0] / "arms" / "delta-fl-seed-1")
+    for one, other in zip(models_of(tmp_path / "run"), before, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+def test_figures_draw_every_level(played):
+    from sim.plots import Arm
+    from sim.rundir import RunDirectory
+
+    directory = RunDirectory(played[0])
+    folders = directory.metrics_of(settings().federation)
+    arms = [
+        Arm("private-delta-fl", directory, level, folder)
+        for level, folder in zip(LEVELS, folders.values(), strict=True)
+    ]
+    assert [arm.label for arm in arms][1] == "private-delta-fl, θ = 0.5"
+    kept = [[event["kept_devices"] for event in arm.events()] for arm in arms]
+    assert all(first >= last for first, last in zip(kept[0], kept[-1], strict=True))
+    assert len({arm.evaluations()[0].test[0].loss for arm in arms}) == 3
+
+
+# --- the audit -----------------------------------------------------------------------------------
+
+
+def test_the_audit_plays_every_level_again(played):
+    report = audit(played[0])
+    assert report.sums_replayed == report.sums_released > 0
+    outcomes = {check.name: check.outcome for check in report.checks}
+    for name in ("questions from sums", "models from sums", "sums from messages"):
+        assert outcomes[name] is Outcome.PASSED
+    # tails of two of eight devices are what they are; nothing else is wrong
+    serious = {f.rule for f in report.findings if f.severity >= Severity.MEDIUM}
+    assert serious <= {"sums.small-tail"}
+    assert len(report.searches) == 2 * len(LEVELS)
+
+
+def test_the_audit_compares_every_level_with_the_events(played, tmp_path):
+    import shutil
+
+    copy = tmp_path / "run"
+    shutil.copytree(played[0], copy)
+    lines = (copy / "events.jsonl").read_text().splitlines()
+    event = json.loads(lines[0])
+    event["levels"]["0.5"]["kept_devices"] += 1
+    (copy / "events.jsonl").write_text("\n".join([json.dumps(event), *lines[1:]]) + "\n")
+    details = [f.detail for f in audit(copy).findings if f.rule == "record.disagrees"]
+    assert any("kept_devices at θ = 0.5" in detail for detail in details)
+
+
+def test_the_transcript_has_one_session_a_round(played):
+    from sim.audit.views import RoundView
+    from sim.transcript import Message, Sum
+
+    views: dict[int, RoundView] = {}
+    for record in read_transcript(played[0] / "transcript.bin"):
+        if isinstance(record, Message | Sum):
+            view = views.setdefault(record.round, RoundView(record.round, True))
+            if isinstance(record, Message):
+                view.add(record)
+            else:
+                view.add_sum(record)
+    for view in views.values():
+        (session,) = view.sessions.values()
+        assert session.config is None
+        levels = session.by_level()
+        assert [level.config.theta for level in levels] == list(THETAS)
+        assert sum(len(level.slots) for level in levels) == len(session.slots)
+        assert len({level.announce.model for level in levels}) == 3
+        assert len({level.model_sha256 for level in levels}) == 3
+
+
+# --- what cannot be asked for --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"federation": {"levels": ["0.5", "0.8"]}}, "below the one before"),
+        ({"federation": {"levels": ["0.5", "0.5"]}}, "below the one before"),
+        ({"federation": {"levels": ["1.5"]}}, "below the one before"),
+        ({"federation": {"levels": ["much"]}}, "below the one before"),
+    ],
+)
+def test_levels_that_do_not_fall_are_refused(changes, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        settings(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        (
+            {"federation": {"algorithm": "fedavg"}, "experiment": {"baselines": []}},
+            "only delta-fl and private-delta-fl",
+        ),
+        ({"privacy": {"truth": True}}, "privacy.truth"),
+    ],
+)
+def test_what_does_not_go_with_levels_is_refused(changes, complaint, tmp_path):
+    with pytest.raises(ConfigError, match=complaint):
+        run(settings(**changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_levels_come_back_from_the_settings_of_a_run(played):
+    config = build_config([read_config_file(played[0] / "config.toml")])
+    assert config.federation.levels == tuple(LEVELS)
+    assert config.federation.thetas == THETAS
+    assert config.arms()[-1].federation.levels == ()
+
+
+# --- strategies ----------------------------------------------------------------------------------
+
+
+class Lonely:
+    """A device for which every model is the same."""
+
+    def __init__(self, number):
+        self.id, self.weight = number, 1 + number
+
+    def loss(self, model):
+        return float(self.id) + float(model.sum())
+
+    def update(self, model, _objective=None):
+        return np.full_like(model, 0.1 * self.id)
+
+
+def test_levels_in_clear_are_algorithm_2_side_by_side():
+    strategies = tuple(DeltaFL(theta) for theta in THETAS)
+    model = np.arange(6, dtype=np.float32)
+    levels = LevelsInClear(THETAS, strategies)
+    assert levels.server_sees is Visibility.LOSSES
+    state, devices = levels.init(model, 5), [Lonely(number) for number in range(5)]
+    alone = [s.init(part, 5) for s, part in zip(strategies, model.reshape(3, 2), strict=True)]
+    for _ in range(2):
+        state, report = levels.apply(state, devices)
+        alone = [s.apply(one, devices)[0] for s, one in zip(strategies, alone, strict=True)]
+        assert isinstance(report, RoundReport)
+        assert list(report.levels) == list(THETAS)
+    assert np.array_equal(state.model, np.concatenate([one.model for one in alone]))
+    assert [part.eta for part in level_states(state, THETAS)] == [one.eta for one in alone]
+    assert state.round == 2
+
+
+def test_levels_start_from_different_models():
+    def generator(level):
+        return np.random.default_rng(level)
+
+    zeros = starting_models(3, lambda _: np.zeros(5, np.float32), generator)
+    parts = split_models(zeros, 3)
+    assert not parts[0].any()
+    assert len({part.tobytes() for part in parts}) == 3
+    own = starting_models(2, lambda level: np.full(5, level, np.float32), generator)
+    assert own.tolist() == [0.0] * 5 + [1.0] * 5
+    with pytest.raises(ValueError, match="not 2 models"):
+        split_models(np.zeros(5, np.float32), 2)
+
+
+def test_levels_and_strategies_come_in_pairs():
+    with pytest.raises(ValueError, match="one each"):
+        LevelsInClear(THETAS, (DeltaFL(THETAS[0]),))
+    with pytest.raises(ValueError, match="do not fall"):
+        LevelsInClear(THETAS[::-1], tuple(map(DeltaFL, THETAS)))
+
+
+def strategy(config):
+    return strategy_of(config, seeds=Seeds(1), dropouts=lambda *_: {}, observer=NoObserver())
+
+
+def test_private_levels_remember_an_eta_of_each():
+    config = settings(privacy={"backend": "ideal", "transcript": "headers"})
+    levels = strategy(config)
+    assert isinstance(levels, PrivateLevels)
+    assert levels.server_sees is Visibility.SUMS
+    state = levels.init(np.arange(6, dtype=np.float32) / 8, 8)
+    state, report = levels.apply(state, [Lonely(number) for number in range(8)])
+    etas = [part.eta for part in level_states(state, THETAS)]
+    assert etas == [one.eta for one in report.levels.values()]
+    assert None not in etas
+    assert isinstance(state, ServerState)
+
+
+def test_one_level_is_no_framework():
+    config = settings(federation={"levels": ["0.5"]})
+    assert not isinstance(strategy(config), PrivateLevels)
+    assert strategy(config).theta == Fraction(1, 2)
+
+
+def test_noise_of_every_level_is_accounted_for(played):
+    from sim.summary import _search_privacy
+
+    noisy = {"method": "noisy", "noise": 4}
+    three = _search_privacy(settings(quantile=noisy), 2)
+    alone = settings(quantile=noisy, federation={"levels": [], "theta": "0.8"})
+    one = _search_privacy(alone, 6)
+    assert three["rho"] == pytest.approx(3 * one["rho"])
+    assert three["epsilon"] == pytest.approx(one["epsilon"])
+    assert _search_privacy(settings(), 2) is None
+
+
+# --- predictions ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def samples(tmp_path):
+    generator = np.random.default_rng(5)
+    path = tmp_path / "mine.npz"
+    np.savez(
+        path,
+        x=generator.random((6, 8, 8)).astype(np.float32),
+        y=np.arange(6) % 3,
+        user=np.array([0, 0, 0, 1, 1, 1]),
+        users=np.array(["anna", "ben"]),
+    )
+    return path
+
+
+def test_predict_lists_the_levels(played, capsys):
+    assert main(["predict", str(played[0]), "--list"]) == 0
+    printed = capsys.readouterr().out
+    assert [line.strip() for line in printed.splitlines()[1:4]] == [f"θ = {t}" for t in LEVELS]
+
+
+def test_predict_writes_a_class_for_every_sample(played, samples, tmp_path, capsys):
+    out = tmp_path / "p.jsonl"
+    arguments = ["predict", str(played[0]), "--data", str(samples), "--conformity", "0.6"]
+    assert main([*arguments, "--out", str(out)]) == 0
+    captured = capsys.readouterr()
+    assert "the model of θ = 0.5 answers" in captured.err
+    assert "anna" in captured.out
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    with np.load(samples) as file:
+        expected = Bundle.load(played[0] / "bundle.npz").predict(file["x"], 0.5)
+    assert [row["class"] for row in rows] == expected.argmax(axis=1).tolist()
+    assert [row["user"] for row in rows] == ["anna"] * 3 + ["ben"] * 3
+
+
+def test_predict_prints_a_table_and_needs_no_labels(played, tmp_path, capsys):
+    np.savez(tmp_path / "bare.npz", x=np.zeros((2, 8, 8), np.float32))
+    arguments = ["predict", str(played[0]), "--data", str(tmp_path / "bare.npz")]
+    assert main([*arguments, "--conformity", "0.8"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "user,sample,class,probability"
+    assert main(arguments) == 2
+    assert "without labels" in capsys.readouterr().err
+
+
+def test_predict_compares_levels_for_one_user(played, samples, capsys):
+    assert main(["predict", str(played[0]), "--data", str(samples), "--user", "ben"]) == 0
+    assert capsys.readouterr().out.count("over 1 user\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ([], "--data is missing"),
+        (["--data", "nothing.npz"], "no such file"),
+        (["--data", "SAMPLES", "--conformity", "0"], "(0, 1]"),
+        (["--data", "SAMPLES", "--user", "carl"], "no such user"),
+        (["--data", "SAMPLES", "--out", "p.csv"], "--out needs --conformity"),
+        (["--data", "SAMPLES", "--conformity", "1", "--out", "p.txt"], ".csv or .jsonl"),
+    ],
+)
+def test_predict_says_what_it_cannot_do(played, samples, more, complaint, capsys):
+    more = [str(samples) if word == "SAMPLES" else word for word in more]
+    assert main(["predict", str(played[0]), *more]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_summary_needs_the_evaluations_of_every_level(played, tmp_path):
+    import shutil
+
+    from sim.errors import RunDirectoryError
+    from sim.rundir import RunDirectory
+    from sim.summary import DataSize
+
+    copy = tmp_path / "run"
+    shutil.copytree(played[0], copy)
+    config = replace(settings(), experiment=settings().arms()[0].experiment)
+    summarise_run(config, RunDirectory(copy), DataSize("digits", 12, 12))
+    shutil.rmtree(copy / "metrics" / "theta-0.2")
+    with pytest.raises(RunDirectoryError):
+        summarise_run(config, RunDirectory(copy), DataSize("digits", 12, 12))

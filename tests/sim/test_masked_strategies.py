@@ -1,0 +1,341 @@
+"""Weighted means under secure aggregation: the same step as in clear, up to a bound."""
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl.data.digits import load_digits
+from fl.data.federated import Partition
+from fl.errors import DivergenceError
+from fl.local import Learner, LocalTraining
+from fl.models import build_model
+from fl.objectives import PLAIN
+from fl.parameters import to_vector
+from fl.strategies.base import ServerState, Visibility
+from fl.strategies.delta_fl import Weighting
+from fl.strategies.fedavg import FedAvg
+from fl.strategies.fedprox import FedProx
+from fl.strategies.masked import FIRST_WEIGHT_BITS, WEIGHT_BITS, MaskedMean
+from fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from fl.strategies.propfair import PropFair
+from fl.strategies.q_ffl import QFFL
+from fl.strategies.server_optimizer import Momentum, WithServerOptimizer
+from fl.strategies.tilted_erm import TiltedERM
+from protocol.sums import IdealSum, MaskedSum, Sessions
+from secagg import DevicePolicy, Stage, Step, ThreatModel, UsageError, Vanish
+from sim.chain import Mark
+from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from sim.devices import CpuClock, SimulatedDevice
+from sim.seeds import Seeds
+
+SESSIONS = Sessions(DevicePolicy(), ThreatModel(0.1, 0.2), min_cohort=5)
+IDEAL = IdealSum(SESSIONS)
+MASKED = MaskedSum(SESSIONS)
+GAMMA = 0.25
+START = np.array([0.5, -1.0, 0.0], dtype=np.float32)
+RESOLUTION_BITS = 10
+LOSS_STEP = 2.0**-16  # losses are summed on the grid
+
+
+def constant_rate(round_index):
+    del round_index
+    return GAMMA
+
+
+@dataclass
+class Drawn:
+    """A device with a loss and an update that are given."""
+
+    id: int
+    weight: int
+    given_loss: float
+    given_update: tuple
+
+    def loss(self, model):
+        del model
+        return self.given_loss
+
+    def update(self, model, objective=PLAIN):
+        del model, objective
+        return np.array(self.given_update, dtype=np.float32)
+
+
+def masked(mean, backend=IDEAL, *, dropouts=lambda *_: {}, expected_loss=2.0, **encoding):
+    rounds = PrivateDeltaFL(
+        theta=Fraction(1),
+        backend=backend,
+        encoding=Encoding(update_resolution_bits=RESOLUTION_BITS, **encoding),
+        graph_seed=lambda index: bytes([index]) * 32,
+        dropouts=dropouts,
+    )
+    return MaskedMean(mean, rounds, expected_loss)
+
+
+WHOLE = [FedAvg(), FedProx(0.3), PropFair(5.0)]
+REAL = [
+    QFFL(1.0, constant_rate),
+    QFFL(10.0, constant_rate, Weighting.SAMPLES),
+    TiltedERM(1.0),
+    TiltedERM(10.0, Weighting.SAMPLES),
+]
+
+losses = st.floats(0.0, 4.0)
+numbers = st.floats(-1.0, 1.0)
+cohorts = st.lists(
+    st.tuples(st.integers(1, 300), losses, st.tuples(numbers, numbers, numbers)),
+    min_size=5,
+    max_size=9,
+).map(lambda rows: [Drawn(k, *row) for k, row in enumerate(rows)])
+
+
+def contributed(mean, devices, plain):
+    """The largest distance of a contribution u_k from the mean."""
+    if not isinstance(mean, QFFL):
+        updates = np.array([device.given_update for device in devices])
+    else:
+        lipschitz = 1 / GAMMA
+        updates = np.array(
+            [
+                np.array(device.given_update)
+                * (1 / (1 + mean.q * lipschitz * squared(device) / (device.given_loss + 1e-10)))
+                for device in devices
+            ]
+        )
+    return np.abs(updates - plain).max()
+
+
+def squared(device):
+    return float(np.sum(np.square(device.given_update)))
+
+
+def check_close_to_plain(strategy, devices):
+    """Play two rounds each way; the derived bound holds in both, clipping aside."""
+    state, told = ServerState(START), []
+    for _ in range(2):
+        before = state
+        following, plain = strategy.mean.apply(before, devices)
+        state, report = strategy.apply(before, devices)
+        told.append(report)
+        assert (report.aborted, state.round) == (None, following.round)
+        if report.clipped or report.empty:
+            continue
+        mean_weight = report.kept_weight / report.kept_devices
+        step = following.model.astype(np.float64) - before.model
+        spread = contributed(strategy.mean, devices, step)
+        if strategy.mean.has_whole_weights:
+            bound = 2.0**-RESOLUTION_BITS / (2 * mean_weight)
+            assert report.kept_weight == plain.kept_weight
+        else:
+            bound = (spread + 1) / (2 * mean_weight)
+        floats = 3e-7  # of models and updates near 1
+        assert np.abs(state.model - following.model).max() <= bound + floats
+        if plain.train_loss is not None:
+            assert report.train_loss == pytest.approx(
+                plain.train_loss, abs=LOSS_STEP + 9 / mean_weight
+            )
+    return told
+
+
+@pytest.mark.parametrize("mean", WHOLE + REAL)
+@settings(max_examples=25)
+@given(devices=cohorts)
+def test_masked_is_plain_up_to_the_bound(mean, devices):
+    first, report = check_close_to_plain(masked(mean), devices)
+    if not (mean.has_whole_weights or first.clipped or first.kept_weight < 100):
+        # a round that has told how large weights are gives the next bits enough
+        headroom = (len(devices) - 1).bit_length() + 4
+        assert report.kept_weight / report.kept_devices > 2 ** (WEIGHT_BITS - headroom - 1)
+
+
+def test_a_coarse_unit_would_miss_the_plain_step():
+    # the negative control of the bound: the same comparison with weights of few bits fails
+    devices = [
+        Drawn(k, 1, loss, (loss, 0.0, 0.0)) for k, loss in enumerate((0.1, 0.2, 0.3, 0.6, 1))
+    ]
+    mean = TiltedERM(5.0)
+    plain, _ = mean.apply(ServerState(START), devices)
+    fine, _ = masked(mean, expected_loss=0.5).apply(ServerState(START), devices)
+    assert np.abs(fine.model - plain.model).max() < 1e-5
+    # a mean that is said to be 2^22 times larger leaves weights of a few units
+    memory = {"masked.mean_weight": np.array([5.0 + 22, 0])}
+    coarse, report = masked(mean).apply(ServerState(START, memory=memory), devices)
+    assert np.abs(coarse.model - plain.model).max() > 1e-3
+    assert report.kept_weight < 100
+
+
+STEEP = [Drawn(k, 20 + k, 0.3 * k, (0.1 * k, -0.1, 0.05)) for k in range(6)]
+
+
+@pytest.mark.parametrize("mean", [FedProx(0.3), *REAL])
+def test_real_masks_and_ideal_sums_agree_to_the_bit(mean):
+    vanish = {2: Vanish(Step(Stage.MASK, 0), late=False)}
+    states = {}
+    for backend in (IDEAL, MASKED):
+        strategy = masked(mean, backend, dropouts=lambda index, *_: vanish if index else {})
+        state = ServerState(START)
+        reports = []
+        for _ in range(2):
+            state, report = strategy.apply(state, STEEP)
+            reports.append(replace(report, bytes_up_per_device=None))
+        states[backend.name] = state, reports
+    ideal, real = states["ideal"], states["masked"]
+    assert ideal[1] == real[1]
+    assert ideal[0].model.tobytes() == real[0].model.tobytes()
+    assert str(ideal[0].memory) == str(real[0].memory)
+    assert [report.kept_devices for report in ideal[1]] == [6, 5]
+
+
+def test_a_device_that_vanishes_is_in_neither_sum():
+    vanish = {0: Vanish(Step(Stage.ADVERTISE, 0), late=False)}
+    mean = TiltedERM(1.0)
+    state, report = masked(mean, dropouts=lambda *_: vanish).apply(ServerState(START), STEEP)
+    plain, _ = mean.apply(ServerState(START), STEEP[1:])
+    np.testing.assert_allclose(state.model, plain.model, atol=1e-5)
+    assert report.dropped_by_stage == {"advertise": 1}
+
+
+def test_the_unit_follows_the_weights_over_many_orders_of_magnitude():
+    # exp(t·F) falls by a factor of e^12 a round, more than a million altogether
+    strategy = masked(TiltedERM(4.0), expected_loss=16.0)
+    state = ServerState(START)
+    for height in (16.0, 13.0, 10.0, 7.0, 4.0):
+        devices = [replace(one, given_loss=height + one.given_loss / 10) for one in STEEP]
+        before = state
+        state, report = strategy.apply(state, devices)
+        plain, _ = strategy.mean.apply(before, devices)
+        assert report.clipped == 0
+        mean_weight = report.kept_weight / report.kept_devices
+        np.testing.assert_allclose(state.model, plain.model, atol=1 / mean_weight + 3e-7)
+        log2_mean = state.memory["masked.mean_weight"][0]
+        assert log2_mean == pytest.approx(4.0 * (height + 0.08) / math.log(2), abs=1)
+
+
+def test_weights_that_have_grown_too_much_are_clipped_and_counted_and_then_fit():
+    strategy = masked(TiltedERM(1.0), expected_loss=0.5)
+    grown = [replace(one, given_loss=one.given_loss + 28) for one in STEEP]
+    state, first = strategy.apply(ServerState(START), grown)
+    assert first.clipped > 0
+    assert first.kept_weight <= 6 << FIRST_WEIGHT_BITS
+    for _ in range(3):
+        before = state
+        state, report = strategy.apply(state, grown)
+        if report.clipped == 0:
+            break
+    plain, _ = strategy.mean.apply(before, grown)
+    assert report.clipped == 0
+    np.testing.assert_allclose(state.model, plain.model, atol=1e-4)
+
+
+def test_weights_that_round_to_nothing_leave_the_model_and_make_the_unit_finer():
+    strategy = masked(QFFL(30.0, constant_rate), expected_loss=2.0)
+    tiny = [replace(one, given_loss=0.05 + one.given_loss / 100) for one in STEEP]
+    state = ServerState(START)
+    emptied = 0
+    for _ in range(20):
+        state, report = strategy.apply(state, tiny)
+        if not report.empty:
+            break
+        emptied += 1
+        np.testing.assert_array_equal(state.model, START)
+        assert report.train_loss is None
+    assert 0 < emptied < 10
+    before = state
+    state, report = strategy.apply(state, tiny)
+    plain, _ = strategy.mean.apply(before, tiny)
+    np.testing.assert_allclose(state.model - before.model, plain.model - before.model, atol=1e-4)
+    assert report.kept_weight / 6 > 2**16
+
+
+def test_a_round_that_was_given_up_teaches_nothing():
+    everybody = {one.id: Vanish(Step(Stage.SHARE, 0), late=False) for one in STEEP}
+    strategy = masked(TiltedERM(1.0), dropouts=lambda index, *_: everybody if index else {})
+    first, _ = strategy.apply(ServerState(START), STEEP)
+    second, report = strategy.apply(first, STEEP)
+    assert report.aborted
+    assert second.memory == first.memory
+    np.testing.assert_array_equal(second.model, first.model)
+
+
+def test_heavy_numbers_of_samples_are_clipped_like_in_every_private_round():
+    _, report = masked(FedAvg(), max_weight=22).apply(ServerState(START), STEEP)
+    assert report.clipped == 3
+    assert report.kept_weight == 20 + 21 + 22 * 4
+
+
+def test_a_device_without_samples_changes_nothing():
+    idle = Drawn(9, 0, 3.0, (9.0, 9.0, 9.0))
+    for mean in (FedAvg(), TiltedERM(1.0), QFFL(1.0, constant_rate)):
+        alone, _ = masked(mean).apply(ServerState(START), STEEP)
+        joined, report = masked(mean).apply(ServerState(START), [*STEEP, idle])
+        np.testing.assert_array_equal(alone.model, joined.model)
+        assert report.kept_devices == 7
+
+
+def test_what_diverged_names_its_device():
+    broken = Drawn(9, 3, 1.0, (math.nan, 0.0, 0.0))
+    unbounded = Drawn(9, 3, math.inf, (0.0, 0.0, 0.0))
+    for mean in (FedAvg(), TiltedERM(1.0), QFFL(1.0, constant_rate)):
+        for backend in (IDEAL, MASKED):
+            with pytest.raises(DivergenceError, match="update of device 9"):
+                masked(mean, backend).apply(ServerState(START), [*STEEP, broken])
+            with pytest.raises(DivergenceError, match="loss of device 9"):
+                masked(mean, backend).apply(ServerState(START), [*STEEP, unbounded])
+
+
+def test_names_and_what_the_server_sees():
+    names = [masked(mean).name for mean in (*WHOLE, REAL[0], REAL[2])]
+    assert names == [
+        "private-fedavg",
+        "private-fedprox",
+        "private-propfair",
+        "private-q-ffl",
+        "private-tilted-erm",
+    ]
+    assert masked(FedAvg()).server_sees is Visibility.SUMS
+
+
+def test_settings_that_cannot_be_are_refused():
+    rounds = masked(FedAvg()).rounds
+    with pytest.raises(ValueError, match="theta=1/2 of the rounds is not 1"):
+        MaskedMean(FedAvg(), replace(rounds, theta=Fraction(1, 2)))
+    with pytest.raises(ValueError, match="expected_loss=0 is not a positive number"):
+        MaskedMean(FedAvg(), rounds, 0)
+    with pytest.raises(UsageError):
+        masked(TiltedERM(1.0)).check(START, 3)
+    masked(TiltedERM(1.0)).check(START, 100)
+
+
+def test_memory_survives_a_checkpoint(tmp_path):
+    strategy = WithServerOptimizer(masked(TiltedERM(1.0)), Momentum(0.5, 0.9))
+    state, _ = strategy.apply(strategy.init(START, 6), STEEP)
+    assert set(state.memory) == {"masked.mean_weight", "server_optimizer.m"}
+    mark = Mark(0, 0, bytes(32))
+    save_checkpoint(tmp_path, Checkpoint(state, 0, mark, mark))
+    restored = load_checkpoint(tmp_path).state
+    after, _ = strategy.apply(state, STEEP)
+    again, _ = strategy.apply(restored, STEEP)
+    assert after.model.tobytes() == again.model.tobytes()
+
+
+def test_learners_on_digits_end_up_with_the_plain_model():
+    dataset = load_digits(Partition(train_fraction=Fraction(1, 2)), num_devices=12)
+    module = build_model("linear", input_shape=dataset.input_shape, num_classes=10, seed=1)
+    learner, start = Learner(module), to_vector(module)
+    for mean in (FedProx(0.3), PropFair(5.0), QFFL(1.0, lambda _: 0.1), TiltedERM(2.0)):
+        states = [ServerState(start), ServerState(start)]
+        for index in range(2):
+            devices = [
+                SimulatedDevice(
+                    k, data, learner, LocalTraining(0.1, 32), Seeds(1), index, CpuClock()
+                )
+                for k, data in enumerate(dataset.train)
+            ]
+            for k, strategy in enumerate((mean, masked(mean))):
+                states[k], _ = strategy.apply(states[k], devices)
+        assert np.abs(states[0].model - states[1].model).max() < 1e-5
+        assert np.abs(states[0].model - start).max() > 1e-2

@@ -1,0 +1,407 @@
+"""`deltafl reproduce`: from what is asked for to runs, and runs that survive whatever happens."""
+
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sim import cli
+from sim.config_io import build_config, flatten, to_toml
+from sim.errors import ConfigError
+from sim.reproduce import cells as cells_module
+from sim.reproduce.catalogue import EXPERIMENTS, experiment_named
+from sim.reproduce.cells import directory_of, is_finished, key_of, run_cells
+from sim.reproduce.experiment import Cell, Request
+from sim.reproduce.grid import config_of, make_cells
+from sim.reproduce.methods import (
+    DELTA_FL,
+    ERROR_TABLES,
+    FEDAVG,
+    METHODS,
+    PRIVATE_DELTA_FL,
+    choose_methods,
+)
+from sim.reproduce.notes import notes_of
+from sim.reproduce.tasks import DATA_SETS, TASKS, choose_tasks, task_named
+from sim.reproduce.tuning import L2, RATE, tunings
+from sim.rundir import RunDirectory, write_json
+
+DIGITS = {"digits": Path()}
+LINEAR = task_named("emnist-linear")
+
+
+def request(**settings) -> Request:
+    return Request(**{"out": Path("unused"), "data": DIGITS, **settings})
+
+
+def digits_cells(tmp_path, methods=(FEDAVG,), seeds=1) -> tuple[Cell, ...]:
+    wanted = request(out=tmp_path, seeds=seeds, rounds=2)
+    return make_cells(wanted, choose_tasks(wanted, (LINEAR,)), methods)
+
+
+class Instantly:
+    """Stands in for the process of a cell: it ends at once, as `outcome` says."""
+
+    def __init__(self, outcome):
+        self.outcome = outcome
+        self.started: list[str] = []
+
+    def __call__(self, command, *, stderr, **_):
+        place = RunDirectory(Path(command[command.index("--out") + 1]))
+        self.started.append(place.path.name)
+        self.returncode = self.outcome(place, stderr)
+        return self
+
+    def poll(self):
+        return self.returncode
+
+    def wait(self, _):
+        return self.returncode
+
+
+def succeeds(place, _) -> int:
+    write_json(place.summary, {"test_error": {}})
+    return 0
+
+
+def runs(place, _) -> int:
+    """Do in this process what the other would."""
+    return cli.main(["run", "--out", str(place.path), "--resume", "--quiet"])
+
+
+def fails(_, stderr) -> int:
+    stderr.write(b"a line before\ndeltafl: training diverged\n")
+    return 1
+
+
+@pytest.fixture
+def play(monkeypatch):
+    """Replaces processes by something instant."""
+
+    def install(outcome) -> Instantly:
+        double = Instantly(outcome)
+        monkeypatch.setattr(cells_module.subprocess, "Popen", double)
+        return double
+
+    return install
+
+
+class TestGrid:
+    def test_the_whole_of_table_2_on_two_models_is_54_cells(self):
+        wanted = request(
+            data={"unipen62": Path("u.npz")}, models=("linear", "convnet"), seeds=3, rounds=100
+        )
+        cells = experiment_named("table2").cells(wanted)
+        assert len(cells) == 54
+        assert len({key_of(cell.config) for cell in cells}) == 54
+
+    def test_tables_2_and_3_share_all_their_runs(self):
+        wanted = request(seeds=2, rounds=4)
+        second, third = (experiment_named(name).cells(wanted) for name in ("table2", "table3"))
+        assert [one.config for one in second] == [one.config for one in third]
+
+    def test_the_papers_settings_are_those_of_the_paper(self):
+        data = {"emnist": Path("femnist")}
+        chosen = choose_tasks(request(data=data, models=("convnet",)), TASKS)
+        settings = flatten(config_of(request(data=data), chosen[0], FEDAVG, 1))
+        wanted = {
+            "training.learning_rate": 0.32,
+            "training.decay": 0.5,
+            "training.decay_every": 400,
+            "training.batch_size": 16,
+            "federation.rounds": 1000,
+            "federation.cohort_size": 100,
+            "federation.evaluate_every": 10,
+            "data.min_samples": 100,
+        }
+        assert {key: settings[key] for key in wanted} == wanted
+
+    def test_the_scripts_settings_differ_where_the_script_does(self):
+        data = {"emnist": Path("femnist")}
+        chosen = choose_tasks(request(data=data), (LINEAR,))[0]
+        paper = config_of(request(data=data), chosen, FEDAVG, 1)
+        script = config_of(request(data=data, settings="script"), chosen, FEDAVG, 1)
+        assert (paper.training.batch_size, script.training.batch_size) == (10, 32)
+
+    def test_lambda_differs_between_fedavg_and_delta_fl_on_the_papers_data_alone(self):
+        for name, (ours, theirs) in {"emnist": (1e-9, 1e-7), "digits": (0.03, 0.03)}.items():
+            wanted = request(data={name: Path("x")})
+            chosen = choose_tasks(wanted, (LINEAR,))[0]
+            assert config_of(wanted, chosen, FEDAVG, 1).training.l2 == ours
+            assert config_of(wanted, chosen, DELTA_FL[0], 1).training.l2 == theirs
+
+    def test_fewer_rounds_keep_the_shape_of_the_schedule_and_thin_out_evaluations(self):
+        wanted = request(data={"unipen62": Path("u.npz")}, rounds=100)
+        chosen = choose_tasks(wanted, (task_named("emnist-convnet"),))[0]
+        config = config_of(wanted, chosen, FEDAVG, 1)
+        assert config.training.decay_every == 40
+        assert config.federation.evaluate_every == 25
+
+    def test_overrides_win_over_everything(self):
+        wanted = request(rounds=100, overrides={"federation": {"evaluate_every": 3, "rounds": 7}})
+        config = config_of(wanted, choose_tasks(wanted, (LINEAR,))[0], PRIVATE_DELTA_FL, 1)
+        assert (config.federation.evaluate_every, config.federation.rounds) == (3, 7)
+
+    @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.key)
+    def test_every_method_makes_valid_settings_for_every_task(self, method):
+        data = {one.name: Path("x") for one in DATA_SETS if one.source is None}
+        del data["femnist"], data["unipen62"]
+        for task in TASKS:
+            wanted = request(data=data)
+            if method is PRIVATE_DELTA_FL and task.model == "logistic":
+                continue  # fewer silos than a private cohort needs
+            config = config_of(wanted, choose_tasks(wanted, (task,))[0], method, 1)
+            assert config.federation.algorithm == method.layer["federation"]["algorithm"]
+
+    def test_seeds_pair_methods_and_nothing_else_differs_by_seed(self, tmp_path):
+        first, second = digits_cells(tmp_path, seeds=2)
+        difference = [
+            key
+            for key, value in flatten(first.config).items()
+            if flatten(second.config)[key] != value
+        ]
+        assert difference == ["experiment.seed"]
+
+
+class TestChoice:
+    def test_data_restrict_the_tasks_to_those_that_they_serve(self):
+        assert [one.task.name for one in choose_tasks(request(), TASKS)] == ["emnist-linear"]
+
+    def test_without_data_tasks_run_on_synthetic_stand_ins(self):
+        chosen = choose_tasks(request(data={}), TASKS)
+        assert {one.data.name for one in chosen} == {"synthetic-emnist", "synthetic-sent140"}
+
+    def test_word_vectors_alone_are_no_data(self):
+        chosen = choose_tasks(request(data={"glove": Path("g.npz")}), TASKS)
+        assert {one.data.is_stand_in for one in chosen} == {True}
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"models": ("liner",)}, "did you mean 'linear'"),
+            ({"data": {"unipen": Path()}}, "did you mean 'unipen62'"),
+            ({"data": {"digits": Path(), "emnist": Path("x")}}, "name one of them"),
+            ({"models": ("gru",)}, "NAME one of shakespeare"),
+        ],
+    )
+    def test_what_is_unknown_is_named_with_the_remedy(self, settings, message):
+        with pytest.raises(ConfigError, match=message):
+            choose_tasks(request(**settings), TASKS)
+
+    def test_methods_go_by_key_or_label(self):
+        found = choose_methods(("delta-fl-0.5", "FedAvg", "Δ-FL θ=0.5"), ERROR_TABLES)
+        assert [method.label for method in found] == ["Δ-FL θ=0.5", "FedAvg"]
+        with pytest.raises(ConfigError, match="did you mean 'fedprox'"):
+            choose_methods(("fedpox",), ERROR_TABLES)
+
+    def test_names_are_unique(self):
+        for names in (
+            [one.name for one in EXPERIMENTS],
+            [one.key for one in METHODS],
+            [one.label for one in METHODS],
+            [one.name for one in TASKS],
+            [one.name for one in DATA_SETS],
+        ):
+            assert len(set(names)) == len(names)
+
+    def test_every_stand_in_is_declared_in_the_notes(self):
+        wanted = request(rounds=2, seeds=2)
+        text = "\n".join(notes_of(wanted, choose_tasks(wanted, (LINEAR,)), (FEDAVG,)))
+        for part in ("stand-in", "federation.rounds = 2 (paper: 3000)", "2 seeds, the paper's 5"):
+            assert part in text
+
+    def test_the_papers_own_settings_need_no_note_of_a_difference(self):
+        wanted = request(data={"emnist": Path("femnist")})
+        text = "\n".join(notes_of(wanted, choose_tasks(wanted, (LINEAR,)), (FEDAVG,)))
+        assert "differs" not in text
+        assert "stand-in" not in text
+
+
+class TestKeys:
+    def test_a_key_changes_with_every_setting_and_with_the_data(self, tmp_path):
+        data = tmp_path / "data.npz"
+        data.write_bytes(b"one")
+        config = build_config([{"data": {"source": str(data)}}])
+        other = build_config([{"data": {"source": str(data)}, "training": {"l2": 0.5}}])
+        before = key_of(config)
+        assert key_of(config) == before
+        assert key_of(other) != before
+        data.write_bytes(b"three")
+        assert key_of(config) != before
+
+    def test_a_key_knows_every_file_of_a_folder(self, tmp_path):
+        (tmp_path / "train").mkdir()
+        config = build_config([{"data": {"source": str(tmp_path)}}])
+        before = key_of(config)
+        (tmp_path / "train" / "more.json").write_text("{}")
+        assert key_of(config) != before
+
+
+class TestRunning:
+    def test_finished_cells_are_not_run_again(self, tmp_path, play):
+        cells = digits_cells(tmp_path, (FEDAVG, DELTA_FL[0]), seeds=2)
+        double = play(succeeds)
+        assert len(run_cells(cells, tmp_path, jobs=2, quiet=True).finished) == 4
+        assert len(double.started) == 4
+        assert all(is_finished(cell, tmp_path) for cell in cells)
+        assert len(run_cells(cells, tmp_path, jobs=2, quiet=True).finished) == 4
+        assert len(double.started) == 4
+
+    def test_equal_cells_are_run_once_and_reported_each(self, tmp_path, play):
+        (cell,) = digits_cells(tmp_path)
+        double = play(succeeds)
+        outcome = run_cells([cell, cell], tmp_path, jobs=1, quiet=True)
+        assert len(outcome.finished) == 2
+        assert len(double.started) == 1
+
+    def test_a_failed_cell_is_named_and_loses_nothing_else(self, tmp_path, play):
+        cells = digits_cells(tmp_path, seeds=3)
+        bad = directory_of(cells[1], tmp_path).path
+        play(lambda place, log: (fails if place.path == bad else succeeds)(place, log))
+        outcome = run_cells(cells, tmp_path, jobs=2, quiet=True)
+        assert [one.cell.seed for one in outcome.finished] == [1, 3]
+        (failure,) = outcome.failures
+        assert str(failure).startswith(
+            "emnist-linear, FedAvg, seed 2 failed: training diverged (all of it: "
+        )
+        assert b"a line before" in failure.log.read_bytes()
+
+    def test_a_killed_cell_is_a_failure(self, tmp_path, play):
+        play(lambda *_: -signal.SIGKILL)
+        (failure,) = run_cells(digits_cells(tmp_path), tmp_path, quiet=True).failures
+        assert failure.reason == "it was killed by signal 9"
+
+    def test_a_cell_that_ends_well_without_a_result_is_a_failure(self, tmp_path, play):
+        play(lambda *_: 0)
+        (failure,) = run_cells(digits_cells(tmp_path), tmp_path, quiet=True).failures
+        assert failure.reason == "it ended with exit code 0"
+
+    def test_a_process_of_its_own_says_what_is_wrong_with_its_directory(self, tmp_path):
+        """The only one with a real process; it ends before it has loaded anything heavy."""
+        (cell,) = digits_cells(tmp_path)
+        place = directory_of(cell, tmp_path)
+        place.prepare(cell.config)
+        place.config.write_text("[data")
+        (failure,) = run_cells([cell], tmp_path, quiet=True).failures
+        assert "is not valid TOML" in failure.reason
+
+    def test_a_failed_cell_is_tried_again(self, tmp_path, play):
+        cells = digits_cells(tmp_path)
+        play(fails)
+        assert run_cells(cells, tmp_path, quiet=True).failures
+        play(succeeds)
+        assert not run_cells(cells, tmp_path, quiet=True).failures
+
+    def test_no_jobs_is_an_error(self, tmp_path):
+        with pytest.raises(ValueError, match="jobs=0"):
+            run_cells(digits_cells(tmp_path), tmp_path, jobs=0)
+
+    def test_a_directory_holds_settings_that_run_it_again(self, tmp_path, play):
+        (cell,) = digits_cells(tmp_path)
+        play(succeeds)
+        run_cells([cell], tmp_path, quiet=True)
+        assert directory_of(cell, tmp_path).config.read_text() == to_toml(cell.config)
+
+
+class TestTuning:
+    def test_the_rate_is_tuned_for_fedavg_alone(self, tmp_path):
+        cells = tunings(LINEAR, RATE).cells(request(out=tmp_path, rounds=2))
+        assert {cell.config.federation.algorithm for cell in cells} == {"fedavg"}
+        assert len({cell.config.training.learning_rate for cell in cells}) == len(cells) == 5
+
+    def test_neural_networks_get_a_grid_of_decays(self, tmp_path):
+        tuning = tunings(task_named("emnist-convnet"), None)
+        cells = tuning.cells(request(out=tmp_path, data={}, rounds=2))
+        assert tuning.what == (RATE,)
+        assert {cell.config.training.decay for cell in cells} == {1 / 8, 1 / 4, 1 / 2, 1.0}
+
+    def test_the_penalty_is_tuned_on_held_out_train_devices(self, tmp_path):
+        from sim.dataset import build_dataset
+
+        wanted = request(out=tmp_path, rounds=2, methods=("fedavg", "delta-fl-0.5"))
+        cells = tunings(LINEAR, L2).cells(wanted)
+        assert len(cells) == 2 * 6
+        whole = build_dataset(digits_cells(tmp_path)[0].config.data)
+        part = build_dataset(cells[0].config.data)
+        ids = {device.id for device in (*part.train, *part.test)}
+        assert ids == {device.id for device in whole.train}
+        assert len(part.train) == len(part.test) == len(whole.train) // 2
+        theirs = {device.id: device for device in whole.train}
+        for device in part.train:
+            np.testing.assert_array_equal(device.x, theirs[device.id].x)
+
+    def test_the_script_holds_a_fifth_out(self, tmp_path):
+        wanted = request(out=tmp_path, rounds=2, settings="script", methods=("fedavg",))
+        assert tunings(LINEAR, L2).cells(wanted)[0].config.data.test_fraction * 5 == 1
+
+    def test_a_model_without_penalty_has_none_to_tune(self):
+        with pytest.raises(ConfigError, match="has no λ"):
+            tunings(task_named("emnist-convnet"), L2)
+
+
+class TestCommand:
+    ARGUMENTS = ("--data", "digits", "--rounds", "2", "--seeds", "1", "--quiet")
+
+    @pytest.mark.usefixtures("no_figures")
+    def test_one_command_runs_reports_and_goes_on(self, tmp_path, capsys, play):
+        double = play(runs)
+        out = str(tmp_path / "results")
+        command = ["reproduce", "table2", *self.ARGUMENTS, "--methods", "fedavg,delta-fl-0.5"]
+        assert cli.main([*command, "--out", out]) == 0
+        printed = capsys.readouterr().out
+        assert "| FedAvg" in printed
+        assert "stand-in" in printed
+        folder = tmp_path / "results" / "table2"
+        assert (folder / "report.md").read_text().strip() in printed
+        lines = (folder / "table2.jsonl").read_text().splitlines()
+        assert {json.loads(line)["method"] for line in lines} == {"FedAvg", "Δ-FL θ=0.5"}
+        assert cli.main([*command, "--out", out, "--dry-run"]) == 0
+        assert "2 runs, 2 of them done" in capsys.readouterr().out
+        command[1] = "table3"  # is made of the same runs
+        assert cli.main([*command, "--out", out]) == 0
+        assert len(double.started) == 2
+
+    def test_failed_runs_are_reported_and_the_exit_code_says_so(self, tmp_path, capsys, play):
+        play(fails)
+        out = str(tmp_path)
+        assert cli.main(["reproduce", "table2", *self.ARGUMENTS, "--out", out]) == 1
+        assert "every run failed; emnist-linear, FedAvg, seed 1 failed" in capsys.readouterr().err
+
+    def test_an_interruption_says_how_to_go_on(self, tmp_path, capsys, play):
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        play(interrupt)
+        assert cli.main(["reproduce", "table2", *self.ARGUMENTS, "--out", str(tmp_path)]) == 130
+        assert "give the same command again" in capsys.readouterr().err
+
+    def test_the_list_names_every_experiment_its_source_and_its_data(self, capsys):
+        assert cli.main(["reproduce"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        for experiment in EXPERIMENTS:
+            (line,) = [line for line in lines if line.split()[:1] == [experiment.name]][:1]
+            assert experiment.source in line
+        assert any(line.startswith("  fig3 ") and line.endswith("no data") for line in lines)
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["tabel2"], "did you mean 'table2'"),
+            (["table2", "--data", "unipen62"], "must have the form unipen62=PATH"),
+            (["table2", "--data", "unipen62=nowhere.npz"], "there is no nowhere.npz"),
+            (["table2", "--data", "digits=here"], "write --data digits"),
+            (["table2", "--rounds", "0"], "--rounds 0: must be at least 1"),
+            (["table2", "--methods", ","], "empty list"),
+            (["table2", "--set", "federation.theta=7", "--data", "digits"], "must lie in"),
+            (["tune"], "tune needs a task"),
+            (["table2", "emnist-linear"], "go with tune"),
+            (["tune", "emnist-liner"], "did you mean 'emnist-linear'"),
+        ],
+    )
+    def test_what_cannot_be_is_answered_by_one_sentence(self, arguments, message, capsys):
+        assert cli.main(["reproduce", *arguments]) == 2
+        errors = capsys.readouterr().err
+        assert message in errors
+        assert errors.count("\n") == 1

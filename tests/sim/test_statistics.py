@@ -1,0 +1,326 @@
+"""Paired comparisons: what holds at which level, shown on small seeded simulations.
+
+False alarms: every simulation has a fixed seed, so a test that passes once passes always; the
+bounds are about three standard errors from what theory says.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from fl.local import DeviceMetrics
+from sim.evaluations import Evaluation
+from sim.statistics import (
+    compare_evaluations,
+    compare_methods,
+    compare_over_devices,
+    compare_over_seeds,
+    comparison_table,
+    error_matrix,
+    holm,
+)
+
+Z90 = stats.norm.ppf(0.9)
+SIMULATIONS, DEVICES, RESAMPLES = 200, 60, 100
+three_se = 3 * (0.05 * 0.95 / SIMULATIONS) ** 0.5
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def evaluation(errors, prefix="device"):
+    test = [DeviceMetrics(f"{prefix}-{k}", 10, 0.0, float(e)) for k, e in enumerate(errors)]
+    return Evaluation(5, test, test)
+
+
+# --- over seeds
+
+
+def test_the_t_interval_is_the_textbooks():
+    ours, baseline = [0.26, 0.29, 0.27, 0.25], [0.28, 0.30, 0.31, 0.26]
+    found = compare_over_seeds(ours, baseline)
+    expected = stats.ttest_rel(ours, baseline, alternative="less")
+    assert found.p_t == pytest.approx(expected.pvalue)
+    interval = stats.ttest_rel(ours, baseline).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx(tuple(interval))
+    assert found.mean == pytest.approx(-0.02)
+
+
+@given(st.lists(st.integers(1, 99), min_size=2, max_size=8, unique=True), st.randoms())
+def test_the_signed_rank_p_is_scipys_where_there_are_no_ties(sizes, random):
+    differences = [random.choice((-1, 1)) * size for size in sizes]
+    found = compare_over_seeds(differences, np.zeros(len(differences)))
+    expected = stats.wilcoxon(differences, alternative="less", method="exact")
+    assert found.p_signed_rank == pytest.approx(expected.pvalue)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5, 12])
+def test_few_seeds_bound_the_p_of_a_rank_test_from_below(seeds):
+    clear = compare_over_seeds(-np.arange(1.0, seeds + 1), np.zeros(seeds))
+    assert clear.p_sign == clear.p_signed_rank == clear.smallest_p == 0.5**seeds
+
+
+def test_three_seeds_can_not_reach_five_percent_and_five_can():
+    assert compare_over_seeds([1, 2, 3], [2, 4, 6]).smallest_p > 0.05
+    assert compare_over_seeds([1, 2, 3, 4, 5], [2, 4, 6, 8, 10]).smallest_p < 0.05
+
+
+def test_many_seeds_and_ties_are_no_trouble():
+    ours = np.tile([0.1, 0.2], 10)
+    assert compare_over_seeds(ours, ours + 0.1 + 0.01 * np.arange(20)).p_signed_rank < 0.001
+    assert compare_over_seeds([0.1, 0.2, 0.3], [0.2, 0.3, 0.3]).p_signed_rank == 0.25
+
+
+def test_equal_methods_give_no_evidence():
+    found = compare_over_seeds([0.1, 0.2], [0.1, 0.2])
+    assert (found.mean, found.low, found.high) == (0, 0, 0)
+    assert (found.p_t, found.p_signed_rank, found.p_sign) == (1, 1, 1)
+
+
+def paired_and_unpaired_p(shift):
+    """p of both tests over 5 seeds whose difficulty varies more than the methods do."""
+    generator = rng(1)
+    paired, unpaired = [], []
+    for _ in range(SIMULATIONS):
+        seed_effect = generator.normal(0, 1, 5)
+        ours, theirs = seed_effect + generator.normal(0, 0.3, (2, 5)) + [[shift], [0]]
+        paired.append(compare_over_seeds(ours, theirs).p_t)
+        unpaired.append(stats.ttest_ind(ours, theirs, alternative="less").pvalue)
+    return np.array(paired), np.array(unpaired)
+
+
+def test_p_over_seeds_is_uniform_where_methods_do_not_differ():
+    paired, unpaired = paired_and_unpaired_p(shift=0)
+    assert stats.kstest(paired, "uniform").pvalue > 0.01
+    # negative control: without the pairs it is not
+    assert stats.kstest(unpaired, "uniform").pvalue < 1e-6
+
+
+def test_pairs_of_seeds_give_power():
+    paired, unpaired = paired_and_unpaired_p(shift=-0.5)
+    assert (paired <= 0.05).mean() > 0.6
+    assert (unpaired <= 0.05).mean() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("ours", "baseline", "message"),
+    [
+        ([0.1], [0.2], "at least two"),
+        ([0.1, 0.2], [0.2], "shapes"),
+        ([], [], "shapes"),
+        ([0.1, float("nan")], [0.2, 0.2], "not finite"),
+    ],
+)
+def test_pairs_that_are_none_are_refused(ours, baseline, message):
+    with pytest.raises(ValueError, match=message):
+        compare_over_seeds(ours, baseline)
+
+
+@pytest.mark.parametrize("level", [0, 1, float("nan")])
+def test_a_level_is_between_0_and_1(level):
+    with pytest.raises(ValueError, match="level="):
+        compare_over_seeds([1, 2], [3, 4], level=level)
+
+
+# --- over devices
+
+
+def p_over_devices(kind, *, percentile=90):
+    """p of the paired bootstrap, of the unpaired one, and of swapping the labels of devices."""
+    generator = rng(2)
+    found = {"paired": [], "unpaired": [], "swapped": []}
+    for _ in range(SIMULATIONS):
+        base = generator.normal(0, 1, DEVICES)
+        noise = generator.normal(0, 0.3, (2, DEVICES))
+        match kind:
+            case "same":
+                ours, theirs = base + noise
+            case "lower":
+                ours, theirs = base + noise + [[-0.4], [0]]
+            case "traded":  # half the spread, a higher mean, the same 90th percentile
+                ours, theirs = 0.5 * (base - Z90), base - Z90
+        result = compare_over_devices(
+            ours[np.newaxis],
+            theirs[np.newaxis],
+            rng=generator,
+            percentile=percentile,
+            resamples=RESAMPLES,
+        )
+        found["paired"].append(result.p)
+        statistic = np.mean if percentile is None else lambda x, axis: np.percentile(x, 90, axis)
+        one, other = generator.integers(DEVICES, size=(2, RESAMPLES, DEVICES))
+        apart = statistic(ours[one], axis=1) - statistic(theirs[other], axis=1)
+        found["unpaired"].append((apart >= 0).mean())
+        swap = generator.random((RESAMPLES, DEVICES)) < 0.5
+        swapped = statistic(np.where(swap, ours, theirs), axis=1) - statistic(
+            np.where(swap, theirs, ours), axis=1
+        )
+        observed = statistic(ours, axis=0) - statistic(theirs, axis=0)
+        found["swapped"].append((swapped <= observed).mean())
+    return {name: np.array(p) for name, p in found.items()}
+
+
+def test_p_over_devices_is_uniform_for_means():
+    p = p_over_devices("same", percentile=None)
+    assert stats.kstest(p["paired"], "uniform").pvalue > 0.01
+    # negative control: devices drawn apart for the two methods
+    assert stats.kstest(p["unpaired"], "uniform").pvalue < 1e-6
+
+
+def test_p_over_devices_keeps_its_level_for_percentiles():
+    p = p_over_devices("same")["paired"]
+    assert (p <= 0.05).mean() <= 0.05 + three_se
+    assert 0.4 < (p <= 0.5).mean() < 0.6
+
+
+def test_where_percentiles_are_equal_and_shapes_are_not_swapping_labels_alarms_falsely():
+    p = p_over_devices("traded")
+    assert (p["paired"] <= 0.05).mean() <= 0.05 + three_se
+    assert (p["swapped"] <= 0.05).mean() > 0.05 + three_se
+
+
+def test_pairs_of_devices_give_power():
+    p = p_over_devices("lower")
+    assert (p["paired"] <= 0.05).mean() > 0.6
+    assert (p["unpaired"] <= 0.05).mean() < (p["paired"] <= 0.05).mean() / 2
+
+
+def test_a_device_seen_under_five_seeds_is_still_one_device():
+    ours, theirs = rng(3).normal(0, 1, (2, 1, 40))
+    once = compare_over_devices(ours, theirs, rng=rng(), resamples=300)
+    often = compare_over_devices(
+        np.repeat(ours, 5, axis=0), np.repeat(theirs, 5, axis=0), rng=rng(), resamples=300
+    )
+    assert (often.low, often.high, often.p) == pytest.approx((once.low, once.high, once.p))
+
+
+def test_equal_models_get_no_star_and_the_same_seed_the_same_numbers():
+    errors = rng(4).random((2, 30))
+    equal = compare_over_devices(errors, errors, rng=rng())
+    assert (equal.difference, equal.low, equal.high) == (0, 0, 0)
+    assert equal.p == pytest.approx(0.5, abs=1e-3)
+    other = compare_over_devices(errors, errors**2, rng=rng(), resamples=50)
+    assert other == compare_over_devices(errors, errors**2, rng=rng(), resamples=50)
+    assert other != compare_over_devices(errors, errors**2, rng=rng(9), resamples=50)
+
+
+def test_resamples_in_pieces_are_resamples(monkeypatch):
+    monkeypatch.setattr("sim.statistics._CHUNK", 90)
+    ours, theirs = rng(5).random((2, 2, 30))
+    in_pieces = compare_over_devices(ours, theirs, rng=rng(), resamples=100)
+    monkeypatch.undo()
+    assert in_pieces == compare_over_devices(ours, theirs, rng=rng(), resamples=100)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"percentile": 101}, "percentile=101"),
+        ({"resamples": 0}, "resamples=0"),
+        ({"level": 2}, "level=2"),
+        ({"baseline": np.zeros((1, 3))}, "shapes"),
+        ({"ours": np.full((1, 2), np.nan)}, "not finite"),
+    ],
+)
+def test_devices_that_can_not_be_compared_are_refused(changes, message):
+    arguments = {"ours": np.zeros((1, 2)), "baseline": np.zeros((1, 2)), "rng": rng()} | changes
+    with pytest.raises(ValueError, match=message):
+        compare_over_devices(**arguments)
+
+
+# --- several methods
+
+
+@given(st.lists(st.floats(0, 0.3), max_size=8), st.floats(0.001, 0.5))
+def test_holm_rejects_what_the_steps_reject(p_values, level):
+    adjusted = holm(p_values)
+    rejected = set()
+    for rank, index in enumerate(np.argsort(p_values, kind="stable").tolist()):
+        if p_values[index] * (len(p_values) - rank) > level:
+            break
+        rejected.add(index)
+    assert {index for index, p in enumerate(adjusted) if p <= level} == rejected
+    assert all(p <= q <= 1 for p, q in zip(p_values, adjusted, strict=True))
+
+
+def test_holm_keeps_the_chance_of_any_false_alarm():
+    p = rng(6).random((1000, 6))
+    assert np.mean([min(holm(row)) <= 0.05 for row in p.tolist()]) < 0.05 + 0.02
+    # negative control: uncorrected, one of six alarms falsely far more often
+    assert (p.min(axis=1) <= 0.05).mean() > 0.2
+
+
+def test_p_values_are_probabilities():
+    with pytest.raises(ValueError, match="p_values"):
+        holm([0.1, float("nan")])
+
+
+# --- evaluations
+
+
+def test_devices_are_paired_by_name_and_not_by_place():
+    one = evaluation([0.1, 0.2, 0.3])
+    shuffled = Evaluation(5, one.train, one.test[::-1])
+    ids, errors = error_matrix([one, shuffled])
+    assert ids == ("device-0", "device-1", "device-2")
+    assert errors.tolist() == [[0.1, 0.2, 0.3], [0.1, 0.2, 0.3]]
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        ([], "no evaluations"),
+        ([evaluation([])], "no test devices"),
+        ([evaluation([0.1]), evaluation([0.1], "other")], "split_seed"),
+        ([evaluation([0.1]), evaluation([0.1, 0.2])], "split_seed"),
+    ],
+)
+def test_seeds_with_other_devices_can_not_be_lined_up(runs, message):
+    with pytest.raises(ValueError, match=message):
+        error_matrix(runs)
+
+
+def test_methods_with_other_devices_can_not_be_compared():
+    with pytest.raises(ValueError, match="split_seed"):
+        compare_evaluations([evaluation([0.1])], [evaluation([0.1], "other")], rng=rng())
+
+
+def three_methods(seeds):
+    base = rng(7).random((seeds, 40)) * 0.5
+    return {
+        "FedAvg": [evaluation(row) for row in base],
+        "better": [evaluation(row * (1 - 0.3 * row - 0.02 * k)) for k, row in enumerate(base)],
+        "worse": [evaluation(row * (1 + 0.2 * row)) for row in base],
+    }
+
+
+def test_a_table_of_methods_shows_intervals_and_corrected_p():
+    fedavg, better, worse = compare_methods(three_methods(4), baseline="FedAvg", rng=rng())
+    assert fedavg.seeds is fedavg.devices is fedavg.adjusted_p_seeds is None
+    assert better.seeds.high < 0 < worse.seeds.low
+    assert better.devices.high < 0 < worse.devices.low
+    assert better.adjusted_p_devices == pytest.approx(2 * better.devices.p)
+    assert worse.adjusted_p_seeds > 0.5
+    assert better.seeds.mean == pytest.approx(better.mean - fedavg.mean)
+    assert better.devices.difference == pytest.approx(better.seeds.mean)
+    table = comparison_table("comparison", "title", [fedavg, better, worse])
+    assert {len(row) for row in table.rows} == {len(table.columns)}
+    assert table.rows[0][2:] == ("–",) * 8
+    assert table.rows[1][2].startswith("-")
+    assert table.rows[2][2].startswith("+")
+    assert table.records[1]["smallest_p"] == 1 / 16
+
+
+def test_one_seed_leaves_only_the_devices_to_compare():
+    _, better, _ = compare_methods(three_methods(1), baseline="FedAvg", rng=rng(), percentile=None)
+    assert better.seeds is better.std is better.adjusted_p_seeds is None
+    assert better.adjusted_p_devices <= 2 * better.devices.p < 0.01
+    assert comparison_table("n", "t", [better]).rows[0][3] == "–"
+
+
+def test_the_baseline_is_one_of_the_methods():
+    with pytest.raises(ValueError, match="'SGD' is not among"):
+        compare_methods(three_methods(2), baseline="SGD", rng=rng())
