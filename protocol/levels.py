@@ -84,10 +84,6 @@ class Levels:
         """The session's slot in which a level's slot 0 lies."""
         return sum(config.update_slot + 1 for config in self.rounds[:level])
 
-    def level_of(self, slot: int) -> int:
-        """The level that a slot of the session belongs to; the slot is one of the session's."""
-        return next(level for level in range(len(self.rounds)) if slot < self.first_slot(level + 1))
-
     def slots(self) -> tuple[SlotSpec, ...]:
         """The slots of the session: those of the levels, joined."""
         return tuple(spec for config in self.rounds for spec in config.slots())

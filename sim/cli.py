@@ -279,9 +279,11 @@ def _config(options: argparse.Namespace, out: Path) -> RunConfig:
         if (value := getattr(options, flag)) is not None:
             layers.append(assignment(f"{key}={value}"))
     if options.data is not None:
-        # absolute, so that config.toml reproduces the run from anywhere
-        source = options.data if options.data == "digits" else str(Path(options.data).resolve())
-        layers.append({"data": {"source": source}})
+        # a file's path becomes absolute, so that config.toml reproduces the run from anywhere; what
+        # is no file is the name of made-up data or of a data set on the hub
+        path = Path(options.data)
+        is_file = options.data != "digits" and path.exists()
+        layers.append({"data": {"source": str(path.resolve()) if is_file else options.data}})
     return build_config(layers)
 
 

@@ -82,7 +82,7 @@ Bits = Annotated[int, Interval("[1, 48]")]
 class DataConfig:
     """Whose data.
 
-    What a format is told beside the source is refused for formats that have no use for it. More on
+    What a format has no use for is refused, but for `num_devices` and `rotated_fraction`. More on
     the formats: `deltafl data list`, `fl.data.registry`.
 
     Attributes:

@@ -11,7 +11,7 @@ from fl.data.cache import SourceKey, cached, default_cache_folder
 from fl.data.federated import DeviceData, FederatedDataset, Partition, Split
 from fl.data.lazy import LazyDevices
 from fl.data.load import AUTO, DatasetSpec, Dealing, load_dataset
-from fl.data.registry import FORMATS, Format, Options, format_of
+from fl.data.registry import DEFAULTS, FORMATS, Format, Options, format_of
 from fl.data.standardise import Standardise
 from fl.data.subset import Subset
 from fl.errors import DataError
@@ -51,6 +51,11 @@ def dataset_spec(config: DataConfig) -> DatasetSpec:
         subset = Subset(config.num_users or None, config.max_samples or None)
     except ValueError as error:
         raise ConfigError(f"[data]: {error}") from error
+    # these two are in the preset that every configuration may begin with, and are looked at only
+    # by who deals; whatever else a format has no use for is refused
+    uses = dataset_format(config).options
+    deals = "num_devices" in uses or config.dealing != Dealing.NATURAL
+    own = DEFAULTS.minority_share
     return DatasetSpec(
         source=config.source,
         partition=_partition(config),
@@ -63,8 +68,8 @@ def dataset_spec(config: DataConfig) -> DatasetSpec:
             alphabet=config.alphabet,
             legacy_duplicates=config.legacy_duplicates,
             subset=subset,
-            num_devices=config.num_devices or None,
-            minority_share=config.rotated_fraction,
+            num_devices=(config.num_devices or None) if deals else None,
+            minority_share=config.rotated_fraction if "minority_share" in uses else own,
             heterogeneity=config.heterogeneity,
             alpha=config.alpha,
             beta=config.beta,

@@ -11,11 +11,14 @@ import numpy as np
 import torch
 
 from fl.bundle import Architecture, Bundle, Scale, embedding_sha256
-from fl.data.federated import FederatedDataset
+from fl.data.federated import DeviceData, FederatedDataset
+from fl.local import Learner
 from fl.models import build_model
 from fl.parameters import to_vector
 from fl.strategies.levels import PrivateLevels, split_models
+from fl.strategies.masked import MaskedMean
 from fl.strategies.private_delta_fl import PrivateDeltaFL
+from fl.strategies.server_optimizer import WithServerOptimizer
 from protocol.errors import ProtocolError
 from secagg.errors import SecAggError
 from secagg.session import NoObserver
@@ -106,20 +109,43 @@ def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
             seed=0,
             embedding=dataset.embedding,
         )
+        first = dataset.train[0]
+        # what a model takes shows at its first sample: tokens, say, or numbers
+        Learner(module).evaluate(
+            to_vector(module), [DeviceData(first.id, first.x[:1], first.y[:1])]
+        )
     except ValueError as error:
         raise ConfigError(f"model.name = {config.model.name!r}: {error}") from error
     for arm in config.arms():
+        if arm.federation.algorithm == "aaggff-s":
+            _check_full_participation(arm, available)
         seeds = Seeds(arm.experiment.seed)
         dropouts = seeded_dropouts(
             seeds, arm.faults.dropout, signed=arm.privacy.sessions_are_signed
         )
         try:
             strategy = strategy_of(arm, seeds=seeds, dropouts=dropouts, observer=NoObserver())
-            if isinstance(strategy, PrivateDeltaFL | PrivateLevels):
+            if isinstance(strategy, WithServerOptimizer):
+                strategy = strategy.strategy
+            if isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
                 levels = len(arm.federation.thetas)
                 strategy.check(np.tile(to_vector(module), levels), size)
         except (ProtocolError, SecAggError) as error:
             raise ConfigError(f"{arm.federation.algorithm} cannot run so: {error}") from error
+
+
+def _check_full_participation(config: RunConfig, available: int) -> None:
+    name, faults = config.federation.algorithm, config.faults
+    if config.federation.cohort_size != available:
+        raise ConfigError(
+            f"federation.cohort_size = {config.federation.cohort_size}: must be {available}, all "
+            f"training devices, with the algorithm {name!r}; 'aaggff-d' plays with a sample"
+        )
+    if faults.dropout:
+        raise ConfigError(
+            f"faults.dropout = {faults.dropout}: must be 0 with the algorithm {name!r}, which "
+            "wants every device in every round"
+        )
 
 
 def _write_bundle(

@@ -134,7 +134,7 @@ def load_synthetic_sent140(
 
     Words are drawn from Zipf's law, tilted towards the class; a word's vector carries its tilt. By
     its words the minority means something else: its tilt is turned away from the majority's, by an
-    angle of 120° times `heterogeneity`. A model between the two serves both, worse than one would.
+    angle of 150° times `heterogeneity`, so that one model serves both groups only in part.
 
     Args:
         partition: the rule for small devices and the split; its seed also makes up the data.
@@ -153,14 +153,14 @@ def load_synthetic_sent140(
         raise ValueError(f"features={features!r} is not 'mean' or 'tokens'")
     generator = np.random.default_rng([partition.seed, 2])
     meanings = generator.standard_normal((2, _VOCABULARY))
-    angle = np.array([0, 2 * np.pi / 3 * heterogeneity])
+    angle = np.array([0, 5 / 6 * np.pi * heterogeneity])
     tilts = np.outer(np.cos(angle), meanings[0]) + np.outer(np.sin(angle), meanings[1])
     vectors = 0.4 * generator.standard_normal((_VOCABULARY + 1, _DIMENSION))
     vectors[:-1] += meanings.T @ generator.standard_normal((2, _DIMENSION)) / 7
     vectors[-1] = 0
     embedding = vectors.astype(np.float32)
     zipf = 1 / np.arange(1, _VOCABULARY + 1)
-    weights = zipf * np.exp(0.35 * np.stack([-tilts, tilts], axis=1))  # [group, class, word]
+    weights = zipf * np.exp(0.25 * np.stack([-tilts, tilts], axis=1))  # [group, class, word]
     cumulative = np.cumsum(weights / weights.sum(axis=-1, keepdims=True), axis=-1)
     cumulative[:, :, -1] = 1
 

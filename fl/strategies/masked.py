@@ -21,6 +21,10 @@ public, and chosen by the server before the round:
 A weight above 2^bits counts as that, and the report counts it as clipped. Losses sum with the same
 weights, so that the server also learns Σ a_k·F_k, like in every private round.
 
+A session's context binds its devices to configuration and model, and not to the unit or to the
+constants of the mean, which the simulation hands to every device alike. Where the server may lie,
+they have to be bound too: a device with a finer unit than the others would outweigh them.
+
 Precision. Let m devices have a mean weight of A units, and no clipping. Rounding moves each weight
 by half a unit at most; as Σ a_k·(u_k − ū) = 0 for the mean ū of real weights, the masked mean
 differs from it, in every coordinate, by at most

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from tqdm import tqdm
+
 from fl.data.registry import Download
 from sim.errors import UserError
 
@@ -80,8 +82,15 @@ def _receive(url: str, part: Path, download: Download) -> None:
     try:
         # the scheme was checked by the caller
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer, part.open("wb") as file:  # noqa: S310
-            announced = answer.headers.get("Content-Length")
-            size = _copy(answer, file, download.max_bytes, url, md5.update)
+            announced = answer.headers.get("Content-Length", "")
+            total = int(announced) if announced.isdecimal() else None
+            with tqdm(total=total, unit="B", unit_scale=True, leave=False, disable=None) as bar:
+
+                def received(chunk: bytes) -> None:
+                    md5.update(chunk)
+                    bar.update(len(chunk))
+
+                size = _copy(answer, file, download.max_bytes, url, received)
     except urllib.error.HTTPError as error:
         error.close()
         raise UserError(
@@ -94,8 +103,8 @@ def _receive(url: str, part: Path, download: Download) -> None:
             f"{url} cannot be fetched ({reason}): connect to the network, or give --mirror the "
             "address of a folder that has the file, or put the file there by hand"
         ) from error
-    if announced is not None and announced.isdecimal() and int(announced) != size:
-        raise UserError(f"{url}: {size:,} of {int(announced):,} bytes came: fetch it again")
+    if total is not None and total != size:
+        raise UserError(f"{url}: {size:,} of {total:,} bytes came: fetch it again")
     if download.md5 and md5.hexdigest() != download.md5:
         raise UserError(
             f"{url}: its MD5 is {md5.hexdigest()} and not {download.md5}: it is damaged, or the "

@@ -96,7 +96,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--jobs", type=int, metavar="J", help="runs at a time (as many as cores)")
     parser.add_argument(
-        "--out", metavar="DIR", default="reproduced", help="folder of the results (reproduced)"
+        "--out",
+        metavar="DIR",
+        default="runs/reproduce",
+        help="folder of the results (runs/reproduce)",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="list the runs and which are done, and run nothing"

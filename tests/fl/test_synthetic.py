@@ -109,7 +109,7 @@ def errors(data):
 def test_the_minority_is_neglected_as_far_as_devices_differ():
     alike = errors(load_synthetic_sent140(Partition(), heterogeneity=0.0))
     apart = errors(load_synthetic_sent140(Partition(), heterogeneity=1.0))
-    assert abs(alike[0] - alike[1]) < 0.03
+    assert abs(alike[0] - alike[1]) < 0.06
     assert apart[0] > apart[1] + 0.1
 
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from protocol import wire as envelope_wire
 from protocol.configuration import RoundConfig
+from protocol.levels import Levels
 from protocol.losses import LossGrid
-from protocol.messages import Announce, Ask, Envelope, Relay
+from protocol.messages import Announce, AnnounceLevels, Ask, Envelope, Relay
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
 from secagg import (
@@ -156,6 +157,9 @@ def envelopes() -> list[Envelope]:
     )
     return [
         Announce(config, b"model", b"session"),
+        AnnounceLevels(
+            Levels.at(config, (Fraction(1, 2), Fraction(1, 3))), b"model1model2", b"session"
+        ),
         Relay(b"session"),
         Ask(Query("histogram", (1, 5, 2**40)), b"session"),
         Ask(Threshold(17, 2), b"session"),

@@ -156,7 +156,7 @@ def test_the_corpus_has_every_kind():
         0: unsigned,
         1: unsigned | {0x05, 0x15},
         2: {0x01},
-        3: {0x21, 0x22, 0x23, 0x24},
+        3: {0x21, 0x22, 0x23, 0x24, 0x25},
         4: {None},
     }
 

@@ -12,8 +12,9 @@ from round_parties import make_config
 
 from protocol import wire
 from protocol.configuration import RoundConfig
+from protocol.levels import Levels
 from protocol.losses import LossGrid
-from protocol.messages import Announce, Ask, Relay
+from protocol.messages import Announce, AnnounceLevels, Ask, Relay
 from protocol.noise import Noise
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
@@ -60,6 +61,8 @@ def configs(draw) -> RoundConfig:
     return RoundConfig(**fields)
 
 
+LEVELS = Levels.at(make_config(), (Fraction(1, 2), Fraction(1, 3)))
+
 names = st.text(st.characters(max_codepoint=127), max_size=32)
 questions = st.one_of(
     st.builds(Query, names, st.lists(st.integers(0, 2**64 - 1), max_size=40).map(tuple)),
@@ -68,6 +71,7 @@ questions = st.one_of(
 data = st.binary(max_size=300)
 envelopes = st.one_of(
     st.builds(Announce, configs(), data, data),
+    st.builds(AnnounceLevels, st.just(LEVELS), st.binary(max_size=100).map(lambda m: 2 * m), data),
     st.builds(Relay, data),
     st.builds(Ask, questions, data),
 )
@@ -112,6 +116,7 @@ VALID = [
     Relay(b"session"),
     Ask(Query("mm", (7,)), b"session"),
     Ask(Threshold(700, 1), b"session"),
+    AnnounceLevels(LEVELS, b"model1model2", b"session"),
 ]
 
 

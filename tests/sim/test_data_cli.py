@@ -89,6 +89,14 @@ def test_an_older_configuration_means_what_it_meant():
     assert dataset_digest(build_dataset(old.data)) == dataset_digest(build_dataset(DataConfig()))
 
 
+def test_settings_of_the_digits_are_no_obstacle_to_other_data(archive):
+    # the preset that everything begins with has them
+    data = DataConfig(source=str(archive), num_devices=60, rotated_fraction=Fraction(1, 4))
+    assert len(build_dataset(data).train) == 3
+    dealt = build_dataset(DataConfig(source=str(archive), num_devices=8, dealing="dirichlet"))
+    assert len(dealt.train) + len(dealt.test) == 8
+
+
 def test_the_published_rule_can_be_asked_for_and_leaves_no_say(archive):
     data = DataConfig(source=str(archive), rule="published")
     assert build_dataset(data).rule == "keep devices with more than 0 samples"

@@ -148,8 +148,9 @@ def test_masked_is_plain_up_to_the_bound(mean, devices):
     first, report = check_close_to_plain(masked(mean), devices)
     if not (mean.has_whole_weights or first.clipped or first.kept_weight < 100):
         # a round that has told how large weights are gives the next bits enough
-        headroom = (len(devices) - 1).bit_length() + 4
-        assert report.kept_weight / report.kept_devices > 2 ** (WEIGHT_BITS - headroom - 1)
+        mean_bits = WEIGHT_BITS - (len(devices) - 1).bit_length() - 4
+        least = min(mean_bits, FIRST_WEIGHT_BITS // 2) - 2
+        assert report.kept_weight / report.kept_devices > 2**least
 
 
 def test_a_coarse_unit_would_miss_the_plain_step():
