@@ -37,11 +37,9 @@ from fl.parameters import load_vector, num_parameters
 from fl.strategies.levels import check_levels
 from fl.superquantile import parse_theta
 from fl.vectors import Vector
+from protocol.levels import MAX_LEVELS
 
 FORMAT: Final = 1
-MAX_LEVELS: Final = 64
-"""Most models of a file."""
-
 MAX_BYTES: Final = 1 << 32
 _MAX_HEADER: Final = 1 << 16
 _MAX_DIMENSIONS: Final = 4

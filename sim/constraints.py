@@ -75,6 +75,9 @@ class FallingLevels:
 
     >>> FallingLevels().holds(("0.8", "1/3")), FallingLevels().holds(("0.1", "0.5"))
     (True, False)
+
+    Attributes:
+        most: how many, as `protocol.levels` has it, which takes too long to import for a help page.
     """
 
     most: int = 16

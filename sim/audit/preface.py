@@ -39,7 +39,7 @@ def facts_of_run(
         federation, quantile = source.config.federation, source.config.quantile
         facts += [
             ("algorithm", federation.algorithm),
-            ("conformity level θ", str(federation.theta)),
+            ("conformity level θ", ", ".join(map(str, federation.thetas))),
             ("cohort", str(federation.cohort_size)),
             ("quantile method", quantile.method),
             ("backend", source.config.privacy.backend),

@@ -89,7 +89,7 @@ AFL_AS_Q_FFL: Final = Method(
     "afl-q10",
     "AFL (q-FFL, q=10)",
     _strategy("q-ffl", q=10.0),
-    constants="W ran q-FFL with q = 10 in place of AFL, and so does this row; --methods afl is AFL",
+    constants="W ran q-FFL with q = 10 in place of AFL",
 )
 
 AFL: Final = Method(
@@ -168,19 +168,17 @@ PRIVATE_DELTA_FL: Final = private_delta_fl("0.5")
 WORKSHOP: Final = (FEDAVG, FEDPROX, Q_FFL, TILTED_ERM, AFL_AS_Q_FFL, *DELTA_FL)
 """The rows of W's tables, in their order."""
 
-ERROR_TABLES: Final = (*WORKSHOP, PRIVATE_DELTA_FL)
-"""The rows of our Tables 2 and 3: P's columns, W's baselines, and private Δ-FL."""
+ERROR_TABLES: Final = (*WORKSHOP[:4], AFL, *WORKSHOP[4:], PRIVATE_DELTA_FL)
+"""The rows of our Tables 2 and 3: P's columns, W's baselines, AFL proper, and private Δ-FL."""
 
 CROSS_SILO: Final = (FEDAVG, AAGGFF_S, AFL, Q_FFL, TILTED_ERM, PROPFAIR, FEDMGDA)
 """The rows of A's tables with full participation."""
 
 CROSS_DEVICE: Final = (FEDAVG, AAGGFF_D, Q_FFL, TILTED_ERM, PROPFAIR, FEDMGDA, DELTA_FL[1])
-"""The rows of A's tables with sampled devices, and Δ-FL. AFL is out, for it wants everybody."""
+"""The rows of A's tables with sampled devices, and Δ-FL. AFL is out, as in A, for it wants everybody."""
 
 METHODS: Final = (
-    *ERROR_TABLES[:4],
-    AFL,
-    *ERROR_TABLES[4:],
+    *ERROR_TABLES,
     PROPFAIR,
     FEDMGDA,
     AAGGFF_S,

@@ -208,8 +208,8 @@ DATA_SETS: Final = (
         "unipen62",
         "emnist",
         "UNIPEN characters by writer",
-        # 96 train devices: half of them make a cohort. Ink is 1 on 0, so no scaling is wanted. Rate
-        # and batch are those of the preset unipen62-linear, with which the mean of λ's is moot.
+        # 96 train devices: half of them make a cohort. Ink is 1 on 0, so the inputs need no
+        # scaling; the batch is that of the preset unipen62-linear.
         settings={"data": dict(_EMNIST), "federation": {"cohort_size": 48}},
         changes={"emnist-linear": {"training": {"batch_size": 32}}},
         is_stand_in=True,

@@ -104,7 +104,7 @@ def shown(result):
 # --- the same as by itself -----------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=5)
 @given(
     seed=st.integers(0, 2**20),
     cohort_size=st.integers(5, 8),
@@ -128,7 +128,7 @@ def test_levels_together_are_as_many_rounds_by_themselves(seed, cohort_size, met
         ]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(seed=st.integers(0, 2**20))
 def test_every_level_keeps_whom_algorithm_2_keeps(seed):
     devices = make_devices(7, seed=seed)

@@ -19,6 +19,7 @@ from fl.strategies.levels import (
     split_models,
     starting_models,
 )
+from protocol.levels import MAX_LEVELS
 from secagg.session import NoObserver
 from sim.audit.auditor import audit
 from sim.audit.checks import questions
@@ -27,6 +28,7 @@ from sim.audit.report import Outcome
 from sim.audit.views import RoundView
 from sim.cli import main
 from sim.config_io import build_config, read_config_file
+from sim.constraints import FallingLevels
 from sim.engine import strategy_of
 from sim.errors import ConfigError
 from sim.events import read_events
@@ -274,6 +276,10 @@ def test_what_does_not_go_with_levels_is_refused(changes, complaint, tmp_path):
     with pytest.raises(ConfigError, match=complaint):
         run(settings(**changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_session_takes_as_many_levels_as_the_settings():
+    assert FallingLevels().most == MAX_LEVELS
 
 
 def test_levels_come_back_from_the_settings_of_a_run(played):
