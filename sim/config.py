@@ -117,7 +117,7 @@ class DataConfig:
         legacy_duplicates: femnist: store images twice where LEAF does.
         num_users: femnist, sent140, shakespeare: as many of the users that the rule keeps; 0 is
             all.
-        max_samples: femnist, sent140, shakespeare: the first so many samples of each; 0 is all.
+        max_samples: npz, femnist, sent140, shakespeare: at most so many samples of each; 0 is all.
         user_column: hub: the column of the user; empty for a known data set.
         input_column: hub: the column of the inputs, likewise.
         label_column: hub: the column of the labels, likewise.

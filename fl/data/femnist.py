@@ -24,7 +24,7 @@ from PIL import Image, UnidentifiedImageError
 
 from fl.data.federated import DeviceData, FederatedDataset, Partition
 from fl.data.leaf import LeafUser, numeric_device, read_leaf
-from fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
+from fl.data.subset import WHOLE, Subset, choose_users, draw_rows, federate_chosen
 from fl.errors import DataError
 
 NUM_CLASSES: Final = 62
@@ -109,7 +109,16 @@ def _load_nist(
             images[writer].insert(0, images[writer][0])
     counts = {writer: len(found) for writer, found in images.items()}
     chosen = choose_users(str(root), counts, partition, subset)
-    devices = [_device(writer, images[writer][: subset.max_samples]) for writer in chosen]
+    devices = [
+        _device(
+            writer,
+            [
+                images[writer][row]
+                for row in draw_rows(writer, counts[writer], subset, partition.seed).tolist()
+            ],
+        )
+        for writer in chosen
+    ]
     dataset = federate_chosen("femnist", devices, partition, counts=counts, subset=subset)
     if unmatched:
         return replace(dataset, rule=f"{dataset.rule}; {unmatched} images without a class left out")

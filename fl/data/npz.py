@@ -14,11 +14,17 @@ import numpy.typing as npt
 
 from fl.data.checks import checked_device
 from fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
 from fl.errors import DataError
 
 
-def load_npz(path: Path, partition: Partition) -> FederatedDataset:
+def load_npz(path: Path, partition: Partition, *, subset: Subset = WHOLE) -> FederatedDataset:
     """Read the archive and deal its samples to their users.
+
+    Args:
+        path: the archive.
+        partition: the rule for small devices and the split.
+        subset: which part of the users and of their samples.
 
     Raises:
         DataError: the file is missing, broken, or needs pickle; an array is missing or its length
@@ -39,7 +45,17 @@ def load_npz(path: Path, partition: Partition) -> FederatedDataset:
         checked_device(str(path), name, x[rows], y[rows])
         for name, rows in zip(names, np.split(order, ends), strict=True)
     ]
-    return federate(path.stem, devices, partition)
+    if subset == WHOLE:
+        return federate(path.stem, devices, partition)
+    counts = {device.id: device.num_samples for device in devices}
+    chosen = frozenset(choose_users(path.stem, counts, partition, subset))
+    return federate_chosen(
+        path.stem,
+        [device for device in devices if device.id in chosen],
+        partition,
+        counts=counts,
+        subset=subset,
+    )
 
 
 def _read(path: Path) -> dict[str, npt.NDArray[np.generic]]:

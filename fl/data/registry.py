@@ -43,7 +43,7 @@ class Options:
         lower_case: sent140: whether words are looked up in lower case.
         alphabet: shakespeare: "letters" or "leaf-80".
         legacy_duplicates: femnist: whether LEAF's duplicates are made too.
-        subset: shakespeare, sent140, femnist: which part to load.
+        subset: npz, shakespeare, sent140, femnist: which part to load.
         num_devices: digits, synthetic*: how many devices to make; None is the format's own number.
         minority_share: digits: the share of the devices that write sideways.
         heterogeneity: synthetic-*: how far devices differ, in [0, 1].
@@ -207,8 +207,9 @@ _ALL: Final = (
     Format(
         "npz",
         "an .npz archive with the arrays x, y and user",
-        lambda source, partition, _: load_npz(Path(source), partition),
+        lambda source, partition, options: load_npz(Path(source), partition, subset=options.subset),
         needs="an .npz file",
+        options=frozenset({"subset"}),
     ),
     Format(
         "leaf",

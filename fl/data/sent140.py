@@ -109,7 +109,7 @@ def load_sent140(
         # two passes: only the tweets of those who stay are ever held, a twentieth of all
         counts: Mapping[str, int] = Counter(tweet[0] for tweet in _tweets(files))
         chosen = choose_users(str(path), counts, partition, subset)
-        devices = _collect(files, chosen, view, subset.max_samples)
+        devices = _collect(files, chosen, view)
     else:
         everybody, test_ids = read_leaf(path, lambda user: _leaf_device(user, view))
         counts = {device.id: device.num_samples for device in everybody}
@@ -178,13 +178,11 @@ def _tweet(path: Path, number: int, row: Sequence[str]) -> tuple[str, int, str]:
     return row[_USER], label, row[_TEXT]
 
 
-def _collect(
-    files: Sequence[Path], users: Sequence[str], view: _View, limit: int | None
-) -> list[DeviceData]:
+def _collect(files: Sequence[Path], users: Sequence[str], view: _View) -> list[DeviceData]:
     texts: dict[str, list[str]] = {user: [] for user in users}
     labels: dict[str, list[int]] = {user: [] for user in users}
     for user, label, text in _tweets(files):
-        if user in texts and (limit is None or len(texts[user]) < limit):
+        if user in texts:
             texts[user].append(text)
             labels[user].append(label)
     return [view.device(user, texts.pop(user), labels.pop(user)) for user in users]

@@ -120,6 +120,7 @@ def load_shakespeare(
         ),
         counts=counts,
         subset=subset,
+        is_text=True,
         test_ids=test_ids,
     )
     if partition.split is Split.DEVICES:

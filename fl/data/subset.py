@@ -1,13 +1,17 @@
 """A stated part of a data set, for a machine on which the whole does not fit or takes too long.
 
 Users are drawn by rank of SHA-256 of (seed, id) among those that the rule for small devices keeps,
-so that a larger part contains a smaller one. Of each device the first samples are taken: a text
-stays in one piece. The part is named in `FederatedDataset.rule`, so no table hides it.
+so that a larger part contains a smaller one. Of a text the first samples are taken, so that it
+stays in one piece; other samples are drawn (`draw_rows`), for files are often sorted by class. The
+part is named in `FederatedDataset.rule`, so no table hides it.
 """
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
 
 from fl.data.federated import DeviceData, FederatedDataset, Partition, federate
 from fl.errors import DataError
@@ -19,7 +23,7 @@ class Subset:
 
     Attributes:
         num_users: as many of the users that the rule keeps, at least 2; None takes all.
-        max_samples: at most so many samples of each, the first ones, at least 1; None takes all.
+        max_samples: at most so many samples of each, at least 1; None takes all.
     """
 
     num_users: int | None = None
@@ -67,6 +71,19 @@ def choose_users(
     return sorted(sorted(kept, key=rank)[:wanted])
 
 
+def draw_rows(user: str, count: int, subset: Subset, seed: int) -> npt.NDArray[np.int64]:
+    """Draw which of a user's samples are in the part, in rising order, by seed and name alone.
+
+    A larger part of one user contains a smaller one.
+
+    >>> draw_rows("a", 3, WHOLE, 0).tolist(), len(draw_rows("a", 9, Subset(max_samples=4), 0))
+    ([0, 1, 2], 4)
+    """
+    digest = hashlib.sha256(f"rows\0{seed}\0{user}".encode()).digest()
+    order = np.random.default_rng(int.from_bytes(digest, "big")).permutation(count)
+    return np.sort(order[: subset.max_samples])
+
+
 def federate_chosen(
     name: str,
     devices: Sequence[DeviceData],
@@ -74,35 +91,47 @@ def federate_chosen(
     *,
     counts: Mapping[str, int],
     subset: Subset,
+    is_text: bool = False,
     test_ids: Collection[str] | None = None,
 ) -> FederatedDataset:
     """Split the devices of the chosen users, and state the rule and the part.
 
     Args:
         name: what to call the data set.
-        devices: one for each user of `choose_users`, with all samples or the first ones.
+        devices: one for each user of `choose_users`, with all samples or those of the part.
         partition: the split. Its rule for small devices has been applied to `counts`.
         counts: how many samples each user of the source has.
         subset: the part; devices are cut to its max_samples here if they are not yet.
+        is_text: whether a device's samples are to stay in one piece.
         test_ids: a split that came with the data.
 
     Raises:
         DataError: as `fl.data.federated.federate`.
     """
-    limit = subset.max_samples
-    cut = [DeviceData(device.id, device.x[:limit], device.y[:limit]) for device in devices]
+    cut = [_cut(device, subset, partition.seed, is_text) for device in devices]
     # a device cut to fewer samples than the rule asks for must not be dropped by it
     dataset = federate(name, cut, replace(partition, more_than=0), test_ids=test_ids)
     kept = sum(count > partition.more_than for count in counts.values())
     return replace(
-        dataset, dropped=len(counts) - kept, rule=_rule(kept, partition.more_than, subset)
+        dataset, dropped=len(counts) - kept, rule=_rule(kept, partition.more_than, subset, is_text)
     )
 
 
-def _rule(kept: int, more_than: int, subset: Subset) -> str:
+def _cut(device: DeviceData, subset: Subset, seed: int, is_text: bool) -> DeviceData:
+    limit = subset.max_samples
+    if limit is None or device.num_samples <= limit:
+        return device
+    if is_text:
+        return DeviceData(device.id, device.x[:limit], device.y[:limit])
+    rows = draw_rows(device.id, device.num_samples, subset, seed)
+    return DeviceData(device.id, device.x[rows], device.y[rows])
+
+
+def _rule(kept: int, more_than: int, subset: Subset, is_text: bool) -> str:
     words = [f"keep devices with more than {more_than} samples"]
     if subset.num_users is not None:
         words.append(f"{subset.num_users} of the {kept} kept")
     if subset.max_samples is not None:
-        words.append(f"the first {subset.max_samples} samples of each")
+        which = "the first" if is_text else "at most"
+        words.append(f"{which} {subset.max_samples} samples of each")
     return "; ".join(words)

@@ -144,13 +144,11 @@ def delta_fl(theta: str) -> Method:
 
 def private_delta_fl(theta: str) -> Method:
     """Δ-FL at one conformity level under secure aggregation."""
-    # Ideal sums are the integers that the masks cancel to, so the models are those of masked runs.
     return Method(
         f"private-delta-fl-{theta}",
         f"private Δ-FL θ={theta}",
         {
             "federation": {"algorithm": "private-delta-fl", "theta": theta},
-            "privacy": {"backend": "ideal"},
         },
         {
             **_L2_OF_DELTA_FL,
@@ -175,7 +173,7 @@ CROSS_SILO: Final = (FEDAVG, AAGGFF_S, AFL, Q_FFL, TILTED_ERM, PROPFAIR, FEDMGDA
 """The rows of A's tables with full participation."""
 
 CROSS_DEVICE: Final = (FEDAVG, AAGGFF_D, Q_FFL, TILTED_ERM, PROPFAIR, FEDMGDA, DELTA_FL[1])
-"""The rows of A's tables with sampled devices, and Δ-FL. AFL is out, as in A, for it wants everybody."""
+"""The rows of A's tables with sampled devices, and Δ-FL; AFL wants everybody."""
 
 METHODS: Final = (
     *ERROR_TABLES,

@@ -30,10 +30,12 @@ def notes_of(
             "λ of the linear models is that of the published scripts; the paper does not print it."
         )
     notes += [f"{method.label}: {method.constants}." for method in methods if method.constants]
-    if any(method.layer["federation"]["algorithm"] == "private-delta-fl" for method in methods):
+    backend = request.overrides.get("privacy", {}).get("backend")
+    private = any("private" in str(method.layer["federation"]["algorithm"]) for method in methods)
+    if private and backend == "ideal":
         notes.append(
             "Private runs use ideal sums, the integers that the masks of secure aggregation cancel "
-            "to; --set privacy.backend=masked runs the protocol itself."
+            "to, and not the protocol itself."
         )
     if request.settings == "script":
         notes.append("Hyper-parameters are those of the published scripts where these differ.")
