@@ -17,11 +17,13 @@ import hashlib
 import io
 import json
 import math
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from tokenize import TokenError
 from typing import Final, cast
 
 import numpy as np
@@ -30,9 +32,9 @@ import torch
 from torch import nn
 
 from fl.data.federated import DeviceData, Samples
-from fl.data.standardise import STD_FLOOR
+from fl.data.standardise import scaling_constants
 from fl.errors import DataError
-from fl.models import MODELS, build_model
+from fl.models import MODELS, READ_TOKENS, build_model
 from fl.parameters import load_vector, num_parameters
 from fl.strategies.levels import check_levels
 from fl.superquantile import parse_theta
@@ -48,6 +50,7 @@ _MAX_CLASSES: Final = 1 << 20
 _MAX_NPY_HEADER: Final = 1 << 12
 _BATCH: Final = 512
 _SHA256_DIGITS: Final = 64
+_LEVEL: Final = re.compile(r"[0-9]{1,32}(/[0-9]{1,32})?")
 _ENTRIES: Final = ("header", "models", "mean", "std")
 
 Inputs = npt.NDArray[np.generic]
@@ -104,11 +107,7 @@ class Scale:
         """
         if train[0].is_tokens:
             return None
-        count = sum(device.num_samples for device in train)
-        total = sum(device.inputs().sum(axis=0, dtype=np.float64) for device in train)
-        mean = np.asarray(total) / count
-        squares = sum(((device.inputs() - mean) ** 2).sum(axis=0) for device in train)
-        return cls(mean, np.maximum(np.sqrt(np.asarray(squares) / count), STD_FLOOR))
+        return cls(*scaling_constants(train))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,14 +176,14 @@ class Bundle:
 
         Args:
             x: [n, *input_shape], numbers as in the training data before it was scaled; bytes are
-                pixels in 0..255 and become [0, 1].
+                pixels in 0..255 and become [0, 1]. Tokens, of a model that reads them, are whole.
             conformity: in (0, 1].
 
         Returns:
             float64 [n, num_classes]; rows sum to 1.
 
         Raises:
-            DataError: inputs of another shape, or not finite.
+            DataError: inputs of another shape, not finite, or tokens that the model does not know.
             ValueError: the conformity is not in (0, 1].
         """
         vector = self.model(conformity)
@@ -194,7 +193,10 @@ class Bundle:
         rows = [np.zeros((0, self.architecture.num_classes))]
         with torch.inference_mode():
             for start in range(0, len(inputs), _BATCH):
-                logits = module(torch.tensor(inputs[start : start + _BATCH]))
+                try:
+                    logits = module(torch.tensor(inputs[start : start + _BATCH]))
+                except ValueError as error:  # such as tokens beyond the vocabulary
+                    raise DataError(f"inputs: {error}") from error
                 rows.append(torch.softmax(logits.double(), dim=1).numpy())
         return np.concatenate(rows)
 
@@ -244,8 +246,7 @@ class Bundle:
         except (
             OSError,
             EOFError,
-            RecursionError,
-            NotImplementedError,
+            RuntimeError,  # encrypted, of another kind, or nested too deep
             ValueError,
             zipfile.BadZipFile,
         ) as error:
@@ -260,7 +261,12 @@ class Bundle:
             )
         if not np.isfinite(x).all():
             raise DataError("inputs hold NaN or an infinity: clean them first")
-        if self.embedding is not None:
+        if self.architecture.name in READ_TOKENS:
+            if x.dtype.kind == "f":
+                raise DataError(
+                    f"inputs of dtype {x.dtype}: {self.architecture.name} reads tokens, whole "
+                    "numbers"
+                )
             return x.astype(np.int64)
         labels = np.zeros(len(x), dtype=np.int64)
         samples = x.astype(np.uint8) if x.dtype == np.uint8 else x.astype(np.float32)
@@ -301,9 +307,12 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> npt.NDArray[
     with archive.open(info) as file:
         if np.lib.format.read_magic(file) != (1, 0):
             raise ValueError(f"{info.filename} is an array of another version")
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(
-            file, max_header_size=_MAX_NPY_HEADER
-        )
+        try:
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(
+                file, max_header_size=_MAX_NPY_HEADER
+            )
+        except (SyntaxError, TypeError, TokenError) as error:  # of a head that is no literal
+            raise ValueError(f"{info.filename} has no head of an array") from error
         if fortran or dtype not in (np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8")):
             raise ValueError(f"{info.filename} holds {dtype}")
         data = file.read()
@@ -324,7 +333,10 @@ def _checked(
     if models.dtype != np.float32 or models.ndim != 2 or len(models) != len(levels):
         raise ValueError(f"models of {models.dtype} {models.shape} are not {len(levels)} vectors")
     if architecture.embedding_sha256 is not None and embedding is None:
-        raise ValueError("its models read text through an embedding: pass the same vectors")
+        raise ValueError(
+            "its models read text through word vectors, which are not in the file: give those of "
+            "the training (--vectors)"
+        )
     with torch.device("meta"):  # counts, and takes no memory whatever the file says
         size = num_parameters(architecture.build(embedding))
     if models.shape[1] != size:
@@ -380,8 +392,9 @@ def _levels(header: Mapping[str, object]) -> tuple[Fraction, ...]:
     texts = header.get("levels")
     if not isinstance(texts, list) or not 1 <= len(texts) <= MAX_LEVELS:
         raise ValueError(f"it does not name from 1 to {MAX_LEVELS} levels")
-    if not all(isinstance(text, str) and len(text) <= _SHA256_DIGITS for text in texts):
-        raise ValueError("a level is no text")
+    # checked before it is a number: an exponent of nine digits would take hours, and all memory
+    if not all(isinstance(text, str) and _LEVEL.fullmatch(text) for text in texts):
+        raise ValueError("a level is no fraction, such as 4/5")
     levels = tuple(parse_theta(text) for text in texts)
     check_levels(levels)
     return levels

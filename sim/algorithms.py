@@ -66,7 +66,7 @@ def build_strategy(
         ConfigError: the settings of the search contradict each other.
     """
     strategy = _strategy(config, seeds, dropouts, observer)
-    optimizer = _server_optimizer(config.strategy)
+    optimizer = server_optimizer_of(config.strategy)
     return strategy if optimizer is None else WithServerOptimizer(strategy, optimizer)
 
 
@@ -127,7 +127,7 @@ def _weighted_mean(algorithm: str, config: RunConfig) -> WeightedMean:
             raise ValueError(f"federation.algorithm={algorithm!r} is none of {ALGORITHMS}")
 
 
-def _server_optimizer(strategy: StrategyConfig) -> ServerOptimizer | None:
+def server_optimizer_of(strategy: StrategyConfig) -> ServerOptimizer | None:
     """How the server steps; None where it takes the algorithm's model as it is."""
     rate, beta1 = strategy.server_learning_rate, strategy.server_beta1
     match strategy.server_optimizer:

@@ -1,6 +1,7 @@
 """Files that are either complete or not there, whatever happens while they are written."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -9,9 +10,14 @@ def write_file(path: Path, data: bytes) -> None:
 
     A crash leaves the old file, or none, and at most a left-over whose name starts with a dot.
     """
+    write_pieces(path, (data,))
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """The same for a file that is too large to be held in memory."""
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("wb") as file:
-        file.write(data)
+        file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -5,6 +5,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,20 @@ from sim.chain import Mark
 from sim.errors import RunDirectoryError
 
 _MEMORY: Final = "memory."  # before the names of what the strategy remembers
+_UNREADABLE: Final = (
+    OSError,
+    EOFError,
+    KeyError,
+    MemoryError,  # an array promises more than there is
+    RuntimeError,
+    SyntaxError,  # numpy reads the head of an array as a literal of Python
+    TokenError,
+    TypeError,
+    ValueError,
+    zipfile.BadZipFile,
+)
+"""All that numpy raises over the bytes of a damaged archive."""
+
 _KEPT: Final = 2  # the last, and the one before in case a disk damages the last
 
 
@@ -66,7 +81,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     for path in reversed(files):
         try:
             return _read(path)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except _UNREADABLE as error:
             problem = error
     if files:
         raise RunDirectoryError(

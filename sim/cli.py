@@ -163,6 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--out", metavar="DIR", help="run directory (default: runs/<preset or file>)")
     run.add_argument("--resume", action="store_true", help="go on in a run directory that exists")
+    run.add_argument("--no-plots", action="store_true", help="draw no figures, which saves seconds")
     run.add_argument("--quiet", action="store_true", help="no progress bars")
     commands.add_parser(
         "presets", help="list the settings that come with the package", allow_abbrev=False
@@ -217,7 +218,9 @@ def _run(options: argparse.Namespace) -> int:
     out = _out(options)
     try:
         config = _config(options, out)
-        return _run_experiment(config, out, resume=options.resume, quiet=options.quiet)
+        return _run_experiment(
+            config, out, resume=options.resume, quiet=options.quiet, plots=not options.no_plots
+        )
     except UserError as error:
         return _fail(2, str(error))
     except OSError as error:
@@ -229,7 +232,7 @@ def _run(options: argparse.Namespace) -> int:
         return _fail(130, f"interrupted; finished rounds are kept, go on with `{again}`")
 
 
-def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool) -> int:
+def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool, plots: bool) -> int:
     if finished := RunDirectory(out).finished(config, resume=resume):
         return _show(finished, out)
     from fl.errors import DataError, DivergenceError
@@ -240,7 +243,9 @@ def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool) 
 
     try:
         with contextlib.closing(ProgressBars(quiet=quiet)) as progress:
-            summary = run_experiment(config, out, resume=resume, progress=progress, warn=_warn)
+            summary = run_experiment(
+                config, out, resume=resume, progress=progress, warn=_warn, plots=plots
+            )
     except DataError as error:
         return _fail(2, str(error))
     except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
@@ -250,7 +255,8 @@ def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool) 
 
 def _show(summary: Mapping[str, object], out: Path) -> int:
     print(describe(summary))
-    print(f"\nEverything is in {out}: summary.json, plots/, metrics/, events.jsonl.")
+    plots = "plots/, " if (out / "plots").exists() else ""
+    print(f"\nEverything is in {out}: summary.json, {plots}metrics/, events.jsonl.")
     if summary.get("backend") == "masked":
         print(f"What the server saw: deltafl audit {shlex.quote(str(out))}")
     return 0

@@ -115,8 +115,8 @@ class DataConfig:
         lower_case: sent140: look words up in lower case.
         alphabet: shakespeare: 53 "letters" in windows of 20, or "leaf-80" in windows of 80.
         legacy_duplicates: femnist: store images twice where LEAF does.
-        num_users: femnist, sent140, shakespeare: as many of the users that the rule keeps; 0 is
-            all.
+        num_users: npz, femnist, sent140, shakespeare: as many of the users that the rule keeps; 0
+            is all.
         max_samples: npz, femnist, sent140, shakespeare: at most so many samples of each; 0 is all.
         user_column: hub: the column of the user; empty for a known data set.
         input_column: hub: the column of the inputs, likewise.
@@ -301,7 +301,7 @@ class QuantileConfig:
 
 @dataclass(frozen=True, slots=True)
 class PrivacyConfig:
-    """How sums are kept secure (private-delta-fl only).
+    """How sums are kept secure (algorithms whose names begin with "private-").
 
     Attributes:
         backend: "masked" (real keys, real bytes) or "ideal" (the same sums without cryptography).

@@ -14,7 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias, get_args, get_origin, get_type_hints
 
-from sim.config import PRIVATE, RunConfig
+from sim.config import PRIVATE, WITH_LEVELS, RunConfig
 from sim.constraints import Constraint, nearest
 from sim.errors import ConfigError
 
@@ -225,6 +225,12 @@ def _check_together(config: RunConfig) -> None:
     if config.data.num_classes == 1:
         raise ConfigError("data.num_classes = 1: must be 0 (from the data) or at least 2")
     algorithms = (federation.algorithm, *config.experiment.baselines)
+    if federation.levels and not set(algorithms) & set(WITH_LEVELS):
+        raise ConfigError(
+            f"federation.levels = {_toml_value(federation.levels)}: must be empty with "
+            f"federation.algorithm = {federation.algorithm!r}; only {' and '.join(WITH_LEVELS)} "
+            "have conformity levels"
+        )
     private = any(algorithm.startswith(PRIVATE) for algorithm in algorithms)
     if private and federation.cohort_size < privacy.min_cohort:
         raise ConfigError(

@@ -3,7 +3,7 @@
 The first run lies at the top, the others below `arms/`; each is complete in itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +30,6 @@ from sim.dataset import build_dataset, dataset_digest
 from sim.engine import Progress, Resources, play, strategy_of
 from sim.errors import ConfigError, UserError
 from sim.faults import seeded_dropouts
-from sim.plots import Arm, write_plots
 from sim.rundir import RunDirectory, read_json, write_json
 from sim.seeds import Seeds
 from sim.summary import DataSize, Summary, summarise_experiment, summarise_run
@@ -44,6 +43,7 @@ def run_experiment(
     resume: bool,
     progress: Progress,
     warn: Callable[[str], None],
+    plots: bool = True,
 ) -> Summary:
     """Run everything that is not there yet; a finished experiment is only read.
 
@@ -53,6 +53,7 @@ def run_experiment(
         resume: go on in a directory that exists.
         progress: told how things go.
         warn: told, in sentences, what the person should know but need not act on.
+        plots: whether to draw figures, which takes longer than a small run itself.
 
     Returns:
         The summary, as in summary.json.
@@ -71,7 +72,7 @@ def run_experiment(
     with top.claim(config, resume=resume):
         versions = _settle_versions(top, config, device, dataset_digest(dataset), warn)
         resources = Resources(dataset, device, progress)
-        summaries, arms = [], []
+        summaries, played = [], []
         for number, arm in enumerate(config.arms()):
             algorithm, seed = arm.federation.algorithm, arm.experiment.seed
             directory = top.arm(algorithm, seed) if number else top
@@ -79,18 +80,33 @@ def run_experiment(
             write_json(directory.versions, versions)
             play(arm, directory, resources)
             summaries.append(summarise_run(arm, directory, data))
-            folders = directory.metrics_of(arm.federation)
-            arms += [
-                Arm(algorithm, directory, show(theta) if len(folders) > 1 else None, folder)
-                for theta, folder in folders.items()
-            ]
+            played.append((arm, directory))
             _write_bundle(arm, directory, dataset, str(versions["data_sha256"]))
             if number:
                 write_json(directory.summary, summarise_experiment(summaries[-1:]))
-        write_plots(top.plots, arms)
+        if plots:
+            _draw(top, played)
         summary = summarise_experiment(summaries)
         write_json(top.summary, summary)
     return summary
+
+
+def _draw(top: RunDirectory, played: Sequence[tuple[RunConfig, RunDirectory]]) -> None:
+    from sim.plots import Arm, write_plots  # its library is loaded only where it is used
+
+    arms = []
+    for config, directory in played:
+        folders = directory.metrics_of(config.federation)
+        arms += [
+            Arm(
+                config.federation.algorithm,
+                directory,
+                show(theta) if len(folders) > 1 else None,
+                folder,
+            )
+            for theta, folder in folders.items()
+        ]
+    write_plots(top.plots, arms)
 
 
 def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:

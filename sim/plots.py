@@ -135,7 +135,7 @@ def _error(groups: Sequence[_Group]) -> Figure:
     for panel in axes:
         panel.set_ylabel("test error")
         panel.set_xlabel("round")
-        panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        panel.yaxis.set_major_formatter(PercentFormatter(1.0))
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0].legend(frameon=False)
     return figure

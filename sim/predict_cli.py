@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import sys
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,6 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fl.bundle import Bundle
+from fl.data.archive import read_arrays
+from fl.data.glove import load_glove
+from fl.data.leaf import numeric_device, read_leaf
 from fl.errors import DataError
 from fl.superquantile import parse_theta
 from sim.atomic import write_file
@@ -39,7 +41,8 @@ examples:
       the error of every level on one person's samples: the knob's positions side by side
 
 data: an .npz file with x, and if known y (labels) and user (whose sample it is, with the names in
-users); or a folder of LEAF JSON files. Give features as they were before the run scaled them.
+users); or a folder of LEAF JSON files. Give features as they were before the run scaled them. A
+model that reads text takes tokens, and one that reads it through word vectors wants those as well.
 exit codes: 0 done, 2 cannot be done as asked.
 """
 
@@ -85,6 +88,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--conformity", metavar="θ", help="in (0, 1]; without it, all levels are compared"
     )
     parser.add_argument("--data", metavar="PATH", type=Path, help="samples to predict")
+    parser.add_argument(
+        "--vectors",
+        metavar="FILE",
+        type=Path,
+        help="word vectors of the run (data.vectors), for models that read text through them",
+    )
     parser.add_argument("--user", metavar="U", help="only the samples of this user")
     parser.add_argument(
         "--out", metavar="FILE", type=Path, help="predictions, .csv or .jsonl; needs --conformity"
@@ -105,7 +114,8 @@ def main(options: argparse.Namespace) -> int:
 
 def _main(options: argparse.Namespace) -> int:
     path: Path = options.bundle
-    bundle = Bundle.load(path / "bundle.npz" if path.is_dir() else path)
+    embedding = None if options.vectors is None else load_glove(options.vectors).table
+    bundle = Bundle.load(path / "bundle.npz" if path.is_dir() else path, embedding)
     if options.list:
         print(_described(bundle))
         return 0
@@ -157,11 +167,14 @@ def read_samples(path: Path) -> Samples:
     if path.suffix == ".npz":
         return _read_npz(path)
     if path.is_dir():
-        from fl.data.federated import Partition
-        from fl.data.load import DatasetSpec, load_dataset
-
-        dataset = load_dataset(DatasetSpec(str(path), Partition(train_fraction=Fraction(1, 2))))
-        devices = [*dataset.train, *dataset.test]
+        # of one user too: there is nothing to be divided
+        devices, _ = read_leaf(path, numeric_device)
+        if not devices:
+            raise DataError(f"{path}: no user in it: give samples of one at least")
+        shapes = {device.x.shape[1:]: device.id for device in devices}
+        if len(shapes) > 1:
+            shown = " and ".join(f"{shape} of user {user}" for shape, user in shapes.items())
+            raise DataError(f"{path}: samples of shapes {shown}: give all the same shape")
         return Samples(
             np.concatenate([device.x for device in devices]),
             np.concatenate([device.y for device in devices]),
@@ -171,17 +184,9 @@ def read_samples(path: Path) -> Samples:
 
 
 def _read_npz(path: Path) -> Samples:
-    if not path.is_file():
-        raise DataError(f"{path}: no such file: check the path")
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            found = {
-                name: archive[name] for name in ("x", "y", "user", "users") if name in archive.files
-            }
-    except (OSError, EOFError, ValueError, AttributeError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: not a readable .npz archive ({error})") from error
-    if "x" not in found or found["x"].ndim < 1:
-        raise DataError(f"{path}: no array 'x' of samples: store one")
+    found = read_arrays(path, ("x",), ("y", "user", "users"))
+    if found["x"].ndim < 1:
+        raise DataError(f"{path}: array 'x' is a single number: store one sample after another")
     x = found["x"]
     for name in ("y", "user"):
         column = found.get(name)
@@ -215,10 +220,19 @@ def _described(bundle: Bundle) -> str:
         f"{architecture.name}, inputs {architecture.input_shape}, {architecture.num_classes} "
         f"classes, {len(bundle.model(1))} parameters",
         *(f"  θ = {show(level)}" for level in bundle.levels),
-        *(f"{name}: {value}" for name, value in sorted(bundle.provenance.items())),
+        # of whoever made the file: a terminal must not obey it
+        *(f"{name}: {value}" for name, value in map(_printable, sorted(bundle.provenance.items()))),
         f"models_sha256: {bundle.sha256}",
     ]
     return "\n".join(lines)
+
+
+def _printable(texts: tuple[str, str]) -> tuple[str, str]:
+    name, value = (
+        "".join(character if character.isprintable() else "?" for character in text)
+        for text in texts
+    )
+    return name, value
 
 
 def _rows(

@@ -255,7 +255,15 @@ def _read_leaf(path: Path) -> dict[str, DeviceData]:
         user_data = json.loads(data)["user_data"]
         users = [f"{domain}{suffix}" for domain in DOMAINS for suffix in ("", "_test")]
         raw = {user: (list(user_data[user]["x"]), list(user_data[user]["y"])) for user in users}
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+    except (
+        OSError,
+        EOFError,
+        zlib.error,
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+    ) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(

@@ -19,9 +19,10 @@ def checked_device(
         y: labels [n], integers in any numeric dtype.
 
     Raises:
-        DataError: no samples, unequal lengths, inputs that are not numbers or not finite, labels
-            that are not integers or negative.
+        DataError: a name that cannot be encoded, no samples, unequal lengths, inputs that are
+            none, not numbers or not finite, labels that are not integers or negative.
     """
+    check_user(source, user)
     where = f"{source}: user {user!r}"
     if x.ndim == 0 or y.ndim != 1 or len(x) != len(y):
         raise DataError(
@@ -33,6 +34,20 @@ def checked_device(
     return DeviceData(user, _inputs(where, x), _labels(where, y))
 
 
+def check_user(source: str, user: str) -> None:
+    """Check that a user's name can be written down: JSON can hold half a surrogate pair.
+
+    Raises:
+        DataError: it cannot be encoded.
+    """
+    try:
+        user.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{source}: user {user!a} is no text that can be encoded: rename the user"
+        ) from error
+
+
 def _inputs(where: str, x: npt.NDArray[np.generic]) -> Samples:
     if x.dtype.kind not in "biuf":
         raise DataError(
@@ -42,6 +57,10 @@ def _inputs(where: str, x: npt.NDArray[np.generic]) -> Samples:
     if x.ndim == 1:
         raise DataError(
             f"{where}: x of shape {x.shape} holds no vectors: give one row of numbers per sample"
+        )
+    if not x.size:
+        raise DataError(
+            f"{where}: x of shape {x.shape} has samples without a number: give each at least one"
         )
     if x.dtype == np.uint8:
         return x.astype(np.uint8, copy=False)
@@ -77,6 +96,6 @@ def _first_text(x: npt.NDArray[np.generic]) -> object:
     for value in x.flat:
         try:
             float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return value
     return x.flat[0]

@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
-from sklearn.datasets import load_digits as _sklearn_digits
 
 from fl.data.federated import DeviceData, FederatedDataset, Partition, federate, split_ids
 
@@ -42,7 +41,10 @@ def load_digits(
         raise ValueError(f"num_devices={num_devices} is not in [8, 300]")
     if not 0 < minority_share <= Fraction(1, 2):
         raise ValueError(f"minority_share={minority_share} is not in (0, 1/2]")
-    digits = _sklearn_digits()
+    # loaded here, for it takes longer to load than all else that other data need
+    from sklearn.datasets import load_digits as sklearn_digits
+
+    digits = sklearn_digits()
     x = (digits.images / 16).astype(np.float32)
     y = digits.target.astype(np.int64)
     generator = np.random.default_rng(partition.seed)

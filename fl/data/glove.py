@@ -7,8 +7,6 @@ Representation" (EMNLP 2014).
 """
 
 import re
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from fl.data.archive import read_arrays
 from fl.errors import DataError
 
 MAX_WORDS: Final = 5_000_000
@@ -145,14 +144,8 @@ def _is_number(text: str) -> bool:
 
 
 def _read_npz(path: Path) -> tuple[list[str], npt.NDArray[np.float32]]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            words, vectors = archive["words"], archive["vectors"]
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"{path}: no readable archive with the arrays words and vectors ({error}): write it "
-            "with np.savez, words as text"
-        ) from error
+    arrays = read_arrays(path, ("words", "vectors"))
+    words, vectors = arrays["words"], arrays["vectors"]
     if (
         words.dtype.kind != "U"
         or words.ndim != 1

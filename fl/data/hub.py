@@ -99,8 +99,8 @@ def load_hub(
     return federate(Path(source).stem or source, devices, partition)
 
 
-def _gather(source: str, columns: Columns) -> dict[str, tuple[list[_Arrays], list[object]]]:
-    users: dict[str, tuple[list[_Arrays], list[object]]] = {}
+def _gather(source: str, columns: Columns) -> dict[str, tuple[list[_Arrays], list[float]]]:
+    users: dict[str, tuple[list[_Arrays], list[float]]] = {}
     row = 0
     for batch in _batches(source, columns):
         missing = [
@@ -113,21 +113,37 @@ def _gather(source: str, columns: Columns) -> dict[str, tuple[list[_Arrays], lis
                 f"{source}: no column {missing[0]!r} (found: {', '.join(batch.schema.names)}): "
                 "name the columns of user, input and label"
             )
-        rows = zip(
-            *(batch.column(name).to_pylist() for name in (columns.user, columns.input)),
-            batch.column(columns.label).to_pylist(),
-            strict=True,
-        )
-        for user, value, label in rows:
+        for user, value, label in _rows(source, batch, columns):
             row += 1
             if user is None or label is None or value is None:
                 raise DataError(f"{source}: row {row} is not complete: remove it")
             inputs, labels = users.setdefault(str(user), ([], []))
             inputs.append(_input(source, row, value))
-            labels.append(label)
+            labels.append(_label(source, row, label))
     if not users:
         raise DataError(f"{source}: no rows: check the path")
     return users
+
+
+def _rows(
+    source: str, batch: pa.Table | pa.RecordBatch, columns: Columns
+) -> Iterator[tuple[object, object, object]]:
+    try:
+        users, inputs, labels = (
+            batch.column(name).to_pylist() for name in (columns.user, columns.input, columns.label)
+        )
+    except (ValueError, OverflowError) as error:  # text that is no UTF-8, a date beyond all years
+        raise DataError(f"{source}: a value cannot be read ({error}): correct the table") from error
+    return zip(users, inputs, labels, strict=True)
+
+
+def _label(source: str, row: int, value: object) -> float:
+    if not isinstance(value, int | float):
+        raise DataError(
+            f"{source}: row {row} has the label {value!r:.40}, which is not a number: encode "
+            "classes as 0, 1, ..."
+        )
+    return value
 
 
 def _input(source: str, row: int, value: object) -> _Arrays:

@@ -10,6 +10,7 @@ Source: Caldas et al. 2018, "LEAF: A Benchmark for Federated Settings" (format o
 import gzip
 import json
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fl.data.checks import checked_device
+from fl.data.checks import check_user, checked_device
 from fl.data.federated import DeviceData, FederatedDataset, Partition, federate
 from fl.errors import DataError
 
@@ -127,7 +128,8 @@ def leaf_users(path: Path) -> Iterator[LeafUser]:
     """Read one file and give its users one by one, in its order; what is done with is let go.
 
     Raises:
-        DataError: the file is missing, broken or not LEAF, or lists a user twice.
+        DataError: the file is missing, broken or not LEAF, or lists a user twice, or one whose
+            name cannot be encoded.
     """
     content = _read_json(path)
     users = content.get("users")
@@ -144,9 +146,10 @@ def leaf_users(path: Path) -> Iterator[LeafUser]:
         )
     names = [str(user) for user in users]  # keys of a JSON object are strings
     if len(set(names)) != len(names):
-        double = next(name for name in names if names.count(name) > 1)
+        double = Counter(names).most_common(1)[0][0]
         raise DataError(f"{path}: user {double!r} is listed twice: list every user once")
     for name, count in zip(names, counts, strict=True):
+        check_user(str(path), name)
         samples = user_data.pop(name, None)
         if not isinstance(samples, dict):
             raise DataError(f"{path}: user {name!r} has no x and y in user_data: add them")

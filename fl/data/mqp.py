@@ -22,6 +22,7 @@ from fl.data.glove import WordVectors, load_glove, tokenise
 from fl.errors import DataError
 
 _MAX_BYTES: Final = 1 << 24
+_MAX_DIGITS: Final = 9  # of a doctor's number; there are eleven
 _NUM_COLUMNS: Final = 4  # doctor, question, question, label
 
 
@@ -46,7 +47,7 @@ def load_mqp(path: Path, partition: Partition, *, vectors: Path) -> FederatedDat
     labels: defaultdict[int, list[int]] = defaultdict(list)
     for line, row in read_rows(source, num_columns=_NUM_COLUMNS, max_bytes=_MAX_BYTES):
         doctor, first, second, label = row
-        if not doctor.isdecimal() or label not in ("0", "1"):
+        if not (doctor.isdecimal() and len(doctor) <= _MAX_DIGITS) or label not in ("0", "1"):
             raise DataError(
                 f"{source}: line {line} has the doctor {doctor!r:.20} and the label {label!r:.20}, "
                 "which are not a number and 0 or 1: fetch the file again"

@@ -5,13 +5,12 @@ optionally users, the names behind the index; without it the index is the name. 
 unpickled.
 """
 
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from fl.data.archive import read_arrays
 from fl.data.checks import checked_device
 from fl.data.federated import DeviceData, FederatedDataset, Partition, federate
 from fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
@@ -30,7 +29,7 @@ def load_npz(path: Path, partition: Partition, *, subset: Subset = WHOLE) -> Fed
         DataError: the file is missing, broken, or needs pickle; an array is missing or its length
             or dtype is wrong; a user's samples cannot be used; too few devices remain.
     """
-    arrays = _read(path)
+    arrays = read_arrays(path, ("x", "y", "user"), ("users",))
     x, y, user = arrays["x"], arrays["y"], arrays["user"]
     for name in ("x", "y", "user"):
         if arrays[name].ndim == 0 or len(arrays[name]) != len(user):
@@ -58,32 +57,6 @@ def load_npz(path: Path, partition: Partition, *, subset: Subset = WHOLE) -> Fed
     )
 
 
-def _read(path: Path) -> dict[str, npt.NDArray[np.generic]]:
-    if not path.is_file():
-        raise DataError(f"{path}: no such file: check the path")
-    try:
-        # opened here, because np.load leaves a file open that turns out not to be an archive
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise DataError(f"{path}: one bare array, not an archive: write it with np.savez")
-            missing = [name for name in ("x", "y", "user") if name not in archive.files]
-            if missing:
-                raise DataError(
-                    f"{path}: no array {missing[0]!r} (found: {', '.join(archive.files)}): "
-                    "store x, y and user"
-                )
-            names = [name for name in ("x", "y", "user", "users") if name in archive.files]
-            return {name: archive[name] for name in names}
-    except DataError:
-        raise
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"{path}: not a readable .npz archive ({error}): write it anew with np.savez, without "
-            "object arrays"
-        ) from error
-
-
 def _users(
     path: Path, user: npt.NDArray[np.generic], users: npt.NDArray[np.generic] | None
 ) -> tuple[list[str], npt.NDArray[np.int64]]:
@@ -96,6 +69,10 @@ def _users(
     values, index = np.unique(user.astype(np.int64), return_inverse=True)
     if users is None:
         return [str(value) for value in values], index
+    if users.ndim != 1:
+        raise DataError(
+            f"{path}: array 'users' has shape {users.shape}: store one name per user, in one row"
+        )
     if values[0] < 0 or values[-1] >= len(users):
         wrong = values[0] if values[0] < 0 else values[-1]
         raise DataError(

@@ -5,7 +5,7 @@ code divides by the mean instead of the deviation, and scales test devices by th
 the test set.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final
@@ -60,8 +60,7 @@ def standardise(
             train=_scaled(dataset.train, train, _signed_floor(train), mode),
             test=_scaled(dataset.test, test, _signed_floor(test), mode),
         )
-    mean = _mean(dataset.train)
-    std = _deviation(dataset.train, mean)
+    mean, std = scaling_constants(dataset.train)
     return replace(
         dataset,
         train=_scaled(dataset.train, mean, std, mode),
@@ -69,16 +68,34 @@ def standardise(
     )
 
 
+def scaling_constants(devices: Sequence[DeviceData]) -> tuple[_Numbers, _Numbers]:
+    """Compute the mean and the deviation of every feature over the samples of some devices.
+
+    With those of the train devices, `Standardise.TRAIN` makes (x − mean) / deviation of x.
+
+    Args:
+        devices: not scaled yet; their inputs are no tokens.
+
+    Returns:
+        Two arrays, float64 of an input's shape; no deviation is below `STD_FLOOR`.
+    """
+    mean = _mean(devices)
+    return mean, _deviation(devices, mean)
+
+
 def _by_device(dataset: FederatedDataset) -> FederatedDataset:
-    own: dict[str, tuple[_Numbers, _Numbers]] = {}
-    for device in (*dataset.train, *dataset.test):
-        if device.id not in own:
-            mean = _mean([device])
-            own[device.id] = (mean, _deviation([device], mean))
+    train = dataset.train
+    ids = train.ids if isinstance(train, LazyDevices) else [device.id for device in train]
+    places = {device_id: place for place, device_id in enumerate(ids)}
+
+    def change(device: DeviceData) -> DeviceData:
+        place = places.get(device.id)
+        return _scale(device, *scaling_constants([device if place is None else train[place]]))
+
     return replace(
         dataset,
-        train=tuple(_scale(device, *own[device.id]) for device in dataset.train),
-        test=tuple(_scale(device, *own[device.id]) for device in dataset.test),
+        train=_changed(train, change, Standardise.DEVICE),
+        test=_changed(dataset.test, change, Standardise.DEVICE),
     )
 
 
@@ -102,9 +119,12 @@ def _signed_floor(mean: _Numbers) -> _Numbers:
 def _scaled(
     devices: Sequence[DeviceData], mean: _Numbers, divisor: _Numbers, mode: Standardise
 ) -> Sequence[DeviceData]:
-    def change(device: DeviceData) -> DeviceData:
-        return _scale(device, mean, divisor)
+    return _changed(devices, lambda device: _scale(device, mean, divisor), mode)
 
+
+def _changed(
+    devices: Sequence[DeviceData], change: Callable[[DeviceData], DeviceData], mode: Standardise
+) -> Sequence[DeviceData]:
     if isinstance(devices, LazyDevices):
         return devices.mapped(change, f"standardise={mode}")
     return tuple(change(device) for device in devices)

@@ -51,6 +51,9 @@ MODELS: Final[dict[str, Callable[[Task], nn.Module]]] = {
     "m5": lambda task: M5(task.input_shape, task.num_classes),
 }
 
+READ_TOKENS: Final = frozenset({"lstm", "gru", "gru-embedding", "lstm-stacked"})
+"""The models that read rows of tokens; the others take numbers."""
+
 
 def build_model(
     name: str,

@@ -5,7 +5,8 @@ min_w max_λ Σ λ_k F_k(w), λ in the simplex Δ. Both players step at once, fr
 
     w ← w + Σ_k λ_k Δ_k        λ ← Π_Δ(λ + γ_λ·F(w_t)),
 
-and what is returned is the average of the iterates w_1, …, w_T (`average_iterate`).
+and what is returned is the average of the iterates w_1, …, w_T (`average_iterate`). A run keeps
+what that takes in its state, and evaluates w_t itself.
 
 The paper lets all K devices take part in every round, each with one minibatch gradient: Δ_k =
 −γ_w·∇F_k. That is this strategy with the whole population as cohort and devices that take one

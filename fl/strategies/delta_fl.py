@@ -39,7 +39,8 @@ class DeltaFL:
         theta: the conformity level in (0, 1], the share of the weight that is kept at least.
         weighting: what a device weighs.
         eta_every: T_η, at least 1: η is measured in rounds 0, T_η, 2·T_η, … of the run, and kept
-            in the rounds between. 1 is Algorithm 2.
+            in the rounds between. 1 is Algorithm 2. A round that is lost measures nothing: the η
+            before it stays for another T_η rounds. At θ = 1 nobody is left out and nothing kept.
 
     Raises:
         ValueError: θ is not in (0, 1], or T_η is not at least 1.
@@ -57,7 +58,7 @@ class DeltaFL:
     @property
     def name(self) -> str:
         """The name in configurations and tables."""
-        return "delta_fl"
+        return "delta-fl"
 
     @property
     def server_sees(self) -> Visibility:
@@ -87,8 +88,9 @@ class DeltaFL:
             return _leave(state, None)
         losses = measure_losses(devices, state.model)
         eta = state.eta
-        # None: no round measured η yet, so there is none to keep
-        if eta is None or state.round % self.eta_every == 0:
+        # None: no round measured η yet, so there is none to keep; at θ = 1 an old one would leave
+        # out whoever has become better than the best was then
+        if eta is None or state.round % self.eta_every == 0 or self.theta == 1:
             eta = weighted_quantile(losses, weights, self.theta)
         kept = [index for index, loss in enumerate(losses) if loss >= eta]
         kept_weights = [weights[index] for index in kept]

@@ -92,7 +92,7 @@ class LevelsInClear:
     @property
     def name(self) -> str:
         """The name in configurations and tables."""
-        return f"{self.strategies[0].name}_levels"
+        return f"{self.strategies[0].name}-levels"
 
     @property
     def server_sees(self) -> Visibility:
@@ -154,7 +154,7 @@ class PrivateLevels:
     @property
     def name(self) -> str:
         """The name in configurations and tables."""
-        return f"{self.levels[0].name}_levels"
+        return f"{self.levels[0].name}-levels"
 
     @property
     def server_sees(self) -> Visibility:

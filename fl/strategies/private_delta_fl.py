@@ -116,7 +116,7 @@ class PrivateDeltaFL:
     @property
     def name(self) -> str:
         """The name in configurations and tables."""
-        return "private_delta_fl"
+        return "private-delta-fl"
 
     @property
     def server_sees(self) -> Visibility:

@@ -154,6 +154,28 @@ class Adaptive:
         return step, {"m": first, "v": second}
 
 
+def step_along(
+    optimizer: ServerOptimizer, model: Vector, proposed: Vector, moments: Moments
+) -> tuple[Vector, Moments]:
+    """Step from a model along a strategy's change of it.
+
+    Args:
+        optimizer: how the server steps.
+        model: w_t, float32 of shape (d,).
+        proposed: the strategy's model, w_t + Δ_t; float32 of shape (d,).
+        moments: of the rounds before.
+
+    Returns:
+        w_t+1, float32 of shape (d,), and the moments after the step.
+    """
+    if optimizer == Sgd(1.0):
+        # not computed, for model + (proposed − model) need not be proposed in floats
+        return proposed, moments
+    start = model.astype(np.float64)
+    step, after = optimizer.step(proposed - start, moments)
+    return (start + step).astype(np.float32), after
+
+
 @dataclass(frozen=True, slots=True)
 class WithServerOptimizer:
     """A strategy whose server takes its change of the model as a gradient.
@@ -200,11 +222,9 @@ class WithServerOptimizer:
         played, report = self.strategy.apply(replace(state, memory=MappingProxyType(own)), devices)
         model, after = played.model, moments
         lost = report.empty or getattr(report, "aborted", None) is not None
-        # a whole step is not computed, for model + (played − model) need not be played in floats
-        if not lost and self.optimizer != Sgd(1.0):
-            start = state.model.astype(np.float64)
-            step, stepped = self.optimizer.step(played.model - start, moments)
-            model, after = (start + step).astype(np.float32), dict(stepped)
+        if not lost:
+            model, stepped = step_along(self.optimizer, state.model, played.model, moments)
+            after = dict(stepped)
         memory = {**played.memory, **{_PREFIX + name: array for name, array in after.items()}}
         return replace(played, model=model, memory=MappingProxyType(memory)), report
 

@@ -12,10 +12,12 @@ from typing import Protocol
 
 import numpy as np
 
+from fl.strategies.server_optimizer import ServerOptimizer
 from protocol.noise import Noise
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
 from secagg.ring import Vector
+from sim.algorithms import server_optimizer_of
 from sim.audit.catalogue import found
 from sim.audit.checks import (
     clear,
@@ -117,6 +119,7 @@ class _Audit:
         self._masks = MaskTests(self._budget)
         self._keys = keys.PastKeys()
         self._models: dict[int, questions.PastModel] = {}
+        self._optimizer = _optimizer_of(source)
         self._sums = released.PastSums(Differencing(self._expected.min_difference))
         self._answers = metadata.PastAnswers()
         self._inventory = Inventory()
@@ -135,6 +138,7 @@ class _Audit:
         self._sums_released = 0
         self._sums_replayed = 0
         self._questions_checked = 0
+        self._models_checked = 0
         self._noisy: Counter[Noise] = Counter()
         self._closed = False
         self._head = b""
@@ -309,7 +313,8 @@ class _Audit:
                 if session.is_whole and not slot.sums:
                     self._replay(session, slot, None)
                 self._unrecorded(round_, session, slot)
-        played = questions.check(round_, self._models, self._totals)
+        is_first = len(self._rounds) == 1
+        played = questions.check(round_, self._models, self._totals, self._optimizer)
         outcomes = [one.outcome for one in played if one.outcome is not None]
         changed = {
             one.level
@@ -317,6 +322,9 @@ class _Audit:
             if one.outcome is not None and one.outcome.update is not None
         }
         self._questions_checked += bool(outcomes)
+        self._models_checked += round_.is_whole and all(
+            is_first or one.has_known_model for one in played
+        )
         for one in played:
             self._findings.add_all(one.findings)
         self._findings.add_all(clear.check(round_))
@@ -476,6 +484,9 @@ class _Audit:
         replayed = f"{self._sums_replayed} of {self._sums_released} sums computed again and equal"
         tests = f"{self._budget.num_tests} tests of {self._masks.bytes_tested} bytes"
         replays = f"{self._questions_checked} of {every} rounds played again from their sums"
+        models = f"{self._models_checked} of {every}; the first is given"
+        if self._optimizer != questions.PLAIN_STEP:
+            models += "; stepped by the optimiser of the run's settings"
         floors_held = (
             f"{self._expected.policy.min_cohort} in a cohort, {self._expected.min_tail} in a tail"
         )
@@ -495,7 +506,7 @@ class _Audit:
             "shares of one kind": (full, whole),
             "sums from messages": (full, replayed),
             "questions from sums": (self._questions_checked, replays),
-            "models from sums": (full, whole),
+            "models from sums": (self._models_checked, models),
             "masked bytes": (full, tests),
             "floors and parameters": (told, floors_held),
             "differences of cohorts": (told, differing),
@@ -508,6 +519,12 @@ class _Audit:
             CheckResult(name, outcome_of(name, findings, rounds, every, is_cut=is_cut), detail)
             for name, (rounds, detail) in rounds_of.items()
         )
+
+
+def _optimizer_of(source: Source) -> ServerOptimizer:
+    """How the run's settings say that the server steps; a bare transcript does not say."""
+    declared = None if source.config is None else server_optimizer_of(source.config.strategy)
+    return questions.PLAIN_STEP if declared is None else declared
 
 
 def _devices(session: SessionView, slot: SlotView) -> tuple[int, ...]:

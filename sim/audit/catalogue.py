@@ -420,8 +420,10 @@ _RULES: dict[str, Rule] = {
     "model.unfounded": Rule(
         Severity.HIGH,
         "a model does not follow from the round before",
-        "Devices were made to work on a model of the server's own making.",
-        "Recompute every model from the sums; stop using this server.",
+        "Devices were made to work on a model of the server's own making, unless the server steps "
+        "by an optimiser that the audit was not told of.",
+        "Of a run with `strategy.server_optimizer`, audit the run directory, whose settings name "
+        "it: the step is then computed as well. Else stop using this server.",
         _A8,
     ),
     "search.losses-found": Rule(

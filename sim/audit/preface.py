@@ -44,6 +44,10 @@ def facts_of_run(
             ("quantile method", quantile.method),
             ("backend", source.config.privacy.backend),
         ]
+        strategy = source.config.strategy
+        if strategy.server_optimizer != "sgd" or strategy.server_learning_rate != 1:
+            rate = f"{strategy.server_optimizer}, learning rate {strategy.server_learning_rate:g}"
+            facts.append(("server optimiser", f"{rate}; by the run's own settings"))
     if source.num_others:
         facts.append((NOT_AUDITED, f"{source.num_others} further runs, in arms/"))
     policy = expected.policy

@@ -73,7 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write it as LEAF JSON, .npz or a cache entry",
         description="Read a data set and write it in another kind of files. LEAF JSON keeps the "
         "split by devices; .npz holds everybody, to be split by whoever reads it; the cache takes "
-        "everything, tokens too, and is what a run with data.cache = true reads.",
+        "everything, tokens too: a run with data.cache = true and the same settings of [data] "
+        "reads it, if $DELTAFL_CACHE is that folder.",
         allow_abbrev=False,
     )
     _add_source(to_other)
@@ -216,6 +217,8 @@ def _fetch(name: str, to: str | None, mirror: str | None) -> None:
         kind = _format(name)
         print("\n".join(about(kind)))
         downloads = kind.downloads
+        if not kind.needs:
+            raise UserError(f"{name} is read from no files: there is nothing to fetch")
     if not downloads:
         raise UserError(
             f"{name} has no address to be fetched from: `deltafl data list` says what can be"

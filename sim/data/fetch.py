@@ -7,6 +7,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +137,7 @@ def _unpack(part: Path, path: Path, download: Download, url: str) -> Fetched:
             with archive.open(found[0]) as packed, unpacked.open("wb") as file:
                 _copy(packed, file, _UNPACKED * download.max_bytes, path.name, lambda _: None)
         return _keep(unpacked, path)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
         raise UserError(f"{url} is no readable zip archive ({error}): fetch it again") from error
     finally:
         unpacked.unlink(missing_ok=True)

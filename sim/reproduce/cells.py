@@ -1,7 +1,7 @@
 """Runs a set of cells, several at a time, and keeps what was run.
 
-A finished cell lies in OUT/cells/KEY, an ordinary run directory, and is never run twice: KEY is the
-SHA-256 of all settings, the version of this package, and names, sizes and times of the data's
+A finished cell lies in OUT/cells/KEY, a run directory without plots, and is never run twice: KEY is
+the SHA-256 of all settings, the version of this package, and names, sizes and times of the data's
 files. So tables and figures share runs, and an interrupted experiment goes on where it was. Every
 cell runs in a process of its own, `python -m sim run`, with one thread: one that crashes loses
 nothing but itself.
@@ -71,24 +71,30 @@ def describe(cell: Cell) -> str:
     return f"{cell.task}, {cell.method}, seed {cell.seed}"
 
 
-def key_of(config: RunConfig) -> str:
-    """Give the key under which a run with these settings, on the data as it is now, is kept."""
+def key_of(config: RunConfig, seen: dict[str, bytes] | None = None) -> str:
+    """Give the key under which a run with these settings, on the data as it is now, is kept.
+
+    Args:
+        config: all settings of the run.
+        seen: what was found of the data's files by earlier calls, by path; takes up this one's.
+    """
+    seen = {} if seen is None else seen
     digest = hashlib.sha256(f"deltafl {metadata.version('deltafl')}\n".encode())
     digest.update(to_toml(config).encode())
     for path in (config.data.source, config.data.vectors):
-        for line in _files(Path(path)) if path else ():
-            digest.update(line.encode())
+        if path not in seen:
+            seen[path] = "".join(_files(Path(path))).encode() if path else b""
+        digest.update(seen[path])
     return digest.hexdigest()[:_KEY_DIGITS]
 
 
-def directory_of(cell: Cell, out: Path) -> RunDirectory:
-    """Where a cell's run lies, or will."""
-    return RunDirectory(out.resolve() / "cells" / key_of(cell.config))
+def directories_of(cells: Sequence[Cell], out: Path) -> list[RunDirectory]:
+    """Where the cells' runs lie, or will; a finished one has a summary.
 
-
-def is_finished(cell: Cell, out: Path) -> bool:
-    """Whether a cell has been run."""
-    return directory_of(cell, out).summary.exists()
+    The files of a data set are looked at once for all cells: there may be hundreds of thousands.
+    """
+    seen: dict[str, bytes] = {}
+    return [RunDirectory(out.resolve() / "cells" / key_of(cell.config, seen)) for cell in cells]
 
 
 def run_cells(
@@ -109,16 +115,15 @@ def run_cells(
     jobs = usable_cores() if jobs is None else jobs
     if jobs < 1:
         raise ValueError(f"jobs={jobs} is less than 1")
-    places = {id(cell): directory_of(cell, out) for cell in cells}
+    places = directories_of(cells, out)
     waiting = {
         place.path: (cell, place)
-        for cell in cells
-        if not (place := places[id(cell)]).summary.exists()
+        for cell, place in zip(cells, places, strict=True)
+        if not place.summary.exists()
     }
     reasons = _Pool(jobs, quiet).run(list(waiting.values()))
     finished, failures = [], []
-    for cell in cells:
-        place = places[id(cell)]
+    for cell, place in zip(cells, places, strict=True):
         if place.summary.exists():
             finished.append(Finished(cell, place))
         else:
@@ -192,7 +197,7 @@ def _start(cell: Cell, place: RunDirectory, core: int | None) -> _Running:
     place.prepare(cell.config)
     # -P: a folder called sim where the person stands must not be taken for this package
     program = [sys.executable, "-P", "-m", "sim"]
-    command = [*program, "run", "--out", str(place.path), "--resume", "--quiet"]
+    command = [*program, "run", "--out", str(place.path), "--resume", "--no-plots", "--quiet"]
     with _log(place).open("wb") as log, _bound_to(core):
         process = subprocess.Popen(  # noqa: S603 (this interpreter and paths of ours)
             command,

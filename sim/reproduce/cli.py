@@ -161,6 +161,8 @@ def _data(texts: Sequence[str]) -> dict[str, Path]:
     for text in texts:
         name, equals, path = text.partition("=")
         known = data_set_named(name)
+        if name in data:
+            raise ConfigError(f"--data {text}: {name} is named twice; name it once")
         if known.source is None and not (equals and path):
             raise ConfigError(f"--data {text}: must have the form {name}=PATH")
         if known.source is not None and path:
@@ -208,18 +210,18 @@ def _plans(options: argparse.Namespace, request: "Request") -> list[_Plan]:
 
 
 def _dry_run(plans: Sequence[_Plan], request: "Request") -> int:
-    from sim.reproduce.cells import describe, is_finished, key_of
+    from sim.reproduce.cells import describe, directories_of
 
-    unique: dict[str, Cell] = {}
-    for plan in plans:
-        for cell in plan.cells:
-            unique.setdefault(key_of(cell.config), cell)
+    cells = [cell for plan in plans for cell in plan.cells]
+    places = directories_of(cells, request.out)
+    unique = {place.path: (cell, place) for cell, place in zip(cells, places, strict=True)}
     done = 0
-    for key, cell in unique.items():
-        finished = is_finished(cell, request.out)
+    for path, (cell, place) in unique.items():
+        finished = place.summary.exists()
         done += finished
+        state = "done" if finished else "to do"
         rounds = cell.config.federation.rounds
-        print(f"{key}  {'done' if finished else 'to do':<5}  {rounds:>5} rounds  {describe(cell)}")
+        print(f"{path.name}  {state:<5}  {rounds:>5} rounds  {describe(cell)}")
     print(f"{len(unique)} runs, {done} of them done; nothing was run.")
     return 0
 

@@ -74,7 +74,7 @@ Q_FFL: Final = Method(
     "q-FFL",
     _strategy("q-ffl", q=1.0),
     _each("q", {"shakespeare-gru": 0.001, "mqp": 0.1}),
-    f"q = 1: {OUR_CHOICE}; berka, mqp: A's scripts (1 and 0.1)",
+    f"q = 1, on shakespeare-gru 0.001: {OUR_CHOICE}; berka, mqp: A's scripts (1 and 0.1)",
 )
 
 TILTED_ERM: Final = Method(
@@ -82,7 +82,7 @@ TILTED_ERM: Final = Method(
     "Tilted-ERM",
     _strategy("tilted-erm", tilt=1.0),
     _each("tilt", dict.fromkeys(("heart", "berka", "mqp", "adult"), 0.1)),
-    f"t = 1: {OUR_CHOICE}; berka, mqp: A's scripts, 0.1",
+    f"t = 1, on heart and adult 0.1: {OUR_CHOICE}; berka, mqp: A's scripts, 0.1",
 )
 
 AFL_AS_Q_FFL: Final = Method(
@@ -104,8 +104,8 @@ PROPFAIR: Final = Method(
     "propfair",
     "PropFair",
     _strategy("propfair", ceiling=5.0),
-    {**_each("ceiling", {"heart": 3.0, "berka": 3.0, "adult": 3.0, "mqp": 2.0})},
-    f"M = 5: {OUR_CHOICE} in A's 2 … 5; berka, mqp: A's scripts (3 and 2)",
+    _each("ceiling", {"heart": 3.0, "berka": 3.0, "adult": 3.0, "mqp": 2.0}),
+    f"M = 5, on heart and adult 3: {OUR_CHOICE} in A's 2 … 5; berka, mqp: A's scripts (3 and 2)",
 )
 
 FEDMGDA: Final = Method(
@@ -147,9 +147,7 @@ def private_delta_fl(theta: str) -> Method:
     return Method(
         f"private-delta-fl-{theta}",
         f"private Δ-FL θ={theta}",
-        {
-            "federation": {"algorithm": "private-delta-fl", "theta": theta},
-        },
+        {"federation": {"algorithm": "private-delta-fl", "theta": theta}},
         {
             **_L2_OF_DELTA_FL,
             # the largest role of Shakespeare has 66,963 windows (P, Table 1)

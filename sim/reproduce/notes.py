@@ -1,16 +1,28 @@
 """What a reader of a result has to know: stand-ins, and every setting that is not the paper's."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from sim.config import RunConfig
 from sim.config_io import build_config, flatten, show
 from sim.reproduce.experiment import Request
 from sim.reproduce.grid import config_of, num_seeds
 from sim.reproduce.methods import FEDAVG, Method
-from sim.reproduce.tasks import Chosen
+from sim.reproduce.tasks import DATA_SETS, Chosen
 
-_COMPARED = ("training.", "federation.", "model.", "faults.")
-_OF_A_METHOD = ("federation.algorithm", "federation.theta")
+_COMPARED: Final = ("data.", "training.", "federation.", "model.", "faults.")
+_NOT_COMPARED: Final = (
+    "federation.algorithm",  # of the method
+    "federation.theta",
+    "data.source",  # of the data set, which is named
+    "data.format",
+    "data.num_classes",
+    "data.num_devices",
+    "data.vectors",
+    "data.cache",
+)
+_OF_THE_CODE: Final = ("training.l2", "data.standardise")  # the paper does not print them
+_ZERO_IS_ALL: Final = ("data.num_users", "data.max_samples")
 
 
 def notes_of(
@@ -25,10 +37,6 @@ def notes_of(
     ]
     if overrides:
         notes.append(f"Set by hand for every run: {', '.join(overrides)}.")
-    if any(one.task.settings.get("training", {}).get("l2") for one in chosen):
-        notes.append(
-            "λ of the linear models is that of the published scripts; the paper does not print it."
-        )
     notes += [f"{method.label}: {method.constants}." for method in methods if method.constants]
     backend = request.overrides.get("privacy", {}).get("backend")
     private = any("private" in str(method.layer["federation"]["algorithm"]) for method in methods)
@@ -52,8 +60,12 @@ def _of_task(request: Request, one: Chosen) -> list[str]:
         )
     if one.data.remark:
         notes.append(one.data.remark)
-    if changed := _changes(request, one):
-        notes.append(f"{name} differs from the paper's settings in {', '.join(changed)}.")
+    ours, theirs = flatten(config_of(request, one, FEDAVG, 1)), flatten(_published(request, one))
+    whose = "published code" if request.settings == "script" else "paper"
+    if changed := list(_changes(ours, theirs, whose)):
+        notes.append(f"{name} differs from the {whose}'s settings in {', '.join(changed)}.")
+    if one.task.model == "linear" and ours["training.l2"] == theirs["training.l2"]:
+        notes.append(f"λ of {name} is the published code's, for the paper prints none.")
     if num_seeds(request, one) != one.task.seeds:
         seeds = num_seeds(request, one)
         notes.append(
@@ -62,15 +74,20 @@ def _of_task(request: Request, one: Chosen) -> list[str]:
     return notes
 
 
-def _changes(request: Request, one: Chosen) -> list[str]:
-    ours, theirs = flatten(config_of(request, one, FEDAVG, 1)), flatten(_paper(request, one))
-    return [
-        f"{key} = {show(value)} (paper: {show(theirs[key])})"
-        for key, value in ours.items()
-        if key.startswith(_COMPARED) and key not in _OF_A_METHOD and value != theirs[key]
-    ]
+def _changes(ours: Mapping[str, object], theirs: Mapping[str, object], whose: str) -> Iterator[str]:
+    for key, value in ours.items():
+        if key.startswith(_COMPARED) and key not in _NOT_COMPARED and value != theirs[key]:
+            source = "published code" if key in _OF_THE_CODE else whose
+            yield f"{key} = {_shown(key, value)} ({source}: {_shown(key, theirs[key])})"
 
 
-def _paper(request: Request, one: Chosen) -> RunConfig:
+def _shown(key: str, value: object) -> str:
+    return "all" if key in _ZERO_IS_ALL and value == 0 else show(value)
+
+
+def _published(request: Request, one: Chosen) -> RunConfig:
+    """The same task with the published settings, on the data that the paper used."""
     script = one.task.script if request.settings == "script" else {}
-    return build_config([one.task.settings, script, FEDAVG.layer])
+    data = next(data for data in DATA_SETS if data.family == one.task.family)
+    changes = data.changes.get(one.task.name, {})
+    return build_config([one.task.settings, script, FEDAVG.layer, data.settings, changes])

@@ -76,13 +76,13 @@ class Tuning:
 
     def report(self, request: Request, finished: Sequence[Finished]) -> Report:
         """The grids, and what to choose."""
-        one, runs = self._chosen(request), read_runs(finished)
+        one, runs, points = self._chosen(request), read_runs(finished), self._points(request)
         tables, notes = [], []
         for what in self.what:
             label, measure = _CRITERIA[what]
             found: dict[str, dict[str, OverSeeds]] = {}
             settings: dict[str, str] = {}
-            for point, cell in self._points(request):
+            for point, cell in points:
                 if point.what == what:
                     values = [
                         measure(evaluation)
@@ -98,8 +98,11 @@ class Tuning:
                     best = min(row, key=lambda setting: row[setting].mean)
                     chosen = " ".join(f"--set {setting}" for setting in best.split(", "))
                     notes.append(f"{method}: {chosen} ({label} {row[best]}).")
-        missing = "A point without a number has no result: its run failed, mostly by divergence."
-        return Report(tuple(tables), notes=(*notes, missing, *notes_of(request, [one], [FEDAVG])))
+        if any((cell.task, cell.method) not in runs for _, cell in points):
+            notes.append(
+                "A point without a number has no result: its run failed, mostly by divergence."
+            )
+        return Report(tuple(tables), notes=(*notes, *notes_of(request, [one], [FEDAVG])))
 
     def _chosen(self, request: Request) -> Chosen:
         return choose_tasks(replace(request, models=(self.task.name,)), TASKS)[0]

@@ -90,6 +90,8 @@ def play_honestly(
     length=40,
     batches=1,
     finish=True,
+    build=build_strategy,
+    meddle=None,
     **changes,
 ) -> HonestRun:
     """Play a run, and write its transcript and its truth into a folder.
@@ -104,6 +106,8 @@ def play_honestly(
         length: Of the model.
         batches: Cohorts that take turns; none of their devices is in another.
         finish: Whether the transcript gets its last record.
+        build: Makes the strategy of the settings.
+        meddle: Given the number of a round and the state before it, changes the state.
         changes: Of the settings, by section.
     """
     config, seeds = config_of(**changes), Seeds(seed)
@@ -115,7 +119,7 @@ def play_honestly(
         TranscriptWriter(transcript, mode, run_id=RUN_ID) as writer,
         TruthWriter(truth, RUN_ID, mode) as truths,
     ):
-        strategy = build_strategy(
+        strategy = build(
             config,
             seeds=seeds,
             dropouts=dropouts or seeded_dropouts(seeds, dropout, signed=signed),
@@ -126,6 +130,7 @@ def play_honestly(
             ids = [3 * (batch + i) + 1 for i in range(config.federation.cohort_size)]
             devices = [WatchedDevice(StandIn(i, number)) for i in ids]
             writer.begin_round(number)
+            state = meddle(number, state) if meddle else state
             state, report = strategy.apply(state, devices)
             writer.end_round(report.aborted)
             for device in devices:

@@ -62,7 +62,7 @@ def runs(tmp_path_factory):
     """A run that was killed, as it lay there and resumed; of ideal sums; in clear."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sim.experiment.write_plots", lambda *_: None)
+        patch.setattr("sim.plots.write_plots", lambda *_: None)
         with pytest.raises(Killed):
             run(folder / "resumed", progress=StopInSecondRound())
         shutil.copytree(folder / "resumed", folder / "killed")

@@ -162,6 +162,13 @@ def test_a_device_of_no_weight_does_not_train():
     assert [device.num_updates for device in devices] == [1, 2]
 
 
+def test_the_reported_loss_weighs_devices_by_their_samples():
+    devices = [Quadratic(0, 2.0, weight=3), Quadratic(1, 4.0, weight=1)]
+    strategy = AFL(0.1)
+    _, report = strategy.apply(begin(strategy, devices), devices)
+    assert report.train_loss == pytest.approx((3 * 2.0 + 1 * 8.0) / 4)
+
+
 def test_the_average_before_any_round_is_the_model():
     assert average_iterate(begin(AFL(0.1), population(1.0), 3.0)).tolist() == [3.0]
 

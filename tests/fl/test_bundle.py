@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,8 @@ from fl.data.federated import DeviceData, FederatedDataset
 from fl.data.standardise import standardise
 from fl.errors import DataError
 from fl.local import Learner
-from fl.models import build_model
+from fl.models import MODELS, READ_TOKENS, build_model
+from fl.parameters import to_vector
 
 LEVELS = (Fraction(4, 5), Fraction(1, 2), Fraction(1, 10))
 ARCHITECTURE = Architecture("linear", (2, 3), 4)
@@ -105,6 +107,44 @@ def test_pixels_are_scaled_as_in_training():
     assert np.allclose(bundle.predict(pixels, 0.5), bundle.predict(pixels / 255, 0.5))
 
 
+TAKEN = {
+    "convnet": (1, 16, 16),
+    "convnet-groupnorm": (1, 16, 16),
+    "m5": (1100,),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_read_tokens_or_take_numbers(name):
+    embedding = np.ones((5, 3), np.float32)
+    module = build_model(
+        name, input_shape=TAKEN.get(name, (4,)), num_classes=2, seed=0, embedding=embedding
+    )
+    numbers = torch.zeros((1, *TAKEN.get(name, (4,))))
+    if name in READ_TOKENS:
+        module(numbers.long())
+        with pytest.raises(ValueError, match="no tokens"):
+            module(numbers)
+    else:
+        module(numbers)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64])
+def test_tokens_are_read_as_in_training(dtype):
+    module = build_model("gru", input_shape=(4,), num_classes=5, seed=1)
+    models = {Fraction(1): to_vector(module)}
+    bundle = Bundle(Architecture("gru", (4,), 5), models)
+    tokens = np.random.default_rng(1).integers(0, 5, (7, 4))
+    data = DeviceData("a", tokens, np.arange(7) % 5)
+    found = bundle.predict(tokens.astype(dtype), 1)
+    (measured,) = Learner(module).evaluate(models[Fraction(1)], [data])
+    assert np.isclose(measured.loss, -np.log(found[np.arange(7), data.y]).mean())
+    with pytest.raises(DataError, match="vocabulary of gru"):
+        bundle.predict(tokens + 5, 1)
+    with pytest.raises(DataError, match="reads tokens"):
+        bundle.predict(tokens.astype(np.float32), 1)
+
+
 def test_features_are_scaled_by_the_constants_of_the_train_devices():
     generator = np.random.default_rng(4)
     devices = [
@@ -157,11 +197,13 @@ def test_an_embedding_is_that_of_the_training():
         {"num_classes": 2**40},
         {"num_classes": 4.0},
         {"num_classes": 5},
+        {"num_classes": 3},
         {"levels": ["0.8", "0.5"]},
         {"levels": ["0.1", "0.5", "0.8"]},
         {"levels": ["0.8", "0.5", "0"]},
         {"levels": ["0.8", "0.5", "9" * 100]},
         {"levels": [0.8, 0.5, 0.1]},
+        {"levels": ["4/5", "1/2", "1e-999999999"]},
         {"levels": 3},
         {"embedding_sha256": "00"},
         {"embedding_sha256": "0" * 64},
@@ -232,8 +274,28 @@ def test_no_memory_is_taken_for_what_is_not_there(tmp_path, shape):
 
 
 def test_compressed_archives_are_refused(tmp_path):
-    with pytest.raises(DataError, match="compressed"):
+    with pytest.raises(DataError, match="is compressed"):
         load(tmp_path, entry("models", (9,), bytes(36), zipfile.ZIP_DEFLATED))
+
+
+@pytest.mark.parametrize("head", [b"(((", b"'''", b"{[]: 1}", b"  1\n 2", b"-" * 3000 + b"1"])
+def test_a_head_that_is_no_literal_is_refused(tmp_path, head):
+    """NumPy reads the head of an array as a literal of Python, and raises whatever Python does."""
+    magic = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little")
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("header.npy", magic + head)
+        archive.writestr("models.npy", magic + head)
+    with pytest.raises(DataError, match="not a bundle"):
+        load(tmp_path, buffer.getvalue())
+
+
+def test_encrypted_archives_are_refused(tmp_path):
+    data = bytearray(make_bundle().to_bytes())
+    for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.find(signature) + flags] |= 1
+    with pytest.raises(DataError, match="encrypted"):
+        load(tmp_path, bytes(data))
 
 
 def test_a_file_that_is_none_is_refused(tmp_path):
@@ -256,3 +318,20 @@ def test_a_changed_byte_is_refused_or_changes_nothing(tmp_path_factory, at, chan
     except DataError:
         return
     assert found.to_bytes() == good
+
+
+def test_models_that_are_not_finite_are_refused_under_their_own_digest(tmp_path):
+    models = {level: np.zeros(24, np.float32) for level in LEVELS}
+    models[LEVELS[1]][7] = np.nan
+    with pytest.raises(DataError, match="holds NaN"):
+        load(tmp_path, make_bundle(models=models).to_bytes())
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    path = write(tmp_path / "bundle.npz", make_bundle().to_bytes())
+    size = path.stat().st_size
+    monkeypatch.setattr("fl.bundle.MAX_BYTES", size)
+    assert Bundle.load(path).levels == LEVELS
+    monkeypatch.setattr("fl.bundle.MAX_BYTES", size - 1)
+    with pytest.raises(DataError, match=f"larger than {size - 1} bytes"):
+        Bundle.load(path)

@@ -177,6 +177,9 @@ def test_adult_is_the_same_in_both_kinds_of_files(tmp_path):
     (packed / "a.json.gz").write_bytes(gzip.compress(content)[:-9])
     with pytest.raises(DataError, match=r"a\.json\.gz: broken, or not the Adult data"):
         load_adult(packed, BY_SAMPLES)
+    (packed / "a.json.gz").write_bytes(gzip.compress(b"[" * 100_000))
+    with pytest.raises(DataError, match=r"a\.json\.gz: broken, or not the Adult data"):
+        load_adult(packed, BY_SAMPLES)
     del user_data["phd"]
     (packed / "a.json.gz").write_bytes(gzip.compress(json.dumps({"user_data": user_data}).encode()))
     with pytest.raises(DataError, match="not the Adult data"):
@@ -331,6 +334,7 @@ def test_pairs_become_both_means_their_difference_and_their_product(tmp_path):
     [
         ("x,a,b,1", "line 5 has the doctor 'x'"),
         ("1,a,b,2", "line 5 .* label '2'"),
+        ("9" * 5000 + ",a,b,1", "line 5 has the doctor '9999999999999999999 and"),
         ("1,a,1", "line 5 has 3 columns instead of 4"),
         ('1,"a,b,1', "line 5 and what follows cannot be read"),
     ],

@@ -120,6 +120,14 @@ def test_any_windows_come_back(tmp_path_factory, texts, length, loose):
     shutil.rmtree(folder)
 
 
+def test_texts_and_tables_of_windows_come_back_together(tmp_path):
+    first, *others = windows()[2:]
+    loose = DeviceData(first.id, np.ascontiguousarray(first.x), first.y)
+    built = FederatedDataset("w", (loose,), tuple(others), 53, (20,), 0, "")
+    opened = cached(SourceKey("t", 1), lambda: built, tmp_path)
+    assert dataset_digest(opened) == dataset_digest(built)
+
+
 def test_a_text_is_kept_as_a_text(tmp_path):
     built = text_dataset()
     opened = cached(SourceKey("t", 1), lambda: built, tmp_path)
@@ -239,6 +247,9 @@ DAMAGE = {
     "a missing file": lambda entry: (entry / "y.npy").unlink(),
     "a missing header": lambda entry: (entry / "header.json").unlink(),
     "an empty header": lambda entry: (entry / "header.json").write_text(""),
+    "a header with other ids": lambda entry: (entry / "header.json").write_bytes(
+        (entry / "header.json").read_bytes().replace(b'"dropped":1', b'"dropped":2')
+    ),
     "a header of another kind": lambda entry: (entry / "header.json").write_text("[1]"),
     "no folder": lambda entry: (shutil.rmtree(entry), entry.write_text("?")),
     "too many samples": forge(counts=[9, 9, 9, 9]),

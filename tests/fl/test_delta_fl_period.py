@@ -3,12 +3,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl.strategies.aggregation import add_mean_update
 from fl.strategies.base import ServerState
 from fl.strategies.delta_fl import DeltaFL, Weighting
+from fl.strategies.fedavg import FedAvg
 from fl.superquantile import weighted_quantile
 
 HALF = Fraction(1, 2)
@@ -62,6 +63,7 @@ def algorithm_2(model, eta, devices, theta, weighting):
 
 
 @given(cohorts, st.sampled_from(list(Weighting)))
+@settings(max_examples=40)
 def test_a_period_of_one_is_algorithm_2_bit_for_bit(rounds, weighting):
     strategy, state = DeltaFL(HALF, weighting), start()
     model, eta = state.model, None
@@ -115,6 +117,21 @@ def test_a_run_that_could_not_measure_yet_does_so_as_soon_as_it_can():
     assert (lost.empty, lost.eta, state.eta) == (True, None, None)
     state, report = strategy.apply(state, cohort((1, 2.0)))
     assert report.eta == state.eta == 2.0
+
+
+def test_theta_one_keeps_everybody_in_every_round_of_a_period():
+    # each round a device comes that is better served than the best one of the first round
+    rounds = [cohort((1, 4.0), (2, 5.0)), cohort((1, 2.0), (2, 5.0)), cohort((3, 2.5), (1, 9.0))]
+    plain, state = start(), start()
+    for devices in rounds:
+        plain, _ = FedAvg().apply(plain, devices)
+        state, report = DeltaFL(Fraction(1), eta_every=9).apply(state, devices)
+        assert report.kept_devices == len(devices)
+        assert state.model.tobytes() == plain.model.tobytes()
+    # a smaller θ does leave them out
+    state, _ = DeltaFL(HALF, eta_every=9).apply(start(), rounds[0])
+    _, report = DeltaFL(HALF, eta_every=9).apply(state, rounds[1])
+    assert report.kept_devices < 2
 
 
 def test_resuming_in_the_middle_of_a_period_changes_nothing():

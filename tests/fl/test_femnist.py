@@ -7,7 +7,7 @@ from PIL import Image
 
 from fl.data.federated import Partition
 from fl.data.femnist import load_femnist
-from fl.data.subset import Subset
+from fl.data.subset import Subset, draw_rows
 from fl.errors import DataError
 
 # writer → the characters of its images, in the order of the files
@@ -132,8 +132,11 @@ def test_a_subset(nist):
     whole = by_id(load_femnist(nist, Partition()))
     assert len(by_id(data)) == 2
     for writer, device in by_id(data).items():
-        assert np.array_equal(device.x, whole[writer].x[:2])
-    assert "2 of the 3 kept; the first 2 samples of each" in data.rule
+        rows = draw_rows(writer, whole[writer].num_samples, Subset(2, 2), 0)
+        assert len(rows) == 2
+        assert np.array_equal(device.x, whole[writer].x[rows])
+        assert np.array_equal(device.y, whole[writer].y[rows])
+    assert "2 of the 3 kept; at most 2 samples of each" in data.rule
 
 
 def test_the_json_of_leaf_becomes_the_same_bytes(nist, tmp_path):

@@ -18,7 +18,7 @@ from fl.strategies.delta_fl import DeltaFL
 from fl.strategies.fedavg import FedAvg
 
 TRAINING = LocalTraining(learning_rate=0.2, batch_size=10)
-NUM_ROUNDS = 40
+NUM_ROUNDS = 20
 COHORT_SIZE = 20
 
 

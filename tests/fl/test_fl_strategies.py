@@ -187,7 +187,7 @@ def test_a_theta_that_is_no_level_is_refused():
 def test_each_strategy_says_what_the_server_sees():
     assert [(s.name, s.server_sees) for s in (FedAvg(), DeltaFL(HALF))] == [
         ("fedavg", Visibility.SUMS),
-        ("delta_fl", Visibility.LOSSES),
+        ("delta-fl", Visibility.LOSSES),
     ]
 
 

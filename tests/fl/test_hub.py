@@ -90,6 +90,11 @@ def test_images_in_colour_keep_their_channels(tmp_path):
     assert data.input_shape == (4, 6, 3)
 
 
+NO_UTF_8 = pa.StringArray.from_buffers(
+    12, pa.py_buffer(np.arange(13, dtype=np.int32)), pa.py_buffer(b"\xff" * 12)
+)
+
+
 def large():
     return png(np.zeros((1025, 1024), np.uint8))
 
@@ -104,8 +109,10 @@ def large():
         ({"image": [["a"]] * 12}, "row 1 is no list of numbers"),
         ({"image": [[1.0, 2.0]] * 11 + [[1.0]]}, r"shapes \(1,\) and \(2,\): bring"),
         ({"character": [None] * 12}, "row 1 is not complete"),
-        ({"character": ["a"] * 12}, "label a is not a number"),
+        ({"character": ["a"] * 12}, "row 1 has the label 'a', which is not a number"),
         ({"character": [-1] * 12}, "label -1"),
+        ({"character": [[1], [1, 2]] * 6}, r"row 1 has the label \[1\], which is not a number"),
+        ({"writer_id": NO_UTF_8}, "a value cannot be read .*utf-8.*: correct the table"),
         ({"writer_id": ["one"] * 12}, "1 of 1 devices"),
     ],
 )

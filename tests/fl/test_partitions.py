@@ -62,6 +62,15 @@ def test_a_small_concentration_gives_devices_labels_of_their_own_and_equal_sizes
     assert {len(rows) for rows in apart} == {50}
 
 
+def test_a_large_concentration_gives_everybody_the_proportions_of_all():
+    y = np.repeat([0, 1], [900, 100])
+    dealt = deal_by_label(y, 10, 1e6, generator())
+    assert all(abs(y[rows].mean() - 0.1) < 0.12 for rows in dealt)
+    # the negative control: with little concentration they are far from it
+    apart = deal_by_label(y, 10, 0.1, generator())
+    assert any(abs(y[rows].mean() - 0.1) > 0.12 for rows in apart)
+
+
 def test_a_small_concentration_gives_nearly_all_to_a_few():
     sizes = {
         alpha: np.sort([len(rows) for rows in deal_by_size(1000, 20, alpha, generator())])
@@ -261,6 +270,29 @@ def test_lazy_devices_are_scaled_when_they_are_made():
     assert scaled.train.identity != data.train.identity
     np.testing.assert_allclose(np.mean([d.x.mean() for d in scaled.train]), 0, atol=1e-6)
     assert scaled.test[0].x.mean() > 1
+
+
+def test_lazy_devices_are_scaled_one_by_one_by_their_own_constants():
+    made = []
+    partition = Partition(split=Split.SAMPLES, seed=3)
+    data = federate_lazily("t", counted(6, made, size=7), partition, num_classes=2)
+    scaled = standardise(data, Standardise.DEVICE)
+    assert set(made) == {0}  # for its type; 100,000 devices must not be made at once
+    assert scaled.train.identity != data.train.identity
+    eager = standardise(
+        federate("t", list(counted(6, made, size=7)), partition), Standardise.DEVICE
+    )
+    for one, other in ((scaled.train, eager.train), (scaled.test, eager.test)):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_array_equal(a.x, b.x)
+
+
+def test_a_device_that_only_tests_is_scaled_by_itself():
+    data = federate("t", shifted([0, 100]), Partition(), test_ids={"u1"})
+    scaled = standardise(data, Standardise.DEVICE)
+    for side in (scaled.train, scaled.test):
+        np.testing.assert_allclose([side[0].x.mean(), side[0].x.std()], [0, 1], atol=1e-4)
+    assert data.test[0].x.mean() > 50
 
 
 def test_lazy_devices_that_are_too_few_are_refused():

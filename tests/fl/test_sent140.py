@@ -11,7 +11,7 @@ from fl.data import glove as glove_module
 from fl.data.federated import Partition
 from fl.data.glove import load_glove, tokenise
 from fl.data.sent140 import TOKENS, load_sent140
-from fl.data.subset import Subset
+from fl.data.subset import Subset, draw_rows
 from fl.errors import DataError
 
 SUBSET = Path(__file__).parents[2].parent / "shared" / "data" / "glove50_subset"
@@ -126,13 +126,16 @@ def test_both_files_are_put_together_and_latin_1_is_read(tmp_path, glove):
 
 
 def test_a_subset_of_accounts_and_tweets(tmp_path, glove):
-    rows = [tweet(f"u{k}", "day" if n else "bad") for n in range(9) for k in range(9)]
-    data = load_sent140(
-        write_csv(tmp_path / "t.csv", rows), Partition(8), vectors=glove, subset=Subset(3, 4)
-    )
+    texts = ["good", "day", "bad", "!", "good day", "bad day", "good !", "bad !", "day !"]
+    path = write_csv(tmp_path / "t.csv", [tweet(f"u{k}", text) for text in texts for k in range(9)])
+    data = load_sent140(path, Partition(8), vectors=glove, subset=Subset(3, 4))
+    whole = by_id(load_sent140(path, Partition(8), vectors=glove))
     assert len(by_id(data)) == 3
-    assert "3 of the 9 kept; the first 4 samples of each" in data.rule
-    assert by_id(data).popitem()[1].x.tolist() == [[-1, 0], [3, -4], [3, -4], [3, -4]]
+    assert "3 of the 9 kept; at most 4 samples of each" in data.rule
+    for user, device in by_id(data).items():
+        rows = draw_rows(user, 9, Subset(3, 4), 0)
+        assert len(rows) == 4
+        assert device.x.tolist() == whole[user].x[rows].tolist()
 
 
 def test_the_json_of_leaf_gives_the_same(tmp_path, glove):

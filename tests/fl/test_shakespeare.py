@@ -267,6 +267,16 @@ def test_a_split_by_samples_shows_no_character_twice(length, more, fraction):
     assert characters_seen(train, text).isdisjoint(characters_seen(test, text))
 
 
+@pytest.mark.parametrize("fraction", [Fraction(1, 99), Fraction(98, 99)])
+def test_a_text_with_one_window_too_few_can_not_be_split(fraction):
+    partition = Partition(train_fraction=fraction, split=Split.SAMPLES)
+    text = np.arange(20, dtype=np.int8)
+    for part in split_text(windowed_device("a", text[:10], 4), partition):
+        assert part.num_samples == 1
+    with pytest.raises(DataError, match="'a' has 5 windows and a split by samples needs 6"):
+        split_text(windowed_device("a", text[:9], 4), partition)
+
+
 def test_a_split_at_random_would_show_characters_twice():
     text = np.arange(100, dtype=np.int8)
     train, test = split_samples(windowed_device("a", text, 20), Partition())

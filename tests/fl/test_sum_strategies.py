@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 
@@ -139,6 +139,7 @@ cohorts = st.lists(
 
 @pytest.mark.parametrize(("strategy", "formula"), FORMULAS)
 @given(pairs=cohorts)
+@settings(max_examples=40)
 def test_a_round_is_the_formula(strategy, formula, pairs):
     model, report = play(strategy, cohort(*pairs))
     np.testing.assert_allclose(model - START, formula(cohort(*pairs)), rtol=1e-4, atol=1e-6)
@@ -155,6 +156,7 @@ def test_the_formulas_can_tell_the_strategies_apart():
 
 
 @given(cohorts)
+@settings(max_examples=40)
 def test_no_pull_is_fedavg_bit_for_bit(pairs):
     plain, _ = play(FedAvg(), cohort(*pairs))
     np.testing.assert_array_equal(play(FedProx(0.0), cohort(*pairs))[0], plain)
@@ -347,3 +349,12 @@ def test_the_server_sees_sums_whatever_the_mean():
     assert {strategy.server_sees for strategy in strategies()} == {Visibility.SUMS}
     names = [strategy.name for strategy in strategies()]
     assert sorted(set(names)) == ["fedavg", "fedprox", "propfair", "q-ffl", "tilted-erm"]
+
+
+def test_a_loss_of_zero_is_no_obstacle_to_q_ffl():
+    learnt = Quadratic(0, 3, 0.5)
+    start = np.full(2, 0.5, dtype=np.float32)
+    assert replace(learnt).loss(start) == 0
+    for q in (0.0, 0.5, 5.0):
+        model, _ = play(QFFL(q, constant_rate), [learnt], start)
+        np.testing.assert_array_equal(model, start)

@@ -34,4 +34,4 @@ def tiny_arguments() -> list[str]:
 @pytest.fixture
 def no_figures(monkeypatch):
     """Leave out the figures, which take longer than all the rest of a tiny run."""
-    monkeypatch.setattr("sim.experiment.write_plots", lambda *_: None)
+    monkeypatch.setattr("sim.plots.write_plots", lambda *_: None)

@@ -18,6 +18,7 @@ from sim.cli import main
 from sim.config import FORMATS as SETTINGS
 from sim.config import DataConfig
 from sim.config_io import build_config
+from sim.data.convert import _leaf
 from sim.data.fetch import fetch
 from sim.dataset import build_dataset, dataset_digest
 from sim.errors import ConfigError, UserError
@@ -221,7 +222,8 @@ def test_describe_shakespeare(capsys):
         (("describe", "digits", "--set", "seed=1"), "unknown setting data.seed"),
         (("describe", "npz", "--from", "none.npz"), "none.npz: no such file"),
         (("describe", "digits", "--set", "num_devices=9000"), "num_devices=9000"),
-        (("fetch", "digits"), "no address to be fetched from"),
+        (("fetch", "digits"), "is read from no files: there is nothing to fetch"),
+        (("fetch", "leaf"), "no address to be fetched from"),
         (("fetch", "glov"), "no data set 'glov'"),
     ],
 )
@@ -244,6 +246,25 @@ def test_converted_to_leaf_it_is_the_same_data_in_the_same_split(archive, tmp_pa
             np.testing.assert_array_equal(a.y, b.y)
     assert run("convert", "npz", "--from", archive, "--to", tmp_path / "leaf") == 2
     assert "exists: give another --to" in capsys.readouterr().err
+
+
+def test_leaf_is_written_a_device_at_a_time_and_is_one_object(archive):
+    devices = build_dataset(DataConfig(source=str(archive))).train
+    pieces = list(_leaf(devices))
+    assert len(pieces) == 2 + len(devices)
+    assert json.loads(b"".join(pieces)) == {
+        "users": [device.id for device in devices],
+        "num_samples": [device.num_samples for device in devices],
+        "user_data": {
+            device.id: {"x": device.inputs().tolist(), "y": device.y.tolist()} for device in devices
+        },
+    }
+
+
+def test_half_a_folder_of_leaf_is_not_written(archive, tmp_path):
+    (tmp_path / "leaf/test").mkdir(parents=True)
+    assert run("convert", "npz", "--from", archive, "--to", tmp_path / "leaf") == 2
+    assert [path.name for path in (tmp_path / "leaf").iterdir()] == ["test"]
 
 
 def test_converted_to_an_archive_it_has_every_sample_once(archive, tmp_path):
@@ -341,6 +362,13 @@ def test_fetch_leaves_nothing_of_what_it_can_not_use(mirror, tmp_path):
     refused(tmp_path, Download(plain, 99, md5="0" * 32), there, "its MD5 is .* and not 000")
     refused(tmp_path, Download(packed, 9999, ("other.txt",)), there, "no other.txt in the archive")
     refused(tmp_path, Download(plain, 99, ("a.txt",)), there, "no readable zip archive")
+    with zipfile.ZipFile(mirror / "bad.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", "rows " * 99)
+    content = bytearray((mirror / "bad.zip").read_bytes())
+    content[30 + len("a.txt")] = 0xFF  # no kind of block begins so
+    (mirror / "bad.zip").write_bytes(content)
+    bad = Download("http://example.org/bad.zip", 9999, ("a.txt",))
+    refused(tmp_path, bad, there, "no readable zip archive")
     refused(tmp_path, Download(plain, 99), "file:///nowhere", "cannot be fetched .*--mirror")
     refused(tmp_path, Download(plain, 99), "ftp://here", "must begin with http, https, file")
     md5 = hashlib.md5(b"rows of va\n", usedforsecurity=False).hexdigest()

@@ -321,6 +321,17 @@ def test_curves_are_means_over_seeds(tmp_path):
     ]
     assert line.get_xdata().tolist() == [0, 2, 4]
     assert line.get_ydata().tolist() == pytest.approx(means)
+    error = figure.axes[4].yaxis
+    error.axes.set_ylim(0.981, 0.989)  # ticks that lie close together read differently
+    first, second = error.get_major_formatter().format_ticks([0.982, 0.984])
+    assert first != second
+
+
+@pytest.mark.parametrize("name", ["fig4", "fig6"])
+def test_a_figure_whose_task_the_paper_does_not_name_says_which_it_shows(name):
+    (note, *_) = BY_NAME[name].further_notes
+    assert f"which task{'s' * (name == 'fig4')} Figure {name[3:]} shows" in note
+    assert BY_NAME[name].selection.tasks[0] in note
 
 
 def test_figure_6_counts_calls_as_the_paper_does_and_as_they_are(tmp_path):
@@ -389,7 +400,7 @@ def test_runs_that_were_really_run_can_be_drawn(tmp_path, no_figures):
 
 
 def test_the_papers_own_data_are_no_stand_in(tmp_path):
-    data = {"sent140": Path("sent140"), "shakespeare": Path("shakespeare")}
+    data = {name: Path(name) for name in ("sent140", "glove", "shakespeare")}
     wanted = Request(Path("out"), data=data, seeds=1)
     figure = BY_NAME["fig15"]
     found = figure.report(wanted, finish(figure.cells(wanted), tmp_path))

@@ -216,6 +216,27 @@ def test_the_unit_follows_the_weights_over_many_orders_of_magnitude():
         assert log2_mean == pytest.approx(4.0 * (height + 0.08) / math.log(2), abs=1)
 
 
+def test_weights_may_grow_tenfold_between_rounds_and_are_not_clipped():
+    strategy = masked(TiltedERM(1.0))
+    same = [Drawn(k, 1, 2.0, (0.1, 0.0, 0.0)) for k in range(4)] + [Drawn(4, 1, 4.3, (0.0,) * 3)]
+    state, _ = strategy.apply(ServerState(START), same)
+    grown = [replace(one, given_loss=one.given_loss + math.log(10)) for one in same]
+    _, report = strategy.apply(state, grown)
+    assert report.clipped == 0
+    # the negative control: a hundredfold is more than the unit leaves room for
+    grown = [replace(one, given_loss=one.given_loss + math.log(100)) for one in same]
+    _, report = strategy.apply(state, grown)
+    assert report.clipped > 0
+
+
+def test_weights_are_rounded_to_the_nearest_unit():
+    # a known mean of 2^21 makes the unit 1 in a cohort of five
+    memory = {"masked.mean_weight": np.array([21.0, 0])}
+    devices = [Drawn(k, 1, math.log(2.75), (0.1, 0.0, 0.0)) for k in range(5)]
+    _, report = masked(TiltedERM(1.0)).apply(ServerState(START, memory=memory), devices)
+    assert (report.weight_unit_log2, report.kept_weight) == (0, 15)
+
+
 def test_weights_that_have_grown_too_much_are_clipped_and_counted_and_then_fit():
     strategy = masked(TiltedERM(1.0), expected_loss=0.5)
     grown = [replace(one, given_loss=one.given_loss + 28) for one in STEEP]

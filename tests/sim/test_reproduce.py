@@ -12,7 +12,7 @@ from sim.config_io import build_config, flatten, to_toml
 from sim.errors import ConfigError
 from sim.reproduce import cells as cells_module
 from sim.reproduce.catalogue import EXPERIMENTS, experiment_named
-from sim.reproduce.cells import directory_of, is_finished, key_of, run_cells
+from sim.reproduce.cells import directories_of, key_of, run_cells
 from sim.reproduce.experiment import Cell, Request
 from sim.reproduce.grid import config_of, make_cells
 from sim.reproduce.methods import (
@@ -47,10 +47,12 @@ class Instantly:
     def __init__(self, outcome):
         self.outcome = outcome
         self.started: list[str] = []
+        self.commands: list[list[str]] = []
 
     def __call__(self, command, *, stderr, **_):
         place = RunDirectory(Path(command[command.index("--out") + 1]))
         self.started.append(place.path.name)
+        self.commands.append(command)
         self.returncode = self.outcome(place, stderr)
         return self
 
@@ -68,7 +70,7 @@ def succeeds(place, _) -> int:
 
 def runs(place, _) -> int:
     """Do in this process what the other would."""
-    return cli.main(["run", "--out", str(place.path), "--resume", "--quiet"])
+    return cli.main(["run", "--out", str(place.path), "--resume", "--no-plots", "--quiet"])
 
 
 def fails(_, stderr) -> int:
@@ -184,6 +186,9 @@ class TestChoice:
             ({"data": {"unipen": Path()}}, "did you mean 'unipen62'"),
             ({"data": {"digits": Path(), "emnist": Path("x")}}, "name one of them"),
             ({"models": ("gru",)}, "NAME one of shakespeare"),
+            ({"data": {"sent140": Path("x")}}, "pass --data glove=PATH"),
+            ({"models": ("linear", "lstm")}, "no data for sent140-lstm: pass --data NAME=PATH"),
+            ({"models": ("linear", "sent140-linear")}, "no data for sent140-linear"),
         ],
     )
     def test_what_is_unknown_is_named_with_the_remedy(self, settings, message):
@@ -212,11 +217,46 @@ class TestChoice:
         for part in ("stand-in", "federation.rounds = 2 (paper: 3000)", "2 seeds, the paper's 5"):
             assert part in text
 
-    def test_the_papers_own_settings_need_no_note_of_a_difference(self):
-        wanted = request(data={"emnist": Path("femnist")})
+    def test_a_stand_in_says_what_of_the_data_is_other_than_the_papers(self):
+        for name, parts in {
+            "unipen62": (
+                "data.max_samples = 200 (paper: all)",
+                "training.batch_size = 32 (paper: 10)",
+                "data.standardise = 'none' (published code: 'legacy')",
+            ),
+            "digits": (
+                "data.min_samples = 0 (paper: 100)",
+                "training.l2 = 0.03 (published code: 1e-09)",
+            ),
+        }.items():
+            wanted = request(data={name: Path("x")})
+            text = "\n".join(notes_of(wanted, choose_tasks(wanted, (LINEAR,)), (FEDAVG,)))
+            for part in parts:
+                assert part in text
+
+    def test_with_the_scripts_settings_the_scripts_are_what_is_compared_with(self):
+        wanted = request(data={"unipen62": Path("x")}, settings="script", rounds=7)
         text = "\n".join(notes_of(wanted, choose_tasks(wanted, (LINEAR,)), (FEDAVG,)))
+        assert "federation.rounds = 7 (published code: 3000)" in text
+        assert "batch_size" not in text
+
+    def test_lambda_is_said_to_be_the_codes_only_where_it_is(self):
+        for name, is_said in {"emnist": True, "unipen62": True, "digits": False}.items():
+            wanted = request(data={name: Path("x")})
+            text = "\n".join(notes_of(wanted, choose_tasks(wanted, (LINEAR,)), (FEDAVG,)))
+            assert ("λ of emnist-linear is the published code's" in text) == is_said
+
+    def test_the_papers_own_settings_need_no_note_of_a_difference(self):
+        wanted = request(data={"femnist": Path("femnist")})
+        (chosen,) = choose_tasks(wanted, (LINEAR,))
+        text = "\n".join(notes_of(wanted, (chosen,), (FEDAVG,)))
         assert "differs" not in text
         assert "stand-in" not in text
+        # half of the writers, as the paper has it; LEAF's files are taken whole, which is said
+        assert config_of(wanted, chosen, FEDAVG, 1).data.num_users == 1730 == 2 * 865
+        wanted = request(data={"emnist": Path("leaf")})
+        text = "\n".join(notes_of(wanted, choose_tasks(wanted, (LINEAR,)), (FEDAVG,)))
+        assert "differs from the paper's settings in data.num_users = all (paper: 1730)." in text
 
 
 class TestKeys:
@@ -231,12 +271,39 @@ class TestKeys:
         data.write_bytes(b"three")
         assert key_of(config) != before
 
+    def test_the_files_of_the_data_are_looked_at_once_for_all_cells(self, tmp_path, monkeypatch):
+        (tmp_path / "u.npz").touch()
+        wanted = request(data={"unipen62": tmp_path / "u.npz"}, seeds=3, rounds=2)
+        cells = make_cells(wanted, choose_tasks(wanted, (LINEAR,)), DELTA_FL)
+        looks = []
+        files = cells_module._files
+
+        def look(path):
+            looks.append(path)
+            return files(path)
+
+        monkeypatch.setattr(cells_module, "_files", look)
+        places = directories_of(cells, tmp_path)
+        assert [place.path.name for place in places] == [key_of(cell.config) for cell in cells]
+        assert len(looks) == 1 + len(cells)  # once for all, and once for each asked by itself
+
     def test_a_key_knows_every_file_of_a_folder(self, tmp_path):
         (tmp_path / "train").mkdir()
         config = build_config([{"data": {"source": str(tmp_path)}}])
         before = key_of(config)
         (tmp_path / "train" / "more.json").write_text("{}")
         assert key_of(config) != before
+
+    def test_a_key_knows_the_version_and_the_word_vectors(self, tmp_path, monkeypatch):
+        vectors = tmp_path / "glove.txt"
+        vectors.write_text("a 1\n")
+        config = build_config([{"data": {"source": "digits", "vectors": str(vectors)}}])
+        keys = [key_of(config)]
+        vectors.write_text("a 1\nb 2\n")
+        keys.append(key_of(config))
+        monkeypatch.setattr(cells_module.metadata, "version", lambda _: "another")
+        keys.append(key_of(config))
+        assert len(set(keys)) == 3
 
 
 class TestRunning:
@@ -245,7 +312,7 @@ class TestRunning:
         double = play(succeeds)
         assert len(run_cells(cells, tmp_path, jobs=2, quiet=True).finished) == 4
         assert len(double.started) == 4
-        assert all(is_finished(cell, tmp_path) for cell in cells)
+        assert all(place.summary.exists() for place in directories_of(cells, tmp_path))
         assert len(run_cells(cells, tmp_path, jobs=2, quiet=True).finished) == 4
         assert len(double.started) == 4
 
@@ -258,7 +325,7 @@ class TestRunning:
 
     def test_a_failed_cell_is_named_and_loses_nothing_else(self, tmp_path, play):
         cells = digits_cells(tmp_path, seeds=3)
-        bad = directory_of(cells[1], tmp_path).path
+        bad = directories_of(cells, tmp_path)[1].path
         play(lambda place, log: (fails if place.path == bad else succeeds)(place, log))
         outcome = run_cells(cells, tmp_path, jobs=2, quiet=True)
         assert [one.cell.seed for one in outcome.finished] == [1, 3]
@@ -281,7 +348,7 @@ class TestRunning:
     def test_a_process_of_its_own_says_what_is_wrong_with_its_directory(self, tmp_path):
         """The only one with a real process; it ends before it has loaded anything heavy."""
         (cell,) = digits_cells(tmp_path)
-        place = directory_of(cell, tmp_path)
+        (place,) = directories_of([cell], tmp_path)
         place.prepare(cell.config)
         place.config.write_text("[data")
         (failure,) = run_cells([cell], tmp_path, quiet=True).failures
@@ -294,6 +361,11 @@ class TestRunning:
         play(succeeds)
         assert not run_cells(cells, tmp_path, quiet=True).failures
 
+    def test_a_cell_gets_the_core_that_the_fewest_have(self, monkeypatch):
+        monkeypatch.setattr(cells_module.os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
+        pool = cells_module._Pool(3, quiet=True)
+        assert [pool._free(taken) for taken in ([3], [5], [3, 5, 5])] == [5, 3, 3]
+
     def test_no_jobs_is_an_error(self, tmp_path):
         with pytest.raises(ValueError, match="jobs=0"):
             run_cells(digits_cells(tmp_path), tmp_path, jobs=0)
@@ -302,7 +374,8 @@ class TestRunning:
         (cell,) = digits_cells(tmp_path)
         play(succeeds)
         run_cells([cell], tmp_path, quiet=True)
-        assert directory_of(cell, tmp_path).config.read_text() == to_toml(cell.config)
+        (place,) = directories_of([cell], tmp_path)
+        assert place.config.read_text() == to_toml(cell.config)
 
 
 class TestTuning:
@@ -344,7 +417,6 @@ class TestTuning:
 class TestCommand:
     ARGUMENTS = ("--data", "digits", "--rounds", "2", "--seeds", "1", "--quiet")
 
-    @pytest.mark.usefixtures("no_figures")
     def test_one_command_runs_reports_and_goes_on(self, tmp_path, capsys, play):
         double = play(runs)
         out = str(tmp_path / "results")
@@ -362,6 +434,8 @@ class TestCommand:
         command[1] = "table3"  # is made of the same runs
         assert cli.main([*command, "--out", out]) == 0
         assert len(double.started) == 2
+        assert all("--no-plots" in started for started in double.commands)
+        assert not list(tmp_path.rglob("plots"))  # of single runs, which nobody looks at
 
     def test_failed_runs_are_reported_and_the_exit_code_says_so(self, tmp_path, capsys, play):
         play(fails)
@@ -392,6 +466,7 @@ class TestCommand:
             (["table2", "--data", "unipen62"], "must have the form unipen62=PATH"),
             (["table2", "--data", "unipen62=nowhere.npz"], "there is no nowhere.npz"),
             (["table2", "--data", "digits=here"], "write --data digits"),
+            (["table2", "--data", "digits", "--data", "digits"], "digits is named twice"),
             (["table2", "--rounds", "0"], "--rounds 0: must be at least 1"),
             (["table2", "--methods", ","], "empty list"),
             (["table2", "--set", "federation.theta=7", "--data", "digits"], "must lie in"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from fl.local import DeviceMetrics
+from sim.errors import ConfigError
 from sim.evaluations import Evaluation, write_evaluation
 from sim.reproduce.catalogue import experiment_named
 from sim.reproduce.experiment import Finished, Report, Request, Table
@@ -93,7 +94,29 @@ class TestErrorTable:
         table = report_of(tmp_path, "table2", lambda cell: tail(cell, better=better)).tables[0]
         (row,) = [row for row in table.rows if row[0].startswith("test:")]
         assert row[0] == "test: Δ-FL θ=0.5 lower than FedAvg"
-        assert ("p = < 0.001 over seeds" in row[1]) == better
+        assert row[1].startswith("p < 0.001 over seeds, p = 0.0") == better
+
+    def test_there_is_one_p_value_for_one_comparison(self, tmp_path):
+        report = report_of(
+            tmp_path,
+            "table2",
+            lambda cell: [value + 0.001 * len(cell.method) for value in tail(cell, better=True)],
+            methods=("fedavg", "q-ffl", "delta-fl-0.8", "delta-fl-0.5", "private-delta-fl-0.5"),
+        )
+        main, tests = report.tables
+        rows = [row for row in main.rows if row[0].startswith("test:")]
+        assert [row[0].split()[1:-3] for row in rows] == [
+            ["Δ-FL", "θ=0.8"],
+            ["Δ-FL", "θ=0.5"],
+            ["private", "Δ-FL", "θ=0.5"],
+        ]
+        holm = {row[0]: row[-2:] for row in tests.rows}
+        for row in rows:
+            words = row[0].removeprefix("test: ").removesuffix(" lower than FedAvg")
+            assert [
+                part.removeprefix("p ").removeprefix("= ").split(" over")[0]
+                for part in row[1].split(", ")
+            ] == list(holm[words])
 
     def test_every_method_is_compared_with_fedavg(self, tmp_path):
         report = report_of(tmp_path, "table2", lambda cell: tail(cell, better=True))
@@ -109,6 +132,16 @@ class TestErrorTable:
         assert report.tables[0].rows[1][1] == "**42.00 ± 1.41**"
         assert len(report.tables) == 1
         assert not any(row[0].startswith("test:") for row in report.tables[0].rows)
+
+    def test_the_order_in_which_runs_ended_does_not_matter(self, tmp_path):
+        wanted = request(seeds=3, methods=("fedavg", "delta-fl-0.5"))
+        experiment = experiment_named("table2")
+        cells = experiment.cells(wanted)
+        finished = played(tmp_path, cells, lambda cell: tail(cell, better=True))
+        mixed = [*finished[:3][::-1], *finished[3:]]
+        tables = [experiment.report(wanted, runs).tables for runs in (finished, mixed)]
+        assert tables[0] == tables[1]
+        assert len(tables[0]) == 2
 
     def test_a_missing_method_is_a_dash(self, tmp_path):
         report = report_of(
@@ -174,6 +207,10 @@ class TestFairnessTable:
 
 
 class TestDataTable:
+    def test_data_that_it_cannot_have_are_found_out_before_anything_is_run(self):
+        with pytest.raises(ConfigError, match="no data for emnist-linear"):
+            experiment_named("table1").cells(request(data={"heart": Path("heart")}))
+
     def test_our_data_stand_above_the_papers(self):
         experiment = experiment_named("table1")
         assert experiment.cells(request()) == ()
@@ -195,6 +232,9 @@ class TestTuningReport:
         assert report.tables[0].rows[1][1].startswith("**0.51")
         chosen = cells[1].config.training.learning_rate
         assert f"--set training.learning_rate={chosen:g} --set training.decay=1" in report.notes[0]
+        assert report.notes[1].startswith("A point without a number")
+        complete = tuning.report(wanted, finished)
+        assert not any("without a number" in note for note in complete.notes)
 
 
 class TestPublished:

@@ -123,6 +123,15 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
         read_config_file(tmp_path / "latin.toml")
 
 
+def test_levels_are_refused_where_nothing_has_them():
+    levels = assignment('federation.levels=["0.8", "0.5"]')
+    fedavg = assignment("federation.algorithm=fedavg")
+    with pytest.raises(ConfigError, match="only delta-fl and private-delta-fl have"):
+        build_config([levels, fedavg])
+    build_config([levels])
+    build_config([levels, fedavg, assignment('experiment.baselines=["delta-fl"]')])
+
+
 def test_later_layers_win():
     layers = [assignment("federation.rounds=5"), assignment("federation.rounds=6")]
     assert build_config(layers).federation.rounds == 6

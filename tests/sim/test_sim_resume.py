@@ -25,7 +25,8 @@ from sim.config_io import build_config, read_config_file, to_toml
 from sim.errors import RunDirectoryError, RunError, UserError
 from sim.events import read_events
 from sim.experiment import run_experiment
-from sim.transcript import Message, read_transcript
+from sim.transcript import TRANSCRIPT, Message, read_transcript
+from sim.truth import TRUTH
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -163,6 +164,20 @@ def test_a_damaged_last_checkpoint_costs_one_more_round(tiny, tmp_path, referenc
     assert load_checkpoint(last.parent).state.round == 2
     run(tiny, tmp_path / "run", resume=True)
     assert result(tmp_path / "run") == reference(tiny)
+
+
+@pytest.mark.parametrize("head", [b"((((((((", b"{[]:1,  ", b"{'descr'\n"])
+def test_a_checkpoint_whose_arrays_have_no_head_is_damaged(tmp_path, head):
+    """NumPy reads the head of an array as a literal of Python, and raises whatever Python does."""
+    for number in (1, 2):
+        state = ServerState(np.zeros(3, np.float32), number)
+        save_checkpoint(tmp_path, Checkpoint(state, 0, TRANSCRIPT.start, TRUTH.start))
+    last = tmp_path / "round-000002.npz"
+    last.write_bytes(last.read_bytes().replace(b"{'descr'", head))
+    assert load_checkpoint(tmp_path).state.round == 1
+    (tmp_path / "round-000001.npz").write_bytes(last.read_bytes())
+    with pytest.raises(RunDirectoryError, match="none of the 2 checkpoints"):
+        load_checkpoint(tmp_path)
 
 
 def test_a_finished_run_is_only_read(tiny, tmp_path):

@@ -71,7 +71,8 @@ def test_three_seeds_can_not_reach_five_percent_and_five_can():
 def test_many_seeds_and_ties_are_no_trouble():
     ours = np.tile([0.1, 0.2], 10)
     assert compare_over_seeds(ours, ours + 0.1 + 0.01 * np.arange(20)).p_signed_rank < 0.001
-    assert compare_over_seeds([0.1, 0.2, 0.3], [0.2, 0.3, 0.3]).p_signed_rank == 0.25
+    tied = compare_over_seeds([0.1, 0.2, 0.3], [0.2, 0.3, 0.3])
+    assert tied.p_signed_rank == tied.p_sign == 0.25
 
 
 def test_equal_methods_give_no_evidence():
@@ -205,6 +206,11 @@ def test_equal_models_get_no_star_and_the_same_seed_the_same_numbers():
     other = compare_over_devices(errors, errors**2, rng=rng(), resamples=50)
     assert other == compare_over_devices(errors, errors**2, rng=rng(), resamples=50)
     assert other != compare_over_devices(errors, errors**2, rng=rng(9), resamples=50)
+
+
+def test_no_bootstrap_is_certain():
+    clear = compare_over_devices(np.zeros((1, 9)), np.ones((1, 9)), rng=rng(), resamples=50)
+    assert clear.p == 1 / 51
 
 
 def test_resamples_in_pieces_are_resamples(monkeypatch):

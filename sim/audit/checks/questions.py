@@ -6,12 +6,13 @@ and which model follows are functions of the sums. The auditor computes them aga
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
 import numpy as np
 
+from fl.strategies.server_optimizer import Moments, ServerOptimizer, Sgd, step_along
 from protocol.configuration import RoundConfig
 from protocol.errors import EncodingError
 from protocol.quantile.search import Query
@@ -32,6 +33,9 @@ from sim.audit.views import (
 )
 from sim.transcript import Sum
 
+PLAIN_STEP: Final = Sgd(1.0)
+"""The server takes the mean of the updates as it is."""
+
 _MAX_STARTS: Final = 8  # a run ends long before so many rounds in a row are given up
 
 
@@ -43,10 +47,12 @@ class PastModel:
         starts: At which thresholds the next search may start: at the last one announced, or, where
             a round was given up before that, at what its search may have come to.
         following: The model that must be announced next, float32 bytes; None where it is not known.
+        moments: What the server's optimiser remembers; None where it is not known.
     """
 
     starts: tuple[Threshold, ...] = ()
     following: bytes | None = None
+    moments: Moments | None = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,12 +63,14 @@ class Played:
         level: Which level of its session it is, counted from 0.
         theta: Its conformity level; None where the announcement is not kept.
         outcome: What it comes to; None where it could not be played to its end.
+        has_known_model: Whether the round before says which model it must begin with.
         findings: Where it went another way.
     """
 
     level: int
     theta: Fraction | None
     outcome: RoundOutcome | None
+    has_known_model: bool
     findings: tuple[Finding, ...] = ()
 
 
@@ -70,6 +78,7 @@ def check(
     round_: RoundView,
     past: MutableMapping[int, PastModel],
     totals: Mapping[tuple[bytes, int], Vector],
+    optimizer: ServerOptimizer = PLAIN_STEP,
 ) -> tuple[Played, ...]:
     """Play the sessions of a round again, level by level, each from its sums.
 
@@ -77,25 +86,27 @@ def check(
         round_: The round.
         past: What the rounds before have come to, by level; brought up to date.
         totals: Sums that were replayed from whole messages, by session's tag and slot.
+        optimizer: How the server says that it steps along the mean of the updates.
     """
     played = []
     for tag, session in round_.sessions.items():
         levels = session.by_level()
         for view in levels:
             before = past.setdefault(view.level, PastModel())
-            findings = list(_model(view, before))
+            wanted = before.following if view.is_whole and view.announce is not None else None
+            findings = list(_model(view, wanted))
             is_left = any(later.slots for later in levels[view.level + 1 :])
-            outcome, more = _play(round_, tag, view, before, totals, is_left=is_left)
+            outcome, more = _play(round_, tag, view, before, totals, optimizer, is_left=is_left)
             theta = None if view.config is None else view.config.theta
-            played.append(Played(view.level, theta, outcome, (*findings, *more)))
+            played.append(
+                Played(view.level, theta, outcome, wanted is not None, (*findings, *more))
+            )
     return tuple(played)
 
 
-def _model(session: SessionView, past: PastModel) -> Iterator[Finding]:
+def _model(session: SessionView, wanted: bytes | None) -> Iterator[Finding]:
     announce = session.announce
-    if announce is None or not session.is_whole or past.following is None:
-        return
-    if announce.model != past.following:
+    if announce is not None and wanted is not None and announce.model != wanted:
         detail = "the announced model is not the last one with the last round's update"
         yield found("model.unfounded", detail, [session.announcements[0].place])
 
@@ -106,15 +117,17 @@ def _play(
     session: SessionView,
     past: PastModel,
     totals: Mapping[tuple[bytes, int], Vector],
+    optimizer: ServerOptimizer,
     *,
     is_left: bool,
 ) -> tuple[RoundOutcome | None, list[Finding]]:
     config, announce = session.config, session.announce
-    past.following = None
+    moments = past.moments
+    past.following, past.moments = None, None
     slots = [slot for _, slot in sorted(session.slots.items()) if slot.opened or slot.sums]
     if config is None or announce is None or not slots or slots[0].question is None:
         if announce is not None and session.is_whole:
-            past.following = announce.model
+            past.following, past.moments = announce.model, moments
         if is_left and announce is not None and not slots:
             place = session.announcements[0].place
             detail = f"the level θ = {announce.config.theta} was left out, and a later one played"
@@ -162,9 +175,10 @@ def _play(
         place = slots[-1].opened[0].place if slots[-1].opened else place_of(slots[-1].sums[0])
         findings.append(found("question.unfounded", detail, [place]))
     aborted = round_.end.aborted if round_.end and round_.end.aborted else None
-    outcome = round_again.outcome({}, aborted)
+    # a level that was over when the session ended early has come to its end all the same
+    outcome = round_again.outcome({}, None if round_again.question is None else aborted)
     if is_exact:
-        past.following = _following(announce.model, outcome)
+        past.following, past.moments = _following(announce.model, outcome, optimizer, moments)
     return outcome, findings
 
 
@@ -246,13 +260,24 @@ def _words(released: Sum, replayed: Vector | None) -> Vector:
     return words
 
 
-def _following(model: bytes, outcome: RoundOutcome) -> bytes:
-    """The model that a round leads to, computed as the strategy does."""
+def _following(
+    model: bytes, outcome: RoundOutcome, optimizer: ServerOptimizer, moments: Moments | None
+) -> tuple[bytes | None, Moments | None]:
+    """The model that a round leads to, computed as the strategy does, and the moments after it.
+
+    Where the moments are not known, no more is the model, unless the optimiser has none.
+    """
     if outcome.update is None or len(model) != 4 * len(outcome.update):
-        return model
+        return model, moments
+    if isinstance(optimizer, Sgd):
+        moments = {}
+    if moments is None:
+        return None, None
     before = np.frombuffer(model, dtype="<f4").astype(np.float32)
-    after: bytes = (before + outcome.update).astype("<f4").tobytes()
-    return after
+    with np.errstate(all="ignore"):  # a model of the server's own making may hold anything
+        proposed = (before + outcome.update).astype(np.float32)
+        after, moments = step_along(optimizer, before, proposed, moments)
+    return after.astype("<f4").tobytes(), moments
 
 
 def _shown(question: Question | None, config: RoundConfig) -> str:

@@ -106,7 +106,7 @@ class Curves:
                 panel.set_xlabel(axis)
                 panel.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
                 if split == TEST:
-                    panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+                    panel.yaxis.set_major_formatter(PercentFormatter(1.0))
             row[0].set_ylabel(label)
         panels[0][0].legend(frameon=False, fontsize="small")
         figure.suptitle(task.heading, fontsize="medium")
@@ -164,6 +164,8 @@ CURVES: Final = (
         statistics=("mean", "p90"),
         counts_calls=True,
         further_notes=(
+            "The text does not say which task Figure 6 shows; this is emnist-convnet, as in "
+            "Figure 5.",
             "The paper counts one call per round. Private Δ-FL also spends sums on the search for "
             "η, which the figure with -sums in its name counts.",
         ),

@@ -45,6 +45,7 @@ class Histograms:
         source: which figure.
         selection: tasks and methods; the first method is drawn behind each of the others.
         splits: "test", and also "train" where the paper shows it.
+        further_notes: what else a reader must know.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Histograms:
     source: str
     selection: Selection
     splits: tuple[str, ...]
+    further_notes: tuple[str, ...] = ()
 
     def cells(self, request: Request) -> Sequence[Cell]:
         """The runs that it needs."""
@@ -81,7 +83,7 @@ class Histograms:
             tuple(rows),
             tuple(records),
         )
-        return Report((table,), figures, self.selection.notes(request))
+        return Report((table,), figures, (*self.selection.notes(request), *self.further_notes))
 
 
 def _draw(task: TaskRuns, values: _Values) -> Figure:
@@ -176,6 +178,10 @@ HISTOGRAMS: Final = (
         "arXiv 2002.11223, Figure 4",
         Selection(("emnist-convnet",), _METHODS),
         (TEST,),
+        (
+            "The text does not say which tasks Figure 4 shows; this is emnist-convnet, as in "
+            "Figure 5.",
+        ),
     ),
     Histograms(
         "fig12",

@@ -1,0 +1,126 @@
+"""A part of a data set: who and what is in it, and that files sorted by class do no harm."""
+
+import csv
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl.data.federated import DeviceData, Partition
+from fl.data.npz import load_npz
+from fl.data.sent140 import load_sent140
+from fl.data.subset import WHOLE, Subset, draw_rows, federate_chosen
+
+NUM_SAMPLES = 40
+SORTED = np.repeat([0, 1], NUM_SAMPLES // 2)
+
+
+def by_id(dataset):
+    return {device.id: device for device in [*dataset.train, *dataset.test]}
+
+
+def write_sorted_npz(path, num_users=4):
+    """Every user's samples in the order of their class; x numbers them."""
+    user = np.repeat(np.arange(num_users), NUM_SAMPLES)
+    x = np.arange(len(user), dtype=np.float32)[:, None]
+    np.savez(path, x=x, y=np.tile(SORTED, num_users), user=user)
+    return path
+
+
+def cut(num_samples, limit, *, is_text=False, user="a"):
+    """What is left of one user's samples, as row numbers."""
+    x = np.arange(num_samples, dtype=np.float32)[:, None]
+    devices = [DeviceData(name, x, np.arange(num_samples)) for name in (user, "another")]
+    dataset = federate_chosen(
+        "t",
+        devices,
+        Partition(),
+        counts={device.id: num_samples for device in devices},
+        subset=Subset(max_samples=limit),
+        is_text=is_text,
+    )
+    return by_id(dataset)[user].y.tolist()
+
+
+@given(st.text(), st.integers(0, 200), st.integers(1, 250), st.integers(0, 9))
+def test_rows_are_drawn_once_each_in_rising_order(user, count, limit, seed):
+    rows = draw_rows(user, count, Subset(max_samples=limit), seed).tolist()
+    assert rows == sorted(set(rows))
+    assert len(rows) == min(count, limit)
+    assert set(rows) <= set(range(count))
+    assert rows == draw_rows(user, count, Subset(max_samples=limit), seed).tolist()
+
+
+@given(st.text(), st.integers(1, 200), st.data())
+def test_a_larger_part_of_a_user_contains_a_smaller_one(user, count, data):
+    small, large = sorted(data.draw(st.tuples(st.integers(1, count), st.integers(1, count))))
+    parts = [set(draw_rows(user, count, Subset(max_samples=n), 0)) for n in (small, large)]
+    assert parts[0] <= parts[1]
+    assert set(draw_rows(user, count, WHOLE, 0)) == set(range(count))
+
+
+def test_rows_follow_the_user_and_the_seed():
+    part = Subset(max_samples=10)
+    draws = [
+        draw_rows(user, 1000, part, seed).tolist() for user in ("a", "b", "é") for seed in (0, 1)
+    ]
+    assert len({tuple(draw) for draw in draws}) == 6
+
+
+def test_the_draw_is_pinned():
+    assert draw_rows("a", 100, Subset(max_samples=6), 0).tolist() == [6, 23, 39, 45, 68, 73]
+
+
+def test_samples_are_drawn_and_of_a_text_the_first_are_taken():
+    drawn, first = cut(100, 10), cut(100, 10, is_text=True)
+    assert first == list(range(10))
+    assert len(drawn) == 10
+    assert max(drawn) > 50  # no beginning, however long
+    assert drawn == draw_rows("a", 100, Subset(max_samples=10), 0).tolist()
+    assert cut(7, 10) == cut(7, 10, is_text=True) == list(range(7))
+
+
+def test_npz_gives_the_drawn_samples_of_the_chosen_users(tmp_path):
+    path = write_sorted_npz(tmp_path / "sorted.npz")
+    whole = by_id(load_npz(path, Partition(seed=5)))
+    part = load_npz(path, Partition(seed=5), subset=Subset(3, 8))
+    assert len(by_id(part)) == 3
+    for user, device in by_id(part).items():
+        rows = draw_rows(user, NUM_SAMPLES, Subset(max_samples=8), 5)
+        assert np.array_equal(device.x, whole[user].x[rows])
+        assert np.array_equal(device.y, whole[user].y[rows])
+    assert part.rule.endswith("; 3 of the 4 kept; at most 8 samples of each")
+    assert part.dropped == 0
+
+
+def test_npz_that_is_sorted_by_class_keeps_every_class(tmp_path):
+    path = write_sorted_npz(tmp_path / "sorted.npz")
+    whole = by_id(load_npz(path, Partition()))
+    part = by_id(load_npz(path, Partition(), subset=Subset(max_samples=12)))
+    assert len(part) == 4
+    for user, device in part.items():
+        assert set(device.y) == {0, 1}
+        assert set(whole[user].y[:12]) == {0}  # the first samples would all be of one class
+
+
+@pytest.mark.parametrize("features", ["mean", "tokens"])
+def test_tweets_that_are_sorted_by_polarity_keep_both_classes(tmp_path, features):
+    # as in training.1600000.processed.noemoticon.csv: all sad ones first
+    rows = [
+        [polarity, "1", "date", "NO_QUERY", f"user{k}", "word"]
+        for polarity in ("0", "4")
+        for _ in range(NUM_SAMPLES // 2)
+        for k in range(4)
+    ]
+    path = tmp_path / "training.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
+    (tmp_path / "glove.txt").write_text("word 1 2\n")
+    options = {"vectors": tmp_path / "glove.txt", "features": features}
+    whole = by_id(load_sent140(path, Partition(), **options))
+    part = by_id(load_sent140(path, Partition(), subset=Subset(max_samples=12), **options))
+    assert len(part) == 4
+    for user, device in part.items():
+        assert set(device.y) == {0, 1}
+        assert set(whole[user].y[:12]) == {0}

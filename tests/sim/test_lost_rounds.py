@@ -1,0 +1,112 @@
+"""Rounds from which everybody vanished: what the strategies in clear remember goes on as it was."""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from fl.objectives import PLAIN
+from fl.strategies.aaggff_device import AAggFFDevice
+from fl.strategies.afl import AFL, average_iterate
+from fl.strategies.delta_fl import DeltaFL
+from fl.strategies.responses import Response
+from fl.strategies.server_optimizer import Momentum, WithServerOptimizer
+from secagg import Stage, Step, Vanish
+from sim.chain import Mark
+from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from sim.survivors import SurvivorsOnly
+
+START = np.zeros(1, np.float32)
+MARK = Mark(0, 0, bytes(32))
+
+
+@dataclass
+class Quadratic:
+    """F(w) = ½(w − centre)², one gradient step of size ½."""
+
+    id: int
+    centre: float
+    weight: int = 1
+
+    def loss(self, model):
+        return float(0.5 * (float(model[0]) - self.centre) ** 2)
+
+    def update(self, model, objective=PLAIN):
+        del objective
+        return ((self.centre - model) / 2).astype(np.float32)
+
+
+DEVICES = [Quadratic(k, centre) for k, centre in enumerate((0.0, 1.0, 10.0))]
+
+
+def losing(strategy, *rounds):
+    """The strategy with all devices gone in these rounds, wrapped as in a run."""
+    if isinstance(strategy, WithServerOptimizer):
+        return replace(strategy, strategy=losing(strategy.strategy, *rounds))
+
+    def dropouts(index, ids, num_slots):
+        del num_slots
+        return {number: Vanish(Step(Stage.SHARE)) for number in ids if index in rounds}
+
+    return SurvivorsOnly(strategy, dropouts)
+
+
+def play(strategy, num_rounds, state=None):
+    state = strategy.init(START, len(DEVICES)) if state is None else state
+    reports = []
+    for _ in range(num_rounds):
+        state, report = strategy.apply(state, DEVICES)
+        reports.append(report)
+    return state, reports
+
+
+def test_a_lost_round_that_would_have_measured_eta_leaves_the_one_before():
+    period = DeltaFL(Fraction(1, 2), eta_every=2)
+    _, reports = play(losing(period, 2), 6)
+    etas = [report.eta for report in reports]
+    assert reports[2].aborted
+    assert etas[2] is None
+    assert etas[0] == etas[1] == etas[3] != etas[4] == etas[5]
+    # without the loss round 2 measures
+    _, whole = play(losing(period), 6)
+    assert whole[3].eta == whole[2].eta != etas[3]
+
+
+def test_a_run_that_loses_its_first_rounds_measures_eta_in_the_next():
+    state, reports = play(losing(DeltaFL(Fraction(1, 2), eta_every=5), 0, 1), 4)
+    assert [report.eta for report in reports[:2]] == [None, None]
+    # at 0 the losses are 0, ½ and 50
+    assert reports[2].eta == reports[3].eta == state.eta == 0.5
+
+
+def test_afl_averages_the_rounds_that_were_played():
+    lost, reports = play(losing(AFL(0.1), 1, 2), 5)
+    played, _ = play(AFL(0.1), 3)
+    assert [report.aborted is not None for report in reports] == [False, True, True, False, False]
+    assert average_iterate(lost).tobytes() == average_iterate(played).tobytes()
+    assert average_iterate(lost)[0] != lost.model[0]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        DeltaFL(Fraction(1, 2), eta_every=4),
+        AFL(0.1),
+        AAggFFDevice(Response.WEIBULL),
+        WithServerOptimizer(DeltaFL(Fraction(1, 2), eta_every=4), Momentum(0.5, 0.9)),
+        WithServerOptimizer(AFL(0.1), Momentum(0.5, 0.9)),
+    ],
+)
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_a_run_resumed_after_a_lost_round_is_the_same_to_the_bit(tmp_path, strategy, stop):
+    losses = losing(strategy, 1)
+    whole, reports = play(losses, 6)
+    state, first = play(losses, stop)
+    save_checkpoint(tmp_path, Checkpoint(state, 0, MARK, MARK))
+    resumed, then = play(losses, 6 - stop, load_checkpoint(tmp_path).state)
+    assert resumed.model.tobytes() == whole.model.tobytes()
+    assert [*first, *then] == reports
+    # what is remembered matters: without it the run would go another way
+    forgetful, _ = play(losses, 6 - stop, replace(strategy.init(state.model, 3), round=stop))
+    assert forgetful.model.tobytes() != whole.model.tobytes()
