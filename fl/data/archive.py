@@ -58,7 +58,8 @@ def read_arrays(
         EOFError,
         ValueError,
         RuntimeError,  # of zipfile, for what it does not support
-        SyntaxError,  # of NumPy, for a header that is no Python literal
+        SyntaxError,  # of NumPy, for a header that is no Python literal,
+        TypeError,  # and for one with a key that cannot be hashed
         TokenError,
         zipfile.BadZipFile,
         zlib.error,

@@ -97,6 +97,11 @@ def test_what_needs_pickle_or_another_method_is_refused(tmp_path):
     path = write(tmp_path / "lzma.npz", zipfile.ZIP_LZMA, x=stored(np.zeros(3)))
     with pytest.raises(DataError, match="packed by method 14"):
         read_arrays(path, ["x"])
+    unhashable = stored(np.zeros(3)).replace(b"{'descr'", b"{[]:1,'d'")
+    assert b"{[]:1,'d'" in unhashable
+    path = write(tmp_path / "head.npz", x=unhashable)
+    with pytest.raises(DataError, match="not a readable"):
+        read_arrays(path, ["x"])
     path = write(tmp_path / "text.npz", x=b"hello")
     with pytest.raises(DataError, match="not a readable"):
         read_arrays(path, ["x"])
