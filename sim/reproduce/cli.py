@@ -1,9 +1,11 @@
 """`deltafl reproduce`: the papers' tables and figures, and the tuning before them."""
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -76,7 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", metavar="LIST", help="such as linear,convnet (all)")
     parser.add_argument("--methods", metavar="LIST", help="such as fedavg,delta-fl-0.5 (all)")
     parser.add_argument("--seeds", type=int, metavar="N", help="how many (the paper's number)")
-    parser.add_argument("--rounds", type=int, metavar="R", help="how many (the paper's number)")
+    parser.add_argument(
+        "--rounds", metavar="R|P%%", help="how many, or a share of the paper's number such as 15%%"
+    )
     parser.add_argument(
         "--settings",
         choices=("paper", "script"),
@@ -126,7 +130,7 @@ def request_of(options: argparse.Namespace) -> "Request":
     """
     from sim.reproduce.experiment import Request
 
-    for flag in ("seeds", "rounds", "jobs"):
+    for flag in ("seeds", "jobs"):
         value = getattr(options, flag)
         if value is not None and value < 1:
             raise ConfigError(f"--{flag} {value}: must be at least 1")
@@ -140,10 +144,19 @@ def request_of(options: argparse.Namespace) -> "Request":
         models=_words(options.models),
         methods=_words(options.methods),
         seeds=options.seeds,
-        rounds=options.rounds,
+        rounds=None if options.rounds is None else _rounds(options.rounds),
         settings=options.settings,
         overrides=overrides,
     )
+
+
+def _rounds(text: str) -> int | Fraction:
+    number, percent = text.removesuffix("%"), text.endswith("%")
+    with contextlib.suppress(ValueError, ZeroDivisionError):
+        rounds = Fraction(number) / 100 if percent else int(number)
+        if rounds > 0:
+            return rounds
+    raise ConfigError(f"--rounds {text}: must be a number, at least 1, or a share such as 15%")
 
 
 @dataclass(frozen=True, slots=True)

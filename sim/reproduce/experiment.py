@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +22,7 @@ class Request:
         models: which models.
         methods: which methods, by their labels.
         seeds: how many.
-        rounds: how many, where the paper's number takes too long.
+        rounds: how many, or which share of the paper's number, where that takes too long.
         settings: whose hyper-parameters: "paper" or "script" (of the published code).
         overrides: settings of `sim.config` to change in every run, {section: {key: value}}.
     """
@@ -31,7 +32,7 @@ class Request:
     models: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
     seeds: int | None = None
-    rounds: int | None = None
+    rounds: int | Fraction | None = None
     settings: str = "paper"
     overrides: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 

@@ -58,11 +58,12 @@ def config_of(request: Request, one: Chosen, method: Method, seed: int) -> RunCo
     return build_config([*layers, request.overrides])
 
 
-def _shortened(full: RunConfig, rounds: int) -> Layer:
+def _shortened(full: RunConfig, wanted: int | Fraction) -> Layer:
     """The same schedule in other rounds: the rate falls after the same shares of the run.
 
     With fewer rounds evaluations become sparse, for one over all devices takes longer than a round.
     """
+    rounds = wanted if isinstance(wanted, int) else max(1, round(wanted * full.federation.rounds))
     share = Fraction(rounds, full.federation.rounds)
     every = full.federation.evaluate_every if share >= 1 else max(1, rounds // 4)
     shortened: dict[str, dict[str, object]] = {

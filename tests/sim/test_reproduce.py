@@ -2,6 +2,7 @@
 
 import json
 import signal
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +134,14 @@ class TestGrid:
             chosen = choose_tasks(wanted, (LINEAR,))[0]
             assert config_of(wanted, chosen, FEDAVG, 1).training.l2 == ours
             assert config_of(wanted, chosen, DELTA_FL[0], 1).training.l2 == theirs
+
+    def test_a_share_of_the_rounds_is_of_each_papers_number(self):
+        data, models = {"unipen62": Path("u.npz")}, ("linear", "convnet")
+        wanted = request(rounds=Fraction(15, 100), models=models, seeds=1, data=data)
+        chosen = choose_tasks(wanted, TASKS)
+        cells = make_cells(wanted, chosen, (FEDAVG,))
+        assert [cell.config.federation.rounds for cell in cells] == [450, 150]
+        assert cells[1].config.training.decay_every == 60
 
     def test_fewer_rounds_keep_the_shape_of_the_schedule_and_thin_out_evaluations(self):
         wanted = request(data={"unipen62": Path("u.npz")}, rounds=100)
@@ -467,7 +476,9 @@ class TestCommand:
             (["table2", "--data", "unipen62=nowhere.npz"], "there is no nowhere.npz"),
             (["table2", "--data", "digits=here"], "write --data digits"),
             (["table2", "--data", "digits", "--data", "digits"], "digits is named twice"),
-            (["table2", "--rounds", "0"], "--rounds 0: must be at least 1"),
+            (["table2", "--rounds", "0"], "--rounds 0: must be a number, at least 1, or a share"),
+            (["table2", "--rounds", "0%"], "--rounds 0%: must be a number, at least 1, or a share"),
+            (["table2", "--rounds", "ten"], "--rounds ten: must be a number, at least 1"),
             (["table2", "--methods", ","], "empty list"),
             (["table2", "--set", "federation.theta=7", "--data", "digits"], "must lie in"),
             (["tune"], "tune needs a task"),
