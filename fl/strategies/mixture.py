@@ -44,7 +44,9 @@ def measure_losses(devices: Sequence[Device], model: Vector) -> list[float]:
 
 
 def step_by_mixture(model: Vector, devices: Sequence[Device], mixture: Reals) -> Vector:
-    """Train every device of positive weight and step by w ← w + Σ mixture_k·Δ_k, in float64.
+    """Train every device of positive weight and step by the mean of updates with weights `mixture`.
+
+    That is w ← w + Σ mixture_k·Δ_k / Σ mixture_k, in float64.
 
     Raises:
         DivergenceError: an update is NaN or infinite.
