@@ -315,7 +315,9 @@ class PrivacyConfig:
         colluding: γ, the share of devices that may collude with the server.
         min_cohort: smallest cohort that a device agrees to be summed with.
         update_clip: bound of one number of a device's update; beyond, it is clipped and counted.
-        update_resolution_bits: updates are rounded to multiples of 2^-update_resolution_bits.
+        update_resolution_bits: updates are rounded to multiples of 2^-update_resolution_bits. This
+            and max_weight are for algorithms that weigh by n_k; "private-q-ffl" and
+            "private-tilted-erm" choose their own (`fl.strategies.masked`).
         max_weight: bound of a device's weight n_k; heavier devices count as this.
         transcript: what is kept of the server's messages: "headers" (sizes and hashes), "full", or
             "every=N" (full in every N-th round).
