@@ -8,7 +8,7 @@ and without it; the reported number is then the loss on the data alone. Training
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 from torch import nn
@@ -64,6 +64,49 @@ class DeviceMetrics:
     num_samples: int
     loss: float
     error: float
+
+
+class CohortLearner(Protocol):
+    """Does the work of many devices that are given one model.
+
+    Implementations agree on every number up to the rounding of float32: they shuffle alike, and
+    differ only in how they sum.
+    """
+
+    def losses(self, vector: Vector, devices: Sequence[DeviceData]) -> list[float]:
+        """Compute F_k(w) of each device, in nats, in the order of `devices`.
+
+        Raises:
+            ValueError: `vector` does not fit the model.
+        """
+
+    def updates(
+        self,
+        vector: Vector,
+        devices: Sequence[DeviceData],
+        training: LocalTraining,
+        seeds: Sequence[int],
+        objective: LocalObjective = PLAIN,
+    ) -> Iterator[Vector]:
+        """Train each device from `vector`; the differences Δ_k, in the order of `devices`.
+
+        Args:
+            vector: the model w_t to start from.
+            devices: whose samples.
+            training: step size, batches, epochs.
+            seeds: of each device's shuffling, in [0, 2^63): that of a CPU generator of torch.
+            objective: what to minimise.
+
+        Raises:
+            ValueError: `vector` does not fit the model.
+        """
+
+    def evaluate(self, vector: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
+        """Measure the model on each device, in the order of `devices`.
+
+        Raises:
+            ValueError: `vector` does not fit the model.
+        """
 
 
 class Learner:
@@ -136,6 +179,22 @@ class Learner:
                         step = step.add(parameter - origin, alpha=objective.proximal)
                     parameter.add_(step, alpha=-training.learning_rate)
         return to_vector(self._module) - vector
+
+    def losses(self, vector: Vector, devices: Sequence[DeviceData]) -> list[float]:
+        """Compute F_k(w) of many devices, in their order; see `CohortLearner`."""
+        return [self.mean_loss(vector, data) for data in devices]
+
+    def updates(
+        self,
+        vector: Vector,
+        devices: Sequence[DeviceData],
+        training: LocalTraining,
+        seeds: Sequence[int],
+        objective: LocalObjective = PLAIN,
+    ) -> Iterator[Vector]:
+        """Train many devices, one after another; see `CohortLearner`."""
+        for data, seed in zip(devices, seeds, strict=True):
+            yield self.train(vector, data, training, torch.Generator().manual_seed(seed), objective)
 
     def evaluate(self, vector: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
         """Measure one model on many devices, in their order.
