@@ -8,7 +8,7 @@ summed, so that it does not meet those of a device that vanishes before.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from protocol.client import RoundClient, Task
 from protocol.configuration import RoundConfig
@@ -16,6 +16,7 @@ from protocol.device import DeviceRound, Update
 from protocol.levels import LevelRounds, Levels
 from protocol.quantile.search import Query
 from protocol.round import RoundOutcome
+from protocol.selection import Threshold
 from protocol.server import LevelsServer
 from secagg import (
     Adversary,
@@ -33,7 +34,7 @@ from secagg import (
 )
 from secagg.randomness import Randomness, system_randomness
 from secagg.ring import Vector
-from secagg.session import NoObserver, Observer, run_round
+from secagg.session import Answer, NoObserver, Observer, run_round
 from secagg.stages import Vanishing
 from secagg.threat import at_most, sparse_parameters
 
@@ -66,6 +67,20 @@ class RoundDevice(Protocol):
 
     def update(self, model: bytes) -> Update:
         """Δ_k = w_k − w after local training, float32 of shape (d,)."""
+
+
+@runtime_checkable
+class WorksAhead(Protocol):
+    """A simulated device that can be told what it will be asked, before the answer is needed.
+
+    What many devices are told together may be worked on together, or meanwhile.
+    """
+
+    def expect_loss(self, model: bytes) -> None:
+        """`loss` of this model will be asked for."""
+
+    def expect_update(self, model: bytes) -> None:
+        """`update` of this model will be asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,9 +311,14 @@ class MaskedSum:
         }
         bytes_up = 0
 
-        def answer(client_id: ClientId, data: bytes) -> bytes | None:
-            nonlocal bytes_up
+        def answer(client_id: ClientId, data: bytes) -> Answer:
             reply = _answer(clients[client_id], by_id[client_id], data)
+            if not callable(reply):
+                return count(reply)
+            return lambda: count(reply())
+
+        def count(reply: bytes | None) -> bytes | None:
+            nonlocal bytes_up
             bytes_up += len(reply or b"")
             return reply
 
@@ -369,24 +389,40 @@ class IdealSum:
             raise PeerError(Refusal.POLICY, "two levels have the same model")
         rounds = LevelRounds(levels, warm_starts)
 
-        def contribution(client_id: ClientId) -> Vector:
+        def measure(client_id: ClientId) -> DeviceRound:
             device, level = by_id[client_id], rounds.level
-            model, key = each[level], (client_id, level)
+            key = client_id, level
             if key not in measured:
-                config, loss = levels.rounds[level], device.loss(model)
+                config, loss = levels.rounds[level], device.loss(each[level])
                 measured[key] = DeviceRound.measured(config, loss, device.weight)
-            own, question = measured[key], rounds.question
+            return measured[key]
+
+        def passes(client_id: ClientId) -> bool:
+            question = rounds.question
+            return isinstance(question, Threshold) and measure(client_id).passes(question)
+
+        def expect(ids: Sequence[ClientId]) -> None:
+            model = each[rounds.level]
+            for client_id in ids:
+                if (client_id, rounds.level) not in measured:
+                    _expect_loss(by_id[client_id], model)
+            for client_id in ids:
+                if passes(client_id):
+                    _expect_update(by_id[client_id], model)
+
+        def contribution(client_id: ClientId) -> Vector:
+            own, question = measure(client_id), rounds.question
             if isinstance(question, Query):
                 return own.answer(question, self.noise(client_id))
-            passes = question is not None and own.passes(question)
-            return own.contribution(device.update(model) if passes else None)
+            model = each[rounds.level]
+            return own.contribution(by_id[client_id].update(model) if passes(client_id) else None)
 
         try:
             session.set_up()
             while rounds.question is not None:
                 rounds.assemble(len(session.remaining))
                 rounds.check_opened(len(session.open_slot(rounds.slot)))
-                answer = session.sum(rounds.slot, contribution)
+                answer = session.sum(rounds.slot, contribution, expect)
                 if answer is None:
                     rounds.lose()
                 else:
@@ -410,14 +446,31 @@ def preferred_graph(cohort_size: int, threat: ThreatModel) -> GraphKind:
     return GraphKind.SPARSE if 2 * degree <= cohort_size else GraphKind.COMPLETE
 
 
-def _answer(client: RoundClient, device: RoundDevice, data: bytes) -> bytes | None:
-    """Let a device answer an envelope, doing the task that it is given."""
+def _answer(client: RoundClient, device: RoundDevice, data: bytes) -> Answer:
+    """Let a device take an envelope; where that gives it a task, the answer comes when it is done.
+
+    So all devices of a cohort begin before the first of them is waited for.
+    """
     reply = client.receive(data)
     match reply:
         case Task.MEASURE_LOSS:
-            losses = [device.loss(model) for model in client.models]
-            return client.supply_losses(losses, device.weight)
+            for model in client.models:
+                _expect_loss(device, model)
+            return lambda: client.supply_losses(
+                [device.loss(model) for model in client.models], device.weight
+            )
         case Task.TRAIN:
-            return client.supply_update(device.update(client.model))
+            _expect_update(device, client.model)
+            return lambda: client.supply_update(device.update(client.model))
         case _:
             return reply
+
+
+def _expect_loss(device: RoundDevice, model: bytes) -> None:
+    if isinstance(device, WorksAhead):
+        device.expect_loss(model)
+
+
+def _expect_update(device: RoundDevice, model: bytes) -> None:
+    if isinstance(device, WorksAhead):
+        device.expect_update(model)

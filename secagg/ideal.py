@@ -6,7 +6,7 @@ hold `secagg.session` to it. Long simulations may use it in place of the real pr
 Spec: §10.11.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -78,12 +78,18 @@ class IdealSession:
         self._settle(Step(Stage.MASK, slot))
         return self.remaining
 
-    def sum(self, slot: int, contribution: Callable[[ClientId], Vector]) -> SlotSum | None:
+    def sum(
+        self,
+        slot: int,
+        contribution: Callable[[ClientId], Vector],
+        expect: Callable[[Sequence[ClientId]], None] = lambda _ids: None,
+    ) -> SlotSum | None:
         """The sum over those of an open slot's devices that stay until their input is in.
 
         Args:
             slot: Index into the session's slots.
             contribution: Gives the vector of a device that stays; called once for each.
+            expect: Told beforehand for whom it will be called.
 
         Returns:
             The sum; None where a device is missing from a whole slot.
@@ -104,10 +110,12 @@ class IdealSession:
         self._lose_silent(Step(Stage.UNMASK, slot))
         require_recoverable(self._graph, self.params, opened, self._members)
         total = ring.zeros(spec.length, spec.ring_bits)
-        for client in self._named(contributed):
+        contributors = self._named(contributed)
+        expect(contributors)
+        for client in contributors:
             total += ring.as_vector(contribution(client), spec.length, spec.ring_bits)
         ring.reduce(total, spec.ring_bits)
-        return SlotSum(slot, total, self._named(contributed), self.remaining)
+        return SlotSum(slot, total, contributors, self.remaining)
 
     def _lose_silent(self, step: Step) -> None:
         for position in np.flatnonzero(self._members).tolist():

@@ -6,7 +6,7 @@ only the network, which delivers in order, and loses a device from the step at w
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from secagg.client import Client
 from secagg.enrolment import Enrolment
@@ -46,6 +46,13 @@ class NoObserver:
         """Do nothing meanwhile."""
         del party, step
         return nullcontext()
+
+
+Deferred: TypeAlias = Callable[[], bytes | None]
+"""A device at work: called, it waits for the end of it and gives the answer."""
+
+Answer: TypeAlias = bytes | Deferred | None
+"""What a device sends back at once or later, if anything."""
 
 
 class Collector(Protocol):
@@ -124,37 +131,54 @@ def run_session(
 def run_round(
     server: Collector,
     outgoing: Outgoing,
-    answer: Callable[[ClientId, bytes], bytes | None],
+    answer: Callable[[ClientId, bytes], Answer],
     step: Step,
     vanishing: Vanishing,
     observer: Observer,
 ) -> Outgoing:
     """Deliver the server's messages, collect the answers, close the round.
 
-    A device that vanishes at this step does not answer, or answers after the round was closed.
+    A device that vanishes at this step does not answer, or answers after the round was closed. Who
+    defers its answer is asked for it when everybody has got their message, in the same order.
     """
-    late = []
-    for client in outgoing:
-        with observer.working(None, step):
-            data = outgoing[client]
-        observer.message(sent=True, peer=client, data=data)
-        vanish = vanishing.get(client)
-        in_time = vanish is None or vanish.answers(step)
-        if not in_time and not (vanish is not None and vanish.late):
-            continue
-        with observer.working(client, step):
-            reply = answer(client, data)
+    late: list[tuple[ClientId, bytes]] = []
+    deferred: list[tuple[ClientId, Deferred]] = []
+
+    def take(client: ClientId, reply: bytes | None) -> None:
         if reply is None:
-            continue
-        if in_time:
+            return
+        if _in_time(vanishing, client, step):
             observer.message(sent=False, peer=client, data=reply)
             with observer.working(None, step):
                 server.receive(client, reply)
         else:
             late.append((client, reply))
+
+    for client in outgoing:
+        with observer.working(None, step):
+            data = outgoing[client]
+        observer.message(sent=True, peer=client, data=data)
+        vanish = vanishing.get(client)
+        if vanish is not None and not (vanish.answers(step) or vanish.late):
+            continue
+        with observer.working(client, step):
+            reply = answer(client, data)
+        if callable(reply):
+            deferred.append((client, reply))
+        else:
+            take(client, reply)
+    for client, ready in deferred:
+        with observer.working(client, step):
+            made = ready()
+        take(client, made)
     with observer.working(None, step):
         following = server.close_round()
     for client, reply in late:
         observer.message(sent=False, peer=client, data=reply)
         server.receive(client, reply)
     return following
+
+
+def _in_time(vanishing: Vanishing, client: ClientId, step: Step) -> bool:
+    vanish = vanishing.get(client)
+    return vanish is None or vanish.answers(step)

@@ -6,11 +6,11 @@ import numpy as np
 
 from fl.errors import DivergenceError
 from fl.objectives import PLAIN, LocalObjective
-from fl.strategies.base import Device
+from fl.strategies.base import Device, expect_updates
 from fl.vectors import Vector
 
 
-def add_mean_update(model: Vector, devices: Sequence[Device], weights: Sequence[int]) -> Vector:
+def add_mean_update(model: Vector, devices: Sequence[Device], weights: Sequence[float]) -> Vector:
     """Train every device of positive weight and step by the weighted mean of their updates.
 
     w ← w + Σ weight_k·Δ_k / Σ weight_k, summed in float64 in the order of `devices`.
@@ -19,13 +19,12 @@ def add_mean_update(model: Vector, devices: Sequence[Device], weights: Sequence[
         ValueError: no weight is positive.
         DivergenceError: an update is NaN or infinite.
     """
+    taking_part = [
+        (device, weight) for device, weight in zip(devices, weights, strict=True) if weight
+    ]
+    expect_updates((device for device, _ in taking_part), model)
     return step_by_mean(
-        model,
-        (
-            (weight, 1.0, finite_update(device, model))
-            for device, weight in zip(devices, weights, strict=True)
-            if weight
-        ),
+        model, ((weight, 1.0, finite_update(device, model)) for device, weight in taking_part)
     )
 
 

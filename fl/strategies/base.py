@@ -5,11 +5,11 @@ between rounds but what is in the server's state. What the server would have to 
 part of its definition (`Visibility`), so that a claim of privacy can be checked against it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,37 @@ class Device(Protocol):
             model: the model to start from.
             objective: what to minimise.
         """
+
+
+@runtime_checkable
+class WorksAhead(Protocol):
+    """A device that can be told what it will be asked, before the answer is needed.
+
+    What many devices are told together may be worked on together, or meanwhile; the answers are the
+    same. `expect_losses` and `expect_updates` tell a cohort.
+    """
+
+    def expect_loss(self, model: Vector) -> None:
+        """`loss` of this model will be asked for."""
+
+    def expect_update(self, model: Vector, objective: LocalObjective = PLAIN) -> None:
+        """`update` with these arguments will be asked for."""
+
+
+def expect_losses(devices: Iterable[Device], model: Vector) -> None:
+    """Tell devices that they will be asked for their losses."""
+    for device in devices:
+        if isinstance(device, WorksAhead):
+            device.expect_loss(model)
+
+
+def expect_updates(
+    devices: Iterable[Device], model: Vector, objective: LocalObjective = PLAIN
+) -> None:
+    """Tell devices that they will be asked for their updates."""
+    for device in devices:
+        if isinstance(device, WorksAhead):
+            device.expect_update(model, objective)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,14 @@ import numpy as np
 
 from fl.simplex import Reals, minimise_quadratic
 from fl.strategies.aggregation import finite_update
-from fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from fl.strategies.base import (
+    Device,
+    RoundReport,
+    ServerState,
+    Visibility,
+    check_cohort,
+    expect_updates,
+)
 from fl.strategies.mixture import report_mixture
 from fl.vectors import Vector
 
@@ -68,6 +75,7 @@ class FedMGDA:
             DivergenceError: a device's update is NaN or infinite.
         """
         check_cohort(devices)
+        expect_updates(devices, state.model)
         updates = [finite_update(device, state.model) for device in devices]
         products = inner_products(updates)
         norms = np.sqrt(np.diag(products))

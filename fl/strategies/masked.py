@@ -45,7 +45,14 @@ from typing import Final
 import numpy as np
 
 from fl.objectives import PLAIN, LocalObjective
-from fl.strategies.base import Device, Memory, ServerState, Visibility, check_cohort
+from fl.strategies.base import (
+    Device,
+    Memory,
+    ServerState,
+    Visibility,
+    check_cohort,
+    expect_losses,
+)
 from fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL, PrivateRoundReport
 from fl.strategies.weighted_mean import Participant, WeightedMean
 from fl.vectors import Vector
@@ -229,6 +236,19 @@ class _ScaledDevice:
     def weight(self) -> int:
         """Whole units, at most one more than may be: the protocol clips that and counts it."""
         return self._weigh()[0]
+
+    def expect_loss(self, model: Vector) -> None:
+        """The weight is asked for together with the loss, and both may take a training."""
+        del model  # the participant has it
+        if not self._mean.has_whole_weights and self._participant.num_samples:
+            self._participant.expect(loss=True)
+        else:
+            expect_losses([self._participant.device], self._participant.model)
+
+    def expect_update(self, model: Vector, objective: LocalObjective = PLAIN) -> None:
+        del model, objective  # the participant has its own
+        if self._mean.has_whole_weights and self._participant.num_samples:
+            self._participant.expect(loss=False)
 
     def loss(self, model: Vector) -> float:
         del model  # the participant has it

@@ -7,8 +7,8 @@ import numpy as np
 
 from fl.errors import DivergenceError
 from fl.simplex import Reals
-from fl.strategies.aggregation import finite_update, step_by_mean
-from fl.strategies.base import Device, RoundReport
+from fl.strategies.aggregation import add_mean_update
+from fl.strategies.base import Device, RoundReport, expect_losses
 from fl.vectors import Vector
 
 
@@ -31,6 +31,7 @@ def measure_losses(devices: Sequence[Device], model: Vector) -> list[float]:
     Raises:
         DivergenceError: a loss is NaN or infinite.
     """
+    expect_losses(devices, model)
     losses = []
     for device in devices:
         loss = device.loss(model)
@@ -51,14 +52,7 @@ def step_by_mixture(model: Vector, devices: Sequence[Device], mixture: Reals) ->
     Raises:
         DivergenceError: an update is NaN or infinite.
     """
-    return step_by_mean(
-        model,
-        (
-            (weight, 1.0, finite_update(device, model))
-            for device, weight in zip(devices, mixture.tolist(), strict=True)
-            if weight > 0
-        ),
-    )
+    return add_mean_update(model, devices, [max(weight, 0.0) for weight in mixture.tolist()])
 
 
 def report_mixture(

@@ -15,7 +15,15 @@ from typing import TypeAlias
 import numpy as np
 
 from fl.errors import DivergenceError
-from fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from fl.strategies.base import (
+    Device,
+    RoundReport,
+    ServerState,
+    Visibility,
+    check_cohort,
+    expect_losses,
+    expect_updates,
+)
 from fl.superquantile import parse_theta
 from fl.vectors import Vector
 from protocol.configuration import RoundConfig
@@ -252,6 +260,14 @@ class AddressedByBytes:
     def weight(self) -> int:
         """The aggregation weight n_k."""
         return self.device.weight
+
+    def expect_loss(self, model: bytes) -> None:
+        """See `WorksAhead`."""
+        expect_losses([self.device], _vector(model))
+
+    def expect_update(self, model: bytes) -> None:
+        """See `WorksAhead`."""
+        expect_updates([self.device], _vector(model))
 
     def loss(self, model: bytes) -> float:
         """Evaluate F_k of a model, little-endian float32."""

@@ -56,6 +56,11 @@ class QFFL(WeightedMean):
         """They are real numbers."""
         return False
 
+    @property
+    def asks_losses(self) -> bool:
+        """F_k is in the weight."""
+        return True
+
     def share(self, own: Local, round_index: int) -> Share:
         """a_k = p_k·h_k, u_k = F_k^q·L·Δ_k / h_k.
 

@@ -48,6 +48,11 @@ class TiltedERM(WeightedMean):
         """They are real numbers."""
         return False
 
+    @property
+    def asks_losses(self) -> bool:
+        """F_k is in the weight."""
+        return True
+
     def share(self, own: Local, round_index: int) -> Share:
         """a_k = p_k·exp(t·F_k), u_k = Δ_k."""
         del round_index

@@ -21,7 +21,15 @@ import numpy as np
 from fl.errors import DivergenceError
 from fl.objectives import PLAIN, LocalObjective
 from fl.strategies.aggregation import finite_update, step_by_mean
-from fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from fl.strategies.base import (
+    Device,
+    RoundReport,
+    ServerState,
+    Visibility,
+    check_cohort,
+    expect_losses,
+    expect_updates,
+)
 from fl.vectors import Vector
 
 
@@ -74,8 +82,8 @@ class Participant:
 
     def __init__(self, device: Device, model: Vector, objective: LocalObjective) -> None:
         self.device = device
+        self.model = model
         self.measured_loss: float | None = None
-        self._model = model
         self._objective = objective
         self._update: Vector | None = None
 
@@ -84,6 +92,12 @@ class Participant:
         """n_k."""
         return self.device.weight
 
+    def expect(self, *, loss: bool) -> None:
+        """Tell the device that it will be asked for its update, and for its loss if `loss`."""
+        if loss:
+            expect_losses([self.device], self.model)
+        expect_updates([self.device], self.model, self._objective)
+
     def loss(self) -> float:
         """F_k(w_t), in nats.
 
@@ -91,7 +105,7 @@ class Participant:
             DivergenceError: it is NaN or infinite.
         """
         if self.measured_loss is None:
-            loss = self.device.loss(self._model)
+            loss = self.device.loss(self.model)
             if not math.isfinite(loss):
                 raise DivergenceError(
                     f"the loss of device {self.device.id} is {loss}: training diverged, lower the "
@@ -118,7 +132,7 @@ class Participant:
         """
         update, self._update = self._update, None
         if update is None:
-            update = finite_update(self.device, self._model, self._objective)
+            update = finite_update(self.device, self.model, self._objective)
         return update
 
 
@@ -146,6 +160,11 @@ class WeightedMean(ABC):
     def has_whole_weights(self) -> bool:
         """Whether every a_k is the number of samples, so that nothing is lost in whole numbers."""
         return True
+
+    @property
+    def asks_losses(self) -> bool:
+        """Whether a device's part in the mean follows from its loss."""
+        return False
 
     def share(self, own: Local, round_index: int) -> Share:
         """Compute a device's part in the mean, on the device.
@@ -182,6 +201,8 @@ class WeightedMean(ABC):
         taking_part = [
             Participant(device, state.model, self.objective) for device in devices if device.weight
         ]
+        for participant in taking_part:
+            participant.expect(loss=self.asks_losses)
         shares = [self.share(participant, state.round) for participant in taking_part]
         weights = relative_weights(shares)
         empty = not any(weights)
