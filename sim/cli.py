@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from sim.config import RunConfig
+from sim.config import BACKENDS, RunConfig
 from sim.config_io import (
     Table,
     assignment,
@@ -25,7 +25,7 @@ from sim.config_io import (
     read_config_file,
     read_table,
 )
-from sim.errors import RunError, UserError
+from sim.errors import ConfigError, RunError, UserError
 from sim.rundir import RunDirectory
 from sim.table import describe
 
@@ -49,9 +49,16 @@ tail fraction that is kept: 1 is FedAvg, smaller serves the worst-off devices mo
 exit codes: 0 done, 1 failed on the way, 2 cannot be done as asked, 130 interrupted.
 """
 
+_BACKENDS: Final = {
+    **dict.fromkeys(("masked", "ideal"), "privacy.backend"),
+    **dict.fromkeys(BACKENDS, "training.backend"),
+}
+"""The settings of which `--backend` may give the value."""
+
 _FLAGS: Final = {
     "rounds": "federation.rounds",
-    "backend": "privacy.backend",
+    "workers": "training.workers",
+    "address": "training.address",
     "device": "training.device",
     "dropout": "faults.dropout",
     "seed": "experiment.seed",
@@ -145,7 +152,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--rounds", metavar="N", help="number of rounds")
     run.add_argument(
-        "--backend", metavar="masked|ideal", help="real masks, or sums without cryptography"
+        "--backend",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="how sums are made: masked (real masks) or ideal (sums without cryptography); or who "
+        f"does the devices' work: {', '.join(BACKENDS)}; may be given once for each",
+    )
+    run.add_argument(
+        "--workers", metavar="N", help="workers of processes and ray (default: one per core)"
+    )
+    run.add_argument(
+        "--address", metavar="HOST:PORT", help="Ray cluster to work on (default: start one here)"
     )
     run.add_argument("--device", metavar="auto|cpu|cuda", help="where to train")
     run.add_argument("--dropout", metavar="P", help="probability that a device vanishes in a round")
@@ -284,6 +302,10 @@ def _config(options: argparse.Namespace, out: Path) -> RunConfig:
     for flag, key in _FLAGS.items():
         if (value := getattr(options, flag)) is not None:
             layers.append(assignment(f"{key}={value}"))
+    for name in options.backend:
+        if name not in _BACKENDS:
+            raise ConfigError(f"--backend {name!r}: must be one of {', '.join(_BACKENDS)}")
+        layers.append(assignment(f"{_BACKENDS[name]}={name}"))
     if options.data is not None:
         # a file's path becomes absolute, so that config.toml reproduces the run from anywhere; what
         # is no file is the name of made-up data or of a data set on the hub

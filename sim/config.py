@@ -66,6 +66,7 @@ FORMATS: Final = (
     "synthetic-sent140",
     "synthetic",
 )
+BACKENDS: Final = ("auto", "reference", "batched", "processes", "cuda", "ray")
 METHODS: Final = ("mm", "bracketed", "histogram", "noisy")
 WEIGHTS: Final = ("samples", "powers-of-two", "equal")
 
@@ -176,6 +177,12 @@ class TrainingConfig:
         epochs: passes over the device's samples per round.
         l2: λ of the penalty (λ/2)·||w||².
         device: where tensors live: "cpu", "cuda", or "auto" (cuda if there is one).
+        backend: who does the devices' work: "reference" (this process, one device after another),
+            "batched" (this process, many devices as one batch), "processes" (one worker per core),
+            "cuda" (batched on a GPU), "ray" (workers on a Ray cluster, extra `ray`), or "auto"
+            (cuda if there is a GPU, processes for long runs, else reference).
+        workers: workers of "processes" and "ray"; 0 is one per core. Last bits may depend on it.
+        address: of the Ray cluster, "auto" for one that runs on this machine; empty starts one.
     """
 
     learning_rate: Positive = 0.5
@@ -185,6 +192,9 @@ class TrainingConfig:
     epochs: Count = 1
     l2: NotNegative = 0.0
     device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
+    backend: Annotated[str, OneOf(BACKENDS)] = "auto"
+    workers: CountOrZero = 0
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,73 +1,79 @@
-"""The simulated device: its data, its training, and a clock on the work it does."""
+"""The simulated device: its data, and the backend that does its work."""
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import TypeVar
 
-from fl.data.federated import DeviceData
-from fl.local import Learner, LocalTraining
+from fl.local import LocalTraining
 from fl.objectives import PLAIN, LocalObjective
 from fl.vectors import Vector
+from sim.backends.base import Backend, Pending, Place, Work
 from sim.seeds import Purpose, Seeds
 
-
-@dataclass(slots=True)
-class CpuClock:
-    """Adds up the CPU time of this process (all threads) over the blocks it measures.
-
-    Attributes:
-        seconds: the sum so far.
-    """
-
-    seconds: float = 0.0
-
-    @contextmanager
-    def measure(self) -> Iterator[None]:
-        """Add the CPU time of a block, also of one that raises."""
-        start = time.process_time()
-        try:
-            yield
-        finally:
-            self.seconds += time.process_time() - start
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class SimulatedDevice:
     """A device of a cohort, for one round.
 
-    Attributes:
+    It may be told what it will be asked (`fl.strategies.base.WorksAhead`); then it has begun.
+
+    Args:
         id: its index among the training devices.
-        data: its samples.
-        learner: does the work; shared by all devices, for it keeps nothing between calls.
+        place: where its samples are.
+        backend: does the work; shared by all devices.
         training: how to train in this round.
         seeds: where the shuffle comes from.
         round_index: the round, counted from 0.
-        clock: told the CPU time of every loss and update.
     """
 
-    id: int
-    data: DeviceData
-    learner: Learner
-    training: LocalTraining
-    seeds: Seeds
-    round_index: int
-    clock: CpuClock
+    def __init__(
+        self,
+        id: int,
+        place: Place,
+        backend: Backend,
+        training: LocalTraining,
+        seeds: Seeds,
+        round_index: int,
+    ) -> None:
+        self.id = id
+        self._place = place
+        self._backend = backend
+        self._training = training
+        self._shuffle = seeds.integer(Purpose.SHUFFLE, round_index=round_index, device=id)
+        self._losses: list[tuple[Work, Pending[float]]] = []
+        self._updates: list[tuple[Work, Pending[Vector]]] = []
 
     @property
     def weight(self) -> int:
         """The number of training samples n_k."""
-        return self.data.num_samples
+        return self._place.size
+
+    def expect_loss(self, model: Vector) -> None:
+        """Begin to measure a loss."""
+        work = Work(model)
+        if not any(work.is_same(begun) for begun, _ in self._losses):
+            self._losses.append((work, self._backend.begin_loss(model, self._place)))
+
+    def expect_update(self, model: Vector, objective: LocalObjective = PLAIN) -> None:
+        """Begin to train."""
+        work = Work(model, self._training, objective)
+        if not any(work.is_same(begun) for begun, _ in self._updates):
+            pending = self._backend.begin_update(
+                model, self._place, self._training, self._shuffle, objective
+            )
+            self._updates.append((work, pending))
 
     def loss(self, model: Vector) -> float:
         """Evaluate the mean training loss in nats."""
-        with self.clock.measure():
-            return self.learner.mean_loss(model, self.data)
+        self.expect_loss(model)
+        return _take(self._losses, Work(model))
 
     def update(self, model: Vector, objective: LocalObjective = PLAIN) -> Vector:
-        """Train from `model`; asked twice, it answers the same."""
-        shuffle = self.seeds.torch_generator(
-            Purpose.SHUFFLE, round_index=self.round_index, device=self.id
-        )
-        with self.clock.measure():
-            return self.learner.train(model, self.data, self.training, shuffle, objective)
+        """Train from `model`; asked twice, it trains twice, and answers the same."""
+        self.expect_update(model, objective)
+        return _take(self._updates, Work(model, self._training, objective))
+
+
+def _take(begun: list[tuple[Work, Pending[T]]], work: Work) -> T:
+    """Wait for the answer to what was begun, and keep it no longer."""
+    (number,) = (place for place, (one, _) in enumerate(begun) if one.is_same(work))
+    return begun.pop(number)[1].result()

@@ -13,14 +13,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-import torch
-from torch import nn
-
 from fl.data.federated import FederatedDataset
 from fl.errors import DivergenceError
-from fl.local import Learner, LocalTraining
+from fl.local import LocalTraining
 from fl.metrics import Summary, summarise_test_error
-from fl.models import build_model
 from fl.parameters import to_vector
 from fl.schedule import StepDecay
 from fl.strategies.base import RoundReport, ServerState, Strategy
@@ -35,12 +31,13 @@ from fl.strategies.private_delta_fl import PrivateDeltaFL
 from fl.vectors import Vector
 from secagg.session import NoObserver, Observer
 from sim.algorithms import build_strategy
+from sim.backends.base import Backend, ModelSpec, Place
 from sim.chain import Mark
 from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from sim.cohorts import sample_cohort
 from sim.config import WITH_LEVELS, RunConfig
 from sim.config_io import show
-from sim.devices import CpuClock, SimulatedDevice
+from sim.devices import SimulatedDevice
 from sim.errors import ConfigError, RunError
 from sim.evaluations import (
     Evaluation,
@@ -78,12 +75,12 @@ class Resources:
 
     Attributes:
         dataset: everybody's data.
-        device: where tensors live.
+        backend: does the devices' work.
         progress: told how things go.
     """
 
     dataset: FederatedDataset
-    device: torch.device
+    backend: Backend
     progress: Progress
 
 
@@ -145,6 +142,11 @@ def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> No
     ):
         run = _Run(config, directory, resources, events, transcript, truth)
         run.go_on(checkpoint.state if checkpoint else None)
+
+
+def spec_of(config: RunConfig, dataset: FederatedDataset) -> ModelSpec:
+    """What is trained: the model of the settings, for these data."""
+    return ModelSpec(config.model.name, dataset.input_shape, dataset.num_classes, dataset.embedding)
 
 
 def strategy_of(
@@ -245,21 +247,14 @@ class _Run:
         self._schedule = StepDecay(training.learning_rate, training.decay, training.decay_every)
         self._initial = starting_models(
             len(self._metrics),
-            lambda level: to_vector(self._module(level)),
+            self._initial_model,
             lambda level: self._seeds.generator(Purpose.WEIGHTS, device=level),
         )
-        self._learner = Learner(self._module(0), device=resources.device)
 
-    def _module(self, level: int) -> nn.Module:
-        """The architecture, freshly initialised; each level from a seed of its own."""
-        dataset = self._resources.dataset
-        return build_model(
-            self._config.model.name,
-            input_shape=dataset.input_shape,
-            num_classes=dataset.num_classes,
-            seed=self._seeds.integer(Purpose.WEIGHTS, device=level),
-            embedding=dataset.embedding,
-        )
+    def _initial_model(self, level: int) -> Vector:
+        """The initial weights; each level's from a seed of its own."""
+        spec = spec_of(self._config, self._resources.dataset)
+        return to_vector(spec.build(self._seeds.integer(Purpose.WEIGHTS, device=level)))
 
     def go_on(self, state: ServerState | None) -> None:
         """Play the rounds that are left; without a state, all of them."""
@@ -305,30 +300,37 @@ class _Run:
             epochs=settings.epochs,
             l2=settings.l2,
         )
-        clock = CpuClock()
+        backend = self._resources.backend
         devices = [
-            WatchedDevice(
-                SimulatedDevice(
-                    index, train[index], self._learner, training, self._seeds, state.round, clock
-                )
+            SimulatedDevice(
+                index,
+                Place(train, index, train[index].num_samples),
+                backend,
+                training,
+                self._seeds,
+                state.round,
             )
             for index in cohort
         ]
+        # what devices hide is noted only where it is written down: updates are large
+        watched = [WatchedDevice(device) for device in devices if self._config.privacy.truth]
         self._transcript.begin_round(state.round + 1)
+        here, learning = backend.clock.here, backend.clock.seconds
         wall_start, cpu_start = time.perf_counter(), time.process_time()
-        state, report = self._strategy.apply(state, devices)
+        state, report = self._strategy.apply(state, watched or devices)
+        backend.forget()  # what was asked of devices that were lost meanwhile
         cpu_s = time.process_time() - cpu_start
         self._transcript.end_round(getattr(report, "aborted", None))
-        for device in devices:
-            self._truth.add(state.round, device)
+        for one in watched:
+            self._truth.add(state.round, one)
         event = self._events.append(
             {
                 "round": state.round,
                 **_as_dict(report),
                 "cohort": cohort,
                 "learning_rate": training.learning_rate,
-                "train_cpu_s": clock.seconds,
-                "protocol_cpu_s": cpu_s - clock.seconds,
+                "train_cpu_s": backend.clock.seconds - learning,
+                "protocol_cpu_s": cpu_s - (backend.clock.here - here),
                 "wall_s": time.perf_counter() - wall_start,
             }
         )
@@ -340,11 +342,11 @@ class _Run:
             self._evaluate_model(state.round, model, folder)
 
     def _evaluate_model(self, round_number: int, model: Vector, folder: Path) -> None:
-        dataset = self._resources.dataset
+        dataset, backend = self._resources.dataset, self._resources.backend
         evaluation = Evaluation(
             round_number,
-            train=self._learner.evaluate(model, dataset.train),
-            test=self._learner.evaluate(model, dataset.test),
+            train=backend.evaluate(model, dataset.train),
+            test=backend.evaluate(model, dataset.test),
         )
         for measured in (*evaluation.train, *evaluation.test):
             if not math.isfinite(measured.loss):

@@ -3,8 +3,9 @@
 The first run lies at the top, the others below `arms/`; each is complete in itself.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,8 @@ import torch
 
 from fl.bundle import Architecture, Bundle, Scale, embedding_sha256
 from fl.data.federated import DeviceData, FederatedDataset
+from fl.data.lazy import LazyDevices
 from fl.local import Learner
-from fl.models import build_model
 from fl.parameters import to_vector
 from fl.strategies.levels import PrivateLevels, split_models
 from fl.strategies.masked import MaskedMean
@@ -23,17 +24,18 @@ from protocol.errors import ProtocolError
 from secagg.errors import SecAggError
 from secagg.session import NoObserver
 from sim.atomic import write_file
+from sim.backends.choice import Choice, choose, open_backend
 from sim.checkpoint import load_checkpoint
 from sim.config import WITH_LEVELS, RunConfig
 from sim.config_io import show
 from sim.dataset import build_dataset, dataset_digest
-from sim.engine import Progress, Resources, play, strategy_of
+from sim.engine import Progress, Resources, play, spec_of, strategy_of
 from sim.errors import ConfigError, UserError
 from sim.faults import seeded_dropouts
 from sim.rundir import RunDirectory, read_json, write_json
 from sim.seeds import Seeds
 from sim.summary import DataSize, Summary, summarise_experiment, summarise_run
-from sim.versions import Versions, check_versions, choose_device, choose_threads, versions_now
+from sim.versions import Versions, check_versions, choose_device, versions_now
 
 
 def run_experiment(
@@ -68,10 +70,16 @@ def run_experiment(
     device = choose_device(config.training.device)
     dataset = build_dataset(config.data)
     _check_fit(config, dataset)
+    choice = choose(config.training, config.model.name, _samples_trained_on(config, dataset))
     data = DataSize(dataset.name, len(dataset.train), len(dataset.test))
-    with top.claim(config, resume=resume):
-        versions = _settle_versions(top, config, device, dataset_digest(dataset), warn)
-        resources = Resources(dataset, device, progress)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(top.claim(config, resume=resume))
+        versions, choice = _settle(top, choice, device, dataset_digest(dataset), warn)
+        backend = open_backend(
+            choice, spec_of(config, dataset), device=device, address=config.training.address
+        )
+        stack.enter_context(contextlib.closing(backend))
+        resources = Resources(dataset, backend, progress)
         summaries, played = [], []
         for number, arm in enumerate(config.arms()):
             algorithm, seed = arm.federation.algorithm, arm.experiment.seed
@@ -118,13 +126,7 @@ def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
             f"{dataset.name} ({dataset.rule}): lower it to {available} or less"
         )
     try:
-        module = build_model(
-            config.model.name,
-            input_shape=dataset.input_shape,
-            num_classes=dataset.num_classes,
-            seed=0,
-            embedding=dataset.embedding,
-        )
+        module = spec_of(config, dataset).build()
         first = dataset.train[0]
         # what a model takes shows at its first sample: tokens, say, or numbers
         Learner(module).evaluate(
@@ -198,22 +200,36 @@ def _write_bundle(
     write_file(directory.bundle, bundle.to_bytes())
 
 
-def _settle_versions(
+def _samples_trained_on(config: RunConfig, dataset: FederatedDataset) -> float:
+    """About how many samples all runs together train on."""
+    train, federation = dataset.train, config.federation
+    sizes = train.sizes if isinstance(train, LazyDevices) else [d.num_samples for d in train]
+    per_round = float(np.mean(sizes)) * federation.cohort_size * config.training.epochs
+    return per_round * federation.rounds * len(federation.thetas) * len(config.arms())
+
+
+def _settle(
     directory: RunDirectory,
-    config: RunConfig,
+    choice: Choice,
     device: torch.device,
     data_sha256: str,
     warn: Callable[[str], None],
-) -> Versions:
-    """Fix the number of threads, for results depend on it, and record or compare the versions."""
+) -> tuple[Versions, Choice]:
+    """Fix who does the work, for results depend on it, and record or compare the versions.
+
+    A run that goes on does so as it was begun.
+    """
     recorded = read_json(directory.versions)
-    threads = recorded.get("threads") if recorded else choose_threads(config.model.name)
-    if not isinstance(threads, int) or threads < 1:
-        raise UserError(f"{directory.versions} has threads = {threads!r}: it was damaged")
-    torch.set_num_threads(threads)
-    now = versions_now(device, threads, data_sha256)
+    if recorded and "backend" in recorded:
+        begun = {field.name: recorded.get(field.name) for field in fields(Choice)}
+        for name, value in begun.items():
+            if type(value) is not type(getattr(choice, name)):
+                raise UserError(f"{directory.versions} has {name} = {value!r}: it was damaged")
+        choice = Choice(**begun)  # type: ignore[arg-type] # just checked
+    torch.set_num_threads(max(choice.threads, 1))
+    now = versions_now(device, asdict(choice), data_sha256)
     if recorded is None:
-        return now
+        return now, choice
     for sentence in check_versions(recorded, now):
         warn(sentence)
-    return recorded
+    return recorded, choice

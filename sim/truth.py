@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from fl.objectives import PLAIN, LocalObjective
-from fl.strategies.base import Device
+from fl.strategies.base import Device, expect_losses, expect_updates
 from fl.vectors import Vector
 from sim.chain import ChainWriter, Format, Link, Mark, read_chain
 from sim.errors import ChainError, Damage
@@ -65,6 +65,14 @@ class WatchedDevice:
         self._device = device
         self.noted_loss: float | None = None
         self.noted_update: Vector | None = None
+
+    def expect_loss(self, model: Vector) -> None:
+        """See `WorksAhead`."""
+        expect_losses([self._device], model)
+
+    def expect_update(self, model: Vector, objective: LocalObjective = PLAIN) -> None:
+        """See `WorksAhead`."""
+        expect_updates([self._device], model, objective)
 
     @property
     def id(self) -> int:

@@ -44,12 +44,12 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if available and name != "cpu" else "cpu")
 
 
-def versions_now(device: torch.device, threads: int, data_sha256: str) -> Versions:
+def versions_now(device: torch.device, choice: Mapping[str, object], data_sha256: str) -> Versions:
     """Collect the versions of this process.
 
     Args:
         device: where tensors live.
-        threads: number of torch's threads on the CPU.
+        choice: who does the work, and with how many workers and threads (`sim.backends.choice`).
         data_sha256: digest of the data set, hex.
     """
     return {
@@ -57,7 +57,7 @@ def versions_now(device: torch.device, threads: int, data_sha256: str) -> Versio
         **{name: metadata.version(name) for name in _PACKAGES},
         "machine": platform.machine(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "threads": threads,
+        **choice,
         "data_sha256": data_sha256,
     }
 

@@ -4,18 +4,18 @@ import contextlib
 
 import numpy as np
 import pytest
-import torch
 from doubles import Silent
 
 from fl.models import MODELS as BUILDERS
 from fl.strategies.base import Visibility
 from secagg.session import NoObserver
 from sim.algorithms import build_strategy
+from sim.backends.choice import Choice, open_backend
 from sim.checkpoint import load_checkpoint
 from sim.config import ALGORITHMS, MODELS, PRIVATE
 from sim.config_io import build_config
 from sim.dataset import build_dataset
-from sim.engine import Resources, play
+from sim.engine import Resources, play, spec_of
 from sim.errors import ConfigError
 from sim.experiment import run_experiment
 from sim.faults import seeded_dropouts
@@ -58,7 +58,8 @@ def run(dataset, tmp_path):
     def run(config, name, progress=None):
         directory = RunDirectory(tmp_path / name)
         directory.prepare(config)
-        play(config, directory, Resources(dataset, torch.device("cpu"), progress or Silent()))
+        backend = open_backend(Choice("reference", 0, 1), spec_of(config, dataset))
+        play(config, directory, Resources(dataset, backend, progress or Silent()))
         return load_checkpoint(directory.checkpoints).state
 
     return run

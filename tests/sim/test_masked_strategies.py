@@ -28,9 +28,11 @@ from fl.strategies.server_optimizer import Momentum, WithServerOptimizer
 from fl.strategies.tilted_erm import TiltedERM
 from protocol.sums import IdealSum, MaskedSum, Sessions
 from secagg import DevicePolicy, Stage, Step, ThreatModel, UsageError, Vanish
+from sim.backends.base import Place
+from sim.backends.in_process import InProcess
 from sim.chain import Mark
 from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from sim.devices import CpuClock, SimulatedDevice
+from sim.devices import SimulatedDevice
 from sim.seeds import Seeds
 
 SESSIONS = Sessions(DevicePolicy(), ThreatModel(0.1, 0.2), min_cohort=5)
@@ -347,13 +349,18 @@ def test_memory_survives_a_checkpoint(tmp_path):
 def test_learners_on_digits_end_up_with_the_plain_model():
     dataset = load_digits(Partition(train_fraction=Fraction(1, 2)), num_devices=12)
     module = build_model("linear", input_shape=dataset.input_shape, num_classes=10, seed=1)
-    learner, start = Learner(module), to_vector(module)
+    backend, start = InProcess("reference", Learner(module)), to_vector(module)
     for mean in (FedProx(0.3), PropFair(5.0), QFFL(1.0, lambda _: 0.1), TiltedERM(2.0)):
         states = [ServerState(start), ServerState(start)]
         for index in range(2):
             devices = [
                 SimulatedDevice(
-                    k, data, learner, LocalTraining(0.1, 32), Seeds(1), index, CpuClock()
+                    k,
+                    Place(dataset.train, k, data.num_samples),
+                    backend,
+                    LocalTraining(0.1, 32),
+                    Seeds(1),
+                    index,
                 )
                 for k, data in enumerate(dataset.train)
             ]

@@ -59,7 +59,7 @@ def test_progress_is_shown_on_stderr(capsys, tiny_arguments):
         (["--set=federation.theta=1.5"], "federation.theta = 1.5: must lie in (0, 1]"),
         (["--rounds=no"], "federation.rounds = 'no': must be a whole number"),
         (["--device=gpu"], "training.device = 'gpu': must be one of auto, cpu, cuda"),
-        (["--backend=clear"], "privacy.backend = 'clear': must be one of masked, ideal"),
+        (["--backend=clear"], "--backend 'clear': must be one of masked, ideal, auto, reference"),
         (["--dropout=2"], "faults.dropout = 2: must lie in [0, 1)"),
         (["--seed=-1"], "experiment.seed = -1: must lie in [0, 9007199254740992)"),
         (["--preset=quickstrat"], "did you mean 'quickstart'?"),

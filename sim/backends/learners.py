@@ -1,0 +1,35 @@
+"""Learners by name, and which of them a worker takes for a model."""
+
+from typing import Final
+
+import torch
+
+from fl.local import CohortLearner, Learner
+from sim.backends.base import ModelSpec
+
+REFERENCE: Final = "reference"
+"""One device after another."""
+
+BATCHED: Final = "batched"
+"""Many devices at once."""
+
+_AT_ONCE: Final[dict[str, int]] = {}
+"""Models of which a worker trains many devices at once, and how many: where that is faster on one
+thread of a CPU. The others train one by one."""
+
+
+def build_learner(name: str, spec: ModelSpec, device: torch.device) -> CohortLearner:
+    """Make a learner.
+
+    Args:
+        name: `REFERENCE` or `BATCHED`.
+        spec: what it trains.
+        device: where tensors live.
+    """
+    return Learner(spec.build(), device=device)
+
+
+def updates_at_once(model: str) -> tuple[str, int]:
+    """The learner that a worker takes for a model, and how many devices make a chunk."""
+    at_once = _AT_ONCE.get(model, 1)
+    return (REFERENCE if at_once == 1 else BATCHED), at_once
