@@ -39,6 +39,7 @@ from secagg import (
     Refusal,
     UsageError,
 )
+from secagg.primitives import PLAIN, Primitives
 from secagg.randomness import Randomness, system_randomness
 from secagg.ring import Vector
 from secagg.states import ClientState
@@ -65,6 +66,7 @@ class RoundClient:
         credentials: What signed sessions need; without them, the device refuses those.
         noise: Source of the noise of `noisy`; None for `randomness`.
         max_levels: Most conformity levels of one session.
+        primitives: What the device computes with.
 
     Attributes:
         state: Where the round stands.
@@ -79,10 +81,11 @@ class RoundClient:
         credentials: Credentials | None = None,
         noise: Randomness | None = None,
         max_levels: int = MAX_LEVELS,
+        primitives: Primitives = PLAIN,
     ) -> None:
         self.state = RoundState.IDLE
         self.models: tuple[bytes, ...] = ()
-        self._session = Client(client_id, policy, randomness, credentials)
+        self._session = Client(client_id, policy, randomness, credentials, primitives)
         self._policy = policy
         self._noise = randomness if noise is None else noise
         self._max_levels = max_levels

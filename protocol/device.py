@@ -3,6 +3,7 @@
 Spec: §12.4.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,23 +86,27 @@ class DeviceRound:
         layout = self.config.update_layout
         if update is None:
             return np.zeros(layout.length, dtype=np.uint64)
-        if not (finite := np.isfinite(update)).all():
+        # Two passes over the update tell nearly always that there is nothing to refuse or to clip.
+        least, most = float(update.min(initial=0.0)), float(update.max(initial=0.0))
+        if not (math.isfinite(least) and math.isfinite(most)):
             # Clipping would turn an infinity into a number.
-            index = int(np.argmin(finite))
+            index = int(np.argmin(np.isfinite(update)))
             raise EncodingError(
                 f"field 'update': element {index} is {update.flat[index]}; only finite numbers "
                 "can be summed: leave this device out of the round"
             )
-        clip = self.config.update_clip
-        exact = update.astype(np.float64)
-        clipped = np.clip(exact, -clip, clip)
+        clip, exact = self.config.update_clip, update.astype(np.float64)
+        clipped, num_clipped = exact, self.num_clipped
+        if not -clip <= least <= most <= clip:
+            clipped = np.clip(exact, -clip, clip)
+            num_clipped += int(np.count_nonzero(clipped != exact))
         words, _ = layout.encode(
             {
                 "update": self.weight * clipped,
                 "weight": self.weight,
                 "weighted_loss": self.weight * self.config.grid.value(self.tick),
                 "count": 1,
-                "clipped": self.num_clipped + int(np.count_nonzero(clipped != exact)),
+                "clipped": num_clipped,
             }
         )
         return words

@@ -15,6 +15,7 @@ from protocol.messages import Announce, AnnounceLevels, Ask, Relay
 from protocol.round import RoundOutcome
 from secagg import ClientId, Directory, Server, SessionAborted, SessionParams, SlotSum, UsageError
 from secagg.outgoing import Letters, Outgoing
+from secagg.primitives import PLAIN, Primitives
 from secagg.stages import Stage, Step
 from secagg.states import COLLECTED_AT, ServerState
 
@@ -29,6 +30,7 @@ class LevelsServer:
         invited: The cohort.
         warm_starts: For each level the tick near which η is expected; None for none.
         directory: Whose identities to accept; needed for signed sessions.
+        primitives: What the server computes with.
 
     Attributes:
         outcomes: What each level has come to; None while the session goes on.
@@ -46,6 +48,7 @@ class LevelsServer:
         invited: Iterable[ClientId],
         warm_starts: Sequence[int | None],
         directory: Directory | None = None,
+        primitives: Primitives = PLAIN,
     ) -> None:
         context, cohort_size = levels.context(models), levels.common.cohort_size
         if params.context != context or params.slots != levels.slots():
@@ -60,7 +63,7 @@ class LevelsServer:
         self.revealed: SlotSum | None = None
         self._models = models
         self._context = context
-        self._session = Server(params, invited, directory)
+        self._session = Server(params, invited, directory, primitives)
         self._rounds = LevelRounds(levels, warm_starts)
 
     @property
@@ -127,6 +130,7 @@ class RoundServer(LevelsServer):
         invited: The cohort.
         warm_start: Tick near which η is expected; None for none.
         directory: Whose identities to accept; needed for signed sessions.
+        primitives: What the server computes with.
 
     Raises:
         UsageError: the session is not the one of this round and model.
@@ -140,8 +144,11 @@ class RoundServer(LevelsServer):
         invited: Iterable[ClientId],
         warm_start: int | None = None,
         directory: Directory | None = None,
+        primitives: Primitives = PLAIN,
     ) -> None:
-        super().__init__(Levels((config,)), model, params, invited, (warm_start,), directory)
+        super().__init__(
+            Levels((config,)), model, params, invited, (warm_start,), directory, primitives
+        )
 
     @property
     def outcome(self) -> RoundOutcome | None:

@@ -32,9 +32,11 @@ from secagg import (
     ThreatModel,
     UsageError,
 )
+from secagg.primitives import Primitives
 from secagg.randomness import Randomness, system_randomness
 from secagg.ring import Vector
 from secagg.session import Answer, NoObserver, Observer, run_round
+from secagg.simulated import simulated
 from secagg.stages import Vanishing
 from secagg.threat import at_most, sparse_parameters
 
@@ -249,6 +251,7 @@ class MaskedSum:
         observer: Watches what the server sends and receives.
         enrolment: The devices' identities, for signed sessions.
         noise: Source of each device's noise.
+        primitives: What the parties of a session compute with, called for each session.
     """
 
     sessions: Sessions
@@ -256,6 +259,7 @@ class MaskedSum:
     observer: Observer = field(default_factory=NoObserver)
     enrolment: Enrolment = field(default_factory=Enrolment)
     noise: NoiseSource = system_noise
+    primitives: Callable[[], Primitives] = simulated
 
     @property
     def name(self) -> str:
@@ -297,8 +301,8 @@ class MaskedSum:
         params = self.sessions.params_of_levels(levels, models, graph_seed)
         by_id = {ClientId(device.id): device for device in devices}
         ids = [ClientId(device.id) for device in devices]
-        enrolled = self.enrolment
-        server = LevelsServer(levels, models, params, ids, warm_starts, enrolled)
+        enrolled, primitives = self.enrolment, self.primitives()
+        server = LevelsServer(levels, models, params, ids, warm_starts, enrolled, primitives)
         clients = {
             i: RoundClient(
                 i,
@@ -306,6 +310,7 @@ class MaskedSum:
                 self.randomness,
                 enrolled.credentials_for(i, params),
                 self.noise(i),
+                primitives=primitives,
             )
             for i in by_id
         }

@@ -16,7 +16,7 @@ from hashlib import sha256
 
 import numpy as np
 
-from secagg import keys, prg, ring, sealing, shamir, signing, vetting, wire
+from secagg import prg, ring, sealing, shamir, signing, vetting, wire
 from secagg.errors import DecodeError, PeerError, Refusal, UsageError, present
 from secagg.graph import Graph, Members, Positions
 from secagg.identity import IdentityKey
@@ -43,6 +43,7 @@ from secagg.messages import (
 )
 from secagg.params import ClientId, SessionId, SessionParams
 from secagg.policy import DevicePolicy
+from secagg.primitives import PLAIN, Primitives
 from secagg.randomness import Randomness, system_randomness
 from secagg.ring import Vector
 from secagg.shamir import Limbs
@@ -100,6 +101,7 @@ class Client:
         policy: What the device insists on.
         randomness: Source of every secret.
         credentials: What signed sessions need; without them, the device refuses those.
+        primitives: What the device computes with.
 
     Attributes:
         state: Where the session stands.
@@ -115,6 +117,7 @@ class Client:
         policy: DevicePolicy,
         randomness: Randomness = system_randomness,
         credentials: Credentials | None = None,
+        primitives: Primitives = PLAIN,
     ) -> None:
         if credentials is not None:
             credentials.check(client_id)
@@ -124,6 +127,7 @@ class Client:
         self._policy = policy
         self._randomness = randomness
         self._credentials = credentials
+        self._primitives = primitives
         self._sealing: KeyPair | None = None
         self._mask_keys: list[KeyPair | None] = []
         self._seeds: list[bytes | None] = []
@@ -211,7 +215,7 @@ class Client:
         added, subtracted = [context.self_mask_key(seed)], list[bytes]()
         for position, key in zip(near, context.pairwise_mask_keys(own, peers), strict=True):
             (subtracted if subtracts(roster.position, position) else added).append(key)
-        prg.add_masks(total, added, subtracted)
+        self._primitives.add_masks(total, added, subtracted)
         ring.reduce(total, spec.ring_bits)
         # Spent: the slot's secrets are out of reach from here on, whatever comes.
         self._mask_keys[slot] = self._seeds[slot] = None
@@ -265,8 +269,9 @@ class Client:
                     Refusal.SESSION_REPEATED, "the device took part in one of the same context"
                 )
         self.params = params
-        self._sealing = keys.generate(self._randomness)
-        pairs = [keys.generate(self._randomness) for _ in params.slots]
+        generate = self._primitives.generate
+        self._sealing = generate(self._randomness)
+        pairs = [generate(self._randomness) for _ in params.slots]
         self._mask_keys = list(pairs)
         public = tuple(pair.public for pair in pairs)
         credential = None

@@ -13,13 +13,17 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
+from secagg.errors import UsageError
 from secagg.ring import Vector
 
 SEED_SIZE: Final = 32
+BLOCK_BYTES: Final = 64  # of keystream for each value of the block counter
+MAX_BLOCKS: Final = 1 << 32  # the counter has four bytes
 _CHUNK_BYTES: Final = 1 << 17  # keystream and accumulator stay in the second-level cache
 _SHORT_BYTES: Final = 1 << 10
 _AT_ONCE: Final = 1 << 10  # ciphers that are kept for their next chunk
 _NONCE: Final = bytes(16)
+_COUNTER_BYTES: Final = 4  # the first of the nonce, as `cryptography` takes it
 _ZEROS: Final = memoryview(bytes(_CHUNK_BYTES))
 
 
@@ -40,23 +44,41 @@ def add_mask(total: Vector, seed: bytes, *, negative: bool = False) -> None:
     add_masks(total, [] if negative else [seed], [seed] if negative else [])
 
 
-def add_masks(total: Vector, added: Sequence[bytes], subtracted: Sequence[bytes]) -> None:
+def add_masks(
+    total: Vector, added: Sequence[bytes], subtracted: Sequence[bytes], *, first_block: int = 0
+) -> None:
     """Add the masks of some seeds to `total` and subtract those of others, in place.
 
     The same as `add_mask_plain` for each. Long vectors are worked on chunk by chunk, with all masks
     of a chunk in turn, so that the chunk stays in the cache; short masks are summed as one array.
+
+    Args:
+        total: Contiguous vector of d words.
+        added: Seeds of 32 bytes.
+        subtracted: Likewise.
+        first_block: Where in the masks `total` begins, in blocks of 64 bytes: it is then a piece of
+            a longer vector, of which other pieces are worked on elsewhere.
+
+    Raises:
+        UsageError: the piece reaches beyond the 2^32 blocks of a mask; nothing was added.
     """
-    if total.nbytes <= _SHORT_BYTES:
+    if not 0 <= first_block <= MAX_BLOCKS - -(-total.nbytes // BLOCK_BYTES):
+        raise UsageError(
+            f"{total.nbytes} bytes from block {first_block} on: a mask has {MAX_BLOCKS} blocks "
+            f"of {BLOCK_BYTES} bytes"
+        )
+    if total.nbytes <= (_SHORT_BYTES if first_block == 0 else 0):
         for operation, seeds in ((np.add, added), (np.subtract, subtracted)):
             if seeds:
                 operation(total, _sum_of_short_masks(seeds, total), out=total)
         return
     signed = [(np.add, seed) for seed in added] + [(np.subtract, seed) for seed in subtracted]
+    nonce = first_block.to_bytes(_COUNTER_BYTES, "little") + _NONCE[_COUNTER_BYTES:]
     buffer = bytearray(min(_CHUNK_BYTES, total.nbytes))
     mask = np.frombuffer(buffer, dtype=_little(total))
     for first in range(0, len(signed), _AT_ONCE):
         streams = [
-            (operation, Cipher(algorithms.ChaCha20(seed, _NONCE), mode=None).encryptor())
+            (operation, Cipher(algorithms.ChaCha20(seed, nonce), mode=None).encryptor())
             for operation, seed in signed[first : first + _AT_ONCE]
         ]
         for start in range(0, len(total), len(mask)):

@@ -41,6 +41,7 @@ from secagg.messages import (
 )
 from secagg.outgoing import Letters, Outgoing
 from secagg.params import ClientId, SessionId, SessionParams
+from secagg.primitives import PLAIN, Primitives
 from secagg.records import Records, Rows
 from secagg.ring import Vector
 from secagg.stages import Dispute, Drop, Step
@@ -116,6 +117,7 @@ class Server:
         params: The session's parameters.
         invited: The devices to open the session with, as many as params.num_invited.
         directory: Whose keys to accept; needed for signed sessions.
+        primitives: What the server computes with.
 
     Attributes:
         state: What is being collected.
@@ -132,10 +134,12 @@ class Server:
         params: SessionParams,
         invited: Iterable[ClientId],
         directory: Directory | None = None,
+        primitives: Primitives = PLAIN,
     ) -> None:
         if params.signed and directory is None:
             raise UsageError("a signed session needs a directory of identities")
         self._directory = directory
+        self._primitives = primitives
         self._table = SERVER_TRANSITIONS[params.signed]
         self.params = params
         self.state = ServerState.ADVERTISE
@@ -476,7 +480,15 @@ class Server:
         recovered = present(slot.secrets).recover(
             Promises(slot.context, self._slot, commitments, mask_keys)
         )
-        remove_masks(slot.total, recovered, slot.context, cohort.graph, slot.contributed, mask_keys)
+        remove_masks(
+            slot.total,
+            recovered,
+            slot.context,
+            cohort.graph,
+            slot.contributed,
+            mask_keys,
+            self._primitives.add_masks,
+        )
         ring.reduce(slot.total, self.params.slots[self._slot].ring_bits)
         for owner, holder in recovered.disputes:
             self._dispute(owner, holder)

@@ -13,6 +13,7 @@ from secagg.enrolment import Enrolment
 from secagg.outgoing import Outgoing
 from secagg.params import ClientId, SessionParams
 from secagg.policy import DevicePolicy
+from secagg.primitives import PLAIN, Primitives
 from secagg.randomness import Randomness, system_randomness
 from secagg.ring import Vector
 from secagg.server import Server, SlotSum
@@ -75,6 +76,7 @@ def run_session(
     randomness: Randomness = system_randomness,
     enrolment: Enrolment | None = None,
     observer: Observer | None = None,
+    primitives: Primitives = PLAIN,
 ) -> list[SlotSum]:
     """Run every slot of a session and return the sums; of whole slots, where nobody is missing.
 
@@ -87,6 +89,7 @@ def run_session(
         randomness: Source of every secret.
         enrolment: The devices' identities, for a signed session; drawn for it where not given.
         observer: Watches the session.
+        primitives: What every party computes with.
 
     Raises:
         SessionAborted: too few devices are left.
@@ -94,9 +97,11 @@ def run_session(
     """
     observer = observer or NoObserver()
     enrolment = enrolment or Enrolment(randomness)
-    server = Server(params, inputs, enrolment)
+    server = Server(params, inputs, enrolment, primitives)
     clients = {
-        client: Client(client, policy, randomness, enrolment.credentials_for(client, params))
+        client: Client(
+            client, policy, randomness, enrolment.credentials_for(client, params), primitives
+        )
         for client in inputs
     }
 

@@ -25,6 +25,7 @@ from secagg.graph import Graph, Members, Positions
 from secagg.keys import KeyPair, PublicKey
 from secagg.masks import SlotContext, seed_commitment, subtracts
 from secagg.messages import ShareKind, UnmaskShares
+from secagg.primitives import AddMasks
 from secagg.ring import Vector
 from secagg.shamir import Limbs
 
@@ -287,6 +288,7 @@ def remove_masks(
     graph: Graph,
     survivors: Members,
     mask_keys: Mapping[int, PublicKey],
+    add_masks: AddMasks = prg.add_masks,
 ) -> None:
     """Take every mask off the sum of masked vectors, in place.
 
@@ -297,6 +299,7 @@ def remove_masks(
         graph: The neighbourhoods.
         survivors: Whose vectors are in the sum.
         mask_keys: Everybody's public mask key of the slot by roster position.
+        add_masks: What adds masks to the sum.
     """
     added: list[bytes] = []
     subtracted = [context.self_mask_key(seed) for seed in recovered.seeds.values()]
@@ -307,7 +310,7 @@ def remove_masks(
         pairwise = context.pairwise_mask_keys(pair, peers)
         for survivor, key in zip(near.tolist(), pairwise, strict=True):
             (added if subtracts(survivor, dropped) else subtracted).append(key)
-    prg.add_masks(total, added, subtracted)
+    add_masks(total, added, subtracted)
 
 
 def _distinct(rows: _Rows) -> tuple[_Rows, Positions]:

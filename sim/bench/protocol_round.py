@@ -21,10 +21,13 @@ from protocol.losses import LossGrid
 from protocol.sums import Sessions
 from secagg import ClientId, GraphKind, SessionParams, Stage, Step, Vanish, run_session
 from secagg.errors import SecAggError
+from secagg.primitives import PLAIN
 from secagg.ring import Vector
-from sim.bench.report import costs, machine, peak_memory_mb, table
+from secagg.simulated import simulated
+from sim.bench.report import costs, machine, table
 from sim.bench.stopwatch import Stopwatch
 from sim.config import PrivacyConfig
+from sim.memory import peak_memory_mb
 from sim.seeds import Purpose, Seeds
 
 
@@ -40,6 +43,7 @@ class RoundBenchmark:
         signed: whether devices sign their keys and the survivors of every slot.
         dropout: share of the devices that vanish, before their vector of the first or last slot.
         seed: of inputs and drop-outs; keys come from the operating system.
+        simulated: whether devices share what simulations compute once for both ends of a pair.
     """
 
     clients: int
@@ -49,6 +53,7 @@ class RoundBenchmark:
     signed: bool
     dropout: float
     seed: int
+    simulated: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +88,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "slot (0); one that is lost in between would end the search",
     )
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of inputs and drop-outs")
+    parser.add_argument(
+        "--simulated",
+        action="store_true",
+        help="compute what two devices share once for both, as simulations do: the same bytes, but "
+        "not what a device by itself would take",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
@@ -96,6 +107,7 @@ def main(arguments: argparse.Namespace) -> int:
         signed=arguments.signed,
         dropout=arguments.dropout,
         seed=arguments.seed,
+        simulated=arguments.simulated,
     )
     try:
         measured = measure(benchmark)
@@ -145,6 +157,7 @@ def measure(benchmark: RoundBenchmark) -> dict[str, object]:
             vanishing=vanishing,
             policy=sessions.policy,
             observer=watch,
+            primitives=simulated() if benchmark.simulated else PLAIN,
         )
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     return _report(benchmark, params, watch, cpu, wall)
@@ -187,6 +200,7 @@ def _report(
         "threshold": params.threshold,
         "ring_bits": params.slots[-1].ring_bits,
         "dropout": benchmark.dropout,
+        "simulated": benchmark.simulated,
         "total_cpu_s": round(cpu, 4),
         "wall_s": round(wall, 4),
         "devices_cpu_s": round(watch.total_device_cpu_s(), 4),
@@ -202,7 +216,8 @@ def _describe(measured: dict[str, object]) -> str:
         f"neighbours and threshold {measured['threshold']}, "
         f"{'signed' if measured['signed'] else 'unsigned'}; {measured['slots']} slots, "
         f"{measured['dim']} numbers of {measured['ring_bits']} bits; "
-        f"{measured['dropout']:.0%} vanish",
+        f"{measured['dropout']:.0%} vanish"
+        f"{'; agreements computed once for both ends' if measured['simulated'] else ''}",
         f"all parties {measured['total_cpu_s']} s CPU, {measured['wall_s']} s wall, "
         f"peak memory {measured['peak_memory_mb']} MB",
         "",

@@ -350,7 +350,7 @@ def test_questions_alone_do_not_make_another_session():
 @pytest.fixture
 def no_mask(monkeypatch):
     """Fails the test as soon as a device masks anything."""
-    monkeypatch.setattr(prg, "add_masks", lambda *_: pytest.fail("a mask was computed"))
+    monkeypatch.setattr(SlotContext, "self_mask_key", lambda *_: pytest.fail("a mask was computed"))
 
 
 @pytest.mark.parametrize("num_victims", [1, 2, 3, 4])

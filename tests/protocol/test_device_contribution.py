@@ -1,0 +1,89 @@
+"""What a device contributes to the update, beside a twin that takes one number after the other."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from protocol.configuration import RoundConfig
+from protocol.device import DeviceRound
+from protocol.errors import EncodingError
+from protocol.losses import LossGrid
+
+CLIP = 0.1  # no number of 32 bits: the nearest one is above
+WEIGHT = 7
+BITS = 12
+
+numbers = st.one_of(
+    st.floats(-0.25, 0.25, width=32),
+    st.sampled_from([np.float32(s * b) for s in (-1, 1) for b in (CLIP, 3e38, 1e-45)]),
+    st.sampled_from([np.nextafter(np.float32(CLIP), np.float32(e)) for e in (0, 1)]),
+)
+
+
+def device(length):
+    config = RoundConfig(
+        round_index=0,
+        cohort_size=8,
+        theta=Fraction(1, 2),
+        method="mm",
+        num_cuts=None,
+        max_queries=12,
+        grid=LossGrid(resolution_bits=8, bound=8),
+        max_weight=512,
+        update_length=length,
+        update_clip=CLIP,
+        update_resolution_bits=BITS,
+    )
+    return DeviceRound.measured(config, 1.5, WEIGHT)
+
+
+def plain(values):
+    """The numerators of the weighted update, and how many numbers were clipped."""
+    clipped = [max(-CLIP, min(float(value), CLIP)) for value in values]
+    numerators = [round(Fraction(WEIGHT * value) * 2**BITS) for value in clipped]
+    return numerators, sum(c != float(v) for c, v in zip(clipped, values, strict=True))
+
+
+def decoded(own, values):
+    layout = own.config.update_layout
+    words = own.contribution(np.array(values, dtype=np.float32))
+    assert words.dtype == np.uint64
+    return {name: sums.tolist() for name, sums in layout.decode(words).items()}
+
+
+@given(values=st.lists(numbers, min_size=1, max_size=6))
+@example(values=[np.float32(CLIP), 0.0])
+@settings(max_examples=150)
+def test_the_contribution_is_the_plain_one(values):
+    own = device(len(values))
+    numerators, num_clipped = plain(values)
+    sums = decoded(own, values)
+    assert sums["update"] == numerators
+    assert sums["clipped"] == [num_clipped]
+
+
+def test_a_number_a_hair_beyond_the_clip_is_counted_and_one_within_is_not():
+    within = np.nextafter(np.float32(CLIP), np.float32(0))
+    assert float(within) < CLIP < float(np.float32(CLIP))
+    own = device(2)
+    for value, count in ((within, 0), (-within, 0), (np.float32(CLIP), 1), (-np.float32(CLIP), 1)):
+        assert decoded(own, [0.0, value])["clipped"] == [count]
+
+
+@pytest.mark.parametrize("strange", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", range(3))
+def test_what_is_not_a_number_is_refused_and_named(strange, place):
+    values = [0.05, 3e38, -0.05]
+    values[place] = strange
+    with pytest.raises(EncodingError, match=f"element {place} is {strange}"):
+        device(3).contribution(np.array(values, dtype=np.float32))
+
+
+@pytest.mark.parametrize("shape", [(0,), (2,), (4,), (1, 3)])
+def test_another_shape_is_refused(shape):
+    with pytest.raises(EncodingError, match="shape"):
+        device(3).contribution(np.zeros(shape, dtype=np.float32))

@@ -1,0 +1,92 @@
+"""What a simulation computes once changes no byte of a round, and nothing that comes of it."""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from protocol.configuration import RoundConfig
+from protocol.losses import LossGrid
+from protocol.sums import MaskedSum, Sessions
+from secagg import DevicePolicy, Enrolment, GraphKind, Stage, Step, ThreatModel, Vanish
+from secagg.primitives import PLAIN
+from secagg.randomness import SeededRandomness
+from secagg.session import NoObserver
+from secagg.simulated import SharedAgreements
+
+POLICY = DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0)
+SESSIONS = Sessions(POLICY, ThreatModel(0.0, 0.3), GraphKind.COMPLETE, min_cohort=3)
+CONFIG = RoundConfig(
+    round_index=0,
+    cohort_size=8,
+    theta=Fraction(1, 2),
+    method="mm",
+    num_cuts=None,
+    max_queries=12,
+    grid=LossGrid(resolution_bits=8, bound=8),
+    max_weight=512,
+    update_length=500,
+    update_clip=4.0,
+    update_resolution_bits=12,
+)
+
+
+@dataclass(frozen=True)
+class Device:
+    id: int
+    weight: int = 3
+
+    def loss(self, model):
+        assert model == b"model"
+        return self.id / 7
+
+    def update(self, model):
+        assert model == b"model"
+        return np.full(500, self.id / 9, dtype=np.float32)
+
+
+class Messages(NoObserver):
+    """Remembers every message."""
+
+    def __init__(self):
+        self.all = []
+
+    def message(self, *, sent, peer, data):
+        self.all.append((sent, peer, data))
+
+
+def play(sessions, vanishing, **changes):
+    messages = Messages()
+    backend = MaskedSum(
+        sessions,
+        SeededRandomness(b"s" * 32),
+        observer=messages,
+        enrolment=Enrolment(SeededRandomness(b"i" * 32)),
+        **changes,
+    )
+    outcome = backend.run_round(
+        CONFIG,
+        b"model",
+        [Device(i) for i in range(8)],
+        warm_start=None,
+        graph_seed=b"g" * 32,
+        vanishing=vanishing,
+    ).outcome
+    return messages.all, outcome.search, outcome.update.tobytes(), outcome.drops
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_simulated_round_is_the_plain_one_to_the_byte(signed, late):
+    sessions = replace(SESSIONS, signed=signed)
+    gone = {2: Vanish(Step(Stage.SHARE), late), 5: Vanish(Step(Stage.MASK, 12), late)}
+    assert play(sessions, gone) == play(sessions, gone, primitives=lambda: PLAIN)
+
+
+def test_another_agreement_would_be_seen(monkeypatch):
+    plain = play(SESSIONS, {})
+    monkeypatch.setattr(SharedAgreements, "agree", lambda *_: bytes(31) + b"1")
+    changed = play(SESSIONS, {})
+    assert changed[0] != plain[0]
+    assert changed[1:] == plain[1:]  # masks cancel all the same

@@ -1,0 +1,229 @@
+"""Agreements that a simulation computes once: the same bytes, whoever asks for what, and when."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from parties import BINDING, POLICY, make_ids, make_inputs, make_params
+
+from secagg import Client, ClientId, Server, keys, simulated
+from secagg.prg import add_masks
+from secagg.primitives import PLAIN, Primitives
+from secagg.randomness import SeededRandomness
+from secagg.simulated import SharedAgreements
+from secagg.states import ClientState
+
+PRIME = 2**255 - 19
+ORDER = simulated._ORDER
+SECRETS = st.binary(min_size=32, max_size=32)
+
+
+def drawn(agreements, secret):
+    """The pair of a secret, drawn from randomness that gives it."""
+    return agreements.generate(lambda size: secret[:size])
+
+
+def encoded(number):
+    return number.to_bytes(32, "little")
+
+
+@given(secrets=st.lists(SECRETS, min_size=2, max_size=4, unique=True), data=st.data())
+@settings(max_examples=60)
+def test_agreements_are_those_of_plain_pairs_in_any_order_and_number(secrets, data):
+    agreements = SharedAgreements()
+    shared, plain = [drawn(agreements, s) for s in secrets], [keys.key_pair(s) for s in secrets]
+    index = st.integers(0, len(secrets) - 1)
+    for own, peer in data.draw(st.lists(st.tuples(index, index), max_size=12)):
+        assert shared[own].public == plain[own].public
+        assert shared[own].agree(shared[peer].public) == plain[own].agree(plain[peer].public)
+
+
+@given(secret=SECRETS, other=SECRETS, bit=st.integers(0, 255), first=st.booleans())
+@settings(max_examples=60)
+def test_keys_that_differ_by_a_bit_meet_no_entry_of_each_other(secret, other, bit, first):
+    agreements = SharedAgreements()
+    own, peer = drawn(agreements, secret), drawn(agreements, other)
+    shared = own.agree(peer.public)
+    flipped = encoded(int.from_bytes(peer.public, "little") ^ 1 << bit)
+    if not keys.is_low_order(flipped):
+        assert own.agree(flipped) == keys.key_pair(secret).agree(flipped)
+        # The other end is shown its own key with the bit flipped, or the first end's.
+        theirs = flipped if first else encoded(int.from_bytes(own.public, "little") ^ 1 << bit)
+        if not keys.is_low_order(theirs):
+            assert peer.agree(theirs) == keys.key_pair(other).agree(theirs)
+    assert peer.agree(own.public) == shared == keys.key_pair(other).agree(own.public)
+
+
+def test_a_server_that_shows_each_device_another_key_gets_what_it_would_have_got():
+    agreements = SharedAgreements()
+    secrets = [bytes([i]) * 32 for i in range(1, 5)]
+    pairs, plain = [drawn(agreements, s) for s in secrets], [keys.key_pair(s) for s in secrets]
+    asked = [(0, 1), (1, 2), (2, 0), (1, 0), (0, 2), (3, 0), (0, 1), (2, 1)]
+    for own, shown in asked:
+        assert pairs[own].agree(pairs[shown].public) == plain[own].agree(plain[shown].public)
+
+
+@pytest.mark.parametrize("high_bit", [0, 1 << 255])
+@pytest.mark.parametrize("number", [2, 9, PRIME - 2])
+def test_another_encoding_of_a_key_is_another_key(number, high_bit):
+    agreements = SharedAgreements()
+    secret = bytes(range(32))
+    own = drawn(agreements, secret)
+    alias = encoded(number + high_bit)
+    assert own.agree(alias) == keys.key_pair(secret).agree(alias)
+    assert not agreements._waiting
+
+
+@pytest.mark.parametrize("number", [0, 1, PRIME - 1, PRIME, PRIME + 1])
+def test_low_order_keys_are_refused_as_by_plain_pairs(number):
+    agreements = SharedAgreements()
+    own = drawn(agreements, bytes(range(32)))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="shared key"):
+            own.agree(encoded(number))
+    assert not agreements._waiting
+
+
+def test_an_agreement_is_computed_once_and_then_forgotten(monkeypatch):
+    computed = []
+    plain = simulated.crypto_scalarmult_base
+    monkeypatch.setattr(
+        simulated, "crypto_scalarmult_base", lambda s: computed.append(s) or plain(s)
+    )
+    agreements = SharedAgreements()
+    pairs = [drawn(agreements, bytes([i]) * 32) for i in range(1, 6)]
+    for own in pairs:
+        for peer in pairs:
+            if peer is not own:
+                own.agree(peer.public)
+    assert len(computed) == 10
+    assert not agreements._waiting
+
+
+def test_what_is_kept_is_what_is_given():
+    agreements = SharedAgreements()
+    own, peer = (drawn(agreements, bytes([i]) * 32) for i in (1, 2))
+    own.agree(peer.public)
+    agreements._waiting[own.public, peer.public] = b"planted"
+    assert peer.agree(own.public) == b"planted"
+
+
+# --- products of scalars -------------------------------------------------------------------------
+
+
+@given(one=SECRETS, other=SECRETS)
+@settings(max_examples=200)
+def test_secrets_of_products_are_scalars_and_the_product_but_for_the_sign(one, other):
+    number = simulated._scalar(one) * simulated._scalar(other)
+    secret = simulated._secret_of(number)
+    scalar = int.from_bytes(secret, "little")
+    assert simulated._scalar(secret) == scalar
+    assert (scalar - number) % ORDER == 0 or (scalar + number) % ORDER == 0
+
+
+@given(secret=SECRETS)
+@settings(max_examples=50)
+def test_scalars_are_those_of_x25519(secret):
+    """Python's integers beside RFC 7748, section 5."""
+    clamped = bytearray(secret)
+    clamped[0] &= 248
+    clamped[31] = clamped[31] & 127 | 64
+    assert simulated._scalar(secret) == int.from_bytes(clamped, "little")
+
+
+def test_a_product_without_a_secret_is_agreed_on_as_always():
+    # The multiple of 8 that is −2^100 modulo the order: 8 times the order less 2^100, above 2^255.
+    product = -(2**100)
+    assert simulated._secret_of(product) is simulated._secret_of(-product) is None
+    own = bytes(range(32))
+    inverse = pow(simulated._scalar(own), -1, ORDER)
+    other = simulated._secret_of(product * inverse)
+    agreements = SharedAgreements()
+    pair, peer = drawn(agreements, own), drawn(agreements, other)
+    shared = keys.key_pair(own).agree(peer.public)
+    assert pair.agree(peer.public) == shared == peer.agree(pair.public)
+
+
+# --- sessions ------------------------------------------------------------------------------------
+
+
+def play(params, primitives, seed):
+    """Every message of a session in which one device vanishes before a slot, and its sums."""
+    ids = make_ids(params.num_invited)
+    inputs = make_inputs(params, ids, seed)
+    randomness = SeededRandomness(seed.to_bytes(32, "little"))
+    server = Server(params, ids, primitives=primitives)
+    clients = {
+        i: Client(ClientId(i), POLICY, randomness, primitives=primitives) for i in sorted(ids)
+    }
+    messages, sums = [], []
+
+    def exchange(outgoing, gone=()):
+        for client, data in outgoing.items():
+            machine = clients[client]
+            reply = machine.receive(data)
+            if machine.state is ClientState.OPENED:
+                reply = machine.contribute(inputs[client][machine.slot], BINDING)
+            messages.append((client, data, reply))
+            if reply is not None and client not in gone:
+                server.receive(client, reply)
+        return server.close_round()
+
+    outgoing = server.start()
+    for _ in range(3):
+        outgoing = exchange(outgoing)
+    for slot in range(len(params.slots)):
+        gone = set(sorted(ids)[:1]) if slot == 1 else set()
+        exchange(exchange(server.open_slot(slot, BINDING), gone))
+        taken = server.take_sum()
+        sums.append((taken.vector.tolist(), taken.contributors))
+    return messages, sums
+
+
+@pytest.mark.parametrize("degree", [None, 6])
+def test_every_byte_of_a_session_is_the_same(degree):
+    params = make_params(9, degree=degree, slots=((4, 16), (300, 40), (3, 64)))
+    for seed in range(3):
+        assert play(params, simulated.simulated(), seed) == play(params, PLAIN, seed)
+
+
+def test_another_agreement_would_be_seen(monkeypatch):
+    params = make_params(9)
+    plain = play(params, PLAIN, 0)
+    monkeypatch.setattr(simulated, "_secret_of", lambda number: encoded(number % ORDER))
+    assert play(params, simulated.simulated(), 0)[0] != plain[0]
+
+
+class Counted:
+    """`add_masks`, with its calls counted."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, total, added, subtracted):
+        self.calls.append((len(total), len(added), len(subtracted)))
+        add_masks(total, added, subtracted)
+
+
+@pytest.mark.parametrize("make", [simulated.simulated, lambda a: Primitives(add_masks=a)])
+def test_masks_are_added_by_what_the_parties_were_given(make):
+    params = make_params(6, slots=((4, 16), (300, 40)))
+    counted = Counted()
+    assert play(params, make(counted), 1) == play(params, PLAIN, 1)
+    # The first slot: six devices with six masks each, and the server, who takes six off. The
+    # second, after which one is gone: its five masks with the others have to come off as well.
+    devices, unmasked = counted.calls[:6] + counted.calls[7:13], counted.calls[6::7]
+    assert [(length, a + s) for length, a, s in devices] == [(4, 6)] * 6 + [(300, 6)] * 6
+    assert [(length, a + s) for length, a, s in unmasked] == [(4, 6), (300, 5 + 5)]
+
+
+def test_masks_that_are_left_out_would_be_seen():
+    params = make_params(6, slots=((4, 16), (300, 40)))
+
+    def forgetful(total, added, subtracted):
+        add_masks(total, added[1:], subtracted)
+
+    messages, sums = play(params, Primitives(add_masks=forgetful), 1)
+    plain_messages, plain_sums = play(params, PLAIN, 1)
+    assert messages != plain_messages
+    assert not np.array_equal(sums[1][0], plain_sums[1][0])
