@@ -7,19 +7,20 @@ and without it; the reported number is then the loss on the data alone. Training
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fl.data.federated import DeviceData
+from fl.evaluation import DeviceMetrics, measure
+from fl.freed_memory import keep_freed_memory
 from fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
 from fl.parameters import load_vector, to_vector
 from fl.vectors import Vector
-
-_EVALUATION_BATCH_SIZE: Final = 512  # bounds memory; the result is the same for any other size
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +48,6 @@ class LocalTraining:
             raise ValueError(f"epochs={self.epochs} is not at least 1")
         if not (math.isfinite(self.l2) and self.l2 >= 0):
             raise ValueError(f"l2={self.l2} is not a non-negative number")
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceMetrics:
-    """How a model does on one device.
-
-    Attributes:
-        id: the device.
-        num_samples: n_k.
-        loss: mean cross-entropy in nats.
-        error: share of misclassified samples, in [0, 1].
-    """
-
-    id: str
-    num_samples: int
-    loss: float
-    error: float
 
 
 class CohortLearner(Protocol):
@@ -109,6 +93,26 @@ class CohortLearner(Protocol):
         """
 
 
+@runtime_checkable
+class Differentiated(Protocol):
+    """A module with its gradient written out, which on a CPU autograd would take longer for."""
+
+    def loss_and_gradients(
+        self, parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Compute the mean cross-entropy of a batch and its gradient.
+
+        Args:
+            parameters: tensors in the place of the module's parameters, in their order.
+            x: inputs [batch, *input_shape].
+            y: labels, int64 [batch].
+
+        Returns:
+            The loss in nats, shape [], and one gradient per parameter, in their order. Both are
+            those of autograd up to rounding, and are not part of a graph.
+        """
+
+
 class Learner:
     """One module, lent to one device after another: every call loads the model it is given.
 
@@ -122,6 +126,12 @@ class Learner:
     def __init__(self, module: nn.Module, *, device: torch.device | None = None) -> None:
         self._device = device or torch.device("cpu")
         self._module = module.to(self._device)
+        self._loss_and_gradients = (
+            module.loss_and_gradients
+            if isinstance(module, Differentiated) and self._device.type == "cpu"
+            else partial(_by_autograd, module)
+        )
+        keep_freed_memory()
 
     def mean_loss(self, vector: Vector, data: DeviceData) -> float:
         """Compute F_k(w): the mean loss over all samples of the device, in nats.
@@ -130,7 +140,7 @@ class Learner:
             ValueError: `vector` does not fit the module.
         """
         load_vector(self._module, vector)
-        return self._measure(data).loss
+        return measure(self._module, [data], self._device)[0].loss
 
     def train(
         self,
@@ -170,11 +180,15 @@ class Learner:
         ]
         for batch in _batches(data.num_samples, training, generator):
             rows = batch.to(self._device)
-            loss = cross_entropy(self._module(x[rows]), y[rows])
-            gradients = torch.autograd.grad(_changed(loss, objective), parameters)
+            loss, gradients = self._loss_and_gradients(
+                parameters, x.index_select(0, rows), y.index_select(0, rows)
+            )
+            slope = _slope(loss, objective)
             with torch.no_grad():
                 for parameter, origin, gradient in zip(parameters, origins, gradients, strict=True):
-                    step = gradient.add(parameter, alpha=training.l2) if training.l2 else gradient
+                    step = gradient if slope == 1 else gradient * slope
+                    if training.l2:
+                        step = step.add(parameter, alpha=training.l2)
                     if objective.proximal:  # the gradient of half the squared distance
                         step = step.add(parameter - origin, alpha=objective.proximal)
                     parameter.add_(step, alpha=-training.learning_rate)
@@ -203,21 +217,7 @@ class Learner:
             ValueError: `vector` does not fit the module.
         """
         load_vector(self._module, vector)
-        return [self._measure(data) for data in devices]
-
-    def _measure(self, data: DeviceData) -> DeviceMetrics:
-        self._module.eval()
-        total_loss, num_wrong = 0.0, 0
-        with torch.inference_mode():
-            for start in range(0, data.num_samples, _EVALUATION_BATCH_SIZE):
-                rows = slice(start, start + _EVALUATION_BATCH_SIZE)
-                # tokens are up to eight times as large as a model takes them as they lie in memory
-                x, y = self._tensors(replace(data, x=data.x[rows], y=data.y[rows]))
-                logits = self._module(x)
-                total_loss += float(cross_entropy(logits.double(), y, reduction="sum"))
-                num_wrong += int((logits.argmax(1) != y).sum())
-        count = data.num_samples
-        return DeviceMetrics(data.id, count, total_loss / count, num_wrong / count)
+        return measure(self._module, devices, self._device)
 
     def _tensors(self, data: DeviceData) -> tuple[torch.Tensor, torch.Tensor]:
         # torch.tensor copies: from_numpy would warn of an array that may not be written to
@@ -227,14 +227,20 @@ class Learner:
         )
 
 
-def _changed(loss: torch.Tensor, objective: LocalObjective) -> torch.Tensor:
-    """The minibatch's loss as PropFair has it; the proximal term is in the step."""
+def _by_autograd(
+    module: nn.Module, parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor
+) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+    loss = cross_entropy(module(x), y)
+    return loss.detach(), torch.autograd.grad(loss, parameters)
+
+
+def _slope(loss: torch.Tensor, objective: LocalObjective) -> float:
+    """The derivative of the objective by the minibatch's loss; the proximal term is in the step."""
     ceiling = objective.ceiling
     if ceiling is None:
-        return loss
-    if ceiling - loss.item() < PROPFAIR_MARGIN:
-        return loss / ceiling
-    return -torch.log1p(-loss / ceiling)
+        return 1.0
+    room = ceiling - loss.item()
+    return 1 / (ceiling if room < PROPFAIR_MARGIN else room)
 
 
 def _batches(

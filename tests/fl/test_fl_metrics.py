@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fl.local import DeviceMetrics
+from fl.evaluation import DeviceMetrics
 from fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
 
 

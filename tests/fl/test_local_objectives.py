@@ -220,7 +220,7 @@ def test_evaluation_makes_models_inputs_of_one_batch_at_a_time(monkeypatch):
     )
     data, module = text(1100), gru()
     metrics = Learner(module).evaluate(to_vector(module), [data])[0]
-    assert sizes == [512, 512, 76]
+    assert sizes == [501, 501, 98]  # a token counts for several numbers
     with torch.no_grad():
         logits = module(torch.tensor(data.x.astype(np.int64))).double()
     loss = torch.nn.functional.cross_entropy(logits, torch.tensor(data.y))

@@ -1,0 +1,201 @@
+"""The work of many devices at once: their models are one stack of parameters.
+
+A small model spends most of a step on being called. Here a call does the step of many devices, each
+with its own model and its own minibatch (`fl.stacked`). Devices differ in size: those with more
+steps come first in a stack, so that whoever is finished drops off its end and costs nothing. Only
+the last minibatch of an epoch is padded, with samples of weight 0.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+import torch
+from torch import nn
+
+from fl.data.federated import DeviceData
+from fl.evaluation import DeviceMetrics
+from fl.local import Learner, LocalTraining
+from fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
+from fl.parameters import load_vector
+from fl.resident import ResidentData
+from fl.stacked import Stacked, StackedDescent, stacked
+from fl.vectors import Vector
+
+_STACKS: Final = 4
+"""So many stacks' devices are sorted by size together: more are more alike, fewer are less memory,
+for updates are kept until it is their turn."""
+
+
+class BatchedLearner:
+    """The twin of `Learner` for many devices: a `CohortLearner` that trains stacks of them.
+
+    Each device's samples are shuffled as `Learner` shuffles them, and its steps are the same. Sums
+    are in another order, so numbers agree up to the rounding of float32. A module for which there
+    is no kernel is left to `Learner`, and so is all evaluation.
+
+    Args:
+        module: the architecture; its parameters are overwritten.
+        device: where to compute; vectors go in and come out on the CPU. On an accelerator the
+            devices' data stay there from round to round, as far as they fit (`ResidentData`).
+    """
+
+    def __init__(self, module: nn.Module, *, device: torch.device | None = None) -> None:
+        self._device = device or torch.device("cpu")
+        self._one_by_one = Learner(module, device=self._device)
+        self._module = module
+        self._choice = stacked(module, self._device)
+        self._data = ResidentData(self._device)
+
+    def losses(self, vector: Vector, devices: Sequence[DeviceData]) -> list[float]:
+        """Compute F_k(w) of each device, in their order; see `CohortLearner`."""
+        return self._one_by_one.losses(vector, devices)
+
+    def evaluate(self, vector: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
+        """Measure the model on each device, in their order; see `CohortLearner`."""
+        return self._one_by_one.evaluate(vector, devices)
+
+    def updates(
+        self,
+        vector: Vector,
+        devices: Sequence[DeviceData],
+        training: LocalTraining,
+        seeds: Sequence[int],
+        objective: LocalObjective = PLAIN,
+    ) -> Iterator[Vector]:
+        """Train each device from `vector`; see `CohortLearner`.
+
+        A few stacks' updates are in memory at a time, and `devices` are asked for as they are
+        needed. An update is one row of a stack's array.
+        """
+        if self._choice is None:
+            yield from self._one_by_one.updates(vector, devices, training, seeds, objective)
+            return
+        kernel, clients = self._choice
+        load_vector(self._module, vector)
+        origins = [parameter.detach().clone() for parameter in self._module.parameters()]
+        work = zip(devices, seeds, strict=True)
+        while window := list(islice(work, _STACKS * clients)):
+            largest_first = sorted(
+                range(len(window)), key=lambda i: window[i][0].num_samples, reverse=True
+            )
+            found: dict[int, Vector] = {}
+            for start in range(0, len(window), clients):
+                members = largest_first[start : start + clients]
+                stack = _Stack([window[i] for i in members], training.batch_size, self._data)
+                with torch.inference_mode():
+                    self._module(stack.one_sample())  # which refuses inputs of the wrong kind
+                rows = stack.train(kernel, origins, training, objective).cpu().numpy()
+                found.update(zip(members, rows, strict=True))
+            yield from (found[i] for i in range(len(window)))
+
+
+class _Stack:
+    """Devices that train together, the largest first.
+
+    Args:
+        work: devices and the seeds of their shuffling.
+        batch_size: samples in a step.
+        resident: where the samples are.
+    """
+
+    def __init__(
+        self, work: Sequence[tuple[DeviceData, int]], batch_size: int, resident: ResidentData
+    ) -> None:
+        self._samples = [resident.tensors(data) for data, _ in work]
+        self._shuffling = [torch.Generator().manual_seed(seed) for _, seed in work]
+        self._device = resident.device
+        sizes = [data.num_samples for data, _ in work]
+        steps = [math.ceil(size / batch_size) for size in sizes]
+        self._taking_part = [sum(count > step for count in steps) for step in range(steps[0])]
+        shape = len(work), steps[0], batch_size
+        x, _ = self._samples[0]
+        self._x = x.new_empty(*shape, *x.shape[1:])
+        for place, size in zip(self._x, sizes, strict=True):
+            place.flatten(0, 1)[size:] = 0  # for a sample of weight 0 must be a number still
+        self._y = torch.zeros(shape, dtype=torch.int64, device=self._device)
+        weights = torch.zeros(shape)
+        for row, size, count in zip(weights, sizes, steps, strict=True):
+            row[:count] = 1 / batch_size
+            left = size - (count - 1) * batch_size
+            row[count - 1] = 0
+            row[count - 1, :left] = 1 / left
+        self._weights = weights.to(self._device)
+
+    def one_sample(self) -> torch.Tensor:
+        """An input of the largest device, [1, *input_shape]."""
+        x, _ = self._samples[0]
+        return x[:1]
+
+    def train(
+        self,
+        kernel: Stacked,
+        origins: Sequence[torch.Tensor],
+        training: LocalTraining,
+        objective: LocalObjective,
+    ) -> torch.Tensor:
+        """Run every device's local SGD; the differences, float32 [c, num_parameters]."""
+        count = len(self._samples)
+        stacks = [
+            origin.expand(count, *origin.shape).clone(memory_format=torch.contiguous_format)
+            for origin in origins
+        ]
+        for _ in range(training.epochs):
+            self._shuffle()
+            for step, active in enumerate(self._taking_part):
+                parameters = [stack[:active] for stack in stacks]
+                batch = (
+                    self._x[:active, step],
+                    self._y[:active, step],
+                    self._weights[:active, step],
+                )
+                if objective == PLAIN and isinstance(kernel, StackedDescent):
+                    kernel.descend(parameters, *batch, training.learning_rate, training.l2)
+                else:
+                    losses, gradients = kernel.gradients(parameters, *batch)
+                    _step(parameters, origins, losses, gradients, training, objective)
+        for stack, origin in zip(stacks, origins, strict=True):
+            stack.sub_(origin)
+        flat = [stack.view(count, -1) for stack in stacks]
+        return torch.cat(flat, 1) if len(flat) > 1 else flat[0]
+
+    def _shuffle(self) -> None:
+        """Lay the samples out in the order of the next epoch."""
+        for client, ((x, y), generator) in enumerate(
+            zip(self._samples, self._shuffling, strict=True)
+        ):
+            order = torch.randperm(len(y), generator=generator).to(self._device)
+            places = self._x[client].flatten(0, 1), self._y[client].flatten()
+            for samples, place in zip((x, y), places, strict=True):
+                torch.index_select(samples, 0, order, out=place[: len(y)])
+
+
+def _step(
+    parameters: Sequence[torch.Tensor],
+    origins: Sequence[torch.Tensor],
+    losses: torch.Tensor,
+    gradients: Sequence[torch.Tensor],
+    training: LocalTraining,
+    objective: LocalObjective,
+) -> None:
+    """Step w ← w − γ·(s·∇f + λ·w + μ·(w − w_t)) in place, where s is the objective's slope in f."""
+    slopes = _slopes(losses, objective)
+    for parameter, origin, gradient in zip(parameters, origins, gradients, strict=True):
+        step = gradient
+        if slopes is not None:
+            step = step * slopes.view(-1, *[1] * origin.dim())
+        if training.l2:
+            step = step.add(parameter, alpha=training.l2)
+        if objective.proximal:
+            step = step.add(parameter - origin, alpha=objective.proximal)
+        parameter.add_(step, alpha=-training.learning_rate)
+
+
+def _slopes(losses: torch.Tensor, objective: LocalObjective) -> torch.Tensor | None:
+    """The derivative of the objective in each minibatch's loss, [c]; None where it is 1."""
+    ceiling = objective.ceiling
+    if ceiling is None:
+        return None
+    room = ceiling - losses
+    return 1 / torch.where(room < PROPFAIR_MARGIN, ceiling, room)

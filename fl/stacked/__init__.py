@@ -1,0 +1,47 @@
+"""Kernels that train many clients at once, by model."""
+
+from typing import Final
+
+import torch
+from torch import nn
+
+from fl.models.gru import EmbeddingGRU, OneHotGRU
+from fl.models.linear import Linear
+from fl.models.logistic import Logistic
+from fl.parameters import num_parameters
+from fl.stacked.generic import StackedByMapping
+from fl.stacked.gru import StackedGRU
+from fl.stacked.interface import Stacked, StackedDescent
+from fl.stacked.linear import StackedLinear
+
+__all__ = ["Stacked", "StackedDescent", "stacked"]
+
+
+_LINEAR_NUMBERS: Final = 400_000
+_LINEAR_CLIENTS: Final = 64
+"""A stack of linear models has at most this many numbers, or it falls out of the cache, and this
+many clients, beyond which there is little to gain. 8 clients of 784 features and 62 classes were
+about the best on one CPU thread, and 64 of the small ones."""
+
+_GRU_CLIENTS: Final = 4
+"""8 were not faster, 2 were slower, on one CPU thread."""
+
+_MAPPED_CLIENTS: Final = 16
+"""Not measured: nothing is mapped on a CPU."""
+
+
+def stacked(module: nn.Module, device: torch.device) -> tuple[Stacked, int] | None:
+    """Choose the kernel of `module`, and how many clients to give it at once.
+
+    Returns:
+        None if one client after another is as fast, or has to be: mapped convolutions are slower on
+        a CPU, and the LSTMs cannot be mapped.
+    """
+    if isinstance(module, Linear | Logistic):
+        fitting = _LINEAR_NUMBERS // num_parameters(module)
+        return StackedLinear(module), min(max(1, fitting), _LINEAR_CLIENTS)
+    if isinstance(module, OneHotGRU | EmbeddingGRU):
+        return StackedGRU(module), _GRU_CLIENTS
+    if device.type == "cpu" or any(isinstance(part, nn.RNNBase) for part in module.modules()):
+        return None
+    return StackedByMapping(module), _MAPPED_CLIENTS

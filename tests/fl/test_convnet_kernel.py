@@ -1,0 +1,273 @@
+"""The ConvNet's written-out gradient and its evaluation, against autograd and float64."""
+
+import copy
+import os
+import platform
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.functional import conv2d, cross_entropy, linear, max_pool2d, relu
+
+from fl.data.federated import DeviceData
+from fl.local import Differentiated, Learner, LocalTraining
+from fl.models import build_model, convnet_gradient
+from fl.objectives import PLAIN, LocalObjective
+from fl.parameters import to_vector
+
+NAMES = ["weight1", "bias1", "weight2", "bias2", "weight", "bias"]
+
+
+class ByAutograd(nn.Module):
+    """The same module, which does not say that it has a gradient of its own."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        return self.module(x)
+
+
+def build(side=28, classes=62, seed=1):
+    return build_model("convnet", input_shape=(side, side), num_classes=classes, seed=seed)
+
+
+def samples(n, side=28, classes=62, seed=0):
+    """Images with an empty background, as characters have: there, whole windows are ties."""
+    rng = np.random.default_rng(seed)
+    x = rng.random((n, side, side), dtype=np.float32)
+    x[:, :: 2 * 6] = 0
+    x[:, side // 2 :, side // 2 :] = 0
+    return x, rng.integers(0, classes, n)
+
+
+def batch(*arguments, **names):
+    return tuple(torch.tensor(array) for array in samples(*arguments, **names))
+
+
+def device(*arguments, **names):
+    return DeviceData("a", *samples(*arguments, **names))
+
+
+def by_autograd(module, parameters, x, y):
+    """The gradient through the module's forward pass; ties, and what is nearly one, go its way."""
+    leaves = [p.detach().requires_grad_() for p in parameters]
+    names = [name for name, _ in module.named_parameters()]
+    logits = torch.func.functional_call(module, dict(zip(names, leaves, strict=True)), (x,))
+    loss = cross_entropy(logits, y)
+    return loss.detach(), torch.autograd.grad(loss, leaves)
+
+
+def exactly(parameters, x, y):
+    """The textbook's: in float64, row-major, ReLU before pooling."""
+    leaves = [p.detach().double().contiguous().requires_grad_() for p in parameters]
+    weight1, bias1, weight2, bias2, weight, bias = leaves
+    hidden = max_pool2d(relu(conv2d(x.double()[:, None], weight1, bias1)), 2)
+    hidden = max_pool2d(relu(conv2d(hidden, weight2, bias2)), 2)
+    loss = cross_entropy(linear(hidden.flatten(1), weight, bias), y)
+    return loss.detach(), torch.autograd.grad(loss, leaves)
+
+
+def assert_alike(found, expected):
+    """Within some hundred roundings of float32, by the largest number of each tensor.
+
+    And within a few by 1: the gradient of the last bias is a sum of such numbers and may cancel.
+    """
+    pairs = zip([found[0], *found[1]], [expected[0], *expected[1]], strict=True)
+    for name, (a, b) in zip(["loss", *NAMES], pairs, strict=True):
+        assert a.shape == b.shape, name
+        most = 2e-5 * float(b.abs().max()) + 2e-7
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=0, atol=most, err_msg=name)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 18), st.sampled_from([16, 19, 28, 32]), st.sampled_from([2, 62]), st.data())
+def test_gradient_is_autograds(n, side, classes, data):
+    module = build(side, classes, seed=data.draw(st.integers(0, 99)))
+    x, y = batch(n, side, classes, seed=data.draw(st.integers(0, 99)))
+    parameters = list(module.parameters())
+    found = module.loss_and_gradients(parameters, x, y)
+    assert not any(tensor.requires_grad for tensor in (found[0], *found[1]))
+    assert_alike(found, by_autograd(module, parameters, x, y))
+
+
+@pytest.mark.parametrize("side", [16, 28, 32])
+def test_gradient_is_the_textbooks_in_float64(side):
+    module = build(side)
+    x, y = batch(16, side)
+    parameters = list(module.parameters())
+    assert_alike(module.loss_and_gradients(parameters, x, y), exactly(parameters, x, y))
+
+
+def test_parameters_may_be_any_and_row_major():
+    module = build()
+    others = [torch.randn(p.shape).mul_(0.1) for p in module.parameters()]
+    before = copy.deepcopy(module.state_dict())
+    x, y = batch(5)
+    assert_alike(module.loss_and_gradients(others, x, y), by_autograd(module, others, x, y))
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_images_in_three_shapes():
+    x, y = batch(3)
+    found = [
+        build_model("convnet", input_shape=shape, num_classes=62, seed=1).loss_and_gradients(
+            list(build().parameters()), x.reshape(3, *shape), y
+        )
+        for shape in ((28, 28), (1, 28, 28), (784,))
+    ]
+    for loss, gradients in found[1:]:
+        assert torch.equal(loss, found[0][0])
+        assert all(map(torch.equal, gradients, found[0][1]))
+
+
+# Each of these is a mistake that the comparison must notice
+
+
+def last_of_equals(maps):
+    pooled, places = torch.ops.aten.max_pool2d_with_indices(maps.flip(-1, -2), (2, 2), (2, 2))
+    return pooled.flip(-1, -2).clamp_min(0), (maps[0, 0].numel() - 1 - places).flip(-1, -2)
+
+
+def no_relu(gradient, out):
+    return gradient.contiguous(memory_format=torch.channels_last)
+
+
+MISTAKES = {
+    "_through_relu": no_relu,
+    "_pooled_relu": last_of_equals,
+    "one_hot": lambda labels, classes: nn.functional.one_hot(labels.roll(1), classes),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_comparison_notices(name, monkeypatch):
+    module = build()
+    x, y = batch(8)
+    parameters = list(module.parameters())
+    with torch.no_grad():
+        module.conv1.weight[::2] = 0  # ties between windows on which the images differ
+        module.conv1.bias[::2] = 1
+    expected = by_autograd(module, parameters, x, y)
+    assert_alike(module.loss_and_gradients(parameters, x, y), expected)
+    monkeypatch.setattr(convnet_gradient, name, MISTAKES[name])
+    with pytest.raises(AssertionError, match="Not equal"):
+        assert_alike(module.loss_and_gradients(parameters, x, y), expected)
+
+
+@pytest.mark.parametrize("side", [16, 28, 32])
+@pytest.mark.parametrize(
+    ("l2", "objective"),
+    [
+        (0.0, PLAIN),
+        (0.02, PLAIN),
+        (0.0, LocalObjective(proximal=0.5)),
+        (0.01, LocalObjective(ceiling=6.0)),
+        (0.0, LocalObjective(ceiling=3.0)),  # the losses are above it
+    ],
+)
+def test_training_is_the_same_either_way(side, l2, objective):
+    module, data = build(side), device(19, side)
+    vector, training = to_vector(module), LocalTraining(0.1, 8, 2, l2)
+    written_out, recorded = (
+        Learner(m).train(vector, data, training, torch.Generator().manual_seed(3), objective)
+        for m in (module, ByAutograd(module))
+    )
+    largest = np.abs(recorded).max()
+    assert largest > 1e-3
+    np.testing.assert_allclose(written_out, recorded, rtol=0, atol=2e-5 * largest)
+
+
+def test_learner_takes_the_written_out_gradient(monkeypatch):
+    module, data = build(16, 5), device(5, 16, 5)
+    vector, training = to_vector(module), LocalTraining(0.1, 2)
+    assert isinstance(module, Differentiated)
+    assert not isinstance(ByAutograd(module), Differentiated)
+    sizes = []
+
+    def counted(parameters, images, labels):
+        sizes.append(len(labels))
+        assert len(images) == len(labels)
+        return torch.tensor(0.0), list(parameters)
+
+    monkeypatch.setattr(convnet_gradient, "loss_and_gradients", counted)
+    for m in (ByAutograd(module), module):
+        assert not sizes
+        Learner(m).train(vector, data, training, torch.Generator().manual_seed(3))
+    assert sizes == [2, 2, 1]
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(1, 9), st.integers(16, 33), st.integers(0, 99))
+def test_evaluation_gives_the_same_bits_as_the_forward_pass_of_training(n, side, seed):
+    module, (x, _) = build(side, 10, seed), batch(n, side, seed=seed)
+    expected = module(x)
+    assert expected.requires_grad
+    with torch.inference_mode():
+        np.testing.assert_array_equal(module(x).numpy(), expected.detach().numpy())
+
+
+def test_gradients_by_function_transforms_send_ties_one_way():
+    module, (x, y) = build(16, 5), batch(4, 16, 5)
+    x = torch.zeros_like(x)  # nothing but ties
+    parameters = dict(module.named_parameters())
+
+    def loss(parameters):
+        return cross_entropy(torch.func.functional_call(module, parameters, x), y)
+
+    with torch.no_grad():  # which the transform does not heed
+        found = torch.func.grad(loss)(parameters)
+    expected = by_autograd(module, parameters.values(), x, y)[1]
+    for a, b in zip(found.values(), expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+# Memory
+
+FAULTS = """
+import resource
+import numpy as np, torch
+from fl.data.federated import DeviceData
+from fl.local import Learner, LocalTraining
+from fl.models import build_model
+from fl.parameters import to_vector
+
+torch.set_num_threads(1)
+module = build_model("convnet", input_shape=(28, 28), num_classes=10, seed=1)
+data = DeviceData("a", np.ones((32, 28, 28), np.float32), np.zeros(32, np.int64))
+learner, vector = Learner(module), to_vector(module)
+
+def train():
+    learner.train(vector, data, LocalTraining(0.1, 16), torch.Generator().manual_seed(1))
+
+for _ in range(5):
+    train()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    train()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 10)
+"""
+
+
+def page_faults_per_step(**environment):
+    printed = subprocess.run(  # noqa: S603 our own interpreter, with a fresh allocator
+        [sys.executable, "-c", FAULTS],
+        capture_output=True,
+        check=True,
+        env=os.environ | environment,
+    )
+    return float(printed.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="for glibc's allocator only")
+def test_training_steps_use_the_memory_of_the_step_before():
+    assert page_faults_per_step() < 50
+    # a threshold that is given is not learnt: every large tensor is new memory
+    assert page_faults_per_step(MALLOC_MMAP_THRESHOLD_="65536") > 500

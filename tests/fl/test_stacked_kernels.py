@@ -1,0 +1,103 @@
+"""Each kernel's losses and gradients are those of autograd, client by client."""
+
+import pytest
+import torch
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+from fl.models import build_model
+from fl.stacked import StackedDescent, stacked
+from fl.stacked.generic import StackedByMapping
+from fl.stacked.linear import StackedLinear
+
+CPU = torch.device("cpu")
+MODELS = {
+    "linear": ((5, 4), 7),
+    "logistic": ((6,), 2),
+    "logistic-bias": ((6,), 3),
+    "m5": ((1100,), 3),
+    "convnet-groupnorm": ((16, 16), 2),
+}
+
+
+def case(name, clients=3, batch=4, seed=0):
+    shape, classes = MODELS[name]
+    module = build_model(name, input_shape=shape, num_classes=classes, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    parameters = [
+        p.detach() + 0.1 * torch.randn(clients, *p.shape, generator=generator)
+        for p in module.parameters()
+    ]
+    x = torch.rand(clients, batch, *shape, generator=generator)
+    y = torch.randint(classes, (clients, batch), generator=generator)
+    weights = torch.full((clients, batch), 1 / batch)
+    weights[-1] = torch.tensor([0.5, 0.5, 0, 0])  # two samples and padding
+    return module, parameters, x, y, weights
+
+
+def by_autograd(module, parameters, x, y, weights):
+    names = [name for name, _ in module.named_parameters()]
+    losses, stacks = [], []
+    for client in range(len(x)):
+        own = [p[client].clone().requires_grad_() for p in parameters]
+        real = weights[client] > 0
+        logits = functional_call(module, dict(zip(names, own, strict=True)), (x[client][real],))
+        loss = cross_entropy(logits, y[client][real])
+        losses.append(loss.detach())
+        stacks.append(torch.autograd.grad(loss, own))
+    return torch.stack(losses), [torch.stack(s) for s in zip(*stacks, strict=True)]
+
+
+def kernel_of(module):
+    choice = stacked(module, CPU)
+    return StackedByMapping(module) if choice is None else choice[0]
+
+
+def differences(found, expected):
+    pairs = zip([found[0], *found[1]], [expected[0], *expected[1]], strict=True)
+    return max(float((a - b).abs().max()) for a, b in pairs)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_losses_and_gradients(name):
+    arguments = case(name)
+    expected = by_autograd(*arguments)
+    kernel = kernel_of(arguments[0])
+    assert differences(kernel.gradients(*arguments[1:]), expected) < 1e-5
+    # negative control: padding that counts would be seen
+    _, parameters, x, y, _ = arguments
+    everything = torch.full(y.shape, 0.25)
+    assert differences(kernel.gradients(parameters, x, y, everything), expected) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["linear", "logistic", "logistic-bias"])
+@pytest.mark.parametrize("l2", [0.0, 0.3])
+def test_a_step_is_the_gradients_step(name, l2):
+    module, parameters, *batch = case(name)
+    kernel = StackedLinear(module)
+    assert isinstance(kernel, StackedDescent)
+    _, gradients = kernel.gradients(parameters, *batch)
+    expected = [p - 0.2 * (g + l2 * p) for p, g in zip(parameters, gradients, strict=True)]
+    kernel.descend(parameters, *batch, 0.2, l2)
+    for found, right in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(found, right, atol=1e-6, rtol=1e-5)
+
+
+def test_large_scores_stay_finite():
+    module, parameters, *batch = case("logistic")
+    losses, gradients = StackedLinear(module).gradients([p * 1e4 for p in parameters], *batch)
+    assert losses.isfinite().all()
+    assert all(g.isfinite().all() for g in gradients)
+
+
+def test_who_has_a_kernel():
+    def choice(name, shape, classes, device=CPU):
+        module = build_model(name, input_shape=shape, num_classes=classes, seed=0)
+        return stacked(module, device)
+
+    accelerator = torch.device("cuda")  # only its name is looked at
+    assert choice("linear", (4,), 3) is not None
+    assert choice("gru", (4,), 3) is not None
+    assert choice("convnet", (16, 16), 3) is None
+    assert choice("convnet", (16, 16), 3, accelerator) is not None
+    assert choice("lstm-stacked", (4,), 3, accelerator) is None
