@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from fl.local import DeviceMetrics
+from fl.evaluation import DeviceMetrics
 from fl.superquantile import weighted_quantile
 
 PERCENTILES: Final = (20, 50, 60, 80, 90, 95)

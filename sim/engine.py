@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from fl.data.federated import FederatedDataset
+from fl.data.lazy import sizes_of
 from fl.errors import DivergenceError
 from fl.local import LocalTraining
 from fl.metrics import Summary, summarise_test_error
@@ -231,6 +232,7 @@ class _Run:
         self._events = events
         self._transcript = transcript
         self._truth = truth
+        self._sizes = sizes_of(resources.dataset.train)
         self._seeds = Seeds(config.experiment.seed)
         self._metrics = directory.metrics_of(config.federation)
         self._strategy = strategy_of(
@@ -304,7 +306,7 @@ class _Run:
         devices = [
             SimulatedDevice(
                 index,
-                Place(train, index, train[index].num_samples),
+                Place(train, index, int(self._sizes[index])),
                 backend,
                 training,
                 self._seeds,

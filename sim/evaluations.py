@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fl.local import DeviceMetrics
+from fl.evaluation import DeviceMetrics
 from sim.atomic import write_file
 from sim.errors import damaged
 
@@ -47,20 +47,21 @@ class Evaluation:
 
 def write_evaluation(folder: Path, evaluation: Evaluation) -> None:
     """Write an evaluation into `folder`, atomically."""
-    rows = [
-        {
-            "round": evaluation.round,
-            "split": split,
-            "device": device.id,
-            "num_samples": device.num_samples,
-            "loss": device.loss,
-            "error": device.error,
-        }
-        for split, devices in (("train", evaluation.train), ("test", evaluation.test))
-        for device in devices
+    devices = [*evaluation.train, *evaluation.test]
+    columns = [
+        [evaluation.round] * len(devices),
+        ["train"] * len(evaluation.train) + ["test"] * len(evaluation.test),
+        [device.id for device in devices],
+        [device.num_samples for device in devices],
+        [device.loss for device in devices],
+        [device.error for device in devices],
     ]
+    table = pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)],
+        _SCHEMA,
+    )
     buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), buffer)
+    pq.write_table(table, buffer)
     write_file(folder / f"round-{evaluation.round:06}.parquet", buffer.getvalue())
 
 
@@ -88,14 +89,13 @@ def _files(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> Evaluation:
     try:
-        rows = pq.read_table(path, schema=_SCHEMA, partitioning=None).to_pylist()
+        table = pq.read_table(path, schema=_SCHEMA, partitioning=None)
     except pa.ArrowInvalid as error:
         raise damaged(path, error) from error
-    if not rows:
+    if not table.num_rows:
         raise damaged(path, "it is empty")
+    rounds, splits, *columns = (column.to_pylist() for column in table.columns)
     metrics: dict[str, list[DeviceMetrics]] = {"train": [], "test": []}
-    for row in rows:
-        metrics[row["split"]].append(
-            DeviceMetrics(row["device"], row["num_samples"], row["loss"], row["error"])
-        )
-    return Evaluation(rows[0]["round"], metrics["train"], metrics["test"])
+    for split, device in zip(splits, map(DeviceMetrics, *columns), strict=True):
+        metrics[split].append(device)
+    return Evaluation(rounds[0], metrics["train"], metrics["test"])

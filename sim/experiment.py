@@ -13,7 +13,7 @@ import torch
 
 from fl.bundle import Architecture, Bundle, Scale, embedding_sha256
 from fl.data.federated import DeviceData, FederatedDataset
-from fl.data.lazy import LazyDevices
+from fl.data.lazy import sizes_of
 from fl.local import Learner
 from fl.parameters import to_vector
 from fl.strategies.levels import PrivateLevels, split_models
@@ -32,6 +32,7 @@ from sim.dataset import build_dataset, dataset_digest
 from sim.engine import Progress, Resources, play, spec_of, strategy_of
 from sim.errors import ConfigError, UserError
 from sim.faults import seeded_dropouts
+from sim.memory import peak_memory_mb, peak_memory_of_children_mb
 from sim.rundir import RunDirectory, read_json, write_json
 from sim.seeds import Seeds
 from sim.summary import DataSize, Summary, summarise_experiment, summarise_run
@@ -72,8 +73,7 @@ def run_experiment(
     _check_fit(config, dataset)
     choice = choose(config.training, config.model.name, _samples_trained_on(config, dataset))
     data = DataSize(dataset.name, len(dataset.train), len(dataset.test))
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(top.claim(config, resume=resume))
+    with top.claim(config, resume=resume), contextlib.ExitStack() as stack:
         versions, choice = _settle(top, choice, device, dataset_digest(dataset), warn)
         backend = open_backend(
             choice, spec_of(config, dataset), device=device, address=config.training.address
@@ -94,7 +94,11 @@ def run_experiment(
                 write_json(directory.summary, summarise_experiment(summaries[-1:]))
         if plots:
             _draw(top, played)
-        summary = summarise_experiment(summaries)
+        stack.close()  # what a worker held is known when it has ended
+        summary = {
+            **summarise_experiment(summaries),
+            "peak_memory_mb": peak_memory_mb() + peak_memory_of_children_mb(),
+        }
         write_json(top.summary, summary)
     return summary
 
@@ -202,9 +206,9 @@ def _write_bundle(
 
 def _samples_trained_on(config: RunConfig, dataset: FederatedDataset) -> float:
     """About how many samples all runs together train on."""
-    train, federation = dataset.train, config.federation
-    sizes = train.sizes if isinstance(train, LazyDevices) else [d.num_samples for d in train]
-    per_round = float(np.mean(sizes)) * federation.cohort_size * config.training.epochs
+    federation = config.federation
+    samples = float(np.mean(sizes_of(dataset.train)))
+    per_round = samples * federation.cohort_size * config.training.epochs
     return per_round * federation.rounds * len(federation.thetas) * len(config.arms())
 
 

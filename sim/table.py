@@ -50,6 +50,8 @@ def _costs(summary: Mapping[str, object]) -> list[str]:
         f"CPU time of the first run: training {summary['train_cpu_s']:.1f} s, "
         f"protocol {summary['protocol_cpu_s']:.1f} s."
     )
+    if "peak_memory_mb" in summary:  # runs of earlier versions have none
+        lines.append(f"Peak memory: {summary['peak_memory_mb']:,.0f} MB.")
     noteworthy = cast("dict[str, dict[str, int]]", summary["noteworthy"])
     for run, counts in noteworthy.items():
         lines += [f"Note ({run}): {count} {_WORDS[key]}." for key, count in counts.items()]

@@ -16,7 +16,14 @@ from fl.data.federated import (
 from fl.errors import DataError
 
 KEPT_BYTES: Final = 1 << 28
-"""How much a sequence remembers of what it has made (256 MiB); the rest is made again each time."""
+"""How much a sequence remembers of what it made first (256 MiB)."""
+
+RECENT_BYTES: Final = 1 << 26
+"""How much it remembers besides of what was asked for last (64 MiB): a cohort, which is asked for
+several times in a round. The rest is made again each time."""
+
+_SMALLEST_SHARE: Final = 0.1
+"""If less than this share of all devices could be remembered, it would save next to nothing."""
 
 
 class LazyDevices(Sequence[DeviceData]):
@@ -43,7 +50,9 @@ class LazyDevices(Sequence[DeviceData]):
         self.identity = identity
         self._make = make
         self._kept: dict[int, DeviceData] = {}
-        self._room = KEPT_BYTES
+        self._room: int | None = None  # until one device tells how large all are
+        self._recent: dict[int, DeviceData] = {}  # the one not asked for the longest is the first
+        self._recent_room = RECENT_BYTES
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -58,12 +67,28 @@ class LazyDevices(Sequence[DeviceData]):
         number = range(len(self))[index]  # negative ones count from the end, others may not exist
         if number in self._kept:
             return self._kept[number]
+        if number in self._recent:
+            device = self._recent.pop(number)
+            self._recent[number] = device
+            return device
         device = self._make(number)
-        size = device.x.nbytes + device.y.nbytes
+        self._remember(number, device)
+        return device
+
+    def _remember(self, number: int, device: DeviceData) -> None:
+        size = _num_bytes(device)
+        if self._room is None:
+            total = size / max(1, device.num_samples) * int(self.sizes.sum())
+            self._room = KEPT_BYTES if total * _SMALLEST_SHARE <= KEPT_BYTES else 0
         if size <= self._room:
             self._kept[number] = device
             self._room -= size
-        return device
+        elif size <= RECENT_BYTES:
+            self._recent[number] = device
+            self._recent_room -= size
+            while self._recent_room < 0:
+                oldest = self._recent.pop(next(iter(self._recent)))
+                self._recent_room += _num_bytes(oldest)
 
     def mapped(self, change: Callable[[DeviceData], DeviceData], identity: str) -> "LazyDevices":
         """Change every device when it is made; ids and sizes stay.
@@ -78,6 +103,17 @@ class LazyDevices(Sequence[DeviceData]):
             lambda number: change(self._make(number)),
             f"{self.identity} {identity}",
         )
+
+
+def sizes_of(devices: Sequence[DeviceData]) -> npt.NDArray[np.int64]:
+    """How many samples each device has, int64 [len(devices)], without making one to see."""
+    if isinstance(devices, LazyDevices):
+        return devices.sizes
+    return np.array([device.num_samples for device in devices], dtype=np.int64)
+
+
+def _num_bytes(device: DeviceData) -> int:
+    return device.x.nbytes + device.y.nbytes
 
 
 def federate_lazily(

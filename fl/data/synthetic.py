@@ -39,6 +39,7 @@ _DIMENSION: Final = 50
 _VOCABULARY: Final = 2_000
 _FEATURES: Final = 60
 _CLASSES: Final = 10
+_SLICE: Final = 512  # samples drawn at once, in float64: the largest devices have 100,000 and more
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +234,16 @@ def load_synthetic(
         rng = np.random.default_rng([partition.seed, 5, number])
         u, centre = rng.normal(0, alpha), rng.normal(0, beta)
         w, b = rng.normal(u, 1, (_FEATURES, _CLASSES)), rng.normal(u, 1, _CLASSES)
-        x = rng.normal(rng.normal(centre, 1, _FEATURES), deviations, (sizes[number], _FEATURES))
-        return DeviceData(ids[number], x.astype(np.float32), np.argmax(x @ w + b, axis=1))
+        mean = rng.normal(centre, 1, _FEATURES)
+        size = int(sizes[number])
+        x, y = np.empty((size, _FEATURES), np.float32), np.empty(size, np.int64)
+        for start in range(0, size, _SLICE):
+            rows = slice(start, min(size, start + _SLICE))
+            drawn = rng.standard_normal((rows.stop - start, _FEATURES))
+            drawn *= deviations
+            drawn += mean
+            x[rows], y[rows] = drawn, np.argmax(drawn @ w + b, axis=1)
+        return DeviceData(ids[number], x, y)
 
     ids = tuple(f"{number:06}" for number in range(num_devices))
     devices = LazyDevices(

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from torch import nn
 
 from fl.data.federated import DeviceData
-from fl.local import DeviceMetrics, LocalTraining
+from fl.evaluation import DeviceMetrics
+from fl.local import LocalTraining
 from fl.models import build_model
 from fl.objectives import PLAIN, LocalObjective
 from fl.vectors import Vector

@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, TypeVar
 
 from fl.data.federated import DeviceData
-from fl.local import CohortLearner, DeviceMetrics, LocalTraining
+from fl.evaluation import DeviceMetrics
+from fl.local import CohortLearner, LocalTraining
 from fl.objectives import PLAIN, LocalObjective
 from fl.vectors import Vector
 from sim.backends.base import CpuClock, Pending, Place, Work

@@ -4,6 +4,7 @@ from typing import Final
 
 import torch
 
+from fl.batched import BatchedLearner
 from fl.local import CohortLearner, Learner
 from sim.backends.base import ModelSpec
 
@@ -13,7 +14,13 @@ REFERENCE: Final = "reference"
 BATCHED: Final = "batched"
 """Many devices at once."""
 
-_AT_ONCE: Final[dict[str, int]] = {}
+_AT_ONCE: Final = {
+    "linear": 32,
+    "logistic": 256,
+    "logistic-bias": 256,
+    "gru": 16,
+    "gru-embedding": 16,
+}
 """Models of which a worker trains many devices at once, and how many: where that is faster on one
 thread of a CPU. The others train one by one."""
 
@@ -26,7 +33,8 @@ def build_learner(name: str, spec: ModelSpec, device: torch.device) -> CohortLea
         spec: what it trains.
         device: where tensors live.
     """
-    return Learner(spec.build(), device=device)
+    learner = BatchedLearner if name == BATCHED else Learner
+    return learner(spec.build(), device=device)
 
 
 def updates_at_once(model: str) -> tuple[str, int]:

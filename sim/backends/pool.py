@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from fl.data.federated import DeviceData
-from fl.data.lazy import LazyDevices
-from fl.local import DeviceMetrics, LocalTraining
+from fl.data.lazy import sizes_of
+from fl.evaluation import DeviceMetrics
+from fl.local import LocalTraining
 from fl.objectives import PLAIN, LocalObjective
 from fl.vectors import Vector
 from sim.backends.base import CpuClock, Pending, Place, Work
@@ -128,11 +129,7 @@ class Pool:
 
     def evaluate(self, model: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
         """Measure a model on many devices; see `Backend`."""
-        sizes = (
-            devices.sizes.tolist()
-            if isinstance(devices, LazyDevices)
-            else [device.num_samples for device in devices]
-        )
+        sizes = sizes_of(devices).tolist()
         batch = self._begin(Work(model), evaluates=True)
         jobs = [batch.add(Place(devices, index, size), 0) for index, size in enumerate(sizes)]
         return [_Turn[DeviceMetrics](self, job).result() for job in jobs]

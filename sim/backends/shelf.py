@@ -15,7 +15,7 @@ from fl.data.federated import DeviceData
 from sim.backends.base import Place
 from sim.backends.shared import SharedMemory, aligned
 
-ROOM: Final = 1 << 29
+ROOM: Final = 1 << 27
 """Bytes that a shelf takes before the other one is used."""
 
 _STEP: Final = 1 << 26  # a shelf grows by so much, since to grow is to be mapped anew

@@ -7,7 +7,6 @@ audit runs as a process of its own, whose time and peak memory are measured.
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from fl.vectors import Vector
 from protocol.sums import MaskedSum, Sessions
 from secagg import GraphKind, SecAggError
 from sim.bench.report import machine
+from sim.memory import peak_memory_of_children_mb
 from sim.seeds import Purpose, Seeds
 from sim.transcript import TranscriptWriter
 
@@ -139,7 +139,6 @@ def measure(benchmark: AuditBenchmark) -> dict[str, object]:
         if audited.returncode not in (0, 1):
             raise RuntimeError(audited.stderr.decode())
         report = json.loads(audited.stdout)
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6
         return {
             "clients": benchmark.clients,
             "dim": benchmark.dim,
@@ -154,7 +153,7 @@ def measure(benchmark: AuditBenchmark) -> dict[str, object]:
             "exit_code": audited.returncode,
             "audit_wall_s": round(wall, 2),
             "wall_s_per_round": round(wall / benchmark.rounds, 3),
-            "peak_memory_mb": round(peak, 1),
+            "peak_memory_mb": peak_memory_of_children_mb(),
             "machine": machine(),
         }
 

@@ -1,14 +1,11 @@
 """How a benchmark of sessions reports: numbers by stage, and a table of them."""
 
 import platform
-import resource
 from collections.abc import Callable, Iterable
 
 from secagg import Stage
 from sim.bench.stopwatch import Stopwatch
 from sim.faults import stages_of_session
-
-_MEGABYTE = 1e6
 
 ByStage = dict[str, float]
 
@@ -31,11 +28,6 @@ def costs(watch: Stopwatch, devices: int, *, signed: bool) -> dict[str, ByStage]
             lambda stage: watch.num_bytes(stage, sent=True) / devices, stages
         ),
     }
-
-
-def peak_memory_mb() -> float:
-    """The most memory that this process has held so far, in MB (10^6 bytes)."""
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / _MEGABYTE, 1)
 
 
 def machine() -> str:

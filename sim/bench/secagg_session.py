@@ -40,9 +40,10 @@ from secagg.errors import SecAggError
 from secagg.ring import Vector
 from sim.bench.flower_peer import FlowerCost
 from sim.bench.flower_peer import measure as measure_flower
-from sim.bench.report import costs, machine, peak_memory_mb, table
+from sim.bench.report import costs, machine, table
 from sim.bench.stopwatch import Stopwatch
 from sim.errors import RunError, UserError
+from sim.memory import peak_memory_mb
 from sim.seeds import Purpose, Seeds
 
 _POLICY: Final = DevicePolicy(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fl.data.federated import DeviceData, FederatedDataset
 from fl.data.lazy import LazyDevices
 from fl.data.registry import Format, Published
-from sim.bench.report import peak_memory_mb
+from sim.memory import peak_memory_mb
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from doubles import Silent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl.local import DeviceMetrics
+from fl.evaluation import DeviceMetrics
 from fl.superquantile import conformity, superquantile
 from sim.errors import ConfigError, RunDirectoryError
 from sim.evaluations import Evaluation, write_evaluation

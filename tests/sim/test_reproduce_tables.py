@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from fl.local import DeviceMetrics
+from fl.evaluation import DeviceMetrics
 from sim.errors import ConfigError
 from sim.evaluations import Evaluation, write_evaluation
 from sim.reproduce.catalogue import experiment_named

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from doubles import Silent
 
-from fl.local import DeviceMetrics
+from fl.evaluation import DeviceMetrics
 from fl.strategies.base import RoundReport, ServerState, Visibility
 from secagg.stages import Stage, Step, Vanish
 from sim.config import ExperimentConfig

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fl.local import DeviceMetrics
+from fl.evaluation import DeviceMetrics
 from sim.evaluations import Evaluation
 from sim.statistics import (
     compare_evaluations,

@@ -1,0 +1,50 @@
+"""Run by test_backend_ray in a process of its own, for ray leaves open what pytest minds."""
+
+import numpy as np
+import torch
+
+from fl.data.federated import DeviceData
+from fl.local import Learner, LocalTraining
+from fl.parameters import to_vector
+from sim.backends.base import ModelSpec, Place
+from sim.backends.choice import Choice, open_backend
+from sim.errors import UserError
+
+SPEC = ModelSpec("convnet", (16, 16), 4)
+TRAINING = LocalTraining(0.3, batch_size=4, epochs=2)
+
+
+def made(index):
+    rng = np.random.default_rng(index)
+    x = rng.random((index + 1, 16, 16), np.float32)
+    return DeviceData(str(index), x, rng.integers(0, 4, index + 1))
+
+
+def main():
+    torch.set_num_threads(1)
+    devices = tuple(map(made, range(9)))
+    places = [Place(devices, k, k + 1) for k in range(9)]
+    start, learner = to_vector(SPEC.build(1)), Learner(SPEC.build())
+    try:
+        open_backend(Choice("ray", 1, 1), SPEC, address="127.0.0.1:1")
+    except UserError as error:
+        print("refused:", error)
+    backend = open_backend(Choice("ray", 2, 1), SPEC)
+    losses = [backend.begin_loss(start, place) for place in places]
+    updates = [backend.begin_update(start, place, TRAINING, k) for k, place in enumerate(places)]
+    print("losses:", [one.result() for one in losses] == learner.losses(start, devices))
+    expected = list(learner.updates(start, devices, TRAINING, range(9)))
+    found = [one.result() for one in updates]
+    print("updates:", [u.tobytes() for u in found] == [u.tobytes() for u in expected])
+    print("control:", found[0].tobytes() == found[1].tobytes())
+    print("evaluation:", backend.evaluate(start, devices) == learner.evaluate(start, devices))
+    print("elsewhere:", backend.clock.elsewhere > 0 == backend.clock.here)
+    try:
+        backend.begin_loss(start[:-1], places[0]).result()
+    except ValueError as error:
+        print("misfit:", error)
+    backend.close()
+
+
+if __name__ == "__main__":
+    main()

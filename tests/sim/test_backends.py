@@ -1,0 +1,270 @@
+"""Backends: whoever does the devices' work, the answers are the reference's."""
+
+import os
+import signal
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+
+from fl.data.federated import DeviceData
+from fl.data.lazy import LazyDevices
+from fl.local import Learner, LocalTraining
+from fl.objectives import LocalObjective
+from fl.parameters import to_vector
+from sim.backends.base import ModelSpec, Place
+from sim.backends.choice import WORTH_PROCESSES_S, Choice, choose, open_backend
+from sim.backends.pool import IN_FLIGHT, Done, Pool
+from sim.backends.shelf import Shelves, read_samples
+from sim.config import TrainingConfig
+from sim.errors import ConfigError, RunError, UserError
+
+SPEC = ModelSpec("linear", (6,), 4)
+TRAINING = LocalTraining(0.3, batch_size=4, epochs=2, l2=0.01)
+START = to_vector(SPEC.build()) + np.linspace(-1, 1, 24, dtype=np.float32)
+
+
+def made(index, size=None):
+    rng = np.random.default_rng(index)
+    size = size or 1 + index * 7 % 23
+    return DeviceData(
+        f"device {index}", rng.random((size, 6), np.float32), rng.integers(0, 4, size)
+    )
+
+
+DEVICES = tuple(map(made, range(17)))
+
+
+def places(devices=DEVICES):
+    return [Place(devices, k, devices[k].num_samples) for k in range(len(devices))]
+
+
+@pytest.fixture(scope="module")
+def processes():
+    backend = open_backend(Choice("processes", 2, 1), SPEC)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(params=["reference", "processes"])
+def backend(request):
+    if request.param == "processes":
+        return request.getfixturevalue("processes")
+    return open_backend(Choice("reference", 0, 1), SPEC)
+
+
+def reference():
+    return Learner(SPEC.build())
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_losses_are_those_of_the_learner_in_any_order(backend):
+    begun = [backend.begin_loss(START, place) for place in places()]
+    expected = reference().losses(START, DEVICES)
+    order = np.random.default_rng(1).permutation(len(begun))
+    assert [begun[k].result() for k in order] == [expected[k] for k in order]
+
+
+@pytest.mark.parametrize("objective", [LocalObjective(), LocalObjective(0.5, 3.0)])
+def test_updates_are_those_of_the_learner_to_the_bit(backend, objective):
+    begun = [
+        backend.begin_update(START, place, TRAINING, 100 + k, objective)
+        for k, place in enumerate(places())
+    ]
+    expected = reference().updates(
+        START, DEVICES, TRAINING, range(100, 100 + len(DEVICES)), objective
+    )
+    for pending, update in zip(begun, expected, strict=True):
+        assert pending.result().tobytes() == update.tobytes()
+
+
+def test_evaluations_are_those_of_the_learner(backend):
+    assert backend.evaluate(START, DEVICES) == reference().evaluate(START, DEVICES)
+
+
+def test_models_trainings_and_devices_may_be_mixed(backend):
+    other = START * 2
+    asked = [
+        (backend.begin_update(START, places()[1], TRAINING, 1), START, TRAINING, 1),
+        (backend.begin_update(other, places()[2], TRAINING, 2), other, TRAINING, 2),
+        (backend.begin_update(START, places()[3], replace(TRAINING, epochs=1), 3), START, None, 3),
+    ]
+    loss = backend.begin_loss(other, places()[4])
+    for pending, model, training, seed in asked:
+        (update,) = reference().updates(
+            model, [DEVICES[seed]], training or replace(TRAINING, epochs=1), [seed]
+        )
+        assert pending.result().tobytes() == update.tobytes()
+    assert loss.result() == reference().mean_loss(other, DEVICES[4])
+
+
+def test_what_is_forgotten_is_not_done_and_costs_nothing_later(backend):
+    for place in places():
+        backend.begin_loss(START * 3, place)
+    backend.forget()
+    assert backend.begin_loss(START, places()[5]).result() == reference().mean_loss(
+        START, DEVICES[5]
+    )
+
+
+def test_time_is_counted_where_it_is_spent(backend):
+    before = backend.clock.here, backend.clock.elsewhere
+    backend.evaluate(START, DEVICES)
+    here, elsewhere = backend.clock.here - before[0], backend.clock.elsewhere - before[1]
+    assert (here > 0, elsewhere > 0) == (backend.name != "processes", backend.name == "processes")
+
+
+def test_a_model_that_does_not_fit_is_refused_and_the_next_one_is_not(backend):
+    with pytest.raises(ValueError, match="does not fit"):
+        backend.begin_loss(START[:-1], places()[0]).result()
+    assert backend.begin_loss(START, places()[0]).result() == reference().mean_loss(
+        START, DEVICES[0]
+    )
+
+
+def test_a_worker_that_dies_ends_the_run_with_a_sentence():
+    backend = open_backend(Choice("processes", 1, 1), SPEC)
+    try:
+        assert backend.begin_loss(START, places()[0]).result() > 0
+        os.kill(backend._crew._processes[0].pid, signal.SIGSTOP)
+        begun = [backend.begin_loss(START * 2, place) for place in places()[:2]]
+        os.kill(backend._crew._processes[0].pid, signal.SIGKILL)
+        with pytest.raises(RunError, match=r"worker 1 of 1 ended with signal 9.*lack of memory"):
+            begun[-1].result()
+    finally:
+        backend.close()
+
+
+class FakeCrew:
+    """Notes what it is sent, and finishes in the order that it is told."""
+
+    def __init__(self, size, order):
+        self.size, self.order = size, order
+        self.chunks, self.open = [], [[] for _ in range(size)]
+
+    def send(self, worker, chunk):
+        assert len(self.open[worker]) < IN_FLIGHT
+        self.chunks.append([place.index for place in chunk.places])
+        self.open[worker].append(chunk)
+
+    def collect(self, *, wait):
+        if not wait:
+            return []
+        busy = [worker for worker in range(self.size) if self.open[worker]]
+        worker = busy[self.order.integers(len(busy))]
+        chunk = self.open[worker].pop(0)
+        return [(worker, Done([float(place.index) for place in chunk.places], 0.25))]
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_chunks_do_not_depend_on_who_is_ready_first(size):
+    seen = []
+    for seed in range(4):
+        crew = FakeCrew(size, np.random.default_rng(seed))
+        pool = Pool("fake", crew, updates_at_once=3)
+        begun = [pool.begin_update(START, place, TRAINING, 0) for place in places()]
+        assert not crew.chunks, "nobody begins before all are known"
+        assert [one.result() for one in begun] == list(range(len(DEVICES)))
+        seen.append(crew.chunks)
+        assert pool.clock.elsewhere == 0.25 * len(crew.chunks)
+    assert all(chunks == seen[0] for chunks in seen)
+    sizes = [[DEVICES[k].num_samples for k in chunk] for chunk in seen[0]]
+    in_order = list(chain.from_iterable(sizes))
+    assert in_order == sorted(in_order, reverse=True), "the largest come first"
+    assert max(map(len, sizes)) <= 3
+    assert len(sizes) % size == 0 or len(sizes) == len(DEVICES)
+
+
+def test_devices_that_train_alone_begin_at_once():
+    crew = FakeCrew(2, np.random.default_rng(0))
+    pool = Pool("fake", crew, updates_at_once=1)
+    for place in places():
+        pool.begin_update(START, place, TRAINING, 0)
+    assert crew.chunks == [[k] for k in range(2 * IN_FLIGHT)]
+
+
+def test_samples_stay_on_the_shelf_while_they_fit_and_memory_is_bounded_when_not():
+    asked = []
+
+    def make(number):
+        asked.append(number)
+        return made(number, size=50)
+
+    lazy = LazyDevices(list(map(str, range(40))), np.full(40, 50), make, "test")
+    lazy._room = 0  # remembers nothing itself
+    spots = [Place(lazy, k, 50) for k in range(40)]
+    shelves = Shelves(room=5 * 50 * (6 * 4 + 8))
+    held = [shelves.hold(spots[0]), shelves.hold(spots[0])]
+    assert asked == [0]
+    for location in held:
+        shelves.release(location)
+    for spot in spots:
+        location = shelves.hold(spot)
+        data = read_samples(shelves.memories, location)
+        assert np.array_equal(data.x, made(spot.index, size=50).x)
+        assert np.array_equal(data.y, made(spot.index, size=50).y)
+        with pytest.raises(ValueError, match="read-only"):
+            data.x[0] = 1
+        shelves.release(location)
+    assert len(shelves._found[0]) + len(shelves._found[1]) <= 14
+    shelves.hold(spots[39])
+    assert asked.count(39) == 1
+
+
+def test_a_shelf_that_is_read_from_is_not_emptied():
+    devices = tuple(made(k, size=50) for k in range(30))
+    shelves = Shelves(room=3 * 50 * (6 * 4 + 8))
+    spots = places(devices)
+    read_on = shelves.hold(spots[0])
+    data = read_samples(shelves.memories, read_on)
+    for spot in spots[1:]:
+        shelves.release(shelves.hold(spot))
+    assert np.array_equal(data.x, devices[0].x)
+    shelves.release(read_on)
+
+
+@pytest.mark.parametrize(
+    ("settings", "model", "num_samples", "cores", "expected"),
+    [
+        ({}, "linear", 1e3, 4, "reference"),
+        ({}, "linear", WORTH_PROCESSES_S / 1.3e-5 + 1, 4, "processes"),
+        ({}, "convnet", WORTH_PROCESSES_S / 3e-4 + 1, 4, "processes"),
+        ({}, "convnet", WORTH_PROCESSES_S / 3e-4 + 1, 1, "reference"),
+        ({"backend": "batched"}, "linear", 1e9, 4, "batched"),
+        ({"backend": "processes", "workers": 7}, "linear", 1, 4, "processes"),
+        ({"backend": "ray"}, "linear", 1, 4, "ray"),
+    ],
+)
+def test_long_runs_are_spread_over_the_cores(
+    settings, model, num_samples, cores, expected, monkeypatch
+):
+    monkeypatch.setattr("sim.backends.choice.usable_cores", lambda: cores)
+    monkeypatch.setattr("sim.versions.torch.cuda.is_available", lambda: False)
+    choice = choose(TrainingConfig(**settings), model, num_samples)
+    assert choice.backend == expected
+    has_workers = expected in ("processes", "ray")
+    assert choice.workers == (settings.get("workers", cores) if has_workers else 0)
+
+
+def test_a_gpu_is_taken_where_there_is_one_and_asked_for_where_not(monkeypatch):
+    monkeypatch.setattr("sim.versions.torch.cuda.is_available", lambda: True)
+    assert choose(TrainingConfig(), "linear", 1).backend == "cuda"
+    assert choose(TrainingConfig(device="cpu"), "linear", 1).backend == "reference"
+    for settings in ({"backend": "cuda", "device": "cpu"}, {"backend": "ray", "device": "cuda"}):
+        with pytest.raises(ConfigError, match="contradict"):
+            choose(TrainingConfig(**settings), "linear", 1)
+    monkeypatch.setattr("sim.versions.torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match="no CUDA device"):
+        choose(TrainingConfig(backend="cuda"), "linear", 1)
