@@ -85,6 +85,7 @@ _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "one secure sum, beside Flower's if you like",
     ),
     ("bench", "audit"): ("sim.bench.audit_replay", "the audit of a transcript, in time and memory"),
+    ("bench", "masks"): ("sim.bench.masks", "masks on one thread, on several, and on a GPU"),
     ("bench", "round"): ("sim.bench.protocol_round", "one round of private Δ-FL without learning"),
 }
 """Commands with arguments of their own: the first words, the module, and what it does. A module is

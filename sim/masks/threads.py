@@ -1,0 +1,52 @@
+"""Masks in several threads: long vectors are cut between blocks of keystream.
+
+Every thread looks up its own piece of every mask by the block counter, so that no keystream is
+computed twice. `cryptography` and numpy let other threads run while they work.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from itertools import pairwise
+from typing import Final
+
+from secagg import prg
+from secagg.prg import BLOCK_BYTES
+from secagg.ring import Vector
+
+_LEAST_BYTES: Final = 1 << 17  # of a piece: a seed's second cipher costs a fifth of its keystream
+
+
+def add_masks(
+    total: Vector,
+    added: Sequence[bytes],
+    subtracted: Sequence[bytes],
+    *,
+    executor: Executor,
+    num_threads: int,
+) -> None:
+    """`secagg.prg.add_masks`, in several threads where that pays.
+
+    Args:
+        total: Contiguous vector of words.
+        added: Seeds of 32 bytes.
+        subtracted: Likewise.
+        executor: Its threads do the work. The caller must not be one of them: it waits for them.
+        num_threads: Into how many pieces a vector is cut at most; at least 1.
+
+    Raises:
+        UsageError: the vector is longer than a mask.
+    """
+    num_pieces = min(num_threads, total.nbytes // _LEAST_BYTES)
+    if num_pieces < 2:
+        prg.add_masks(total, added, subtracted)
+        return
+    num_blocks = -(-total.nbytes // BLOCK_BYTES)
+    words = BLOCK_BYTES // total.itemsize
+    borders = [num_blocks * piece // num_pieces for piece in range(num_pieces + 1)]
+
+    def add(first: int, end: int) -> None:
+        piece = total[first * words : end * words]
+        prg.add_masks(piece, added, subtracted, first_block=first)
+
+    for done in [executor.submit(add, first, end) for first, end in pairwise(borders)]:
+        done.result()
