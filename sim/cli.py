@@ -86,6 +86,10 @@ _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
     ),
     ("bench", "audit"): ("sim.bench.audit_replay", "the audit of a transcript, in time and memory"),
     ("bench", "masks"): ("sim.bench.masks", "masks on one thread, on several, and on a GPU"),
+    ("bench", "sim"): (
+        "sim.bench.simulation",
+        "the simulator beside its peers, and private rounds beside rounds in clear",
+    ),
     ("bench", "round"): ("sim.bench.protocol_round", "one round of private Δ-FL without learning"),
 }
 """Commands with arguments of their own: the first words, the module, and what it does. A module is

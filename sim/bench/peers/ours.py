@@ -1,0 +1,123 @@
+"""Our simulator as a party: FedAvg of `fl.strategies` over devices as the engine makes them.
+
+`python -m sim.bench.peers.ours FOLDER CORES [BACKEND]`; the backend is one of `sim.config.BACKENDS`
+and takes all cores by itself.
+"""
+
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+import torch
+
+from fl.data.federated import DeviceData
+from fl.local import LocalTraining
+from fl.strategies.base import RoundReport, ServerState, Strategy
+from fl.strategies.fedavg import FedAvg
+from sim.backends.base import CpuClock, ModelSpec, Place
+from sim.backends.choice import choose, open_backend
+from sim.bench.peers.conversation import Conversation
+from sim.bench.peers.tasks import Federation
+from sim.config import TrainingConfig
+from sim.devices import SimulatedDevice
+from sim.seeds import Seeds
+from sim.versions import choose_device
+
+ROUNDS_OF_A_RUN: Final = 100
+"""Of so long a run is the backend that "auto" takes."""
+
+
+class Simulator:
+    """What the engine has ready before a round: data, a backend, seeds. Close it after use.
+
+    Args:
+        federation: the task, its samples and its first model.
+        backend: one of `sim.config.BACKENDS`.
+
+    Attributes:
+        backend: the one that was taken, never "auto".
+
+    Raises:
+        UserError: the backend is not to be had here.
+    """
+
+    def __init__(self, federation: Federation, backend: str) -> None:
+        task = federation.task
+        settings = TrainingConfig(backend=backend)
+        choice = choose(settings, task.model, task.clients * task.samples * ROUNDS_OF_A_RUN)
+        torch.set_num_threads(choice.threads)
+        self.backend = choice.backend
+        self._backend = open_backend(
+            choice,
+            ModelSpec(task.model, task.input_shape, task.num_classes),
+            device=choose_device("cuda" if choice.backend == "cuda" else "cpu"),
+        )
+        self._data = [_device(federation, client) for client in range(task.clients)]
+        self._training = LocalTraining(task.learning_rate, task.batch_size)
+        self._seeds = Seeds(task.seed)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._backend.close()
+
+    @property
+    def clock(self) -> CpuClock:
+        """The CPU time of all learning so far."""
+        return self._backend.clock
+
+    def play(self, strategy: Strategy, state: ServerState) -> tuple[ServerState, RoundReport]:
+        """Play one round with everybody, as `sim.engine` does."""
+        devices = [
+            SimulatedDevice(
+                client,
+                Place(self._data, client, data.num_samples),
+                self._backend,
+                self._training,
+                self._seeds,
+                state.round,
+            )
+            for client, data in enumerate(self._data)
+        ]
+        played = strategy.apply(state, devices)
+        self._backend.forget()
+        return played
+
+
+def main(folder: Path, backend: str = "auto") -> None:
+    """Play rounds as the conversation asks."""
+    conversation = Conversation()
+    federation, strategy = Federation.load(folder), FedAvg()
+    state = strategy.init(np.array(federation.model), federation.task.clients)
+    with Simulator(federation, backend) as simulator:
+
+        def play() -> None:
+            nonlocal state
+            state, _ = simulator.play(strategy, state)
+
+        conversation.answer(
+            {
+                "versions": {"torch": torch.__version__},
+                "how": f"FedAvg on the backend {simulator.backend!r}",
+            }
+        )
+        conversation.serve(play, lambda: state.model)
+
+
+def _device(federation: Federation, client: int) -> DeviceData:
+    x = np.array(federation.x[client])
+    if x.dtype == np.int64:
+        x = x.astype(np.int8)  # as our data sets keep tokens
+    return DeviceData(str(client), x, np.array(federation.y[client]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[3:])

@@ -1,0 +1,220 @@
+"""The pfl-research peer: its simulated backend and federated averaging, one process per core.
+
+`python -m sim.bench.peers.pfl_research FOLDER CORES` runs one training with as many central
+iterations as it is asked for; a callback waits before each and answers after it. The other
+processes are those of pfl's own distributed simulation, over torch.distributed: they begin a round
+when the first one says so. Each has one thread, which is faster than one process of many.
+
+Users' data sets are ready tensors, whose batches pfl cuts once; it does not shuffle anew, so its
+samples lie in the order of the first round for good. pfl evaluates in the first iteration, which is
+not timed, and in no other.
+"""
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import torch
+from torch import nn
+
+from sim.bench.peers import textbook
+from sim.bench.peers.conversation import Conversation
+from sim.bench.peers.tasks import Federation
+
+# Objects of pfl. They are Any, for mypy accepts this module with and without pfl.
+_Metrics: TypeAlias = Any
+_Dataset: TypeAlias = Any
+
+_ENDLESS: Final = 1_000_000
+_GO: Final = b"g"
+
+
+class _Module(nn.Module):
+    """The textbook's model with what pfl asks of one."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """What local training minimises."""
+        return nn.functional.cross_entropy(self.module(x), y)
+
+    def metrics(self, x: torch.Tensor, y: torch.Tensor) -> _Metrics:
+        """What the first iteration evaluates."""
+        with torch.no_grad():
+            loss = float(self.loss(x, y))
+        return {"loss": import_module("pfl.metrics").Weighted(loss * len(y), len(y))}
+
+
+class _Gate:
+    """A callback of pfl's: lets a round begin when it may.
+
+    Args:
+        wait: waits for the next round; False if there is none.
+        tell: told the seconds that a round took.
+    """
+
+    def __init__(self, wait: Callable[[], bool], tell: Callable[[float], None]) -> None:
+        self._wait = wait
+        self._tell = tell
+        self._start = 0.0
+
+    def on_train_begin(self, *, model: object) -> _Metrics:
+        """Wait for the first round."""
+        del model
+        if not self._wait():
+            sys.exit()
+        self._start = time.perf_counter()
+        return import_module("pfl.metrics").Metrics()
+
+    def after_central_iteration(
+        self, aggregate_metrics: _Metrics, model: object, *, central_iteration: int
+    ) -> tuple[bool, _Metrics]:
+        """Tell, and wait for the next round; True if there is none."""
+        del aggregate_metrics, model, central_iteration
+        self._tell(time.perf_counter() - self._start)
+        is_over = not self._wait()
+        self._start = time.perf_counter()
+        return is_over, import_module("pfl.metrics").Metrics()
+
+    def on_train_end(self, *, model: object) -> None:
+        """Nothing is left to do."""
+
+
+def main(folder: Path, cores: int) -> None:
+    """Play rounds as the conversation asks, with the help of the other processes."""
+    conversation = Conversation()
+    federation = Federation.load(folder)
+    count = min(cores, federation.task.clients)
+    module = _module(federation)
+    helpers = []
+    for rank, environment in enumerate(_environments(count)):
+        if rank == 0:
+            os.environ |= environment
+            continue
+        command = [sys.executable, "-m", "sim.bench.peers.pfl_research", str(folder)]
+        helpers.append(
+            subprocess.Popen(  # noqa: S603 - this very program
+                command, stdin=subprocess.PIPE, stdout=2, env=os.environ | environment
+            )
+        )
+    gates = [helper.stdin for helper in helpers if helper.stdin is not None]
+
+    def wait() -> bool:
+        asked = conversation.is_asked_for_a_round(lambda: textbook.flat(module))
+        for gate in gates:
+            if asked:
+                gate.write(_GO)
+                gate.flush()
+            else:
+                gate.close()
+        return asked
+
+    _import_pfl()
+    conversation.answer(
+        {
+            "versions": {name: metadata.version(name) for name in ("pfl", "torch")},
+            "how": f"SimulatedBackend, FederatedAveraging; processes of one thread: {count}",
+        }
+    )
+    _run(federation, module, _Gate(wait, lambda spent: conversation.answer({"seconds": spent})))
+    for helper in helpers:
+        helper.wait()
+
+
+def help_main(folder: Path) -> None:
+    """Be one of the other processes: begin a round for each byte on standard input."""
+    federation = Federation.load(folder)
+    _import_pfl()
+    gate = _Gate(lambda: sys.stdin.buffer.read(len(_GO)) == _GO, lambda _: None)
+    _run(federation, _module(federation), gate)
+
+
+def _environments(count: int) -> list[Mapping[str, str]]:
+    """What pfl reads of the processes that simulate together, as `torchrun` would set it."""
+    if count == 1:
+        return [{}]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    return [
+        address
+        | {
+            "TORCHELASTIC_RUN_ID": "bench",
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(count),
+            "LOCAL_WORLD_SIZE": str(count),
+        }
+        for rank in range(count)
+    ]
+
+
+def _module(federation: Federation) -> _Module:
+    module = _Module(textbook.build(federation.task))
+    textbook.load(module, np.array(federation.model))
+    return module
+
+
+def _import_pfl() -> None:
+    """Meet the other processes, which is what pfl does when it learns that it runs on torch."""
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    import_module("pfl.model.pytorch")
+
+
+def _run(federation: Federation, module: _Module, gate: _Gate) -> None:
+    task = federation.task
+    pytorch = import_module("pfl.model.pytorch")
+    backends, data = import_module("pfl.aggregate.simulate"), import_module("pfl.data")
+    base, averaging = (
+        import_module(f"pfl.algorithm.{name}") for name in ("base", "federated_averaging")
+    )
+    settings = import_module("pfl.hyperparam.base")
+    users = {k: _user(federation, k) for k in range(task.clients)}
+    sampler = import_module("pfl.data.sampling").get_user_sampler("minimize_reuse", list(users))
+    dataset = data.federated_dataset.FederatedDataset(users.__getitem__, sampler)
+    averaging.FederatedAveraging().run(
+        algorithm_params=base.NNAlgorithmParams(
+            central_num_iterations=_ENDLESS,
+            evaluation_frequency=_ENDLESS,
+            train_cohort_size=task.clients,
+            val_cohort_size=None,
+        ),
+        backend=backends.SimulatedBackend(training_data=dataset, val_data=dataset),
+        model=pytorch.PyTorchModel(
+            model=module,
+            local_optimizer_create=torch.optim.SGD,
+            central_optimizer=torch.optim.SGD(module.parameters(), lr=1.0),
+        ),
+        model_train_params=settings.NNTrainHyperParams(
+            local_batch_size=task.batch_size,
+            local_num_epochs=1,
+            local_learning_rate=task.learning_rate,
+        ),
+        model_eval_params=settings.NNEvalHyperParams(local_batch_size=None),
+        callbacks=[gate],
+        send_metrics_to_platform=False,
+    )
+
+
+def _user(federation: Federation, client: int) -> _Dataset:
+    x, y = textbook.tensors(federation, client)
+    samples = textbook.shuffled(federation.task, x, y, round_index=0, client=client)
+    return import_module("pfl.data.pytorch").PyTorchTensorDataset(samples, user_id=str(client))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        main(Path(sys.argv[1]), int(sys.argv[2]))
+    else:
+        help_main(Path(sys.argv[1]))

@@ -1,0 +1,82 @@
+import argparse
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from fl.strategies.private_delta_fl import PrivateDeltaFL
+from secagg import GraphKind
+from sim.bench import simulation
+from sim.bench.peers.tasks import TASKS, resized
+from sim.bench.privacy_overhead import PrivacyBenchmark, check_filter, measure
+from sim.errors import ConfigError, RunError
+
+
+def benchmark(**changes):
+    task = resized(TASKS["linear"], clients=24, samples=12, seed=2)
+    arguments = {
+        "task": task,
+        "methods": ["histogram", "mm"],
+        "theta": Fraction(1, 2),
+        "repeats": 2,
+        "backend": "reference",
+    }
+    return PrivacyBenchmark(**(arguments | changes))
+
+
+def test_private_rounds_are_measured_beside_the_same_rounds_in_clear():
+    measured = measure(benchmark())
+    clear = measured["clear"]
+    assert len(clear["round_s"]) == 2
+    assert 12 <= clear["kept_devices"] < 24
+    for method in measured["methods"].values():
+        assert len(method["round_s"]) == 2
+        assert method["over_clear"]["lowest"] <= method["over_clear"]["median"]
+        assert method["protocol_cpu_s"] > 0
+        assert method["kept_weight"] == 12 * clear["kept_devices"]
+        assert method["secure_sums"] > 1
+        assert method["certified"]
+    json.dumps(measured)
+
+
+def test_the_strategy_is_the_engine_s_on_a_sparse_graph():
+    strategy = benchmark().strategy("mm")
+    assert isinstance(strategy, PrivateDeltaFL)
+    assert strategy.backend.sessions.graph is GraphKind.SPARSE
+    assert strategy.theta == Fraction(1, 2)
+
+
+def test_a_method_that_wants_noise_is_refused():
+    with pytest.raises(ConfigError, match="noise"):
+        benchmark().strategy("noisy")
+
+
+def test_another_filter_is_found_out(monkeypatch):
+    """A private round that kept others than the round in clear is not timed against it."""
+    kept = {}
+    real = check_filter
+
+    def wrong(name, private, clear):
+        kept[name] = private
+        real(name, replace(private, kept_weight=private.kept_weight + 1), clear)
+
+    monkeypatch.setattr("sim.bench.privacy_overhead.check_filter", wrong)
+    with pytest.raises(RunError, match="not the same round"):
+        measure(benchmark(methods=["mm"], repeats=1))
+    aborted = replace(kept["mm"], aborted="too few")
+    with pytest.raises(RunError, match="given up: too few"):
+        real("mm", aborted, kept["mm"])
+
+
+def test_the_command_prints_either_form(capsys):
+    parser = argparse.ArgumentParser()
+    simulation.add_arguments(parser)
+    words = ["--task", "linear", "--private", "--clients", "24", "--samples", "12"]
+    words += ["--repeats", "1", "--methods", "histogram", "--backend", "reference"]
+    assert simulation.main(parser.parse_args(words)) == 0
+    assert "protocol CPU s" in capsys.readouterr().out
+    assert simulation.main(parser.parse_args([*words, "--json"])) == 0
+    measured = json.loads(capsys.readouterr().out)
+    assert list(measured["methods"]) == ["histogram"]
+    assert measured["hardware"]["cores"] >= 1
