@@ -144,10 +144,11 @@ def run_round(
     """Deliver the server's messages, collect the answers, close the round.
 
     A device that vanishes at this step does not answer, or answers after the round was closed. Who
-    defers its answer is asked for it when everybody has got their message, in the same order.
+    defers its answer is asked for it when everybody has got their message. Answers arrive in the
+    order of the messages in any case, so that it does not tell who had work to do.
     """
     late: list[tuple[ClientId, bytes]] = []
-    deferred: list[tuple[ClientId, Deferred]] = []
+    waiting: list[tuple[ClientId, Answer]] = []
 
     def take(client: ClientId, reply: bytes | None) -> None:
         if reply is None:
@@ -168,13 +169,13 @@ def run_round(
             continue
         with observer.working(client, step):
             reply = answer(client, data)
-        if callable(reply):
-            deferred.append((client, reply))
+        if waiting or callable(reply):
+            waiting.append((client, reply))
         else:
             take(client, reply)
-    for client, ready in deferred:
+    for client, reply in waiting:
         with observer.working(client, step):
-            made = ready()
+            made = reply() if callable(reply) else reply
         take(client, made)
     with observer.working(None, step):
         following = server.close_round()

@@ -29,7 +29,7 @@ from fl.strategies.base import (
     Visibility,
     check_cohort,
 )
-from fl.strategies.private_delta_fl import AddressedByBytes, PrivateDeltaFL
+from fl.strategies.private_delta_fl import PrivateDeltaFL, addressed_by_bytes
 from fl.vectors import Vector
 from protocol.errors import EncodingError
 from protocol.levels import Levels
@@ -192,7 +192,7 @@ class PrivateLevels:
             result = first.backend.run_levels(
                 levels,
                 state.model.astype("<f4").tobytes(),
-                [AddressedByBytes(device) for device in devices],
+                addressed_by_bytes(devices, self.thetas),
                 warm_starts=[level.warm_start_of(part) for level, part in pairs],
                 graph_seed=first.graph_seed(state.round),
                 vanishing={ClientId(i): vanish for i, vanish in plan.items()},

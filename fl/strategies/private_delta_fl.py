@@ -6,6 +6,7 @@ grid the devices kept are exactly those of Algorithm 2, unless the search goes b
 noisy ranks or is forbidden; updates agree up to fixed-point rounding.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from fl.strategies.base import (
     expect_losses,
     expect_updates,
 )
-from fl.superquantile import parse_theta
+from fl.superquantile import parse_theta, weighted_quantile
 from fl.vectors import Vector
 from protocol.configuration import RoundConfig
 from protocol.errors import EncodingError
@@ -155,7 +156,7 @@ class PrivateDeltaFL:
             result = self.backend.run_round(
                 config,
                 state.model.astype("<f4").tobytes(),
-                [AddressedByBytes(device) for device in devices],
+                addressed_by_bytes(devices, [self.theta]),
                 warm_start=self.warm_start_of(state),
                 graph_seed=self.graph_seed(state.round),
                 vanishing={ClientId(i): vanish for i, vanish in plan.items()},
@@ -245,11 +246,44 @@ class PrivateDeltaFL:
         return self.encoding.grid.tick(state.eta)[0]
 
 
+class Foresight:
+    """Lets the devices that will pass the filter begin to train while the server still searches.
+
+    A simulation knows all losses, so it knows whom the search will find. It is a guess all the same
+    (a search may end early, or go by rounded weights) and changes no answer: who passes is for the
+    devices to find out, and training that nobody asks for is dropped.
+
+    Args:
+        devices: the cohort.
+        theta: the conformity level of each model in turn.
+    """
+
+    def __init__(self, devices: Sequence[Device], thetas: Sequence[Fraction]) -> None:
+        self._devices = {device.id: device for device in devices}
+        self._thetas = thetas
+        self._losses: dict[bytes, dict[int, float]] = {}
+
+    def told(self, device: Device, model: bytes, loss: float) -> None:
+        """A device has told its loss of a model. When all have, the tail is known."""
+        known = self._losses.setdefault(model, {})
+        known[device.id] = loss
+        if len(known) < len(self._devices) or not all(map(math.isfinite, known.values())):
+            return
+        theta = self._thetas[list(self._losses).index(model)]
+        weights = [self._devices[identity].weight for identity in known]
+        if sum(weights) == 0:
+            return
+        eta = weighted_quantile(list(known.values()), weights, theta)
+        tail = [self._devices[identity] for identity, loss in known.items() if loss >= eta]
+        expect_updates(tail, _vector(model))
+
+
 @dataclass(frozen=True, slots=True)
 class AddressedByBytes:
     """A device as the protocol knows it: it is shown a model's bytes."""
 
     device: Device
+    foresight: Foresight
 
     @property
     def id(self) -> int:
@@ -271,11 +305,26 @@ class AddressedByBytes:
 
     def loss(self, model: bytes) -> float:
         """Evaluate F_k of a model, little-endian float32."""
-        return self.device.loss(_vector(model))
+        loss = self.device.loss(_vector(model))
+        self.foresight.told(self.device, model, loss)
+        return loss
 
     def update(self, model: bytes) -> Vector:
         """Train from a model, little-endian float32; the difference Δ_k."""
         return self.device.update(_vector(model))
+
+
+def addressed_by_bytes(
+    devices: Sequence[Device], thetas: Sequence[Fraction]
+) -> list[AddressedByBytes]:
+    """A cohort as the protocol knows it.
+
+    Args:
+        devices: the cohort.
+        thetas: the conformity level of each of the models that it will be shown.
+    """
+    foresight = Foresight(devices, thetas)
+    return [AddressedByBytes(device, foresight) for device in devices]
 
 
 def _vector(model: bytes) -> Vector:

@@ -4,6 +4,7 @@ Devices are worked on in chunks. Which devices make a chunk follows from what wa
 the number of workers, never from who was ready first, so that the answers do not either.
 """
 
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -76,15 +77,18 @@ class Crew(Protocol):
             RunError: the worker is gone.
         """
 
-    def collect(self, *, wait: bool) -> Sequence[tuple[int, Done]]:
-        """Take what has been finished: each worker, and what came of its oldest chunk.
+    def wait(self) -> bool:
+        """Wait until something is finished, or a worker gone; False when the crew is to close."""
 
-        Args:
-            wait: until there is something.
+    def collect(self) -> Sequence[tuple[int, Done]]:
+        """Take what has been finished: each worker, and what came of its oldest chunk.
 
         Raises:
             RunError: a worker is gone.
         """
+
+    def stop_waiting(self) -> None:
+        """Have `wait` return False, now or when it is called next."""
 
     def close(self) -> None:
         """End the workers."""
@@ -92,6 +96,9 @@ class Crew(Protocol):
 
 class Pool:
     """A backend whose work is done by a crew.
+
+    A thread gives a worker its next chunk as soon as it has finished one, whatever the caller is at
+    meanwhile, such as the protocol.
 
     Args:
         name: what to call it.
@@ -107,6 +114,11 @@ class Pool:
         self._updates_at_once = updates_at_once
         self._batches: deque[_Batch] = deque()
         self._sent: list[deque[list[_Job]]] = [deque() for _ in range(crew.size)]
+        self._failure: Exception | None = None
+        # guards all of the above; notified when there are answers
+        self._changed = threading.Condition()
+        self._foreman = threading.Thread(target=self._attend, name=f"{name} backend", daemon=True)
+        self._foreman.start()
 
     def begin_loss(self, model: Vector, place: Place) -> Pending[float]:
         """Ask for a loss; see `Backend`."""
@@ -125,25 +137,32 @@ class Pool:
 
     def forget(self) -> None:
         """Drop what was asked for and not begun; see `Backend`."""
-        self._batches.clear()
+        with self._changed:
+            self._batches.clear()
 
     def evaluate(self, model: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
         """Measure a model on many devices; see `Backend`."""
         sizes = sizes_of(devices).tolist()
-        batch = self._begin(Work(model), evaluates=True)
-        jobs = [batch.add(Place(devices, index, size), 0) for index, size in enumerate(sizes)]
+        with self._changed:
+            batch = self._begin(Work(model), evaluates=True)
+            jobs = [batch.add(Place(devices, index, size), 0) for index, size in enumerate(sizes)]
         return [_Turn[DeviceMetrics](self, job).result() for job in jobs]
 
     def close(self) -> None:
         """End the workers; see `Backend`."""
+        self._crew.stop_waiting()
+        self._foreman.join()
         self._crew.close()
 
     def answer_of(self, job: "_Job") -> Answer:
         """Have a job done, and hand over its answer."""
-        job.batch.close()
-        while not job.is_done:
+        with self._changed:
+            job.batch.close()
             self._pump()
-            self._collect(wait=True)
+            while not job.is_done:
+                if self._failure is not None:
+                    raise self._failure
+                self._changed.wait()
         if job.error is not None:
             raise job.error
         answer, job.answer = job.answer, None
@@ -152,12 +171,12 @@ class Pool:
         return answer
 
     def _add(self, work: Work, place: Place, seed: int) -> "_Job":
-        batch = self._batches[-1] if self._batches else None
-        if batch is None or not batch.takes(work):
-            batch = self._begin(work)
-        job = batch.add(place, seed)
-        self._collect(wait=False)
-        self._pump()
+        with self._changed:
+            batch = self._batches[-1] if self._batches else None
+            if batch is None or not batch.takes(work):
+                batch = self._begin(work)
+            job = batch.add(place, seed)
+            self._pump()
         return job
 
     def _begin(self, work: Work, *, evaluates: bool = False) -> "_Batch":
@@ -186,8 +205,21 @@ class Pool:
             self._batches.popleft()
         return []
 
-    def _collect(self, *, wait: bool) -> None:
-        for worker, done in self._crew.collect(wait=wait):
+    def _attend(self) -> None:
+        """Take answers and give out chunks until the pool is closed."""
+        while self._crew.wait():
+            with self._changed:
+                try:
+                    self._collect()
+                    self._pump()
+                except Exception as error:  # noqa: BLE001 (whoever waits for an answer raises it)
+                    self._failure = error
+                self._changed.notify_all()
+                if self._failure is not None:
+                    return
+
+    def _collect(self) -> None:
+        for worker, done in self._crew.collect():
             self.clock.elsewhere += done.cpu_s
             jobs = self._sent[worker].popleft()
             for position, job in enumerate(jobs):

@@ -56,6 +56,7 @@ class Processes:
         self._num_sent = [0] * size
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
+        self._bell, self._cord = Pipe(duplex=False)
         for _ in range(size):
             self._start(encode_spec(spec, learner))
 
@@ -74,13 +75,22 @@ class Processes:
         except OSError:
             raise self._gone(worker) from None
 
-    def collect(self, *, wait: bool) -> Sequence[tuple[int, Done]]:
+    def wait(self) -> bool:
+        """Wait until something is finished; see `Crew`."""
+        return self._bell not in wait([self._bell, *self._pipes])
+
+    def collect(self) -> Sequence[tuple[int, Done]]:
         """Take what has been finished; see `Crew`."""
-        return [(worker, self._receive(worker)) for worker in self._ready(None if wait else 0.0)]
+        ready = wait(self._pipes, 0.0)
+        return [(w, self._receive(w)) for w, pipe in enumerate(self._pipes) if pipe in ready]
+
+    def stop_waiting(self) -> None:
+        """Have `wait` return False; see `Crew`."""
+        self._cord.send_bytes(b"stop")
 
     def close(self) -> None:
         """End the workers; see `Crew`."""
-        for pipe in self._pipes:
+        for pipe in (self._bell, self._cord, *self._pipes):
             pipe.close()
         for process in self._processes:
             try:
@@ -115,14 +125,6 @@ class Processes:
         theirs.close()
         self._pipes.append(ours)
         ours.send_bytes(spec)
-
-    def _ready(self, timeout: float | None) -> list[int]:
-        busy = {self._pipes[w]: w for w in range(self.size) if self._flights[w]}
-        if not busy:
-            return []
-        return sorted(
-            busy[pipe] for pipe in wait(list(busy), timeout) if isinstance(pipe, Connection)
-        )
 
     def _receive(self, worker: int) -> Done:
         try:

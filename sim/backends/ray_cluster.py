@@ -34,6 +34,7 @@ _ROOM: Final = 1 << 30
 """Bytes of samples that are kept in the object store from round to round."""
 
 _PATIENCE_S: Final = 5.0
+_SOON_S: Final = 0.005
 _EXTRA: Final = "install the extra: pip install 'deltafl[ray]'"
 
 
@@ -62,6 +63,7 @@ class RayActors:
         self._actors = [actor.remote(spec, learner) for _ in range(size)]
         self._flights: list[deque[_Reference]] = [deque() for _ in range(size)]
         self._samples = _Store(ray)
+        self._stopped = False
         self._model: tuple[Vector, _Reference] | None = None
 
     def send(self, worker: int, chunk: Chunk) -> None:
@@ -81,15 +83,28 @@ class RayActors:
             )
         )
 
-    def collect(self, *, wait: bool) -> Sequence[tuple[int, Done]]:
+    def wait(self) -> bool:
+        """Wait until something is finished; see `Crew`."""
+        while not self._stopped:
+            # what is sent meanwhile is not among what is waited for, so not for long
+            oldest = self._oldest()
+            if oldest and self._ray.wait(list(oldest), timeout=_SOON_S)[0]:
+                return True
+            if not oldest:
+                time.sleep(_SOON_S)
+        return False
+
+    def collect(self) -> Sequence[tuple[int, Done]]:
         """Take what has been finished; see `Crew`."""
-        oldest = {flights[0]: worker for worker, flights in enumerate(self._flights) if flights}
+        oldest = self._oldest()
         if not oldest:
             return []
-        ready, _ = self._ray.wait(
-            list(oldest), num_returns=1 if wait else len(oldest), timeout=None if wait else 0
-        )
+        ready, _ = self._ray.wait(list(oldest), num_returns=len(oldest), timeout=0)
         return [(oldest[flight], self._receive(oldest[flight])) for flight in ready]
+
+    def stop_waiting(self) -> None:
+        """Have `wait` return False; see `Crew`."""
+        self._stopped = True
 
     def close(self) -> None:
         """End the workers, and Ray if it was started for them; see `Crew`."""
@@ -98,6 +113,9 @@ class RayActors:
         self._actors = []  # to kill one later would start Ray anew
         if self._is_ours:
             self._ray.shutdown()
+
+    def _oldest(self) -> dict[_Reference, int]:
+        return {flights[0]: worker for worker, flights in enumerate(self._flights) if flights}
 
     def _receive(self, worker: int) -> Done:
         flight = self._flights[worker].popleft()

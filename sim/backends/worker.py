@@ -28,6 +28,7 @@ from sim.backends.shelf import Location, read_samples
 NUM_FILES: Final = 5
 """File descriptors that a worker gets: the pipe, two shelves, the models and the updates."""
 
+_NICENESS: Final = 5
 _FLOAT: Final = np.dtype(np.float32)
 
 
@@ -128,6 +129,8 @@ class _Worker:
 def main() -> None:
     """Serve on the file descriptors that are given as arguments."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the parent to decide what ends
+    # the caller's own work, such as the protocol, is what everybody waits for in the end
+    os.nice(_NICENESS)
     torch.set_num_threads(1)
     pipe, *files = map(int, sys.argv[1:])
     _Worker(Connection(pipe), [SharedMemory(file) for file in files]).serve()

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import threading
+import time
 from dataclasses import replace
 from itertools import chain
 
@@ -21,16 +23,16 @@ from sim.backends.shelf import Shelves, read_samples
 from sim.config import TrainingConfig
 from sim.errors import ConfigError, RunError, UserError
 
-SPEC = ModelSpec("linear", (6,), 4)
+SPEC = ModelSpec("convnet", (256,), 4)
 TRAINING = LocalTraining(0.3, batch_size=4, epochs=2, l2=0.01)
-START = to_vector(SPEC.build()) + np.linspace(-1, 1, 24, dtype=np.float32)
+START = to_vector(SPEC.build(1))
 
 
 def made(index, size=None):
     rng = np.random.default_rng(index)
     size = size or 1 + index * 7 % 23
     return DeviceData(
-        f"device {index}", rng.random((size, 6), np.float32), rng.integers(0, 4, size)
+        f"device {index}", rng.random((size, 256), np.float32), rng.integers(0, 4, size)
     )
 
 
@@ -145,24 +147,32 @@ def test_a_worker_that_dies_ends_the_run_with_a_sentence():
 
 
 class FakeCrew:
-    """Notes what it is sent, and finishes in the order that it is told."""
+    """Notes what it is sent, and finishes in the order that it is told, once it is let go."""
 
     def __init__(self, size, order):
         self.size, self.order = size, order
         self.chunks, self.open = [], [[] for _ in range(size)]
+        self.is_let_go, self.is_stopped = threading.Event(), threading.Event()
 
     def send(self, worker, chunk):
         assert len(self.open[worker]) < IN_FLIGHT
         self.chunks.append([place.index for place in chunk.places])
         self.open[worker].append(chunk)
 
-    def collect(self, *, wait):
-        if not wait:
-            return []
+    def wait(self):
+        while not self.is_stopped.wait(0.001):
+            if self.is_let_go.is_set() and any(self.open):
+                return True
+        return False
+
+    def collect(self):
         busy = [worker for worker in range(self.size) if self.open[worker]]
         worker = busy[self.order.integers(len(busy))]
         chunk = self.open[worker].pop(0)
         return [(worker, Done([float(place.index) for place in chunk.places], 0.25))]
+
+    def stop_waiting(self):
+        self.is_stopped.set()
 
     def close(self):
         pass
@@ -176,9 +186,11 @@ def test_chunks_do_not_depend_on_who_is_ready_first(size):
         pool = Pool("fake", crew, updates_at_once=3)
         begun = [pool.begin_update(START, place, TRAINING, 0) for place in places()]
         assert not crew.chunks, "nobody begins before all are known"
+        crew.is_let_go.set()
         assert [one.result() for one in begun] == list(range(len(DEVICES)))
         seen.append(crew.chunks)
         assert pool.clock.elsewhere == 0.25 * len(crew.chunks)
+        pool.close()
     assert all(chunks == seen[0] for chunks in seen)
     sizes = [[DEVICES[k].num_samples for k in chunk] for chunk in seen[0]]
     in_order = list(chain.from_iterable(sizes))
@@ -187,12 +199,17 @@ def test_chunks_do_not_depend_on_who_is_ready_first(size):
     assert len(sizes) % size == 0 or len(sizes) == len(DEVICES)
 
 
-def test_devices_that_train_alone_begin_at_once():
+def test_devices_that_train_alone_begin_at_once_and_go_on_unasked():
     crew = FakeCrew(2, np.random.default_rng(0))
     pool = Pool("fake", crew, updates_at_once=1)
-    for place in places():
-        pool.begin_update(START, place, TRAINING, 0)
+    begun = [pool.begin_update(START, place, TRAINING, 0) for place in places()]
     assert crew.chunks == [[k] for k in range(2 * IN_FLIGHT)]
+    crew.is_let_go.set()
+    deadline = time.monotonic() + 30
+    while len(crew.chunks) < len(begun) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert crew.chunks == [[k] for k in range(len(begun))], "though nobody waits for an answer"
+    pool.close()
 
 
 def test_samples_stay_on_the_shelf_while_they_fit_and_memory_is_bounded_when_not():
@@ -205,7 +222,7 @@ def test_samples_stay_on_the_shelf_while_they_fit_and_memory_is_bounded_when_not
     lazy = LazyDevices(list(map(str, range(40))), np.full(40, 50), make, "test")
     lazy._room = 0  # remembers nothing itself
     spots = [Place(lazy, k, 50) for k in range(40)]
-    shelves = Shelves(room=5 * 50 * (6 * 4 + 8))
+    shelves = Shelves(room=5 * 50 * (256 * 4 + 8))
     held = [shelves.hold(spots[0]), shelves.hold(spots[0])]
     assert asked == [0]
     for location in held:
@@ -225,7 +242,7 @@ def test_samples_stay_on_the_shelf_while_they_fit_and_memory_is_bounded_when_not
 
 def test_a_shelf_that_is_read_from_is_not_emptied():
     devices = tuple(made(k, size=50) for k in range(30))
-    shelves = Shelves(room=3 * 50 * (6 * 4 + 8))
+    shelves = Shelves(room=3 * 50 * (256 * 4 + 8))
     spots = places(devices)
     read_on = shelves.hold(spots[0])
     data = read_samples(shelves.memories, read_on)
