@@ -17,11 +17,11 @@ from fl.stacked.linear import StackedLinear
 __all__ = ["Stacked", "StackedDescent", "stacked"]
 
 
-_LINEAR_NUMBERS: Final = 400_000
+_LINEAR_NUMBERS: Final = 800_000
 _LINEAR_CLIENTS: Final = 64
 """A stack of linear models has at most this many numbers, or it falls out of the cache, and this
-many clients, beyond which there is little to gain. 8 clients of 784 features and 62 classes were
-about the best on one CPU thread, and 64 of the small ones."""
+many clients, beyond which there is little to gain. Of 784 features and 62 classes these are 16
+clients, about the best on one CPU thread with OpenBLAS; of small ones 64 were."""
 
 _GRU_CLIENTS: Final = 4
 """8 were not faster, 2 were slower, on one CPU thread."""

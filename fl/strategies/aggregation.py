@@ -40,8 +40,9 @@ def step_by_mean(model: Vector, contributions: Iterable[tuple[float, float, Vect
     """
     total = np.zeros(model.shape, dtype=np.float64)
     total_weight = 0.0
+    product = np.empty_like(total)
     for weight, step, update in contributions:
-        total += np.multiply(update, weight * step, dtype=np.float64)
+        total += np.multiply(update, weight * step, out=product, dtype=np.float64)
         total_weight += weight
     if total_weight <= 0:
         raise ValueError(f"weights sum to {total_weight}: at least one must be positive")

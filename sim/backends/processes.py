@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Final
 
 import msgpack
 import numpy as np
 
 from fl.evaluation import DeviceMetrics
+from fl.freed_memory import keep_freed_memory
 from fl.parameters import num_parameters
 from fl.vectors import Vector
 from sim.backends.base import ModelSpec
@@ -30,7 +30,6 @@ from sim.errors import RunError
 _ONE_THREAD: Final = {
     name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 }
-_AVX_512: Final = frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})
 _FAREWELL_S: Final = 5.0
 
 
@@ -45,6 +44,7 @@ class Processes:
     """
 
     def __init__(self, spec: ModelSpec, learner: str, *, size: int, updates_at_once: int) -> None:
+        keep_freed_memory()  # updates come and go
         self.size = size
         self._length = num_parameters(spec.build())
         self._at_once = updates_at_once
@@ -119,7 +119,7 @@ class Processes:
                 [sys.executable, "-m", "sim.backends.worker", *map(str, files)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=files,
-                env={**_fast_blas(), **os.environ, **_ONE_THREAD},
+                env={**os.environ, **_ONE_THREAD},
             )
         )
         theirs.close()
@@ -155,22 +155,6 @@ class Processes:
             f"worker {worker + 1} of {self.size} ended with {why}{hint}: resume the run, perhaps "
             "with fewer training.workers"
         )
-
-
-def _fast_blas() -> dict[str, str]:
-    """Say which kernels OpenBLAS is to take, where it does not know.
-
-    It takes AMD's processors for a Haswell, without AVX-512; those that have it run the kernels for
-    Skylake-X, two to three times as fast on a linear model's minibatches.
-    """
-    try:
-        processor = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return {}  # no Linux
-    flags = set(processor.partition("\nflags")[2].partition("\n")[0].split())
-    if "AuthenticAMD" not in processor or not flags >= _AVX_512:
-        return {}
-    return {"OPENBLAS_CORETYPE": "SkylakeX"}
 
 
 def _metrics(location: Location, measured: tuple[float, float]) -> DeviceMetrics:

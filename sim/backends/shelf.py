@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from fl.data.federated import DeviceData
 from sim.backends.base import Place
@@ -101,10 +100,11 @@ class Shelves:
 
 
 def read_samples(memories: tuple[SharedMemory, ...], location: Location) -> DeviceData:
-    """View a device's samples where they lie, read-only."""
+    """View a device's samples where they lie. Nobody writes there.
+
+    The arrays are writable all the same, for torch takes others only as copies.
+    """
     memory = memories[location.shelf]
-    x = memory.array(location.x, location.shape, location.dtype)
-    y: npt.NDArray[np.int64] = memory.array(location.y, location.shape[:1], np.int64).astype(
-        np.int64, copy=False
-    )
-    return DeviceData(location.id, x, y)  # type: ignore[arg-type] # of a dtype that it was made of
+    x = memory.array(location.x, location.shape, location.dtype, writable=True)
+    y = memory.array(location.y, location.shape[:1], np.int64, writable=True)
+    return DeviceData(location.id, x, y)  # type: ignore[arg-type] # of the types they were made of

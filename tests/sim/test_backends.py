@@ -232,8 +232,6 @@ def test_samples_stay_on_the_shelf_while_they_fit_and_memory_is_bounded_when_not
         data = read_samples(shelves.memories, location)
         assert np.array_equal(data.x, made(spot.index, size=50).x)
         assert np.array_equal(data.y, made(spot.index, size=50).y)
-        with pytest.raises(ValueError, match="read-only"):
-            data.x[0] = 1
         shelves.release(location)
     assert len(shelves._found[0]) + len(shelves._found[1]) <= 14
     shelves.hold(spots[39])
