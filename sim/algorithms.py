@@ -34,6 +34,7 @@ from protocol.sums import IdealSum, MaskedSum, Sessions, SumBackend
 from protocol.weighting import Weighting
 from secagg import Adversary, DevicePolicy, GraphKind, ThreatModel
 from secagg.session import Observer
+from secagg.simulated import simulated
 from sim.config import (
     ALGORITHMS,
     PRIVATE,
@@ -45,6 +46,7 @@ from sim.config import (
 from sim.config_io import show
 from sim.errors import ConfigError
 from sim.faults import Dropouts
+from sim.masks.choice import add_masks_of_this_machine
 from sim.seeds import Purpose, Seeds
 from sim.survivors import SurvivorsOnly
 
@@ -141,8 +143,8 @@ def server_optimizer_of(strategy: StrategyConfig) -> ServerOptimizer | None:
             )
 
 
-def build_backend(privacy: PrivacyConfig, observer: Observer) -> SumBackend:
-    """Build what computes the secure sums.
+def build_backend(privacy: PrivacyConfig, observer: Observer, device: str = "cpu") -> SumBackend:
+    """Build what computes the secure sums, with masks made on `device` ("auto", "cpu", "cuda").
 
     A device insists on the adversary, the share of colluding devices and the smallest cohort that
     the configuration names, and takes a sparse graph from an active server only where that is what
@@ -164,7 +166,8 @@ def build_backend(privacy: PrivacyConfig, observer: Observer) -> SumBackend:
     )
     if privacy.backend == "ideal":
         return IdealSum(sessions)
-    return MaskedSum(sessions, observer=observer)
+    add_masks = add_masks_of_this_machine(device)
+    return MaskedSum(sessions, observer=observer, primitives=lambda: simulated(add_masks))
 
 
 def _private_rounds(
@@ -173,7 +176,7 @@ def _private_rounds(
     quantile, privacy = config.quantile, config.privacy
     return PrivateDeltaFL(
         theta=theta,
-        backend=build_backend(privacy, observer),
+        backend=build_backend(privacy, observer, config.training.device),
         encoding=Encoding(
             method=quantile.method,
             max_queries=quantile.max_queries or None,
