@@ -23,7 +23,8 @@ first round all models must agree. With `--private`, see `sim.bench.privacy_over
                 highest
     best_peer   the one with the most updates per second (median); null without peers
     missing     by peer: the packages that it would need
-    hardware    processor, cores, load (of the last minute, before the start), machine, numpy
+    hardware    processor, cores, load (of the last minute, before the start), machine, numpy; and
+                what of the environment chooses the kernels of BLAS, such as OPENBLAS_CORETYPE
 """
 
 import argparse
@@ -58,6 +59,9 @@ TOLERANCE: Final = 0.01
 """How far models may differ after one round, as a share of how far ours has moved. Rounding of
 float32 alone makes 1e-6; where two numbers of a pooling are equal up to it, the gradient may take
 the other way, which has made 2e-3 of forty clients' ConvNet. Another shuffle makes 0.04 or more."""
+
+_KERNELS: Final = ("OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
+"""By these a processor is kept from its best kernels, or led to them: figures depend on it."""
 
 _REPEATS: Final = 5
 _PRIVATE_CLIENTS: Final = 100
@@ -334,6 +338,7 @@ def _hardware() -> dict[str, object]:
         "load": round(os.getloadavg()[0], 2),
         "machine": machine(),
         "numpy": np.__version__,
+        **{name: os.environ[name] for name in _KERNELS if name in os.environ},
     }
 
 
