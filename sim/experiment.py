@@ -25,6 +25,7 @@ from secagg.errors import SecAggError
 from secagg.session import NoObserver
 from sim.atomic import write_file
 from sim.backends.choice import Choice, choose, open_backend
+from sim.backends.learners import REFERENCE
 from sim.checkpoint import load_checkpoint
 from sim.config import WITH_LEVELS, RunConfig
 from sim.config_io import show
@@ -32,7 +33,7 @@ from sim.dataset import build_dataset, dataset_digest
 from sim.engine import Progress, Resources, play, spec_of, strategy_of
 from sim.errors import ConfigError, UserError
 from sim.faults import seeded_dropouts
-from sim.memory import peak_memory_mb, peak_memory_of_children_mb
+from sim.memory import peak_memory_mb, peak_memory_of_workers_mb
 from sim.rundir import RunDirectory, read_json, write_json
 from sim.seeds import Seeds
 from sim.summary import DataSize, Summary, summarise_experiment, summarise_run
@@ -94,10 +95,9 @@ def run_experiment(
                 write_json(directory.summary, summarise_experiment(summaries[-1:]))
         if plots:
             _draw(top, played)
-        stack.close()  # what a worker held is known when it has ended
         summary = {
             **summarise_experiment(summaries),
-            "peak_memory_mb": peak_memory_mb() + peak_memory_of_children_mb(),
+            "peak_memory_mb": round(peak_memory_mb() + peak_memory_of_workers_mb(), 1),
         }
         write_json(top.summary, summary)
     return summary
@@ -224,7 +224,9 @@ def _settle(
     A run that goes on does so as it was begun.
     """
     recorded = read_json(directory.versions)
-    if recorded and "backend" in recorded:
+    if recorded and "backend" not in recorded:  # of an earlier version, which had no other
+        recorded = {**recorded, "backend": REFERENCE, "workers": 0}
+    if recorded:
         begun = {field.name: recorded.get(field.name) for field in fields(Choice)}
         for name, value in begun.items():
             if type(value) is not type(getattr(choice, name)):

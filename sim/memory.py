@@ -1,7 +1,10 @@
 """The most memory that a command has held, in MB of 10^6 bytes."""
 
+import re
 import resource
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 _MAXRSS_BYTES: Final = 1 if sys.platform == "darwin" else 1024  # getrusage(2)
@@ -16,10 +19,41 @@ def peak_memory_mb() -> float:
 def peak_memory_of_children_mb() -> float:
     """The most resident memory of the largest child process that was waited for; 0 without any.
 
-    Pages that it shares with its parent are counted for both. Children that ran at the same time
-    are not added up.
+    Children that ran at the same time are not added up. On Linux it is at least what this process
+    itself held when it started the child.
     """
     return _peak_mb(resource.RUSAGE_CHILDREN)
+
+
+def peak_memory_of_workers_mb() -> float:
+    """The most resident memory of each process that this one has started, itself or by others.
+
+    Those that run still are added up. Pages that several share count for each, and their peaks
+    need not be at one time, so it is an upper bound. It is 0 where there is no /proc, as on other
+    systems than Linux. What the operating system tells of a child that has ended will not do, for
+    that count begins with the size of its parent.
+    """
+    return round(sum(map(_peak_of, _started_by("self"))) / _MEGABYTE, 1)
+
+
+def _started_by(process: str) -> Iterator[str]:
+    for children in Path("/proc", process, "task").glob("*/children"):
+        for child in _read(children).split():
+            yield child
+            yield from _started_by(child)
+
+
+def _peak_of(process: str) -> int:
+    """VmHWM of proc_pid_status(5), in bytes; 0 of one that has ended."""
+    found = re.search(r"^VmHWM:\s*(\d+) kB$", _read(Path("/proc", process, "status")), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # of a process that has ended
+        return ""
 
 
 def _peak_mb(who: int) -> float:

@@ -6,6 +6,10 @@ are in `levels`.
 `test_error` gives every test device one vote; `percentiles` are over devices, in percent of them.
 For several seeds each number of `test_error` is the mean over the seeds, and `spread` says how far
 apart the seeds lie (largest minus smallest 90th percentile).
+
+An experiment adds `peak_memory_mb`, of the command that finished it: the most resident memory of
+its process, and of each worker, added up, though they share pages and peak at different times
+(`sim.memory`).
 """
 
 from collections import Counter

@@ -98,6 +98,7 @@ class _Batch(Generic[T]):
         self._places: list[Place] = []
         self._seeds: list[int] = []
         self._answers: Iterator[T] | None = None
+        self._error: Exception | None = None
         self._num_answers = 0
         self._kept: dict[int, T] = {}
 
@@ -117,7 +118,13 @@ class _Batch(Generic[T]):
             if self._answers is None:
                 self._answers = self._run(self._work, self._places, self._seeds)
             while self._num_answers <= number:
-                self._kept[self._num_answers] = next(self._answers)
+                if self._error is not None:
+                    raise self._error
+                try:
+                    self._kept[self._num_answers] = next(self._answers)
+                except Exception as error:
+                    self._error = error  # whoever comes next gets it too, for there is no going on
+                    raise
                 self._num_answers += 1
         return self._kept.pop(number)
 

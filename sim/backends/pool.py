@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from fl.data.federated import DeviceData
@@ -115,6 +116,7 @@ class Pool:
         self._batches: deque[_Batch] = deque()
         self._sent: list[deque[list[_Job]]] = [deque() for _ in range(crew.size)]
         self._failure: Exception | None = None
+        self._is_closed = False
         # guards all of the above; notified when there are answers
         self._changed = threading.Condition()
         self._foreman = threading.Thread(target=self._attend, name=f"{name} backend", daemon=True)
@@ -138,6 +140,8 @@ class Pool:
     def forget(self) -> None:
         """Drop what was asked for and not begun; see `Backend`."""
         with self._changed:
+            for job in (job for batch in self._batches for job in batch.jobs()):
+                job.fail(RuntimeError("an answer was forgotten and is asked for: this is a bug"))
             self._batches.clear()
 
     def evaluate(self, model: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
@@ -150,6 +154,9 @@ class Pool:
 
     def close(self) -> None:
         """End the workers; see `Backend`."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._crew.stop_waiting()
         self._foreman.join()
         self._crew.close()
@@ -193,8 +200,13 @@ class Pool:
             worker = min(range(self._crew.size), key=lambda one: len(self._sent[one]))
             if len(self._sent[worker]) == IN_FLIGHT or not (jobs := self._next_chunk()):
                 return
-            self._crew.send(worker, jobs[0].batch.chunk_of(jobs))
-            self._sent[worker].append(jobs)
+            try:
+                self._crew.send(worker, jobs[0].batch.chunk_of(jobs))
+            except Exception as error:  # noqa: BLE001 (whoever waits for an answer raises it)
+                for job in jobs:
+                    job.fail(error)
+            else:
+                self._sent[worker].append(jobs)
 
     def _next_chunk(self) -> "list[_Job]":
         while self._batches:
@@ -207,16 +219,16 @@ class Pool:
 
     def _attend(self) -> None:
         """Take answers and give out chunks until the pool is closed."""
-        while self._crew.wait():
-            with self._changed:
-                try:
+        try:
+            while self._crew.wait():
+                with self._changed:
                     self._collect()
                     self._pump()
-                except Exception as error:  # noqa: BLE001 (whoever waits for an answer raises it)
-                    self._failure = error
+                    self._changed.notify_all()
+        except Exception as error:  # noqa: BLE001 (whoever waits for an answer raises it)
+            with self._changed:
+                self._failure = error
                 self._changed.notify_all()
-                if self._failure is not None:
-                    return
 
     def _collect(self) -> None:
         for worker, done in self._crew.collect():
@@ -251,6 +263,10 @@ class _Job:
         self.is_done = False
         self.answer: Answer | None = None
         self.error: Exception | None = None
+
+    def fail(self, error: Exception) -> None:
+        """There will be no answer."""
+        self.is_done, self.error = True, error
 
 
 class _Batch:
@@ -287,6 +303,10 @@ class _Batch:
             if self._evaluates
             else _by_number(jobs, self._at_once, self._num_workers)
         )
+
+    def jobs(self) -> list[_Job]:
+        """Those that nobody has begun."""
+        return [*self._jobs, *chain.from_iterable(self._chunks)]
 
     def next_chunk(self) -> list[_Job]:
         """Take the next chunk; none if there is none, or none yet."""

@@ -7,6 +7,7 @@ go through pipes. Workers are fresh interpreters, which know nothing but what th
 import os
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Sequence
 from multiprocessing import Pipe
@@ -58,12 +59,13 @@ class Processes:
         self._pipes: list[Connection] = []
         self._bell, self._cord = Pipe(duplex=False)
         for _ in range(size):
-            self._start(encode_spec(spec, learner))
+            self._start()
+        self._tell(encode_spec(spec, learner))
 
     def send(self, worker: int, chunk: Chunk) -> None:
         """Give a worker a chunk; see `Crew`."""
-        flight = _Flight(chunk, [self._shelves.hold(place) for place in chunk.places])
-        flight.model = self._models.hold(chunk.work.model)
+        model = self._models.hold(chunk.work.model)  # first, for it may not fit
+        flight = _Flight(chunk, [self._shelves.hold(place) for place in chunk.places], model)
         slot = worker * IN_FLIGHT + self._num_sent[worker] % IN_FLIGHT
         flight.updates = slot * self._updates_size
         self._num_sent[worker] += 1
@@ -92,9 +94,10 @@ class Processes:
         """End the workers; see `Crew`."""
         for pipe in (self._bell, self._cord, *self._pipes):
             pipe.close()
+        deadline = time.monotonic() + _FAREWELL_S
         for process in self._processes:
             try:
-                process.wait(_FAREWELL_S)
+                process.wait(max(deadline - time.monotonic(), 0))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -106,7 +109,7 @@ class Processes:
     def _updates_size(self) -> int:
         return aligned(self._at_once * self._length * np.dtype(np.float32).itemsize)
 
-    def _start(self, spec: bytes) -> None:
+    def _start(self) -> None:
         ours, theirs = Pipe()
         files = [
             theirs.fileno(),
@@ -116,15 +119,24 @@ class Processes:
         ]
         self._processes.append(
             subprocess.Popen(  # noqa: S603 (this interpreter and a module of ours)
-                [sys.executable, "-m", "sim.backends.worker", *map(str, files)],
+                # -P, for -m would look for modules in the working directory first
+                [sys.executable, "-P", "-m", "sim.backends.worker", *map(str, files)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=files,
-                env={**os.environ, **_ONE_THREAD},
+                env={**os.environ, **_ONE_THREAD, "PYTHONPATH": _same_modules()},
             )
         )
         theirs.close()
         self._pipes.append(ours)
-        ours.send_bytes(spec)
+
+    def _tell(self, spec: bytes) -> None:
+        for worker, pipe in enumerate(self._pipes):
+            try:
+                pipe.send_bytes(spec)
+            except OSError:
+                error = self._gone(worker)
+                self.close()
+                raise error from None
 
     def _receive(self, worker: int) -> Done:
         try:
@@ -152,9 +164,14 @@ class Processes:
         why = f"signal {-status}" if status < 0 else f"exit code {status}"
         hint = "; that is often a lack of memory" if status == -9 else ""
         return RunError(
-            f"worker {worker + 1} of {self.size} ended with {why}{hint}: resume the run, perhaps "
-            "with fewer training.workers"
+            f"worker {worker + 1} of {self.size} ended with {why}{hint}: resume the run, or start "
+            "another one with fewer training.workers"
         )
+
+
+def _same_modules() -> str:
+    """Where this process finds modules, so that workers find the same."""
+    return os.pathsep.join(folder or os.getcwd() for folder in sys.path)
 
 
 def _metrics(location: Location, measured: tuple[float, float]) -> DeviceMetrics:
@@ -166,10 +183,10 @@ class _Flight:
 
     __slots__ = ("chunk", "locations", "model", "updates")
 
-    def __init__(self, chunk: Chunk, locations: list[Location]) -> None:
+    def __init__(self, chunk: Chunk, locations: list[Location], model: int) -> None:
         self.chunk = chunk
         self.locations = locations
-        self.model = 0
+        self.model = model
         self.updates = 0
 
 

@@ -63,15 +63,17 @@ class Shelves:
     def hold(self, place: Place) -> Location:
         """Put a device's samples on a shelf, unless they are there; they stay until `release`."""
         key = id(place.devices), place.index
-        for shelf in (self._current, 1 - self._current):
+        other = 1 - self._current
+        is_full = self._used[self._current] >= self._room
+        if is_full and not self._readers[other]:
+            self._found[other].clear()
+            self._used[other] = 0
+            self._current, other, is_full = other, self._current, False
+        # a shelf that is to be emptied gets no new readers, or it might never be
+        for shelf in (self._current,) if is_full else (self._current, other):
             if key in self._found[shelf]:
                 self._readers[shelf] += 1
                 return self._found[shelf][key][0]
-        other = 1 - self._current
-        if self._used[self._current] >= self._room and not self._readers[other]:
-            self._found[other].clear()
-            self._used[other] = 0
-            self._current = other
         location = self._write(place.data())
         self._found[self._current][key] = location, place.devices
         self._readers[self._current] += 1

@@ -5,8 +5,10 @@ Messages are msgpack: what is to be done and where, and what came of it. It ends
 
 import contextlib
 import os
+import select
 import signal
 import sys
+import threading
 import time
 from dataclasses import asdict
 from multiprocessing.connection import Connection
@@ -84,7 +86,7 @@ class _Worker:
         while True:
             try:
                 message = self._pipe.recv_bytes()
-            except EOFError:
+            except (EOFError, OSError):  # the latter if answers were left lying, or in mid-message
                 return
             start = time.process_time()
             answers: list[Any] = []
@@ -94,7 +96,7 @@ class _Worker:
             except ValueError as caught:  # the model does not fit the data: the caller's fault
                 error = str(caught)
             spent = time.process_time() - start
-            with contextlib.suppress(BrokenPipeError):
+            with contextlib.suppress(OSError):
                 self._pipe.send_bytes(msgpack.packb([answers, spent, error]))
 
     def _do(
@@ -126,6 +128,14 @@ class _Worker:
         return []
 
 
+def _end_with_the_caller(pipe: int) -> None:
+    """End as soon as the other end is closed, also in the middle of a chunk: nobody wants it."""
+    watched = select.poll()
+    watched.register(pipe, 0)  # which tells of a hang-up and of nothing else
+    watched.poll()
+    os._exit(0)
+
+
 def main() -> None:
     """Serve on the file descriptors that are given as arguments."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the parent to decide what ends
@@ -133,6 +143,7 @@ def main() -> None:
     os.nice(_NICENESS)
     torch.set_num_threads(1)
     pipe, *files = map(int, sys.argv[1:])
+    threading.Thread(target=_end_with_the_caller, args=(pipe,), daemon=True).start()
     _Worker(Connection(pipe), [SharedMemory(file) for file in files]).serve()
     os._exit(0)  # nothing is left to be tidied up, and the interpreter takes its time over it
 

@@ -97,8 +97,8 @@ def test_models_trainings_and_devices_may_be_mixed(backend):
     other = START * 2
     asked = [
         (backend.begin_update(START, places()[1], TRAINING, 1), START, TRAINING, 1),
-        (backend.begin_update(other, places()[2], TRAINING, 2), other, TRAINING, 2),
         (backend.begin_update(START, places()[3], replace(TRAINING, epochs=1), 3), START, None, 3),
+        (backend.begin_update(other, places()[2], TRAINING, 2), other, TRAINING, 2),
     ]
     loss = backend.begin_loss(other, places()[4])
     for pending, model, training, seed in asked:
@@ -107,6 +107,12 @@ def test_models_trainings_and_devices_may_be_mixed(backend):
         )
         assert pending.result().tobytes() == update.tobytes()
     assert loss.result() == reference().mean_loss(other, DEVICES[4])
+
+
+def test_who_asks_when_others_have_their_answer_gets_one_too(backend):
+    expected = reference().losses(START, DEVICES[:2])
+    for place, loss in zip(places()[:2], expected, strict=True):
+        assert backend.begin_loss(START, place).result() == loss
 
 
 def test_what_is_forgotten_is_not_done_and_costs_nothing_later(backend):
@@ -131,6 +137,13 @@ def test_a_model_that_does_not_fit_is_refused_and_the_next_one_is_not(backend):
     assert backend.begin_loss(START, places()[0]).result() == reference().mean_loss(
         START, DEVICES[0]
     )
+
+
+def test_everybody_who_is_asked_to_train_a_model_that_does_not_fit_refuses(backend):
+    begun = [backend.begin_update(START[:-1], place, TRAINING, 0) for place in places()[:2]]
+    for pending in begun:
+        with pytest.raises(ValueError, match="does not fit"):
+            pending.result()
 
 
 def test_a_worker_that_dies_ends_the_run_with_a_sentence():
@@ -212,6 +225,63 @@ def test_devices_that_train_alone_begin_at_once_and_go_on_unasked():
     pool.close()
 
 
+class Unwilling(FakeCrew):
+    """Refuses the chunk that begins with a device, and may fail altogether."""
+
+    refused = 3
+    error = None
+
+    def send(self, worker, chunk):
+        if chunk.places[0].index == self.refused:
+            raise OSError("the samples cannot be read")
+        super().send(worker, chunk)
+
+    def wait(self):
+        ready = super().wait()
+        if ready and self.error:
+            raise self.error
+        return ready
+
+
+def test_who_cannot_be_worked_on_has_no_answer_and_the_others_have():
+    crew = Unwilling(2, np.random.default_rng(0))
+    crew.is_let_go.set()
+    pool = Pool("fake", crew, updates_at_once=1)
+    begun = [pool.begin_update(START, place, TRAINING, 0) for place in places()]
+    for k, pending in enumerate(begun):
+        if k == crew.refused:
+            with pytest.raises(OSError, match="cannot be read"):
+                pending.result()
+        else:
+            assert pending.result() == k
+    pool.close()
+
+
+def test_whoever_waits_for_a_crew_that_fails_is_told():
+    crew = Unwilling(1, np.random.default_rng(0))
+    crew.error = RunError("the cluster is gone")
+    pool = Pool("fake", crew, updates_at_once=1)
+    pending = pool.begin_update(START, places()[0], TRAINING, 0)
+    crew.is_let_go.set()
+    with pytest.raises(RunError, match="the cluster is gone"):
+        pending.result()
+    pool.close()
+
+
+def test_what_was_forgotten_is_not_waited_for():
+    crew = FakeCrew(1, np.random.default_rng(0))
+    pool = Pool("fake", crew, updates_at_once=1)
+    begun = [pool.begin_update(START, place, TRAINING, 0) for place in places()]
+    pool.forget()
+    crew.is_let_go.set()
+    assert [pending.result() for pending in begun[:IN_FLIGHT]] == [0, 1], "these were begun"
+    for pending in begun[IN_FLIGHT:]:
+        with pytest.raises(RuntimeError, match="forgotten"):
+            pending.result()
+    pool.close()
+    pool.close()
+
+
 def test_samples_stay_on_the_shelf_while_they_fit_and_memory_is_bounded_when_not():
     asked = []
 
@@ -248,6 +318,23 @@ def test_a_shelf_that_is_read_from_is_not_emptied():
         shelves.release(shelves.hold(spot))
     assert np.array_equal(data.x, devices[0].x)
     shelves.release(read_on)
+
+
+def test_a_full_shelf_is_emptied_though_what_lies_there_is_asked_for_all_the_time():
+    devices = tuple(made(k, size=50) for k in range(120))
+    room = 5 * 50 * (256 * 4 + 8)
+    shelves = Shelves(room=room)
+    spots = places(devices)
+    reading = []
+    for number in range(300):
+        # every second device is one of the first few, and four are always being read
+        spot = spots[number % 7] if number % 2 else spots[number % len(spots)]
+        reading.append(shelves.hold(spot))
+        data = read_samples(shelves.memories, reading[-1])
+        assert np.array_equal(data.x, devices[spot.index].x)
+        if len(reading) > 4:
+            shelves.release(reading.pop(0))
+        assert max(shelves._used) <= 3 * room
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,228 @@
+"""Whole runs by worker processes, and processes that end when they should."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from doubles import Silent
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl.local import LocalTraining
+from secagg.session import NoObserver
+from sim.backends.base import Place
+from sim.backends.choice import Choice, open_backend
+from sim.checkpoint import load_checkpoint
+from sim.config_io import build_config
+from sim.dataset import build_dataset
+from sim.devices import SimulatedDevice
+from sim.engine import spec_of, strategy_of
+from sim.errors import RunError
+from sim.events import read_events
+from sim.experiment import run_experiment
+from sim.faults import seeded_dropouts
+from sim.memory import peak_memory_of_workers_mb
+from sim.seeds import Seeds
+
+TRAINING = LocalTraining(0.3, batch_size=8)
+
+pytestmark = pytest.mark.usefixtures("no_figures")
+
+PRIVATE = {
+    "data": {"num_devices": 24},
+    "federation": {
+        "algorithm": "private-delta-fl",
+        "rounds": 3,
+        "cohort_size": 8,
+        "theta": 0.5,
+        "evaluate_every": 3,
+    },
+    "privacy": {"backend": "ideal", "min_cohort": 4, "truth": True},
+    "training": {"batch_size": 8, "device": "cpu", "backend": "processes", "workers": 2},
+    "experiment": {"baselines": ["delta-fl"], "num_seeds": 1},
+    "faults": {"dropout": 0.1},
+}
+
+
+def run(config, path, *, resume=False):
+    notes = []
+    summary = run_experiment(config, path, resume=resume, progress=Silent(), warn=notes.append)
+    return summary, notes
+
+
+def by(config, backend):
+    return replace(config, training=replace(config.training, backend=backend))
+
+
+def learnt(path):
+    runs = [path, path / "arms" / "delta-fl-seed-1"]
+    return [
+        {key: value for key, value in event.items() if not key.endswith("_s")}
+        for one in runs
+        for event in read_events(one / "events.jsonl")
+    ], [load_checkpoint(one / "checkpoints").state.model.tobytes() for one in runs]
+
+
+def test_a_run_by_workers_that_train_one_by_one_is_the_reference_to_the_bit(tmp_path, monkeypatch):
+    monkeypatch.setattr("sim.backends.learners._AT_ONCE", {})
+    config = build_config([PRIVATE])
+    summary, _ = run(config, tmp_path / "processes")
+    alone, _ = run(by(config, "reference"), tmp_path / "reference")
+    assert learnt(tmp_path / "processes") == learnt(tmp_path / "reference")
+    assert summary["test_error"] == alone["test_error"]
+    assert (tmp_path / "processes" / "truth.bin").stat().st_size > 0
+    for event in read_events(tmp_path / "processes" / "events.jsonl"):
+        assert event["train_cpu_s"] > 0
+        assert event["protocol_cpu_s"] > 0
+    assert summary["peak_memory_mb"] > alone["peak_memory_mb"] + 2 * 50, "two workers with torch"
+    assert peak_memory_of_workers_mb() == 0, "nobody is left"
+    other = replace(config, experiment=replace(config.experiment, seed=2))
+    run(by(other, "reference"), tmp_path / "other")
+    assert (
+        load_checkpoint(tmp_path / "other" / "checkpoints").state.model.tobytes()
+        not in learnt(tmp_path / "processes")[1]
+    ), "the comparison can fail"
+
+
+def test_a_run_of_an_earlier_version_goes_on_by_the_reference(tmp_path):
+    path = tmp_path / "run"
+    config = by(build_config([PRIVATE]), "auto")
+    run(config, path)
+    before = learnt(path)
+    versions = json.loads((path / "versions.json").read_text())
+    of_then = {key: versions[key] for key in versions if key not in ("backend", "workers")}
+    (path / "versions.json").write_text(json.dumps(of_then))
+    (path / "summary.json").unlink()
+    _, notes = run(config, path, resume=True)
+    assert notes == []
+    assert learnt(path) == before
+    assert json.loads((path / "versions.json").read_text())["backend"] == "reference"
+
+
+SCRIPT = """
+import sys
+import numpy as np
+from fl.data.federated import DeviceData
+from fl.local import LocalTraining
+from fl.parameters import to_vector
+from sim.backends.base import ModelSpec, Place
+from sim.backends.choice import Choice, open_backend
+
+spec = ModelSpec("convnet", (16, 16), 4)
+rng = np.random.default_rng(0)
+device = DeviceData("0", rng.random((64, 16, 16), np.float32), rng.integers(0, 4, 64))
+backend = open_backend(Choice("processes", 1, 1), spec)
+start, place = to_vector(spec.build()), Place((device,), 0, 64)
+backend.begin_loss(start, place).result()
+backend.begin_update(start, place, LocalTraining(0.1, 1, epochs=100_000), 0)
+print(backend._crew._processes[0].pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def is_running(process):
+    try:
+        return Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_workers_end_with_whoever_started_them_and_know_only_its_modules(tmp_path):
+    (tmp_path / "msgpack.py").write_text("raise SystemExit('not this one')")
+    caller = subprocess.Popen(  # noqa: S603 (a script of ours)
+        [sys.executable, "-P", "-c", SCRIPT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    with caller:
+        worker = caller.stdout.readline().strip()
+        assert is_running(worker), "in the midst of a long training"
+        caller.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while is_running(worker) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if is_running(worker):
+        os.kill(int(worker), signal.SIGKILL)
+        pytest.fail("a worker goes on for nobody")
+
+
+def test_a_worker_that_cannot_start_is_told_in_a_sentence(monkeypatch):
+    config = build_config([PRIVATE])
+    dataset = build_dataset(config.data)
+    spec = spec_of(config, dataset)
+    monkeypatch.setattr("sim.backends.processes.sys.executable", "/bin/false")
+    with pytest.raises(RunError, match=r"worker 1 of 1 ended with exit code 1"):
+        # the sentence comes with the start, or with the first answer
+        open_and_ask(spec, dataset)
+
+
+def open_and_ask(spec, dataset):
+    backend = open_backend(Choice("processes", 1, 1), spec)
+    try:
+        model = np.zeros(sum(p.numel() for p in spec.build().parameters()), np.float32)
+        backend.begin_loss(model, Place(dataset.train, 0, dataset.train[0].num_samples)).result()
+    finally:
+        backend.close()
+
+
+@pytest.fixture(scope="module")
+def round_of():
+    """Plays one round of private Δ-FL; the model and the report."""
+    config = by(build_config([PRIVATE]), "reference")
+    dataset = build_dataset(config.data)
+    spec, seeds = spec_of(config, dataset), Seeds(1)
+
+    def play(backend_name):
+        backend = open_backend(Choice(backend_name, 0, 1), spec)
+        strategy = strategy_of(
+            config,
+            seeds=seeds,
+            dropouts=seeded_dropouts(seeds, 0, signed=False),
+            observer=NoObserver(),
+        )
+        rng = np.random.default_rng(0)
+        state = strategy.init(
+            rng.normal(size=sum(p.numel() for p in spec.build().parameters())).astype(np.float32),
+            len(dataset.train),
+        )
+        devices = [
+            SimulatedDevice(
+                k,
+                Place(dataset.train, k, dataset.train[k].num_samples),
+                backend,
+                TRAINING,
+                seeds,
+                0,
+            )
+            for k in range(8)
+        ]
+        state, report = strategy.apply(state, devices)
+        return state.model.tobytes(), report
+
+    return play
+
+
+@settings(max_examples=15, deadline=None)
+@given(eta=st.floats(-1, 20))
+def test_a_foresight_that_errs_changes_no_answer(round_of, eta):
+    expected = round_of("reference")
+    assert expected[1].kept_devices < 8
+    with pytest.MonkeyPatch.context() as patch:
+        asked = []
+        patch.setattr(
+            "fl.strategies.private_delta_fl.weighted_quantile",
+            lambda *_: asked.append(eta) or eta,
+        )
+        assert round_of("reference") == expected
+        assert asked
