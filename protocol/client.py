@@ -86,6 +86,7 @@ class RoundClient:
         self.state = RoundState.IDLE
         self.models: tuple[bytes, ...] = ()
         self._session = Client(client_id, policy, randomness, credentials, primitives)
+        self._apply = primitives.apply
         self._policy = policy
         self._noise = randomness if noise is None else noise
         self._max_levels = max_levels
@@ -112,11 +113,11 @@ class RoundClient:
         """
         if self.state is RoundState.FAILED:
             raise UsageError("the device has ended this round")
-        fingerprint = sha256(data).digest()
+        fingerprint = self._apply(_fingerprint, data)
         if fingerprint in self._seen:
             return None
         try:
-            reply = self._take(_decode(data))
+            reply = self._take(self._apply(_decode, data))
         except PeerError:
             self.close()
             raise
@@ -183,12 +184,8 @@ class RoundClient:
         if following is None:
             raise PeerError(Refusal.OUT_OF_ORDER, f"{event.__name__} in state {self.state}")
         match envelope:
-            case Announce(config, model, session):
-                self._check_announcement(Levels((config,)), model, session)
-                self.state = following
-                return Task.MEASURE_LOSS
-            case AnnounceLevels(levels, models, session):
-                self._check_announcement(levels, models, session)
+            case Announce() | AnnounceLevels():
+                self._check_announcement(envelope)
                 self.state = following
                 return Task.MEASURE_LOSS
             case Relay(session):
@@ -214,29 +211,30 @@ class RoundClient:
             raise PeerError(Refusal.OUT_OF_ORDER, "a slot opened without a question")
         return reply
 
-    def _check_announcement(self, levels: Levels, models: bytes, session: bytes) -> None:
-        """Refuse a session that is not the one of these configurations and models."""
+    def _check_announcement(self, announced: Announce | AnnounceLevels) -> None:
+        """Refuse a session that is not the one of the configurations and models."""
+        levels, _ = self._apply(_read, announced)
         if len(levels.rounds) > self._max_levels:
             raise PeerError(
                 Refusal.POLICY,
                 f"{len(levels.rounds)} levels are more than the device's {self._max_levels}",
             )
         try:
-            params = decode_open(session).params
+            params = self._apply(decode_open, announced.session).params
         except DecodeError as error:
             raise PeerError(Refusal.MALFORMED, str(error)) from None
-        context, common = levels.context(models), levels.common
+        context, common = self._apply(_context, announced), levels.common
         if params.context != context:
             raise PeerError(Refusal.MALFORMED, "the session is not bound to this model and round")
         if params.slots != levels.slots() or params.num_invited != common.cohort_size:
             raise PeerError(Refusal.MALFORMED, "the session's slots are not those of this round")
-        each = levels.split(models)
+        each = self._apply(_split, announced)
         if len(set(each)) != len(each):
             # Tails of the same losses: the difference of two sums would be over those between.
             raise PeerError(Refusal.POLICY, "two levels have the same model")
         if common.noise is not None:
             common.noise.check(params, self._policy, common.min_search_cohort)
-        self._levels, self._opening, self.models = levels, session, each
+        self._levels, self._opening, self.models = levels, announced.session, each
         self._context, self._tag = context, params.tag
 
     @property
@@ -292,6 +290,32 @@ class RoundClient:
         if not self._devices:
             raise UsageError("the device's loss is not known yet")
         return self._devices[self._level]
+
+
+def _fingerprint(data: bytes) -> bytes:
+    """By which a repetition of an envelope is known; 32 bytes."""
+    return sha256(data).digest()
+
+
+def _read(announced: Announce | AnnounceLevels) -> tuple[Levels, bytes]:
+    """The levels that are announced, and their models, joined."""
+    match announced:
+        case Announce(config, model, _):
+            return Levels((config,)), model
+        case AnnounceLevels(levels, models, _):
+            return levels, models
+
+
+def _split(announced: Announce | AnnounceLevels) -> tuple[bytes, ...]:
+    """Each level's model."""
+    levels, models = _read(announced)
+    return levels.split(models)
+
+
+def _context(announced: Announce | AnnounceLevels) -> bytes:
+    """The context that a session of these levels and models has."""
+    levels, models = _read(announced)
+    return levels.context(models)
 
 
 def _decode(data: bytes) -> Envelope:

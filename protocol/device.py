@@ -10,11 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.configuration import RoundConfig
+from protocol.encoding import Multiple
 from protocol.errors import EncodingError
 from protocol.quantile.noisy import NoisyHistogram
 from protocol.quantile.search import Query
 from protocol.selection import Threshold
+from secagg import ring
 from secagg.randomness import Randomness
+from secagg.ring import Vector
 
 Update = npt.NDArray[np.float32]
 
@@ -67,13 +70,13 @@ class DeviceRound:
             if randomness is None:
                 raise EncodingError("an answer to 'noisy' is not encoded without its noise")
             values = method.with_noise(config, values, randomness)
-        return self.config.search_layout.encode(values)[0]
+        return self.config.search_layout.encode(values)[0].astype(np.uint64)
 
     def passes(self, threshold: Threshold) -> bool:
         """Whether it trains: F_k ≥ η − δ."""
         return threshold.passes(self.tick)
 
-    def contribution(self, update: Update | None) -> npt.NDArray[np.uint64]:
+    def contribution(self, update: Update | None) -> Vector:
         """Its contribution to the update, a ring vector of the update layout.
 
         Args:
@@ -85,7 +88,7 @@ class DeviceRound:
         """
         layout = self.config.update_layout
         if update is None:
-            return np.zeros(layout.length, dtype=np.uint64)
+            return ring.zeros(layout.length, layout.ring_bits)
         # Two passes over the update tell nearly always that there is nothing to refuse or to clip.
         least, most = float(update.min(initial=0.0)), float(update.max(initial=0.0))
         if not (math.isfinite(least) and math.isfinite(most)):
@@ -95,14 +98,15 @@ class DeviceRound:
                 f"field 'update': element {index} is {update.flat[index]}; only finite numbers "
                 "can be summed: leave this device out of the round"
             )
-        clip, exact = self.config.update_clip, update.astype(np.float64)
-        clipped, num_clipped = exact, self.num_clipped
+        clip, num_clipped = self.config.update_clip, self.num_clipped
+        clipped: Update | npt.NDArray[np.float64] = update
         if not -clip <= least <= most <= clip:
+            exact = update.astype(np.float64)
             clipped = np.clip(exact, -clip, clip)
             num_clipped += int(np.count_nonzero(clipped != exact))
         words, _ = layout.encode(
             {
-                "update": self.weight * clipped,
+                "update": Multiple(clipped, self.weight),
                 "weight": self.weight,
                 "weighted_loss": self.weight * self.config.grid.value(self.tick),
                 "count": 1,

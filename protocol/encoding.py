@@ -17,8 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.errors import ConfigurationError, EncodingError
+from secagg import ring
+from secagg.ring import Vector
 
 _MAX_RING_BITS = 64
+_MAX_INT32 = 2**31 - 1
 MAX_NUMERATOR_BITS = 53  # one device's number is then exact in float64, whatever its input dtype
 
 
@@ -86,6 +89,19 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
+class Multiple:
+    """Numbers times a factor, for a field; encoded without an array of the products.
+
+    Attributes:
+        numbers: What a field takes; the products are rounded to float64 before they are encoded.
+        factor: In [0, 2^53].
+    """
+
+    numbers: npt.ArrayLike
+    factor: int
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """The fields of a ring vector, in order, and the largest cohort whose vectors are summed.
 
@@ -134,16 +150,17 @@ class Layout:
         object.__setattr__(self, "length", length)
         object.__setattr__(self, "ring_bits", ring_bits)
 
-    def encode(self, values: Mapping[str, npt.ArrayLike]) -> tuple[npt.NDArray[np.uint64], int]:
+    def encode(self, values: Mapping[str, npt.ArrayLike | Multiple]) -> tuple[Vector, int]:
         """Encode one device's values; cost O(length), vectorised.
 
         Args:
             values: For every field an array of booleans, integers or floats of shape (size,); a
-                scalar will do for a field of size 1.
+                scalar will do for a field of size 1. Or a `Multiple` of them.
 
         Returns:
-            The ring vector, uint64 of shape (length,), each word in [0, 2^ring_bits); and how many
-            elements lay outside their field's interval and were clipped to its nearest end.
+            The ring vector, in words of the ring (`secagg.ring`) of shape (length,), each in
+            [0, 2^ring_bits); and how many elements lay outside their field's interval and were
+            clipped to its nearest end.
 
         Raises:
             EncodingError: If a field is missing, unknown or of the wrong shape or type, or holds a
@@ -155,22 +172,25 @@ class Layout:
                 f"missing fields {sorted(known - values.keys())}, "
                 f"unknown fields {sorted(values.keys() - known)}: give exactly {sorted(known)}"
             )
-        words = np.empty(self.length, dtype=np.uint64)
+        words = ring.zeros(self.length, self.ring_bits)
+        signed = words.view(np.int32 if words.itemsize == 4 else np.int64)
         num_clipped = 0
         start = 0
         for field in self.fields:
             numerators, num_outside = _numerators(field, values[field.name])
-            words[start : start + field.size].view(np.int64)[:] = numerators
+            if field.max_numerator > _MAX_INT32 and words.itemsize == 4:
+                numerators = numerators.astype(np.int64)  # which wraps; a float would not
+            signed[start : start + field.size] = numerators
             num_clipped += num_outside
             start += field.size
-        words &= np.uint64((1 << self.ring_bits) - 1)
+        ring.reduce(words, self.ring_bits)
         return words, num_clipped
 
-    def decode(self, total: npt.NDArray[np.uint64]) -> dict[str, npt.NDArray[np.int64]]:
+    def decode(self, total: Vector) -> dict[str, npt.NDArray[np.int64]]:
         """Decode a sum mod 2^ring_bits of at most `cohort_size` encoded vectors, exactly.
 
         Args:
-            total: uint64 of shape (length,), each word in [0, 2^ring_bits).
+            total: uint32 or uint64 of shape (length,), each word in [0, 2^ring_bits).
 
         Returns:
             For every field the sums, int64 of shape (size,), in units of 2^-resolution_bits.
@@ -179,10 +199,10 @@ class Layout:
             EncodingError: If the vector is not of that form, or a sum is out of its field's range,
                 which proves that some device did not follow the layout.
         """
-        if total.dtype != np.uint64 or total.shape != (self.length,):
+        if total.dtype not in (np.uint32, np.uint64) or total.shape != (self.length,):
             raise EncodingError(
-                f"sum of dtype {total.dtype} and shape {total.shape} is not uint64 of shape "
-                f"({self.length},)"
+                f"sum of dtype {total.dtype} and shape {total.shape} is not uint32 or uint64 of "
+                f"shape ({self.length},)"
             )
         if int(total.max()) >> self.ring_bits:
             raise EncodingError(f"sum holds {total.max()}, not in [0, 2^{self.ring_bits})")
@@ -227,29 +247,36 @@ class Layout:
         return b"".join(parts)
 
 
-def _numerators(field: Field, values: npt.ArrayLike) -> tuple[npt.NDArray[np.float64], int]:
-    """The numerators that are nearest to some values, as whole floats; how many were clipped."""
-    array = np.asarray(values)
+def _numerators(
+    field: Field, values: npt.ArrayLike | Multiple
+) -> tuple[npt.NDArray[np.float64] | npt.NDArray[np.int64], int]:
+    """The numerators that are nearest to some values, all whole; how many were clipped."""
+    given = values if isinstance(values, Multiple) else Multiple(values, 1)
+    array, factor = np.asarray(given.numbers), given.factor
     if array.dtype.kind not in "biuf":
         raise EncodingError(f"field {field.name!r}: dtype {array.dtype} is not real numbers")
     if array.shape != (field.size,) and not (array.shape == () and field.size == 1):
         raise EncodingError(f"field {field.name!r}: shape {array.shape} is not ({field.size},)")
     array = array.reshape(field.size)
-    finite = np.isfinite(array)
-    if not finite.all():
-        index = int(np.argmin(finite))
+    ends = float(array.min()), float(array.max())  # a NaN where any is one
+    if not all(map(math.isfinite, ends)):
+        index = int(np.argmin(np.isfinite(array)))
         raise EncodingError(
             f"field {field.name!r}: element {index} is {array[index]}; only finite numbers can be "
             f"summed: leave this device out of the sum"
         )
     low, high = field.min_numerator, field.max_numerator
     # float64 is exact here: in-range numerators have at most 53 bits, scaling is by a power of two,
-    # and a product that overflows to infinity is clipped as it should be
+    # and a product that overflows to infinity is clipped as it should be. A factor is multiplied
+    # by that power first, which rounds the products as if it came after them.
+    scale = float(factor << field.resolution_bits)
     with np.errstate(over="ignore"):
-        scaled = np.multiply(array, 1 << field.resolution_bits, dtype=np.float64)
+        scaled = np.multiply(array, scale, dtype=np.float64)
     np.rint(scaled, out=scaled)
     num_clipped = 0
-    if scaled.min() < low or scaled.max() > high:  # seldom, and two passes instead of five
+    # Scaling and rounding keep the order: the ends tell whether any numerator is out of range.
+    least, most = np.rint([end * scale for end in ends])
+    if least < low or most > high:
         num_clipped = int(np.count_nonzero((scaled < low) | (scaled > high)))
         np.clip(scaled, low, high, out=scaled)
     return scaled, num_clipped

@@ -117,7 +117,8 @@ class LevelsServer:
         slot = self._rounds.slot
         opened = self._session.open_slot(slot, binding(self._context, question))
         self._rounds.check_opened(len(opened))
-        return {c: wire.encode(Ask(question, session)) for c, session in opened.items()}
+        envelopes = {s: wire.encode(Ask(question, s)) for s in set(opened.values())}
+        return {c: envelopes[session] for c, session in opened.items()}
 
 
 class RoundServer(LevelsServer):

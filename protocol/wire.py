@@ -46,8 +46,7 @@ class Kind(IntEnum):
 
 def encode(envelope: Envelope) -> bytes:
     """The canonical bytes of an envelope."""
-    kind, fields = _to_fields(envelope)
-    return write_fields([VERSION, kind, *fields])
+    return write_fields(_whole(envelope))
 
 
 def decode(data: bytes) -> Envelope:
@@ -59,13 +58,21 @@ def decode(data: bytes) -> Envelope:
     """
     if len(data) > MAX_BYTES:
         raise DecodeError(f"{len(data)} bytes: an envelope has at most {MAX_BYTES}")
-    fields = FieldReader(read_fields(data, most=_MAX_FIELDS))
+    read = read_fields(data, most=_MAX_FIELDS)
+    fields = FieldReader(read)
     fields.integer(VERSION, VERSION)
     envelope = _from_fields(fields.integer(0, 0x7F), fields)
     fields.finish()
-    if encode(envelope) != data:
+    # Each field is in its one encoding, so that only its value may be another one.
+    if _whole(envelope) != read:
         raise DecodeError("the encoding is not canonical")
     return envelope
+
+
+def _whole(envelope: Envelope) -> list[Value]:
+    """All fields of an envelope, those that every one begins with among them."""
+    kind, fields = _to_fields(envelope)
+    return [VERSION, kind, *fields]
 
 
 def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:

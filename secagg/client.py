@@ -232,7 +232,7 @@ class Client:
     def _decode(self, data: bytes) -> ServerMessage:
         try:
             if self.params is None:
-                return wire.decode_open(data)
+                return self._primitives.apply(wire.decode_open, data)
             message = wire.decode(data, self.params)
         except DecodeError as error:
             raise PeerError(Refusal.MALFORMED, str(error)) from None

@@ -3,8 +3,9 @@
 Spec: §7.1.
 """
 
+import struct
 from collections.abc import Sequence
-from typing import cast
+from typing import Final, cast
 
 import msgpack
 
@@ -12,10 +13,36 @@ from secagg.errors import DecodeError
 
 Value = int | bytes
 
+_LONG: Final = 1 << 12  # strings from here on are not copied by the packer, which copies twice
+_LAST_NATURAL: Final = 0x7F  # a byte up to here, or from 0xE0 on, is an integer by itself
+_FIRST_NEGATIVE: Final = 0xE0
+_SHORT_ARRAY: Final = 0x90
+_ARRAY: Final = {0xDC: struct.Struct(">H"), 0xDD: struct.Struct(">I")}
+_BINARY: Final = {0xC4: struct.Struct(">B"), 0xC5: struct.Struct(">H"), 0xC6: struct.Struct(">I")}
+_INTEGER: Final = {
+    0xCC: struct.Struct(">B"),
+    0xCD: struct.Struct(">H"),
+    0xCE: struct.Struct(">I"),
+    0xCF: struct.Struct(">Q"),
+    0xD0: struct.Struct(">b"),
+    0xD1: struct.Struct(">h"),
+    0xD2: struct.Struct(">i"),
+    0xD3: struct.Struct(">q"),
+}
+
 
 def write_fields(fields: Sequence[Value]) -> bytes:
     """A msgpack array of the fields."""
-    return cast(bytes, msgpack.packb(list(fields)))
+    if not any(type(field) is bytes and len(field) >= _LONG for field in fields):
+        return cast(bytes, msgpack.packb(list(fields)))
+    packer = msgpack.Packer()
+    parts = [packer.pack_array_header(len(fields))]
+    for field in fields:
+        if isinstance(field, int):
+            parts.append(packer.pack(field))
+        else:
+            parts += _string_header(len(field)), field
+    return b"".join(parts)
 
 
 def read_fields(data: bytes, *, most: int) -> list[Value]:
@@ -27,47 +54,69 @@ def read_fields(data: bytes, *, most: int) -> list[Value]:
     Raises:
         DecodeError: the data is anything else.
     """
-    # Nested arrays are refused at their header: their lengths alone, one inside the other, could
-    # ask for thousands of times the data.
-    unpacker = msgpack.Unpacker(
-        max_buffer_size=len(data), max_array_len=0, max_map_len=0, max_str_len=0, max_ext_len=0
-    )
+    fields: list[Value] = []
     try:
-        unpacker.feed(data)
-        num_fields = unpacker.read_array_header()
-        fields = [unpacker.unpack() for _ in range(min(num_fields, most))]
-    except (ValueError, msgpack.UnpackException) as error:
+        num_fields, at = _read_header(data)
+        if num_fields > most:
+            raise DecodeError(f"not exactly one msgpack array of up to {most} fields")
+        for _ in range(num_fields):
+            start, first = at, data[at]
+            at += 1
+            if first <= _LAST_NATURAL:
+                fields.append(first)
+            elif (head := _BINARY.get(first)) is not None:
+                (length,) = head.unpack_from(data, at)
+                at += head.size
+                if start + header_size(length) != at:
+                    raise DecodeError("the encoding of a string's length is not canonical")
+                fields.append(data[at : at + length])
+                at += length  # beyond the data where the string is cut short
+            else:
+                value, at = _read_integer(first, data, at)
+                if msgpack.packb(value) != data[start:at]:
+                    raise DecodeError("the encoding of an integer is not canonical")
+                fields.append(value)
+    except (IndexError, struct.error) as error:
         raise DecodeError(f"not a msgpack array of up to {most} fields: {error!r}") from None
-    if num_fields > most or unpacker.tell() != len(data):
+    if at != len(data):
         raise DecodeError(f"not exactly one msgpack array of up to {most} fields")
-    if not all(type(field) in (int, bytes) for field in fields):
-        raise DecodeError("a field is neither an integer nor a byte string")
-    if not _is_canonical(fields, data):
-        raise DecodeError("the encoding is not canonical")
     return fields
 
 
-def _is_canonical(fields: Sequence[Value], data: bytes) -> bool:
-    """Whether the data is `write_fields` of the fields that were read from it."""
-    packer = msgpack.Packer()
-    expected = cast(bytes, packer.pack_array_header(len(fields)))
-    at = 0
-    for field in fields:
-        if not data.startswith(expected, at):
-            return False
-        at += len(expected)
-        if isinstance(field, int):
-            expected = cast(bytes, packer.pack(field))
-        else:  # what was read is there; only its header may be longer than it must
-            at += header_size(len(field))
-            at += len(field)
-            expected = b""
-    return data.startswith(expected, at) and at + len(expected) == len(data)
+def _read_header(data: bytes) -> tuple[int, int]:
+    """How many fields an array has, and where the first of them begins."""
+    first = data[0]
+    if first & 0xF0 == _SHORT_ARRAY:
+        return first & 0x0F, 1
+    head = _ARRAY.get(first)
+    if head is None:
+        raise DecodeError("not a msgpack array")
+    (num_fields,) = head.unpack_from(data, 1)
+    at = 1 + head.size
+    if msgpack.Packer().pack_array_header(num_fields) != data[:at]:
+        raise DecodeError("the encoding of an array's length is not canonical")
+    return num_fields, at
+
+
+def _read_integer(first: int, data: bytes, at: int) -> tuple[int, int]:
+    """The integer, other than a small natural, whose type byte stands before `at`, and its end."""
+    if first >= _FIRST_NEGATIVE:
+        return first - 0x100, at
+    head = _INTEGER.get(first)
+    if head is None:
+        raise DecodeError("a field is neither an integer nor a byte string")
+    (value,) = head.unpack_from(data, at)
+    return value, at + head.size
 
 
 def header_size(length: int) -> int:
     """Bytes in front of a string in msgpack's shortest form: a type, and 1, 2 or 4 of length."""
     return 2 if length < 1 << 8 else 3 if length < 1 << 16 else 5
+
+
+def _string_header(length: int) -> bytes:
+    head = 0xC4 if length < 1 << 8 else 0xC5 if length < 1 << 16 else 0xC6
+    return bytes([head]) + _BINARY[head].pack(length)
 
 
 class FieldReader:

@@ -16,6 +16,7 @@ PublicKey = NewType("PublicKey", bytes)
 
 KEY_SIZE: Final = 32
 _PRIME: Final = 2**255 - 19
+_TOP: Final = 0x7F  # a key whose last byte is less spells a number below the prime as it is
 # u-coordinates of the points whose order divides 8 on the curve and its twist: an agreement with
 # one of them is known to everybody. RFC 7748 section 6.1, RFC 7748 errata, cr.yp.to/ecdh.html.
 _LOW_ORDER: Final = frozenset(
@@ -27,6 +28,7 @@ _LOW_ORDER: Final = frozenset(
         39382357235489614581723060781553021112529911719440698176882885853963445705823,
     }
 )
+_LOW_ORDER_KEYS: Final = frozenset(number.to_bytes(KEY_SIZE, "little") for number in _LOW_ORDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,13 @@ def coordinate(public: bytes) -> int:
     return (int.from_bytes(public, "little") & ((1 << 255) - 1)) % _PRIME
 
 
+def canonical(public: bytes) -> bytes:
+    """The one encoding, below the prime, of what a 32-byte public key stands for. Spec: §2.3."""
+    if public[-1] < _TOP:
+        return public
+    return coordinate(public).to_bytes(KEY_SIZE, "little")
+
+
 def is_low_order(public: bytes) -> bool:
     """Whether a 32-byte public key, canonical or not, would make every agreement the same.
 
@@ -77,7 +86,7 @@ def is_low_order(public: bytes) -> bool:
     >>> is_low_order(bytes(32)), is_low_order((9).to_bytes(32, "little"))
     (True, False)
     """
-    return coordinate(public) in _LOW_ORDER
+    return canonical(public) in _LOW_ORDER_KEYS
 
 
 def derive(material: bytes, *, salt: bytes, info: bytes) -> bytes:

@@ -39,12 +39,11 @@ def pack(*parts: bytes | int) -> bytes:
     Args:
         parts: Byte strings shorter than 2^32, and integers in [0, 2^64).
     """
-    joined = bytearray()
+    joined = list[bytes]()
     for part in parts:
         data = part.to_bytes(8, "little") if isinstance(part, int) else part
-        joined += _LENGTH.pack(len(data))
-        joined += data
-    return bytes(joined)
+        joined += _LENGTH.pack(len(data)), data
+    return b"".join(joined)
 
 
 def digest(label: bytes, *parts: bytes | int) -> bytes:

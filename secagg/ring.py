@@ -17,7 +17,8 @@ Vector = npt.NDArray[np.uint32] | npt.NDArray[np.uint64]
 
 MAX_BITS: Final = 64
 _WORD: Final = 64
-_SMALL: Final = 64  # up to here one Python integer packs faster than 64 array operations
+_SMALL: Final = 16  # up to here one Python integer packs faster than a few array operations
+_SHORT: Final = 1 << 12  # up to here a byte for each bit is faster than 64 array operations
 
 
 def to_words(values: Vector, bits: int) -> Vector:
@@ -27,7 +28,7 @@ def to_words(values: Vector, bits: int) -> Vector:
 
 def zeros(length: int, bits: int) -> Vector:
     """The zero vector of `length` elements of Z_2^bits."""
-    return to_words(np.zeros(length, dtype=np.uint32), bits)
+    return np.zeros(length, np.uint32) if bits <= 32 else np.zeros(length, np.uint64)
 
 
 def reduce(vector: Vector, bits: int) -> None:
@@ -47,7 +48,7 @@ def as_vector(values: Vector, length: int, bits: int) -> Vector:
             f"vector of shape {values.shape} and dtype {values.dtype}: "
             f"the slot takes {length} words of 32 or 64 bits, unsigned"
         )
-    if length and bits < 64 and int(values.max()) >> bits:
+    if length and bits < 8 * values.itemsize and int(values.max()) >> bits:
         raise UsageError(f"element {int(values.max())} is not in [0, 2^{bits})")
     return to_words(values, bits)
 
@@ -66,6 +67,10 @@ def pack(vector: Vector, bits: int) -> bytes:
         return vector.astype("<u4" if bits == 32 else "<u8", copy=False).tobytes()
     if len(vector) <= _SMALL:
         return pack_plain(vector, bits)
+    if len(vector) <= _SHORT:
+        octets = vector.astype("<u8").view(np.uint8).reshape(-1, _WORD // 8)
+        digits = np.unpackbits(octets, axis=1, count=bits, bitorder="little")
+        return np.packbits(digits, bitorder="little").tobytes()
     groups = -(-len(vector) // _WORD)
     columns = np.zeros((groups, _WORD), dtype=np.uint64)
     columns.reshape(-1)[: len(vector)] = vector
@@ -97,6 +102,13 @@ def unpack(data: bytes, length: int, bits: int) -> Vector:
         raise DecodeError("padding bits of a packed vector are not zero")
     if length <= _SMALL:
         return unpack_plain(data, length, bits)
+    if length <= _SHORT:
+        digits = np.zeros((length, _WORD), dtype=np.uint8)
+        packed = np.frombuffer(data, dtype=np.uint8)
+        each = np.unpackbits(packed, count=length * bits, bitorder="little")
+        digits[:, :bits] = each.reshape(length, bits)
+        octets = np.packbits(digits, axis=1, bitorder="little")
+        return to_words(octets.view("<u8").reshape(-1).astype(np.uint64, copy=False), bits)
     groups = -(-length // _WORD)
     padded = np.zeros(groups * bits * 8, dtype=np.uint8)
     padded[:size] = np.frombuffer(data, dtype=np.uint8)

@@ -149,7 +149,7 @@ class Server:
         self._invited_set = frozenset(self._invited)
         self._heard: dict[ClientId, bytes] = {}
         self._advertised: dict[ClientId, AdvertiseKeys] = {}
-        self._known_keys: set[int] = set()
+        self._known_keys: set[bytes] = set()
         self._cohort: _Cohort | None = None
         self._members: Members = np.zeros(0, dtype=np.bool_)
         self._boxes = _no_boxes()
@@ -320,7 +320,7 @@ class Server:
 
     def _take_keys(self, sender: ClientId, message: AdvertiseKeys) -> Fault | None:
         public = (message.sealing_key, *message.mask_keys)
-        advertised = {keys.coordinate(key) for key in public}
+        advertised = {keys.canonical(key) for key in public}
         # Devices refuse a roster in which a key comes twice, whoever repeated it.
         if len(advertised) != len(public) or advertised & self._known_keys:
             return Fault.BAD_KEY

@@ -1,12 +1,14 @@
-"""For simulations only: what two devices would both compute is computed once.
+"""For simulations only: what several devices would all compute is computed once.
 
 A real device has its own secret key and the other's public key, and nothing here is for it. In a
 simulation, whose devices share a process anyway, both ends of a pair would take the same costly
-step, with both secrets at hand. No byte that anybody sends, and no check, is another one for it.
+step, with both secrets at hand; and all would decode and hash the same announcement. No byte that
+anybody sends, and no check, is another one for it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar, cast
 
 from nacl.bindings import crypto_scalarmult_base
 
@@ -15,13 +17,39 @@ from secagg.keys import KeyPair
 from secagg.primitives import AddMasks, Primitives
 from secagg.randomness import Randomness
 
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
+
+_REMEMBERED: Final = 8  # more than what a device computes of one message
 _ORDER: Final = 2**252 + 27742317777372353535851937790883648493  # of the base point (RFC 7748)
 _TO_MULTIPLE_OF_8: Final = -pow(_ORDER, -1, 8) % 8
 
 
 def simulated(add_masks: AddMasks = prg.add_masks) -> Primitives:
     """What the parties of one simulated session compute with; made anew for each session."""
-    return Primitives(SharedAgreements().generate, add_masks)
+    return Primitives(SharedAgreements().generate, add_masks, SharedResults().apply)
+
+
+class SharedResults:
+    """What pure functions gave for their last arguments.
+
+    Why it is the same. A result is kept with the very function and the very argument, which live
+    as long as it does. Only these two objects bring it back: an equal argument is computed anew.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, int], tuple[object, object, object]] = {}
+
+    def apply(self, function: Callable[[_Argument], _Result], argument: _Argument, /) -> _Result:
+        """What the function gives for the argument, of which neither ever changes."""
+        key = id(function), id(argument)
+        if (kept := self._kept.get(key)) is not None:
+            return cast(_Result, kept[2])
+        result = function(argument)
+        if len(self._kept) == _REMEMBERED:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = function, argument, result
+        return result
 
 
 class SharedAgreements:

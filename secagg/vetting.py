@@ -70,14 +70,14 @@ def check_keys(own: Collection[bytes], advertised: Mapping[int, AdvertiseKeys]) 
     Raises:
         PeerError: there is one.
     """
-    seen = {keys.coordinate(key) for key in own}
+    seen = {keys.canonical(key) for key in own}
     for position, message in advertised.items():
         for key in (message.sealing_key, *message.mask_keys):
-            if (coordinate := keys.coordinate(key)) in seen:
+            if (spelling := keys.canonical(key)) in seen:
                 raise PeerError(Refusal.BAD_KEY, f"position {position}: a key named twice")
             if keys.is_low_order(key):
                 raise PeerError(Refusal.BAD_KEY, f"position {position}: a low-order key")
-            seen.add(coordinate)
+            seen.add(spelling)
 
 
 def check_credentials(

@@ -51,7 +51,7 @@ def plain(values):
 def decoded(own, values):
     layout = own.config.update_layout
     words = own.contribution(np.array(values, dtype=np.float32))
-    assert words.dtype == np.uint64
+    assert words.dtype == (np.uint32 if layout.ring_bits <= 32 else np.uint64)
     return {name: sums.tolist() for name, sums in layout.decode(words).items()}
 
 

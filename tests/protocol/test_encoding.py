@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.encoding import Field, Layout
+from protocol.encoding import Field, Layout, Multiple
 from protocol.errors import ConfigurationError, EncodingError
 
 DETERMINISTIC = settings(max_examples=80, deadline=None, derandomize=True)
@@ -116,6 +116,35 @@ def test_booleans_and_short_floats_are_numbers():
     layout = Layout((Field("flag", 2, 0, 1, 0), Field("x", 1, -1, 1, 10)), 3)
     vector, _ = layout.encode({"flag": np.array([True, False]), "x": np.float32(0.5)})
     assert vector.tolist() == [1, 0, 512]
+
+
+@DETERMINISTIC
+@given(
+    factor=st.sampled_from([0, 1, 7, 8192, 2**53]),
+    values=st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3),
+    cohort_size=st.sampled_from([1, 2**20]),
+)
+def test_multiples_are_encoded_as_the_products_are(factor, values, cohort_size):
+    layout = Layout((Field("x", 3, -1000, 1000, 10),), cohort_size)
+    numbers = np.array(values, dtype=np.float32)
+    words, num_clipped = layout.encode({"x": Multiple(numbers, factor)})
+    expected, expected_clipped = layout.encode({"x": factor * numbers.astype(np.float64)})
+    assert words.tolist() == expected.tolist()
+    assert words.dtype == (np.uint32 if cohort_size == 1 else np.uint64)
+    assert num_clipped == expected_clipped
+
+
+@pytest.mark.parametrize("value", [2**31 - 1, 2**31, 2**32 - 1])
+def test_unsigned_words_of_32_bits_are_used_to_the_last(value):
+    layout = Layout((Field("x", 1, 0, 2**32 - 1, 0), Field("y", 1, -1, 1, 0)), 1)
+    words, _ = layout.encode({"x": value, "y": -1})
+    assert layout.ring_bits == 32
+    assert words.dtype == np.uint32
+    assert words.tolist() == [value, 2**32 - 1]
+    assert {name: sums.tolist() for name, sums in layout.decode(words).items()} == {
+        "x": [value],
+        "y": [-1],
+    }
 
 
 def test_sums_convert_to_the_unit_of_their_field():

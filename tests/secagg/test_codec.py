@@ -70,6 +70,80 @@ def test_lengths_alone_take_no_memory(data, most):
     assert peak < 1 << 20
 
 
+def read_plain(data, most):
+    """The slow twin of `read_fields`: the library reads, and what it reads has to give the data."""
+    try:
+        fields = msgpack.unpackb(data, strict_map_key=False)
+    except (ValueError, TypeError, msgpack.UnpackException):  # an array is no key of a map
+        return None
+    if type(fields) is not list or len(fields) > most:
+        return None
+    if not all(type(field) in (int, bytes) for field in fields):
+        return None
+    return fields if msgpack.packb(fields) == data else None
+
+
+HEADERS = [b"\x90", b"\x92", b"\x9f", b"\xdc\x00\x01", b"\xdc\x00\x10", b"\xdd\x00\x00\x00\x02"]
+FIELDS = [
+    *(bytes([first]) + rest for first in range(256) for rest in (b"", bytes(8), b"\xff" * 8)),
+    *(b"\xc4" + bytes([size]) + bytes(size) for size in (0, 1, 255)),
+    *(b"\xc5" + size.to_bytes(2) + bytes(size) for size in (0, 255, 256, 65535)),
+    *(b"\xc6" + size.to_bytes(4) + bytes(size) for size in (0, 255, 65535, 65536)),
+    *(bytes([0xCC + log]) + value.to_bytes(1 << log)
+      for log in range(4) for bits in (0, 5, 7, 8, 15, 16, 31, 32, 63)
+      for value in (2**bits - 1, 2**bits) if value.bit_length() <= 8 << log),
+    *(bytes([0xD0 + log]) + value.to_bytes(1 << log, signed=True)
+      for log in range(4) for bits in (0, 5, 7, 15, 31, 63)
+      for value in (-(2**bits), -(2**bits) - 1, 2**bits - 1)
+      if -(2 ** (7 + 8 * (1 << log) - 8)) <= value < 2 ** (7 + 8 * (1 << log) - 8)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("header", [b"\x91", b"\xdc\x00\x01", b"\xdd\x00\x00\x00\x01"])
+def test_every_field_is_read_as_the_library_reads_it(header):
+    accepted = 0
+    for field in FIELDS:
+        expected = read_plain(header + field, 1)
+        accepted += expected is not None
+        if expected is None:
+            with pytest.raises(DecodeError):
+                read_fields(header + field, most=1)
+        else:
+            assert read_fields(header + field, most=1) == expected
+    assert accepted > 150 if header == b"\x91" else not accepted
+
+
+@given(
+    header=st.sampled_from(HEADERS),
+    parts=st.lists(st.sampled_from(FIELDS), max_size=20),
+    most=st.integers(0, 20),
+)
+def test_every_array_is_read_as_the_library_reads_it(header, parts, most):
+    data = header + b"".join(parts)
+    expected = read_plain(data, most)
+    if expected is None:
+        with pytest.raises(DecodeError):
+            read_fields(data, most=most)
+    else:
+        assert read_fields(data, most=most) == expected
+
+
+@pytest.mark.parametrize("num", [15, 16, 65535, 65536])
+def test_long_arrays_are_read(num):
+    data = write_fields([7] * num)
+    assert read_fields(data, most=num) == [7] * num
+    with pytest.raises(DecodeError, match="up to"):
+        read_fields(data, most=num - 1)
+
+
+@pytest.mark.parametrize("size", [4095, 4096, 65535, 65536])
+@pytest.mark.parametrize("num", [1, 15, 16])
+def test_long_strings_are_written_as_the_library_writes_them(size, num):
+    fields = [b"a" * size, *([-7, 2**64 - 1, b"b", bytes(size), 300] * 4)][:num]
+    assert write_fields(fields) == msgpack.packb(fields)
+    assert read_fields(write_fields(fields), most=16) == fields
+
+
 def test_reader_takes_fields_in_order():
     reader = FieldReader([5, b"abcd", b"abcdef"])
     assert reader.integer(5, 5) == 5

@@ -118,6 +118,19 @@ def test_low_order_points_are_recognised(coordinate, high_bit):
         keys.key_pair(bytes(range(32))).agree(public)
 
 
+@given(
+    number=st.one_of(
+        st.integers(0, 2**256 - 1),
+        st.integers(P - 40, 2**255 + 40),
+        st.integers(2**256 - 60, 2**256 - 1),
+    )
+)
+def test_keys_have_one_canonical_encoding_for_each_coordinate(number):
+    public = encoded(number)
+    assert keys.canonical(public) == encoded(number % 2**255 % P)
+    assert int.from_bytes(keys.canonical(public), "little") == keys.coordinate(public)
+
+
 @given(secret=st.binary(min_size=32, max_size=32))
 @settings(max_examples=30)
 def test_honest_keys_are_not_of_low_order(secret):

@@ -13,8 +13,11 @@ def uniform(generator, length, bits):
     return ring.to_words(words >> np.uint64(64 - bits), bits)
 
 
+@pytest.mark.parametrize("short", [0, 128, 1 << 12])
 @pytest.mark.parametrize("bits", range(1, 65))
-def test_fast_and_plain_packing_agree(bits):
+def test_fast_and_plain_packing_agree(monkeypatch, bits, short):
+    monkeypatch.setattr(ring, "_SMALL", 0)
+    monkeypatch.setattr(ring, "_SHORT", short)
     generator = np.random.default_rng(bits)
     for length in LENGTHS:
         extremes = np.resize(np.array([2**bits - 1, 0], dtype=np.uint64), length)
@@ -26,6 +29,16 @@ def test_fast_and_plain_packing_agree(bits):
             assert unpacked.dtype == (np.uint32 if bits <= 32 else np.uint64)
             assert unpacked.tolist() == vector.tolist()
             assert ring.unpack_plain(packed, length, bits).tolist() == vector.tolist()
+
+
+@pytest.mark.parametrize("bits", [20, 51])
+@pytest.mark.parametrize("border", [ring._SMALL, ring._SHORT])
+def test_packing_is_the_same_on_both_sides_of_a_border(bits, border):
+    vector = uniform(np.random.default_rng(bits), border + 1, bits)
+    for length in (border, border + 1):
+        packed = ring.pack(vector[:length], bits)
+        assert packed == ring.pack_plain(vector[:length], bits)
+        assert ring.unpack(packed, length, bits).tolist() == vector[:length].tolist()
 
 
 def test_packing_is_little_endian_without_gaps():

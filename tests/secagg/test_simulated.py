@@ -1,4 +1,4 @@
-"""Agreements that a simulation computes once: the same bytes, whoever asks for what, and when."""
+"""What a simulation computes once: the same bytes, whoever asks for what, and when."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parties import BINDING, POLICY, make_ids, make_inputs, make_params
 
-from secagg import Client, ClientId, Server, keys, simulated
+from secagg import Client, ClientId, DecodeError, Server, keys, simulated
 from secagg.prg import add_masks
 from secagg.primitives import PLAIN, Primitives
 from secagg.randomness import SeededRandomness
-from secagg.simulated import SharedAgreements
+from secagg.simulated import SharedAgreements, SharedResults
 from secagg.states import ClientState
 
 PRIME = 2**255 - 19
@@ -227,3 +227,55 @@ def test_masks_that_are_left_out_would_be_seen():
     plain_messages, plain_sums = play(params, PLAIN, 1)
     assert messages != plain_messages
     assert not np.array_equal(sums[1][0], plain_sums[1][0])
+
+
+@given(calls=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 15)), max_size=60))
+@settings(max_examples=60)
+def test_results_are_those_of_the_functions_in_any_order(calls):
+    functions = (lambda data: data + b"!", len)
+    arguments = [bytes([i // 2] * 2) for i in range(16)]  # each twice, as two objects or one
+    results = SharedResults()
+    for which, index in calls:
+        expected = functions[which](arguments[index])
+        assert results.apply(functions[which], arguments[index]) == expected
+        assert len(results._kept) <= simulated._REMEMBERED
+
+
+def test_a_result_comes_back_for_the_very_argument_only():
+    asked = []
+    record = asked.append
+    results = SharedResults()
+    argument = bytes(1000)
+    equal = bytes(bytearray(argument))
+    for given_ in (argument, argument, equal, argument, equal):
+        results.apply(record, given_)
+    assert [one is argument for one in asked] == [True, False]
+
+
+def test_arguments_live_as_long_as_their_results():
+    # Else another object in the place of one that is gone would be taken for it.
+    results = SharedResults()
+    for i in range(1000):
+        assert results.apply(bytes.hex, i.to_bytes(2000)) == i.to_bytes(2000).hex()
+
+
+def test_what_was_refused_once_is_refused_again():
+    results, asked = SharedResults(), []
+
+    def refuse(data):
+        asked.append(data)
+        raise DecodeError("refused")
+
+    for _ in range(2):
+        with pytest.raises(DecodeError, match="refused"):
+            results.apply(refuse, b"a")
+    assert len(asked) == 2
+
+
+def test_devices_that_are_shown_different_openings_do_not_share_what_they_read():
+    primitives = simulated.simulated()
+    for params in [make_params(num_invited=3), make_params(num_invited=4)] * 2:
+        ids = make_ids(params.num_invited)
+        for client in [Client(i, POLICY, primitives=primitives) for i in ids]:
+            client.receive(Server(params, ids).start()[client.client_id])
+            assert client.params == params

@@ -361,7 +361,7 @@ def test_every_string_has_the_shortest_header_that_fits(size, header):
         (2, bytes(15), "a string of 15 bytes is not a string of 16 bytes"),
         (3, NUM_SLOTS, r"2 is not an integer in \[0, 1\]"),
         (3, -1, "-1 is not an integer in"),
-        (3, [1], "not a msgpack array"),
+        (3, [1], "neither an integer nor a byte string"),
         (3, None, "neither an integer nor a byte string"),
         (4, 0, r"0 is not an integer in \[1, 6\]"),
         (4, 7, r"7 is not an integer in \[1, 6\]"),
