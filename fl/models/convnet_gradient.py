@@ -1,8 +1,9 @@
 """The loss of the ConvNet with its gradient, written out.
 
-The kernels are those that autograd would call, in its order. What is saved on a CPU is to record a
-step, and to sum the gradients of the biases over whole maps: a pooling passes each gradient on to
-one place, so the sum over what was pooled is the same, over a quarter of the numbers.
+Most kernels are those that autograd would call, in its order. What is saved on a CPU is the larger
+part of the second convolution's products (`winograd`), to record a step, and to add the second bias
+and sum the gradients of both over whole maps: a pooling takes one place of each window and passes
+its gradient back there, so a quarter of the numbers does.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from typing import Final
 
 import torch
 from torch.nn.functional import conv2d, nll_loss, one_hot
+
+from fl.models import winograd
 
 _aten: Final = torch.ops.aten
 _WINDOW: Final = (2, 2)
@@ -35,8 +38,8 @@ def loss_and_gradients(
     with torch.no_grad():
         maps1 = conv2d(images, weight1, bias1)
         pooled1, places1 = _pooled_relu(maps1)
-        maps2 = conv2d(pooled1, weight2, bias2)
-        pooled2, places2 = _pooled_relu(maps2)
+        maps2, factors = winograd.convolution(pooled1, weight2)
+        pooled2, places2 = _pooled_relu(maps2, bias2)
         features = pooled2.flatten(1)
         scores = torch.log_softmax(torch.addmm(bias, features, weight.t()), 1)
         loss = nll_loss(scores, labels)
@@ -44,10 +47,10 @@ def loss_and_gradients(
         of_logits = scores.exp_().sub_(one_hot(labels, len(bias))).div_(len(labels))
         of_pooled2 = _through_relu((of_logits @ weight).view(pooled2.shape), pooled2)
         of_maps2 = _through_pooling(of_pooled2, maps2, places2)
-        of_pooled1, of_weight2 = _through_convolution(of_maps2, pooled1, weight2, of_input=True)
+        of_pooled1, of_weight2 = winograd.gradients(of_maps2, factors)
         of_pooled1 = _through_relu(of_pooled1, pooled1)
         of_maps1 = _through_pooling(of_pooled1, maps1, places1)
-        _, of_weight1 = _through_convolution(of_maps1, images, weight1, of_input=False)
+        of_weight1 = _of_filters(of_maps1, images, weight1)
         return loss, [
             of_weight1,
             of_pooled1.sum((0, 2, 3)),
@@ -58,9 +61,13 @@ def loss_and_gradients(
         ]
 
 
-def _pooled_relu(maps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The largest of each window, at least zero, and where it was."""
+def _pooled_relu(
+    maps: torch.Tensor, bias: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest of each window, with a bias, at least zero, and where it was."""
     pooled, places = _aten.max_pool2d_with_indices(maps, _WINDOW, _WINDOW)
+    if bias is not None:
+        pooled.add_(bias.view(-1, 1, 1))
     return pooled.clamp_min_(0), places
 
 
@@ -80,13 +87,11 @@ def _through_pooling(
     return through
 
 
-def _through_convolution(
-    gradient: torch.Tensor, inputs: torch.Tensor, weight: torch.Tensor, *, of_input: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The gradients of inputs (if they are asked for) and of the weight; not that of the bias."""
-    through, of_weight, _ = _aten.convolution_backward(
+def _of_filters(gradient: torch.Tensor, images: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """The gradient of a convolution's weight."""
+    of_weight: torch.Tensor = _aten.convolution_backward(
         gradient,
-        inputs,
+        images,
         weight,
         None,
         _EACH,
@@ -95,6 +100,6 @@ def _through_convolution(
         False,
         _NO_PADDING,
         1,
-        (of_input, True, False),
-    )
-    return through, of_weight
+        (False, True, False),
+    )[1]
+    return of_weight

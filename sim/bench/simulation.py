@@ -48,7 +48,7 @@ from tqdm import tqdm
 from protocol.errors import ProtocolError
 from secagg.errors import SecAggError
 from sim.bench import privacy_overhead
-from sim.bench.peers.party import NEEDS, OURS, Party, missing
+from sim.bench.peers.party import NEEDS, OURS, USUAL, Party, missing
 from sim.bench.peers.tasks import TASKS, Task, make, resized
 from sim.bench.report import machine
 from sim.config import BACKENDS, METHODS
@@ -75,9 +75,10 @@ examples:
   deltafl bench sim --task cnn --private --methods histogram,mm
       what privacy costs: private rounds over the same rounds in clear
 
-peers: plain is the textbook loop in one process of one thread per core, flower the simulation of
-flwr on Ray with one actor of one thread per core, pfl the simulated backend of pfl-research with
-one thread per core. flower and pfl need the extra: pip install 'deltafl[bench]'.
+peers: plain is the textbook loop in one process of one thread per core; plain-warm, if named, the
+same after one evaluation, from which glibc learns to keep freed memory; flower the simulation of
+flwr on Ray with one actor of one thread per core; pfl the simulated backend of pfl-research with
+one process of one thread per core. flower and pfl need the extra: pip install 'deltafl[bench]'.
 Run it on a machine that does nothing else, and trust ratios more than numbers of one machine.
 """
 
@@ -124,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--peers",
         metavar="NAME,…",
-        help=f"of {', '.join(NEEDS)} (those that are installed); none: ours alone",
+        help=f"of {', '.join(NEEDS)} ({', '.join(USUAL)}, as far as installed); none: ours alone",
     )
     parser.add_argument(
         "--clients", type=int, metavar="N", help="clients, instead of the task's (private: 100)"
@@ -313,7 +314,7 @@ def _peers(asked: str | None) -> tuple[list[str], dict[str, list[str]]]:
     """
     if asked == "none":
         return [], {}
-    names = list(NEEDS) if asked is None else _names(asked, tuple(NEEDS), "--peers")
+    names = list(USUAL) if asked is None else _names(asked, tuple(NEEDS), "--peers")
     absent = {name: packages for name in names if (packages := missing(name))}
     for name, packages in absent.items():
         sentence = f"{name} needs {' and '.join(packages)}, not installed here: {_EXTRA}"

@@ -24,8 +24,6 @@ def train(message: Any, context: Any) -> Any:  # noqa: ANN401 - flwr may not be 
     task, module, optimizer = _model(folder)
     x, y = _samples(folder, client)
     module.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    if config["server-round"] == 1:
-        textbook.warm_up(module, x)
     batches = textbook.epoch(task, x, y, round_index=config["server-round"] - 1, client=client)
     textbook.train(module, optimizer, batches)
     content = flwr.RecordDict(

@@ -22,16 +22,21 @@ from sim.versions import usable_cores
 OURS: Final = "ours"
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "plain": (),
+    "plain-warm": (),
     "flower": ("flwr", "ray"),
     "pfl": ("pfl",),
 }
 """The peers, and the packages that each of them needs beside torch."""
 
-_PROGRAMS: Final = {
-    OURS: "sim.bench.peers.ours",
-    "plain": "sim.bench.peers.plain",
-    "flower": "sim.bench.peers.flower",
-    "pfl": "sim.bench.peers.pfl_research",
+USUAL: Final = ("plain", "flower", "pfl")
+"""The peers that are taken where none are named."""
+
+_PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
+    OURS: ("sim.bench.peers.ours",),
+    "plain": ("sim.bench.peers.plain",),
+    "plain-warm": ("sim.bench.peers.plain", "warm"),
+    "flower": ("sim.bench.peers.flower",),
+    "pfl": ("sim.bench.peers.pfl_research",),
 }
 _PATIENCE_S: Final = 20
 
@@ -61,8 +66,10 @@ class Party:
     def __init__(self, name: str, folder: Path, *arguments: str) -> None:
         self.name = name
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the party
+        module, *own = _PROGRAMS[name]
+        command = [sys.executable, "-m", module, str(folder), str(usable_cores())]
         self._process = subprocess.Popen(  # noqa: S603 - our own programs
-            [sys.executable, "-m", _PROGRAMS[name], str(folder), str(usable_cores()), *arguments],
+            [*command, *own, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -3,6 +3,9 @@
 `python -m sim.bench.peers.plain FOLDER CORES` starts the workers (`plain_worker`) and deals the
 clients among them. In a round every worker is sent the model, trains its clients one after another,
 and sends back the sum of their models, weighted by samples; the parent divides.
+
+With a third argument, "warm", a worker evaluates a client before the first round
+(`textbook.warm_up`), which makes it faster for good.
 """
 
 import subprocess
@@ -17,13 +20,13 @@ from sim.bench.peers.conversation import Conversation
 from sim.bench.peers.tasks import HEADER_BYTES, Federation
 
 
-def main(folder: Path, cores: int) -> None:
+def main(folder: Path, cores: int, *options: str) -> None:
     """Play rounds as the conversation asks."""
     conversation = Conversation()
     federation = Federation.load(folder)
     count = min(cores, federation.task.clients)
     model, weight = np.array(federation.model), federation.y.size
-    workers = [_start(folder, index, count) for index in range(count)]
+    workers = [_start(folder, index, count, *options) for index in range(count)]
     round_index = 0
 
     def play() -> None:
@@ -40,7 +43,7 @@ def main(folder: Path, cores: int) -> None:
     conversation.answer(
         {
             "versions": {"torch": metadata.version("torch")},
-            "how": f"the textbook loop, processes of one thread: {count}",
+            "how": " ".join(("the textbook loop, processes of one thread:", str(count), *options)),
         }
     )
     try:
@@ -51,10 +54,10 @@ def main(folder: Path, cores: int) -> None:
             worker.wait()
 
 
-def _start(folder: Path, index: int, count: int) -> subprocess.Popen[bytes]:
+def _start(folder: Path, index: int, count: int, *options: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "sim.bench.peers.plain_worker"]
     return subprocess.Popen(  # noqa: S603 - our own program
-        [*command, str(folder), str(index), str(count)],
+        [*command, str(folder), str(index), str(count), *options],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -67,4 +70,4 @@ def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -1,8 +1,9 @@
 """A worker of the plain peer: trains its share of the clients in one thread.
 
-`python -m sim.bench.peers.plain_worker FOLDER INDEX COUNT` has every client whose number leaves
-INDEX when divided by COUNT, with its samples as tensors from the start. It reads the number of a
-round and a model, float32, from its standard input, and writes Σ n_k·w_k over its clients, float64.
+`python -m sim.bench.peers.plain_worker FOLDER INDEX COUNT [warm]` has every client whose number
+leaves INDEX when divided by COUNT, with its samples as tensors from the start. It reads the number
+of a round and a model, float32, from its standard input, and writes Σ n_k·w_k over its clients,
+float64.
 """
 
 import sys
@@ -15,7 +16,7 @@ from sim.bench.peers import textbook
 from sim.bench.peers.tasks import HEADER_BYTES, Federation
 
 
-def main(folder: Path, index: int, count: int) -> None:
+def main(folder: Path, index: int, count: int, *options: str) -> None:
     """Train until the input ends."""
     torch.set_num_threads(1)
     federation = Federation.load(folder)
@@ -23,7 +24,8 @@ def main(folder: Path, index: int, count: int) -> None:
     module = textbook.build(task)
     optimizer = torch.optim.SGD(module.parameters(), lr=task.learning_rate)
     clients = {k: textbook.tensors(federation, k) for k in range(index, task.clients, count)}
-    textbook.warm_up(module, clients[index][0])
+    if "warm" in options:
+        textbook.warm_up(module, clients[index][0])
     while header := sys.stdin.buffer.read(HEADER_BYTES):
         model = np.frombuffer(bytearray(sys.stdin.buffer.read(length)), dtype=np.float32)
         total = torch.zeros(len(model), dtype=torch.float64)
@@ -37,4 +39,4 @@ def main(folder: Path, index: int, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

@@ -112,10 +112,11 @@ def train(
 
 
 def warm_up(module: nn.Module, x: torch.Tensor) -> None:
-    """Evaluate a whole client once, as every run does sooner or later.
+    """Evaluate a whole client once.
 
     What is then freed is large, and from so large a block on glibc keeps what is freed instead of
-    handing it back: 1.3 times as many steps of the ConvNet a second, for good.
+    handing it back: up to 1.3 times as many steps of the ConvNet a second, for good. A loop that
+    only trains does not come to know this; one that evaluates now and then does.
     """
     with torch.no_grad():
         module(x)
