@@ -186,7 +186,7 @@ def test_a_peer_that_is_not_installed_is_named(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--peers", "plain,fast"], "'fast' is none of plain, flower, pfl"),
+        (["--peers", "plain,fast"], "'fast' is none of plain, plain-warm, flower, pfl"),
         (["--clients", "0"], "clients=0 is not at least 1"),
         (["--repeats", "0", "--peers", "none"], "repeats=0"),
         (["--seed", "-1"], "seed=-1"),
