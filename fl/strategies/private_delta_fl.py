@@ -262,6 +262,16 @@ class Foresight:
         self._devices = {device.id: device for device in devices}
         self._thetas = thetas
         self._losses: dict[bytes, dict[int, float]] = {}
+        self._vectors: list[tuple[bytes, Vector]] = []
+
+    def vector(self, model: bytes) -> Vector:
+        """A model as learning takes it; for equal bytes the same array, not to be changed."""
+        for known, vector in self._vectors:
+            if known == model:
+                return vector
+        vector = np.frombuffer(model, dtype="<f4").astype(np.float32)
+        self._vectors.append((model, vector))
+        return vector
 
     def told(self, device: Device, model: bytes, loss: float) -> None:
         """A device has told its loss of a model. When all have, the tail is known."""
@@ -275,7 +285,7 @@ class Foresight:
             return
         eta = weighted_quantile(list(known.values()), weights, theta)
         tail = [self._devices[identity] for identity, loss in known.items() if loss >= eta]
-        expect_updates(tail, _vector(model))
+        expect_updates(tail, self.vector(model))
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,21 +307,21 @@ class AddressedByBytes:
 
     def expect_loss(self, model: bytes) -> None:
         """See `WorksAhead`."""
-        expect_losses([self.device], _vector(model))
+        expect_losses([self.device], self.foresight.vector(model))
 
     def expect_update(self, model: bytes) -> None:
         """See `WorksAhead`."""
-        expect_updates([self.device], _vector(model))
+        expect_updates([self.device], self.foresight.vector(model))
 
     def loss(self, model: bytes) -> float:
         """Evaluate F_k of a model, little-endian float32."""
-        loss = self.device.loss(_vector(model))
+        loss = self.device.loss(self.foresight.vector(model))
         self.foresight.told(self.device, model, loss)
         return loss
 
     def update(self, model: bytes) -> Vector:
         """Train from a model, little-endian float32; the difference Δ_k."""
-        return self.device.update(_vector(model))
+        return self.device.update(self.foresight.vector(model))
 
 
 def addressed_by_bytes(
@@ -325,10 +335,6 @@ def addressed_by_bytes(
     """
     foresight = Foresight(devices, thetas)
     return [AddressedByBytes(device, foresight) for device in devices]
-
-
-def _vector(model: bytes) -> Vector:
-    return np.frombuffer(model, dtype="<f4").astype(np.float32)
 
 
 def _report(outcome: RoundOutcome, eta: float | None, bytes_up: float | None) -> PrivateRoundReport:
