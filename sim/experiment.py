@@ -27,7 +27,7 @@ from sim.atomic import write_file
 from sim.backends.choice import Choice, choose, open_backend
 from sim.backends.learners import REFERENCE
 from sim.checkpoint import load_checkpoint
-from sim.config import WITH_LEVELS, RunConfig
+from sim.config import BACKENDS, WITH_LEVELS, RunConfig
 from sim.config_io import show
 from sim.dataset import build_dataset, dataset_digest
 from sim.engine import Progress, Resources, play, spec_of, strategy_of
@@ -229,13 +229,20 @@ def _settle(
     if recorded:
         begun = {field.name: recorded.get(field.name) for field in fields(Choice)}
         for name, value in begun.items():
-            if type(value) is not type(getattr(choice, name)):
+            if not _can_be(name, value):
                 raise UserError(f"{directory.versions} has {name} = {value!r}: it was damaged")
         choice = Choice(**begun)  # type: ignore[arg-type] # just checked
-    torch.set_num_threads(max(choice.threads, 1))
+    torch.set_num_threads(choice.threads)
     now = versions_now(device, asdict(choice), data_sha256)
     if recorded is None:
         return now, choice
     for sentence in check_versions(recorded, now):
         warn(sentence)
     return recorded, choice
+
+
+def _can_be(name: str, value: object) -> bool:
+    """Whether a field of a recorded `Choice` may have this value."""
+    if name == "backend":
+        return value in BACKENDS and value != "auto"
+    return type(value) is int and value >= (1 if name == "threads" else 0)

@@ -24,7 +24,7 @@ from sim.config_io import build_config
 from sim.dataset import build_dataset
 from sim.devices import SimulatedDevice
 from sim.engine import spec_of, strategy_of
-from sim.errors import RunError
+from sim.errors import RunError, UserError
 from sim.events import read_events
 from sim.experiment import run_experiment
 from sim.faults import seeded_dropouts
@@ -104,6 +104,21 @@ def test_a_run_of_an_earlier_version_goes_on_by_the_reference(tmp_path):
     assert notes == []
     assert learnt(path) == before
     assert json.loads((path / "versions.json").read_text())["backend"] == "reference"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("backend", "auto"), ("backend", 7), ("workers", -1), ("threads", 0), ("threads", True)],
+)
+def test_a_record_of_who_did_the_work_that_cannot_be_is_named(tmp_path, name, value):
+    path = tmp_path / "run"
+    config = by(build_config([PRIVATE]), "auto")
+    run(config, path)
+    versions = json.loads((path / "versions.json").read_text())
+    (path / "versions.json").write_text(json.dumps({**versions, name: value}))
+    (path / "summary.json").unlink()
+    with pytest.raises(UserError, match=rf"versions.json has {name} = {value!r}: it was damaged"):
+        run(config, path, resume=True)
 
 
 SCRIPT = """
