@@ -21,8 +21,8 @@ _AT_ONCE: Final = {
     "gru": 16,
     "gru-embedding": 16,
 }
-"""Models of which a worker trains many devices at once, and how many: where that is faster on one
-thread of a CPU. The others train one by one."""
+"""Models of which a worker trains many devices at once, since that is faster on one thread of a CPU
+(`fl.stacked`), and the most that make a chunk, a few stacks. The others train one by one."""
 
 
 def build_learner(name: str, spec: ModelSpec, device: torch.device) -> CohortLearner:
