@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from torch.nn.grad import conv2d_input, conv2d_weight
 
 from fl.data.federated import DeviceData
 from fl.local import Differentiated, Learner, LocalTraining
-from fl.models import build_model, convnet_gradient, winograd
+from fl.models import build_model, convnet, convnet_gradient, winograd
 from fl.objectives import PLAIN, LocalObjective
 from fl.parameters import to_vector
 
@@ -92,12 +93,40 @@ def by_autograd(module, parameters, x, y):
     return loss.detach(), torch.autograd.grad(loss, leaves)
 
 
+def decided(maps, bias=0.0):
+    """Where the largest of each window is, and whether it gets through ReLU."""
+    largest, places = max_pool2d(maps, 2, return_indices=True)
+    return places, largest + bias > 0
+
+
+def pooled(maps, places, is_positive):
+    """The pooling of the textbook, but that what float32 found decides ties.
+
+    Nothing else is left to it: what it took is within some tens of roundings of the largest.
+    """
+    taken = maps.flatten(2).gather(2, places.flatten(2)).view(places.shape)
+    taken = taken.where(is_positive, 0)
+    textbook, most = max_pool2d(relu(maps), 2), 5e-6 * float(maps.detach().abs().max())
+    np.testing.assert_allclose(taken.detach(), textbook.detach(), rtol=0, atol=most)
+    return taken
+
+
 def exactly(parameters, x, y):
-    """The textbook's: in float64, row-major, ReLU before pooling."""
+    """The textbook's: in float64, row-major, ReLU before pooling.
+
+    The largest number of a window takes all of its gradient, and of two that are nearly equal
+    rounding makes either the largest. So the maps of float32 decide which it is.
+    """
+    images = x[:, None]
+    with torch.no_grad():
+        maps = conv2d(images, parameters[0], parameters[1])
+        first = decided(maps)
+        maps, _ = winograd.convolution(relu(max_pool2d(maps, 2)), parameters[2])
+        second = decided(maps, parameters[3][:, None, None])
     leaves = [p.detach().double().contiguous().requires_grad_() for p in parameters]
     weight1, bias1, weight2, bias2, weight, bias = leaves
-    hidden = max_pool2d(relu(conv2d(x.double()[:, None], weight1, bias1)), 2)
-    hidden = max_pool2d(relu(conv2d(hidden, weight2, bias2)), 2)
+    hidden = pooled(conv2d(images.double(), weight1, bias1), *first)
+    hidden = pooled(conv2d(hidden, weight2, bias2), *second)
     loss = cross_entropy(linear(hidden.flatten(1), weight, bias), y)
     return loss.detach(), torch.autograd.grad(loss, leaves)
 
@@ -106,6 +135,8 @@ def assert_alike(found, expected):
     """Within some hundred roundings of float32, by the largest number of each tensor.
 
     And within a few by 1: the gradient of the last bias is a sum of such numbers and may cancel.
+    The longest sums have ten thousand terms, whose roundings go either way and add up to about a
+    hundred; the bound is three times that. A sixth of it was needed.
     """
     pairs = zip([found[0], *found[1]], [expected[0], *expected[1]], strict=True)
     for name, (a, b) in zip(["loss", *NAMES], pairs, strict=True):
@@ -176,42 +207,131 @@ MISTAKES = {
 }
 
 
+@pytest.mark.parametrize("twin", ["autograd", "float64"])
 @pytest.mark.parametrize("name", MISTAKES)
-def test_comparison_notices(name, monkeypatch):
+def test_comparison_notices(name, twin, monkeypatch):
     module = build()
     x, y = batch(8)
     parameters = list(module.parameters())
     with torch.no_grad():
         module.conv1.weight[::2] = 0  # ties between windows on which the images differ
         module.conv1.bias[::2] = 1
-    expected = by_autograd(module, parameters, x, y)
+    if twin == "autograd":
+        expected = by_autograd(module, parameters, x, y)
+    else:
+        expected = exactly(parameters, x, y)
     assert_alike(module.loss_and_gradients(parameters, x, y), expected)
     monkeypatch.setattr(convnet_gradient, name, MISTAKES[name])
     with pytest.raises(AssertionError, match="Not equal"):
         assert_alike(module.loss_and_gradients(parameters, x, y), expected)
 
 
+# Training
+
+
+@dataclass
+class Step:
+    """What a step of `Learner` began with, whose samples it took, and where it led."""
+
+    before: list[torch.Tensor]
+    images: torch.Tensor
+    labels: torch.Tensor
+    after: list[torch.Tensor]
+
+
+def copies(parameters):
+    return [parameter.detach().clone() for parameter in parameters]
+
+
+def steps_of(module, side, training, objective):
+    """Train on the same 19 samples, shuffled alike."""
+    learner, begun = Learner(module), []
+    gradient_of = learner._loss_and_gradients
+
+    def noted(parameters, images, labels):
+        begun.append((copies(parameters), images, labels))
+        return gradient_of(parameters, images, labels)
+
+    learner._loss_and_gradients = noted
+    order = torch.Generator().manual_seed(3)
+    learner.train(to_vector(module), device(19, side), training, order, objective)
+    ends = [before for before, _, _ in begun[1:]] + [copies(module.parameters())]
+    return [Step(*one, after) for one, after in zip(begun, ends, strict=True)]
+
+
+def assert_steps(module, steps, training, objective):
+    """Each leads from where it began to w − γ·(s·∇f + λ·w + μ·(w − w_t)), with autograd's ∇f.
+
+    A step is compared from where it began, not from where the same step of another training did:
+    two trainings are alike only until a pooling finds one number the larger in one, and another in
+    the other, because steps were rounded.
+
+    The bound is what `assert_alike` allows ∇f, and f, of which s = 1 / (ceiling − f) has the
+    derivative s²; one rounding of w; and eight of the other terms, more than operations on them.
+    """
+    rounding, rate, ceiling = 2.0**-24, training.learning_rate, objective.ceiling
+    for step in steps:
+        loss, gradients = by_autograd(module, step.before, step.images, step.labels)
+        slope, of_slope = 1.0, 0.0
+        if ceiling is not None:
+            room = ceiling - float(loss)
+            assert abs(room - 0.2) > 0.1, "s jumps there"
+            slope = 1 / (room if room >= 0.2 else ceiling)
+            of_slope = slope**2 * (2e-5 * float(loss) + 2e-7) if room >= 0.2 else 0.0
+        rows = zip(NAMES, step.before, steps[0].before, gradients, step.after, strict=True)
+        for name, before, origin, gradient, after in rows:
+            before, origin, gradient = (each.double() for each in (before, origin, gradient))
+            others = training.l2 * before + objective.proximal * (before - origin)
+            expected = before - rate * (slope * gradient + others)
+            largest = float(gradient.abs().max())
+            of_gradient = slope * (2e-5 * largest + 2e-7) + of_slope * largest
+            of_others = 8 * rounding * float(others.abs().max())
+            most = rate * (of_gradient + of_others) + rounding * float(before.abs().max())
+            np.testing.assert_allclose(after, expected, rtol=0, atol=most, err_msg=name)
+
+
+OBJECTIVES = [
+    (0.0, PLAIN),
+    (0.02, PLAIN),
+    (0.0, LocalObjective(proximal=0.5)),
+    (0.01, LocalObjective(ceiling=6.0)),
+    (0.0, LocalObjective(ceiling=3.0)),  # the losses are above it
+]
+
+
 @pytest.mark.parametrize("side", [16, 28, 32])
-@pytest.mark.parametrize(
-    ("l2", "objective"),
-    [
-        (0.0, PLAIN),
-        (0.02, PLAIN),
-        (0.0, LocalObjective(proximal=0.5)),
-        (0.01, LocalObjective(ceiling=6.0)),
-        (0.0, LocalObjective(ceiling=3.0)),  # the losses are above it
-    ],
-)
-def test_training_is_the_same_either_way(side, l2, objective):
-    module, data = build(side), device(19, side)
-    vector, training = to_vector(module), LocalTraining(0.1, 8, 2, l2)
+@pytest.mark.parametrize(("l2", "objective"), OBJECTIVES)
+def test_steps_are_the_same_either_way(side, l2, objective):
+    module, training = build(side), LocalTraining(0.1, 8, 2, l2)
     written_out, recorded = (
-        Learner(m).train(vector, data, training, torch.Generator().manual_seed(3), objective)
-        for m in (module, ByAutograd(module))
+        steps_of(m, side, training, objective) for m in (build(side), ByAutograd(build(side)))
     )
-    largest = np.abs(recorded).max()
-    assert largest > 1e-3
-    np.testing.assert_allclose(written_out, recorded, rtol=0, atol=2e-5 * largest)
+    assert [len(step.labels) for step in written_out] == [8, 8, 3] * 2
+    for mine, other in zip(written_out, recorded, strict=True):
+        assert torch.equal(mine.images, other.images)
+        assert torch.equal(mine.labels, other.labels)
+    for steps in (written_out, recorded):
+        assert all(map(torch.equal, steps[0].before, module.parameters()))
+        assert_steps(module, steps, training, objective)
+    # what is a little stronger, or of other samples, would be noticed
+    others = [
+        (written_out, replace(training, l2=l2 + 1e-4), objective),
+        (written_out, training, replace(objective, proximal=1.01 * objective.proximal + 1e-3)),
+        (written_out, training, replace(objective, ceiling=(objective.ceiling or 400) * 1.001)),
+        ([replace(step, labels=step.labels.roll(1)) for step in written_out], training, objective),
+    ]
+    for arguments in others:
+        with pytest.raises(AssertionError, match="Not equal"):
+            assert_steps(module, *arguments)
+
+
+@pytest.mark.parametrize("name", ["_through_relu", "one_hot"])
+def test_mistakes_in_a_step_are_noticed(name, monkeypatch):
+    monkeypatch.setattr(convnet_gradient, name, MISTAKES[name])
+    training = LocalTraining(0.1, 8)
+    steps = steps_of(build(), 28, training, PLAIN)
+    with pytest.raises(AssertionError, match="Not equal"):
+        assert_steps(build(), steps, training, PLAIN)
 
 
 def test_learner_takes_the_written_out_gradient(monkeypatch):
@@ -235,12 +355,15 @@ def test_learner_takes_the_written_out_gradient(monkeypatch):
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(1, 9), st.integers(16, 33), st.integers(0, 99))
-def test_evaluation_gives_the_same_bits_as_the_forward_pass_of_training(n, side, seed):
+def test_evaluation_pools_the_same_bits_as_training(n, side, seed):
     module, (x, _) = build(side, 10, seed), batch(n, side, seed=seed)
-    expected = module(x)
+    maps, expected = module.conv1(x[:, None]), module(x)
     assert expected.requires_grad
+    largest = convnet._pooled(maps)
     with torch.inference_mode():
-        np.testing.assert_array_equal(module(x).numpy(), expected.detach().numpy())
+        np.testing.assert_array_equal(convnet._pooled(maps.detach()), largest.detach())
+        # a kernel may be another where nothing is recorded
+        torch.testing.assert_close(module(x), expected.detach(), rtol=2e-6, atol=2e-6)
 
 
 def test_gradients_by_function_transforms_send_ties_one_way():
