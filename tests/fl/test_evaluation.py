@@ -53,9 +53,12 @@ def made(name, shape, number, size):
 
 
 def one_at_a_time(module, data, batch=512):
-    """The plain twin: (id, samples, loss, error) of one device, of batches of its own."""
+    """The plain twin: (id, samples, loss, error) of one device, of batches of its own.
+
+    And of how many samples the two largest logits are so near that rounding decides between them.
+    """
     module.eval()
-    loss, wrong = 0.0, 0
+    loss, wrong, undecided = 0.0, 0, 0
     with torch.inference_mode():
         for start in range(0, data.num_samples, batch):
             rows = slice(start, start + batch)
@@ -63,14 +66,16 @@ def one_at_a_time(module, data, batch=512):
             logits, y = module(torch.tensor(part.inputs())), torch.tensor(part.y)
             loss += float(cross_entropy(logits.double(), y, reduction="sum"))
             wrong += int((logits.argmax(1) != y).sum())
-    return data.id, data.num_samples, loss / data.num_samples, wrong / data.num_samples
+            first, second = logits.topk(2).values.unbind(1)
+            undecided += int((first - second < 1e-5).sum())
+    return data.id, data.num_samples, loss / data.num_samples, wrong / data.num_samples, undecided
 
 
 def agree(measured, expected):
-    assert [(one.id, one.num_samples, one.error) for one in measured] == [
-        (name, count, error) for name, count, _, error in expected
-    ]
-    losses = [loss for _, _, loss, _ in expected]
+    for one, (name, count, _, error, undecided) in zip(measured, expected, strict=True):
+        assert (one.id, one.num_samples) == (name, count)
+        assert abs(round((one.error - error) * count)) <= undecided
+    losses = [loss for _, _, loss, *_ in expected]
     np.testing.assert_allclose([one.loss for one in measured], losses, rtol=2e-6, atol=2e-6)
 
 
