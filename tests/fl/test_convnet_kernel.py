@@ -27,22 +27,25 @@ NAMES = ["weight1", "bias1", "weight2", "bias2", "weight", "bias"]
 
 
 class FollowedConvolution(torch.autograd.Function):
-    """The values of the written-out convolution, with the gradients of PyTorch's.
+    """The values of the written-out pass, with the gradients of PyTorch's convolution.
 
     What rounding decides, such as the larger of two that are nearly equal, is then decided alike.
+    Without a bias it is the second convolution. The first is PyTorch's there too, but nothing is
+    recorded, for which a kernel may be another one; nor is it here.
     """
 
     @staticmethod
-    def forward(ctx, x, weight):
+    def forward(ctx, x, weight, bias):
         ctx.save_for_backward(x, weight)
-        return winograd.convolution(x, weight)[0]
+        return winograd.convolution(x, weight)[0] if bias is None else conv2d(x, weight, bias)
 
     @staticmethod
     def backward(ctx, gradient):
         x, weight = ctx.saved_tensors
         return (
-            conv2d_input(x.shape, weight, gradient),
+            conv2d_input(x.shape, weight, gradient) if ctx.needs_input_grad[0] else None,
             conv2d_weight(x, weight.shape, gradient),
+            gradient.sum((0, 2, 3)) if ctx.needs_input_grad[2] else None,
         )
 
 
@@ -54,10 +57,11 @@ class ByAutograd(nn.Module):
         self.module = module
 
     def forward(self, x):
-        conv2 = self.module.conv2
+        conv1, conv2 = self.module.conv1, self.module.conv2
         side = math.isqrt(x[0].numel())
-        x = relu(max_pool2d(self.module.conv1(x.reshape(-1, 1, side, side)), 2))
-        maps = FollowedConvolution.apply(x, conv2.weight)
+        maps = FollowedConvolution.apply(x.reshape(-1, 1, side, side), conv1.weight, conv1.bias)
+        x = relu(max_pool2d(maps, 2))
+        maps = FollowedConvolution.apply(x, conv2.weight, None)
         x = relu(max_pool2d(maps, 2) + conv2.bias[:, None, None])
         return self.module.output(x.flatten(1))
 

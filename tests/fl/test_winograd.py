@@ -65,18 +65,28 @@ def test_maps_and_gradients_are_those_of_the_definition(
 
 
 @pytest.mark.parametrize("batch", [1, 16])
-def test_of_the_convnet_it_rounds_about_as_much_as_pytorch(batch):
-    inputs, weight, gradient = draw(batch, 32, 64, 12, 12, 1)
-    expected = by_definition(inputs, weight, gradient)
-    plain_inputs, plain_weight = inputs.clone().requires_grad_(), weight.clone().requires_grad_()
-    maps = conv2d(plain_inputs, plain_weight)
-    plain = [maps.detach(), *torch.autograd.grad(maps, (plain_inputs, plain_weight), gradient)]
+def test_of_the_convnet_it_rounds_about_as_much_as_plain_sums(batch, monkeypatch):
+    """At most three times as much as adding up term by term.
 
-    def errors(found):
-        pairs = zip(found, expected, strict=True)
-        return np.array([float((a - b).square().mean().sqrt() / b.std()) for a, b in pairs])
+    PyTorch's kernels are no measure: by how much they round less hangs on the processor. Of n terms
+    of variance 1 the first k add up to about √k, and float32 is off by up to 2⁻²⁴ of that, evenly:
+    by a variance of 2⁻⁴⁸·k/3. Over all k this is 2⁻⁴⁸·n²/6, where the sum has the variance n.
+    """
+    drawn = draw(batch, 32, 64, 12, 12, 1)
+    _, weight, gradient = drawn
+    expected = by_definition(*drawn)
+    terms = np.array([weight[0].numel(), weight[:, 0].numel(), gradient[:, 0].numel()])
 
-    assert np.all(errors(written_out(inputs, weight, gradient)) < 4 * errors(plain) + 1e-7)
+    def is_right():
+        pairs = zip(written_out(*drawn), expected, strict=True)
+        errors = [float((a - b).square().mean().sqrt() / b.std()) for a, b in pairs]
+        return errors < 3 * 2.0**-24 * np.sqrt(terms / 6)
+
+    assert is_right().all()
+    monkeypatch.setattr(winograd, "_B", winograd._B * np.float32(1 + 5e-6))
+    assert not is_right()[0]
+    monkeypatch.setattr(winograd, "_B_BACK", winograd._B_BACK * np.float32(1 + 5e-6))
+    assert not is_right().any()
 
 
 def test_what_goes_in_is_left_as_it_was():
