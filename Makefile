@@ -25,9 +25,8 @@ format: $(READY)
 clean:
 	rm -rf .venv runs build dist *.egg-info .*_cache .hypothesis
 
-# Torch goes first, alone and pinned, so that no other package's range decides which build comes.
+# What constraints.txt says decides which build of torch comes; see README, "Installing".
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)

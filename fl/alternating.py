@@ -1,7 +1,7 @@
 """Algorithm 1: alternating minimisation of the smoothed superquantile, with everybody there.
 
 Source: arXiv 2002.11223, Algorithm 1 with the inexactness (4) and Proposition 4, on F̄_θ,ν of
-`fl.smoothing`:
+`deltafl.fl.smoothing`:
 
     η_t     ∈ argmin over η of F̄_θ,ν(w_t, η)                       in closed form (Property 9),
     w_{t+1} with F̄_θ,ν(w_{t+1}, η_t) − min over w of F̄_θ,ν(w, η_t) ≤ ε_t,  Σ ε_t < ∞.
@@ -14,7 +14,7 @@ gradient alone certifies nothing where F̄ is flat.
 This is a library for convex problems whose losses and gradients can be computed exactly. It is no
 strategy over devices: local training takes minibatches and returns no gradient, so nothing could be
 certified. What the paper runs on devices is Algorithm 2, with T_η rounds as the w-step
-(`fl.strategies.delta_fl`).
+(`deltafl.fl.strategies.delta_fl`).
 """
 
 import math
@@ -25,9 +25,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from fl.simplex import Reals
-from fl.smoothing import smoothed_objective, smoothed_quantile, smoothed_weights
-from fl.superquantile import Weights, parse_theta
+from deltafl.fl.simplex import Reals
+from deltafl.fl.smoothing import smoothed_objective, smoothed_quantile, smoothed_weights
+from deltafl.fl.superquantile import Weights, parse_theta
 
 Losses: TypeAlias = Callable[[Reals], tuple[Reals, Reals]]
 """w, float64 [d], to the losses F_k(w), float64 [N], and their gradients, float64 [N, d]."""

@@ -1,9 +1,9 @@
 """The work of many devices at once: their models are one stack of parameters.
 
 A small model spends most of a step on being called. Here a call does the step of many devices, each
-with its own model and its own minibatch (`fl.stacked`). Devices differ in size: those with more
-steps come first in a stack, so that whoever is finished drops off its end and costs nothing. Only
-the last minibatch of an epoch is padded, with samples of weight 0.
+with its own model and its own minibatch (`deltafl.fl.stacked`). Devices differ in size: those with
+more steps come first in a stack, so that whoever is finished drops off its end and costs nothing.
+Only the last minibatch of an epoch is padded, with samples of weight 0.
 """
 
 import math
@@ -14,14 +14,14 @@ from typing import Final
 import torch
 from torch import nn
 
-from fl.data.federated import DeviceData
-from fl.evaluation import DeviceMetrics
-from fl.local import Learner, LocalTraining
-from fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
-from fl.parameters import load_vector
-from fl.resident import ResidentData
-from fl.stacked import Stacked, StackedDescent, stacked
-from fl.vectors import Vector
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.fl.local import Learner, LocalTraining
+from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
+from deltafl.fl.parameters import load_vector
+from deltafl.fl.resident import ResidentData
+from deltafl.fl.stacked import Stacked, StackedDescent, stacked
+from deltafl.fl.vectors import Vector
 
 _STACKS: Final = 4
 """So many stacks' devices are sorted by size together: more are more alike, fewer are less memory,

@@ -31,15 +31,15 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from fl.data.federated import DeviceData, Samples
-from fl.data.standardise import scaling_constants
-from fl.errors import DataError
-from fl.models import MODELS, READ_TOKENS, build_model
-from fl.parameters import load_vector, num_parameters
-from fl.strategies.levels import check_levels
-from fl.superquantile import parse_theta
-from fl.vectors import Vector
-from protocol.levels import MAX_LEVELS
+from deltafl.fl.data.federated import DeviceData, Samples
+from deltafl.fl.data.standardise import scaling_constants
+from deltafl.fl.errors import DataError
+from deltafl.fl.models import MODELS, READ_TOKENS, build_model
+from deltafl.fl.parameters import load_vector, num_parameters
+from deltafl.fl.strategies.levels import check_levels
+from deltafl.fl.superquantile import parse_theta
+from deltafl.fl.vectors import Vector
+from deltafl.protocol.levels import MAX_LEVELS
 
 FORMAT: Final = 1
 MAX_BYTES: Final = 1 << 32
@@ -61,7 +61,7 @@ class Architecture:
     """What the models are vectors of.
 
     Attributes:
-        name: one of `fl.models.MODELS`.
+        name: one of `deltafl.fl.models.MODELS`.
         input_shape: the shape of one input.
         num_classes: at least 2.
         embedding_sha256: digest of the frozen vectors of tokens, hex; None without any.

@@ -4,7 +4,7 @@ Devices of a federation are small: called once for each, a model spends much of 
 called. Here batches are filled across the devices' boundaries. A large device goes through several,
 many small ones share one, and what the model makes of each sample is added up by whose it is. One
 device and one batch are alive at a time, so devices that are made when they are asked for
-(`fl.data.lazy`) may be any number.
+(`deltafl.fl.data.lazy`) may be any number.
 """
 
 import math
@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fl.data.federated import DeviceData
+from deltafl.fl.data.federated import DeviceData
 
 _Batch: TypeAlias = tuple[npt.NDArray[np.generic], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """Inputs [n, *input_shape], labels [n], and the number of the device whose each sample is [n]."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fl.evaluation import DeviceMetrics
+from deltafl.fl.evaluation import DeviceMetrics
 
 
 @dataclass(frozen=True, slots=True)

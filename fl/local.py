@@ -15,12 +15,12 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fl.data.federated import DeviceData
-from fl.evaluation import DeviceMetrics, measure
-from fl.freed_memory import keep_freed_memory
-from fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
-from fl.parameters import load_vector, to_vector
-from fl.vectors import Vector
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.evaluation import DeviceMetrics, measure
+from deltafl.fl.freed_memory import keep_freed_memory
+from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
+from deltafl.fl.parameters import load_vector, to_vector
+from deltafl.fl.vectors import Vector
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 Source: arXiv 2002.11223, Appendix C.2. The training loss weighs devices by their number of samples,
 as the objective does; the test error gives every device one vote, whatever its number of samples.
-A weighted percentile is the weighted quantile of `fl.superquantile`, always one of the values; an
-unweighted one interpolates linearly between neighbours, numpy's default and the rule behind the
-published numbers.
+A weighted percentile is the weighted quantile of `deltafl.fl.superquantile`, always one of the
+values; an unweighted one interpolates linearly between neighbours, numpy's default and the rule
+behind the published numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from fl.evaluation import DeviceMetrics
-from fl.superquantile import weighted_quantile
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.fl.superquantile import weighted_quantile
 
 PERCENTILES: Final = (20, 50, 60, 80, 90, 95)
 """The percentiles τ that the paper reports."""

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fl.vectors import Vector
+from deltafl.fl.vectors import Vector
 
 
 def num_parameters(module: nn.Module) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fl.data.federated import DeviceData
+from deltafl.fl.data.federated import DeviceData
 
 _BUDGET: Final = 4 << 30
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fl.superquantile import Values, Weights, check_sample
+from deltafl.fl.superquantile import Values, Weights, check_sample
 
 Reals: TypeAlias = npt.NDArray[np.float64]
 
@@ -100,7 +100,7 @@ def smoothed_quantile(
     The derivative in η is continuous, piecewise linear and non-decreasing, with kinks at F_k and
     F_k − ν. It is evaluated at the kinks, in exact arithmetic, and interpolated where it crosses
     zero. Where the gaps between the losses are above ν, η₋ is F_j* − (ν/α_j*)·(Σ_{k≤j*} α_k −
-    (1 − θ)), and as ν falls to zero it becomes `fl.superquantile.weighted_quantile`.
+    (1 − θ)), and as ν falls to zero it becomes `deltafl.fl.superquantile.weighted_quantile`.
     Source: arXiv 2002.11223, Property 9.
 
     Args:

@@ -1,6 +1,6 @@
 """A model as one flat float32 vector, the only form in which models leave a device.
 
-`fl.parameters` makes one of a module, and loads it again.
+`deltafl.fl.parameters` makes one of a module, and loads it again.
 """
 
 import hashlib

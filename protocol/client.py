@@ -6,7 +6,7 @@ sends whether it did: it always sends a vector of the same size (when it sends i
 see docs/limitations.md).
 
 A session may hold several rounds, one for each conformity level, which the device answers one
-after the other; see `protocol.levels`.
+after the other; see `deltafl.protocol.levels`.
 
 Spec: §12.8, §12.11.
 """
@@ -15,21 +15,21 @@ from collections.abc import Sequence
 from enum import Enum
 from hashlib import sha256
 
-from protocol import wire
-from protocol.configuration import binding
-from protocol.device import DeviceRound, Update
-from protocol.errors import SearchError
-from protocol.levels import MAX_LEVELS, Levels
-from protocol.messages import Announce, AnnounceLevels, Ask, Envelope, Relay
-from protocol.quantile.search import Query
-from protocol.states import (
+from deltafl.protocol import wire
+from deltafl.protocol.configuration import binding
+from deltafl.protocol.device import DeviceRound, Update
+from deltafl.protocol.errors import SearchError
+from deltafl.protocol.levels import MAX_LEVELS, Levels
+from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Envelope, Relay
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.states import (
     TRANSITIONS,
     RoundState,
     SupplyEarlierUpdate,
     SupplyLoss,
     SupplyUpdate,
 )
-from secagg import (
+from deltafl.secagg import (
     Client,
     ClientId,
     Credentials,
@@ -39,11 +39,11 @@ from secagg import (
     Refusal,
     UsageError,
 )
-from secagg.primitives import PLAIN, Primitives
-from secagg.randomness import Randomness, system_randomness
-from secagg.ring import Vector
-from secagg.states import ClientState
-from secagg.wire import decode_open, tag_of
+from deltafl.secagg.primitives import PLAIN, Primitives
+from deltafl.secagg.randomness import Randomness, system_randomness
+from deltafl.secagg.ring import Vector
+from deltafl.secagg.states import ClientState
+from deltafl.secagg.wire import decode_open, tag_of
 
 
 class Task(Enum):

@@ -4,18 +4,18 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from hashlib import sha256
 
-from protocol import labels
-from protocol.encoding import MAX_NUMERATOR_BITS, Field, Layout
-from protocol.errors import ConfigurationError
-from protocol.losses import LossGrid
-from protocol.noise import Noise
-from protocol.quantile.registry import quantile_method
-from protocol.quantile.search import QuantileMethod, Query, SearchConfig
-from protocol.selection import Threshold
-from protocol.weighting import Weighting
-from secagg import SlotSpec
-from secagg.labels import digest, pack
-from secagg.params import MAX_LENGTH
+from deltafl.protocol import labels
+from deltafl.protocol.encoding import MAX_NUMERATOR_BITS, Field, Layout
+from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.registry import quantile_method
+from deltafl.protocol.quantile.search import QuantileMethod, Query, SearchConfig
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg import SlotSpec
+from deltafl.secagg.labels import digest, pack
+from deltafl.secagg.params import MAX_LENGTH
 
 _MAX_THETA_PART = 2**32 - 1
 _MAX_COHORT = 2**32 - 1

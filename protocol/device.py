@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from protocol.configuration import RoundConfig
-from protocol.encoding import Multiple
-from protocol.errors import EncodingError
-from protocol.quantile.noisy import NoisyHistogram
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from secagg import ring
-from secagg.randomness import Randomness
-from secagg.ring import Vector
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.encoding import Multiple
+from deltafl.protocol.errors import EncodingError
+from deltafl.protocol.quantile.noisy import NoisyHistogram
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import ring
+from deltafl.secagg.randomness import Randomness
+from deltafl.secagg.ring import Vector
 
 Update = npt.NDArray[np.float32]
 

@@ -16,9 +16,9 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from protocol.errors import ConfigurationError, EncodingError
-from secagg import ring
-from secagg.ring import Vector
+from deltafl.protocol.errors import ConfigurationError, EncodingError
+from deltafl.secagg import ring
+from deltafl.secagg.ring import Vector
 
 _MAX_RING_BITS = 64
 _MAX_INT32 = 2**31 - 1
@@ -158,8 +158,8 @@ class Layout:
                 scalar will do for a field of size 1. Or a `Multiple` of them.
 
         Returns:
-            The ring vector, in words of the ring (`secagg.ring`) of shape (length,), each in
-            [0, 2^ring_bits); and how many elements lay outside their field's interval and were
+            The ring vector, in words of the ring (`deltafl.secagg.ring`) of shape (length,), each
+            in [0, 2^ring_bits); and how many elements lay outside their field's interval and were
             clipped to its nearest end.
 
         Raises:

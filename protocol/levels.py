@@ -3,8 +3,8 @@
 The framework trains r models at once, one for each conformity level, and lets people choose among
 them afterwards. Levels differ in θ and in their models; everything else of their rounds is the
 same, and so is the cohort. The session's slots are those of the levels one after another, and its
-context is of all of them: each level is a round of `protocol.round` that begins where the one
-before has ended. A single level is that round, byte for byte.
+context is of all of them: each level is a round of `deltafl.protocol.round` that begins where the
+one before has ended. A single level is that round, byte for byte.
 
 Source: "Device Heterogeneity in Federated Learning: A Superquantile Approach", section 3.
 
@@ -18,14 +18,14 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Final
 
-from protocol import labels
-from protocol.configuration import RoundConfig
-from protocol.errors import ConfigurationError
-from protocol.quantile.search import Query
-from protocol.round import Round, RoundOutcome
-from protocol.selection import Threshold
-from secagg import ClientId, Drop, SlotSpec, SlotSum
-from secagg.labels import digest
+from deltafl.protocol import labels
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.round import Round, RoundOutcome
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import ClientId, Drop, SlotSpec, SlotSum
+from deltafl.secagg.labels import digest
 
 MAX_LEVELS: Final = 16
 """Most levels of a session."""

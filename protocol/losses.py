@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from protocol.errors import ConfigurationError, EncodingError
+from deltafl.protocol.errors import ConfigurationError, EncodingError
 
 _MAX_TICK_BITS = 52  # a half tick is then still exact in float64
 

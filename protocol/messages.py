@@ -9,10 +9,10 @@ Spec: §12.7.
 
 from dataclasses import dataclass, field
 
-from protocol.configuration import RoundConfig
-from protocol.levels import Levels
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from protocol.errors import ConfigurationError
-from secagg import DevicePolicy, PeerError, Refusal, SessionParams
-from secagg.randomness import Randomness
-from secagg.threat import at_most
+from deltafl.protocol.errors import ConfigurationError
+from deltafl.secagg import DevicePolicy, PeerError, Refusal, SessionParams
+from deltafl.secagg.randomness import Randomness
+from deltafl.secagg.threat import at_most
 
 _MAX_PART: Final = 2**63 - 1
 _MAX_DEVICES: Final = 2**32 - 1

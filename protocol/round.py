@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from protocol.configuration import RoundConfig
-from protocol.errors import EncodingError, SearchError
-from protocol.quantile.search import Ended, Query, Search, SearchResult
-from protocol.selection import Threshold
-from secagg import ClientId, Drop, SessionAborted, SlotSum
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.errors import EncodingError, SearchError
+from deltafl.protocol.quantile.search import Ended, Query, Search, SearchResult
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSum
 
 
 @dataclass(frozen=True, slots=True, eq=False)

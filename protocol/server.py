@@ -8,16 +8,24 @@ Spec: §12.9, §12.11.
 
 from collections.abc import Iterable, Sequence
 
-from protocol import wire
-from protocol.configuration import RoundConfig, binding
-from protocol.levels import LevelRounds, Levels
-from protocol.messages import Announce, AnnounceLevels, Ask, Relay
-from protocol.round import RoundOutcome
-from secagg import ClientId, Directory, Server, SessionAborted, SessionParams, SlotSum, UsageError
-from secagg.outgoing import Letters, Outgoing
-from secagg.primitives import PLAIN, Primitives
-from secagg.stages import Stage, Step
-from secagg.states import COLLECTED_AT, ServerState
+from deltafl.protocol import wire
+from deltafl.protocol.configuration import RoundConfig, binding
+from deltafl.protocol.levels import LevelRounds, Levels
+from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
+from deltafl.protocol.round import RoundOutcome
+from deltafl.secagg import (
+    ClientId,
+    Directory,
+    Server,
+    SessionAborted,
+    SessionParams,
+    SlotSum,
+    UsageError,
+)
+from deltafl.secagg.outgoing import Letters, Outgoing
+from deltafl.secagg.primitives import PLAIN, Primitives
+from deltafl.secagg.stages import Stage, Step
+from deltafl.secagg.states import COLLECTED_AT, ServerState
 
 
 class LevelsServer:

@@ -1,7 +1,7 @@
 """A device's round as a table: `TRANSITIONS[state][event]`; an absent event is refused.
 
-The server's round needs no table of its own: `protocol.round` decides what is asked next, and what
-may arrive meanwhile is decided by the session's table (`secagg.states`).
+The server's round needs no table of its own: `deltafl.protocol.round` decides what is asked next,
+and what may arrive meanwhile is decided by the session's table (`deltafl.secagg.states`).
 
 Spec: §12.8.
 """
@@ -11,9 +11,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from protocol.messages import Announce, AnnounceLevels, Relay
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
+from deltafl.protocol.messages import Announce, AnnounceLevels, Relay
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
 
 
 class SupplyLoss:

@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
-from protocol.client import RoundClient, Task
-from protocol.configuration import RoundConfig
-from protocol.device import DeviceRound, Update
-from protocol.levels import LevelRounds, Levels
-from protocol.quantile.search import Query
-from protocol.round import RoundOutcome
-from protocol.selection import Threshold
-from protocol.server import LevelsServer
-from secagg import (
+from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.device import DeviceRound, Update
+from deltafl.protocol.levels import LevelRounds, Levels
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.round import RoundOutcome
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.server import LevelsServer
+from deltafl.secagg import (
     Adversary,
     ClientId,
     DevicePolicy,
@@ -32,13 +32,13 @@ from secagg import (
     ThreatModel,
     UsageError,
 )
-from secagg.primitives import Primitives
-from secagg.randomness import Randomness, system_randomness
-from secagg.ring import Vector
-from secagg.session import Answer, NoObserver, Observer, run_round
-from secagg.simulated import simulated
-from secagg.stages import Vanishing
-from secagg.threat import at_most, sparse_parameters
+from deltafl.secagg.primitives import Primitives
+from deltafl.secagg.randomness import Randomness, system_randomness
+from deltafl.secagg.ring import Vector
+from deltafl.secagg.session import Answer, NoObserver, Observer, run_round
+from deltafl.secagg.simulated import simulated
+from deltafl.secagg.stages import Vanishing
+from deltafl.secagg.threat import at_most, sparse_parameters
 
 # Below, the complete graph is cheap, and statements about shares of the cohort mean little.
 _LARGE_COHORT: Final = 40
@@ -137,7 +137,7 @@ class Sessions:
         return params
 
     def num_noisy(self, cohort_size: int, min_search_cohort: int) -> int:
-        """How many devices the noise of a search may be expected from, h of `protocol.noise`.
+        """How many devices add noise to a search, at the least: h of `deltafl.protocol.noise`.
 
         Those that are in every sum, less those that may collude; less than 1 if that is nobody.
 

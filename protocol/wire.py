@@ -1,7 +1,7 @@
 """Canonical bytes of the server's envelopes.
 
-The same contract as `secagg.wire`: decode inverts encode, encode inverts decode, and any other
-bytes raise `DecodeError` and nothing else. Messages of the session inside are opaque here.
+The same contract as `deltafl.secagg.wire`: decode inverts encode, encode inverts decode, and any
+other bytes raise `DecodeError` and nothing else. Messages of the session inside are opaque here.
 
 Spec: §12.7.
 """
@@ -11,18 +11,18 @@ from enum import IntEnum
 from fractions import Fraction
 from typing import Final
 
-from protocol.configuration import RoundConfig, noise_numbers
-from protocol.errors import ConfigurationError
-from protocol.labels import VERSION
-from protocol.levels import MAX_LEVELS, Levels
-from protocol.losses import LossGrid
-from protocol.messages import Announce, AnnounceLevels, Ask, Envelope, Relay
-from protocol.noise import Noise
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from protocol.weighting import Weighting
-from secagg import DecodeError
-from secagg.codec import FieldReader, Value, read_fields, write_fields
+from deltafl.protocol.configuration import RoundConfig, noise_numbers
+from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.labels import VERSION
+from deltafl.protocol.levels import MAX_LEVELS, Levels
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Envelope, Relay
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg import DecodeError
+from deltafl.secagg.codec import FieldReader, Value, read_fields, write_fields
 
 MAX_BYTES: Final = 1 << 32
 _MAX_FIELDS: Final = 24

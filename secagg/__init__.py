@@ -13,10 +13,10 @@ randomness. Needs numpy, cryptography, pynacl and msgpack.
 "Spec: §x.y" is a section of docs/spec.md, which another implementation could be written from.
 """
 
-from secagg.client import Client
-from secagg.directory import Directory, FirstUse, TrustedKeys
-from secagg.enrolment import Enrolment
-from secagg.errors import (
+from deltafl.secagg.client import Client
+from deltafl.secagg.directory import Directory, FirstUse, TrustedKeys
+from deltafl.secagg.enrolment import Enrolment
+from deltafl.secagg.errors import (
     DecodeError,
     Fault,
     PeerError,
@@ -25,16 +25,16 @@ from secagg.errors import (
     SessionAborted,
     UsageError,
 )
-from secagg.ideal import IdealSession
-from secagg.identity import Identity
-from secagg.ledger import Ledger
-from secagg.params import ClientId, GraphKind, SessionParams, SlotSpec
-from secagg.policy import DevicePolicy
-from secagg.server import Server, SlotSum
-from secagg.session import run_session
-from secagg.signing import Credentials
-from secagg.stages import Dispute, Drop, Stage, Step, Vanish
-from secagg.threat import Adversary, ThreatModel
+from deltafl.secagg.ideal import IdealSession
+from deltafl.secagg.identity import Identity
+from deltafl.secagg.ledger import Ledger
+from deltafl.secagg.params import ClientId, GraphKind, SessionParams, SlotSpec
+from deltafl.secagg.policy import DevicePolicy
+from deltafl.secagg.server import Server, SlotSum
+from deltafl.secagg.session import run_session
+from deltafl.secagg.signing import Credentials
+from deltafl.secagg.stages import Dispute, Drop, Stage, Step, Vanish
+from deltafl.secagg.threat import Adversary, ThreatModel
 
 __all__ = [
     "Adversary",

@@ -4,8 +4,8 @@ The device trusts nothing that the server says: it checks parameters against its
 computes its neighbours and the session id itself, sees to it that its cohort only shrinks, uses a
 slot once, and of each peer's two secrets gives away a share of one only, once. In a signed session
 it knows its neighbours by their identities, and helps unmask only what t of them saw as it did.
-Whatever it refuses (see `secagg.vetting`) ends its session for good (`PeerError`). It has no clock
-and no socket.
+Whatever it refuses (see `deltafl.secagg.vetting`) ends its session for good (`PeerError`). It has
+no clock and no socket.
 
 Spec: §9.
 """
@@ -16,13 +16,13 @@ from hashlib import sha256
 
 import numpy as np
 
-from secagg import prg, ring, sealing, shamir, signing, vetting, wire
-from secagg.errors import DecodeError, PeerError, Refusal, UsageError, present
-from secagg.graph import Graph, Members, Positions
-from secagg.identity import IdentityKey
-from secagg.keys import KeyPair, PublicKey
-from secagg.masks import SlotContext, seed_commitment, subtracts
-from secagg.messages import (
+from deltafl.secagg import prg, ring, sealing, shamir, signing, vetting, wire
+from deltafl.secagg.errors import DecodeError, PeerError, Refusal, UsageError, present
+from deltafl.secagg.graph import Graph, Members, Positions
+from deltafl.secagg.identity import IdentityKey
+from deltafl.secagg.keys import KeyPair, PublicKey
+from deltafl.secagg.masks import SlotContext, seed_commitment, subtracts
+from deltafl.secagg.messages import (
     AdvertiseKeys,
     ClientMessage,
     ConsistencyCheck,
@@ -41,14 +41,14 @@ from secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from secagg.params import ClientId, SessionId, SessionParams
-from secagg.policy import DevicePolicy
-from secagg.primitives import PLAIN, Primitives
-from secagg.randomness import Randomness, system_randomness
-from secagg.ring import Vector
-from secagg.shamir import Limbs
-from secagg.signing import Credentials
-from secagg.states import CLIENT_TRANSITIONS, ClientState, Contribute
+from deltafl.secagg.params import ClientId, SessionId, SessionParams
+from deltafl.secagg.policy import DevicePolicy
+from deltafl.secagg.primitives import PLAIN, Primitives
+from deltafl.secagg.randomness import Randomness, system_randomness
+from deltafl.secagg.ring import Vector
+from deltafl.secagg.shamir import Limbs
+from deltafl.secagg.signing import Credentials
+from deltafl.secagg.states import CLIENT_TRANSITIONS, ClientState, Contribute
 
 
 @dataclass(frozen=True, slots=True)

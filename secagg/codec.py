@@ -9,7 +9,7 @@ from typing import Final, cast
 
 import msgpack
 
-from secagg.errors import DecodeError
+from deltafl.secagg.errors import DecodeError
 
 Value = int | bytes
 

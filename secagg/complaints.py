@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from secagg.errors import Fault
-from secagg.graph import Graph, Members
+from deltafl.secagg.errors import Fault
+from deltafl.secagg.graph import Graph, Members
 
 
 def judge(

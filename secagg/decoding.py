@@ -10,7 +10,7 @@ Spec: §10.10.
 import numpy as np
 import numpy.typing as npt
 
-from secagg.shamir import PRIME, Limbs, inverse
+from deltafl.secagg.shamir import PRIME, Limbs, inverse
 
 _Polynomial = npt.NDArray[np.uint64]
 _P = np.uint64(PRIME)

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
-from secagg import labels
-from secagg.errors import UsageError
-from secagg.identity import IDENTITY_SIZE, IdentityKey, grouped
-from secagg.params import ClientId
-from secagg.threat import MAX_DEVICES
+from deltafl.secagg import labels
+from deltafl.secagg.errors import UsageError
+from deltafl.secagg.identity import IDENTITY_SIZE, IdentityKey, grouped
+from deltafl.secagg.params import ClientId
+from deltafl.secagg.threat import MAX_DEVICES
 
 _ID_LIMIT: Final = 2**32
 _ENTRY: Final = re.compile(r"(0|[1-9][0-9]{0,9})[ \t]+([0-9a-fA-F]{64})")

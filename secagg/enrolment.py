@@ -1,10 +1,10 @@
 """The identities of simulated devices, who all know each other."""
 
-from secagg.directory import Directory
-from secagg.identity import IdentityKey, generate
-from secagg.params import ClientId, SessionParams
-from secagg.randomness import Randomness, system_randomness
-from secagg.signing import Credentials
+from deltafl.secagg.directory import Directory
+from deltafl.secagg.identity import IdentityKey, generate
+from deltafl.secagg.params import ClientId, SessionParams
+from deltafl.secagg.randomness import Randomness, system_randomness
+from deltafl.secagg.signing import Credentials
 
 
 class Enrolment(Directory):

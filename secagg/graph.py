@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from secagg import labels, prg
+from deltafl.secagg import labels, prg
 
 Members = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]

@@ -1,7 +1,7 @@
 """The ideal functionality: what a session computes, without the cryptography that hides the rest.
 
 It loses the same devices, refuses in the same cases and reveals the same sums, bit for bit; tests
-hold `secagg.session` to it. Long simulations may use it in place of the real protocol.
+hold `deltafl.secagg.session` to it. Long simulations may use it in place of the real protocol.
 
 Spec: §10.11.
 """
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from secagg import ring
-from secagg.errors import Fault
-from secagg.graph import Graph, Members
-from secagg.params import ClientId, SessionParams
-from secagg.ring import Vector
-from secagg.server import SlotSum
-from secagg.stages import Drop, Stage, Step, Vanishing
-from secagg.survival import (
+from deltafl.secagg import ring
+from deltafl.secagg.errors import Fault
+from deltafl.secagg.graph import Graph, Members
+from deltafl.secagg.params import ClientId, SessionParams
+from deltafl.secagg.ring import Vector
+from deltafl.secagg.server import SlotSum
+from deltafl.secagg.stages import Drop, Stage, Step, Vanishing
+from deltafl.secagg.survival import (
     check_invited,
     require_cohort,
     require_recoverable,

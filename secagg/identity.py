@@ -12,9 +12,9 @@ from typing import Final, NewType
 from nacl.bindings import crypto_sign, crypto_sign_open, crypto_sign_seed_keypair
 from nacl.exceptions import BadSignatureError
 
-from secagg import labels
-from secagg.errors import UsageError
-from secagg.randomness import Randomness
+from deltafl.secagg import labels
+from deltafl.secagg.errors import UsageError
+from deltafl.secagg.randomness import Randomness
 
 IdentityKey = NewType("IdentityKey", bytes)
 

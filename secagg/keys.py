@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from secagg.randomness import Randomness
+from deltafl.secagg.randomness import Randomness
 
 PublicKey = NewType("PublicKey", bytes)
 

@@ -12,9 +12,9 @@ Spec: §5.2, §5.3, §5.4, §14.5.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from secagg import keys, labels
-from secagg.keys import KeyPair
-from secagg.params import SessionId, SessionParams
+from deltafl.secagg import keys, labels
+from deltafl.secagg.keys import KeyPair
+from deltafl.secagg.params import SessionId, SessionParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The messages of a session, as values. Their bytes are the business of `secagg.wire`.
+"""The messages of a session, as values. Their bytes are the business of `deltafl.secagg.wire`.
 
 Devices are named by their position in the roster, which is sorted by id; sets of devices are
 boolean arrays over the roster. Every message carries the session's tag, so that a message that
@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from secagg.graph import Members
-from secagg.identity import IdentityKey
-from secagg.keys import PublicKey
-from secagg.params import SessionParams
-from secagg.shamir import Limbs
+from deltafl.secagg.graph import Members
+from deltafl.secagg.identity import IdentityKey
+from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.params import SessionParams
+from deltafl.secagg.shamir import Limbs
 
 Roster = npt.NDArray[np.uint32]
 

@@ -6,7 +6,7 @@ server that sends them one by one need hold only one.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from secagg.params import ClientId
+from deltafl.secagg.params import ClientId
 
 Outgoing = Mapping[ClientId, bytes]
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NewType, Self
 
-from secagg import labels, ring
-from secagg.errors import UsageError
-from secagg.threat import (
+from deltafl.secagg import labels, ring
+from deltafl.secagg.errors import UsageError
+from deltafl.secagg.threat import (
     Adversary,
     ThreatModel,
     complete_threshold,
@@ -25,7 +25,7 @@ MAX_LABEL_BYTES: Final = 64
 
 
 class GraphKind(StrEnum):
-    """Who shares masks with whom: everyone, or a random few (see `secagg.graph`)."""
+    """Who shares masks with whom: everyone, or a random few (see `deltafl.secagg.graph`)."""
 
     COMPLETE = "complete"
     SPARSE = "sparse"

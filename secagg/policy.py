@@ -5,9 +5,9 @@ Spec: §3.7.
 
 from dataclasses import dataclass
 
-from secagg.errors import PeerError, Refusal
-from secagg.params import SessionParams
-from secagg.threat import Adversary, at_most
+from deltafl.secagg.errors import PeerError, Refusal
+from deltafl.secagg.params import SessionParams
+from deltafl.secagg.threat import Adversary, at_most
 
 
 @dataclass(frozen=True, slots=True)

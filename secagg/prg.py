@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from secagg.errors import UsageError
-from secagg.ring import Vector
+from deltafl.secagg.errors import UsageError
+from deltafl.secagg.ring import Vector
 
 SEED_SIZE: Final = 32
 BLOCK_BYTES: Final = 64  # of keystream for each value of the block counter

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from secagg import keys, prg
-from secagg.keys import KeyPair
-from secagg.randomness import Randomness
-from secagg.ring import Vector
+from deltafl.secagg import keys, prg
+from deltafl.secagg.keys import KeyPair
+from deltafl.secagg.randomness import Randomness
+from deltafl.secagg.ring import Vector
 
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from secagg.errors import DecodeError
+from deltafl.secagg.errors import DecodeError
 
 Rows = npt.NDArray[np.uint8]
 

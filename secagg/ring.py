@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from secagg.errors import DecodeError, UsageError
+from deltafl.secagg.errors import DecodeError, UsageError
 
 Vector = npt.NDArray[np.uint32] | npt.NDArray[np.uint64]
 

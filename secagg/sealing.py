@@ -14,8 +14,8 @@ from nacl.bindings import (
 )
 from nacl.exceptions import CryptoError
 
-from secagg import keys, labels
-from secagg.randomness import Randomness
+from deltafl.secagg import keys, labels
+from deltafl.secagg.randomness import Randomness
 
 NONCE_SIZE: Final = 24
 _TAG_SIZE: Final = 16

@@ -17,13 +17,13 @@ from typing import Final
 
 import numpy as np
 
-from secagg import complaints, keys, ring, signing, wire
-from secagg.directory import Directory
-from secagg.errors import DecodeError, Fault, SessionAborted, UsageError, present
-from secagg.graph import Graph, Members
-from secagg.identity import verify
-from secagg.masks import SlotContext
-from secagg.messages import (
+from deltafl.secagg import complaints, keys, ring, signing, wire
+from deltafl.secagg.directory import Directory
+from deltafl.secagg.errors import DecodeError, Fault, SessionAborted, UsageError, present
+from deltafl.secagg.graph import Graph, Members
+from deltafl.secagg.identity import verify
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
     ConsistencySignature,
@@ -39,13 +39,13 @@ from secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from secagg.outgoing import Letters, Outgoing
-from secagg.params import ClientId, SessionId, SessionParams
-from secagg.primitives import PLAIN, Primitives
-from secagg.records import Records, Rows
-from secagg.ring import Vector
-from secagg.stages import Dispute, Drop, Step
-from secagg.states import (
+from deltafl.secagg.outgoing import Letters, Outgoing
+from deltafl.secagg.params import ClientId, SessionId, SessionParams
+from deltafl.secagg.primitives import PLAIN, Primitives
+from deltafl.secagg.records import Records, Rows
+from deltafl.secagg.ring import Vector
+from deltafl.secagg.stages import Dispute, Drop, Step
+from deltafl.secagg.states import (
     COLLECTED_AT,
     SERVER_TRANSITIONS,
     CloseRound,
@@ -53,14 +53,14 @@ from secagg.states import (
     ServerState,
     is_late,
 )
-from secagg.survival import (
+from deltafl.secagg.survival import (
     check_invited,
     require_cohort,
     require_recoverable,
     require_roster,
     settle,
 )
-from secagg.unmasking import Promises, SlotSecrets, remove_masks
+from deltafl.secagg.unmasking import Promises, SlotSecrets, remove_masks
 
 _END_BYTES: Final = 1 << 13
 

@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeAlias
 
-from secagg.client import Client
-from secagg.enrolment import Enrolment
-from secagg.outgoing import Outgoing
-from secagg.params import ClientId, SessionParams
-from secagg.policy import DevicePolicy
-from secagg.primitives import PLAIN, Primitives
-from secagg.randomness import Randomness, system_randomness
-from secagg.ring import Vector
-from secagg.server import Server, SlotSum
-from secagg.stages import Stage, Step, Vanishing
-from secagg.states import ClientState
+from deltafl.secagg.client import Client
+from deltafl.secagg.enrolment import Enrolment
+from deltafl.secagg.outgoing import Outgoing
+from deltafl.secagg.params import ClientId, SessionParams
+from deltafl.secagg.policy import DevicePolicy
+from deltafl.secagg.primitives import PLAIN, Primitives
+from deltafl.secagg.randomness import Randomness, system_randomness
+from deltafl.secagg.ring import Vector
+from deltafl.secagg.server import Server, SlotSum
+from deltafl.secagg.stages import Stage, Step, Vanishing
+from deltafl.secagg.states import ClientState
 
 
 class Observer(Protocol):

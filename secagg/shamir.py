@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from secagg.randomness import Randomness
+from deltafl.secagg.randomness import Randomness
 
 Limbs = npt.NDArray[np.uint32]
 

@@ -4,15 +4,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from secagg import labels
-from secagg.directory import Directory
-from secagg.errors import UsageError
-from secagg.graph import Members
-from secagg.identity import Identity
-from secagg.keys import PublicKey
-from secagg.ledger import Ledger
-from secagg.masks import SlotContext
-from secagg.params import ClientId, SessionParams
+from deltafl.secagg import labels
+from deltafl.secagg.directory import Directory
+from deltafl.secagg.errors import UsageError
+from deltafl.secagg.graph import Members
+from deltafl.secagg.identity import Identity
+from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.ledger import Ledger
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.params import ClientId, SessionParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from typing import Final, TypeVar, cast
 
 from nacl.bindings import crypto_scalarmult_base
 
-from secagg import keys, prg
-from secagg.keys import KeyPair
-from secagg.primitives import AddMasks, Primitives
-from secagg.randomness import Randomness
+from deltafl.secagg import keys, prg
+from deltafl.secagg.keys import KeyPair
+from deltafl.secagg.primitives import AddMasks, Primitives
+from deltafl.secagg.randomness import Randomness
 
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from secagg.errors import Fault
-from secagg.params import ClientId
+from deltafl.secagg.errors import Fault
+from deltafl.secagg.params import ClientId
 
 
 class Stage(IntEnum):

@@ -2,8 +2,8 @@
 
 `TRANSITIONS[signed][state][event]` is the next state; an absent event is illegal in that state.
 Events are message types and, on the server, its caller's `CloseRound` and `OpenSlotCall`.
-Everything that decides transitions lives here; what a step does lives in `secagg.client` and
-`secagg.server`.
+Everything that decides transitions lives here; what a step does lives in `deltafl.secagg.client`
+and `deltafl.secagg.server`.
 
 Signed sessions have tables of their own, with a consistency round in front of every unmasking.
 
@@ -15,7 +15,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from secagg.messages import (
+from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
     ConsistencySignature,
@@ -30,7 +30,7 @@ from secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from secagg.stages import Stage, Step
+from deltafl.secagg.stages import Stage, Step
 
 
 class CloseRound:

@@ -5,9 +5,9 @@ Spec: §10.11.
 
 from collections.abc import Iterable
 
-from secagg.errors import SessionAborted, UsageError
-from secagg.graph import Graph, Members, without_isolated
-from secagg.params import ClientId, SessionParams
+from deltafl.secagg.errors import SessionAborted, UsageError
+from deltafl.secagg.graph import Graph, Members, without_isolated
+from deltafl.secagg.params import ClientId, SessionParams
 
 
 def settle(graph: Graph, params: SessionParams, members: Members) -> Members:

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from secagg.errors import UsageError
+from deltafl.secagg.errors import UsageError
 
 SECURITY_BITS: Final = 40
 CORRECTNESS_BITS: Final = 20

@@ -7,7 +7,7 @@ was false: this names the device that dealt them.
 
 A wrong share is a dispute between the device that dealt it and the one that returned it; nobody
 else can tell which of the two is lying. So one dispute costs nobody the session, and whoever is in
-dispute with most of those whose shares it holds is at fault (compare `secagg.complaints`).
+dispute with most of those whose shares it holds is at fault (compare `deltafl.secagg.complaints`).
 
 Spec: §10.9, §10.10.
 """
@@ -18,16 +18,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from secagg import keys, prg, shamir
-from secagg.decoding import decode
-from secagg.errors import Fault, SessionAborted
-from secagg.graph import Graph, Members, Positions
-from secagg.keys import KeyPair, PublicKey
-from secagg.masks import SlotContext, seed_commitment, subtracts
-from secagg.messages import ShareKind, UnmaskShares
-from secagg.primitives import AddMasks
-from secagg.ring import Vector
-from secagg.shamir import Limbs
+from deltafl.secagg import keys, prg, shamir
+from deltafl.secagg.decoding import decode
+from deltafl.secagg.errors import Fault, SessionAborted
+from deltafl.secagg.graph import Graph, Members, Positions
+from deltafl.secagg.keys import KeyPair, PublicKey
+from deltafl.secagg.masks import SlotContext, seed_commitment, subtracts
+from deltafl.secagg.messages import ShareKind, UnmaskShares
+from deltafl.secagg.primitives import AddMasks
+from deltafl.secagg.ring import Vector
+from deltafl.secagg.shamir import Limbs
 
 _Rows = TypeVar("_Rows", Positions, Members)
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secagg import keys, signing
-from secagg.errors import PeerError, Refusal
-from secagg.graph import Members, Positions
-from secagg.identity import IdentityKey, verify
-from secagg.keys import PublicKey
-from secagg.masks import SlotContext
-from secagg.messages import AdvertiseKeys, Roster, UnmaskRequest
-from secagg.params import ClientId, SessionParams
-from secagg.signing import Credentials
+from deltafl.secagg import keys, signing
+from deltafl.secagg.errors import PeerError, Refusal
+from deltafl.secagg.graph import Members, Positions
+from deltafl.secagg.identity import IdentityKey, verify
+from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.messages import AdvertiseKeys, Roster, UnmaskRequest
+from deltafl.secagg.params import ClientId, SessionParams
+from deltafl.secagg.signing import Credentials
 
 
 @dataclass(frozen=True, slots=True)

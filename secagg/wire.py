@@ -14,14 +14,14 @@ from typing import Final
 
 import numpy as np
 
-from secagg import keys, ring, sealing, shamir
-from secagg.codec import FieldReader, Value, read_fields, write_fields
-from secagg.errors import DecodeError, UsageError
-from secagg.graph import Members
-from secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
-from secagg.keys import PublicKey
-from secagg.labels import VERSION
-from secagg.messages import (
+from deltafl.secagg import keys, ring, sealing, shamir
+from deltafl.secagg.codec import FieldReader, Value, read_fields, write_fields
+from deltafl.secagg.errors import DecodeError, UsageError
+from deltafl.secagg.graph import Members
+from deltafl.secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
+from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.labels import VERSION
+from deltafl.secagg.messages import (
     SHARES_PER_SLOT,
     AdvertiseKeys,
     ConsistencyCheck,
@@ -40,7 +40,7 @@ from secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from secagg.params import (
+from deltafl.secagg.params import (
     DIGEST_SIZE,
     MAX_LABEL_BYTES,
     MAX_LENGTH,
@@ -49,7 +49,7 @@ from secagg.params import (
     SessionParams,
     SlotSpec,
 )
-from secagg.records import Records, record_size
+from deltafl.secagg.records import Records, record_size
 
 _Fields = Sequence[Value]
 

@@ -1,4 +1,5 @@
 """What people run: configurations, the engine, run directories, resume, faults, plots.
 
-The command is `deltafl` (also `python -m sim`). Everything random comes from `sim.seeds`.
+The command is `deltafl`, also `python -m deltafl`. Everything random comes from
+`deltafl.sim.seeds`.
 """

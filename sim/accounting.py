@@ -10,8 +10,8 @@ noise and are under no bound, so that a run as a whole is not differentially pri
 that a server repeats under another index part of the account of an honest server's run.
 
 The sum of h discrete Gaussians is not quite one, which costs τ, a term that is below 1e-15 for
-shares of the variance that `protocol.noise` sees to. That shares are clipped where they lie with
-probability 2^-64 in all is not accounted for.
+shares of the variance that `deltafl.protocol.noise` sees to. That shares are clipped where they lie
+with probability 2^-64 in all is not accounted for.
 
 Source: Kairouz, Liu, Steinke 2021 (arXiv 2102.06387), theorem 1; Bun & Steinke 2016 for zCDP and
 its composition; conversion to (ε, δ) by the library dp-accounting.
@@ -21,14 +21,14 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from fl.strategies.private_delta_fl import PrivateDeltaFL
-from protocol.noise import Noise
-from protocol.quantile.noisy import NoisyHistogram
-from protocol.quantile.registry import NOISY
-from secagg.session import NoObserver
-from sim.algorithms import build_strategy
-from sim.config import RunConfig
-from sim.seeds import Seeds
+from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.noisy import NoisyHistogram
+from deltafl.protocol.quantile.registry import NOISY
+from deltafl.secagg.session import NoObserver
+from deltafl.sim.algorithms import build_strategy
+from deltafl.sim.config import RunConfig
+from deltafl.sim.seeds import Seeds
 
 DELTA: Final = 1e-5
 """δ of a run's summary."""

@@ -3,22 +3,22 @@
 import math
 from fractions import Fraction
 
-from fl.schedule import StepDecay
-from fl.strategies.aaggff_device import AAggFFDevice
-from fl.strategies.aaggff_silo import AAggFFSilo
-from fl.strategies.afl import AFL
-from fl.strategies.base import Strategy
-from fl.strategies.delta_fl import DeltaFL
-from fl.strategies.delta_fl import Weighting as DeviceWeighting
-from fl.strategies.fedavg import FedAvg
-from fl.strategies.fedmgda import FedMGDA
-from fl.strategies.fedprox import FedProx
-from fl.strategies.masked import MaskedMean
-from fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
-from fl.strategies.propfair import PropFair
-from fl.strategies.q_ffl import QFFL
-from fl.strategies.responses import Response
-from fl.strategies.server_optimizer import (
+from deltafl.fl.schedule import StepDecay
+from deltafl.fl.strategies.aaggff_device import AAggFFDevice
+from deltafl.fl.strategies.aaggff_silo import AAggFFSilo
+from deltafl.fl.strategies.afl import AFL
+from deltafl.fl.strategies.base import Strategy
+from deltafl.fl.strategies.delta_fl import DeltaFL
+from deltafl.fl.strategies.delta_fl import Weighting as DeviceWeighting
+from deltafl.fl.strategies.fedavg import FedAvg
+from deltafl.fl.strategies.fedmgda import FedMGDA
+from deltafl.fl.strategies.fedprox import FedProx
+from deltafl.fl.strategies.masked import MaskedMean
+from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from deltafl.fl.strategies.propfair import PropFair
+from deltafl.fl.strategies.q_ffl import QFFL
+from deltafl.fl.strategies.responses import Response
+from deltafl.fl.strategies.server_optimizer import (
     Adaptive,
     Momentum,
     SecondMoment,
@@ -26,16 +26,16 @@ from fl.strategies.server_optimizer import (
     Sgd,
     WithServerOptimizer,
 )
-from fl.strategies.tilted_erm import TiltedERM
-from fl.strategies.weighted_mean import WeightedMean
-from protocol.losses import LossGrid
-from protocol.quantile.registry import NOISY
-from protocol.sums import IdealSum, MaskedSum, Sessions, SumBackend
-from protocol.weighting import Weighting
-from secagg import Adversary, DevicePolicy, GraphKind, ThreatModel
-from secagg.session import Observer
-from secagg.simulated import simulated
-from sim.config import (
+from deltafl.fl.strategies.tilted_erm import TiltedERM
+from deltafl.fl.strategies.weighted_mean import WeightedMean
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.quantile.registry import NOISY
+from deltafl.protocol.sums import IdealSum, MaskedSum, Sessions, SumBackend
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg import Adversary, DevicePolicy, GraphKind, ThreatModel
+from deltafl.secagg.session import Observer
+from deltafl.secagg.simulated import simulated
+from deltafl.sim.config import (
     ALGORITHMS,
     PRIVATE,
     PrivacyConfig,
@@ -43,12 +43,12 @@ from sim.config import (
     RunConfig,
     StrategyConfig,
 )
-from sim.config_io import show
-from sim.errors import ConfigError
-from sim.faults import Dropouts
-from sim.masks.choice import add_masks_of_this_machine
-from sim.seeds import Purpose, Seeds
-from sim.survivors import SurvivorsOnly
+from deltafl.sim.config_io import show
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.faults import Dropouts
+from deltafl.sim.masks.choice import add_masks_of_this_machine
+from deltafl.sim.seeds import Purpose, Seeds
+from deltafl.sim.survivors import SurvivorsOnly
 
 
 def build_strategy(

@@ -19,7 +19,7 @@ from typing import BinaryIO, Final, Self
 
 import msgpack
 
-from sim.errors import ChainError, Damage
+from deltafl.sim.errors import ChainError, Damage
 
 _LENGTH: Final = struct.Struct(">I")
 _DIGEST_BYTES: Final = 32

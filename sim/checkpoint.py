@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from fl.strategies.base import ServerState
-from sim.atomic import write_file
-from sim.chain import Mark
-from sim.errors import RunDirectoryError
+from deltafl.fl.strategies.base import ServerState
+from deltafl.sim.atomic import write_file
+from deltafl.sim.chain import Mark
+from deltafl.sim.errors import RunDirectoryError
 
 _MEMORY: Final = "memory."  # before the names of what the strategy remembers
 _UNREADABLE: Final = (

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from sim.config import BACKENDS, RunConfig
-from sim.config_io import (
+from deltafl.sim.config import BACKENDS, RunConfig
+from deltafl.sim.config_io import (
     Table,
     assignment,
     build_config,
@@ -25,9 +25,9 @@ from sim.config_io import (
     read_config_file,
     read_table,
 )
-from sim.errors import ConfigError, RunError, UserError
-from sim.rundir import RunDirectory
-from sim.table import describe
+from deltafl.sim.errors import ConfigError, RunError, UserError
+from deltafl.sim.rundir import RunDirectory
+from deltafl.sim.table import describe
 
 _EXAMPLES: Final = """\
 examples:
@@ -69,28 +69,40 @@ _FLAGS: Final = {
 
 _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
     ("audit", "leakage"): (
-        "sim.leakage.cli",
+        "deltafl.sim.leakage.cli",
         "measure what the searches for the threshold give away",
     ),
     ("audit",): (
-        "sim.audit.cli",
+        "deltafl.sim.audit.cli",
         "find out what the server of a run saw, and what follows from it",
     ),
-    ("reproduce",): ("sim.reproduce.cli", "make the papers' tables and figures anew"),
-    ("predict",): ("sim.predict_cli", "predict with a finished run, at the level you choose"),
-    ("attack",): ("sim.attacks.cli", "play the attacks of a server, peer or network, live"),
-    ("data",): ("sim.data.cli", "list, describe, convert and fetch data sets"),
+    ("reproduce",): ("deltafl.sim.reproduce.cli", "make the papers' tables and figures anew"),
+    ("predict",): (
+        "deltafl.sim.predict_cli",
+        "predict with a finished run, at the level you choose",
+    ),
+    ("attack",): ("deltafl.sim.attacks.cli", "play the attacks of a server, peer or network, live"),
+    ("data",): ("deltafl.sim.data.cli", "list, describe, convert and fetch data sets"),
     ("bench", "secagg"): (
-        "sim.bench.secagg_session",
+        "deltafl.sim.bench.secagg_session",
         "one secure sum, beside Flower's if you like",
     ),
-    ("bench", "audit"): ("sim.bench.audit_replay", "the audit of a transcript, in time and memory"),
-    ("bench", "masks"): ("sim.bench.masks", "masks on one thread, on several, and on a GPU"),
+    ("bench", "audit"): (
+        "deltafl.sim.bench.audit_replay",
+        "the audit of a transcript, in time and memory",
+    ),
+    ("bench", "masks"): (
+        "deltafl.sim.bench.masks",
+        "masks on one thread, on several, and on a GPU",
+    ),
     ("bench", "sim"): (
-        "sim.bench.simulation",
+        "deltafl.sim.bench.simulation",
         "the simulator beside its peers, and private rounds beside rounds in clear",
     ),
-    ("bench", "round"): ("sim.bench.protocol_round", "one round of private Δ-FL without learning"),
+    ("bench", "round"): (
+        "deltafl.sim.bench.protocol_round",
+        "one round of private Δ-FL without learning",
+    ),
 }
 """Commands with arguments of their own: the first words, the module, and what it does. A module is
 loaded only when it is called, and has `add_arguments` and `main`."""
@@ -258,11 +270,11 @@ def _run(options: argparse.Namespace) -> int:
 def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool, plots: bool) -> int:
     if finished := RunDirectory(out).finished(config, resume=resume):
         return _show(finished, out)
-    from fl.errors import DataError, DivergenceError
-    from protocol.errors import ProtocolError
-    from secagg.errors import SecAggError
-    from sim.experiment import run_experiment
-    from sim.progress import ProgressBars
+    from deltafl.fl.errors import DataError, DivergenceError
+    from deltafl.protocol.errors import ProtocolError
+    from deltafl.secagg.errors import SecAggError
+    from deltafl.sim.experiment import run_experiment
+    from deltafl.sim.progress import ProgressBars
 
     try:
         with contextlib.closing(ProgressBars(quiet=quiet)) as progress:

@@ -1,15 +1,15 @@
 """The settings of a run, one frozen dataclass per section of the TOML file.
 
-The types carry their ranges (`sim.constraints`); `sim.config_io` checks them and reads and writes
-the files. The defaults are a small run on the embedded digits. Sources: docs of each field; the
-papers' settings are in the presets.
+The types carry their ranges (`deltafl.sim.constraints`); `deltafl.sim.config_io` checks them and
+reads and writes the files. The defaults are a small run on the embedded digits. Sources: docs of
+each field; the papers' settings are in the presets.
 """
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Annotated, Final
 
-from sim.constraints import FallingLevels, Interval, OneOf
+from deltafl.sim.constraints import FallingLevels, Interval, OneOf
 
 PRIVATE: Final = "private-"
 """What the name of an algorithm begins with that runs under secure aggregation."""
@@ -84,7 +84,7 @@ class DataConfig:
     """Whose data.
 
     What a format has no use for is refused, but for `num_devices` and `rotated_fraction`. More on
-    the formats: `deltafl data list`, `fl.data.registry`.
+    the formats: `deltafl data list`, `deltafl.fl.data.registry`.
 
     Attributes:
         source: a path, or the name of a format that needs none, such as "digits".
@@ -159,7 +159,7 @@ class ModelConfig:
     """What is trained.
 
     Attributes:
-        name: one of `MODELS`; each is described in its file of `fl.models`.
+        name: one of `MODELS`; each is described in its file of `deltafl.fl.models`.
     """
 
     name: Annotated[str, OneOf(MODELS)] = "linear"
@@ -239,7 +239,7 @@ class FederationConfig:
 
 @dataclass(frozen=True, slots=True)
 class StrategyConfig:
-    """The constants of the algorithms; each algorithm looks at its own. Sources: `fl.strategies`.
+    """The constants of the algorithms; each looks at its own. Sources: `deltafl.fl.strategies`.
 
     Attributes:
         weighting: delta-fl: what a device weighs: its number of "samples", or all the same
@@ -327,7 +327,7 @@ class PrivacyConfig:
         update_clip: bound of one number of a device's update; beyond, it is clipped and counted.
         update_resolution_bits: updates are rounded to multiples of 2^-update_resolution_bits. This
             and max_weight are for algorithms that weigh by n_k; "private-q-ffl" and
-            "private-tilted-erm" choose their own (`fl.strategies.masked`).
+            "private-tilted-erm" choose their own (`deltafl.fl.strategies.masked`).
         max_weight: bound of a device's weight n_k; heavier devices count as this.
         transcript: what is kept of the server's messages: "headers" (sizes and hashes), "full", or
             "every=N" (full in every N-th round).

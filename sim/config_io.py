@@ -14,9 +14,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias, get_args, get_origin, get_type_hints
 
-from sim.config import PRIVATE, WITH_LEVELS, RunConfig
-from sim.constraints import Constraint, nearest
-from sim.errors import ConfigError
+from deltafl.sim.config import PRIVATE, WITH_LEVELS, RunConfig
+from deltafl.sim.constraints import Constraint, nearest
+from deltafl.sim.errors import ConfigError
 
 Table: TypeAlias = Mapping[str, Mapping[str, object]]
 

@@ -77,7 +77,8 @@ class FallingLevels:
     (True, False)
 
     Attributes:
-        most: how many, as `protocol.levels` has it, which takes too long to import for a help page.
+        most: how many, as `deltafl.protocol.levels` has it, which takes too long to import for a
+            help page.
     """
 
     most: int = 16

@@ -7,16 +7,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from fl.data.cache import SourceKey, cached, default_cache_folder
-from fl.data.federated import DeviceData, FederatedDataset, Partition, Split
-from fl.data.lazy import LazyDevices
-from fl.data.load import AUTO, DatasetSpec, Dealing, load_dataset
-from fl.data.registry import DEFAULTS, FORMATS, Format, Options, format_of
-from fl.data.standardise import Standardise
-from fl.data.subset import Subset
-from fl.errors import DataError
-from sim.config import DataConfig
-from sim.errors import ConfigError
+from deltafl.fl.data.cache import SourceKey, cached, default_cache_folder
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, Split
+from deltafl.fl.data.lazy import LazyDevices
+from deltafl.fl.data.load import AUTO, DatasetSpec, Dealing, load_dataset
+from deltafl.fl.data.registry import DEFAULTS, FORMATS, Format, Options, format_of
+from deltafl.fl.data.standardise import Standardise
+from deltafl.fl.data.subset import Subset
+from deltafl.fl.errors import DataError
+from deltafl.sim.config import DataConfig
+from deltafl.sim.errors import ConfigError
 
 _CACHE_VERSION: Final = 1
 """To be raised when a loader gives other data for the same settings."""
@@ -41,7 +41,7 @@ def build_dataset(config: DataConfig) -> FederatedDataset:
 
 
 def dataset_spec(config: DataConfig) -> DatasetSpec:
-    """Say what is to be loaded, in the terms of `fl.data`.
+    """Say what is to be loaded, in the terms of `deltafl.fl.data`.
 
     Raises:
         ConfigError: settings contradict each other.
@@ -92,7 +92,7 @@ def dataset_format(config: DataConfig) -> Format:
 
 
 def cache_key(config: DataConfig) -> SourceKey:
-    """All that the data set depends on, for `fl.data.cache`.
+    """All that the data set depends on, for `deltafl.fl.data.cache`.
 
     Raises:
         DataError: the kind of the source cannot be told.

@@ -2,11 +2,11 @@
 
 from typing import TypeVar
 
-from fl.local import LocalTraining
-from fl.objectives import PLAIN, LocalObjective
-from fl.vectors import Vector
-from sim.backends.base import Backend, Pending, Place, Work
-from sim.seeds import Purpose, Seeds
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.vectors import Vector
+from deltafl.sim.backends.base import Backend, Pending, Place, Work
+from deltafl.sim.seeds import Purpose, Seeds
 
 T = TypeVar("T")
 
@@ -14,7 +14,8 @@ T = TypeVar("T")
 class SimulatedDevice:
     """A device of a cohort, for one round.
 
-    It may be told what it will be asked (`fl.strategies.base.WorksAhead`); then it has begun.
+    It may be told what it will be asked (`deltafl.fl.strategies.base.WorksAhead`); then it has
+    begun.
 
     Args:
         id: its index among the training devices.

@@ -13,45 +13,45 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from fl.data.federated import FederatedDataset
-from fl.data.lazy import sizes_of
-from fl.errors import DivergenceError
-from fl.local import LocalTraining
-from fl.metrics import Summary, summarise_test_error
-from fl.parameters import to_vector
-from fl.schedule import StepDecay
-from fl.strategies.base import RoundReport, ServerState, Strategy
-from fl.strategies.levels import (
+from deltafl.fl.data.federated import FederatedDataset
+from deltafl.fl.data.lazy import sizes_of
+from deltafl.fl.errors import DivergenceError
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.metrics import Summary, summarise_test_error
+from deltafl.fl.parameters import to_vector
+from deltafl.fl.schedule import StepDecay
+from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy
+from deltafl.fl.strategies.levels import (
     LevelsInClear,
     LevelsReport,
     PrivateLevels,
     split_models,
     starting_models,
 )
-from fl.strategies.private_delta_fl import PrivateDeltaFL
-from fl.vectors import Vector
-from secagg.session import NoObserver, Observer
-from sim.algorithms import build_strategy
-from sim.backends.base import Backend, ModelSpec, Place
-from sim.chain import Mark
-from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from sim.cohorts import sample_cohort
-from sim.config import WITH_LEVELS, RunConfig
-from sim.config_io import show
-from sim.devices import SimulatedDevice
-from sim.errors import ConfigError, RunError
-from sim.evaluations import (
+from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
+from deltafl.fl.vectors import Vector
+from deltafl.secagg.session import NoObserver, Observer
+from deltafl.sim.algorithms import build_strategy
+from deltafl.sim.backends.base import Backend, ModelSpec, Place
+from deltafl.sim.chain import Mark
+from deltafl.sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from deltafl.sim.cohorts import sample_cohort
+from deltafl.sim.config import WITH_LEVELS, RunConfig
+from deltafl.sim.config_io import show
+from deltafl.sim.devices import SimulatedDevice
+from deltafl.sim.errors import ConfigError, RunError
+from deltafl.sim.evaluations import (
     Evaluation,
     drop_evaluations_after,
     read_last_evaluation,
     write_evaluation,
 )
-from sim.events import Event, EventLog, read_events
-from sim.faults import Dropouts, seeded_dropouts
-from sim.rundir import RunDirectory
-from sim.seeds import Purpose, Seeds
-from sim.transcript import TRANSCRIPT, TranscriptWriter
-from sim.truth import TRUTH, TruthWriter, WatchedDevice
+from deltafl.sim.events import Event, EventLog, read_events
+from deltafl.sim.faults import Dropouts, seeded_dropouts
+from deltafl.sim.rundir import RunDirectory
+from deltafl.sim.seeds import Purpose, Seeds
+from deltafl.sim.transcript import TRANSCRIPT, TranscriptWriter
+from deltafl.sim.truth import TRUTH, TruthWriter, WatchedDevice
 
 MAX_LOST_ROUNDS: Final = 3
 """So many rounds lost in a row end a run: the next one would hardly fare better."""

@@ -14,9 +14,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fl.evaluation import DeviceMetrics
-from sim.atomic import write_file
-from sim.errors import damaged
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.sim.atomic import write_file
+from deltafl.sim.errors import damaged
 
 _SCHEMA: Final = pa.schema(
     [

@@ -11,7 +11,7 @@ from typing import Self, TypeAlias
 
 import numpy as np
 
-from sim.errors import RunDirectoryError, damaged
+from deltafl.sim.errors import RunDirectoryError, damaged
 
 Event: TypeAlias = dict[str, object]
 """One round: the strategy's report, the cohort, the times. JSON values only."""

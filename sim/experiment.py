@@ -11,33 +11,33 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fl.bundle import Architecture, Bundle, Scale, embedding_sha256
-from fl.data.federated import DeviceData, FederatedDataset
-from fl.data.lazy import sizes_of
-from fl.local import Learner
-from fl.parameters import to_vector
-from fl.strategies.levels import PrivateLevels, split_models
-from fl.strategies.masked import MaskedMean
-from fl.strategies.private_delta_fl import PrivateDeltaFL
-from fl.strategies.server_optimizer import WithServerOptimizer
-from protocol.errors import ProtocolError
-from secagg.errors import SecAggError
-from secagg.session import NoObserver
-from sim.atomic import write_file
-from sim.backends.choice import Choice, choose, open_backend
-from sim.backends.learners import REFERENCE
-from sim.checkpoint import load_checkpoint
-from sim.config import BACKENDS, WITH_LEVELS, RunConfig
-from sim.config_io import show
-from sim.dataset import build_dataset, dataset_digest
-from sim.engine import Progress, Resources, play, spec_of, strategy_of
-from sim.errors import ConfigError, UserError
-from sim.faults import seeded_dropouts
-from sim.memory import peak_memory_mb, peak_memory_of_workers_mb
-from sim.rundir import RunDirectory, read_json, write_json
-from sim.seeds import Seeds
-from sim.summary import DataSize, Summary, summarise_experiment, summarise_run
-from sim.versions import Versions, check_versions, choose_device, versions_now
+from deltafl.fl.bundle import Architecture, Bundle, Scale, embedding_sha256
+from deltafl.fl.data.federated import DeviceData, FederatedDataset
+from deltafl.fl.data.lazy import sizes_of
+from deltafl.fl.local import Learner
+from deltafl.fl.parameters import to_vector
+from deltafl.fl.strategies.levels import PrivateLevels, split_models
+from deltafl.fl.strategies.masked import MaskedMean
+from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
+from deltafl.fl.strategies.server_optimizer import WithServerOptimizer
+from deltafl.protocol.errors import ProtocolError
+from deltafl.secagg.errors import SecAggError
+from deltafl.secagg.session import NoObserver
+from deltafl.sim.atomic import write_file
+from deltafl.sim.backends.choice import Choice, choose, open_backend
+from deltafl.sim.backends.learners import REFERENCE
+from deltafl.sim.checkpoint import load_checkpoint
+from deltafl.sim.config import BACKENDS, WITH_LEVELS, RunConfig
+from deltafl.sim.config_io import show
+from deltafl.sim.dataset import build_dataset, dataset_digest
+from deltafl.sim.engine import Progress, Resources, play, spec_of, strategy_of
+from deltafl.sim.errors import ConfigError, UserError
+from deltafl.sim.faults import seeded_dropouts
+from deltafl.sim.memory import peak_memory_mb, peak_memory_of_workers_mb
+from deltafl.sim.rundir import RunDirectory, read_json, write_json
+from deltafl.sim.seeds import Seeds
+from deltafl.sim.summary import DataSize, Summary, summarise_experiment, summarise_run
+from deltafl.sim.versions import Versions, check_versions, choose_device, versions_now
 
 
 def run_experiment(
@@ -104,7 +104,7 @@ def run_experiment(
 
 
 def _draw(top: RunDirectory, played: Sequence[tuple[RunConfig, RunDirectory]]) -> None:
-    from sim.plots import Arm, write_plots  # its library is loaded only where it is used
+    from deltafl.sim.plots import Arm, write_plots  # its library is loaded only where it is used
 
     arms = []
     for config, directory in played:

@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from secagg.stages import Stage, Step, Vanish
-from sim.seeds import Purpose, Seeds
+from deltafl.secagg.stages import Stage, Step, Vanish
+from deltafl.sim.seeds import Purpose, Seeds
 
 Dropouts: TypeAlias = Callable[[int, Sequence[int], int], Mapping[int, Vanish]]
 """(round index, device ids, number of slots) → when each vanishing device vanishes."""

@@ -16,10 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from fl.metrics import summarise_test_error
-from sim.evaluations import Evaluation, read_evaluations
-from sim.events import Event, read_events
-from sim.rundir import RunDirectory
+from deltafl.fl.metrics import summarise_test_error
+from deltafl.sim.evaluations import Evaluation, read_evaluations
+from deltafl.sim.events import Event, read_events
+from deltafl.sim.rundir import RunDirectory
 
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _STYLES: Final = ("-", "--", "-.", ":")

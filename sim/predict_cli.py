@@ -14,15 +14,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from fl.bundle import Bundle
-from fl.data.archive import read_arrays
-from fl.data.glove import load_glove
-from fl.data.leaf import numeric_device, read_leaf
-from fl.errors import DataError
-from fl.superquantile import parse_theta
-from sim.atomic import write_file
-from sim.config_io import show
-from sim.errors import UserError
+from deltafl.fl.bundle import Bundle
+from deltafl.fl.data.archive import read_arrays
+from deltafl.fl.data.glove import load_glove
+from deltafl.fl.data.leaf import numeric_device, read_leaf
+from deltafl.fl.errors import DataError
+from deltafl.fl.superquantile import parse_theta
+from deltafl.sim.atomic import write_file
+from deltafl.sim.config_io import show
+from deltafl.sim.errors import UserError
 
 _EXAMPLES: Final = """\
 The tuning knob. A run trains one model for each conformity level θ. Conformity is how much a person

@@ -5,9 +5,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fl.metrics import Summary
-from sim.config import RunConfig
-from sim.events import Event
+from deltafl.fl.metrics import Summary
+from deltafl.sim.config import RunConfig
+from deltafl.sim.events import Event
 
 
 class ProgressBars:

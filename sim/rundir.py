@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from sim.atomic import write_file
-from sim.config import FederationConfig, RunConfig
-from sim.config_io import build_config, first_difference, read_config_file, show, to_toml
-from sim.errors import ConfigError, RunDirectoryError, damaged
+from deltafl.sim.atomic import write_file
+from deltafl.sim.config import FederationConfig, RunConfig
+from deltafl.sim.config_io import build_config, first_difference, read_config_file, show, to_toml
+from deltafl.sim.errors import ConfigError, RunDirectoryError, damaged
 
 
 @dataclass(frozen=True, slots=True)

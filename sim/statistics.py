@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from sim.evaluations import Evaluation
-from sim.reproduce.experiment import Table
+from deltafl.sim.evaluations import Evaluation
+from deltafl.sim.reproduce.experiment import Table
 
 Numbers = npt.NDArray[np.float64]
 
@@ -421,7 +421,7 @@ def _p(value: float | None) -> str:
 
 
 def _statistic(values: Numbers, percentile: float | None) -> Numbers:
-    """A percentile (linear interpolation, as in `fl.metrics`) or the mean over the last axis."""
+    """A percentile, interpolated as in `deltafl.fl.metrics`, or the mean over the last axis."""
     if percentile is None:
         return np.asarray(values.mean(axis=-1))
     return np.asarray(np.percentile(values, percentile, axis=-1))

@@ -9,7 +9,7 @@ apart the seeds lie (largest minus smallest 90th percentile).
 
 An experiment adds `peak_memory_mb`, of the command that finished it: the most resident memory of
 its process, and of each worker, added up, though they share pages and peak at different times
-(`sim.memory`).
+(`deltafl.sim.memory`).
 """
 
 from collections import Counter
@@ -18,17 +18,17 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Final, TypeAlias, cast
 
-from fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
-from fl.strategies.levels import split_models
-from fl.vectors import Vector, vector_sha256
-from sim.accounting import privacy_of
-from sim.checkpoint import load_checkpoint
-from sim.config import RunConfig
-from sim.config_io import show
-from sim.errors import RunDirectoryError
-from sim.evaluations import Evaluation, read_last_evaluation
-from sim.events import Event, read_events
-from sim.rundir import RunDirectory
+from deltafl.fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
+from deltafl.fl.strategies.levels import split_models
+from deltafl.fl.vectors import Vector, vector_sha256
+from deltafl.sim.accounting import privacy_of
+from deltafl.sim.checkpoint import load_checkpoint
+from deltafl.sim.config import RunConfig
+from deltafl.sim.config_io import show
+from deltafl.sim.errors import RunDirectoryError
+from deltafl.sim.evaluations import Evaluation, read_last_evaluation
+from deltafl.sim.events import Event, read_events
+from deltafl.sim.rundir import RunDirectory
 
 Summary: TypeAlias = dict[str, object]
 

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from fl.strategies.base import Device, RoundReport, ServerState, Strategy, Visibility
-from fl.vectors import Vector
-from secagg.stages import Vanish
-from sim.faults import Dropouts
+from deltafl.fl.strategies.base import Device, RoundReport, ServerState, Strategy, Visibility
+from deltafl.fl.vectors import Vector
+from deltafl.secagg.stages import Vanish
+from deltafl.sim.faults import Dropouts
 
 
 @dataclass(frozen=True, slots=True)

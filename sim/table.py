@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
-    from sim.summary import Summary  # which loads torch, and printing does not need it
+    from deltafl.sim.summary import Summary  # which loads torch, and printing does not need it
 
 
 _WORDS: Final = {

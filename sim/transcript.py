@@ -1,6 +1,6 @@
 """The server's view, message by message, as an append-only chain of records on disk.
 
-Records, each a frame of `sim.chain` (kind and number first):
+Records, each a frame of `deltafl.sim.chain` (kind and number first):
 
     0 opening   run id (16 bytes), mode
     1 message   round, sent, peer, size, SHA-256, and the first bytes of the message
@@ -29,11 +29,11 @@ from typing import Final, cast
 import numpy as np
 import numpy.typing as npt
 
-from secagg import SlotSum
-from secagg.params import ClientId
-from secagg.session import NoObserver
-from sim.chain import ChainWriter, Format, Link, Mark, Value, read_chain, read_link
-from sim.errors import ChainError, Damage
+from deltafl.secagg import SlotSum
+from deltafl.secagg.params import ClientId
+from deltafl.secagg.session import NoObserver
+from deltafl.sim.chain import ChainWriter, Format, Link, Mark, Value, read_chain, read_link
+from deltafl.sim.errors import ChainError, Damage
 
 TRANSCRIPT: Final = Format("transcript", 2)
 RUN_ID_BYTES: Final = 16

@@ -1,7 +1,8 @@
 """What only a simulation knows: every device's loss, weight, update, and whether it passed.
 
 A file of its own beside the transcript, for audits that compare what the server saw with what was
-there to hide. Nothing of it passes the server. Frames of `sim.chain` (kind and number first):
+there to hide. Nothing of it passes the server. Frames of `deltafl.sim.chain` (kind and number
+first):
 
     0 opening   run id (16 bytes), that of the transcript
     1 device    round, id, loss (nats), weight, whether it passed, update (float32, little-endian,
@@ -16,12 +17,12 @@ from typing import Final
 
 import numpy as np
 
-from fl.objectives import PLAIN, LocalObjective
-from fl.strategies.base import Device, expect_losses, expect_updates
-from fl.vectors import Vector
-from sim.chain import ChainWriter, Format, Link, Mark, read_chain
-from sim.errors import ChainError, Damage
-from sim.transcript import RUN_ID_BYTES, keeps_whole
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.strategies.base import Device, expect_losses, expect_updates
+from deltafl.fl.vectors import Vector
+from deltafl.sim.chain import ChainWriter, Format, Link, Mark, read_chain
+from deltafl.sim.errors import ChainError, Damage
+from deltafl.sim.transcript import RUN_ID_BYTES, keeps_whole
 
 TRUTH: Final = Format("truth", 1)
 

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import torch
 
-from sim.errors import RunDirectoryError, UserError
+from deltafl.sim.errors import RunDirectoryError, UserError
 
 Versions: TypeAlias = dict[str, object]
 
@@ -49,7 +49,8 @@ def versions_now(device: torch.device, choice: Mapping[str, object], data_sha256
 
     Args:
         device: where tensors live.
-        choice: who does the work, and with how many workers and threads (`sim.backends.choice`).
+        choice: who does the work, and with how many workers and threads
+            (`deltafl.sim.backends.choice`).
         data_sha256: digest of the data set, hex.
     """
     return {

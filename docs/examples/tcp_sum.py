@@ -21,8 +21,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from secagg import Client, ClientId, DevicePolicy, Server, SessionParams, SlotSpec
-from secagg.states import ClientState
+from deltafl.secagg import Client, ClientId, DevicePolicy, Server, SessionParams, SlotSpec
+from deltafl.secagg.states import ClientState
 
 NUM_DEVICES, VICTIM, ROUND_SECONDS, LONGEST_FRAME, BINDING = 8, 3, 30, 1 << 16, b"poll 1"
 SLOTS = (SlotSpec("votes", length=3, ring_bits=32),)

@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from fl.data.delimited import number, read_rows, wrong_category
-from fl.data.federated import DeviceData, FederatedDataset, Partition, Split
-from fl.errors import DataError
+from deltafl.fl.data.delimited import number, read_rows, wrong_category
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, Split
+from deltafl.fl.errors import DataError
 
 DOMAINS: Final = ("non-phd", "phd")
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy
 
-from fl.errors import DataError
+from deltafl.fl.errors import DataError
 
 MAX_ARRAY_BYTES: Final = 1 << 34
 """The largest array that is read; the images of FEMNIST take 640 million."""

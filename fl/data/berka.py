@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from fl.data.delimited import number, read_rows
-from fl.data.federated import DeviceData, FederatedDataset, Partition, federate
-from fl.errors import DataError
+from deltafl.fl.data.delimited import number, read_rows
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.errors import DataError
 
 LEFT_OUT: Final = "north Bohemia"
 FEATURES: Final = (

@@ -31,9 +31,9 @@ import numpy.typing as npt
 from numpy.lib.format import open_memmap
 from numpy.lib.stride_tricks import sliding_window_view
 
-from fl.data.federated import DeviceData, FederatedDataset
-from fl.data.windows import text_under
-from fl.errors import DataError
+from deltafl.fl.data.federated import DeviceData, FederatedDataset
+from deltafl.fl.data.windows import text_under
+from deltafl.fl.errors import DataError
 
 FORMAT: Final = 1
 """Of the entries. A new number leaves the old entries alone and unread."""

@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from fl.data.federated import DeviceData, Samples
-from fl.errors import DataError
+from deltafl.fl.data.federated import DeviceData, Samples
+from deltafl.fl.errors import DataError
 
 
 def checked_device(

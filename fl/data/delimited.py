@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from fl.errors import DataError
+from deltafl.fl.errors import DataError
 
 
 def read_rows(

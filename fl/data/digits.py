@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from fl.data.federated import DeviceData, FederatedDataset, Partition, federate, split_ids
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate, split_ids
 
 NUM_DEVICES: Final = 60
 MINORITY_SHARE: Final = Fraction(1, 5)

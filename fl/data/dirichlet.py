@@ -9,7 +9,7 @@ classes run out. α → ∞ makes devices alike, α → 0 gives each of them one
 import numpy as np
 import numpy.typing as npt
 
-from fl.data.federated import DeviceData, FederatedDataset
+from deltafl.fl.data.federated import DeviceData, FederatedDataset
 
 Rows = npt.NDArray[np.int64]
 """Numbers of samples."""

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fl.errors import DataError
+from deltafl.fl.errors import DataError
 
 MAX_INFERRED_CLASSES: Final = 10_000
 """Labels from here on are taken for mistakes, unless the number of classes is given."""
@@ -74,7 +74,7 @@ class FederatedDataset:
     Attributes:
         name: what to call it in tables.
         train: the devices that cohorts are drawn from; a sequence may make a device when it is
-            asked for (`fl.data.lazy`).
+            asked for (`deltafl.fl.data.lazy`).
         test: the devices that only evaluate.
         num_classes: labels are below it.
         input_shape: the shape of one input.

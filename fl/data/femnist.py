@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from fl.data.federated import DeviceData, FederatedDataset, Partition
-from fl.data.leaf import LeafUser, numeric_device, read_leaf
-from fl.data.subset import WHOLE, Subset, choose_users, draw_rows, federate_chosen
-from fl.errors import DataError
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition
+from deltafl.fl.data.leaf import LeafUser, numeric_device, read_leaf
+from deltafl.fl.data.subset import WHOLE, Subset, choose_users, draw_rows, federate_chosen
+from deltafl.fl.errors import DataError
 
 NUM_CLASSES: Final = 62
 SIDE: Final = 28
@@ -52,7 +52,7 @@ def load_femnist(
     """Read the writers: x uint8 [n, 28, 28], y int64 [n].
 
     Only images of writers who stay are decoded. The whole database has 814,255 images of 3,597
-    writers in 1.6 million files, and takes 640 MB here: keep the result (`fl.data.cache`).
+    writers in 1.6 million files, and takes 640 MB here: keep the result (`deltafl.fl.data.cache`).
 
     Args:
         path: a folder with by_class/ and by_write/ (or raw_data/ with both), or LEAF's JSON (a

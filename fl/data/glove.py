@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from fl.data.archive import read_arrays
-from fl.errors import DataError
+from deltafl.fl.data.archive import read_arrays
+from deltafl.fl.errors import DataError
 
 MAX_WORDS: Final = 5_000_000
 """More than twice the largest published set; a file beyond it is none of them."""

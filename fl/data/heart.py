@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from fl.data.delimited import number, one_hot, read_rows
-from fl.data.federated import DeviceData, FederatedDataset, Partition, federate
-from fl.errors import DataError
+from deltafl.fl.data.delimited import number, one_hot, read_rows
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.errors import DataError
 
 HOSPITALS: Final = ("cleveland", "hungarian", "switzerland", "va")
 COLUMNS: Final = (

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from fl.data.checks import checked_device
-from fl.data.federated import FederatedDataset, Partition, federate
-from fl.errors import DataError
+from deltafl.fl.data.checks import checked_device
+from deltafl.fl.data.federated import FederatedDataset, Partition, federate
+from deltafl.fl.errors import DataError
 
 MAX_PIXELS: Final = 1 << 20
 """The largest image that is decoded: a small file can hold a huge one."""

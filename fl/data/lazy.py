@@ -6,14 +6,14 @@ from typing import Final, overload
 import numpy as np
 import numpy.typing as npt
 
-from fl.data.federated import (
+from deltafl.fl.data.federated import (
     DeviceData,
     FederatedDataset,
     Partition,
     Split,
     split_samples,
 )
-from fl.errors import DataError
+from deltafl.fl.errors import DataError
 
 KEPT_BYTES: Final = 1 << 28
 """How much a sequence remembers of what it made first (256 MiB)."""

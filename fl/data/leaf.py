@@ -19,9 +19,9 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fl.data.checks import check_user, checked_device
-from fl.data.federated import DeviceData, FederatedDataset, Partition, federate
-from fl.errors import DataError
+from deltafl.fl.data.checks import check_user, checked_device
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.errors import DataError
 
 MAX_JSON_BYTES: Final = 1 << 32
 """The largest file, unpacked, that is read: a packed file must not fill the memory."""

@@ -6,11 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from fl.data.dirichlet import deal_again, deal_by_label, deal_by_size, pooled_labels
-from fl.data.federated import FederatedDataset, Partition, federate
-from fl.data.registry import DEFAULTS, FORMATS, Format, Options, format_of, unused_options
-from fl.data.standardise import Standardise, standardise
-from fl.errors import DataError
+from deltafl.fl.data.dirichlet import deal_again, deal_by_label, deal_by_size, pooled_labels
+from deltafl.fl.data.federated import FederatedDataset, Partition, federate
+from deltafl.fl.data.registry import DEFAULTS, FORMATS, Format, Options, format_of, unused_options
+from deltafl.fl.data.standardise import Standardise, standardise
+from deltafl.fl.errors import DataError
 
 AUTO: Final = "auto"
 """The format that follows from the kind of source."""
@@ -23,10 +23,10 @@ class Dealing(StrEnum):
     """Whoever made them."""
 
     DIRICHLET = "dirichlet"
-    """New devices of equal size whose labels differ (`fl.data.dirichlet.deal_by_label`)."""
+    """New devices of equal size whose labels differ (`deltafl.fl.data.dirichlet.deal_by_label`)."""
 
     QUANTITY = "quantity"
-    """New devices whose sizes differ (`fl.data.dirichlet.deal_by_size`)."""
+    """New devices whose sizes differ (`deltafl.fl.data.dirichlet.deal_by_size`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class DatasetSpec:
         source: where it lies, or the name of one that needs no path, such as "digits".
         partition: the rule for small devices and the split.
         standardise: how features are scaled.
-        format: a name of `fl.data.registry.FORMATS`, or "auto".
+        format: a name of `deltafl.fl.data.registry.FORMATS`, or "auto".
         options: what the loader is told beside.
         dealing: who gets which samples; the partition's seed deals.
         concentration: α of the dealing, above 0.

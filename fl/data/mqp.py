@@ -16,10 +16,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from fl.data.delimited import read_rows
-from fl.data.federated import DeviceData, FederatedDataset, Partition, federate
-from fl.data.glove import WordVectors, load_glove, tokenise
-from fl.errors import DataError
+from deltafl.fl.data.delimited import read_rows
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.data.glove import WordVectors, load_glove, tokenise
+from deltafl.fl.errors import DataError
 
 _MAX_BYTES: Final = 1 << 24
 _MAX_DIGITS: Final = 9  # of a doctor's number; there are eleven
@@ -32,8 +32,8 @@ def load_mqp(path: Path, partition: Partition, *, vectors: Path) -> FederatedDat
     Args:
         path: mqp.csv, or the folder that holds it.
         partition: usually a split by samples, for there are eleven devices only.
-        vectors: word vectors, as `fl.data.glove.load_glove` takes them. Words are looked up in
-            lower case; an unknown one is not counted.
+        vectors: word vectors, as `deltafl.fl.data.glove.load_glove` takes them. Words are looked up
+            in lower case; an unknown one is not counted.
 
     Returns:
         float32 [n, 4 · dimension], and the label 1 for pairs that mean the same.

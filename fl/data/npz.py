@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fl.data.archive import read_arrays
-from fl.data.checks import checked_device
-from fl.data.federated import DeviceData, FederatedDataset, Partition, federate
-from fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
-from fl.errors import DataError
+from deltafl.fl.data.archive import read_arrays
+from deltafl.fl.data.checks import checked_device
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
+from deltafl.fl.errors import DataError
 
 
 def load_npz(path: Path, partition: Partition, *, subset: Subset = WHOLE) -> FederatedDataset:

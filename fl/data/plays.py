@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from fl.errors import DataError
+from deltafl.fl.errors import DataError
 
 MAX_TEXT_BYTES: Final = 64 << 20
 """The largest text that is read; the edition has 5.5 million bytes."""

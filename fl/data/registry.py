@@ -9,20 +9,20 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from fl.data.adult import load_adult
-from fl.data.berka import load_berka
-from fl.data.digits import MINORITY_SHARE, NUM_DEVICES, load_digits
-from fl.data.federated import FederatedDataset, Partition, Split
-from fl.data.femnist import load_femnist
-from fl.data.heart import load_heart
-from fl.data.hub import load_hub
-from fl.data.leaf import load_leaf
-from fl.data.mqp import load_mqp
-from fl.data.npz import load_npz
-from fl.data.sent140 import load_sent140
-from fl.data.shakespeare import load_shakespeare
-from fl.data.subset import WHOLE, Subset
-from fl.data.synthetic import (
+from deltafl.fl.data.adult import load_adult
+from deltafl.fl.data.berka import load_berka
+from deltafl.fl.data.digits import MINORITY_SHARE, NUM_DEVICES, load_digits
+from deltafl.fl.data.federated import FederatedDataset, Partition, Split
+from deltafl.fl.data.femnist import load_femnist
+from deltafl.fl.data.heart import load_heart
+from deltafl.fl.data.hub import load_hub
+from deltafl.fl.data.leaf import load_leaf
+from deltafl.fl.data.mqp import load_mqp
+from deltafl.fl.data.npz import load_npz
+from deltafl.fl.data.sent140 import load_sent140
+from deltafl.fl.data.shakespeare import load_shakespeare
+from deltafl.fl.data.subset import WHOLE, Subset
+from deltafl.fl.data.synthetic import (
     EMNIST_DEVICES,
     SENT140_DEVICES,
     SYNTHETIC_DEVICES,
@@ -30,7 +30,7 @@ from fl.data.synthetic import (
     load_synthetic_emnist,
     load_synthetic_sent140,
 )
-from fl.errors import DataError
+from deltafl.fl.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)

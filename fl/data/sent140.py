@@ -22,11 +22,11 @@ from typing import Final, TextIO
 
 import numpy as np
 
-from fl.data.federated import DeviceData, FederatedDataset, Partition
-from fl.data.glove import WordVectors, load_glove, tokenise
-from fl.data.leaf import LeafUser, read_leaf
-from fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
-from fl.errors import DataError
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition
+from deltafl.fl.data.glove import WordVectors, load_glove, tokenise
+from deltafl.fl.data.leaf import LeafUser, read_leaf
+from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
+from deltafl.fl.errors import DataError
 
 TOKENS: Final = 20
 """The words of a tweet that the LSTM reads."""
@@ -92,7 +92,7 @@ def load_sent140(
             file, or a folder).
         partition: the rule for small accounts and the split. The papers keep accounts with more
             than 50 tweets.
-        vectors: word vectors, as `fl.data.glove.load_glove` takes them.
+        vectors: word vectors, as `deltafl.fl.data.glove.load_glove` takes them.
         features: the mean vector of a tweet, or its tokens; with tokens the data set carries the
             table (`FederatedDataset.embedding`).
         lower_case: look words up in lower case. The papers did not.

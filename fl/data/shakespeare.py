@@ -18,12 +18,12 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fl.data.federated import DeviceData, FederatedDataset, Partition, Split
-from fl.data.leaf import LeafUser, read_leaf
-from fl.data.plays import read_plays
-from fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
-from fl.data.windows import split_text, windowed_device
-from fl.errors import DataError
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, Split
+from deltafl.fl.data.leaf import LeafUser, read_leaf
+from deltafl.fl.data.plays import read_plays
+from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
+from deltafl.fl.data.windows import split_text, windowed_device
+from deltafl.fl.errors import DataError
 
 Codes: TypeAlias = npt.NDArray[np.int8]
 
@@ -77,7 +77,7 @@ def load_shakespeare(
 ) -> FederatedDataset:
     """Read the roles and give their windows: x int8 [n, window] (views), y int64 [n].
 
-    A split by samples cuts each text in two (`fl.data.windows.split_text`).
+    A split by samples cuts each text in two (`deltafl.fl.data.windows.split_text`).
 
     Args:
         path: a .json or .json.gz file with the texts of the roles or with LEAF's windows, a .txt

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from fl.data.federated import DeviceData, FederatedDataset
-from fl.data.lazy import LazyDevices
+from deltafl.fl.data.federated import DeviceData, FederatedDataset
+from deltafl.fl.data.lazy import LazyDevices
 
 STD_FLOOR: Final = 1e-2
 """The smallest divisor. A feature that is (nearly) constant on train devices is not blown up."""

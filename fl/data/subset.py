@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fl.data.federated import DeviceData, FederatedDataset, Partition, federate
-from fl.errors import DataError
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def federate_chosen(
         test_ids: a split that came with the data.
 
     Raises:
-        DataError: as `fl.data.federated.federate`.
+        DataError: as `deltafl.fl.data.federated.federate`.
     """
     cut = [_cut(device, subset, partition.seed, is_text) for device in devices]
     # a device cut to fewer samples than the rule asks for must not be dropped by it

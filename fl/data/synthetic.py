@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import zoom
 
-from fl.data.federated import DeviceData, FederatedDataset, Partition
-from fl.data.lazy import LazyDevices, federate_lazily
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition
+from deltafl.fl.data.lazy import LazyDevices, federate_lazily
 
 MAX_DEVICES: Final = 100_000
 EMNIST_DEVICES: Final = 865 + 865

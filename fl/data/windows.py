@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
-from fl.data.federated import DeviceData, Partition, Samples
-from fl.errors import DataError
+from deltafl.fl.data.federated import DeviceData, Partition, Samples
+from deltafl.fl.errors import DataError
 
 
 def windowed_device(device_id: str, text: npt.NDArray[np.int8], length: int) -> DeviceData:

@@ -14,13 +14,13 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from fl.models.convnet import ConvNet
-from fl.models.convnet_groupnorm import GroupNormConvNet
-from fl.models.gru import EmbeddingGRU, OneHotGRU
-from fl.models.linear import Linear
-from fl.models.logistic import Logistic
-from fl.models.lstm import FrozenEmbeddingLSTM, StackedLSTM
-from fl.models.m5 import M5
+from deltafl.fl.models.convnet import ConvNet
+from deltafl.fl.models.convnet_groupnorm import GroupNormConvNet
+from deltafl.fl.models.gru import EmbeddingGRU, OneHotGRU
+from deltafl.fl.models.linear import Linear
+from deltafl.fl.models.logistic import Logistic
+from deltafl.fl.models.lstm import FrozenEmbeddingLSTM, StackedLSTM
+from deltafl.fl.models.m5 import M5
 
 
 @dataclass(frozen=True, slots=True, eq=False)

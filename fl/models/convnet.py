@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import max_pool2d, relu
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from fl.models import convnet_gradient
+from deltafl.fl.models import convnet_gradient
 
 _SMALLEST_SIDE: Final = 16  # (16 − 4) / 2 = 6 and (6 − 4) / 2 = 1: one pixel is left
 
@@ -48,7 +48,7 @@ class ConvNet(nn.Module):
     def loss_and_gradients(
         self, parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Compute a batch's mean cross-entropy and its gradient; see `fl.local.Differentiated`."""
+        """Compute a batch's mean loss and its gradient; see `deltafl.fl.local.Differentiated`."""
         return convnet_gradient.loss_and_gradients(parameters, self._images(x), y)
 
     def _images(self, x: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch.nn.functional import conv2d, nll_loss, one_hot
 
-from fl.models import winograd
+from deltafl.fl.models import winograd
 
 _aten: Final = torch.ops.aten
 _WINDOW: Final = (2, 2)

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn.functional import adaptive_avg_pool2d, max_pool2d, relu
 
-from fl.models.binary import as_logits, num_scores
-from fl.models.inputs import check_numbers
+from deltafl.fl.models.binary import as_logits, num_scores
+from deltafl.fl.models.inputs import check_numbers
 
 _CHANNELS: Final = 32
 _GROUPS: Final = (32, 16, 8, 4)

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn.functional import embedding, one_hot
 
-from fl.models.gru_recurrence import Run, last_state
-from fl.models.inputs import check_text_shape, check_tokens
+from deltafl.fl.models.gru_recurrence import Run, last_state
+from deltafl.fl.models.inputs import check_text_shape, check_tokens
 
 _HIDDEN: Final = 128
 _EMBEDDING_DIMENSION: Final = 8
@@ -56,7 +56,7 @@ class OneHotGRU(nn.Module):
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Compute the mean cross-entropy of a batch and its gradient, without autograd.
 
-        See `fl.local.Differentiated`.
+        See `deltafl.fl.local.Differentiated`.
         """
         check_tokens(x, self.gru.input_size, "gru")
         return _mean_loss_and_gradients(parameters, x, y)
@@ -105,7 +105,7 @@ class EmbeddingGRU(nn.Module):
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Compute the mean cross-entropy of a batch and its gradient, without autograd.
 
-        See `fl.local.Differentiated`.
+        See `deltafl.fl.local.Differentiated`.
         """
         check_tokens(x, self.embedding.num_embeddings, "gru-embedding")
         return _mean_loss_and_gradients(parameters, x, y)

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
-from fl.models.binary import as_logits, num_scores
-from fl.models.inputs import check_numbers
+from deltafl.fl.models.binary import as_logits, num_scores
+from deltafl.fl.models.inputs import check_numbers
 
 
 class Logistic(nn.Module):

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn.functional import embedding as look_up
 
-from fl.models.binary import as_logits, num_scores
-from fl.models.inputs import check_text_shape, check_tokens
+from deltafl.fl.models.binary import as_logits, num_scores
+from deltafl.fl.models.inputs import check_text_shape, check_tokens
 
 _WORD_DIMENSION: Final = 200
 _STACKED_HIDDEN: Final = 256

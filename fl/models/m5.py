@@ -19,8 +19,8 @@ import torch
 from torch import nn
 from torch.nn.functional import max_pool1d, relu
 
-from fl.models.binary import as_logits, num_scores
-from fl.models.inputs import check_numbers
+from deltafl.fl.models.binary import as_logits, num_scores
+from deltafl.fl.models.inputs import check_numbers
 
 _CHANNELS: Final = (64, 64, 128, 256)
 _GROUPS: Final = 32  # the default of Wu and He

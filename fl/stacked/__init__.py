@@ -5,14 +5,14 @@ from typing import Final
 import torch
 from torch import nn
 
-from fl.models.gru import EmbeddingGRU, OneHotGRU
-from fl.models.linear import Linear
-from fl.models.logistic import Logistic
-from fl.parameters import num_parameters
-from fl.stacked.generic import StackedByMapping
-from fl.stacked.gru import StackedGRU
-from fl.stacked.interface import Stacked, StackedDescent
-from fl.stacked.linear import StackedLinear
+from deltafl.fl.models.gru import EmbeddingGRU, OneHotGRU
+from deltafl.fl.models.linear import Linear
+from deltafl.fl.models.logistic import Logistic
+from deltafl.fl.parameters import num_parameters
+from deltafl.fl.stacked.generic import StackedByMapping
+from deltafl.fl.stacked.gru import StackedGRU
+from deltafl.fl.stacked.interface import Stacked, StackedDescent
+from deltafl.fl.stacked.linear import StackedLinear
 
 __all__ = ["Stacked", "StackedDescent", "stacked"]
 

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 
 class StackedByMapping:
-    """The kernel of a module that can be mapped; see `fl.stacked.interface`.
+    """The kernel of a module that can be mapped; see `deltafl.fl.stacked.interface`.
 
     Args:
         module: the architecture; its own parameters are not read.

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import torch
 
-from fl.models.gru import EmbeddingGRU, OneHotGRU, losses_and_gradients
-from fl.models.inputs import check_tokens
+from deltafl.fl.models.gru import EmbeddingGRU, OneHotGRU, losses_and_gradients
+from deltafl.fl.models.inputs import check_tokens
 
 
 class StackedGRU:

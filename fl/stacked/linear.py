@@ -2,7 +2,7 @@
 
 The gradient of the cross-entropy in the scores is the softmax less the one-hot label, so the
 gradient of the weights is one product, and a step of SGD is that product added to the weights in
-place. One score stands for two classes (`fl.models.binary`).
+place. One score stands for two classes (`deltafl.fl.models.binary`).
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import torch
 from torch.nn.functional import softplus
 
-from fl.models.linear import Linear
-from fl.models.logistic import Logistic
-from fl.stacked.products import add_product, multiply
+from deltafl.fl.models.linear import Linear
+from deltafl.fl.models.logistic import Logistic
+from deltafl.fl.stacked.products import add_product, multiply
 
 
 class StackedLinear:
-    """The kernel of `Linear` and `Logistic`; see `fl.stacked.interface`.
+    """The kernel of `Linear` and `Logistic`; see `deltafl.fl.stacked.interface`.
 
     Args:
         module: the architecture, of which only the shapes matter.

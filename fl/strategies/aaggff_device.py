@@ -2,7 +2,7 @@
 
 Source: arXiv 2405.20821, equations (9) to (11) and (95), Section 4.2.2, Remark 4.5, Appendix B.2.
 C = m/K is the share of the devices that take part. Their losses become responses r ∈ [0, C]
-(`fl.strategies.responses`) with mean r̄, and the doubly robust estimate fills in the rest:
+(`deltafl.fl.strategies.responses`) with mean r̄, and the doubly robust estimate fills in the rest:
 
     r̆_k = r̄ + (1/C)·(r_k − r̄) if k takes part, else r̄.
 
@@ -25,16 +25,16 @@ from typing import Final
 import numpy as np
 from scipy.special import softmax
 
-from fl.simplex import Reals
-from fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
-from fl.strategies.mixture import (
+from deltafl.fl.simplex import Reals
+from deltafl.fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from deltafl.fl.strategies.mixture import (
     ids_in_population,
     measure_losses,
     report_mixture,
     step_by_mixture,
 )
-from fl.strategies.responses import Response, respond
-from fl.vectors import Vector
+from deltafl.fl.strategies.responses import Response, respond
+from deltafl.fl.vectors import Vector
 
 DECISION: Final = "decision"
 """p in the memory: float64 [K], 1/K before the first round."""

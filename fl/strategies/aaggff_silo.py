@@ -1,8 +1,9 @@
 """AAggFF-S: the server learns the mixture of its devices by online Newton steps.
 
 Source: arXiv 2405.20821, equations (4) and (7), Section 4.2.1, Appendices A.3 and B.2. In a round
-all K devices take part. Their losses become responses r ∈ [0, 1/K]ᴷ (`fl.strategies.responses`),
-the server suffers ℓ(p, r) = −log(1 + ⟨p, r⟩) with gradient g = −r/(1 + ⟨p, r⟩), and decides
+all K devices take part. Their losses become responses r ∈ [0, 1/K]ᴷ
+(`deltafl.fl.strategies.responses`), the server suffers ℓ(p, r) = −log(1 + ⟨p, r⟩) with gradient g =
+−r/(1 + ⟨p, r⟩), and decides
 
     p ← argmin over the simplex of Σ_τ ⟨g_τ, p⟩ + (α/2)·‖p‖² + (β/2)·Σ_τ ⟨g_τ, p − p_τ⟩²,
 
@@ -18,11 +19,11 @@ from typing import Final
 
 import numpy as np
 
-from fl.simplex import Reals, minimise_quadratic
-from fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
-from fl.strategies.mixture import measure_losses, report_mixture, step_by_mixture
-from fl.strategies.responses import Response, respond
-from fl.vectors import Vector
+from deltafl.fl.simplex import Reals, minimise_quadratic
+from deltafl.fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from deltafl.fl.strategies.mixture import measure_losses, report_mixture, step_by_mixture
+from deltafl.fl.strategies.responses import Response, respond
+from deltafl.fl.vectors import Vector
 
 DECISION: Final = "decision"
 """p in the memory: float64 [K], 1/K before the first round."""

@@ -25,15 +25,15 @@ from typing import Final
 
 import numpy as np
 
-from fl.simplex import project_to_simplex
-from fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
-from fl.strategies.mixture import (
+from deltafl.fl.simplex import project_to_simplex
+from deltafl.fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from deltafl.fl.strategies.mixture import (
     ids_in_population,
     measure_losses,
     report_mixture,
     step_by_mixture,
 )
-from fl.vectors import Vector
+from deltafl.fl.vectors import Vector
 
 MIXTURE: Final = "mixture"
 """λ in the memory: float64 [K], 1/K before the first round."""

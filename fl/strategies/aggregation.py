@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fl.errors import DivergenceError
-from fl.objectives import PLAIN, LocalObjective
-from fl.strategies.base import Device, expect_updates
-from fl.vectors import Vector
+from deltafl.fl.errors import DivergenceError
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.strategies.base import Device, expect_updates
+from deltafl.fl.vectors import Vector
 
 
 def add_mean_update(model: Vector, devices: Sequence[Device], weights: Sequence[float]) -> Vector:

@@ -14,8 +14,8 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from fl.objectives import PLAIN, LocalObjective
-from fl.vectors import Vector
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.vectors import Vector
 
 Memory: TypeAlias = Mapping[str, npt.NDArray[np.float64]]
 """What a strategy remembers, by name; a checkpoint holds it."""

@@ -14,11 +14,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from fl.strategies.aggregation import add_mean_update
-from fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
-from fl.strategies.mixture import measure_losses
-from fl.superquantile import parse_theta, weighted_quantile
-from fl.vectors import Vector
+from deltafl.fl.strategies.aggregation import add_mean_update
+from deltafl.fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from deltafl.fl.strategies.mixture import measure_losses
+from deltafl.fl.superquantile import parse_theta, weighted_quantile
+from deltafl.fl.vectors import Vector
 
 
 class Weighting(StrEnum):

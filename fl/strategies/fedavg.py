@@ -5,7 +5,7 @@ Source: McMahan et al., AISTATS 2017, Algorithm 1: w ← w + Σ n_k Δ_k / Σ n_
 
 from dataclasses import dataclass
 
-from fl.strategies.weighted_mean import WeightedMean
+from deltafl.fl.strategies.weighted_mean import WeightedMean
 
 
 @dataclass(frozen=True, slots=True)

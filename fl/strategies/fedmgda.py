@@ -17,9 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from fl.simplex import Reals, minimise_quadratic
-from fl.strategies.aggregation import finite_update
-from fl.strategies.base import (
+from deltafl.fl.simplex import Reals, minimise_quadratic
+from deltafl.fl.strategies.aggregation import finite_update
+from deltafl.fl.strategies.base import (
     Device,
     RoundReport,
     ServerState,
@@ -27,8 +27,8 @@ from fl.strategies.base import (
     check_cohort,
     expect_updates,
 )
-from fl.strategies.mixture import report_mixture
-from fl.vectors import Vector
+from deltafl.fl.strategies.mixture import report_mixture
+from deltafl.fl.vectors import Vector
 
 _BLOCK: Final = 65536  # parameters; bounds memory
 

@@ -7,8 +7,8 @@ FedAvg, weighted by n_k.
 
 from dataclasses import dataclass
 
-from fl.objectives import LocalObjective
-from fl.strategies.weighted_mean import WeightedMean
+from deltafl.fl.objectives import LocalObjective
+from deltafl.fl.strategies.weighted_mean import WeightedMean
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 Source: arXiv 2002.11223, section 3 and Figure 1: the server keeps r models w_θ1, …, w_θr; the
 devices of a cohort take part in training each of them; afterwards everybody chooses the level that
-serves them best (`fl.bundle`). At each level a round is that of Algorithm 2 or 3.
+serves them best (`deltafl.fl.bundle`). At each level a round is that of Algorithm 2 or 3.
 
 The state's model is the levels' models, joined in the order of the levels. Levels start from
 different models (`starting_models`): at one and the same model the tails of two levels differ by a
@@ -19,8 +19,8 @@ from typing import Final
 
 import numpy as np
 
-from fl.errors import DivergenceError
-from fl.strategies.base import (
+from deltafl.fl.errors import DivergenceError
+from deltafl.fl.strategies.base import (
     Device,
     Memory,
     RoundReport,
@@ -29,12 +29,12 @@ from fl.strategies.base import (
     Visibility,
     check_cohort,
 )
-from fl.strategies.private_delta_fl import PrivateDeltaFL, addressed_by_bytes
-from fl.vectors import Vector
-from protocol.errors import EncodingError
-from protocol.levels import Levels
-from protocol.noise import Noise
-from secagg import ClientId
+from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL, addressed_by_bytes
+from deltafl.fl.vectors import Vector
+from deltafl.protocol.errors import EncodingError
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.noise import Noise
+from deltafl.secagg import ClientId
 
 START_SPREAD: Final = 0.01
 """Standard deviation by which a level's start is moved where it is another's."""

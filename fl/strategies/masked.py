@@ -44,8 +44,8 @@ from typing import Final
 
 import numpy as np
 
-from fl.objectives import PLAIN, LocalObjective
-from fl.strategies.base import (
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.strategies.base import (
     Device,
     Memory,
     ServerState,
@@ -53,9 +53,9 @@ from fl.strategies.base import (
     check_cohort,
     expect_losses,
 )
-from fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL, PrivateRoundReport
-from fl.strategies.weighted_mean import Participant, WeightedMean
-from fl.vectors import Vector
+from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL, PrivateRoundReport
+from deltafl.fl.strategies.weighted_mean import Participant, WeightedMean
+from deltafl.fl.vectors import Vector
 
 WEIGHT_BITS: Final = 28
 """Bits of a real weight, once a round has told how large weights are."""

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fl.errors import DivergenceError
-from fl.simplex import Reals
-from fl.strategies.aggregation import add_mean_update
-from fl.strategies.base import Device, RoundReport, expect_losses
-from fl.vectors import Vector
+from deltafl.fl.errors import DivergenceError
+from deltafl.fl.simplex import Reals
+from deltafl.fl.strategies.aggregation import add_mean_update
+from deltafl.fl.strategies.base import Device, RoundReport, expect_losses
+from deltafl.fl.vectors import Vector
 
 
 def ids_in_population(devices: Sequence[Device], num_devices: int) -> list[int]:

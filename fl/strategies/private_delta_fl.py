@@ -1,9 +1,9 @@
 """Private Δ-FL: the same round as `delta_fl`, in which the server sees nothing but sums.
 
 Source: arXiv 2002.11223, Algorithm 3 and appendix B.1. The devices find η together by secure sums,
-filter themselves, and add up masked updates, weights and losses (`protocol.round`). On the loss
-grid the devices kept are exactly those of Algorithm 2, unless the search goes by rounded weights or
-noisy ranks or is forbidden; updates agree up to fixed-point rounding.
+filter themselves, and add up masked updates, weights and losses (`deltafl.protocol.round`). On the
+loss grid the devices kept are exactly those of Algorithm 2, unless the search goes by rounded
+weights or noisy ranks or is forbidden; updates agree up to fixed-point rounding.
 """
 
 import math
@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fl.errors import DivergenceError
-from fl.strategies.base import (
+from deltafl.fl.errors import DivergenceError
+from deltafl.fl.strategies.base import (
     Device,
     RoundReport,
     ServerState,
@@ -25,18 +25,18 @@ from fl.strategies.base import (
     expect_losses,
     expect_updates,
 )
-from fl.superquantile import parse_theta, weighted_quantile
-from fl.vectors import Vector
-from protocol.configuration import RoundConfig
-from protocol.errors import EncodingError
-from protocol.losses import LossGrid
-from protocol.noise import Noise
-from protocol.quantile.registry import quantile_method
-from protocol.quantile.search import Ended
-from protocol.round import RoundOutcome
-from protocol.sums import SumBackend
-from protocol.weighting import Weighting
-from secagg import ClientId, Vanish
+from deltafl.fl.superquantile import parse_theta, weighted_quantile
+from deltafl.fl.vectors import Vector
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.errors import EncodingError
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.registry import quantile_method
+from deltafl.protocol.quantile.search import Ended
+from deltafl.protocol.round import RoundOutcome
+from deltafl.protocol.sums import SumBackend
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg import ClientId, Vanish
 
 DropoutPlan: TypeAlias = Callable[[int, Sequence[int], int], Mapping[int, Vanish]]
 """(round index, device ids, number of slots) → when each vanishing device vanishes."""

@@ -3,13 +3,13 @@
 Source: Zhang et al., 2022 ("Proportional Fairness in Federated Learning"): the objective is
 −Σ p_k·log(M − F_k), the negative log of the devices' utilities. Each device minimises
 −log(1 − ℓ/M) of its minibatches, which differs by a constant; a loss close to M or above it counts
-as ℓ/M (`fl.objectives`). The mean is that of FedAvg, weighted by n_k.
+as ℓ/M (`deltafl.fl.objectives`). The mean is that of FedAvg, weighted by n_k.
 """
 
 from dataclasses import dataclass
 
-from fl.objectives import LocalObjective
-from fl.strategies.weighted_mean import WeightedMean
+from deltafl.fl.objectives import LocalObjective
+from deltafl.fl.strategies.weighted_mean import WeightedMean
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from fl.strategies.delta_fl import Weighting
-from fl.strategies.weighted_mean import Local, Share, WeightedMean
+from deltafl.fl.strategies.delta_fl import Weighting
+from deltafl.fl.strategies.weighted_mean import Local, Share, WeightedMean
 
 LOSS_GUARD: Final = 1e-10
 """Added to every loss, as in the published code: a loss of 0 has no logarithm."""

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from scipy.special import expit, ndtr
 
-from fl.simplex import Reals
+from deltafl.fl.simplex import Reals
 
 
 class Response(StrEnum):

@@ -20,8 +20,8 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fl.strategies.base import Device, RoundReport, ServerState, Strategy, Visibility
-from fl.vectors import Vector
+from deltafl.fl.strategies.base import Device, RoundReport, ServerState, Strategy, Visibility
+from deltafl.fl.vectors import Vector
 
 Moments: TypeAlias = Mapping[str, npt.NDArray[np.float64]]
 """What an optimiser remembers, by name; nothing before the first round."""

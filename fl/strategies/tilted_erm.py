@@ -14,8 +14,8 @@ the ratio, so none has to be agreed upon; in masked rounds the unit of the weigh
 import math
 from dataclasses import dataclass
 
-from fl.strategies.delta_fl import Weighting
-from fl.strategies.weighted_mean import Local, Share, WeightedMean
+from deltafl.fl.strategies.delta_fl import Weighting
+from deltafl.fl.strategies.weighted_mean import Local, Share, WeightedMean
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
 
 A device works out a_k and step_k by itself, from its own number of samples, loss and update. The
 server needs the two sums and nothing else, so each of these strategies runs in clear (here) and
-under secure aggregation (`fl.strategies.masked`) by the same rule, `WeightedMean.share`.
+under secure aggregation (`deltafl.fl.strategies.masked`) by the same rule, `WeightedMean.share`.
 
 Weights such as exp(t·F_k) span more than a float64 can: they are carried as weight·exp(log_scale),
 and only their ratios to the largest are ever computed.
@@ -18,10 +18,10 @@ from typing import Protocol
 
 import numpy as np
 
-from fl.errors import DivergenceError
-from fl.objectives import PLAIN, LocalObjective
-from fl.strategies.aggregation import finite_update, step_by_mean
-from fl.strategies.base import (
+from deltafl.fl.errors import DivergenceError
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.strategies.aggregation import finite_update, step_by_mean
+from deltafl.fl.strategies.base import (
     Device,
     RoundReport,
     ServerState,
@@ -30,7 +30,7 @@ from fl.strategies.base import (
     expect_losses,
     expect_updates,
 )
-from fl.vectors import Vector
+from deltafl.fl.vectors import Vector
 
 
 class Local(Protocol):

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from protocol.errors import SearchError
-from protocol.quantile.search import Ended, SearchConfig
+from deltafl.protocol.errors import SearchError
+from deltafl.protocol.quantile.search import Ended, SearchConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy.typing as npt
 
-from protocol.encoding import Layout
-from protocol.errors import ConfigurationError
-from protocol.quantile.bracket import Rank, inside, interpolated_cut
-from protocol.quantile.narrowing import BracketSearch, Position, Proposal, Sums
-from protocol.quantile.ranks import rank_contribution, rank_layout, read_ranks
-from protocol.quantile.search import Query, SearchConfig
+from deltafl.protocol.encoding import Layout
+from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.quantile.bracket import Rank, inside, interpolated_cut
+from deltafl.protocol.quantile.narrowing import BracketSearch, Position, Proposal, Sums
+from deltafl.protocol.quantile.ranks import rank_contribution, rank_layout, read_ranks
+from deltafl.protocol.quantile.search import Query, SearchConfig
 
 _FINEST_STEP = 1 / 256  # of the warm start: well below the few per cent by which a quantile moves
 _DEFAULT_GRID_BITS = 22

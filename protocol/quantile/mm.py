@@ -7,9 +7,9 @@ At μ every device contributes β = n/|F - μ|, its signed weight β(F - μ) = �
 is that of the paper (Appendix B.1, eq. 17) with Σn put where the paper assumes weights that sum to
 one. The second form is the one used here: Σ±n is the paper's Σβ·F less the public multiple μ·Σβ, so
 it reveals the same, but it is an exact integer and gives the exact weighted rank at the cut,
-W(below) = (Σn - Σ±n)/2. No ε is needed (see `protocol.losses`); β is at most 2n per tick. Where the
-configuration sets one, β = n/max(|F - μ|, ε), and Σβ says less of how near the nearest device is.
-The ranks stay exact, hence so do the proofs; only the steps change.
+W(below) = (Σn - Σ±n)/2. No ε is needed (see `deltafl.protocol.losses`); β is at most 2n per tick.
+Where the configuration sets one, β = n/max(|F - μ|, ε), and Σβ says less of how near the nearest
+device is. The ranks stay exact, hence so do the proofs; only the steps change.
 
 Plain MM approaches the quantile from one side, at a linear rate, and never shows that it is there.
 Four departures, none of which reveals more in a query, make it stop with a proof:
@@ -31,12 +31,18 @@ from fractions import Fraction
 
 import numpy.typing as npt
 
-from protocol.encoding import Field, Layout
-from protocol.errors import SearchError
-from protocol.losses import LossGrid
-from protocol.quantile.bracket import Rank, guarded, inside
-from protocol.quantile.narrowing import BracketSearch, Position, Proposal, Sums, first_proposal
-from protocol.quantile.search import Query, SearchConfig
+from deltafl.protocol.encoding import Field, Layout
+from deltafl.protocol.errors import SearchError
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.quantile.bracket import Rank, guarded, inside
+from deltafl.protocol.quantile.narrowing import (
+    BracketSearch,
+    Position,
+    Proposal,
+    Sums,
+    first_proposal,
+)
+from deltafl.protocol.quantile.search import Query, SearchConfig
 
 _GUARD_BITS = 4  # the least β, weight 1 at the far end of the grid, is carried to 1 part in 16
 

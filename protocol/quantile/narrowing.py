@@ -11,9 +11,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from protocol.errors import SearchError
-from protocol.quantile.bracket import Bracket, Rank, guarded
-from protocol.quantile.search import (
+from deltafl.protocol.errors import SearchError
+from deltafl.protocol.quantile.bracket import Bracket, Rank, guarded
+from deltafl.protocol.quantile.search import (
     Ended,
     QuantileMethod,
     Query,

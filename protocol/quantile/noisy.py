@@ -1,10 +1,11 @@
 """One noisy histogram: the only method whose sums do not give exact ranks away.
 
 The cuts are those of the first query of `histogram`, a ladder around the warm start. Every device
-counts one in the bin of its loss, and adds its share of the noise (`protocol.noise`) to all bins.
-The server gets noisy counts, and takes the nearest that could be true: not negative, and together
-as many as there are devices, which is public. η lies where these reach the rank of the quantile, by
-interpolation in that bin. All of this is done with what is released, and costs no privacy.
+counts one in the bin of its loss, and adds its share of the noise (`deltafl.protocol.noise`) to all
+bins. The server gets noisy counts, and takes the nearest that could be true: not negative, and
+together as many as there are devices, which is public. η lies where these reach the rank of the
+quantile, by interpolation in that bin. All of this is done with what is released, and costs no
+privacy.
 
 There is one query in a round, for a second would be noise of its own over the same losses, and the
 average of many answers has none. Flat bins serve better than a tree of them up to about 64 bins:
@@ -25,13 +26,13 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-from protocol.encoding import Field, Layout
-from protocol.errors import ConfigurationError, SearchError
-from protocol.noise import Noise
-from protocol.quantile.histogram import Histogram
-from protocol.quantile.search import Ended, Query, SearchConfig, SearchResult
-from protocol.weighting import Weighting
-from secagg.randomness import Randomness
+from deltafl.protocol.encoding import Field, Layout
+from deltafl.protocol.errors import ConfigurationError, SearchError
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.histogram import Histogram
+from deltafl.protocol.quantile.search import Ended, Query, SearchConfig, SearchResult
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg.randomness import Randomness
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from protocol.errors import ConfigurationError
-from protocol.noise import Noise
-from protocol.quantile.bracketed import Bracketed
-from protocol.quantile.histogram import Histogram
-from protocol.quantile.mm import MajoriseMinimise
-from protocol.quantile.noisy import NoisyHistogram
-from protocol.quantile.search import QuantileMethod
+from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.bracketed import Bracketed
+from deltafl.protocol.quantile.histogram import Histogram
+from deltafl.protocol.quantile.mm import MajoriseMinimise
+from deltafl.protocol.quantile.noisy import NoisyHistogram
+from deltafl.protocol.quantile.search import QuantileMethod
 
 QUANTILE_METHODS = ("mm", "bracketed", "histogram")
 """Names of the methods that ask for exact sums, and certify what they find."""

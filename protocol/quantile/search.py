@@ -26,11 +26,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from protocol.encoding import Layout
-from protocol.errors import ConfigurationError, EncodingError, SearchError
-from protocol.losses import LossGrid
-from protocol.selection import Threshold
-from protocol.weighting import Weighting
+from deltafl.protocol.encoding import Layout
+from deltafl.protocol.errors import ConfigurationError, EncodingError, SearchError
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.weighting import Weighting
 
 
 class Ended(enum.StrEnum):

@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from secagg import Fault, PeerError, Refusal
+from deltafl.secagg import Fault, PeerError, Refusal
 
 Words = npt.NDArray[np.uint32] | npt.NDArray[np.uint64] | npt.NDArray[np.bool_]
 

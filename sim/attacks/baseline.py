@@ -6,14 +6,14 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from fl.objectives import PLAIN, LocalObjective
-from protocol.configuration import binding
-from protocol.device import DeviceRound
-from secagg import ClientId
-from sim.attacks.attack import Left, Loot, Power, attack
-from sim.attacks.evil_server import EvilServer
-from sim.attacks.own_round import MODEL, Device, RoundDevices, make_devices
-from sim.attacks.searches import CONFIG, QUERY
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.protocol.configuration import binding
+from deltafl.protocol.device import DeviceRound
+from deltafl.secagg import ClientId
+from deltafl.sim.attacks.attack import Left, Loot, Power, attack
+from deltafl.sim.attacks.evil_server import EvilServer
+from deltafl.sim.attacks.own_round import MODEL, Device, RoundDevices, make_devices
+from deltafl.sim.attacks.searches import CONFIG, QUERY
 
 
 @dataclass
@@ -67,8 +67,8 @@ def losses_in_clear(defended: bool) -> Loot:
 
 def _as_reported(devices: dict[ClientId, Device]) -> tuple[list[npt.NDArray[np.uint64]], str]:
     """What a server of Algorithm 2 knows that every device would answer."""
-    from fl.strategies.base import ServerState  # with it comes torch, which takes seconds
-    from fl.strategies.delta_fl import DeltaFL
+    from deltafl.fl.strategies.base import ServerState  # with it comes torch, which takes seconds
+    from deltafl.fl.strategies.delta_fl import DeltaFL
 
     reporting = [_Reporting(client, device) for client, device in devices.items()]
     model = np.zeros(CONFIG.update_length, np.float32)

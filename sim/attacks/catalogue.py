@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sim.attacks import (
+from deltafl.sim.attacks import (
     baseline,
     cohorts,
     exposures,
@@ -14,7 +14,7 @@ from sim.attacks import (
     seeds,
     sessions,
 )
-from sim.attacks.attack import Attack
+from deltafl.sim.attacks.attack import Attack
 
 _MODULES: Final = (
     lists,

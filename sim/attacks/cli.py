@@ -6,9 +6,9 @@ import json
 import sys
 from typing import Final
 
-from sim.attacks import report
-from sim.attacks.catalogue import ATTACKS
-from sim.attacks.play import judged
+from deltafl.sim.attacks import report
+from deltafl.sim.attacks.catalogue import ATTACKS
+from deltafl.sim.attacks.play import judged
 
 _LIST: Final = "list"
 _ALL: Final = "all"

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from secagg import (
+from deltafl.secagg import (
     Client,
     ClientId,
     Credentials,
@@ -12,14 +12,14 @@ from secagg import (
     UsageError,
     keys,
 )
-from secagg.identity import identity
-from secagg.keys import KeyPair, PublicKey
-from secagg.messages import AdvertiseKeys, SessionOpen
-from secagg.randomness import SeededRandomness
-from sim.attacks.attack import Loot, Power, attack
-from sim.attacks.evil_server import Colluder, EvilServer
-from sim.attacks.own_session import POLICY, Devices, make_params
-from sim.attacks.replaced import replaced
+from deltafl.secagg.identity import identity
+from deltafl.secagg.keys import KeyPair, PublicKey
+from deltafl.secagg.messages import AdvertiseKeys, SessionOpen
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.sim.attacks.attack import Loot, Power, attack
+from deltafl.sim.attacks.evil_server import Colluder, EvilServer
+from deltafl.sim.attacks.own_session import POLICY, Devices, make_params
+from deltafl.sim.attacks.replaced import replaced
 
 _agree, _is_low_order = KeyPair.agree, keys.is_low_order
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from secagg import (
+from deltafl.secagg import (
     Client,
     ClientId,
     Credentials,
@@ -25,10 +25,10 @@ from secagg import (
     signing,
     wire,
 )
-from secagg.errors import present
-from secagg.graph import Members
-from secagg.masks import SlotContext, subtracts
-from secagg.messages import (
+from deltafl.secagg.errors import present
+from deltafl.secagg.graph import Members
+from deltafl.secagg.masks import SlotContext, subtracts
+from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
     ConsistencySignature,
@@ -43,11 +43,11 @@ from secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from secagg.randomness import SeededRandomness
-from secagg.ring import Vector
-from secagg.shamir import Limbs
-from secagg.states import ClientState
-from sim.attacks.own_session import BINDING, POLICY
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.ring import Vector
+from deltafl.secagg.shamir import Limbs
+from deltafl.secagg.states import ClientState
+from deltafl.sim.attacks.own_session import BINDING, POLICY
 
 Survivors = frozenset[int]
 Secret = tuple[int, ShareKind, int]

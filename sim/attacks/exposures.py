@@ -10,15 +10,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from protocol.configuration import binding
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from sim.attacks.attack import Left, Loot, Power, attack
-from sim.attacks.evil_server import EvilServer, Survivors
-from sim.attacks.own_round import MODEL, UPDATE_ROUND, RoundDevices, make_devices
-from sim.attacks.own_session import RING_BITS, Devices, make_params
-from sim.attacks.rounds import against_last
-from sim.attacks.searches import CONFIG, LOST, QUERY, Searches
+from deltafl.protocol.configuration import binding
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.sim.attacks.attack import Left, Loot, Power, attack
+from deltafl.sim.attacks.evil_server import EvilServer, Survivors
+from deltafl.sim.attacks.own_round import MODEL, UPDATE_ROUND, RoundDevices, make_devices
+from deltafl.sim.attacks.own_session import RING_BITS, Devices, make_params
+from deltafl.sim.attacks.rounds import against_last
+from deltafl.sim.attacks.searches import CONFIG, LOST, QUERY, Searches
 
 
 @attack(

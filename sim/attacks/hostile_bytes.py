@@ -8,7 +8,7 @@ from typing import Final
 import msgpack
 import numpy as np
 
-from secagg import (
+from deltafl.secagg import (
     Client,
     ClientId,
     Fault,
@@ -20,18 +20,18 @@ from secagg import (
     shamir,
     wire,
 )
-from secagg.errors import DecodeError
-from secagg.messages import Message, ShareKeys, UnmaskShares
-from secagg.unmasking import Promises
-from sim.attacks.attack import Harm, Power, attack
-from sim.attacks.own_session import (
+from deltafl.secagg.errors import DecodeError
+from deltafl.secagg.messages import Message, ShareKeys, UnmaskShares
+from deltafl.secagg.unmasking import Promises
+from deltafl.sim.attacks.attack import Harm, Power, attack
+from deltafl.sim.attacks.own_session import (
     ONE_SLOT,
     POLICY,
     Devices,
     make_params,
     with_an_honest_server,
 )
-from sim.attacks.replaced import replaced
+from deltafl.sim.attacks.replaced import replaced
 
 _DEPTH, _WIDTH = 200, 8000
 MOST: Final = 1 << 20

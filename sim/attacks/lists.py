@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from secagg import Client, DevicePolicy, Refusal, vetting
-from secagg.graph import Members
-from secagg.masks import SlotContext
-from secagg.messages import UnmaskRequest
-from secagg.states import CLIENT_TRANSITIONS, ClientState
-from sim.attacks.attack import Left, Loot, Power, attack
-from sim.attacks.evil_server import Colluder, EvilServer, Survivors
-from sim.attacks.own_session import ACTIVE_POLICY, POLICY, Devices, make_params
-from sim.attacks.replaced import replaced
+from deltafl.secagg import Client, DevicePolicy, Refusal, vetting
+from deltafl.secagg.graph import Members
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.messages import UnmaskRequest
+from deltafl.secagg.states import CLIENT_TRANSITIONS, ClientState
+from deltafl.sim.attacks.attack import Left, Loot, Power, attack
+from deltafl.sim.attacks.evil_server import Colluder, EvilServer, Survivors
+from deltafl.sim.attacks.own_session import ACTIVE_POLICY, POLICY, Devices, make_params
+from deltafl.sim.attacks.replaced import replaced
 
 _ACTIVE = replace(ACTIVE_POLICY, min_cohort=2, min_threshold=2, min_threshold_share=0.0)
 _check_quorum = vetting.check_quorum

@@ -7,21 +7,29 @@ from typing import Final
 
 import numpy as np
 
-from protocol import wire
-from protocol.client import RoundClient, Task
-from protocol.configuration import RoundConfig
-from protocol.device import DeviceRound, Update
-from protocol.losses import LossGrid
-from protocol.messages import Announce, Ask, Relay
-from protocol.quantile.search import Query
-from protocol.round import RoundOutcome
-from protocol.selection import Threshold
-from protocol.server import RoundServer
-from secagg import ClientId, DevicePolicy, Enrolment, SessionParams, SlotSum, Step, UsageError
-from secagg import wire as session_wire
-from secagg.messages import OpenSlot, SessionOpen
-from secagg.randomness import SeededRandomness
-from sim.attacks.own_session import new_enrolment
+from deltafl.protocol import wire
+from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.device import DeviceRound, Update
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.messages import Announce, Ask, Relay
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.round import RoundOutcome
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.server import RoundServer
+from deltafl.secagg import (
+    ClientId,
+    DevicePolicy,
+    Enrolment,
+    SessionParams,
+    SlotSum,
+    Step,
+    UsageError,
+)
+from deltafl.secagg import wire as session_wire
+from deltafl.secagg.messages import OpenSlot, SessionOpen
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.sim.attacks.own_session import new_enrolment
 
 POLICY: Final = DevicePolicy(min_cohort=3, min_threshold=2, min_threshold_share=0.2)
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from secagg import (
+from deltafl.secagg import (
     Adversary,
     Client,
     ClientId,
@@ -18,10 +18,10 @@ from secagg import (
     ring,
     wire,
 )
-from secagg.messages import Message
-from secagg.randomness import Randomness, SeededRandomness
-from secagg.ring import Vector
-from secagg.states import ClientState
+from deltafl.secagg.messages import Message
+from deltafl.secagg.randomness import Randomness, SeededRandomness
+from deltafl.secagg.ring import Vector
+from deltafl.secagg.states import ClientState
 
 LENGTH: Final = 64
 RING_BITS: Final = 32

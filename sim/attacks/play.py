@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from secagg import Fault, PeerError, Refusal
-from sim.attacks.attack import Attack, Harm, Left, Loot, NotPlayed
+from deltafl.secagg import Fault, PeerError, Refusal
+from deltafl.sim.attacks.attack import Attack, Harm, Left, Loot, NotPlayed
 
 Outcome = Loot | Harm | PeerError | NotPlayed
 """What an attack came to, or the refusal that ended it at once, or why it could not be played."""

@@ -5,21 +5,21 @@ from typing import Final
 
 import numpy as np
 
-from protocol import wire
-from protocol.messages import Ask
-from protocol.quantile.search import Query
-from secagg import ClientId, SlotSum
-from sim.attacks.attack import Left, Loot, Power, attack
-from sim.attacks.own_round import (
+from deltafl.protocol import wire
+from deltafl.protocol.messages import Ask
+from deltafl.protocol.quantile.search import Query
+from deltafl.secagg import ClientId, SlotSum
+from deltafl.sim.attacks.attack import Left, Loot, Power, attack
+from deltafl.sim.attacks.own_round import (
     UPDATE_ROUND,
     Device,
     RoundDevices,
     make_devices,
     with_an_honest_server,
 )
-from sim.leakage.observations import Answer, SearchView
-from sim.leakage.prior import Prior
-from sim.leakage.reconstruction import reconstruct
+from deltafl.sim.leakage.observations import Answer, SearchView
+from deltafl.sim.leakage.prior import Prior
+from deltafl.sim.leakage.reconstruction import reconstruct
 
 _SEARCH: Final = replace(UPDATE_ROUND, theta=UPDATE_ROUND.theta / 2, max_queries=30)
 _WEIGHT: Final = 200

@@ -4,9 +4,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from secagg import PeerError
-from sim.attacks.attack import Attack, End, Harm, Left, Loot, NotPlayed, Words
-from sim.attacks.play import Outcome, Verdict
+from deltafl.secagg import PeerError
+from deltafl.sim.attacks.attack import Attack, End, Harm, Left, Loot, NotPlayed, Words
+from deltafl.sim.attacks.play import Outcome, Verdict
 
 _SHOWN: Final = 5
 """Words of a vector that are shown."""

@@ -1,15 +1,15 @@
 """Attacks on masks that are used twice, and on sums that differ by one device."""
 
-from secagg import Client, ClientId, Refusal, SessionParams, ring, vetting
-from secagg.masks import SlotContext
-from secagg.messages import OpenSlot
-from secagg.params import SessionId
-from secagg.randomness import Randomness, SeededRandomness
-from secagg.ring import Vector
-from sim.attacks.attack import Left, Loot, Power, attack, presuppose
-from sim.attacks.evil_server import Colluder, EvilServer
-from sim.attacks.own_session import ONE_SLOT, RING_BITS, Devices, make_params
-from sim.attacks.replaced import replaced
+from deltafl.secagg import Client, ClientId, Refusal, SessionParams, ring, vetting
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.messages import OpenSlot
+from deltafl.secagg.params import SessionId
+from deltafl.secagg.randomness import Randomness, SeededRandomness
+from deltafl.secagg.ring import Vector
+from deltafl.sim.attacks.attack import Left, Loot, Power, attack, presuppose
+from deltafl.sim.attacks.evil_server import Colluder, EvilServer
+from deltafl.sim.attacks.own_session import ONE_SLOT, RING_BITS, Devices, make_params
+from deltafl.sim.attacks.replaced import replaced
 
 _context_of = SlotContext.of
 

@@ -7,18 +7,18 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from protocol.client import RoundClient
-from protocol.configuration import RoundConfig, binding
-from protocol.encoding import Field
-from protocol.selection import Threshold
-from secagg import ClientId, Refusal, Stage, Step, ring
-from secagg import wire as session_wire
-from secagg.errors import present
-from secagg.messages import MaskedInput
-from secagg.ring import Vector
-from sim.attacks.attack import Harm, Left, Loot, Power, Words, attack, presuppose
-from sim.attacks.evil_server import EvilServer
-from sim.attacks.own_round import (
+from deltafl.protocol.client import RoundClient
+from deltafl.protocol.configuration import RoundConfig, binding
+from deltafl.protocol.encoding import Field
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import ClientId, Refusal, Stage, Step, ring
+from deltafl.secagg import wire as session_wire
+from deltafl.secagg.errors import present
+from deltafl.secagg.messages import MaskedInput
+from deltafl.secagg.ring import Vector
+from deltafl.sim.attacks.attack import Harm, Left, Loot, Power, Words, attack, presuppose
+from deltafl.sim.attacks.evil_server import EvilServer
+from deltafl.sim.attacks.own_round import (
     DEAD_MODEL,
     MODEL,
     UPDATE_ROUND,
@@ -28,7 +28,7 @@ from sim.attacks.own_round import (
     make_devices,
     with_an_honest_server,
 )
-from sim.attacks.replaced import replaced
+from deltafl.sim.attacks.replaced import replaced
 
 _LENGTH: Final = UPDATE_ROUND.update_length
 ALL_PASS: Final = Threshold(0, 0)

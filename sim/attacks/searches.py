@@ -5,15 +5,15 @@ from typing import Final
 
 import numpy as np
 
-from protocol.client import RoundClient
-from protocol.configuration import RoundConfig, binding
-from protocol.quantile.search import Query
-from secagg import PeerError, ring
-from secagg.ring import Vector
-from sim.attacks.attack import Loot
-from sim.attacks.evil_server import EvilServer, Survivors
-from sim.attacks.own_round import MODEL, UPDATE_ROUND, RoundDevices, make_devices
-from sim.attacks.own_session import new_enrolment
+from deltafl.protocol.client import RoundClient
+from deltafl.protocol.configuration import RoundConfig, binding
+from deltafl.protocol.quantile.search import Query
+from deltafl.secagg import PeerError, ring
+from deltafl.secagg.ring import Vector
+from deltafl.sim.attacks.attack import Loot
+from deltafl.sim.attacks.evil_server import EvilServer, Survivors
+from deltafl.sim.attacks.own_round import MODEL, UPDATE_ROUND, RoundDevices, make_devices
+from deltafl.sim.attacks.own_session import new_enrolment
 
 _CUTS: Final = 63
 

@@ -5,14 +5,14 @@ from typing import Final
 
 import numpy as np
 
-from secagg import prg
-from secagg.keys import KeyPair
-from secagg.masks import SlotContext
-from secagg.ring import Vector
-from sim.attacks.attack import Left, Loot, Power, attack
-from sim.attacks.evil_server import Colluder, EvilServer
-from sim.attacks.own_session import Devices, make_params
-from sim.attacks.replaced import replaced
+from deltafl.secagg import prg
+from deltafl.secagg.keys import KeyPair
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.ring import Vector
+from deltafl.sim.attacks.attack import Left, Loot, Power, attack
+from deltafl.sim.attacks.evil_server import Colluder, EvilServer
+from deltafl.sim.attacks.own_session import Devices, make_params
+from deltafl.sim.attacks.replaced import replaced
 
 _SEEDS: Final = 1 << 12
 _KNOWN: Final = 4

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from protocol import wire as envelopes
-from protocol.client import RoundClient
-from protocol.configuration import RoundConfig
-from protocol.messages import Relay
-from secagg import Client, ClientId, Enrolment, Refusal, SlotSpec, UsageError, signing, wire
-from secagg.graph import Members
-from secagg.keys import PublicKey
-from secagg.masks import SlotContext
-from secagg.messages import (
+from deltafl.protocol import wire as envelopes
+from deltafl.protocol.client import RoundClient
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.messages import Relay
+from deltafl.secagg import Client, ClientId, Enrolment, Refusal, SlotSpec, UsageError, signing, wire
+from deltafl.secagg.graph import Members
+from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.messages import (
     MaskedInput,
     Message,
     OpenSlot,
@@ -21,13 +21,13 @@ from secagg.messages import (
     ShareKind,
     ShareReceipt,
 )
-from secagg.ring import Vector
-from sim.attacks.attack import Loot, Power, attack
-from sim.attacks.evil_server import EvilServer, Survivors
-from sim.attacks.own_round import RoundDevices
-from sim.attacks.own_session import ACTIVE_POLICY, Devices, make_params, new_enrolment
-from sim.attacks.replaced import replaced
-from sim.attacks.searches import LOST, Searches
+from deltafl.secagg.ring import Vector
+from deltafl.sim.attacks.attack import Loot, Power, attack
+from deltafl.sim.attacks.evil_server import EvilServer, Survivors
+from deltafl.sim.attacks.own_round import RoundDevices
+from deltafl.sim.attacks.own_session import ACTIVE_POLICY, Devices, make_params, new_enrolment
+from deltafl.sim.attacks.replaced import replaced
+from deltafl.sim.attacks.searches import LOST, Searches
 
 _survivors, _slots = signing.survivors, RoundConfig.slots
 

@@ -8,5 +8,5 @@
 
 Statistics: `false_alarms` is the budget, `tails` the p-values, `uniformity`, `relations`,
 `independence` and `weak_seeds` the tests. Sums together: `differencing`, `participation`.
-`searches` hands recorded searches to `sim.leakage`.
+`searches` hands recorded searches to `deltafl.sim.leakage`.
 """

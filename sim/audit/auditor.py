@@ -12,14 +12,14 @@ from typing import Protocol
 
 import numpy as np
 
-from fl.strategies.server_optimizer import ServerOptimizer
-from protocol.noise import Noise
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from secagg.ring import Vector
-from sim.algorithms import server_optimizer_of
-from sim.audit.catalogue import found
-from sim.audit.checks import (
+from deltafl.fl.strategies.server_optimizer import ServerOptimizer
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg.ring import Vector
+from deltafl.sim.algorithms import server_optimizer_of
+from deltafl.sim.audit.catalogue import found
+from deltafl.sim.audit.checks import (
     clear,
     floors,
     keys,
@@ -30,17 +30,17 @@ from sim.audit.checks import (
     released,
     shares,
 )
-from sim.audit.checks.masks import MaskTests
-from sim.audit.collected import Findings
-from sim.audit.coverage import outcome_of
-from sim.audit.differencing import Differencing
-from sim.audit.false_alarms import FalseAlarmBudget
-from sim.audit.findings import Evidence, Finding, Severity
-from sim.audit.inventory import Inventory, Timeline
-from sim.audit.options import Options, expected_of, reproduce
-from sim.audit.preface import LIMITS, WITHOUT_TRUTH, facts_of_run
-from sim.audit.replay import SlotReplay, masked_vectors
-from sim.audit.report import (
+from deltafl.sim.audit.checks.masks import MaskTests
+from deltafl.sim.audit.collected import Findings
+from deltafl.sim.audit.coverage import outcome_of
+from deltafl.sim.audit.differencing import Differencing
+from deltafl.sim.audit.false_alarms import FalseAlarmBudget
+from deltafl.sim.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.audit.inventory import Inventory, Timeline
+from deltafl.sim.audit.options import Options, expected_of, reproduce
+from deltafl.sim.audit.preface import LIMITS, WITHOUT_TRUTH, facts_of_run
+from deltafl.sim.audit.replay import SlotReplay, masked_vectors
+from deltafl.sim.audit.report import (
     AuditReport,
     CheckResult,
     Outcome,
@@ -48,13 +48,13 @@ from sim.audit.report import (
     SearchFacts,
     StatisticsFacts,
 )
-from sim.audit.searches import facts_of
-from sim.audit.source import Source, find_source
-from sim.audit.truth_rounds import TruthOfRound, TruthRounds, input_of, passes
-from sim.audit.views import RoundView, SessionView, SlotView, contributors, place_of
-from sim.config_io import show
-from sim.errors import ChainError, UserError
-from sim.transcript import (
+from deltafl.sim.audit.searches import facts_of
+from deltafl.sim.audit.source import Source, find_source
+from deltafl.sim.audit.truth_rounds import TruthOfRound, TruthRounds, input_of, passes
+from deltafl.sim.audit.views import RoundView, SessionView, SlotView, contributors, place_of
+from deltafl.sim.config_io import show
+from deltafl.sim.errors import ChainError, UserError
+from deltafl.sim.transcript import (
     HEAD_RECEIVED,
     HEAD_SENT,
     Closing,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from sim.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.audit.findings import Evidence, Finding, Severity
 
 MAX_PLACES: Final = 5
 """So many places are named in a finding."""

@@ -12,18 +12,22 @@ from typing import Final
 
 from tqdm import tqdm
 
-from secagg import Adversary
-from sim.atomic import write_file
-from sim.audit.auditor import audit
-from sim.audit.catalogue import RULES
-from sim.audit.expected import DEFAULT_FALSE_ALARM_RATE, DEFAULT_MIN_COHORT, DEFAULT_MIN_TAIL
-from sim.audit.findings import Evidence, Finding, Severity
-from sim.audit.html import render
-from sim.audit.html.verdict import verdict
-from sim.audit.options import Options
-from sim.audit.preface import NOT_AUDITED
-from sim.audit.report import AuditReport, Outcome
-from sim.errors import UserError
+from deltafl.secagg import Adversary
+from deltafl.sim.atomic import write_file
+from deltafl.sim.audit.auditor import audit
+from deltafl.sim.audit.catalogue import RULES
+from deltafl.sim.audit.expected import (
+    DEFAULT_FALSE_ALARM_RATE,
+    DEFAULT_MIN_COHORT,
+    DEFAULT_MIN_TAIL,
+)
+from deltafl.sim.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.audit.html import render
+from deltafl.sim.audit.html.verdict import verdict
+from deltafl.sim.audit.options import Options
+from deltafl.sim.audit.preface import NOT_AUDITED
+from deltafl.sim.audit.report import AuditReport, Outcome
+from deltafl.sim.errors import UserError
 
 _DIGEST_HEX: Final = 64
 _LEVELS: Final = tuple(severity.name.lower() for severity in Severity)

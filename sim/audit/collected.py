@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from sim.audit.findings import Finding
+from deltafl.sim.audit.findings import Finding
 
 _MAX_FINDINGS: Final = 200
 """So many findings of a rule are listed; the last one counts the others."""

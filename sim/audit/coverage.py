@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sim.audit.catalogue import RULES
-from sim.audit.findings import Finding, Severity
-from sim.audit.report import Outcome
+from deltafl.sim.audit.catalogue import RULES
+from deltafl.sim.audit.findings import Finding, Severity
+from deltafl.sim.audit.report import Outcome
 
 _CHECKS: Final = {
     "integrity of the record": ("record",),

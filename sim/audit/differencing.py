@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from sim.audit.findings import Evidence
+from deltafl.sim.audit.findings import Evidence
 
 
 class DifferenceKind(StrEnum):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from secagg import Adversary, DevicePolicy
+from deltafl.secagg import Adversary, DevicePolicy
 
 DEFAULT_MIN_COHORT: Final = DevicePolicy().min_cohort
 DEFAULT_MIN_TAIL: Final = 3

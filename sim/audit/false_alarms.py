@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from secagg.errors import UsageError
-from sim.audit.findings import Evidence
-from sim.audit.tails import Floats, PValue
+from deltafl.secagg.errors import UsageError
+from deltafl.sim.audit.findings import Evidence
+from deltafl.sim.audit.tails import Floats, PValue
 
 DEFAULT_RATE: Final = 1e-6
 """Probability that an audit of perfectly masked bytes reports anything."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from secagg.codec import Value
+from deltafl.secagg.codec import Value
 
 _BINARY: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 _INTEGER: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}

@@ -7,16 +7,16 @@ filter send the same kind of vectors as those that failed and contributed nothin
 
 import numpy as np
 
-from secagg.ring import Vector
-from sim.audit.relations import leading_repeats
-from sim.audit.tails import (
+from deltafl.secagg.ring import Vector
+from deltafl.sim.audit.relations import leading_repeats
+from deltafl.sim.audit.tails import (
     PValue,
     heads_before_tails,
     ones,
     smallest,
     two_histograms,
 )
-from sim.audit.uniformity import BitCounts, half_are_ones, well_filled
+from deltafl.sim.audit.uniformity import BitCounts, half_are_ones, well_filled
 
 
 class InputDependence:

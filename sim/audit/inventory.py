@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from secagg.wire import Kind
-from sim.audit.report import Observed, TimelineStep
-from sim.audit.seen import Seen
-from sim.transcript import Sum
+from deltafl.secagg.wire import Kind
+from deltafl.sim.audit.report import Observed, TimelineStep
+from deltafl.sim.audit.seen import Seen
+from deltafl.sim.transcript import Sum
 
 _TELLS: Final = {
     Kind.OPEN: "nothing: the same for all",

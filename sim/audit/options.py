@@ -4,9 +4,9 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from secagg import Adversary, DevicePolicy
-from sim.audit.expected import DEFAULT_FALSE_ALARM_RATE, DEFAULT_MIN_TAIL, Expected
-from sim.audit.source import Source
+from deltafl.secagg import Adversary, DevicePolicy
+from deltafl.sim.audit.expected import DEFAULT_FALSE_ALARM_RATE, DEFAULT_MIN_TAIL, Expected
+from deltafl.sim.audit.source import Source
 
 
 @dataclass(frozen=True, slots=True)

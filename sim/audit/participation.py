@@ -25,7 +25,7 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from secagg.shamir import PRIME
+from deltafl.secagg.shamir import PRIME
 
 LISTED_DEVICES: Final = 10
 """Solvable devices of which the rounds are listed."""

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from sim.audit.expected import Expected
-from sim.audit.source import Source
-from sim.transcript import Opening
+from deltafl.sim.audit.expected import Expected
+from deltafl.sim.audit.source import Source
+from deltafl.sim.transcript import Opening
 
 NOT_AUDITED: Final = "not audited here"
 """Name of the fact that an experiment has more runs."""

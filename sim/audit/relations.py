@@ -21,8 +21,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from secagg.ring import Vector
-from sim.audit.tails import Counts, Floats, heads_before_tails
+from deltafl.secagg.ring import Vector
+from deltafl.sim.audit.tails import Counts, Floats, heads_before_tails
 
 MAX_WORDS: Final = 1024
 """Words of a vector that are looked at; the first ones."""

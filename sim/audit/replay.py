@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from secagg import DecodeError, SessionAborted, ring
-from secagg.graph import Members
-from secagg.keys import PublicKey
-from secagg.messages import MaskedInput, ShareKind, ShareReceipt, UnmaskShares
-from secagg.ring import Vector
-from secagg.unmasking import Promises, Recovered, SlotSecrets, remove_masks
-from sim.audit.seen import Decoder, Seen
-from sim.audit.views import SessionView, SlotView
-from sim.transcript import Reader
+from deltafl.secagg import DecodeError, SessionAborted, ring
+from deltafl.secagg.graph import Members
+from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.messages import MaskedInput, ShareKind, ShareReceipt, UnmaskShares
+from deltafl.secagg.ring import Vector
+from deltafl.secagg.unmasking import Promises, Recovered, SlotSecrets, remove_masks
+from deltafl.sim.audit.seen import Decoder, Seen
+from deltafl.sim.audit.views import SessionView, SlotView
+from deltafl.sim.transcript import Reader
 
 
 @dataclass(frozen=True, slots=True, eq=False)

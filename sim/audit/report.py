@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Final
 
-from sim.audit.catalogue import RULES
-from sim.audit.findings import Finding, Severity
+from deltafl.sim.audit.catalogue import RULES
+from deltafl.sim.audit.findings import Finding, Severity
 
 REPORT_VERSION: Final = 1
 

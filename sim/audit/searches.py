@@ -1,27 +1,27 @@
-"""What each search of a transcript gave away, in the terms of `sim.leakage`."""
+"""What each search of a transcript gave away, in the terms of `deltafl.sim.leakage`."""
 
 from collections.abc import Mapping
 from typing import Final
 
-from protocol.configuration import RoundConfig
-from protocol.errors import EncodingError, SearchError
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from secagg.ring import Vector
-from sim.audit.catalogue import found
-from sim.audit.findings import Finding
-from sim.audit.report import SearchFacts
-from sim.audit.truth_rounds import TruthOfRound
-from sim.audit.views import RoundView, SessionView
-from sim.leakage.facts import fitted_prior, search_facts
-from sim.leakage.observations import Answer, SearchView, Tail
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.errors import EncodingError, SearchError
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg.ring import Vector
+from deltafl.sim.audit.catalogue import found
+from deltafl.sim.audit.findings import Finding
+from deltafl.sim.audit.report import SearchFacts
+from deltafl.sim.audit.truth_rounds import TruthOfRound
+from deltafl.sim.audit.views import RoundView, SessionView
+from deltafl.sim.leakage.facts import fitted_prior, search_facts
+from deltafl.sim.leakage.observations import Answer, SearchView, Tail
 
 _ATTACKED: Final = 6
 _SECONDS: Final = 0.5
 
 
 def view_of(session: SessionView, totals: Mapping[tuple[bytes, int], Vector]) -> SearchView | None:
-    """The search of a session as `sim.leakage` takes it; None where there was none.
+    """The search of a session as `deltafl.sim.leakage` takes it; None where there was none.
 
     Args:
         session: The session.

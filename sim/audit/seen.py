@@ -9,17 +9,17 @@ from typing import Final
 
 import numpy as np
 
-from protocol import wire as round_wire
-from protocol.messages import Announce, AnnounceLevels, Envelope
-from secagg import DecodeError, SessionParams, ring
-from secagg import wire as session_wire
-from secagg.codec import Value, write_fields
-from secagg.graph import Members
-from secagg.messages import Message as SessionMessage
-from secagg.wire import Kind
-from sim.audit.findings import Evidence
-from sim.audit.heads import scan
-from sim.transcript import Message
+from deltafl.protocol import wire as round_wire
+from deltafl.protocol.messages import Announce, AnnounceLevels, Envelope
+from deltafl.secagg import DecodeError, SessionParams, ring
+from deltafl.secagg import wire as session_wire
+from deltafl.secagg.codec import Value, write_fields
+from deltafl.secagg.graph import Members
+from deltafl.secagg.messages import Message as SessionMessage
+from deltafl.secagg.wire import Kind
+from deltafl.sim.audit.findings import Evidence
+from deltafl.sim.audit.heads import scan
+from deltafl.sim.transcript import Message
 
 NUM_FIELDS: Final = {
     Kind.ADVERTISE: 6,

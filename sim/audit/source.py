@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sim.checkpoint import load_checkpoint
-from sim.config import RunConfig
-from sim.config_io import build_config, read_config_file
-from sim.errors import UserError, damaged
-from sim.events import Event, read_events
-from sim.rundir import RunDirectory, read_json
+from deltafl.sim.checkpoint import load_checkpoint
+from deltafl.sim.config import RunConfig
+from deltafl.sim.config_io import build_config, read_config_file
+from deltafl.sim.errors import UserError, damaged
+from deltafl.sim.events import Event, read_events
+from deltafl.sim.rundir import RunDirectory, read_json
 
 
 @dataclass(frozen=True, slots=True, eq=False)

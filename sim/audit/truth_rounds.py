@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from protocol.configuration import RoundConfig
-from protocol.device import DeviceRound
-from protocol.errors import EncodingError, SearchError
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from secagg.ring import Vector
-from sim.audit.views import Question
-from sim.truth import DeviceTruth, read_truth
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.device import DeviceRound
+from deltafl.protocol.errors import EncodingError, SearchError
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg.ring import Vector
+from deltafl.sim.audit.views import Question
+from deltafl.sim.truth import DeviceTruth, read_truth
 
 TruthOfRound = Mapping[int, DeviceTruth]
 """What each device had to hide, by device."""

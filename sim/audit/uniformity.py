@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from secagg.ring import Vector
-from sim.audit.tails import (
+from deltafl.secagg.ring import Vector
+from deltafl.sim.audit.tails import (
     MIN_EXPECTED,
     Counts,
     PValue,

@@ -11,20 +11,26 @@ from hashlib import sha256
 import numpy as np
 import numpy.typing as npt
 
-from protocol.configuration import RoundConfig, binding
-from protocol.levels import Levels
-from protocol.messages import Announce, AnnounceLevels, Ask
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from secagg import SessionParams
-from secagg.graph import Graph, Members
-from secagg.masks import SlotContext
-from secagg.messages import AdvertiseKeys, RosterMessage, ShareDelivery, ShareKeys, UnmaskShares
-from secagg.params import SessionId
-from secagg.wire import Kind
-from sim.audit.findings import Evidence
-from sim.audit.seen import Decoder, Seen
-from sim.transcript import Message, RoundEnd, Sum
+from deltafl.protocol.configuration import RoundConfig, binding
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.messages import Announce, AnnounceLevels, Ask
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import SessionParams
+from deltafl.secagg.graph import Graph, Members
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.messages import (
+    AdvertiseKeys,
+    RosterMessage,
+    ShareDelivery,
+    ShareKeys,
+    UnmaskShares,
+)
+from deltafl.secagg.params import SessionId
+from deltafl.secagg.wire import Kind
+from deltafl.sim.audit.findings import Evidence
+from deltafl.sim.audit.seen import Decoder, Seen
+from deltafl.sim.transcript import Message, RoundEnd, Sum
 
 Question = Query | Threshold
 Boxes = Mapping[int, bytes]

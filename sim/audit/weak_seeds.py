@@ -15,8 +15,8 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sim.audit.tails import Counts, PValue, ones, smallest
-from sim.audit.uniformity import equally_likely, well_filled
+from deltafl.sim.audit.tails import Counts, PValue, ones, smallest
+from deltafl.sim.audit.uniformity import equally_likely, well_filled
 
 SECRET_SIZE: Final = 32
 SEED_BITS: Final = 16

@@ -13,22 +13,22 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from fl.data.federated import DeviceData
-from fl.evaluation import DeviceMetrics
-from fl.local import LocalTraining
-from fl.models import build_model
-from fl.objectives import PLAIN, LocalObjective
-from fl.vectors import Vector
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.models import build_model
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.vectors import Vector
 
 Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelSpec:
-    """What is trained: all that `fl.models.build_model` wants but the seed.
+    """What is trained: all that `deltafl.fl.models.build_model` wants but the seed.
 
     Attributes:
-        name: one of `fl.models.MODELS`.
+        name: one of `deltafl.fl.models.MODELS`.
         input_shape: the shape of one input, without the batch.
         num_classes: at least 2.
         embedding: frozen vectors of the tokens, float32 [vocabulary, dimension]; None without.
@@ -134,7 +134,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """One of `sim.config.BACKENDS` but "auto"."""
+        """One of `deltafl.sim.config.BACKENDS` but "auto"."""
 
     @property
     def clock(self) -> CpuClock:

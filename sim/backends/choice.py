@@ -5,13 +5,13 @@ from typing import Final
 
 import torch
 
-from sim.backends.base import Backend, ModelSpec
-from sim.backends.in_process import InProcess
-from sim.backends.learners import BATCHED, REFERENCE, build_learner, updates_at_once
-from sim.backends.pool import Pool
-from sim.config import TrainingConfig
-from sim.errors import ConfigError
-from sim.versions import choose_device, choose_threads, usable_cores
+from deltafl.sim.backends.base import Backend, ModelSpec
+from deltafl.sim.backends.in_process import InProcess
+from deltafl.sim.backends.learners import BATCHED, REFERENCE, build_learner, updates_at_once
+from deltafl.sim.backends.pool import Pool
+from deltafl.sim.config import TrainingConfig
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.versions import choose_device, choose_threads, usable_cores
 
 PROCESSES: Final = "processes"
 CUDA: Final = "cuda"
@@ -29,7 +29,7 @@ class Choice:
     """Who does the devices' work.
 
     Attributes:
-        backend: one of `sim.config.BACKENDS` but "auto".
+        backend: one of `deltafl.sim.config.BACKENDS` but "auto".
         workers: how many workers; 0 without any.
         threads: torch's threads in this process.
     """
@@ -85,13 +85,13 @@ def open_backend(
         UserError: the package ray is not installed, or there is no such cluster.
     """
     if choice.backend == PROCESSES:
-        from sim.backends.processes import Processes
+        from deltafl.sim.backends.processes import Processes
 
         learner, at_once = updates_at_once(spec.name)
         crew = Processes(spec, learner, size=choice.workers, updates_at_once=at_once)
         return Pool(PROCESSES, crew, updates_at_once=at_once)
     if choice.backend == RAY:
-        from sim.backends.ray_cluster import RayActors
+        from deltafl.sim.backends.ray_cluster import RayActors
 
         learner, at_once = updates_at_once(spec.name)
         actors = RayActors(spec, learner, size=choice.workers, address=address)

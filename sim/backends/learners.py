@@ -4,9 +4,9 @@ from typing import Final
 
 import torch
 
-from fl.batched import BatchedLearner
-from fl.local import CohortLearner, Learner
-from sim.backends.base import ModelSpec
+from deltafl.fl.batched import BatchedLearner
+from deltafl.fl.local import CohortLearner, Learner
+from deltafl.sim.backends.base import ModelSpec
 
 REFERENCE: Final = "reference"
 """One device after another."""
@@ -22,7 +22,8 @@ _AT_ONCE: Final = {
     "gru-embedding": 16,
 }
 """Models of which a worker trains many devices at once, since that is faster on one thread of a CPU
-(`fl.stacked`), and the most that make a chunk, a few stacks. The others train one by one."""
+(`deltafl.fl.stacked`), and the most that make a chunk, a few stacks. The others train one by
+one."""
 
 
 def build_learner(name: str, spec: ModelSpec, device: torch.device) -> CohortLearner:

@@ -17,16 +17,16 @@ from typing import Final
 import msgpack
 import numpy as np
 
-from fl.evaluation import DeviceMetrics
-from fl.freed_memory import keep_freed_memory
-from fl.parameters import num_parameters
-from fl.vectors import Vector
-from sim.backends.base import ModelSpec
-from sim.backends.pool import IN_FLIGHT, Chunk, Done
-from sim.backends.shared import SharedMemory, aligned
-from sim.backends.shelf import Location, Shelves
-from sim.backends.worker import encode_chunk, encode_spec
-from sim.errors import RunError
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.fl.freed_memory import keep_freed_memory
+from deltafl.fl.parameters import num_parameters
+from deltafl.fl.vectors import Vector
+from deltafl.sim.backends.base import ModelSpec
+from deltafl.sim.backends.pool import IN_FLIGHT, Chunk, Done
+from deltafl.sim.backends.shared import SharedMemory, aligned
+from deltafl.sim.backends.shelf import Location, Shelves
+from deltafl.sim.backends.worker import encode_chunk, encode_spec
+from deltafl.sim.errors import RunError
 
 _ONE_THREAD: Final = {
     name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -120,7 +120,7 @@ class Processes:
         self._processes.append(
             subprocess.Popen(  # noqa: S603 (this interpreter and a module of ours)
                 # -P, for -m would look for modules in the working directory first
-                [sys.executable, "-P", "-m", "sim.backends.worker", *map(str, files)],
+                [sys.executable, "-P", "-m", "deltafl.sim.backends.worker", *map(str, files)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=files,
                 env={**os.environ, **_ONE_THREAD, "PYTHONPATH": _same_modules()},

@@ -17,14 +17,14 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from fl.data.federated import DeviceData
-from fl.local import LocalTraining
-from fl.objectives import LocalObjective
-from fl.vectors import Vector
-from sim.backends.base import ModelSpec, Place
-from sim.backends.learners import build_learner
-from sim.backends.pool import Answer, Chunk, Done
-from sim.errors import RunError, UserError
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.objectives import LocalObjective
+from deltafl.fl.vectors import Vector
+from deltafl.sim.backends.base import ModelSpec, Place
+from deltafl.sim.backends.learners import build_learner
+from deltafl.sim.backends.pool import Answer, Chunk, Done
+from deltafl.sim.errors import RunError, UserError
 
 # Objects of ray. They are Any, for mypy accepts this module with and without ray.
 _Ray: TypeAlias = Any

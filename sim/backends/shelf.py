@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from fl.data.federated import DeviceData
-from sim.backends.base import Place
-from sim.backends.shared import SharedMemory, aligned
+from deltafl.fl.data.federated import DeviceData
+from deltafl.sim.backends.base import Place
+from deltafl.sim.backends.shared import SharedMemory, aligned
 
 ROOM: Final = 1 << 27
 """Bytes that a shelf takes before the other one is used."""

@@ -18,14 +18,14 @@ import msgpack
 import numpy as np
 import torch
 
-from fl.local import CohortLearner, LocalTraining
-from fl.objectives import LocalObjective
-from fl.parameters import num_parameters
-from sim.backends.base import ModelSpec
-from sim.backends.learners import build_learner
-from sim.backends.pool import Chunk
-from sim.backends.shared import SharedMemory
-from sim.backends.shelf import Location, read_samples
+from deltafl.fl.local import CohortLearner, LocalTraining
+from deltafl.fl.objectives import LocalObjective
+from deltafl.fl.parameters import num_parameters
+from deltafl.sim.backends.base import ModelSpec
+from deltafl.sim.backends.learners import build_learner
+from deltafl.sim.backends.pool import Chunk
+from deltafl.sim.backends.shared import SharedMemory
+from deltafl.sim.backends.shelf import Location, read_samples
 
 NUM_FILES: Final = 5
 """File descriptors that a worker gets: the pipe, two shelves, the models and the updates."""

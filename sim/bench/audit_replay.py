@@ -18,16 +18,16 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from fl.objectives import PLAIN, LocalObjective
-from fl.strategies.base import ServerState
-from fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
-from fl.vectors import Vector
-from protocol.sums import MaskedSum, Sessions
-from secagg import GraphKind, SecAggError
-from sim.bench.report import machine
-from sim.memory import peak_memory_of_children_mb
-from sim.seeds import Purpose, Seeds
-from sim.transcript import TranscriptWriter
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from deltafl.fl.vectors import Vector
+from deltafl.protocol.sums import MaskedSum, Sessions
+from deltafl.secagg import GraphKind, SecAggError
+from deltafl.sim.bench.report import machine
+from deltafl.sim.memory import peak_memory_of_children_mb
+from deltafl.sim.seeds import Purpose, Seeds
+from deltafl.sim.transcript import TranscriptWriter
 
 _MAX_SAMPLES = 400
 _UPDATE_SCALE = 0.01
@@ -132,7 +132,7 @@ def measure(benchmark: AuditBenchmark) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "transcript.bin"
         _record(benchmark, path)
-        command = [sys.executable, "-m", "sim", "audit", str(path), "--json"]
+        command = [sys.executable, "-m", "deltafl", "audit", str(path), "--json"]
         start = time.perf_counter()
         audited = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - our own
         wall = time.perf_counter() - start

@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from secagg import prg, ring
-from secagg.prg import SEED_SIZE
-from secagg.primitives import AddMasks
-from secagg.ring import Vector
-from sim.bench.report import machine
-from sim.errors import RunError, UserError
-from sim.masks import gpu, threads
+from deltafl.secagg import prg, ring
+from deltafl.secagg.prg import SEED_SIZE
+from deltafl.secagg.primitives import AddMasks
+from deltafl.secagg.ring import Vector
+from deltafl.sim.bench.report import machine
+from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.masks import gpu, threads
 
 
 @dataclass(frozen=True, slots=True)

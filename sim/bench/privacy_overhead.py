@@ -28,17 +28,17 @@ from typing import Final
 import numpy as np
 from tqdm import tqdm
 
-from fl.strategies.base import RoundReport, ServerState, Strategy
-from fl.strategies.private_delta_fl import PrivateRoundReport
-from secagg.session import NoObserver
-from sim.bench.peers.ours import Simulator
-from sim.bench.peers.process_tree import usage
-from sim.bench.peers.tasks import Task, make
-from sim.config import FederationConfig, PrivacyConfig, QuantileConfig, RunConfig
-from sim.engine import strategy_of
-from sim.errors import RunError
-from sim.faults import seeded_dropouts
-from sim.seeds import Seeds
+from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy
+from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
+from deltafl.secagg.session import NoObserver
+from deltafl.sim.bench.peers.ours import Simulator
+from deltafl.sim.bench.peers.process_tree import usage
+from deltafl.sim.bench.peers.tasks import Task, make
+from deltafl.sim.config import FederationConfig, PrivacyConfig, QuantileConfig, RunConfig
+from deltafl.sim.engine import strategy_of
+from deltafl.sim.errors import RunError
+from deltafl.sim.faults import seeded_dropouts
+from deltafl.sim.seeds import Seeds
 
 _ROUNDS_BEFORE: Final = 3
 _CLEAR: Final = "clear"
@@ -50,10 +50,10 @@ class PrivacyBenchmark:
 
     Attributes:
         task: what is played; its clients are the cohort.
-        methods: of searching for the threshold, of `sim.config.METHODS` without noise.
+        methods: of searching for the threshold, of `deltafl.sim.config.METHODS` without noise.
         theta: θ, the tail fraction that is kept, in (0, 1].
         repeats: timed rounds in clear and by each method.
-        backend: who does the devices' work, one of `sim.config.BACKENDS`.
+        backend: who does the devices' work, one of `deltafl.sim.config.BACKENDS`.
     """
 
     task: Task

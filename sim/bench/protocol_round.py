@@ -15,20 +15,20 @@ from fractions import Fraction
 import numpy as np
 from tqdm import tqdm
 
-from protocol.configuration import RoundConfig
-from protocol.errors import ProtocolError
-from protocol.losses import LossGrid
-from protocol.sums import Sessions
-from secagg import ClientId, GraphKind, SessionParams, Stage, Step, Vanish, run_session
-from secagg.errors import SecAggError
-from secagg.primitives import PLAIN
-from secagg.ring import Vector
-from secagg.simulated import simulated
-from sim.bench.report import costs, machine, table
-from sim.bench.stopwatch import Stopwatch
-from sim.config import PrivacyConfig
-from sim.memory import peak_memory_mb
-from sim.seeds import Purpose, Seeds
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.errors import ProtocolError
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.sums import Sessions
+from deltafl.secagg import ClientId, GraphKind, SessionParams, Stage, Step, Vanish, run_session
+from deltafl.secagg.errors import SecAggError
+from deltafl.secagg.primitives import PLAIN
+from deltafl.secagg.ring import Vector
+from deltafl.secagg.simulated import simulated
+from deltafl.sim.bench.report import costs, machine, table
+from deltafl.sim.bench.stopwatch import Stopwatch
+from deltafl.sim.config import PrivacyConfig
+from deltafl.sim.memory import peak_memory_mb
+from deltafl.sim.seeds import Purpose, Seeds
 
 
 @dataclass(frozen=True, slots=True)

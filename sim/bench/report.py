@@ -3,9 +3,9 @@
 import platform
 from collections.abc import Callable, Iterable
 
-from secagg import Stage
-from sim.bench.stopwatch import Stopwatch
-from sim.faults import stages_of_session
+from deltafl.secagg import Stage
+from deltafl.sim.bench.stopwatch import Stopwatch
+from deltafl.sim.faults import stages_of_session
 
 ByStage = dict[str, float]
 

@@ -21,7 +21,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from tqdm import tqdm
 
-from secagg import (
+from deltafl.secagg import (
     Adversary,
     ClientId,
     DevicePolicy,
@@ -36,15 +36,15 @@ from secagg import (
     ring,
     run_session,
 )
-from secagg.errors import SecAggError
-from secagg.ring import Vector
-from sim.bench.flower_peer import FlowerCost
-from sim.bench.flower_peer import measure as measure_flower
-from sim.bench.report import costs, machine, table
-from sim.bench.stopwatch import Stopwatch
-from sim.errors import RunError, UserError
-from sim.memory import peak_memory_mb
-from sim.seeds import Purpose, Seeds
+from deltafl.secagg.errors import SecAggError
+from deltafl.secagg.ring import Vector
+from deltafl.sim.bench.flower_peer import FlowerCost
+from deltafl.sim.bench.flower_peer import measure as measure_flower
+from deltafl.sim.bench.report import costs, machine, table
+from deltafl.sim.bench.stopwatch import Stopwatch
+from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.memory import peak_memory_mb
+from deltafl.sim.seeds import Purpose, Seeds
 
 _POLICY: Final = DevicePolicy(
     min_cohort=2, min_threshold=2, min_threshold_share=0, sparse_if_active=True

@@ -2,9 +2,10 @@
 
 Without `--private`, every party plays synchronous rounds of FedAvg on the same arrays, and what is
 measured is client updates per second by the wall clock. Parties are programs of their own that
-start once and then wait (`sim.bench.peers`). They take turns, a round each, so that whatever else
-the machine does meets all of them alike. Start-up and the first round are not timed; after the
-first round all models must agree. With `--private`, see `sim.bench.privacy_overhead`.
+start once and then wait (`deltafl.sim.bench.peers`). They take turns, a round each, so that
+whatever else the machine does meets all of them alike. Start-up and the first round are not timed;
+after the first round all models must agree. With `--private`, see
+`deltafl.sim.bench.privacy_overhead`.
 
 `--json` prints one object. Seconds are by the wall clock unless they are called CPU seconds.
 
@@ -45,15 +46,15 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from protocol.errors import ProtocolError
-from secagg.errors import SecAggError
-from sim.bench import privacy_overhead
-from sim.bench.peers.party import NEEDS, OURS, USUAL, Party, missing
-from sim.bench.peers.tasks import TASKS, Task, make, resized
-from sim.bench.report import machine
-from sim.config import BACKENDS, METHODS
-from sim.errors import RunError, UserError
-from sim.versions import usable_cores
+from deltafl.protocol.errors import ProtocolError
+from deltafl.secagg.errors import SecAggError
+from deltafl.sim.bench import privacy_overhead
+from deltafl.sim.bench.peers.party import NEEDS, OURS, USUAL, Party, missing
+from deltafl.sim.bench.peers.tasks import TASKS, Task, make, resized
+from deltafl.sim.bench.report import machine
+from deltafl.sim.config import BACKENDS, METHODS
+from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.versions import usable_cores
 
 TOLERANCE: Final = 0.01
 """How far models may differ after one round, as a share of how far ours has moved. Rounding of
@@ -91,7 +92,7 @@ class SimulationBenchmark:
         task: what is played.
         peers: beside whom.
         repeats: timed rounds of each party.
-        backend: who does our devices' work, one of `sim.config.BACKENDS`.
+        backend: who does our devices' work, one of `deltafl.sim.config.BACKENDS`.
     """
 
     task: Task

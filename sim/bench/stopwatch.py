@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import median
 
-from secagg import ClientId, SlotSum, Stage, Step
+from deltafl.secagg import ClientId, SlotSum, Stage, Step
 
 
 class Stopwatch:
-    """Watches a session; see `secagg.session.Observer`.
+    """Watches a session; see `deltafl.secagg.session.Observer`.
 
     CPU time is that of the whole process, all threads, while a party works.
     """

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from fl.data.federated import FederatedDataset
-from fl.data.registry import FORMATS, GLOVE, Download, Format
-from fl.errors import DataError
-from sim.config import DataConfig
-from sim.config_io import Table, assignment, build_config
-from sim.constraints import nearest
-from sim.data.convert import KINDS, convert
-from sim.data.describe import about, as_json, as_text, measure
-from sim.data.fetch import fetch
-from sim.dataset import build_dataset, cache_key
-from sim.errors import UserError
+from deltafl.fl.data.federated import FederatedDataset
+from deltafl.fl.data.registry import FORMATS, GLOVE, Download, Format
+from deltafl.fl.errors import DataError
+from deltafl.sim.config import DataConfig
+from deltafl.sim.config_io import Table, assignment, build_config
+from deltafl.sim.constraints import nearest
+from deltafl.sim.data.convert import KINDS, convert
+from deltafl.sim.data.describe import about, as_json, as_text, measure
+from deltafl.sim.data.fetch import fetch
+from deltafl.sim.dataset import build_dataset, cache_key
+from deltafl.sim.errors import UserError
 
 _GLOVE: Final = "glove"
 

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from fl.data.cache import SourceKey, cached
-from fl.data.federated import DeviceData, FederatedDataset
-from sim.atomic import write_file, write_pieces
-from sim.errors import UserError
+from deltafl.fl.data.cache import SourceKey, cached
+from deltafl.fl.data.federated import DeviceData, FederatedDataset
+from deltafl.sim.atomic import write_file, write_pieces
+from deltafl.sim.errors import UserError
 
 KINDS: Final = ("leaf", "npz", "cache")
 MAX_NUMBERS: Final = 1 << 28

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fl.data.federated import DeviceData, FederatedDataset
-from fl.data.lazy import LazyDevices
-from fl.data.registry import Format, Published
-from sim.memory import peak_memory_mb
+from deltafl.fl.data.federated import DeviceData, FederatedDataset
+from deltafl.fl.data.lazy import LazyDevices
+from deltafl.fl.data.registry import Format, Published
+from deltafl.sim.memory import peak_memory_mb
 
 
 @dataclass(frozen=True, slots=True)

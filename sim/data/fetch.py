@@ -15,8 +15,8 @@ from typing import IO, Final
 
 from tqdm import tqdm
 
-from fl.data.registry import Download
-from sim.errors import UserError
+from deltafl.fl.data.registry import Download
+from deltafl.sim.errors import UserError
 
 _SCHEMES: Final = ("http", "https", "file")
 _TIMEOUT_S: Final = 60

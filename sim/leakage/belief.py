@@ -14,13 +14,13 @@ from typing import Final
 
 import numpy as np
 
-from sim.leakage.consequences import buckets, order_intervals
-from sim.leakage.counts import BucketCounts
-from sim.leakage.inference import infer_counts
-from sim.leakage.labels import device_intervals, probabilities
-from sim.leakage.observations import SearchView
-from sim.leakage.prior import Numbers, Prior
-from sim.leakage.reconstruction import Reconstruction
+from deltafl.sim.leakage.consequences import buckets, order_intervals
+from deltafl.sim.leakage.counts import BucketCounts
+from deltafl.sim.leakage.inference import infer_counts
+from deltafl.sim.leakage.labels import device_intervals, probabilities
+from deltafl.sim.leakage.observations import SearchView
+from deltafl.sim.leakage.prior import Numbers, Prior
+from deltafl.sim.leakage.reconstruction import Reconstruction
 
 _DOUBT: Final = 0.1
 """Probability that a claimed place is wrong."""

@@ -11,8 +11,8 @@ from typing import Final
 
 from tqdm import tqdm
 
-from fl.superquantile import parse_theta
-from sim.leakage.experiment import (
+from deltafl.fl.superquantile import parse_theta
+from deltafl.sim.leakage.experiment import (
     METHODS,
     Cell,
     Plan,
@@ -21,9 +21,9 @@ from sim.leakage.experiment import (
     Weights,
     run_vanishing,
 )
-from sim.leakage.experiment import run as run_plan
-from sim.leakage.mitigations import MITIGATIONS, NONE, Mitigation
-from sim.leakage.table import (
+from deltafl.sim.leakage.experiment import run as run_plan
+from deltafl.sim.leakage.mitigations import MITIGATIONS, NONE, Mitigation
+from deltafl.sim.leakage.table import (
     as_csv,
     as_markdown,
     records,
@@ -256,7 +256,7 @@ def _report(plan: Plan, rows: list[Row], vanishing: list[VanishingRow], seconds:
 def _write(
     folder: Path, plan: Plan, rows: list[Row], vanishing: list[VanishingRow], seconds: float
 ) -> None:
-    from sim.leakage.figures import write_figures
+    from deltafl.sim.leakage.figures import write_figures
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "leakage.md").write_text(_report(plan, rows, vanishing, seconds), encoding="utf-8")

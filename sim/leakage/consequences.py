@@ -10,11 +10,11 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from protocol.errors import SearchError
-from protocol.quantile.narrowing import BracketSearch
-from protocol.quantile.registry import NOISY, quantile_method
-from protocol.weighting import Weighting
-from sim.leakage.observations import PLAIN, SearchView
+from deltafl.protocol.errors import SearchError
+from deltafl.protocol.quantile.narrowing import BracketSearch
+from deltafl.protocol.quantile.registry import NOISY, quantile_method
+from deltafl.protocol.weighting import Weighting
+from deltafl.sim.leakage.observations import PLAIN, SearchView
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sim.leakage.consequences import Bucket, buckets
-from sim.leakage.observations import SearchView
-from sim.leakage.prior import Numbers, Prior
+from deltafl.sim.leakage.consequences import Bucket, buckets
+from deltafl.sim.leakage.observations import SearchView
+from deltafl.sim.leakage.prior import Numbers, Prior
 
 _EXACT_SUMS = 8  # beyond, the sum of so many weights is as good as normal
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from protocol.quantile.registry import NOISY
-from protocol.weighting import Weighting
-from sim.leakage.observations import SearchView, beta_bits
-from sim.leakage.prior import Numbers
+from deltafl.protocol.quantile.registry import NOISY
+from deltafl.protocol.weighting import Weighting
+from deltafl.sim.leakage.observations import SearchView, beta_bits
+from deltafl.sim.leakage.prior import Numbers
 
 
 @dataclass(frozen=True, slots=True)

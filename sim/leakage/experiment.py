@@ -21,25 +21,25 @@ from typing import Final
 
 import numpy as np
 
-from fl.superquantile import weighted_quantile
-from protocol.losses import LossGrid
-from protocol.noise import Noise
-from protocol.quantile.noisy import NoisyHistogram
-from protocol.quantile.registry import NOISY, QUANTILE_METHODS, quantile_method
-from protocol.quantile.search import SearchConfig, SearchResult
-from protocol.weighting import Weighting
-from secagg.randomness import Randomness, SeededRandomness, system_randomness
-from sim.accounting import rho_of
-from sim.config import PrivacyConfig
-from sim.leakage.belief import Belief
-from sim.leakage.inference import infer_counts
-from sim.leakage.labels import probabilities
-from sim.leakage.measure import RECOVERED_NATS, Leakage, device_bits, measure, order_bits
-from sim.leakage.mitigations import MITIGATIONS, NONE, Mitigation
-from sim.leakage.observations import PLAIN, SearchView, Simulated, simulate, without_search
-from sim.leakage.prior import Prior
-from sim.leakage.reconstruction import from_ranks, reconstruct
-from sim.leakage.vanished import vanished_device
+from deltafl.fl.superquantile import weighted_quantile
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.noisy import NoisyHistogram
+from deltafl.protocol.quantile.registry import NOISY, QUANTILE_METHODS, quantile_method
+from deltafl.protocol.quantile.search import SearchConfig, SearchResult
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg.randomness import Randomness, SeededRandomness, system_randomness
+from deltafl.sim.accounting import rho_of
+from deltafl.sim.config import PrivacyConfig
+from deltafl.sim.leakage.belief import Belief
+from deltafl.sim.leakage.inference import infer_counts
+from deltafl.sim.leakage.labels import probabilities
+from deltafl.sim.leakage.measure import RECOVERED_NATS, Leakage, device_bits, measure, order_bits
+from deltafl.sim.leakage.mitigations import MITIGATIONS, NONE, Mitigation
+from deltafl.sim.leakage.observations import PLAIN, SearchView, Simulated, simulate, without_search
+from deltafl.sim.leakage.prior import Prior
+from deltafl.sim.leakage.reconstruction import from_ranks, reconstruct
+from deltafl.sim.leakage.vanished import vanished_device
 
 METHODS: Final = (PLAIN, *QUANTILE_METHODS, NOISY)
 """Every way to find the threshold, from Algorithm 2 on."""
@@ -174,8 +174,8 @@ class Row:
         search_bits: Unlabelled bits that a noisy answer gives away without the sums of the update;
             None for other methods.
         search_labelled_bits: The same, labelled.
-        rho: ρ of a noisy search, in zero-concentrated differential privacy (`sim.accounting`); None
-            for other methods, which have no such bound.
+        rho: ρ of a noisy search, in zero-concentrated differential privacy
+            (`deltafl.sim.accounting`); None for other methods, which have no such bound.
     """
 
     cell: Cell

@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from sim.leakage.belief import Belief
-from sim.leakage.consequences import buckets, ranks, threshold_interval
-from sim.leakage.inference import infer_counts
-from sim.leakage.measure import order_bits, order_error, prior_order_error
-from sim.leakage.observations import SearchView
-from sim.leakage.prior import Prior
-from sim.leakage.reconstruction import from_ranks, reconstruct
+from deltafl.sim.leakage.belief import Belief
+from deltafl.sim.leakage.consequences import buckets, ranks, threshold_interval
+from deltafl.sim.leakage.inference import infer_counts
+from deltafl.sim.leakage.measure import order_bits, order_error, prior_order_error
+from deltafl.sim.leakage.observations import SearchView
+from deltafl.sim.leakage.prior import Prior
+from deltafl.sim.leakage.reconstruction import from_ranks, reconstruct
 
 _SEED = 1
 _LEAST_MEAN = 2.0**-16  # nats
@@ -21,7 +21,7 @@ _NARROWEST = 1e4  # shape: a deviation of a hundredth of the mean
 
 @dataclass(frozen=True, slots=True)
 class LeakageFacts:
-    """The figures of `sim.audit.report.SearchFacts` that follow from a view.
+    """The figures of `deltafl.sim.audit.report.SearchFacts` that follow from a view.
 
     Attributes:
         queries: Public queries that were answered.

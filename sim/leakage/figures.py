@@ -1,4 +1,4 @@
-"""Figures of the measurements, each as PNG and SVG, in the house style of `sim.plots`."""
+"""Figures of the measurements, each as PNG and SVG, in the house style of `deltafl.sim.plots`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
-from protocol.quantile.registry import NOISY
-from sim.leakage.experiment import METHODS, Row, Weights
-from sim.leakage.mitigations import NONE
+from deltafl.protocol.quantile.registry import NOISY
+from deltafl.sim.leakage.experiment import METHODS, Row, Weights
+from deltafl.sim.leakage.mitigations import NONE
 
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STYLES: Final = ("-", "--", "-.", ":")

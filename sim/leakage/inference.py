@@ -1,10 +1,10 @@
 """Which inference of the numbers of devices fits a view."""
 
-from protocol.quantile.registry import NOISY
-from sim.leakage.counts import BucketCounts, bucket_counts
-from sim.leakage.noisy_counts import noisy_bucket_counts
-from sim.leakage.observations import SearchView
-from sim.leakage.prior import Prior
+from deltafl.protocol.quantile.registry import NOISY
+from deltafl.sim.leakage.counts import BucketCounts, bucket_counts
+from deltafl.sim.leakage.noisy_counts import noisy_bucket_counts
+from deltafl.sim.leakage.observations import SearchView
+from deltafl.sim.leakage.prior import Prior
 
 
 def infer_counts(view: SearchView, prior: Prior) -> BucketCounts:

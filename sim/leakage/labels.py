@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from protocol.errors import SearchError
-from protocol.weighting import Weighting
-from sim.leakage.consequences import Below, Bucket, between, buckets, ranks
-from sim.leakage.counts import BucketCounts
-from sim.leakage.observations import SearchView
-from sim.leakage.prior import Numbers, Prior
+from deltafl.protocol.errors import SearchError
+from deltafl.protocol.weighting import Weighting
+from deltafl.sim.leakage.consequences import Below, Bucket, between, buckets, ranks
+from deltafl.sim.leakage.counts import BucketCounts
+from deltafl.sim.leakage.observations import SearchView
+from deltafl.sim.leakage.prior import Numbers, Prior
 
 _FEW = 4  # devices in a bucket up to which all its subsets are looked at
 _SMALLEST = 1e-12

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sim.leakage.prior import Numbers
+from deltafl.sim.leakage.prior import Numbers
 
 Model: TypeAlias = Callable[[Numbers], tuple[Numbers, Numbers]]
 """From unknowns, shape (S, P), to residuals (S, R) and their derivatives (S, R, P)."""

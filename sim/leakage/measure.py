@@ -23,8 +23,8 @@ from typing import Final
 
 import numpy as np
 
-from sim.leakage.belief import Belief, Claims, order_law
-from sim.leakage.prior import Numbers, Prior
+from deltafl.sim.leakage.belief import Belief, Claims, order_law
+from deltafl.sim.leakage.prior import Numbers, Prior
 
 RECOVERED_NATS: Final = 1e-3
 """A loss is recovered if the attacker claims it to within this, and is right."""

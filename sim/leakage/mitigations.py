@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.quantile.registry import NOISY
-from protocol.weighting import Weighting
+from deltafl.protocol.quantile.registry import NOISY
+from deltafl.protocol.weighting import Weighting
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 
-from protocol.errors import SearchError
-from sim.leakage.consequences import Bucket
-from sim.leakage.counts import BucketCounts, Pin, chain, log_factorials
-from sim.leakage.observations import SearchView
-from sim.leakage.prior import Numbers, Prior
+from deltafl.protocol.errors import SearchError
+from deltafl.sim.leakage.consequences import Bucket
+from deltafl.sim.leakage.counts import BucketCounts, Pin, chain, log_factorials
+from deltafl.sim.leakage.observations import SearchView
+from deltafl.sim.leakage.prior import Numbers, Prior
 
 
 def noisy_bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:

@@ -11,15 +11,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from protocol.configuration import RoundConfig
-from protocol.noise import Noise
-from protocol.quantile.noisy import NoisyHistogram
-from protocol.quantile.registry import NOISY, quantile_method
-from protocol.quantile.search import Ended, QuantileMethod, Query, SearchConfig, SearchResult
-from protocol.selection import Threshold
-from protocol.weighting import Weighting
-from secagg.randomness import Randomness, system_randomness
-from sim.config import PrivacyConfig
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.noisy import NoisyHistogram
+from deltafl.protocol.quantile.registry import NOISY, quantile_method
+from deltafl.protocol.quantile.search import (
+    Ended,
+    QuantileMethod,
+    Query,
+    SearchConfig,
+    SearchResult,
+)
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg.randomness import Randomness, system_randomness
+from deltafl.sim.config import PrivacyConfig
 
 PLAIN = "plain"
 """Name of Algorithm 2, in which every device tells its loss."""

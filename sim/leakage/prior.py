@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from protocol.losses import LossGrid
+from deltafl.protocol.losses import LossGrid
 
 Numbers = npt.NDArray[np.float64]
 

@@ -20,17 +20,17 @@ from typing import Final
 
 import numpy as np
 
-from protocol.quantile.registry import NOISY
-from protocol.weighting import Weighting
-from sim.leakage.consequences import Bucket, ranks
-from sim.leakage.counts import BucketCounts
-from sim.leakage.equations import Equations, set_up
-from sim.leakage.inference import infer_counts
-from sim.leakage.labels import assignments, puzzles
-from sim.leakage.least_squares import minimise
-from sim.leakage.observations import SearchView
-from sim.leakage.prior import Numbers, Prior
-from sim.leakage.whole_ticks import Region, region_around, whole_solutions
+from deltafl.protocol.quantile.registry import NOISY
+from deltafl.protocol.weighting import Weighting
+from deltafl.sim.leakage.consequences import Bucket, ranks
+from deltafl.sim.leakage.counts import BucketCounts
+from deltafl.sim.leakage.equations import Equations, set_up
+from deltafl.sim.leakage.inference import infer_counts
+from deltafl.sim.leakage.labels import assignments, puzzles
+from deltafl.sim.leakage.least_squares import minimise
+from deltafl.sim.leakage.observations import SearchView
+from deltafl.sim.leakage.prior import Numbers, Prior
+from deltafl.sim.leakage.whole_ticks import Region, region_around, whole_solutions
 
 _SCREENING: Final = ((1e-4, False, 8), (0.0, False, 12), (0.0, True, 12))
 """Looseness, scaling and steps, after the logarithms."""

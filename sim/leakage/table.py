@@ -5,7 +5,7 @@ import dataclasses
 import io
 from collections.abc import Sequence
 
-from sim.leakage.experiment import Row, VanishingRow
+from deltafl.sim.leakage.experiment import Row, VanishingRow
 
 _HEADINGS = (
     "devices",

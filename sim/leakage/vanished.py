@@ -10,9 +10,9 @@ import itertools
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.errors import SearchError
-from sim.leakage.consequences import Below, ranks
-from sim.leakage.observations import SearchView, beta_bits
+from deltafl.protocol.errors import SearchError
+from deltafl.sim.leakage.consequences import Below, ranks
+from deltafl.sim.leakage.observations import SearchView, beta_bits
 
 _MARGIN_BITS: Final = 12
 

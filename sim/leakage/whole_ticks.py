@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sim.leakage.equations import Equations
-from sim.leakage.observations import SearchView, beta_bits
-from sim.leakage.prior import Numbers
+from deltafl.sim.leakage.equations import Equations
+from deltafl.sim.leakage.observations import SearchView, beta_bits
+from deltafl.sim.leakage.prior import Numbers
 
 _MOST_POINTS: Final = 50_000
 _DEVIATIONS: Final = 3.0

@@ -7,7 +7,7 @@ to memory. A block is one lane's work; nothing crosses lanes before the last ste
 On a machine without a GPU, Triton's interpreter runs the same kernel, bit for bit, slowly.
 
 Triton's language is not Python's: types are those of tensors on the device, and constants must
-stand in the kernel. `sim.masks.gpu` is how it is called.
+stand in the kernel. `deltafl.sim.masks.gpu` is how it is called.
 """
 # ruff: noqa: ANN001, ANN202 a kernel's parameters have no Python types
 

@@ -4,10 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 
-from secagg import prg
-from secagg.primitives import AddMasks
-from sim.masks import threads
-from sim.versions import choose_device, usable_cores
+from deltafl.secagg import prg
+from deltafl.secagg.primitives import AddMasks
+from deltafl.sim.masks import threads
+from deltafl.sim.versions import choose_device, usable_cores
 
 
 def add_masks_of_this_machine(device: str) -> AddMasks:
@@ -22,7 +22,7 @@ def add_masks_of_this_machine(device: str) -> AddMasks:
     """
     chosen = choose_device(device)
     if chosen.type == "cuda" and find_spec("triton") is not None:
-        from sim.masks import gpu
+        from deltafl.sim.masks import gpu
 
         return partial(gpu.add_masks, device=chosen)
     cores = usable_cores()

@@ -1,4 +1,4 @@
-"""Masks on the GPU: the kernel of `sim.masks.chacha20`, called from the host.
+"""Masks on the GPU: the kernel of `deltafl.sim.masks.chacha20`, called from the host.
 
 Without a GPU the same kernel runs on the CPU in Triton's interpreter, which is for tests: two
 kilobytes of keystream take it a tenth of a second.
@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from secagg.prg import BLOCK_BYTES, MAX_BLOCKS, SEED_SIZE
-from secagg.ring import Vector
-from sim.errors import UserError
-from sim.masks import chacha20
+from deltafl.secagg.prg import BLOCK_BYTES, MAX_BLOCKS, SEED_SIZE
+from deltafl.secagg.ring import Vector
+from deltafl.sim.errors import UserError
+from deltafl.sim.masks import chacha20
 
 _LANES: Final = 32  # blocks of a program, a warp's: even one short vector spreads over the GPU
 _WARPS: Final = 1
@@ -31,8 +31,8 @@ class TritonUnavailable(UserError):
 def add_masks_to_rows(vectors: Tensor, seeds: Tensor, signs: Tensor) -> None:
     """Add masks to many vectors, or subtract them, modulo the word, in place, in one launch.
 
-    What `secagg.prg.add_masks` does to each row, to the bit. On a GPU the call returns before the
-    work is done, like any other on torch tensors.
+    What `deltafl.secagg.prg.add_masks` does to each row, to the bit. On a GPU the call returns
+    before the work is done, like any other on torch tensors.
 
     Args:
         vectors: uint32 or uint64 [n, d], contiguous.
@@ -73,7 +73,7 @@ def add_masks_to_rows(vectors: Tensor, seeds: Tensor, signs: Tensor) -> None:
 def add_masks(
     total: Vector, added: Sequence[bytes], subtracted: Sequence[bytes], *, device: torch.device
 ) -> None:
-    """`secagg.prg.add_masks` on a device: the vector goes there and comes back.
+    """`deltafl.secagg.prg.add_masks` on a device: the vector goes there and comes back.
 
     Args:
         total: Contiguous vector of words.

@@ -9,9 +9,9 @@ from concurrent.futures import Executor
 from itertools import pairwise
 from typing import Final
 
-from secagg import prg
-from secagg.prg import BLOCK_BYTES
-from secagg.ring import Vector
+from deltafl.secagg import prg
+from deltafl.secagg.prg import BLOCK_BYTES
+from deltafl.secagg.ring import Vector
 
 _LEAST_BYTES: Final = 1 << 21  # of a piece: with less, waking a thread took as long as it saved
 
@@ -24,7 +24,7 @@ def add_masks(
     executor: Executor,
     num_threads: int,
 ) -> None:
-    """`secagg.prg.add_masks`, in several threads where that pays.
+    """`deltafl.secagg.prg.add_masks`, in several threads where that pays.
 
     Args:
         total: Contiguous vector of words.

@@ -2,20 +2,20 @@
 
 from typing import Final
 
-from sim.constraints import nearest
-from sim.errors import ConfigError
-from sim.reproduce.experiment import Experiment
-from sim.reproduce.figures import FIGURES
-from sim.reproduce.methods import CROSS_DEVICE, CROSS_SILO, ERROR_TABLES, WORKSHOP
-from sim.reproduce.published import AVERAGE_ACCURACY, MEAN_ERROR, TAIL_ERROR, WORST_ACCURACY
-from sim.reproduce.tables import (
+from deltafl.sim.constraints import nearest
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.reproduce.experiment import Experiment
+from deltafl.sim.reproduce.figures import FIGURES
+from deltafl.sim.reproduce.methods import CROSS_DEVICE, CROSS_SILO, ERROR_TABLES, WORKSHOP
+from deltafl.sim.reproduce.published import AVERAGE_ACCURACY, MEAN_ERROR, TAIL_ERROR, WORST_ACCURACY
+from deltafl.sim.reproduce.tables import (
     CROSS_DEVICE_METRICS,
     CROSS_SILO_METRICS,
     DataTable,
     ErrorTable,
     FairnessTable,
 )
-from sim.reproduce.tasks import task_named
+from deltafl.sim.reproduce.tasks import task_named
 
 _P: Final = "arXiv 2002.11223"
 _W: Final = "Δ-FL at the NeurIPS 2022 workshop DistShift"

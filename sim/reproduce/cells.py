@@ -3,7 +3,7 @@
 A finished cell lies in OUT/cells/KEY, a run directory without plots, and is never run twice: KEY is
 the SHA-256 of all settings, the version of this package, and names, sizes and times of the data's
 files. So tables and figures share runs, and an interrupted experiment goes on where it was. Every
-cell runs in a process of its own, `python -m sim run`, with one thread: one that crashes loses
+cell runs in a process of its own, `python -m deltafl run`, with one thread: one that crashes loses
 nothing but itself.
 """
 
@@ -23,11 +23,11 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
-from sim.config import RunConfig
-from sim.config_io import to_toml
-from sim.reproduce.experiment import Cell, Finished
-from sim.rundir import RunDirectory
-from sim.versions import usable_cores
+from deltafl.sim.config import RunConfig
+from deltafl.sim.config_io import to_toml
+from deltafl.sim.reproduce.experiment import Cell, Finished
+from deltafl.sim.rundir import RunDirectory
+from deltafl.sim.versions import usable_cores
 
 _POLL_S: Final = 0.5
 _PATIENCE_S: Final = 20.0  # for a cell that was asked to stop: it writes its checkpoint first
@@ -196,7 +196,7 @@ class _Pool:
 def _start(cell: Cell, place: RunDirectory, core: int | None) -> _Running:
     place.prepare(cell.config)
     # -P: a folder called sim where the person stands must not be taken for this package
-    program = [sys.executable, "-P", "-m", "sim"]
+    program = [sys.executable, "-P", "-m", "deltafl"]
     command = [*program, "run", "--out", str(place.path), "--resume", "--no-plots", "--quiet"]
     with _log(place).open("wb") as log, _bound_to(core):
         process = subprocess.Popen(  # noqa: S603 (this interpreter and paths of ours)

@@ -9,11 +9,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sim.config_io import assignment
-from sim.errors import ConfigError
+from deltafl.sim.config_io import assignment
+from deltafl.sim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sim.reproduce.experiment import Cell, Experiment, Report, Request
+    from deltafl.sim.reproduce.experiment import Cell, Experiment, Report, Request
 
 _LIST: Final = "list"
 _ALL: Final = "all"
@@ -128,7 +128,7 @@ def request_of(options: argparse.Namespace) -> "Request":
     Raises:
         ConfigError: one of them makes no sense.
     """
-    from sim.reproduce.experiment import Request
+    from deltafl.sim.reproduce.experiment import Request
 
     for flag in ("seeds", "jobs"):
         value = getattr(options, flag)
@@ -168,7 +168,7 @@ class _Plan:
 
 
 def _data(texts: Sequence[str]) -> dict[str, Path]:
-    from sim.reproduce.tasks import data_set_named
+    from deltafl.sim.reproduce.tasks import data_set_named
 
     data: dict[str, Path] = {}
     for text in texts:
@@ -197,9 +197,9 @@ def _words(text: str | None) -> tuple[str, ...] | None:
 
 def _plans(options: argparse.Namespace, request: "Request") -> list[_Plan]:
     """What to make; with "all", whatever the data is there for."""
-    from sim.reproduce.catalogue import EXPERIMENTS, experiment_named
-    from sim.reproduce.tasks import task_named
-    from sim.reproduce.tuning import tunings
+    from deltafl.sim.reproduce.catalogue import EXPERIMENTS, experiment_named
+    from deltafl.sim.reproduce.tasks import task_named
+    from deltafl.sim.reproduce.tuning import tunings
 
     if options.target != _TUNE and (options.task is not None or options.what is not None):
         raise ConfigError("TASK and --what go with tune: `deltafl reproduce tune TASK`")
@@ -223,7 +223,7 @@ def _plans(options: argparse.Namespace, request: "Request") -> list[_Plan]:
 
 
 def _dry_run(plans: Sequence[_Plan], request: "Request") -> int:
-    from sim.reproduce.cells import describe, directories_of
+    from deltafl.sim.reproduce.cells import describe, directories_of
 
     cells = [cell for plan in plans for cell in plan.cells]
     places = directories_of(cells, request.out)
@@ -240,8 +240,8 @@ def _dry_run(plans: Sequence[_Plan], request: "Request") -> int:
 
 
 def _make(plans: Sequence[_Plan], request: "Request", *, jobs: int | None, quiet: bool) -> int:
-    from sim.reproduce.cells import run_cells
-    from sim.reproduce.output import as_markdown, write_report
+    from deltafl.sim.reproduce.cells import run_cells
+    from deltafl.sim.reproduce.output import as_markdown, write_report
 
     cells = [cell for plan in plans for cell in plan.cells]
     try:
@@ -278,9 +278,9 @@ def _with_notes(report: "Report", notes: Sequence[str]) -> "Report":
 
 def _families(experiment: "Experiment") -> list[str]:
     """The kinds of data that an experiment takes: those of its tasks if it may have anything."""
-    from sim.reproduce.experiment import Request
-    from sim.reproduce.tables import DataTable
-    from sim.reproduce.tasks import DATA_SETS, task_named
+    from deltafl.sim.reproduce.experiment import Request
+    from deltafl.sim.reproduce.tables import DataTable
+    from deltafl.sim.reproduce.tasks import DATA_SETS, task_named
 
     if isinstance(experiment, DataTable):
         return [task.family for task in experiment.tasks]
@@ -291,9 +291,9 @@ def _families(experiment: "Experiment") -> list[str]:
 
 
 def _list() -> int:
-    from sim.reproduce.catalogue import EXPERIMENTS
-    from sim.reproduce.methods import METHODS
-    from sim.reproduce.tasks import DATA_SETS, TASKS
+    from deltafl.sim.reproduce.catalogue import EXPERIMENTS
+    from deltafl.sim.reproduce.methods import METHODS
+    from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS
 
     width = max(len(experiment.name) for experiment in EXPERIMENTS)
     print("experiments")

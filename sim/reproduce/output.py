@@ -15,8 +15,8 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from sim.atomic import write_file
-from sim.reproduce.experiment import Experiment, Report, Table
+from deltafl.sim.atomic import write_file
+from deltafl.sim.reproduce.experiment import Experiment, Report, Table
 
 
 def write_report(experiment: Experiment, report: Report, out: Path) -> Path:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from sim.reproduce.methods import (
+from deltafl.sim.reproduce.methods import (
     AAGGFF_S,
     AFL_AS_Q_FFL,
     DELTA_FL,

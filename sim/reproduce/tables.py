@@ -12,18 +12,18 @@ from typing import Final
 
 import numpy as np
 
-from fl.data.federated import FederatedDataset
-from fl.fairness import Fairness, summarise_fairness
-from fl.metrics import PERCENTILES, summarise_test_error
-from sim.dataset import build_dataset
-from sim.evaluations import Evaluation, read_last_evaluation
-from sim.reproduce.experiment import Cell, Finished, Report, Request, Table
-from sim.reproduce.grid import config_of, make_cells
-from sim.reproduce.methods import FEDAVG, Method, choose_methods
-from sim.reproduce.notes import notes_of
-from sim.reproduce.published import TABLE_1, Column, Published
-from sim.reproduce.tasks import Chosen, Task, choose_tasks
-from sim.statistics import Comparison, compare_methods, comparison_table
+from deltafl.fl.data.federated import FederatedDataset
+from deltafl.fl.fairness import Fairness, summarise_fairness
+from deltafl.fl.metrics import PERCENTILES, summarise_test_error
+from deltafl.sim.dataset import build_dataset
+from deltafl.sim.evaluations import Evaluation, read_last_evaluation
+from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
+from deltafl.sim.reproduce.grid import config_of, make_cells
+from deltafl.sim.reproduce.methods import FEDAVG, Method, choose_methods
+from deltafl.sim.reproduce.notes import notes_of
+from deltafl.sim.reproduce.published import TABLE_1, Column, Published
+from deltafl.sim.reproduce.tasks import Chosen, Task, choose_tasks
+from deltafl.sim.statistics import Comparison, compare_methods, comparison_table
 
 _RESAMPLING_SEED: Final = 2002_11223
 _NONE: Final = "–"
@@ -78,7 +78,7 @@ class ErrorTable:
         tasks: its columns.
         methods: its rows.
         published: the paper's numbers, from the task to the label of the method.
-        percentile: the statistic, one of `fl.metrics.PERCENTILES`; None is the mean.
+        percentile: the statistic, one of `deltafl.fl.metrics.PERCENTILES`; None is the mean.
     """
 
     name: str

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sim.constraints import nearest
-from sim.errors import ConfigError
-from sim.reproduce.experiment import Request
-from sim.reproduce.methods import Layer
+from deltafl.sim.constraints import nearest
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.reproduce.experiment import Request
+from deltafl.sim.reproduce.methods import Layer
 
 
 @dataclass(frozen=True, slots=True, eq=False)

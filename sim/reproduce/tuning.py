@@ -21,18 +21,18 @@ from typing import Final
 
 import numpy as np
 
-from fl.metrics import summarise_test_error, summarise_train_loss
-from sim.atomic import write_file
-from sim.config import DataConfig, RunConfig
-from sim.dataset import build_dataset
-from sim.errors import ConfigError
-from sim.evaluations import Evaluation
-from sim.reproduce.experiment import Cell, Finished, Report, Request, Table
-from sim.reproduce.grid import config_of
-from sim.reproduce.methods import DELTA_FL, FEDAVG, Method, choose_methods
-from sim.reproduce.notes import notes_of
-from sim.reproduce.tables import OverSeeds, read_runs
-from sim.reproduce.tasks import TASKS, Chosen, Task, choose_tasks
+from deltafl.fl.metrics import summarise_test_error, summarise_train_loss
+from deltafl.sim.atomic import write_file
+from deltafl.sim.config import DataConfig, RunConfig
+from deltafl.sim.dataset import build_dataset
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.evaluations import Evaluation
+from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
+from deltafl.sim.reproduce.grid import config_of
+from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method, choose_methods
+from deltafl.sim.reproduce.notes import notes_of
+from deltafl.sim.reproduce.tables import OverSeeds, read_runs
+from deltafl.sim.reproduce.tasks import TASKS, Chosen, Task, choose_tasks
 
 RATE: Final = "rate"
 L2: Final = "l2"

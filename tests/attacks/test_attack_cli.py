@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from sim.attacks import cli, report
-from sim.attacks.attack import Left, NotPlayed, presuppose
-from sim.attacks.catalogue import ATTACKS
-from sim.attacks.play import judged
+from deltafl.sim.attacks import cli, report
+from deltafl.sim.attacks.attack import Left, NotPlayed, presuppose
+from deltafl.sim.attacks.catalogue import ATTACKS
+from deltafl.sim.attacks.play import judged
 
 BY_NAME = {attack.name: attack for attack in ATTACKS}
 FEW = tuple(

@@ -5,11 +5,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from sim.attacks.attack import NotPlayed, presuppose
-from sim.attacks.catalogue import ATTACKS
-from sim.attacks.own_round import UPDATE_ROUND, make_devices
-from sim.attacks.play import played, surprise
-from sim.attacks.replaced import replaced
+from deltafl.sim.attacks.attack import NotPlayed, presuppose
+from deltafl.sim.attacks.catalogue import ATTACKS
+from deltafl.sim.attacks.own_round import UPDATE_ROUND, make_devices
+from deltafl.sim.attacks.play import played, surprise
+from deltafl.sim.attacks.replaced import replaced
 
 OFF, ON = "off", "on"
 RUNS = [

@@ -2,11 +2,11 @@
 
 import pytest
 
-from protocol import wire as envelopes
-from secagg import Client, Fault, PeerError, Server
-from secagg.errors import DecodeError
-from sim.attacks.hostile_bytes import LIAR, MOST, peak_memory
-from sim.attacks.own_session import POLICY, Devices, make_params
+from deltafl.protocol import wire as envelopes
+from deltafl.secagg import Client, Fault, PeerError, Server
+from deltafl.secagg.errors import DecodeError
+from deltafl.sim.attacks.hostile_bytes import LIAR, MOST, peak_memory
+from deltafl.sim.attacks.own_session import POLICY, Devices, make_params
 
 CLAIMS = {
     "array": b"\xdd\xff\xff\xff\xff",

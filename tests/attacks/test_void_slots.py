@@ -2,11 +2,11 @@
 
 from itertools import combinations
 
-from secagg import ring
-from sim.attacks.attack import Loot
-from sim.attacks.evil_server import Colluder, EvilServer
-from sim.attacks.own_session import LENGTH, RING_BITS, Devices, make_params
-from sim.attacks.reuse import difference
+from deltafl.secagg import ring
+from deltafl.sim.attacks.attack import Loot
+from deltafl.sim.attacks.evil_server import Colluder, EvilServer
+from deltafl.sim.attacks.own_session import LENGTH, RING_BITS, Devices, make_params
+from deltafl.sim.attacks.reuse import difference
 
 
 def test_a_void_slot_tells_nothing_even_if_the_next_one_tells_the_sum_of_the_same_vectors():

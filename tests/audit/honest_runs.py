@@ -6,15 +6,21 @@ from pathlib import Path
 
 import numpy as np
 
-from fl.strategies.base import ServerState
-from secagg.session import NoObserver
-from sim.algorithms import build_strategy
-from sim.chain import ChainWriter, Mark, read_chain
-from sim.config_io import build_config
-from sim.faults import seeded_dropouts
-from sim.seeds import Seeds
-from sim.transcript import HEAD_RECEIVED, HEAD_SENT, TRANSCRIPT, TranscriptWriter, keeps_whole
-from sim.truth import TruthWriter, WatchedDevice
+from deltafl.fl.strategies.base import ServerState
+from deltafl.secagg.session import NoObserver
+from deltafl.sim.algorithms import build_strategy
+from deltafl.sim.chain import ChainWriter, Mark, read_chain
+from deltafl.sim.config_io import build_config
+from deltafl.sim.faults import seeded_dropouts
+from deltafl.sim.seeds import Seeds
+from deltafl.sim.transcript import (
+    HEAD_RECEIVED,
+    HEAD_SENT,
+    TRANSCRIPT,
+    TranscriptWriter,
+    keeps_whole,
+)
+from deltafl.sim.truth import TruthWriter, WatchedDevice
 
 OPENING, MESSAGE, SUM = range(3)
 RUN_ID = b"an honest run..."

@@ -3,8 +3,8 @@
 import numpy as np
 from scipy import special
 
-from secagg.prg import keystream
-from secagg.ring import to_words
+from deltafl.secagg.prg import keystream
+from deltafl.secagg.ring import to_words
 
 
 def ideal_words(seed: int, shape, bits: int):

@@ -19,17 +19,17 @@ from honest_runs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import wire as round_wire
-from protocol.messages import Announce
-from secagg import Adversary, Stage, Step, Vanish
-from sim.algorithms import build_strategy
-from sim.audit.auditor import audit
-from sim.audit.findings import Severity
-from sim.audit.options import Options
-from sim.audit.report import Outcome
-from sim.faults import stages_of_session
-from sim.seeds import Seeds
-from sim.transcript import SUM_WORDS, TranscriptWriter, read_transcript
+from deltafl.protocol import wire as round_wire
+from deltafl.protocol.messages import Announce
+from deltafl.secagg import Adversary, Stage, Step, Vanish
+from deltafl.sim.algorithms import build_strategy
+from deltafl.sim.audit.auditor import audit
+from deltafl.sim.audit.findings import Severity
+from deltafl.sim.audit.options import Options
+from deltafl.sim.audit.report import Outcome
+from deltafl.sim.faults import stages_of_session
+from deltafl.sim.seeds import Seeds
+from deltafl.sim.transcript import SUM_WORDS, TranscriptWriter, read_transcript
 
 STEEP = {"quantile": {"method": "mm", "max_queries": 3}}
 BRACKETED = {"quantile": {"max_queries": 5}}

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.shamir import PRIME
-from sim.audit import participation
-from sim.audit.participation import Participation, draw_prime
+from deltafl.secagg.shamir import PRIME
+from deltafl.sim.audit import participation
+from deltafl.sim.audit.participation import Participation, draw_prime
 
 COHORTS = st.lists(st.frozensets(st.integers(0, 5)), max_size=8)
 

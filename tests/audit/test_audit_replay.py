@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 from honest_runs import play_honestly
 
-from secagg.messages import (
+from deltafl.secagg.messages import (
     RosterMessage,
     ShareKeys,
     ShareKind,
     UnmaskRequest,
     UnmaskShares,
 )
-from sim.audit.replay import SlotReplay, masked_vectors
-from sim.audit.seen import Decoder, Seen
-from sim.audit.views import RoundView
-from sim.transcript import Message, Reader, Sum, read_transcript, sum_sha256
+from deltafl.sim.audit.replay import SlotReplay, masked_vectors
+from deltafl.sim.audit.seen import Decoder, Seen
+from deltafl.sim.audit.views import RoundView
+from deltafl.sim.transcript import Message, Reader, Sum, read_transcript, sum_sha256
 
 COHORT = 7
 SETTINGS = {

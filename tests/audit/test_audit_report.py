@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 from honest_runs import in_mode, play_honestly
 
-from sim.audit.auditor import audit
-from sim.audit.catalogue import MAX_PLACES, RULES, found
-from sim.audit.findings import Evidence, Severity
-from sim.audit.options import Options
-from sim.audit.report import Outcome
-from sim.transcript import Message, Sum, TranscriptWriter, read_transcript
+from deltafl.sim.audit.auditor import audit
+from deltafl.sim.audit.catalogue import MAX_PLACES, RULES, found
+from deltafl.sim.audit.findings import Evidence, Severity
+from deltafl.sim.audit.options import Options
+from deltafl.sim.audit.report import Outcome
+from deltafl.sim.transcript import Message, Sum, TranscriptWriter, read_transcript
 
 COHORT = 7
 LISTED = 200  # findings of one rule

@@ -10,12 +10,12 @@ from honest_runs import messages_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import wire as round_wire
-from protocol.messages import Announce, Ask, Relay
-from secagg.codec import read_fields, write_fields
-from secagg.wire import Kind
-from sim.audit.seen import NUM_FIELDS, Decoder
-from sim.transcript import HEAD_RECEIVED, HEAD_SENT, Message
+from deltafl.protocol import wire as round_wire
+from deltafl.protocol.messages import Announce, Ask, Relay
+from deltafl.secagg.codec import read_fields, write_fields
+from deltafl.secagg.wire import Kind
+from deltafl.sim.audit.seen import NUM_FIELDS, Decoder
+from deltafl.sim.transcript import HEAD_RECEIVED, HEAD_SENT, Message
 
 RUNS = {
     "steep": {"quantile": {"method": "mm", "max_queries": 2}, "length": 700},

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from honest_runs import config_of, in_mode, play_honestly
 
-from secagg import Stage, Step, Vanish
-from sim.audit.auditor import audit
-from sim.audit.catalogue import RULES
-from sim.audit.options import Options
-from sim.audit.report import Outcome
-from sim.engine import strategy_of
-from sim.rundir import RunDirectory
+from deltafl.secagg import Stage, Step, Vanish
+from deltafl.sim.audit.auditor import audit
+from deltafl.sim.audit.catalogue import RULES
+from deltafl.sim.audit.options import Options
+from deltafl.sim.audit.report import Outcome
+from deltafl.sim.engine import strategy_of
+from deltafl.sim.rundir import RunDirectory
 
 LIMITS = Options(min_cohort=5, min_tail=1)
 STEPS = {

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from honest_runs import messages_of
 
-from secagg.messages import ShareKind
-from sim.audit.checks import shares
-from sim.audit.findings import Severity
-from sim.audit.views import RoundView
-from sim.transcript import Message
+from deltafl.secagg.messages import ShareKind
+from deltafl.sim.audit.checks import shares
+from deltafl.sim.audit.findings import Severity
+from deltafl.sim.audit.views import RoundView
+from deltafl.sim.transcript import Message
 
 COHORT = 6
 

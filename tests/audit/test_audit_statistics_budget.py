@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 from ideal import ideal_words, too_often
 
-from secagg.errors import UsageError
-from sim.audit.false_alarms import FalseAlarmBudget
-from sim.audit.findings import Evidence
-from sim.audit.relations import relate
-from sim.audit.tails import PValue
-from sim.audit.uniformity import WordCounts
+from deltafl.secagg.errors import UsageError
+from deltafl.sim.audit.false_alarms import FalseAlarmBudget
+from deltafl.sim.audit.findings import Evidence
+from deltafl.sim.audit.relations import relate
+from deltafl.sim.audit.tails import PValue
+from deltafl.sim.audit.uniformity import WordCounts
 
 RANDOM = np.random.default_rng(12)
 

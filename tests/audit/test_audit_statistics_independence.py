@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from ideal import by_test, ideal_words, super_uniform
 
-from secagg.ring import reduce
-from sim.audit.independence import InputDependence, compare_groups
-from sim.audit.uniformity import BitCounts
+from deltafl.secagg.ring import reduce
+from deltafl.sim.audit.independence import InputDependence, compare_groups
+from deltafl.sim.audit.uniformity import BitCounts
 
 CAUGHT = 1e-9
 BITS = 40

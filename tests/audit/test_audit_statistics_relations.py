@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ideal import ideal_words, super_uniform
 
-from secagg.ring import reduce, to_words
-from sim.audit.relations import (
+from deltafl.secagg.ring import reduce, to_words
+from deltafl.sim.audit.relations import (
     MAX_WORDS,
     detectable_bits,
     leading_repeats,

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from honest_runs import RUN_ID, play_honestly
 
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from sim.audit.truth_rounds import TruthRounds, input_of, passes
-from sim.audit.views import RoundView
-from sim.transcript import Message, Sum, read_transcript
-from sim.truth import DeviceTruth
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.sim.audit.truth_rounds import TruthRounds, input_of, passes
+from deltafl.sim.audit.views import RoundView
+from deltafl.sim.transcript import Message, Sum, read_transcript
+from deltafl.sim.truth import DeviceTruth
 
 
 @pytest.fixture(scope="module")

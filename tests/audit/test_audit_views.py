@@ -10,19 +10,19 @@ from honest_runs import messages_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import wire as round_wire
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from secagg import DevicePolicy
-from secagg import wire as session_wire
-from secagg.keys import PublicKey
-from secagg.messages import ShareKind
-from secagg.wire import Kind
-from sim.audit.checks import keys
-from sim.audit.expected import Expected
-from sim.audit.findings import Severity
-from sim.audit.views import RoundView, contributors
-from sim.transcript import HEAD_RECEIVED, HEAD_SENT, Message, Sum
+from deltafl.protocol import wire as round_wire
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import DevicePolicy
+from deltafl.secagg import wire as session_wire
+from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.messages import ShareKind
+from deltafl.secagg.wire import Kind
+from deltafl.sim.audit.checks import keys
+from deltafl.sim.audit.expected import Expected
+from deltafl.sim.audit.findings import Severity
+from deltafl.sim.audit.views import RoundView, contributors
+from deltafl.sim.transcript import HEAD_RECEIVED, HEAD_SENT, Message, Sum
 
 COHORT = [1, 4, 7, 10, 13, 16, 19]
 UPDATE_SLOT = 3

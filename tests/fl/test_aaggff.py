@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erfc
 
-from fl.errors import DivergenceError
-from fl.simplex import stationarity_gap
-from fl.strategies.aaggff_device import (
+from deltafl.fl.errors import DivergenceError
+from deltafl.fl.simplex import stationarity_gap
+from deltafl.fl.strategies.aaggff_device import (
     DECISION,
     AAggFFDevice,
     doubly_robust,
     linearised_gradient,
 )
-from fl.strategies.aaggff_silo import AAggFFSilo, newton_step
-from fl.strategies.base import Visibility
-from fl.strategies.responses import Response, respond
+from deltafl.fl.strategies.aaggff_silo import AAggFFSilo, newton_step
+from deltafl.fl.strategies.base import Visibility
+from deltafl.fl.strategies.responses import Response, respond
 
 
 @dataclass

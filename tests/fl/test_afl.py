@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl.errors import DivergenceError
-from fl.simplex import minimise_quadratic, project_to_simplex
-from fl.strategies.afl import AFL, MIXTURE, average_iterate
-from fl.strategies.base import Visibility
+from deltafl.fl.errors import DivergenceError
+from deltafl.fl.simplex import minimise_quadratic, project_to_simplex
+from deltafl.fl.strategies.afl import AFL, MIXTURE, average_iterate
+from deltafl.fl.strategies.base import Visibility
 
 
 @dataclass

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from fl.alternating import AlternatingMinimisation, Inexactness
-from fl.smoothing import smoothed_objective, smoothed_superquantile, smoothed_weights
-from fl.superquantile import superquantile
+from deltafl.fl.alternating import AlternatingMinimisation, Inexactness
+from deltafl.fl.smoothing import smoothed_objective, smoothed_superquantile, smoothed_weights
+from deltafl.fl.superquantile import superquantile
 
 HALF = Fraction(1, 2)
 DELTA = 0.05

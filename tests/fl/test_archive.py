@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.lib import format as npy
 
-from fl.data import archive
-from fl.data.archive import read_arrays
-from fl.data.federated import Partition
-from fl.data.glove import load_glove
-from fl.data.npz import load_npz
-from fl.errors import DataError
+from deltafl.fl.data import archive
+from deltafl.fl.data.archive import read_arrays
+from deltafl.fl.data.federated import Partition
+from deltafl.fl.data.glove import load_glove
+from deltafl.fl.data.npz import load_npz
+from deltafl.fl.errors import DataError
 
 
 def header(shape, descr="<f4"):

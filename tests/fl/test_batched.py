@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import avg_pool1d, avg_pool2d
 
-import fl.batched
-from fl.batched import BatchedLearner
-from fl.data.federated import DeviceData
-from fl.local import Learner, LocalTraining
-from fl.models import MODELS, build_model, convnet, convnet_groupnorm, m5
-from fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
-from fl.parameters import to_vector
-from fl.stacked.generic import StackedByMapping
+from deltafl.fl import batched
+from deltafl.fl.batched import BatchedLearner
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.local import Learner, LocalTraining
+from deltafl.fl.models import MODELS, build_model, convnet, convnet_groupnorm, m5
+from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
+from deltafl.fl.parameters import to_vector
+from deltafl.fl.stacked.generic import StackedByMapping
 
 VECTORS = np.random.default_rng(3).standard_normal((9, 5)).astype(np.float32)
 SHAPES = {
@@ -123,7 +123,7 @@ def test_mapped_models_train_as_one_by_one(name, objective, monkeypatch):
 
     Where they do not, the gradients are compared in test_stacked_kernels.
     """
-    monkeypatch.setattr(fl.batched, "stacked", lambda module, _: (StackedByMapping(module), 2))
+    monkeypatch.setattr(batched, "stacked", lambda module, _: (StackedByMapping(module), 2))
     for of_model in (m5, convnet_groupnorm, convnet):
         monkeypatch.setattr(of_model, "relu", torch.tanh)
     monkeypatch.setattr(m5, "max_pool1d", avg_pool1d)

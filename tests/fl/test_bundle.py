@@ -11,13 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl.bundle import Architecture, Bundle, Scale, embedding_sha256
-from fl.data.federated import DeviceData, FederatedDataset
-from fl.data.standardise import standardise
-from fl.errors import DataError
-from fl.local import Learner
-from fl.models import MODELS, READ_TOKENS, build_model
-from fl.parameters import to_vector
+from deltafl.fl.bundle import Architecture, Bundle, Scale, embedding_sha256
+from deltafl.fl.data.federated import DeviceData, FederatedDataset
+from deltafl.fl.data.standardise import standardise
+from deltafl.fl.errors import DataError
+from deltafl.fl.local import Learner
+from deltafl.fl.models import MODELS, READ_TOKENS, build_model
+from deltafl.fl.parameters import to_vector
 
 LEVELS = (Fraction(4, 5), Fraction(1, 2), Fraction(1, 10))
 ARCHITECTURE = Architecture("linear", (2, 3), 4)
@@ -330,8 +330,8 @@ def test_models_that_are_not_finite_are_refused_under_their_own_digest(tmp_path)
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path, monkeypatch):
     path = write(tmp_path / "bundle.npz", make_bundle().to_bytes())
     size = path.stat().st_size
-    monkeypatch.setattr("fl.bundle.MAX_BYTES", size)
+    monkeypatch.setattr("deltafl.fl.bundle.MAX_BYTES", size)
     assert Bundle.load(path).levels == LEVELS
-    monkeypatch.setattr("fl.bundle.MAX_BYTES", size - 1)
+    monkeypatch.setattr("deltafl.fl.bundle.MAX_BYTES", size - 1)
     with pytest.raises(DataError, match=f"larger than {size - 1} bytes"):
         Bundle.load(path)

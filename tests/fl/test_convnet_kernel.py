@@ -17,11 +17,11 @@ from torch import nn
 from torch.nn.functional import conv2d, cross_entropy, linear, max_pool2d, relu
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-from fl.data.federated import DeviceData
-from fl.local import Differentiated, Learner, LocalTraining
-from fl.models import build_model, convnet, convnet_gradient, winograd
-from fl.objectives import PLAIN, LocalObjective
-from fl.parameters import to_vector
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.local import Differentiated, Learner, LocalTraining
+from deltafl.fl.models import build_model, convnet, convnet_gradient, winograd
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.parameters import to_vector
 
 NAMES = ["weight1", "bias1", "weight2", "bias2", "weight", "bias"]
 
@@ -390,10 +390,10 @@ def test_gradients_by_function_transforms_send_ties_one_way():
 FAULTS = """
 import resource
 import numpy as np, torch
-from fl.data.federated import DeviceData
-from fl.local import Learner, LocalTraining
-from fl.models import build_model
-from fl.parameters import to_vector
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.local import Learner, LocalTraining
+from deltafl.fl.models import build_model
+from deltafl.fl.parameters import to_vector
 
 torch.set_num_threads(1)
 module = build_model("convnet", input_shape=(28, 28), num_classes=10, seed=1)

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fl.data.adult import NUM_FEATURES as ADULT_FEATURES
-from fl.data.adult import load_adult
-from fl.data.berka import FEATURES, load_berka
-from fl.data.federated import Partition, Split
-from fl.data.heart import NUM_FEATURES as HEART_FEATURES
-from fl.data.heart import load_heart
-from fl.data.mqp import load_mqp
-from fl.errors import DataError
+from deltafl.fl.data.adult import NUM_FEATURES as ADULT_FEATURES
+from deltafl.fl.data.adult import load_adult
+from deltafl.fl.data.berka import FEATURES, load_berka
+from deltafl.fl.data.federated import Partition, Split
+from deltafl.fl.data.heart import NUM_FEATURES as HEART_FEATURES
+from deltafl.fl.data.heart import load_heart
+from deltafl.fl.data.mqp import load_mqp
+from deltafl.fl.errors import DataError
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 BY_SAMPLES = Partition(train_fraction=Fraction(4, 5), split=Split.SAMPLES)

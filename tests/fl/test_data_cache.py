@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl.data import cache
-from fl.data.cache import SourceKey, cached, default_cache_folder
-from fl.data.digits import load_digits
-from fl.data.federated import DeviceData, FederatedDataset, Partition, Split, federate
-from fl.data.windows import split_text, text_under, windowed_device
-from fl.errors import DataError
-from sim.dataset import dataset_digest
+from deltafl.fl.data import cache
+from deltafl.fl.data.cache import SourceKey, cached, default_cache_folder
+from deltafl.fl.data.digits import load_digits
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, Split, federate
+from deltafl.fl.data.windows import split_text, text_under, windowed_device
+from deltafl.fl.errors import DataError
+from deltafl.sim.dataset import dataset_digest
 
 
 def windows(seed=0, length=20):

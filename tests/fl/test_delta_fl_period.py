@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl.strategies.aggregation import add_mean_update
-from fl.strategies.base import ServerState
-from fl.strategies.delta_fl import DeltaFL, Weighting
-from fl.strategies.fedavg import FedAvg
-from fl.superquantile import weighted_quantile
+from deltafl.fl.strategies.aggregation import add_mean_update
+from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.delta_fl import DeltaFL, Weighting
+from deltafl.fl.strategies.fedavg import FedAvg
+from deltafl.fl.superquantile import weighted_quantile
 
 HALF = Fraction(1, 2)
 

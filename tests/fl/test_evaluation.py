@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from fl.data.federated import DeviceData
-from fl.data.lazy import LazyDevices
-from fl.evaluation import measure
-from fl.models import MODELS, READ_TOKENS, build_model
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.data.lazy import LazyDevices
+from deltafl.fl.evaluation import measure
+from deltafl.fl.models import MODELS, READ_TOKENS, build_model
 
 CPU = torch.device("cpu")
 SHAPES = {"convnet": (16, 16), "convnet-groupnorm": (16, 16), "m5": (1100,)}
@@ -85,7 +85,7 @@ def test_every_model_does_in_one_pass_as_on_one_device_at_a_time(name):
     devices = [made(name, shape, number, size) for number, size in enumerate((1, 3, 20, 2, 6, 1))]
     expected = [one_at_a_time(module, data) for data in devices]
     for most_rows in (1, 7, 8, 512):
-        with patch("fl.evaluation._MOST_ROWS", most_rows):
+        with patch("deltafl.fl.evaluation._MOST_ROWS", most_rows):
             agree(measure(module, devices, CPU), expected)
     with pytest.raises(AssertionError):  # one sample counted for its neighbour
         agree(measure(module, swapped(devices, 2, 3), CPU), expected)
@@ -108,7 +108,7 @@ def swapped(devices, one, other):
 def test_ragged_devices_get_their_own_samples_whatever_the_batch(sizes, most_rows, seed):
     module, shape = built("logistic-bias", seed)
     devices = [made("logistic-bias", shape, number, size) for number, size in enumerate(sizes)]
-    with patch("fl.evaluation._MOST_ROWS", most_rows):
+    with patch("deltafl.fl.evaluation._MOST_ROWS", most_rows):
         measured = measure(module, devices, CPU)
         assert measure(module, devices, CPU) == measured  # to the bit
     agree(measured, [one_at_a_time(module, data) for data in devices])
@@ -119,12 +119,12 @@ def test_large_inputs_make_small_batches():
     devices = [made("linear", shape, number, size) for number, size in enumerate((5, 9))]
     seen = []
     handle = module.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
-    with patch("fl.evaluation._NUMBERS", 12), handle:
+    with patch("deltafl.fl.evaluation._NUMBERS", 12), handle:
         measure(module, devices, CPU)
     assert seen == [4, 4, 4, 2]
     seen.clear()
     with (
-        patch("fl.evaluation._NUMBERS", 1),
+        patch("deltafl.fl.evaluation._NUMBERS", 1),
         module.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0]))),
     ):
         measure(module, devices[:1], CPU)
@@ -135,7 +135,7 @@ def test_a_token_counts_for_several_numbers():
     module, shape = built("gru")
     seen = []
     with (
-        patch.multiple("fl.evaluation", _NUMBERS=12 * 3, _TOKEN_NUMBERS=4),
+        patch.multiple("deltafl.fl.evaluation", _NUMBERS=12 * 3, _TOKEN_NUMBERS=4),
         module.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0]))),
     ):
         measure(module, [made("gru", shape, 0, 7)], CPU)
@@ -161,7 +161,7 @@ def test_samples_of_one_loss_give_that_loss_to_the_bit():
     module = build_model("linear", input_shape=(3,), num_classes=NUM_CLASSES, seed=0)
     sizes = (1, 2, 3, 7, 49, 179, 700)
     devices = [made("linear", (3,), number, size) for number, size in enumerate(sizes)]
-    with patch("fl.evaluation._MOST_ROWS", 100):
+    with patch("deltafl.fl.evaluation._MOST_ROWS", 100):
         losses = {one.loss for one in measure(module, devices, CPU)}
     assert losses == {float(cross_entropy(torch.zeros(1, 5).double(), torch.tensor([0])))}
     assert len({one_at_a_time(module, data)[2] for data in devices}) > 1  # sums are rounded
@@ -199,7 +199,7 @@ class Alive:
         self.now -= 1
 
 
-@patch.multiple("fl.data.lazy", KEPT_BYTES=0, RECENT_BYTES=0)
+@patch.multiple("deltafl.fl.data.lazy", KEPT_BYTES=0, RECENT_BYTES=0)
 def test_two_devices_are_alive_at_once_and_not_the_population():
     module, shape = built("linear")
     gc.collect()

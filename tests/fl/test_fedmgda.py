@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, minimize
 
-from fl.errors import DivergenceError
-from fl.simplex import minimise_quadratic, stationarity_gap
-from fl.strategies.base import Visibility
-from fl.strategies.fedmgda import FedMGDA, inner_products
+from deltafl.fl.errors import DivergenceError
+from deltafl.fl.simplex import minimise_quadratic, stationarity_gap
+from deltafl.fl.strategies.base import Visibility
+from deltafl.fl.strategies.fedmgda import FedMGDA, inner_products
 
 
 @dataclass

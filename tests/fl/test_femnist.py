@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fl.data.federated import Partition
-from fl.data.femnist import load_femnist
-from fl.data.subset import Subset, draw_rows
-from fl.errors import DataError
+from deltafl.fl.data.federated import Partition
+from deltafl.fl.data.femnist import load_femnist
+from deltafl.fl.data.subset import Subset, draw_rows
+from deltafl.fl.errors import DataError
 
 # writer → the characters of its images, in the order of the files
 WRITERS = {

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fl.data.digits import load_digits
-from fl.data.federated import DeviceData, Partition, federate, split_ids
-from fl.data.load import DatasetSpec, Standardise, load_dataset
-from fl.data.standardise import STD_FLOOR, standardise
-from fl.errors import DataError
+from deltafl.fl.data.digits import load_digits
+from deltafl.fl.data.federated import DeviceData, Partition, federate, split_ids
+from deltafl.fl.data.load import DatasetSpec, Standardise, load_dataset
+from deltafl.fl.data.standardise import STD_FLOOR, standardise
+from deltafl.fl.errors import DataError
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from fl.data.digits import load_digits
-from fl.data.federated import DeviceData, Partition
-from fl.local import Learner, LocalTraining
-from fl.metrics import summarise_test_error
-from fl.models import build_model
-from fl.parameters import to_vector
-from fl.strategies.base import ServerState
-from fl.strategies.delta_fl import DeltaFL
-from fl.strategies.fedavg import FedAvg
+from deltafl.fl.data.digits import load_digits
+from deltafl.fl.data.federated import DeviceData, Partition
+from deltafl.fl.local import Learner, LocalTraining
+from deltafl.fl.metrics import summarise_test_error
+from deltafl.fl.models import build_model
+from deltafl.fl.parameters import to_vector
+from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.delta_fl import DeltaFL
+from deltafl.fl.strategies.fedavg import FedAvg
 
 TRAINING = LocalTraining(learning_rate=0.2, batch_size=10)
 NUM_ROUNDS = 20

@@ -3,11 +3,11 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fl.data.federated import DeviceData
-from fl.local import Differentiated, Learner, LocalTraining
-from fl.models import build_model
-from fl.parameters import load_vector, num_parameters, to_vector
-from fl.schedule import StepDecay
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.local import Differentiated, Learner, LocalTraining
+from deltafl.fl.models import build_model
+from deltafl.fl.parameters import load_vector, num_parameters, to_vector
+from deltafl.fl.schedule import StepDecay
 
 
 def device(n, shape=(28, 28), classes=62, seed=0):

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from fl.evaluation import DeviceMetrics
-from fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
 
 
 def metrics(losses, errors, counts):

@@ -3,11 +3,11 @@ import pytest
 import torch
 from torch.nn.functional import conv2d, linear, max_pool2d, relu
 
-from fl.data.federated import DeviceData
-from fl.local import Learner
-from fl.models import build_model
-from fl.parameters import load_vector, num_parameters, to_vector
-from fl.vectors import vector_sha256
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.local import Learner
+from deltafl.fl.models import build_model
+from deltafl.fl.parameters import load_vector, num_parameters, to_vector
+from deltafl.fl.vectors import vector_sha256
 
 
 def build(name, shape=(28, 28), classes=62, seed=1):

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl.errors import DivergenceError
-from fl.strategies.base import Device, ServerState, Strategy, Visibility
-from fl.strategies.delta_fl import DeltaFL, Weighting
-from fl.strategies.fedavg import FedAvg
-from fl.superquantile import weighted_quantile
+from deltafl.fl.errors import DivergenceError
+from deltafl.fl.strategies.base import Device, ServerState, Strategy, Visibility
+from deltafl.fl.strategies.delta_fl import DeltaFL, Weighting
+from deltafl.fl.strategies.fedavg import FedAvg
+from deltafl.fl.superquantile import weighted_quantile
 
 HALF = Fraction(1, 2)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl.superquantile import conformity, parse_theta, superquantile, weighted_quantile
+from deltafl.fl.superquantile import conformity, parse_theta, superquantile, weighted_quantile
 
 thetas = st.fractions(min_value=Fraction(1, 1000), max_value=1, max_denominator=1000)
 samples = st.lists(

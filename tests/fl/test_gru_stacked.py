@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from fl.models.gru import EmbeddingGRU, OneHotGRU, losses_and_gradients
-from fl.stacked.gru import StackedGRU
+from deltafl.fl.models.gru import EmbeddingGRU, OneHotGRU, losses_and_gradients
+from deltafl.fl.stacked.gru import StackedGRU
 
 MODULES = [OneHotGRU, EmbeddingGRU]
 ALPHABET = 53

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from fl.data.federated import Partition
-from fl.data.hub import load_hub
-from fl.errors import DataError
+from deltafl.fl.data.federated import Partition
+from deltafl.fl.data.hub import load_hub
+from deltafl.fl.errors import DataError
 
 
 def png(array, kind="PNG"):

@@ -7,11 +7,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
-from fl.data.federated import DeviceData
-from fl.local import Learner, LocalTraining
-from fl.models import build_model
-from fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
-from fl.parameters import to_vector
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.local import Learner, LocalTraining
+from deltafl.fl.models import build_model
+from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
+from deltafl.fl.parameters import to_vector
 
 FEATURES, CLASSES = 3, 4
 

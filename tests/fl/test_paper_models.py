@@ -18,13 +18,13 @@ from torch.nn.functional import (
     relu,
 )
 
-from fl.data.federated import DeviceData
-from fl.local import Learner, LocalTraining
-from fl.models import MODELS, build_model
-from fl.models.binary import as_logits
-from fl.models.gru_recurrence import last_state
-from fl.parameters import num_parameters, to_vector
-from sim.config import MODELS as CONFIGURED
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.local import Learner, LocalTraining
+from deltafl.fl.models import MODELS, build_model
+from deltafl.fl.models.binary import as_logits
+from deltafl.fl.models.gru_recurrence import last_state
+from deltafl.fl.parameters import num_parameters, to_vector
+from deltafl.sim.config import MODELS as CONFIGURED
 
 GLOVE = (30, 50)  # vocabulary, dimension
 

@@ -3,13 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl.data.dirichlet import deal_again, deal_by_label, deal_by_size, pooled_labels
-from fl.data.federated import DeviceData, Partition, Split, federate
-from fl.data.lazy import LazyDevices, federate_lazily
-from fl.data.load import DatasetSpec, Dealing, load_dataset
-from fl.data.registry import Options
-from fl.data.standardise import Standardise, standardise
-from fl.errors import DataError
+from deltafl.fl.data.dirichlet import deal_again, deal_by_label, deal_by_size, pooled_labels
+from deltafl.fl.data.federated import DeviceData, Partition, Split, federate
+from deltafl.fl.data.lazy import LazyDevices, federate_lazily
+from deltafl.fl.data.load import DatasetSpec, Dealing, load_dataset
+from deltafl.fl.data.registry import Options
+from deltafl.fl.data.standardise import Standardise, standardise
+from deltafl.fl.errors import DataError
 
 DEALINGS = {
     "label": deal_by_label,

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl.data import glove as glove_module
-from fl.data.federated import Partition
-from fl.data.glove import load_glove, tokenise
-from fl.data.sent140 import TOKENS, load_sent140
-from fl.data.subset import Subset, draw_rows
-from fl.errors import DataError
+from deltafl.fl.data import glove as glove_module
+from deltafl.fl.data.federated import Partition
+from deltafl.fl.data.glove import load_glove, tokenise
+from deltafl.fl.data.sent140 import TOKENS, load_sent140
+from deltafl.fl.data.subset import Subset, draw_rows
+from deltafl.fl.errors import DataError
 
 SUBSET = Path(__file__).parents[2].parent / "shared" / "data" / "glove50_subset"
 VECTORS = {"good": [1, 2], "day": [3, -4], "!": [0.5, 0], "bad": [-1, 0], "don't": [7, 7]}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl.strategies.base import RoundReport, ServerState, Visibility
-from fl.strategies.server_optimizer import (
+from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
+from deltafl.fl.strategies.server_optimizer import (
     Adaptive,
     Momentum,
     SecondMoment,

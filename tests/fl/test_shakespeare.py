@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl.data import leaf as leaf_module
-from fl.data import plays
-from fl.data.federated import DeviceData, Partition, Split, split_samples
-from fl.data.plays import read_plays
-from fl.data.shakespeare import ALPHABETS, load_shakespeare
-from fl.data.subset import Subset, choose_users
-from fl.data.windows import split_text, text_under, windowed_device
-from fl.errors import DataError
+from deltafl.fl.data import leaf as leaf_module
+from deltafl.fl.data import plays
+from deltafl.fl.data.federated import DeviceData, Partition, Split, split_samples
+from deltafl.fl.data.plays import read_plays
+from deltafl.fl.data.shakespeare import ALPHABETS, load_shakespeare
+from deltafl.fl.data.subset import Subset, choose_users
+from deltafl.fl.data.windows import split_text, text_under, windowed_device
+from deltafl.fl.errors import DataError
 
 MOBY = Path(__file__).parents[2].parent / "shared" / "data" / "shakespeare_moby"
 LETTERS = ALPHABETS["letters"]

@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize_scalar
 
-from fl.smoothing import (
+from deltafl.fl.smoothing import (
     smooth_positive_part,
     smooth_step,
     smoothed_objective,
@@ -14,7 +14,7 @@ from fl.smoothing import (
     smoothed_superquantile,
     smoothed_weights,
 )
-from fl.superquantile import superquantile, superquantile_weights, weighted_quantile
+from deltafl.fl.superquantile import superquantile, superquantile_weights, weighted_quantile
 
 few = settings(max_examples=40)
 

@@ -5,10 +5,10 @@ import torch
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, pad
 
-from fl.models import build_model
-from fl.stacked import StackedDescent, stacked
-from fl.stacked.generic import StackedByMapping
-from fl.stacked.linear import StackedLinear
+from deltafl.fl.models import build_model
+from deltafl.fl.stacked import StackedDescent, stacked
+from deltafl.fl.stacked.generic import StackedByMapping
+from deltafl.fl.stacked.linear import StackedLinear
 
 CPU = torch.device("cpu")
 MODELS = {

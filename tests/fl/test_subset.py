@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl.data.federated import DeviceData, Partition
-from fl.data.npz import load_npz
-from fl.data.sent140 import load_sent140
-from fl.data.subset import WHOLE, Subset, draw_rows, federate_chosen
+from deltafl.fl.data.federated import DeviceData, Partition
+from deltafl.fl.data.npz import load_npz
+from deltafl.fl.data.sent140 import load_sent140
+from deltafl.fl.data.subset import WHOLE, Subset, draw_rows, federate_chosen
 
 NUM_SAMPLES = 40
 SORTED = np.repeat([0, 1], NUM_SAMPLES // 2)

@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from fl.errors import DivergenceError
-from fl.objectives import PLAIN
-from fl.schedule import StepDecay
-from fl.strategies.base import ServerState, Visibility
-from fl.strategies.delta_fl import Weighting
-from fl.strategies.fedavg import FedAvg
-from fl.strategies.fedprox import FedProx
-from fl.strategies.propfair import PropFair
-from fl.strategies.q_ffl import LOSS_GUARD, QFFL
-from fl.strategies.tilted_erm import TiltedERM
-from fl.strategies.weighted_mean import Share, relative_weights
+from deltafl.fl.errors import DivergenceError
+from deltafl.fl.objectives import PLAIN
+from deltafl.fl.schedule import StepDecay
+from deltafl.fl.strategies.base import ServerState, Visibility
+from deltafl.fl.strategies.delta_fl import Weighting
+from deltafl.fl.strategies.fedavg import FedAvg
+from deltafl.fl.strategies.fedprox import FedProx
+from deltafl.fl.strategies.propfair import PropFair
+from deltafl.fl.strategies.q_ffl import LOSS_GUARD, QFFL
+from deltafl.fl.strategies.tilted_erm import TiltedERM
+from deltafl.fl.strategies.weighted_mean import Share, relative_weights
 
 GAMMA = 0.25
 START = np.array([0.5, -1.0], dtype=np.float32)

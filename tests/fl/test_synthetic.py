@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from fl.data.federated import Partition, Split
-from fl.data.synthetic import (
+from deltafl.fl.data.federated import Partition, Split
+from deltafl.fl.data.synthetic import (
     Sizes,
     load_synthetic,
     load_synthetic_emnist,

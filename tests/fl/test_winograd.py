@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import conv2d
 
-from fl.models import winograd
+from deltafl.fl.models import winograd
 
 
 def draw(batch, channels, outs, height, width, seed, layout=torch.channels_last):

@@ -38,7 +38,7 @@ def selftest() -> None:
 def fuzz() -> None:
     """Hand over to libFuzzer."""
     atheris = importlib.import_module("atheris")
-    with atheris.instrument_imports(include=["secagg", "protocol", "msgpack"]):
+    with atheris.instrument_imports(include=["deltafl.secagg", "deltafl.protocol", "msgpack"]):
         targets = importlib.import_module("targets")
     folder = Path(sys.argv[1]) if sys.argv[1:] else None
     if folder is not None and folder.is_dir():

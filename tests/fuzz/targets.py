@@ -9,14 +9,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from protocol import wire as envelope_wire
-from protocol.configuration import RoundConfig
-from protocol.levels import Levels
-from protocol.losses import LossGrid
-from protocol.messages import Announce, AnnounceLevels, Ask, Envelope, Relay
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from secagg import (
+from deltafl.protocol import wire as envelope_wire
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Envelope, Relay
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import (
     ClientId,
     DecodeError,
     DevicePolicy,
@@ -28,8 +28,8 @@ from secagg import (
     run_session,
     wire,
 )
-from secagg.randomness import SeededRandomness
-from secagg.session import NoObserver
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.session import NoObserver
 
 PARAMS = {
     signed: SessionParams(

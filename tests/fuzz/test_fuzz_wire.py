@@ -11,7 +11,7 @@ import targets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg import SessionParams, wire
+from deltafl.secagg import SessionParams, wire
 
 ROOT = Path(__file__).parents[2]
 CORPUS = targets.corpus()

@@ -5,13 +5,13 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import strategies as st
 
-from protocol.losses import LossGrid
-from protocol.quantile.registry import quantile_method
-from protocol.quantile.search import SearchConfig
-from protocol.weighting import Weighting
-from sim.leakage.observations import SearchView, simulate
-from sim.leakage.prior import Prior
-from sim.leakage.reconstruction import Reconstruction, reconstruct
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.quantile.registry import quantile_method
+from deltafl.protocol.quantile.search import SearchConfig
+from deltafl.protocol.weighting import Weighting
+from deltafl.sim.leakage.observations import SearchView, simulate
+from deltafl.sim.leakage.prior import Prior
+from deltafl.sim.leakage.reconstruction import Reconstruction, reconstruct
 
 GRID = LossGrid()
 PRIOR = Prior(GRID)

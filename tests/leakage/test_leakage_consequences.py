@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from searched_cohorts import config_of, drawn, searched
 
-from protocol.errors import SearchError
-from protocol.weighting import Weighting
-from sim.leakage.consequences import buckets, order_intervals, ranks, threshold_interval
-from sim.leakage.labels import Puzzle, assignments, candidates, device_intervals, puzzles
-from sim.leakage.observations import Answer, simulate
-from sim.leakage.vanished import vanished_device
+from deltafl.protocol.errors import SearchError
+from deltafl.protocol.weighting import Weighting
+from deltafl.sim.leakage.consequences import buckets, order_intervals, ranks, threshold_interval
+from deltafl.sim.leakage.labels import Puzzle, assignments, candidates, device_intervals, puzzles
+from deltafl.sim.leakage.observations import Answer, simulate
+from deltafl.sim.leakage.vanished import vanished_device
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from searched_cohorts import GRID, PRIOR, attacked, config_of, drawn
 
-from protocol.weighting import Weighting
-from sim.leakage.belief import Belief, order_law
-from sim.leakage.consequences import buckets
-from sim.leakage.counts import bucket_counts
-from sim.leakage.facts import search_facts
-from sim.leakage.labels import probabilities
-from sim.leakage.measure import measure
-from sim.leakage.observations import SearchView, simulate, without_search
-from sim.leakage.prior import Prior
+from deltafl.protocol.weighting import Weighting
+from deltafl.sim.leakage.belief import Belief, order_law
+from deltafl.sim.leakage.consequences import buckets
+from deltafl.sim.leakage.counts import bucket_counts
+from deltafl.sim.leakage.facts import search_facts
+from deltafl.sim.leakage.labels import probabilities
+from deltafl.sim.leakage.measure import measure
+from deltafl.sim.leakage.observations import SearchView, simulate, without_search
+from deltafl.sim.leakage.prior import Prior
 
 
 def leaked(view, ticks, seed=0):

@@ -13,22 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from searched_cohorts import GRID, MAX_WEIGHT, PRIOR, drawn
 
-from protocol.errors import SearchError
-from protocol.noise import Noise
-from protocol.quantile.search import SearchConfig
-from protocol.weighting import Weighting
-from secagg.randomness import SeededRandomness
-from sim.leakage import cli
-from sim.leakage.belief import Belief
-from sim.leakage.consequences import order_intervals
-from sim.leakage.counts import bucket_counts
-from sim.leakage.experiment import Cell, Plan, Weights, draw_cohort, noise_source, play, run
-from sim.leakage.inference import infer_counts
-from sim.leakage.labels import device_intervals, probabilities
-from sim.leakage.measure import device_bits, order_bits
-from sim.leakage.mitigations import MITIGATIONS, mitigation
-from sim.leakage.observations import simulate, without_search
-from sim.leakage.reconstruction import from_draws, from_ranks, reconstruct
+from deltafl.protocol.errors import SearchError
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.search import SearchConfig
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.sim.leakage import cli
+from deltafl.sim.leakage.belief import Belief
+from deltafl.sim.leakage.consequences import order_intervals
+from deltafl.sim.leakage.counts import bucket_counts
+from deltafl.sim.leakage.experiment import Cell, Plan, Weights, draw_cohort, noise_source, play, run
+from deltafl.sim.leakage.inference import infer_counts
+from deltafl.sim.leakage.labels import device_intervals, probabilities
+from deltafl.sim.leakage.measure import device_bits, order_bits
+from deltafl.sim.leakage.mitigations import MITIGATIONS, mitigation
+from deltafl.sim.leakage.observations import simulate, without_search
+from deltafl.sim.leakage.reconstruction import from_draws, from_ranks, reconstruct
 
 
 def command(*arguments):

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from searched_cohorts import GRID, PRIOR, attacked, config_of, drawn, searched
 
-from protocol.losses import LossGrid
-from protocol.quantile.search import Query
-from protocol.weighting import Weighting
-from sim.leakage.counts import bucket_counts
-from sim.leakage.equations import set_up
-from sim.leakage.observations import Answer, answer_of, beta_bits, simulate
-from sim.leakage.reconstruction import reconstruct
-from sim.leakage.whole_ticks import Region, whole_solutions
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.weighting import Weighting
+from deltafl.sim.leakage.counts import bucket_counts
+from deltafl.sim.leakage.equations import set_up
+from deltafl.sim.leakage.observations import Answer, answer_of, beta_bits, simulate
+from deltafl.sim.leakage.reconstruction import reconstruct
+from deltafl.sim.leakage.whole_ticks import Region, whole_solutions
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -34,8 +34,8 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 CATALOGUE: Final = Path(__file__).with_name("catalogue.toml")
-PACKAGES: Final = ("secagg", "protocol", "fl", "sim")
-COPIED: Final = (*PACKAGES, "tests", "docs", "README.md", "conftest.py", "pyproject.toml")
+LAYERS: Final = ("secagg", "protocol", "fl", "sim")
+COPIED: Final = (*LAYERS, "src", "tests", "docs", "README.md", "conftest.py", "pyproject.toml")
 WHOLE: Final = ("tests/secagg", "tests/protocol")
 TIME_LIMIT_S: Final = 300.0
 
@@ -128,7 +128,7 @@ def environment(tree: Path) -> dict[str, str]:
     """The environment in which Python imports the packages of `tree` and behaves as ever."""
     inherited = {name: os.environ[name] for name in os.environ if not name.startswith("PYTEST_")}
     return inherited | {
-        "PYTHONPATH": os.pathsep.join((str(tree), str(tree / "tests" / "mutants"))),
+        "PYTHONPATH": os.pathsep.join((str(tree / "src"), str(tree / "tests" / "mutants"))),
         # Cached bytecode is told from stale by size and whole seconds: a fault may change neither.
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
@@ -197,19 +197,19 @@ def copy_tree(tree: Path) -> None:
     for name in COPIED:
         if (ROOT / name).is_dir():
             ignored = shutil.ignore_patterns("__pycache__", ".hypothesis")
-            shutil.copytree(ROOT / name, tree / name, ignore=ignored)
+            shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=ignored)
         else:
             shutil.copy(ROOT / name, tree / name)
     script = "import importlib.util as u, sys; [print(u.find_spec(p).origin) for p in sys.argv[1:]]"
     found = subprocess.run(  # noqa: S603 our own interpreter, our own script
-        [sys.executable, "-c", script, *PACKAGES],
+        [sys.executable, "-c", script, *(f"deltafl.{layer}" for layer in LAYERS)],
         cwd=tree,
         env=environment(tree),
         capture_output=True,
         text=True,
         check=True,
     ).stdout.split()
-    expected = [str(tree / package / "__init__.py") for package in PACKAGES]
+    expected = [str(tree / "src" / "deltafl" / layer / "__init__.py") for layer in LAYERS]
     if found != expected:
         raise RuntimeError(f"Python imports {found}, not the copy {expected}")
 

@@ -6,14 +6,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from protocol.client import RoundClient, Task
-from protocol.configuration import RoundConfig
-from protocol.device import DeviceRound
-from protocol.losses import LossGrid
-from protocol.round import RoundOutcome
-from protocol.server import RoundServer
-from secagg import DevicePolicy, Enrolment, SessionParams
-from secagg.randomness import SeededRandomness
+from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.device import DeviceRound
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.round import RoundOutcome
+from deltafl.protocol.server import RoundServer
+from deltafl.secagg import DevicePolicy, Enrolment, SessionParams
+from deltafl.secagg.randomness import SeededRandomness
 
 POLICY = DevicePolicy(min_cohort=3, min_threshold=2, min_threshold_share=0.2)
 """A policy that small test rounds satisfy."""

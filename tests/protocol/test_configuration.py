@@ -11,16 +11,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from round_parties import MODEL, make_config
 
-from protocol.configuration import RoundConfig, binding
-from protocol.device import DeviceRound
-from protocol.errors import ConfigurationError
-from protocol.losses import LossGrid
-from protocol.noise import Noise
-from protocol.quantile.registry import QUANTILE_METHODS
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from protocol.weighting import Weighting
-from secagg import SlotSpec
+from deltafl.protocol.configuration import RoundConfig, binding
+from deltafl.protocol.device import DeviceRound
+from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.registry import QUANTILE_METHODS
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg import SlotSpec
 
 FAST = settings(deadline=None)
 CONFIG = make_config()

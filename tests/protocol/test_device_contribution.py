@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from protocol.configuration import RoundConfig
-from protocol.device import DeviceRound
-from protocol.errors import EncodingError
-from protocol.losses import LossGrid
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.device import DeviceRound
+from deltafl.protocol.errors import EncodingError
+from deltafl.protocol.losses import LossGrid
 
 CLIP = 0.1  # no number of 32 bits: the nearest one is above
 WEIGHT = 7

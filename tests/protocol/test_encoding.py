@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.encoding import Field, Layout, Multiple
-from protocol.errors import ConfigurationError, EncodingError
+from deltafl.protocol.encoding import Field, Layout, Multiple
+from deltafl.protocol.errors import ConfigurationError, EncodingError
 
 DETERMINISTIC = settings(max_examples=80, deadline=None, derandomize=True)
 

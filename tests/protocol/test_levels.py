@@ -9,19 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from round_parties import POLICY, comparable, make_config, make_params
 
-from fl.superquantile import weighted_quantile
-from protocol import wire
-from protocol.client import RoundClient, Task
-from protocol.configuration import binding
-from protocol.errors import ConfigurationError
-from protocol.levels import MAX_LEVELS, LevelRounds, Levels
-from protocol.messages import Announce, AnnounceLevels, Ask, Relay
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from protocol.server import LevelsServer
-from protocol.states import RoundState
-from protocol.sums import IdealSum, MaskedSum, Sessions
-from secagg import (
+from deltafl.fl.superquantile import weighted_quantile
+from deltafl.protocol import wire
+from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.configuration import binding
+from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.levels import MAX_LEVELS, LevelRounds, Levels
+from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.server import LevelsServer
+from deltafl.protocol.states import RoundState
+from deltafl.protocol.sums import IdealSum, MaskedSum, Sessions
+from deltafl.secagg import (
     ClientId,
     DecodeError,
     Enrolment,
@@ -34,9 +34,9 @@ from secagg import (
     UsageError,
     Vanish,
 )
-from secagg import wire as session_wire
-from secagg.messages import OpenSlot, SessionOpen
-from secagg.randomness import SeededRandomness
+from deltafl.secagg import wire as session_wire
+from deltafl.secagg.messages import OpenSlot, SessionOpen
+from deltafl.secagg.randomness import SeededRandomness
 
 THETAS = (Fraction(4, 5), Fraction(1, 2), Fraction(1, 10))
 MODELS = (b"model a", b"model b", b"model c")

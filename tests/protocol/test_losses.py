@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.errors import ConfigurationError, EncodingError
-from protocol.losses import LossGrid
+from deltafl.protocol.errors import ConfigurationError, EncodingError
+from deltafl.protocol.losses import LossGrid
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

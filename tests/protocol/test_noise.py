@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from round_parties import POLICY, make_config, make_params
 from scipy import stats
 
-from protocol import noise as noise_module
-from protocol.errors import ConfigurationError
-from protocol.noise import (
+from deltafl.protocol import noise as noise_module
+from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.noise import (
     Noise,
     bernoulli_exp,
     discrete_gaussian,
     discrete_laplace,
     uniform_below,
 )
-from secagg import PeerError, Refusal
-from secagg.randomness import SeededRandomness
+from deltafl.secagg import PeerError, Refusal
+from deltafl.secagg.randomness import SeededRandomness
 
 SAMPLERS = [
     uniform_below,

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.errors import SearchError
-from protocol.losses import LossGrid
-from protocol.quantile.bracket import Bracket, Rank, guarded
-from protocol.quantile.bracketed import Bracketed
-from protocol.quantile.mm import MajoriseMinimise
-from protocol.quantile.search import Ended, SearchConfig
-from protocol.weighting import Weighting
+from deltafl.protocol.errors import SearchError
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.quantile.bracket import Bracket, Rank, guarded
+from deltafl.protocol.quantile.bracketed import Bracketed
+from deltafl.protocol.quantile.mm import MajoriseMinimise
+from deltafl.protocol.quantile.search import Ended, SearchConfig
+from deltafl.protocol.weighting import Weighting
 
 GRID = LossGrid(resolution_bits=4, bound=8)
 CONFIG = SearchConfig(Fraction(1, 2), GRID, max_weight=9, cohort_size=10, max_queries=20)

@@ -5,13 +5,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from protocol.errors import ConfigurationError
-from protocol.losses import LossGrid
-from protocol.quantile.bracketed import Bracketed
-from protocol.quantile.histogram import Histogram
-from protocol.quantile.mm import MajoriseMinimise
-from protocol.quantile.registry import QUANTILE_METHODS, quantile_method
-from protocol.quantile.search import Ended, Query, SearchConfig
+from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.quantile.bracketed import Bracketed
+from deltafl.protocol.quantile.histogram import Histogram
+from deltafl.protocol.quantile.mm import MajoriseMinimise
+from deltafl.protocol.quantile.registry import QUANTILE_METHODS, quantile_method
+from deltafl.protocol.quantile.search import Ended, Query, SearchConfig
 
 GRID = LossGrid()
 MAX_WEIGHT = 447

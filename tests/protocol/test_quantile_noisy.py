@@ -15,21 +15,21 @@ from hypothesis import strategies as st
 from round_parties import Device as Party
 from round_parties import Point, RoundParties, make_config
 
-from protocol import wire
-from protocol.client import RoundClient
-from protocol.configuration import RoundConfig
-from protocol.device import DeviceRound
-from protocol.errors import ConfigurationError, EncodingError, SearchError
-from protocol.losses import LossGrid
-from protocol.noise import Noise
-from protocol.quantile.noisy import NoisyHistogram, nearest_counts
-from protocol.quantile.registry import NOISY, QUANTILE_METHODS, quantile_method
-from protocol.quantile.search import Ended, Query, SearchConfig
-from protocol.round import Round
-from protocol.selection import Threshold
-from protocol.sums import IdealSum, MaskedSum, Sessions
-from protocol.weighting import Weighting
-from secagg import (
+from deltafl.protocol import wire
+from deltafl.protocol.client import RoundClient
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.device import DeviceRound
+from deltafl.protocol.errors import ConfigurationError, EncodingError, SearchError
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.noisy import NoisyHistogram, nearest_counts
+from deltafl.protocol.quantile.registry import NOISY, QUANTILE_METHODS, quantile_method
+from deltafl.protocol.quantile.search import Ended, Query, SearchConfig
+from deltafl.protocol.round import Round
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.sums import IdealSum, MaskedSum, Sessions
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg import (
     DevicePolicy,
     Enrolment,
     GraphKind,
@@ -41,7 +41,7 @@ from secagg import (
     ThreatModel,
     Vanish,
 )
-from secagg.randomness import SeededRandomness
+from deltafl.secagg.randomness import SeededRandomness
 
 GRID = LossGrid()
 TRACE = Noise(Fraction(1, 10**12), 1)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from protocol.errors import ConfigurationError, EncodingError, SearchError
-from protocol.losses import LossGrid
-from protocol.quantile.bracketed import Bracketed
-from protocol.quantile.histogram import Histogram
-from protocol.quantile.mm import MajoriseMinimise
-from protocol.quantile.search import Ended, Query, SearchConfig
-from protocol.weighting import Weighting
+from deltafl.protocol.errors import ConfigurationError, EncodingError, SearchError
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.quantile.bracketed import Bracketed
+from deltafl.protocol.quantile.histogram import Histogram
+from deltafl.protocol.quantile.mm import MajoriseMinimise
+from deltafl.protocol.quantile.search import Ended, Query, SearchConfig
+from deltafl.protocol.weighting import Weighting
 
 GRID = LossGrid()
 MAX_WEIGHT = 9

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.client import RoundClient, Task
-from protocol.configuration import RoundConfig
-from protocol.device import DeviceRound
-from protocol.errors import EncodingError
-from protocol.losses import LossGrid
-from protocol.quantile.search import Ended, Query
-from protocol.round import Round
-from protocol.selection import Threshold
-from protocol.server import RoundServer
-from protocol.states import RoundState
-from protocol.sums import IdealSum, MaskedSum, RoundResult, Sessions, preferred_graph
-from protocol.weighting import Weighting
-from secagg import (
+from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.device import DeviceRound
+from deltafl.protocol.errors import EncodingError
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.quantile.search import Ended, Query
+from deltafl.protocol.round import Round
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.server import RoundServer
+from deltafl.protocol.states import RoundState
+from deltafl.protocol.sums import IdealSum, MaskedSum, RoundResult, Sessions, preferred_graph
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg import (
     Adversary,
     ClientId,
     DevicePolicy,
@@ -37,9 +37,9 @@ from secagg import (
     Vanish,
     wire,
 )
-from secagg.graph import Graph
-from secagg.randomness import SeededRandomness
-from secagg.session import NoObserver
+from deltafl.secagg.graph import Graph
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.session import NoObserver
 
 POLICY = DevicePolicy(min_cohort=3, min_threshold=2, min_threshold_share=0.2)
 SESSIONS = Sessions(

@@ -31,21 +31,27 @@ from round_parties import (
     make_params,
 )
 
-from protocol import client as client_module
-from protocol import server as server_module
-from protocol import wire
-from protocol.client import RoundClient, Task
-from protocol.configuration import RoundConfig
-from protocol.encoding import Layout
-from protocol.errors import EncodingError
-from protocol.messages import Announce, Ask, Relay
-from protocol.quantile.search import Ended, Query
-from protocol.selection import Threshold
-from secagg import Fault, PeerError, Refusal, SessionParams, prg, ring, shamir, vetting
-from secagg import wire as session_wire
-from secagg.masks import SlotContext, seed_commitment
-from secagg.messages import OpenSlot, RosterMessage, SessionOpen, ShareDelivery, UnmaskRequest
-from secagg.randomness import SeededRandomness
+from deltafl.protocol import client as client_module
+from deltafl.protocol import server as server_module
+from deltafl.protocol import wire
+from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.encoding import Layout
+from deltafl.protocol.errors import EncodingError
+from deltafl.protocol.messages import Announce, Ask, Relay
+from deltafl.protocol.quantile.search import Ended, Query
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import Fault, PeerError, Refusal, SessionParams, prg, ring, shamir, vetting
+from deltafl.secagg import wire as session_wire
+from deltafl.secagg.masks import SlotContext, seed_commitment
+from deltafl.secagg.messages import (
+    OpenSlot,
+    RosterMessage,
+    SessionOpen,
+    ShareDelivery,
+    UnmaskRequest,
+)
+from deltafl.secagg.randomness import SeededRandomness
 
 LENGTH = 2000
 NUM_CUTS = 1000  # 2002 numbers

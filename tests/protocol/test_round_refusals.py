@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from round_parties import MODEL, POLICY, Point, RoundParties, make_config, make_params
 
-from protocol import wire
-from protocol.client import RoundClient, Task
-from protocol.errors import EncodingError
-from protocol.messages import Announce, Ask, Relay
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from protocol.server import RoundServer
-from protocol.states import RoundState
-from secagg import (
+from deltafl.protocol import wire
+from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.errors import EncodingError
+from deltafl.protocol.messages import Announce, Ask, Relay
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.server import RoundServer
+from deltafl.protocol.states import RoundState
+from deltafl.secagg import (
     Adversary,
     DevicePolicy,
     Enrolment,
@@ -25,9 +25,9 @@ from secagg import (
     Stage,
     UsageError,
 )
-from secagg import wire as session_wire
-from secagg.messages import SessionOpen
-from secagg.randomness import SeededRandomness
+from deltafl.secagg import wire as session_wire
+from deltafl.secagg.messages import SessionOpen
+from deltafl.secagg.randomness import SeededRandomness
 
 CONFIG = make_config()
 TOP_CUT = CONFIG.grid.top_cut

@@ -6,14 +6,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from protocol.configuration import RoundConfig
-from protocol.losses import LossGrid
-from protocol.sums import MaskedSum, Sessions
-from secagg import DevicePolicy, Enrolment, GraphKind, Stage, Step, ThreatModel, Vanish
-from secagg.primitives import PLAIN
-from secagg.randomness import SeededRandomness
-from secagg.session import NoObserver
-from secagg.simulated import SharedAgreements
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.sums import MaskedSum, Sessions
+from deltafl.secagg import DevicePolicy, Enrolment, GraphKind, Stage, Step, ThreatModel, Vanish
+from deltafl.secagg.primitives import PLAIN
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.session import NoObserver
+from deltafl.secagg.simulated import SharedAgreements
 
 POLICY = DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0)
 SESSIONS = Sessions(POLICY, ThreatModel(0.0, 0.3), GraphKind.COMPLETE, min_cohort=3)

@@ -10,25 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from round_parties import MODEL, Point, RoundParties, comparable, make_config, make_params
 
-from protocol import wire
-from protocol.client import Task
-from protocol.errors import ConfigurationError, EncodingError
-from protocol.levels import Levels
-from protocol.messages import Announce, AnnounceLevels, Ask, Relay
-from protocol.quantile.search import Query
-from protocol.round import Round
-from protocol.selection import Threshold
-from protocol.states import (
+from deltafl.protocol import wire
+from deltafl.protocol.client import Task
+from deltafl.protocol.errors import ConfigurationError, EncodingError
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.round import Round
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.states import (
     TRANSITIONS,
     RoundState,
     SupplyEarlierUpdate,
     SupplyLoss,
     SupplyUpdate,
 )
-from secagg import PeerError, Refusal, SlotSum, UsageError
-from secagg import wire as session_wire
-from secagg.messages import SessionOpen
-from secagg.states import ClientState
+from deltafl.secagg import PeerError, Refusal, SlotSum, UsageError
+from deltafl.secagg import wire as session_wire
+from deltafl.secagg.messages import SessionOpen
+from deltafl.secagg.states import ClientState
 
 FAST = settings(deadline=None)
 CONFIG = make_config()

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from round_parties import Point, RoundParties, make_config
 
-from protocol import wire
-from protocol.client import RoundClient, Task
-from protocol.messages import Ask, Relay
-from protocol.quantile.search import Ended, Query
-from protocol.round import Round
-from protocol.selection import Threshold
-from protocol.states import RoundState
-from secagg import PeerError, Refusal, SessionAborted, SlotSum, Stage, Step
-from secagg import wire as session_wire
-from secagg.messages import ConsistencyCheck, UnmaskRequest
+from deltafl.protocol import wire
+from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.messages import Ask, Relay
+from deltafl.protocol.quantile.search import Ended, Query
+from deltafl.protocol.round import Round
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.states import RoundState
+from deltafl.secagg import PeerError, Refusal, SessionAborted, SlotSum, Stage, Step
+from deltafl.secagg import wire as session_wire
+from deltafl.secagg.messages import ConsistencyCheck, UnmaskRequest
 
 CONFIG = make_config(cohort_size=5, max_queries=6)
 IDS = (3, 10, 17, 24, 31)

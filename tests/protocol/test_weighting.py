@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from round_parties import make_config
 
-from protocol.device import DeviceRound
-from protocol.quantile.search import Query
-from protocol.weighting import Weighting
+from deltafl.protocol.device import DeviceRound
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.weighting import Weighting
 
 weights = st.integers(0, 2**53)
 

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from round_parties import make_config
 
-from protocol import wire
-from protocol.configuration import RoundConfig
-from protocol.levels import Levels
-from protocol.losses import LossGrid
-from protocol.messages import Announce, AnnounceLevels, Ask, Relay
-from protocol.noise import Noise
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from protocol.weighting import Weighting
-from secagg import DecodeError
-from secagg.codec import write_fields
+from deltafl.protocol import wire
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg import DecodeError
+from deltafl.secagg.codec import write_fields
 
 FAST = settings(deadline=None)
 WORD = 2**63 - 1

@@ -8,7 +8,7 @@ from types import FunctionType, ModuleType
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secagg import (
+from deltafl.secagg import (
     Client,
     DevicePolicy,
     Enrolment,
@@ -20,11 +20,11 @@ from secagg import (
     signing,
     wire,
 )
-from secagg.keys import key_pair
-from secagg.masks import SlotContext
-from secagg.messages import AdvertiseKeys, Credential, Message
-from secagg.randomness import SeededRandomness
-from secagg.states import ClientState, ServerState
+from deltafl.secagg.keys import key_pair
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.messages import AdvertiseKeys, Credential, Message
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.states import ClientState, ServerState
 
 POLICY = DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0)
 """A policy that small test sessions satisfy."""

@@ -3,8 +3,8 @@
 import pytest
 from parties import BINDING, Parties, make_ids, reachable_secrets
 
-from secagg import PeerError, UsageError
-from secagg.states import ClientState
+from deltafl.secagg import PeerError, UsageError
+from deltafl.secagg.states import ClientState
 
 IDS = make_ids(6)
 VICTIM = IDS[2]

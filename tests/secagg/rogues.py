@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from parties import BINDING, STEPS, Parties, plain_sum
 
-from secagg import Stage, Step, sealing, shamir, signing
-from secagg.identity import identity
-from secagg.messages import Credential, Message, ShareReceipt
-from secagg.states import COLLECTED_AT, ServerState
+from deltafl.secagg import Stage, Step, sealing, shamir, signing
+from deltafl.secagg.identity import identity
+from deltafl.secagg.messages import Credential, Message, ShareReceipt
+from deltafl.secagg.states import COLLECTED_AT, ServerState
 
 COLLECTING = [
     (signed, index)

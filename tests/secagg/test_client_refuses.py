@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from parties import BINDING, POLICY, Parties, make_ids, make_params, reachable_secrets
 from refusing import IDS, OTHERS, VICTIM, lie, refuse
 
-from secagg import Client, DevicePolicy, PeerError, Refusal, keys, shamir, wire
-from secagg.messages import (
+from deltafl.secagg import Client, DevicePolicy, PeerError, Refusal, keys, shamir, wire
+from deltafl.secagg.messages import (
     ConsistencyCheck,
     OpenSlot,
     SessionOpen,
@@ -18,7 +18,7 @@ from secagg.messages import (
     ShareReceipt,
     UnmaskRequest,
 )
-from secagg.states import ClientState
+from deltafl.secagg.states import ClientState
 
 PARAMS = make_params(6, threshold=3)
 SIGNED = make_params(6, threshold=3, signed=True)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg import DecodeError
-from secagg.codec import FieldReader, read_fields, write_fields
+from deltafl.secagg import DecodeError
+from deltafl.secagg.codec import FieldReader, read_fields, write_fields
 
 fields = st.lists(st.one_of(st.integers(-(2**63), 2**64 - 1), st.binary(max_size=300)), max_size=20)
 

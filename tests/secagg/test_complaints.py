@@ -17,11 +17,11 @@ from rogues import (
     seal_junk,
 )
 
-from secagg import Fault, SessionAborted, Stage, Step
-from secagg.complaints import judge
-from secagg.graph import Graph
-from secagg.messages import ShareReceipt
-from secagg.stages import Dispute
+from deltafl.secagg import Fault, SessionAborted, Stage, Step
+from deltafl.secagg.complaints import judge
+from deltafl.secagg.graph import Graph
+from deltafl.secagg.messages import ShareReceipt
+from deltafl.secagg.stages import Dispute
 
 SEED = bytes(32)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.decoding import decode
-from secagg.shamir import PRIME, combine_plain, split_plain
+from deltafl.secagg.decoding import decode
+from deltafl.secagg.shamir import PRIME, combine_plain, split_plain
 
 
 def decoded(points, values, threshold):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.session import NoObserver, run_round
-from secagg.stages import Stage, Step, Vanish
+from deltafl.secagg.session import NoObserver, run_round
+from deltafl.secagg.stages import Stage, Step, Vanish
 
 STEP = Step(Stage.MASK)
 LATER = Step(Stage.UNMASK)

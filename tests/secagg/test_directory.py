@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg import directory
-from secagg.directory import FirstUse, TrustedKeys
-from secagg.errors import UsageError
+from deltafl.secagg import directory
+from deltafl.secagg.directory import FirstUse, TrustedKeys
+from deltafl.secagg.errors import UsageError
 
 KEYS = [bytes([i]) * 32 for i in range(10)]
 HEX = [key.hex() for key in KEYS]

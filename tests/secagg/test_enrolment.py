@@ -3,9 +3,9 @@
 import pytest
 from parties import make_params
 
-from secagg import Credentials, Enrolment, UsageError
-from secagg.identity import identity
-from secagg.randomness import SeededRandomness
+from deltafl.secagg import Credentials, Enrolment, UsageError
+from deltafl.secagg.identity import identity
+from deltafl.secagg.randomness import SeededRandomness
 
 
 def enrolment():

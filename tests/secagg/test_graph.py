@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parties import make_params
 
-from secagg.graph import Graph, without_isolated
+from deltafl.secagg.graph import Graph, without_isolated
 
 SEED, OTHER_SEED = bytes(32), bytes(31) + b"\1"
 

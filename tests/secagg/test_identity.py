@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vectors import wycheproof
 
-from secagg import identity, labels
-from secagg.errors import UsageError
-from secagg.randomness import SeededRandomness
+from deltafl.secagg import identity, labels
+from deltafl.secagg.errors import UsageError
+from deltafl.secagg.randomness import SeededRandomness
 
 # The curve of RFC 8032 section 5.1, in plain affine coordinates.
 P = 2**255 - 19

@@ -3,8 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vectors import wycheproof
 
-from secagg import keys
-from secagg.randomness import SeededRandomness
+from deltafl.secagg import keys
+from deltafl.secagg.randomness import SeededRandomness
 
 P = 2**255 - 19
 LOW_ORDER = (

@@ -7,11 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parties import BINDING, POLICY, make_ids, make_inputs, make_params
 
-from secagg import Client, ClientId, Credentials, Enrolment, PeerError, Refusal, run_session, wire
-from secagg.ledger import Ledger
-from secagg.messages import SessionOpen
-from secagg.randomness import SeededRandomness
-from secagg.states import ClientState
+from deltafl.secagg import (
+    Client,
+    ClientId,
+    Credentials,
+    Enrolment,
+    PeerError,
+    Refusal,
+    run_session,
+    wire,
+)
+from deltafl.secagg.ledger import Ledger
+from deltafl.secagg.messages import SessionOpen
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.states import ClientState
 
 DEVICE = ClientId(3)
 SIGNED = make_params(6, threshold=3, signed=True)

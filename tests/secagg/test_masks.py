@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parties import make_params
 
-from secagg import labels, masks
-from secagg.keys import key_pair
-from secagg.masks import SlotContext
+from deltafl.secagg import labels, masks
+from deltafl.secagg.keys import key_pair
+from deltafl.secagg.masks import SlotContext
 
 ALICE, BOB, EVE = (key_pair(bytes([i]) * 32) for i in (1, 2, 3))
 SEED = bytes(range(32))

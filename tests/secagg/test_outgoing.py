@@ -1,8 +1,8 @@
 import pytest
 from parties import Parties, make_params
 
-from secagg import ClientId
-from secagg.outgoing import Letters
+from deltafl.secagg import ClientId
+from deltafl.secagg.outgoing import Letters
 
 
 def test_letters_are_a_mapping_of_what_is_written():

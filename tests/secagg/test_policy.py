@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from parties import POLICY, make_params
 
-from secagg import (
+from deltafl.secagg import (
     Adversary,
     Client,
     ClientId,
@@ -18,11 +18,11 @@ from secagg import (
     ThreatModel,
     wire,
 )
-from secagg.graph import Graph
-from secagg.messages import SessionOpen
-from secagg.randomness import SeededRandomness
-from secagg.states import ClientState
-from secagg.threat import complete_threshold
+from deltafl.secagg.graph import Graph
+from deltafl.secagg.messages import SessionOpen
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.states import ClientState
+from deltafl.secagg.threat import complete_threshold
 
 ACTIVE = replace(POLICY, adversary=Adversary.ACTIVE)
 

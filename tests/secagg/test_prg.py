@@ -4,8 +4,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg import prg
-from secagg.randomness import SeededRandomness
+from deltafl.secagg import prg
+from deltafl.secagg.randomness import SeededRandomness
 
 # RFC 8439, appendix A.1: key, block counter, keystream block; all with a nonce of zero.
 RFC_8439_A1 = {

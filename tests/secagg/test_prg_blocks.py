@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg import UsageError, prg
+from deltafl.secagg import UsageError, prg
 
 SEEDS = [bytes([number]) * 32 for number in range(3)]
 BLOCK = prg.BLOCK_BYTES

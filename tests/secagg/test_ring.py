@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg import DecodeError, UsageError, ring
+from deltafl.secagg import DecodeError, UsageError, ring
 
 LENGTHS = (0, 1, 2, 7, 63, 64, 65, 127, 128, 129, 200)
 

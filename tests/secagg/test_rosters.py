@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parties import POLICY
 
-from secagg import (
+from deltafl.secagg import (
     Adversary,
     Client,
     ClientId,
@@ -29,11 +29,11 @@ from secagg import (
     Vanish,
     wire,
 )
-from secagg.graph import Graph
-from secagg.messages import RosterMessage, SessionOpen
-from secagg.randomness import SeededRandomness
-from secagg.session import run_session
-from secagg.survival import settle
+from deltafl.secagg.graph import Graph
+from deltafl.secagg.messages import RosterMessage, SessionOpen
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.session import run_session
+from deltafl.secagg.survival import settle
 
 SLOTS = (SlotSpec("sum", 2, 16),)
 

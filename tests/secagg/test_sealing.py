@@ -8,8 +8,8 @@ from nacl.bindings import (
 from nacl.exceptions import CryptoError
 from vectors import wycheproof
 
-from secagg import keys, sealing
-from secagg.randomness import SeededRandomness
+from deltafl.secagg import keys, sealing
+from deltafl.secagg.randomness import SeededRandomness
 
 ALICE, BOB, EVE = (keys.key_pair(bytes([i]) * 32) for i in (1, 2, 3))
 SESSION, OTHER_SESSION = bytes(32), bytes(31) + b"\1"

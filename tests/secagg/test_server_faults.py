@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from parties import STEPS, Parties, make_ids, make_params
 from rogues import COLLECTING, at_step, changed, finish, index_of, step_at
 
-from secagg import Drop, Fault, Stage, Step, keys
-from secagg.labels import VERSION
-from secagg.messages import (
+from deltafl.secagg import Drop, Fault, Stage, Step, keys
+from deltafl.secagg.labels import VERSION
+from deltafl.secagg.messages import (
     ConsistencySignature,
     MaskedInput,
     ShareKeys,
     ShareReceipt,
     UnmaskShares,
 )
-from secagg.states import ClientState
+from deltafl.secagg.states import ClientState
 
 PARAMS = {
     signed: make_params(7, threshold=3, slots=((4, 13), (3, 40)), signed=signed)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parties import BINDING, POLICY, Parties, make_ids, make_inputs, make_params, plain_sum
 
-from secagg import (
+from deltafl.secagg import (
     Fault,
     IdealSession,
     PeerError,
@@ -26,13 +26,13 @@ from secagg import (
     vetting,
     wire,
 )
-from secagg.keys import key_pair
-from secagg.masks import SlotContext
-from secagg.messages import RosterMessage, SessionOpen, ShareReceipt
-from secagg.prg import add_mask
-from secagg.randomness import SeededRandomness
-from secagg.session import NoObserver
-from secagg.states import ClientState, ServerState
+from deltafl.secagg.keys import key_pair
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.messages import RosterMessage, SessionOpen, ShareReceipt
+from deltafl.secagg.prg import add_mask
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.session import NoObserver
+from deltafl.secagg.states import ClientState, ServerState
 
 
 def bindings_of(params):
@@ -95,7 +95,7 @@ def run_real(params, inputs, vanishing, monkeypatch, seed=0):
             sums.append(super().take_sum())
             return sums[-1]
 
-    monkeypatch.setattr("secagg.session.Server", Noted)
+    monkeypatch.setattr("deltafl.secagg.session.Server", Noted)
     aborted = False
     try:
         returned = run_session(
@@ -336,7 +336,7 @@ def test_masks_that_all_add_give_wrong_sums(monkeypatch):
     inputs = make_inputs(params, make_ids(5))
     right = run_real(params, inputs, {}, monkeypatch).sums
     assert right[0][2] == plain_sum(params, 0, inputs, inputs)
-    monkeypatch.setattr("secagg.client.subtracts", lambda *_: False)
+    monkeypatch.setattr("deltafl.secagg.client.subtracts", lambda *_: False)
     wrong = run_real(params, inputs, {}, monkeypatch).sums
     assert all(one != other for one, other in zip(wrong[0][2], right[0][2], strict=True))
 
@@ -348,7 +348,8 @@ def test_a_mask_less_gives_a_wrong_sum(monkeypatch):
     forgetful = parties.ids[1]
     with monkeypatch.context() as patch:
         patch.setattr(
-            "secagg.client.Client._neighbours_among", lambda self, _: list(self._neighbours)[1:]
+            "deltafl.secagg.client.Client._neighbours_among",
+            lambda self, _: list(self._neighbours)[1:],
         )
         parties.clients[forgetful].receive(openings[forgetful])
         reply = parties.contribute(forgetful)
@@ -365,7 +366,7 @@ def test_masks_left_on_for_the_dropped_give_wrong_sums(monkeypatch):
     gone = {make_ids(5)[0]: Vanish(Step(Stage.MASK))}
     sums = run_real(params, inputs, gone, monkeypatch).sums
     assert sums[0][2] == plain_sum(params, 0, inputs, make_ids(5)[1:])
-    monkeypatch.setattr("secagg.unmasking.subtracts", lambda own, peer: own < peer)
+    monkeypatch.setattr("deltafl.secagg.unmasking.subtracts", lambda own, peer: own < peer)
     sums = run_real(params, inputs, gone, monkeypatch).sums
     assert sums[0][2] != plain_sum(params, 0, inputs, make_ids(5)[1:])
 
@@ -478,7 +479,7 @@ def count_everybody(monkeypatch):
     def lenient(members, before, heard, *rest):
         check(members, before, np.ones_like(heard), *rest)
 
-    monkeypatch.setattr("secagg.client.vetting.check_members", lenient)
+    monkeypatch.setattr("deltafl.secagg.client.vetting.check_members", lenient)
 
 
 def shown_other_parameters(parties, fooled, lie):

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vectors import vector_file
 
-from secagg import prg, shamir
-from secagg.randomness import SeededRandomness
+from deltafl.secagg import prg, shamir
+from deltafl.secagg.randomness import SeededRandomness
 
 P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 secrets_32 = st.binary(min_size=32, max_size=32)

@@ -8,7 +8,7 @@ import pytest
 from parties import POLICY, Parties, make_params, plain_sum
 from refusing import IDS, OTHERS, VICTIM, lie, refuse
 
-from secagg import (
+from deltafl.secagg import (
     Client,
     Credentials,
     Enrolment,
@@ -21,8 +21,8 @@ from secagg import (
     signing,
     wire,
 )
-from secagg.identity import identity
-from secagg.messages import (
+from deltafl.secagg.identity import identity
+from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
     Credential,
@@ -31,8 +31,8 @@ from secagg.messages import (
     ShareKind,
     UnmaskRequest,
 )
-from secagg.randomness import SeededRandomness
-from secagg.states import ClientState
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.states import ClientState
 
 PARAMS = make_params(6, threshold=3, signed=True)
 SPARSE = make_params(9, degree=4, threshold=3, signed=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from parties import Parties, make_ids, make_params, plain_sum
 from rogues import Rogues, at_step, be_somebody_else, index_of, sign_badly
 
-from secagg import (
+from deltafl.secagg import (
     Fault,
     FirstUse,
     Server,
@@ -22,11 +22,11 @@ from secagg import (
     labels,
     signing,
 )
-from secagg.identity import identity, verify
-from secagg.masks import SlotContext
-from secagg.messages import Credential
-from secagg.params import SlotSpec
-from secagg.states import ServerState
+from deltafl.secagg.identity import identity, verify
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.messages import Credential
+from deltafl.secagg.params import SlotSpec
+from deltafl.secagg.states import ServerState
 
 COMPLETE = make_params(7, threshold=3, slots=((4, 13), (3, 40)), signed=True)
 SPARSE = make_params(10, degree=6, threshold=3, slots=((4, 13), (3, 40)), signed=True)

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parties import BINDING, POLICY, make_ids, make_inputs, make_params
 
-from secagg import Client, ClientId, DecodeError, Server, keys, simulated
-from secagg.prg import add_masks
-from secagg.primitives import PLAIN, Primitives
-from secagg.randomness import SeededRandomness
-from secagg.simulated import SharedAgreements, SharedResults
-from secagg.states import ClientState
+from deltafl.secagg import Client, ClientId, DecodeError, Server, keys, simulated
+from deltafl.secagg.prg import add_masks
+from deltafl.secagg.primitives import PLAIN, Primitives
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.simulated import SharedAgreements, SharedResults
+from deltafl.secagg.states import ClientState
 
 PRIME = 2**255 - 19
 ORDER = simulated._ORDER

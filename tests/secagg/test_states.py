@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from parties import BINDING, STEPS, Parties, make_ids, make_params, plain_sum
 
-from secagg import Fault, PeerError, Refusal, Server, SessionAborted, Step, UsageError, wire
-from secagg.messages import (
+from deltafl.secagg import Fault, PeerError, Refusal, Server, SessionAborted, Step, UsageError, wire
+from deltafl.secagg.messages import (
     AdvertiseKeys,
     ClientMessage,
     ConsistencyCheck,
@@ -22,8 +22,8 @@ from secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from secagg.stages import Stage
-from secagg.states import (
+from deltafl.secagg.stages import Stage
+from deltafl.secagg.states import (
     CLIENT_TRANSITIONS,
     COLLECTED_AT,
     SERVER_TRANSITIONS,

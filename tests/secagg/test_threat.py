@@ -9,7 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from vectors import vector_file
 
-from secagg import (
+from deltafl.secagg import (
     Adversary,
     DevicePolicy,
     GraphKind,
@@ -18,8 +18,8 @@ from secagg import (
     SlotSpec,
     UsageError,
 )
-from secagg import threat as threat_module
-from secagg.threat import (
+from deltafl.secagg import threat as threat_module
+from deltafl.secagg.threat import (
     ThreatModel,
     _overlapping,
     _sparse_threshold,

@@ -12,9 +12,9 @@ from parties import Parties, make_params, plain_sum
 from refusing import OTHERS, VICTIM, refuse
 from rogues import Rogues, deal_outside_the_field, seal_junk
 
-from secagg import PeerError, Refusal, Stage
-from secagg.messages import ConsistencyCheck, OpenSlot, ShareReceipt, UnmaskRequest
-from secagg.states import ClientState
+from deltafl.secagg import PeerError, Refusal, Stage
+from deltafl.secagg.messages import ConsistencyCheck, OpenSlot, ShareReceipt, UnmaskRequest
+from deltafl.secagg.states import ClientState
 
 COMPLETE = make_params(6, threshold=3, min_cohort=4)
 SIGNED = replace(COMPLETE, signed=True)

@@ -25,14 +25,14 @@ from rogues import (
     sign_badly,
 )
 
-from secagg import Fault, SessionAborted, Stage, Step, keys, shamir, unmasking
-from secagg.graph import Graph
-from secagg.masks import SlotContext, seed_commitment
-from secagg.messages import ShareKind, UnmaskShares
-from secagg.params import SessionId
-from secagg.randomness import SeededRandomness
-from secagg.states import ServerState
-from secagg.unmasking import Promises, SlotSecrets
+from deltafl.secagg import Fault, SessionAborted, Stage, Step, keys, shamir, unmasking
+from deltafl.secagg.graph import Graph
+from deltafl.secagg.masks import SlotContext, seed_commitment
+from deltafl.secagg.messages import ShareKind, UnmaskShares
+from deltafl.secagg.params import SessionId
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.states import ServerState
+from deltafl.secagg.unmasking import Promises, SlotSecrets
 
 # One slot's secrets, without a session around them.
 
@@ -809,7 +809,7 @@ def test_any_number_of_liars_spoil_no_sum_and_no_name(params, signed, liars, who
 def test_the_properties_above_can_fail(monkeypatch):
     # A server that believes every commitment takes off a wrong mask, and nobody is named.
     liar = device_at(COMPLETE, 0)
-    monkeypatch.setattr("secagg.unmasking.Promises.is_seed", lambda *_: True)
+    monkeypatch.setattr("deltafl.secagg.unmasking.Promises.is_seed", lambda *_: True)
     parties = Rogues(COMPLETE, {(liar, Stage.UNMASK): lie_about({4})})
     with pytest.raises(AssertionError):
         parties.finish()

@@ -8,7 +8,7 @@ from parties import BINDING, POLICY, Parties, make_ids, make_inputs, make_params
 from refusing import IDS, OTHERS, VICTIM, refuse
 from rogues import Rogues, check_sums
 
-from secagg import (
+from deltafl.secagg import (
     Fault,
     IdealSession,
     Refusal,
@@ -20,14 +20,14 @@ from secagg import (
     ring,
     run_session,
 )
-from secagg.messages import (
+from deltafl.secagg.messages import (
     ConsistencyCheck,
     ConsistencySignature,
     MaskedInput,
     OpenSlot,
     UnmaskRequest,
 )
-from secagg.states import ClientState, ServerState
+from deltafl.secagg.states import ClientState, ServerState
 
 WHOLE, PLAIN = (4, 16, True), (4, 16, False)
 SPARSE = {"degree": 4, "threshold": 3}

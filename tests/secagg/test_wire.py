@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parties import make_params
 
-from secagg import DecodeError, SessionParams, SlotSpec, UsageError, ring, shamir, wire
-from secagg.labels import VERSION
-from secagg.messages import (
+from deltafl.secagg import DecodeError, SessionParams, SlotSpec, UsageError, ring, shamir, wire
+from deltafl.secagg.labels import VERSION
+from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
     ConsistencySignature,

@@ -3,12 +3,12 @@
 import numpy as np
 import torch
 
-from fl.data.federated import DeviceData
-from fl.local import Learner, LocalTraining
-from fl.parameters import to_vector
-from sim.backends.base import ModelSpec, Place
-from sim.backends.choice import Choice, open_backend
-from sim.errors import UserError
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.local import Learner, LocalTraining
+from deltafl.fl.parameters import to_vector
+from deltafl.sim.backends.base import ModelSpec, Place
+from deltafl.sim.backends.choice import Choice, open_backend
+from deltafl.sim.errors import UserError
 
 SPEC = ModelSpec("convnet", (16, 16), 4)
 TRAINING = LocalTraining(0.3, batch_size=4, epochs=2)

@@ -10,14 +10,14 @@ from doubles import Silent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import ConfigurationError
-from protocol.noise import Noise
-from sim.accounting import DELTA, epsilon_of, excess, privacy_of, rho_of
-from sim.algorithms import build_strategy
-from sim.config_io import build_config, to_toml
-from sim.errors import ConfigError
-from sim.experiment import run_experiment
-from sim.seeds import Seeds
+from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.noise import Noise
+from deltafl.sim.accounting import DELTA, epsilon_of, excess, privacy_of, rho_of
+from deltafl.sim.algorithms import build_strategy
+from deltafl.sim.config_io import build_config, to_toml
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.experiment import run_experiment
+from deltafl.sim.seeds import Seeds
 
 NOISY_RUN = {
     "data": {"num_devices": 24},

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 from doubles import Silent
 
-from fl.models import MODELS as BUILDERS
-from fl.strategies.base import Visibility
-from secagg.session import NoObserver
-from sim.algorithms import build_strategy
-from sim.backends.choice import Choice, open_backend
-from sim.checkpoint import load_checkpoint
-from sim.config import ALGORITHMS, MODELS, PRIVATE
-from sim.config_io import build_config
-from sim.dataset import build_dataset
-from sim.engine import Resources, play, spec_of
-from sim.errors import ConfigError
-from sim.experiment import run_experiment
-from sim.faults import seeded_dropouts
-from sim.rundir import RunDirectory
-from sim.seeds import Seeds
+from deltafl.fl.models import MODELS as BUILDERS
+from deltafl.fl.strategies.base import Visibility
+from deltafl.secagg.session import NoObserver
+from deltafl.sim.algorithms import build_strategy
+from deltafl.sim.backends.choice import Choice, open_backend
+from deltafl.sim.checkpoint import load_checkpoint
+from deltafl.sim.config import ALGORITHMS, MODELS, PRIVATE
+from deltafl.sim.config_io import build_config
+from deltafl.sim.dataset import build_dataset
+from deltafl.sim.engine import Resources, play, spec_of
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.experiment import run_experiment
+from deltafl.sim.faults import seeded_dropouts
+from deltafl.sim.rundir import RunDirectory
+from deltafl.sim.seeds import Seeds
 
 COHORT = 10  # all train devices, which AAggFF-S wants
 TINY = {

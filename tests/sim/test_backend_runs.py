@@ -15,21 +15,21 @@ from doubles import Silent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl.local import LocalTraining
-from secagg.session import NoObserver
-from sim.backends.base import Place
-from sim.backends.choice import Choice, open_backend
-from sim.checkpoint import load_checkpoint
-from sim.config_io import build_config
-from sim.dataset import build_dataset
-from sim.devices import SimulatedDevice
-from sim.engine import spec_of, strategy_of
-from sim.errors import RunError, UserError
-from sim.events import read_events
-from sim.experiment import run_experiment
-from sim.faults import seeded_dropouts
-from sim.memory import peak_memory_of_workers_mb
-from sim.seeds import Seeds
+from deltafl.fl.local import LocalTraining
+from deltafl.secagg.session import NoObserver
+from deltafl.sim.backends.base import Place
+from deltafl.sim.backends.choice import Choice, open_backend
+from deltafl.sim.checkpoint import load_checkpoint
+from deltafl.sim.config_io import build_config
+from deltafl.sim.dataset import build_dataset
+from deltafl.sim.devices import SimulatedDevice
+from deltafl.sim.engine import spec_of, strategy_of
+from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.events import read_events
+from deltafl.sim.experiment import run_experiment
+from deltafl.sim.faults import seeded_dropouts
+from deltafl.sim.memory import peak_memory_of_workers_mb
+from deltafl.sim.seeds import Seeds
 
 TRAINING = LocalTraining(0.3, batch_size=8)
 
@@ -71,7 +71,7 @@ def learnt(path):
 
 
 def test_a_run_by_workers_that_train_one_by_one_is_the_reference_to_the_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr("sim.backends.learners._AT_ONCE", {})
+    monkeypatch.setattr("deltafl.sim.backends.learners._AT_ONCE", {})
     config = build_config([PRIVATE])
     summary, _ = run(config, tmp_path / "processes")
     alone, _ = run(by(config, "reference"), tmp_path / "reference")
@@ -124,11 +124,11 @@ def test_a_record_of_who_did_the_work_that_cannot_be_is_named(tmp_path, name, va
 SCRIPT = """
 import sys
 import numpy as np
-from fl.data.federated import DeviceData
-from fl.local import LocalTraining
-from fl.parameters import to_vector
-from sim.backends.base import ModelSpec, Place
-from sim.backends.choice import Choice, open_backend
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.parameters import to_vector
+from deltafl.sim.backends.base import ModelSpec, Place
+from deltafl.sim.backends.choice import Choice, open_backend
 
 spec = ModelSpec("convnet", (16, 16), 4)
 rng = np.random.default_rng(0)
@@ -176,7 +176,7 @@ def test_a_worker_that_cannot_start_is_told_in_a_sentence(monkeypatch):
     config = build_config([PRIVATE])
     dataset = build_dataset(config.data)
     spec = spec_of(config, dataset)
-    monkeypatch.setattr("sim.backends.processes.sys.executable", "/bin/false")
+    monkeypatch.setattr("deltafl.sim.backends.processes.sys.executable", "/bin/false")
     with pytest.raises(RunError, match=r"worker 1 of 1 ended with exit code 1"):
         # the sentence comes with the start, or with the first answer
         open_and_ask(spec, dataset)
@@ -236,7 +236,7 @@ def test_a_foresight_that_errs_changes_no_answer(round_of, eta):
     with pytest.MonkeyPatch.context() as patch:
         asked = []
         patch.setattr(
-            "fl.strategies.private_delta_fl.weighted_quantile",
+            "deltafl.fl.strategies.private_delta_fl.weighted_quantile",
             lambda *_: asked.append(eta) or eta,
         )
         assert round_of("reference") == expected

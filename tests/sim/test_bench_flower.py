@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from sim.bench import flower_peer
-from sim.bench.flower_peer import FlowerUnavailable, measure
-from sim.errors import RunError
+from deltafl.sim.bench import flower_peer
+from deltafl.sim.bench.flower_peer import FlowerUnavailable, measure
+from deltafl.sim.errors import RunError
 
 needs_flower = pytest.mark.skipif(
     importlib.util.find_spec("flwr") is None,
@@ -71,7 +71,9 @@ def test_the_error_shows_an_aggregate_that_is_wrong(monkeypatch):
 
 @needs_flower
 def test_many_devices_do_not_overflow(monkeypatch):
-    monkeypatch.setattr("sim.bench.flower_peer._MODULUS_RANGE", 1 << 23)  # few bits, for six
+    monkeypatch.setattr(
+        "deltafl.sim.bench.flower_peer._MODULUS_RANGE", 1 << 23
+    )  # few bits, for six
     assert play().max_error < 4 * ROUNDING  # two bits less than by default
 
 
@@ -106,7 +108,9 @@ def test_devices_and_server_each_bear_their_own_cost(monkeypatch, mod, neighbour
 
         monkeypatch.setattr(module, name, slow)
 
-    monkeypatch.setattr("sim.bench.flower_peer.time", SimpleNamespace(process_time=lambda: now))
+    monkeypatch.setattr(
+        "deltafl.sim.bench.flower_peer.time", SimpleNamespace(process_time=lambda: now)
+    )
     workflow = "flwr.server.workflow.secure_aggregation.secaggplus_workflow"
     takes(1, importlib.import_module("flwr.client.mod"), mod)  # 22 times
     takes(1000, importlib.import_module(workflow), "combine_shares")  # once per device
@@ -204,6 +208,6 @@ def test_another_release_is_refused(monkeypatch, version):
 
 def test_a_package_that_lacks_a_module_is_refused(monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda _: "1.41.0")
-    monkeypatch.setattr("sim.bench.flower_peer._MODULES", ("flwr_without_this",))
+    monkeypatch.setattr("deltafl.sim.bench.flower_peer._MODULES", ("flwr_without_this",))
     with pytest.raises(FlowerUnavailable, match=r"flwr_without_this.*deltafl\[bench\]"):
         play()

@@ -3,11 +3,11 @@ import re
 
 import pytest
 
-from secagg import Adversary, GraphKind, ThreatModel
-from sim.bench import secagg_session
-from sim.bench.secagg_session import SessionBenchmark, measure
-from sim.cli import main
-from sim.errors import RunError
+from deltafl.secagg import Adversary, GraphKind, ThreatModel
+from deltafl.sim.bench import secagg_session
+from deltafl.sim.bench.secagg_session import SessionBenchmark, measure
+from deltafl.sim.cli import main
+from deltafl.sim.errors import RunError
 
 
 def benchmark(**changes):
@@ -100,7 +100,7 @@ def test_command(capsys):
 
 
 def test_without_flower_the_peer_is_refused_with_what_to_install(capsys, monkeypatch):
-    monkeypatch.setattr("sim.bench.flower_peer._RELEASE", "0.0")
+    monkeypatch.setattr("deltafl.sim.bench.flower_peer._RELEASE", "0.0")
     arguments = ["--clients", "6", "--dim", "10", "--graph", "complete", "--peer", "flower"]
     assert main(["bench", "secagg", *arguments]) == 2
     assert "deltafl[bench]" in capsys.readouterr().err

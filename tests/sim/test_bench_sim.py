@@ -8,15 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from fl.models import build_model
-from fl.parameters import load_vector, to_vector
-from sim.bench import simulation
-from sim.bench.peers import party, tasks, textbook
-from sim.bench.peers.party import Party, missing
-from sim.bench.peers.process_tree import tree, usage
-from sim.bench.peers.tasks import TASKS, Federation, make, resized
-from sim.bench.simulation import SimulationBenchmark, check_agreement, differences_from, measure
-from sim.errors import RunError, UserError
+from deltafl.fl.models import build_model
+from deltafl.fl.parameters import load_vector, to_vector
+from deltafl.sim.bench import simulation
+from deltafl.sim.bench.peers import party, tasks, textbook
+from deltafl.sim.bench.peers.party import Party, missing
+from deltafl.sim.bench.peers.process_tree import tree, usage
+from deltafl.sim.bench.peers.tasks import TASKS, Federation, make, resized
+from deltafl.sim.bench.simulation import (
+    SimulationBenchmark,
+    check_agreement,
+    differences_from,
+    measure,
+)
+from deltafl.sim.errors import RunError, UserError
 
 installed = [peer for peer in ("flower", "pfl") if not missing(peer)]
 

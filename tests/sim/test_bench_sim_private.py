@@ -5,12 +5,12 @@ from fractions import Fraction
 
 import pytest
 
-from fl.strategies.private_delta_fl import PrivateDeltaFL
-from secagg import GraphKind
-from sim.bench import simulation
-from sim.bench.peers.tasks import TASKS, resized
-from sim.bench.privacy_overhead import PrivacyBenchmark, check_filter, measure
-from sim.errors import ConfigError, RunError
+from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
+from deltafl.secagg import GraphKind
+from deltafl.sim.bench import simulation
+from deltafl.sim.bench.peers.tasks import TASKS, resized
+from deltafl.sim.bench.privacy_overhead import PrivacyBenchmark, check_filter, measure
+from deltafl.sim.errors import ConfigError, RunError
 
 
 def benchmark(**changes):
@@ -61,7 +61,7 @@ def test_another_filter_is_found_out(monkeypatch):
         kept[name] = private
         real(name, replace(private, kept_weight=private.kept_weight + 1), clear)
 
-    monkeypatch.setattr("sim.bench.privacy_overhead.check_filter", wrong)
+    monkeypatch.setattr("deltafl.sim.bench.privacy_overhead.check_filter", wrong)
     with pytest.raises(RunError, match="not the same round"):
         measure(benchmark(methods=["mm"], repeats=1))
     aborted = replace(kept["mm"], aborted="too few")

@@ -12,14 +12,14 @@ from doubles import Silent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl.evaluation import DeviceMetrics
-from fl.superquantile import conformity, superquantile
-from sim.errors import ConfigError, RunDirectoryError
-from sim.evaluations import Evaluation, write_evaluation
-from sim.experiment import run_experiment
-from sim.reproduce.experiment import Finished, Request
-from sim.reproduce.figures import FIGURES
-from sim.reproduce.figures.mixture import (
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.fl.superquantile import conformity, superquantile
+from deltafl.sim.errors import ConfigError, RunDirectoryError
+from deltafl.sim.evaluations import Evaluation, write_evaluation
+from deltafl.sim.experiment import run_experiment
+from deltafl.sim.reproduce.experiment import Finished, Request
+from deltafl.sim.reproduce.figures import FIGURES
+from deltafl.sim.reproduce.figures.mixture import (
     ACUTE,
     OBTUSE,
     RIGHT,
@@ -32,9 +32,9 @@ from sim.reproduce.figures.mixture import (
     violations,
     worst_mixture,
 )
-from sim.reproduce.figures.period import every
-from sim.reproduce.figures.runs import TEST, TRAIN, Runs, course, per_device
-from sim.rundir import RunDirectory
+from deltafl.sim.reproduce.figures.period import every
+from deltafl.sim.reproduce.figures.runs import TEST, TRAIN, Runs, course, per_device
+from deltafl.sim.rundir import RunDirectory
 
 ONE = "fig16-emnist-linear"  # a figure of one panel, soon drawn
 BY_NAME = {figure.name: figure for figure in FIGURES}
@@ -186,7 +186,7 @@ def test_figure_3_prints_its_numbers():
 
 
 def test_figure_3_says_so_loudly_where_it_is_not_as_in_the_paper(monkeypatch):
-    monkeypatch.setattr("sim.reproduce.figures.mixture.OBTUSE", ACUTE)
+    monkeypatch.setattr("deltafl.sim.reproduce.figures.mixture.OBTUSE", ACUTE)
     first, *_ = BY_NAME["fig3"].report(Request(Path("out")), ()).notes
     assert first.startswith("FAILED")
 

@@ -9,36 +9,36 @@ import pyarrow.parquet as pq
 import pytest
 from doubles import Killed, Silent
 
-from fl.bundle import Architecture, Bundle, embedding_sha256
-from fl.data.glove import load_glove
-from fl.models import build_model
-from fl.parameters import to_vector
-from fl.strategies.base import RoundReport, ServerState, Visibility
-from fl.strategies.delta_fl import DeltaFL
-from fl.strategies.levels import (
+from deltafl.fl.bundle import Architecture, Bundle, embedding_sha256
+from deltafl.fl.data.glove import load_glove
+from deltafl.fl.models import build_model
+from deltafl.fl.parameters import to_vector
+from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
+from deltafl.fl.strategies.delta_fl import DeltaFL
+from deltafl.fl.strategies.levels import (
     LevelsInClear,
     PrivateLevels,
     level_states,
     split_models,
     starting_models,
 )
-from protocol.levels import MAX_LEVELS
-from secagg.session import NoObserver
-from sim.audit.auditor import audit
-from sim.audit.checks import questions
-from sim.audit.findings import Severity
-from sim.audit.report import Outcome
-from sim.audit.views import RoundView
-from sim.cli import main
-from sim.config_io import build_config, read_config_file
-from sim.constraints import FallingLevels
-from sim.engine import strategy_of
-from sim.errors import ConfigError
-from sim.events import read_events
-from sim.experiment import run_experiment
-from sim.seeds import Seeds
-from sim.summary import summarise_run
-from sim.transcript import Message, Sum, read_transcript
+from deltafl.protocol.levels import MAX_LEVELS
+from deltafl.secagg.session import NoObserver
+from deltafl.sim.audit.auditor import audit
+from deltafl.sim.audit.checks import questions
+from deltafl.sim.audit.findings import Severity
+from deltafl.sim.audit.report import Outcome
+from deltafl.sim.audit.views import RoundView
+from deltafl.sim.cli import main
+from deltafl.sim.config_io import build_config, read_config_file
+from deltafl.sim.constraints import FallingLevels
+from deltafl.sim.engine import strategy_of
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.events import read_events
+from deltafl.sim.experiment import run_experiment
+from deltafl.sim.seeds import Seeds
+from deltafl.sim.summary import summarise_run
+from deltafl.sim.transcript import Message, Sum, read_transcript
 
 LEVELS = ["0.8", "0.5", "0.2"]
 THETAS = tuple(map(Fraction, LEVELS))
@@ -74,7 +74,7 @@ def run(config, path, *, resume=False, progress=None):
 def played(tmp_path_factory):
     path = tmp_path_factory.mktemp("levels") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sim.plots.write_plots", lambda *_: None)
+        patch.setattr("deltafl.sim.plots.write_plots", lambda *_: None)
         return path, run(settings(), path)
 
 
@@ -161,8 +161,8 @@ def test_a_resumed_run_is_the_same_to_the_bit(played, tmp_path, no_figures):
 
 
 def test_figures_draw_every_level(played):
-    from sim.plots import Arm
-    from sim.rundir import RunDirectory
+    from deltafl.sim.plots import Arm
+    from deltafl.sim.rundir import RunDirectory
 
     directory = RunDirectory(played[0])
     folders = directory.metrics_of(settings().federation)
@@ -371,7 +371,7 @@ def test_one_level_is_no_framework():
 
 
 def test_noise_of_every_level_is_accounted_for(played):
-    from sim.summary import _search_privacy
+    from deltafl.sim.summary import _search_privacy
 
     noisy = {"method": "noisy", "noise": 4}
     three = _search_privacy(settings(quantile=noisy), 2)
@@ -511,9 +511,9 @@ def test_predict_reads_text_through_the_vectors_of_the_run(tmp_path, capsys):
 def test_a_summary_needs_the_evaluations_of_every_level(played, tmp_path):
     import shutil
 
-    from sim.errors import RunDirectoryError
-    from sim.rundir import RunDirectory
-    from sim.summary import DataSize
+    from deltafl.sim.errors import RunDirectoryError
+    from deltafl.sim.rundir import RunDirectory
+    from deltafl.sim.summary import DataSize
 
     copy = tmp_path / "run"
     shutil.copytree(played[0], copy)

@@ -6,16 +6,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fl.objectives import PLAIN
-from fl.strategies.aaggff_device import AAggFFDevice
-from fl.strategies.afl import AFL, average_iterate
-from fl.strategies.delta_fl import DeltaFL
-from fl.strategies.responses import Response
-from fl.strategies.server_optimizer import Momentum, WithServerOptimizer
-from secagg import Stage, Step, Vanish
-from sim.chain import Mark
-from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from sim.survivors import SurvivorsOnly
+from deltafl.fl.objectives import PLAIN
+from deltafl.fl.strategies.aaggff_device import AAggFFDevice
+from deltafl.fl.strategies.afl import AFL, average_iterate
+from deltafl.fl.strategies.delta_fl import DeltaFL
+from deltafl.fl.strategies.responses import Response
+from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
+from deltafl.secagg import Stage, Step, Vanish
+from deltafl.sim.chain import Mark
+from deltafl.sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from deltafl.sim.survivors import SurvivorsOnly
 
 START = np.zeros(1, np.float32)
 MARK = Mark(0, 0, bytes(32))

@@ -9,31 +9,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl.data.digits import load_digits
-from fl.data.federated import Partition
-from fl.errors import DivergenceError
-from fl.local import Learner, LocalTraining
-from fl.models import build_model
-from fl.objectives import PLAIN
-from fl.parameters import to_vector
-from fl.strategies.base import ServerState, Visibility
-from fl.strategies.delta_fl import Weighting
-from fl.strategies.fedavg import FedAvg
-from fl.strategies.fedprox import FedProx
-from fl.strategies.masked import FIRST_WEIGHT_BITS, WEIGHT_BITS, MaskedMean
-from fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
-from fl.strategies.propfair import PropFair
-from fl.strategies.q_ffl import QFFL
-from fl.strategies.server_optimizer import Momentum, WithServerOptimizer
-from fl.strategies.tilted_erm import TiltedERM
-from protocol.sums import IdealSum, MaskedSum, Sessions
-from secagg import DevicePolicy, Stage, Step, ThreatModel, UsageError, Vanish
-from sim.backends.base import Place
-from sim.backends.in_process import InProcess
-from sim.chain import Mark
-from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from sim.devices import SimulatedDevice
-from sim.seeds import Seeds
+from deltafl.fl.data.digits import load_digits
+from deltafl.fl.data.federated import Partition
+from deltafl.fl.errors import DivergenceError
+from deltafl.fl.local import Learner, LocalTraining
+from deltafl.fl.models import build_model
+from deltafl.fl.objectives import PLAIN
+from deltafl.fl.parameters import to_vector
+from deltafl.fl.strategies.base import ServerState, Visibility
+from deltafl.fl.strategies.delta_fl import Weighting
+from deltafl.fl.strategies.fedavg import FedAvg
+from deltafl.fl.strategies.fedprox import FedProx
+from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, WEIGHT_BITS, MaskedMean
+from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from deltafl.fl.strategies.propfair import PropFair
+from deltafl.fl.strategies.q_ffl import QFFL
+from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
+from deltafl.fl.strategies.tilted_erm import TiltedERM
+from deltafl.protocol.sums import IdealSum, MaskedSum, Sessions
+from deltafl.secagg import DevicePolicy, Stage, Step, ThreatModel, UsageError, Vanish
+from deltafl.sim.backends.base import Place
+from deltafl.sim.backends.in_process import InProcess
+from deltafl.sim.chain import Mark
+from deltafl.sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from deltafl.sim.devices import SimulatedDevice
+from deltafl.sim.seeds import Seeds
 
 SESSIONS = Sessions(DevicePolicy(), ThreatModel(0.1, 0.2), min_cohort=5)
 IDEAL = IdealSum(SESSIONS)

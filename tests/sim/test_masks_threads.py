@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg import prg
-from sim.bench import masks
-from sim.errors import RunError
-from sim.masks import threads
+from deltafl.secagg import prg
+from deltafl.sim.bench import masks
+from deltafl.sim.errors import RunError
+from deltafl.sim.masks import threads
 
 LEAST = threads._LEAST_BYTES
 EXECUTOR = ThreadPoolExecutor(3)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from doubles import Silent
 
-from fl.data.federated import DeviceData, Partition
-from fl.data.lazy import LazyDevices, federate_lazily, sizes_of
-from sim.evaluations import read_last_evaluation
-from sim.experiment import run_experiment
-from sim.memory import peak_memory_mb, peak_memory_of_children_mb
+from deltafl.fl.data.federated import DeviceData, Partition
+from deltafl.fl.data.lazy import LazyDevices, federate_lazily, sizes_of
+from deltafl.sim.evaluations import read_last_evaluation
+from deltafl.sim.experiment import run_experiment
+from deltafl.sim.memory import peak_memory_mb, peak_memory_of_children_mb
 
 SAMPLES = 3
 DEVICE_BYTES = SAMPLES * (2 * 4 + 8)
@@ -27,7 +27,7 @@ class Population:
     def __init__(self, num_devices, kept_bytes=0, recent_bytes=0):
         self.alive = self.most = self.made = 0
         self.limits = patch.multiple(
-            "fl.data.lazy", KEPT_BYTES=kept_bytes, RECENT_BYTES=recent_bytes
+            "deltafl.fl.data.lazy", KEPT_BYTES=kept_bytes, RECENT_BYTES=recent_bytes
         )
         ids = [f"{number:06}" for number in range(num_devices)]
         devices = LazyDevices(
@@ -50,7 +50,10 @@ class Population:
 
 
 def run(config, path, population):
-    with patch("sim.experiment.build_dataset", lambda _: population.dataset), population.limits:
+    with (
+        patch("deltafl.sim.experiment.build_dataset", lambda _: population.dataset),
+        population.limits,
+    ):
         return run_experiment(
             config, path, resume=False, progress=Silent(), warn=pytest.fail, plots=False
         )
@@ -121,7 +124,9 @@ def test_a_tenth_is_remembered_or_nothing():
 
 
 def test_peak_memory_counts_what_is_no_longer_held():
-    with patch("sim.memory.resource.getrusage", lambda _: SimpleNamespace(ru_maxrss=2_000_000)):
+    with patch(
+        "deltafl.sim.memory.resource.getrusage", lambda _: SimpleNamespace(ru_maxrss=2_000_000)
+    ):
         assert peak_memory_mb() == (2 if sys.platform == "darwin" else 2_048)
     held = np.ones(8_000_000)
     peak = peak_memory_mb()

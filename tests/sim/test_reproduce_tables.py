@@ -12,24 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from fl.evaluation import DeviceMetrics
-from sim.errors import ConfigError
-from sim.evaluations import Evaluation, write_evaluation
-from sim.reproduce.catalogue import experiment_named
-from sim.reproduce.experiment import Finished, Report, Request, Table
-from sim.reproduce.methods import DELTA_FL, FEDAVG, METHODS, WORKSHOP
-from sim.reproduce.output import (
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.evaluations import Evaluation, write_evaluation
+from deltafl.sim.reproduce.catalogue import experiment_named
+from deltafl.sim.reproduce.experiment import Finished, Report, Request, Table
+from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, METHODS, WORKSHOP
+from deltafl.sim.reproduce.output import (
     as_csv,
     as_json_lines,
     as_markdown,
     table_as_markdown,
     write_report,
 )
-from sim.reproduce.published import MEAN_ERROR, TABLE_1, TAIL_ERROR, Published
-from sim.reproduce.tables import OverSeeds, off_by
-from sim.reproduce.tasks import TASKS, task_named
-from sim.reproduce.tuning import RATE, tunings
-from sim.rundir import RunDirectory
+from deltafl.sim.reproduce.published import MEAN_ERROR, TABLE_1, TAIL_ERROR, Published
+from deltafl.sim.reproduce.tables import OverSeeds, off_by
+from deltafl.sim.reproduce.tasks import TASKS, task_named
+from deltafl.sim.reproduce.tuning import RATE, tunings
+from deltafl.sim.rundir import RunDirectory
 
 
 def request(**settings) -> Request:

@@ -6,9 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-import sim.engine
-import sim.experiment
-from sim.cli import main
+from deltafl.sim import engine, experiment
+from deltafl.sim.cli import main
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -178,8 +177,8 @@ def test_an_interrupted_run_says_how_to_go_on(capsys, tiny_arguments, monkeypatc
             raise KeyboardInterrupt
         return original(*arguments)
 
-    original = sim.engine.sample_cohort
-    monkeypatch.setattr(sim.engine, "sample_cohort", interrupt)
+    original = engine.sample_cohort
+    monkeypatch.setattr(engine, "sample_cohort", interrupt)
     code, out, err = call(capsys, "run", *tiny_arguments, "--out=a b")
     assert (code, out) == (130, "")
     assert "deltafl run --out 'a b' --resume" in err
@@ -192,7 +191,7 @@ def test_an_interruption_before_anything_was_written(capsys, tiny_arguments, mon
     def interrupt(config):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sim.experiment, "build_dataset", interrupt)
+    monkeypatch.setattr(experiment, "build_dataset", interrupt)
     code, _, err = call(capsys, "run", *tiny_arguments, "--out=a")
     assert (code, err) == (130, "deltafl: interrupted before anything was written\n")
 
@@ -228,8 +227,8 @@ def test_presets_are_listed(capsys):
 
 def test_help_teaches_and_is_fast():
     code = (
-        "import sys, sim.cli\n"
-        "try: sim.cli.main(['run', '--help'])\n"
+        "import sys, deltafl.sim.cli\n"
+        "try: deltafl.sim.cli.main(['run', '--help'])\n"
         "except SystemExit: pass\n"
         "heavy = {'torch', 'matplotlib', 'sklearn', 'pyarrow'} & sys.modules.keys()\n"
         "sys.exit(f'{heavy} loaded' if heavy else 0)\n"
@@ -259,7 +258,7 @@ def test_a_session_that_cannot_be_is_refused_before_anything_is_written(
 
 
 def test_a_reader_who_has_seen_enough_ends_a_command_without_complaint():
-    command = [sys.executable, "-m", "sim", "attack", "list"]
+    command = [sys.executable, "-m", "deltafl", "attack", "list"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603
     process.stdout.close()
     _, errors = process.communicate()

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.config import ALGORITHMS, RunConfig
-from sim.config_io import (
+from deltafl.sim.config import ALGORITHMS, RunConfig
+from deltafl.sim.config_io import (
     assignment,
     build_config,
     first_difference,
@@ -15,7 +15,7 @@ from sim.config_io import (
     read_table,
     to_toml,
 )
-from sim.errors import ConfigError
+from deltafl.sim.errors import ConfigError
 
 
 def refusal(*layers):

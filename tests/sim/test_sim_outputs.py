@@ -9,23 +9,28 @@ import pyarrow.parquet as pq
 import pytest
 from doubles import Silent
 
-from fl.evaluation import DeviceMetrics
-from fl.strategies.base import RoundReport, ServerState, Visibility
-from secagg.stages import Stage, Step, Vanish
-from sim.config import ExperimentConfig
-from sim.errors import RunDirectoryError
-from sim.evaluations import Evaluation, drop_evaluations_after, read_evaluations, write_evaluation
-from sim.events import EventLog, read_events
-from sim.experiment import run_experiment
-from sim.plots import Arm, write_plots
-from sim.rundir import RunDirectory
-from sim.summary import summarise_experiment
-from sim.survivors import SurvivorsOnly
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
+from deltafl.secagg.stages import Stage, Step, Vanish
+from deltafl.sim.config import ExperimentConfig
+from deltafl.sim.errors import RunDirectoryError
+from deltafl.sim.evaluations import (
+    Evaluation,
+    drop_evaluations_after,
+    read_evaluations,
+    write_evaluation,
+)
+from deltafl.sim.events import EventLog, read_events
+from deltafl.sim.experiment import run_experiment
+from deltafl.sim.plots import Arm, write_plots
+from deltafl.sim.rundir import RunDirectory
+from deltafl.sim.summary import summarise_experiment
+from deltafl.sim.survivors import SurvivorsOnly
 
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory):
-    from sim.config_io import build_config
+    from deltafl.sim.config_io import build_config
 
     config = build_config(
         [

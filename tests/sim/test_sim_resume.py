@@ -12,21 +12,17 @@ import numpy as np
 import pytest
 from doubles import Killed, Silent
 
-import sim.atomic
-import sim.checkpoint
-import sim.engine
-import sim.evaluations
-import sim.rundir
-from fl.strategies.base import ServerState
-from sim.chain import Mark
-from sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from sim.config import ExperimentConfig
-from sim.config_io import build_config, read_config_file, to_toml
-from sim.errors import RunDirectoryError, RunError, UserError
-from sim.events import read_events
-from sim.experiment import run_experiment
-from sim.transcript import TRANSCRIPT, Message, read_transcript
-from sim.truth import TRUTH
+from deltafl.fl.strategies.base import ServerState
+from deltafl.sim import atomic, checkpoint, engine, evaluations, rundir
+from deltafl.sim.chain import Mark
+from deltafl.sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from deltafl.sim.config import ExperimentConfig
+from deltafl.sim.config_io import build_config, read_config_file, to_toml
+from deltafl.sim.errors import RunDirectoryError, RunError, UserError
+from deltafl.sim.events import read_events
+from deltafl.sim.experiment import run_experiment
+from deltafl.sim.transcript import TRANSCRIPT, Message, read_transcript
+from deltafl.sim.truth import TRUTH
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -92,7 +88,7 @@ def test_cohorts_and_initial_weights_do_not_depend_on_the_algorithm(tiny, refere
 def kill_at_write(monkeypatch, number, *, after):
     """Die at the number-th durable write, just before or just after it takes effect."""
     writes = 0
-    original = sim.atomic.write_file
+    original = atomic.write_file
 
     def write_file(path, data):
         nonlocal writes
@@ -104,7 +100,7 @@ def kill_at_write(monkeypatch, number, *, after):
         if not after:
             original(path, data)
 
-    for module in (sim.checkpoint, sim.evaluations, sim.rundir):
+    for module in (checkpoint, evaluations, rundir):
         monkeypatch.setattr(module, "write_file", write_file)
 
 
@@ -141,9 +137,9 @@ def test_killed_between_the_event_and_the_checkpoint(tiny, tmp_path, monkeypatch
             (folder / ".round-000003.npz.tmp").write_bytes(b"PK")
             raise Killed
 
-    original = sim.engine.save_checkpoint
+    original = engine.save_checkpoint
     with monkeypatch.context() as patch:
-        patch.setattr(sim.engine, "save_checkpoint", save_checkpoint)
+        patch.setattr(engine, "save_checkpoint", save_checkpoint)
         with pytest.raises(Killed):
             run(tiny, tmp_path / "run")
     (tmp_path / "run" / "checkpoints" / ".round-000003.npz.tmp").unlink()
@@ -219,7 +215,7 @@ def test_sigkill_from_outside(tiny, tmp_path, reference):
     config = replace(tiny, federation=replace(tiny.federation, rounds=60, evaluate_every=20))
     (tmp_path / "tiny.toml").write_text(to_toml(config))
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "sim", "run", str(tmp_path / "tiny.toml"), f"--out={out}"]
+    command = [sys.executable, "-m", "deltafl", "run", str(tmp_path / "tiny.toml"), f"--out={out}"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(  # noqa: S603 (ourselves)
         command, env=environment, stderr=subprocess.PIPE
@@ -310,8 +306,8 @@ def test_checkpoints_that_cannot_be_read_do_not_start_the_run_again(tiny, tmp_pa
     path = tmp_path / "run"
     run(tiny, path)
     (path / "summary.json").unlink()
-    for checkpoint in (path / "checkpoints").iterdir():
-        checkpoint.write_bytes(b"")
+    for kept in (path / "checkpoints").iterdir():
+        kept.write_bytes(b"")
     before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != ".lock"}
     with pytest.raises(RunDirectoryError, match="none of the 2 checkpoints"):
         run(tiny, path, resume=True)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from secagg.stages import Stage
-from sim.cohorts import sample_cohort
-from sim.faults import plan_dropouts, seeded_dropouts, stages_of_session
-from sim.seeds import Purpose, Seeds
+from deltafl.secagg.stages import Stage
+from deltafl.sim.cohorts import sample_cohort
+from deltafl.sim.faults import plan_dropouts, seeded_dropouts, stages_of_session
+from deltafl.sim.seeds import Purpose, Seeds
 
 
 def test_every_coordinate_makes_another_stream():

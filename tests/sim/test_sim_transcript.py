@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg import SlotSum
-from sim.errors import ChainError, Damage
-from sim.transcript import (
+from deltafl.secagg import SlotSum
+from deltafl.sim.errors import ChainError, Damage
+from deltafl.sim.transcript import (
     HEAD_RECEIVED,
     HEAD_SENT,
     SUM_WORDS,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.chain import ChainWriter
-from sim.errors import ChainError, Damage
-from sim.truth import TRUTH, TruthWriter, WatchedDevice, read_truth
+from deltafl.sim.chain import ChainWriter
+from deltafl.sim.errors import ChainError, Damage
+from deltafl.sim.truth import TRUTH, TruthWriter, WatchedDevice, read_truth
 
 RUN_ID = bytes(range(16))
 MODEL = np.array([1.0, 2.0], dtype=np.float32)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fl.evaluation import DeviceMetrics
-from sim.evaluations import Evaluation
-from sim.statistics import (
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.sim.evaluations import Evaluation
+from deltafl.sim.statistics import (
     compare_evaluations,
     compare_methods,
     compare_over_devices,
@@ -214,7 +214,7 @@ def test_no_bootstrap_is_certain():
 
 
 def test_resamples_in_pieces_are_resamples(monkeypatch):
-    monkeypatch.setattr("sim.statistics._CHUNK", 90)
+    monkeypatch.setattr("deltafl.sim.statistics._CHUNK", 90)
     ours, theirs = rng(5).random((2, 2, 30))
     in_pieces = compare_over_devices(ours, theirs, rng=rng(), resamples=100)
     monkeypatch.undo()

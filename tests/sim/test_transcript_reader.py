@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fl.strategies.base import ServerState
-from fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
-from protocol.sums import MaskedSum, Sessions
-from sim.transcript import Message, Sum, TranscriptWriter, read_transcript
+from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from deltafl.protocol.sums import MaskedSum, Sessions
+from deltafl.sim.transcript import Message, Sum, TranscriptWriter, read_transcript
 
 READER = Path(__file__).parents[2] / "docs" / "examples" / "read_transcript.py"
 

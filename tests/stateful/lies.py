@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from secagg import shamir, wire
-from secagg.messages import (
+from deltafl.secagg import shamir, wire
+from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencySignature,
     Credential,

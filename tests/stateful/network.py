@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from parties import BINDING, Parties
 
-from secagg import PeerError, SessionAborted, UsageError, wire
-from secagg.states import ClientState, ServerState
+from deltafl.secagg import PeerError, SessionAborted, UsageError, wire
+from deltafl.secagg.states import ClientState, ServerState
 
 ROUND_TIME = 10.0
 _WORKS = 0.01  # how long a device takes

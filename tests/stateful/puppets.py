@@ -7,10 +7,10 @@ arguments make lies of it.
 import numpy as np
 from parties import BINDING, make_ids
 
-from secagg import Enrolment, keys, shamir, signing, wire
-from secagg.graph import Graph
-from secagg.masks import SlotContext
-from secagg.messages import (
+from deltafl.secagg import Enrolment, keys, shamir, signing, wire
+from deltafl.secagg.graph import Graph
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
     Credential,
@@ -20,8 +20,8 @@ from secagg.messages import (
     ShareDelivery,
     UnmaskRequest,
 )
-from secagg.randomness import SeededRandomness
-from secagg.sealing import SealedChannel
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.sealing import SealedChannel
 
 ROSTER_FLAWS = ("key twice", "low-order key", "missing", "stranger", "bad signature", "identity")
 REQUEST_FLAWS = ("too few", "other list", "other slot", "no say")

@@ -21,9 +21,9 @@ from hypothesis.stateful import (
 from parties import BINDING, POLICY, LoggedRandomness, make_inputs, make_params, reachable_secrets
 from puppets import REQUEST_FLAWS, ROSTER_FLAWS, Puppets
 
-from secagg import Client, PeerError, UsageError, client, signing, vetting, wire
-from secagg.identity import verify
-from secagg.messages import (
+from deltafl.secagg import Client, PeerError, UsageError, client, signing, vetting, wire
+from deltafl.secagg.identity import verify
+from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
     ConsistencySignature,
@@ -35,7 +35,7 @@ from secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from secagg.states import CLIENT_TRANSITIONS, ClientState
+from deltafl.secagg.states import CLIENT_TRANSITIONS, ClientState
 
 SLOTS = ((2, 16), (3, 40), (1, 8))
 GRAPHS = {"complete": (5, None), "sparse": (7, 4)}

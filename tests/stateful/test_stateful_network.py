@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from network import KINDS, Faults, Network
 from parties import make_params, plain_sum
 
-from secagg import Fault, IdealSession, SessionAborted, Vanish, server
-from secagg.states import ClientState
-from secagg.unmasking import Promises
+from deltafl.secagg import Fault, IdealSession, SessionAborted, Vanish, server
+from deltafl.secagg.states import ClientState
+from deltafl.secagg.unmasking import Promises
 
 SLOTS = ((2, 16), (3, 40))
 GRAPHS = {"complete": (6, None, 3), "sparse": (9, 6, 3)}

@@ -13,9 +13,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from lies import flip, structured
 from parties import BINDING, Parties, make_params, plain_sum
 
-from secagg import Fault, PeerError, Server, SessionAborted, Stage, UsageError, complaints, server
-from secagg.states import COLLECTED_AT, ServerState
-from secagg.unmasking import Promises
+from deltafl.secagg import (
+    Fault,
+    PeerError,
+    Server,
+    SessionAborted,
+    Stage,
+    UsageError,
+    complaints,
+    server,
+)
+from deltafl.secagg.states import COLLECTED_AT, ServerState
+from deltafl.secagg.unmasking import Promises
 
 SLOTS = ((2, 16), (3, 40))
 GRAPHS = {"complete": (6, None, 3), "sparse": (8, 4, 2)}

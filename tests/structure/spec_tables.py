@@ -14,15 +14,15 @@ ROOT: Final = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))  # run as a script, from wherever it is called
 
-from protocol.quantile.search import Query  # noqa: E402
-from protocol.selection import Threshold  # noqa: E402
-from protocol.states import (  # noqa: E402
+from deltafl.protocol.quantile.search import Query  # noqa: E402
+from deltafl.protocol.selection import Threshold  # noqa: E402
+from deltafl.protocol.states import (  # noqa: E402
     TRANSITIONS,
     SupplyEarlierUpdate,
     SupplyLoss,
     SupplyUpdate,
 )
-from secagg.states import (  # noqa: E402
+from deltafl.secagg.states import (  # noqa: E402
     CLIENT_TRANSITIONS,
     COLLECTED_AT,
     SERVER_TRANSITIONS,

@@ -137,7 +137,7 @@ def test_an_outcome_is_a_problem_or_not(verdict, survives, found):
 
 TOY = "def add(a, b):\n    return a + b\n\n\ndef double(a):\n    return 2 * a\n"
 TOY_TESTS = """
-from secagg.toy import {name}
+from deltafl.secagg.toy import {name}
 
 
 def test_{test}():
@@ -151,6 +151,9 @@ def toy_tree(tmp_path):
     for folder in ("secagg", "tests/secagg", "tests/protocol"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "secagg" / "__init__.py").touch()
+    (tmp_path / "src" / "deltafl").mkdir(parents=True)
+    (tmp_path / "src" / "deltafl" / "__init__.py").touch()
+    (tmp_path / "src" / "deltafl" / "secagg").symlink_to("../../secagg")
     (tmp_path / "secagg" / "toy.py").write_text(TOY)
     addition = TOY_TESTS.format(name="add", test="addition", arguments="2, 4")
     doubling = TOY_TESTS.format(name="double", test="doubling", arguments="3")

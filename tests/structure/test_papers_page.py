@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fl.data.registry import FORMATS
-from sim.config import ALGORITHMS, MODELS
-from sim.reproduce.catalogue import EXPERIMENTS
+from deltafl.fl.data.registry import FORMATS
+from deltafl.sim.config import ALGORITHMS, MODELS
+from deltafl.sim.reproduce.catalogue import EXPERIMENTS
 
 PAGE = (Path(__file__).parents[2] / "docs/papers.md").read_text(encoding="utf-8")
 NAMES = [*ALGORITHMS, *MODELS, *FORMATS, *(experiment.name for experiment in EXPERIMENTS)]

@@ -18,9 +18,9 @@ STRANGERS = {
     "scipy",
     "tqdm",
     "asyncio",
-    "protocol",
-    "fl",
-    "sim",
+    "deltafl.protocol",
+    "deltafl.fl",
+    "deltafl.sim",
 }
 
 
@@ -36,42 +36,44 @@ def run_python(*arguments, seconds=120):
 
 
 def loaded_by(statement):
-    """Top-level modules that a fresh interpreter has loaded after a statement."""
+    """Top-level modules, and ours to the second level, that a statement loads."""
     done = run_python("-c", f"{statement}\nimport sys\nprint(*sys.modules)")
     assert done.returncode == 0, done.stderr
-    return {name.partition(".")[0] for name in done.stdout.split()}
+    names = [name.split(".") for name in done.stdout.split()]
+    return {".".join(parts[: 2 if parts[0] == "deltafl" else 1]) for parts in names}
 
 
 def needed_by(package):
     """Packages outside the standard library that a package's modules import."""
-    graph = grimp.build_graph(package, include_external_packages=True)
+    graph = grimp.build_graph("deltafl", include_external_packages=True)
     own = {m for m in graph.modules if m == package or m.startswith(f"{package}.")}
     imported = {name for m in own for name in graph.find_modules_directly_imported_by(m)} - own
     return {name.partition(".")[0] for name in imported} - sys.stdlib_module_names
 
 
 def test_importing_secagg_loads_nothing_heavy():
-    loaded = loaded_by("import secagg")
-    assert {"secagg", *NEEDS} <= loaded
+    loaded = loaded_by("import deltafl.secagg")
+    assert {"deltafl.secagg", *NEEDS} <= loaded
     assert loaded & STRANGERS == set()
 
 
 def test_what_is_loaded_is_seen():
-    assert loaded_by("import secagg, asyncio, protocol") & STRANGERS == {"asyncio", "protocol"}
+    loaded = loaded_by("import deltafl.secagg, asyncio, deltafl.protocol")
+    assert loaded & STRANGERS == {"asyncio", "deltafl.protocol"}
 
 
 def test_secagg_needs_four_packages():
-    assert needed_by("secagg") == NEEDS
+    assert needed_by("deltafl.secagg") == NEEDS
 
 
 def test_needs_are_seen():
-    assert {"numpy", "torch"} < needed_by("fl")
+    assert {"numpy", "torch"} < needed_by("deltafl.fl")
 
 
 def test_the_needs_are_among_the_dependencies():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = {re.split(r"[><=~]", line)[0] for line in project["dependencies"]}
-    assert {{"nacl": "pynacl"}.get(name, name) for name in NEEDS} <= named
+    assert {{"nacl": "pynacl"}.get(name, name) for name in NEEDS} == named
 
 
 def test_the_example_over_tcp_sums_without_the_device_that_was_killed():
@@ -89,4 +91,4 @@ def test_the_example_over_tcp_sums_without_the_device_that_was_killed():
 def test_the_example_needs_secagg_and_numpy_only():
     source = (ROOT / "docs" / "examples" / "tcp_sum.py").read_text(encoding="utf-8")
     imported = set(re.findall(r"^\s*(?:import|from) (\w+)", source, re.MULTILINE))
-    assert imported - sys.stdlib_module_names == {"secagg", "numpy"}
+    assert imported - sys.stdlib_module_names == {"deltafl", "numpy"}

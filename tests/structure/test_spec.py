@@ -11,19 +11,19 @@ import spec_tables
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-import protocol.labels
-import secagg.labels
-from protocol import wire as envelopes
-from protocol.configuration import RoundConfig
-from protocol.levels import Levels
-from protocol.losses import LossGrid
-from protocol.messages import Announce, AnnounceLevels, Ask, Relay
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from protocol.weighting import Weighting
-from secagg import SessionParams, SlotSpec, errors, server, wire
-from secagg.errors import Fault, Refusal
-from secagg.messages import (
+from deltafl.protocol import labels as protocol_labels
+from deltafl.protocol import wire as envelopes
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg import SessionParams, SlotSpec, errors, server, wire
+from deltafl.secagg import labels as secagg_labels
+from deltafl.secagg.errors import Fault, Refusal
+from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
     ConsistencySignature,
@@ -155,7 +155,7 @@ def code_names(text, number):
 
 
 def test_the_table_of_labels_is_that_of_the_code():
-    known = labels_of(secagg.labels) | labels_of(protocol.labels)
+    known = labels_of(secagg_labels) | labels_of(protocol_labels)
     assert len(known) == 14
     listed = code_names(TEXT, "1.5")
     assert sorted(listed) == sorted(known)
@@ -177,14 +177,14 @@ def test_a_label_that_is_spelt_differently_is_found():
 
 
 def test_slot_labels_are_named():
-    for label in (protocol.labels.QUANTILE_SLOT, protocol.labels.UPDATE_SLOT):
+    for label in (protocol_labels.QUANTILE_SLOT, protocol_labels.UPDATE_SLOT):
         assert f"`{label}`" in body(TEXT, "1.5")
         assert f"`{label}`" in body(TEXT, "12.3")
 
 
 def test_versions_are_named():
-    assert secagg.labels.VERSION == protocol.labels.VERSION
-    assert f"The version is {secagg.labels.VERSION}." in body(TEXT, "1.6")
+    assert secagg_labels.VERSION == protocol_labels.VERSION
+    assert f"The version is {secagg_labels.VERSION}." in body(TEXT, "1.6")
 
 
 def missing_reasons(text, names, section):

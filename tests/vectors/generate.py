@@ -15,7 +15,7 @@ import primitive_vectors
 import session_vectors
 import signature_vectors
 
-from secagg.labels import VERSION
+from deltafl.secagg.labels import VERSION
 
 FOLDER = Path(__file__).parent
 RENEW = "python tests/vectors/generate.py"

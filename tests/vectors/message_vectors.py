@@ -8,8 +8,8 @@ import numpy as np
 from recorded_session import params_from_json, params_to_json
 from session_vectors import played, small_case
 
-from secagg import labels, wire
-from secagg.messages import (
+from deltafl.secagg import labels, wire
+from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
     ConsistencySignature,

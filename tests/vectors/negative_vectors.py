@@ -8,7 +8,7 @@ from message_vectors import session_params
 from recorded_session import Parties, drops_to_json, fixed, sum_to_json
 from session_vectors import LOST, SMALL, played, small_case
 
-from secagg import (
+from deltafl.secagg import (
     Fault,
     Identity,
     PeerError,
@@ -18,10 +18,10 @@ from secagg import (
     signing,
     wire,
 )
-from secagg.identity import identity
-from secagg.keys import key_pair
-from secagg.masks import SlotContext
-from secagg.messages import (
+from deltafl.secagg.identity import identity
+from deltafl.secagg.keys import key_pair
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.messages import (
     ConsistencyCheck,
     Credential,
     MaskedInput,
@@ -30,9 +30,9 @@ from secagg.messages import (
     ShareReceipt,
     UnmaskRequest,
 )
-from secagg.randomness import SeededRandomness
-from secagg.sealing import SealedChannel
-from secagg.shamir import PRIME
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.sealing import SealedChannel
+from deltafl.secagg.shamir import PRIME
 
 PLAIN, SIGNED, SPARSE, LOSING = "complete", "complete, signed", "sparse", "complete, one lost"
 SPARSE_SIGNED = "sparse, signed"

@@ -5,7 +5,7 @@ from hashlib import sha256
 import numpy as np
 from recorded_session import fixed, make_params, params_to_json
 
-from secagg import (
+from deltafl.secagg import (
     Adversary,
     GraphKind,
     SessionParams,
@@ -15,15 +15,15 @@ from secagg import (
     shamir,
     signing,
 )
-from secagg.decoding import decode
-from secagg.graph import Graph
-from secagg.identity import fingerprint, identity
-from secagg.keys import key_pair
-from secagg.masks import SlotContext, seed_commitment
-from secagg.prg import add_masks
-from secagg.randomness import SeededRandomness
-from secagg.ring import pack, to_words, unpack, zeros
-from secagg.sealing import SealedChannel
+from deltafl.secagg.decoding import decode
+from deltafl.secagg.graph import Graph
+from deltafl.secagg.identity import fingerprint, identity
+from deltafl.secagg.keys import key_pair
+from deltafl.secagg.masks import SlotContext, seed_commitment
+from deltafl.secagg.prg import add_masks
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.ring import pack, to_words, unpack, zeros
+from deltafl.secagg.sealing import SealedChannel
 
 SESSION = fixed("session id")
 BINDING = fixed("binding")

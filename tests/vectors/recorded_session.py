@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import numpy as np
 
-from secagg import (
+from deltafl.secagg import (
     Adversary,
     Client,
     ClientId,
@@ -16,13 +16,13 @@ from secagg import (
     SlotSpec,
     wire,
 )
-from secagg.directory import TrustedKeys
-from secagg.identity import identity
-from secagg.ledger import Ledger
-from secagg.randomness import SeededRandomness
-from secagg.ring import to_words
-from secagg.stages import Stage, Step, Vanish
-from secagg.states import ClientState
+from deltafl.secagg.directory import TrustedKeys
+from deltafl.secagg.identity import identity
+from deltafl.secagg.ledger import Ledger
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.ring import to_words
+from deltafl.secagg.stages import Stage, Step, Vanish
+from deltafl.secagg.states import ClientState
 
 POLICY = {
     "adversary": "curious",

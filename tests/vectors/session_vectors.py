@@ -5,7 +5,7 @@ from hashlib import sha256
 
 from recorded_session import POLICY, make_case, make_params, play
 
-from secagg.graph import Graph
+from deltafl.secagg.graph import Graph
 
 SLOTS = (("a first sum", 4, 13), ("a second sum", 3, 40))
 WHOLE = (

@@ -5,8 +5,8 @@ from functools import cache
 import plain_ed25519 as ed
 from recorded_session import fixed
 
-from secagg import TrustedKeys, UsageError
-from secagg.identity import identity, verify
+from deltafl.secagg import TrustedKeys, UsageError
+from deltafl.secagg.identity import identity, verify
 
 SEED = fixed("identity that signs oddly")
 STATEMENT = b"a statement"

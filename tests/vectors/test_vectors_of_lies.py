@@ -11,7 +11,7 @@ from negative_vectors import blame, refuse
 from recorded_session import params_from_json
 from session_vectors import rounds_from_json
 
-from secagg import DecodeError, Fault, Refusal, wire
+from deltafl.secagg import DecodeError, Fault, Refusal, wire
 
 FOLDER = Path(__file__).parent
 

@@ -11,12 +11,12 @@ from typing import Final
 
 import msgpack
 
-from secagg.wire import Kind
-from sim.audit.catalogue import found
-from sim.audit.findings import Finding
-from sim.audit.heads import scan
-from sim.audit.seen import NUM_FIELDS, Seen
-from sim.audit.views import RoundView
+from deltafl.secagg.wire import Kind
+from deltafl.sim.audit.catalogue import found
+from deltafl.sim.audit.findings import Finding
+from deltafl.sim.audit.heads import scan
+from deltafl.sim.audit.seen import NUM_FIELDS, Seen
+from deltafl.sim.audit.views import RoundView
 
 _NAMED_NUMBER: Final = re.compile(rb"[A-Za-z_]{2,}[^0-9A-Za-z]{1,4}-?[0-9]")
 _MAX_SHOWN: Final = 60

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from secagg import PeerError
-from sim.audit.catalogue import found
-from sim.audit.expected import Expected
-from sim.audit.findings import Finding, Severity
-from sim.audit.views import RoundView, SessionView, place_of
-from sim.transcript import Sum
+from deltafl.secagg import PeerError
+from deltafl.sim.audit.catalogue import found
+from deltafl.sim.audit.expected import Expected
+from deltafl.sim.audit.findings import Finding, Severity
+from deltafl.sim.audit.views import RoundView, SessionView, place_of
+from deltafl.sim.transcript import Sum
 
 
 def check(round_: RoundView, expected: Expected) -> Iterator[Finding]:

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from secagg import keys, signing
-from secagg.errors import present
-from secagg.identity import verify
-from secagg.messages import AdvertiseKeys, ConsistencySignature
-from secagg.params import ClientId
-from sim.audit.catalogue import found
-from sim.audit.expected import Expected
-from sim.audit.findings import Evidence, Finding, Severity
-from sim.audit.views import RoundView, SessionView, SlotView
+from deltafl.secagg import keys, signing
+from deltafl.secagg.errors import present
+from deltafl.secagg.identity import verify
+from deltafl.secagg.messages import AdvertiseKeys, ConsistencySignature
+from deltafl.secagg.params import ClientId
+from deltafl.sim.audit.catalogue import found
+from deltafl.sim.audit.expected import Expected
+from deltafl.sim.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.audit.views import RoundView, SessionView, SlotView
 
 _KEY_WORD = np.dtype("<u8")
 

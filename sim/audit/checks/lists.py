@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
-from protocol.messages import Ask
-from sim.audit.catalogue import found
-from sim.audit.findings import Finding
-from sim.audit.seen import Seen
-from sim.audit.views import RoundView, SessionView, SlotView, contributors
+from deltafl.protocol.messages import Ask
+from deltafl.sim.audit.catalogue import found
+from deltafl.sim.audit.findings import Finding
+from deltafl.sim.audit.seen import Seen
+from deltafl.sim.audit.views import RoundView, SessionView, SlotView, contributors
 
 
 def check(round_: RoundView) -> Iterator[Finding]:

@@ -10,18 +10,18 @@ from typing import Final
 
 import numpy as np
 
-from secagg import ring
-from secagg.params import SlotSpec
-from secagg.ring import Vector
-from sim.audit.catalogue import found
-from sim.audit.checks.metadata import ANSWERS, ORDER
-from sim.audit.false_alarms import FalseAlarmBudget
-from sim.audit.findings import Evidence, Finding
-from sim.audit.independence import InputDependence, compare_groups
-from sim.audit.relations import MAX_WORDS, relate, small_words
-from sim.audit.tails import Floats, PValue
-from sim.audit.uniformity import BitCounts, WordCounts
-from sim.audit.weak_seeds import examine_secrets
+from deltafl.secagg import ring
+from deltafl.secagg.params import SlotSpec
+from deltafl.secagg.ring import Vector
+from deltafl.sim.audit.catalogue import found
+from deltafl.sim.audit.checks.metadata import ANSWERS, ORDER
+from deltafl.sim.audit.false_alarms import FalseAlarmBudget
+from deltafl.sim.audit.findings import Evidence, Finding
+from deltafl.sim.audit.independence import InputDependence, compare_groups
+from deltafl.sim.audit.relations import MAX_WORDS, relate, small_words
+from deltafl.sim.audit.tails import Floats, PValue
+from deltafl.sim.audit.uniformity import BitCounts, WordCounts
+from deltafl.sim.audit.weak_seeds import examine_secrets
 
 _LONG: Final = 1 << 12  # bits from which a vector is also tested by itself
 _MAX_SECRETS: Final = 1 << 16

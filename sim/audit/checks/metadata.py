@@ -14,19 +14,19 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from protocol.selection import Threshold
-from secagg import SessionParams, ring, wire
-from secagg.codec import header_size
-from secagg.messages import MaskedInput
-from secagg.wire import Kind
-from sim.audit.catalogue import found
-from sim.audit.false_alarms import FalseAlarmBudget
-from sim.audit.findings import Evidence, Finding
-from sim.audit.heads import scan
-from sim.audit.seen import Seen
-from sim.audit.tails import Floats, PValue
-from sim.audit.truth_rounds import TruthOfRound, passes
-from sim.audit.views import RoundView, SessionView, SlotView, contributors
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import SessionParams, ring, wire
+from deltafl.secagg.codec import header_size
+from deltafl.secagg.messages import MaskedInput
+from deltafl.secagg.wire import Kind
+from deltafl.sim.audit.catalogue import found
+from deltafl.sim.audit.false_alarms import FalseAlarmBudget
+from deltafl.sim.audit.findings import Evidence, Finding
+from deltafl.sim.audit.heads import scan
+from deltafl.sim.audit.seen import Seen
+from deltafl.sim.audit.tails import Floats, PValue
+from deltafl.sim.audit.truth_rounds import TruthOfRound, passes
+from deltafl.sim.audit.views import RoundView, SessionView, SlotView, contributors
 
 ORDER = "order of answers and filter"
 ANSWERS = "missing answers and filter"

@@ -12,18 +12,18 @@ from typing import Final
 
 import numpy as np
 
-from fl.strategies.server_optimizer import Moments, ServerOptimizer, Sgd, step_along
-from protocol.configuration import RoundConfig
-from protocol.errors import EncodingError
-from protocol.quantile.search import Query
-from protocol.round import Round, RoundOutcome
-from protocol.selection import Threshold
-from secagg import SlotSum
-from secagg.params import ClientId
-from secagg.ring import Vector
-from sim.audit.catalogue import found
-from sim.audit.findings import Finding, Severity
-from sim.audit.views import (
+from deltafl.fl.strategies.server_optimizer import Moments, ServerOptimizer, Sgd, step_along
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.errors import EncodingError
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.round import Round, RoundOutcome
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import SlotSum
+from deltafl.secagg.params import ClientId
+from deltafl.secagg.ring import Vector
+from deltafl.sim.audit.catalogue import found
+from deltafl.sim.audit.findings import Finding, Severity
+from deltafl.sim.audit.views import (
     Question,
     RoundView,
     SessionView,
@@ -31,7 +31,7 @@ from sim.audit.views import (
     contributors,
     place_of,
 )
-from sim.transcript import Sum
+from deltafl.sim.transcript import Sum
 
 PLAIN_STEP: Final = Sgd(1.0)
 """The server takes the mean of the updates as it is."""

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from protocol.round import RoundOutcome
-from sim.audit.catalogue import found
-from sim.audit.findings import Evidence, Finding
-from sim.audit.views import RoundView, place_of
-from sim.errors import ChainError, Damage
-from sim.events import Event
+from deltafl.protocol.round import RoundOutcome
+from deltafl.sim.audit.catalogue import found
+from deltafl.sim.audit.findings import Evidence, Finding
+from deltafl.sim.audit.views import RoundView, place_of
+from deltafl.sim.errors import ChainError, Damage
+from deltafl.sim.events import Event
 
 RULE_OF = {
     Damage.CUT: "record.cut",

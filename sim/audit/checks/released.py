@@ -4,12 +4,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from protocol.quantile.search import Query
-from sim.audit.catalogue import found
-from sim.audit.differencing import Difference, DifferenceKind, Differencing
-from sim.audit.findings import Evidence, Finding, Severity
-from sim.audit.participation import Participation, ParticipationResult
-from sim.audit.views import RoundView, SessionView, place_of
+from deltafl.protocol.quantile.search import Query
+from deltafl.sim.audit.catalogue import found
+from deltafl.sim.audit.differencing import Difference, DifferenceKind, Differencing
+from deltafl.sim.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.audit.participation import Participation, ParticipationResult
+from deltafl.sim.audit.views import RoundView, SessionView, place_of
 
 _SHOWN = 5
 

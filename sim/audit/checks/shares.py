@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from secagg.messages import ShareKind
-from sim.audit.catalogue import found
-from sim.audit.findings import Finding, Severity
-from sim.audit.views import RoundView, SessionView, SlotView
+from deltafl.secagg.messages import ShareKind
+from deltafl.sim.audit.catalogue import found
+from deltafl.sim.audit.findings import Finding, Severity
+from deltafl.sim.audit.views import RoundView, SessionView, SlotView
 
 
 def check(round_: RoundView) -> Iterator[Finding]:

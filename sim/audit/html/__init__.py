@@ -4,6 +4,6 @@ A transcript is written by others, so every text in a report may be markup. The 
 whatever it prints, and the page's own policy forbids scripts and requests.
 """
 
-from sim.audit.html.render import render
+from deltafl.sim.audit.html.render import render
 
 __all__ = ["render"]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sim.audit.html.writing import number, power_of_ten, quantity
+from deltafl.sim.audit.html.writing import number, power_of_ten, quantity
 
 WIDTH: Final = 300
 HEIGHT: Final = 202

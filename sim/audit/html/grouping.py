@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from sim.audit.catalogue import RULES, Rule
-from sim.audit.findings import Finding, Severity
+from deltafl.sim.audit.catalogue import RULES, Rule
+from deltafl.sim.audit.findings import Finding, Severity
 
 SHOWN_PER_RULE: Final = 200
 """Findings of one rule that a page shows; the JSON report has all."""

@@ -5,11 +5,11 @@ from typing import Final
 
 import jinja2
 
-from sim.audit.findings import Severity
-from sim.audit.html import charts, searches, sequence, writing
-from sim.audit.html.grouping import SHOWN_PER_RULE, group
-from sim.audit.html.verdict import verdict
-from sim.audit.report import REPORT_VERSION, AuditReport, Outcome
+from deltafl.sim.audit.findings import Severity
+from deltafl.sim.audit.html import charts, searches, sequence, writing
+from deltafl.sim.audit.html.grouping import SHOWN_PER_RULE, group
+from deltafl.sim.audit.html.verdict import verdict
+from deltafl.sim.audit.report import REPORT_VERSION, AuditReport, Outcome
 
 _TEMPLATE: Final = "report.html.j2"
 
@@ -61,7 +61,7 @@ def render(report: AuditReport) -> str:
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("sim.audit.html", ""),
+        loader=jinja2.PackageLoader("deltafl.sim.audit.html", ""),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=writing.visible,

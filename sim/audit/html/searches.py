@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
-from sim.audit.html.charts import Chart, chart
-from sim.audit.html.writing import count, number, quantity, span
-from sim.audit.report import SearchFacts
+from deltafl.sim.audit.html.charts import Chart, chart
+from deltafl.sim.audit.html.writing import count, number, quantity, span
+from deltafl.sim.audit.report import SearchFacts
 
 
 def width(search: SearchFacts) -> float:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sim.audit.html.writing import count, size
-from sim.audit.report import TimelineStep
+from deltafl.sim.audit.html.writing import count, size
+from deltafl.sim.audit.report import TimelineStep
 
 WIDTH: Final = 900
 DEVICES_AT: Final = 60

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
-from sim.audit.findings import Severity
-from sim.audit.html.writing import count, number
-from sim.audit.report import AuditReport, Outcome
+from deltafl.sim.audit.findings import Severity
+from deltafl.sim.audit.html.writing import count, number
+from deltafl.sim.audit.report import AuditReport, Outcome
 
 _MEANINGS: Final = {
     Severity.CRITICAL: "a device's own value is known, or was there to be computed",

@@ -5,7 +5,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from sim.audit.findings import Evidence
+from deltafl.sim.audit.findings import Evidence
 
 NONE: Final = "—"
 """Stands for a value that there is not."""

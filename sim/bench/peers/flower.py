@@ -1,8 +1,9 @@
 """The Flower peer: its simulation engine on Ray, with one actor of one thread per core.
 
-`python -m sim.bench.peers.flower FOLDER CORES` runs one `run_simulation` with as many rounds as it
-is asked for. Its strategy is Flower's FedAvg without evaluation; it waits before it configures a
-round, and answers once it has aggregated one. What Ray needs to start is over after the first.
+`python -m deltafl.sim.bench.peers.flower FOLDER CORES` runs one `run_simulation` with as many
+rounds as it is asked for. Its strategy is Flower's FedAvg without evaluation; it waits before it
+configures a round, and answers once it has aggregated one. What Ray needs to start is over after
+the first.
 """
 
 import logging
@@ -17,9 +18,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sim.bench.peers import flower_client, textbook
-from sim.bench.peers.conversation import Conversation
-from sim.bench.peers.tasks import Federation
+from deltafl.sim.bench.peers import flower_client, textbook
+from deltafl.sim.bench.peers.conversation import Conversation
+from deltafl.sim.bench.peers.tasks import Federation
 
 # Objects of flwr. They are Any, for mypy accepts this module with and without flwr.
 _Records: TypeAlias = Any

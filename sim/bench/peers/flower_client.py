@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from sim.bench.peers import textbook
-from sim.bench.peers.tasks import Federation, Task
+from deltafl.sim.bench.peers import textbook
+from deltafl.sim.bench.peers.tasks import Federation, Task
 
 
 def train(message: Any, context: Any) -> Any:  # noqa: ANN401 - flwr may not be installed

@@ -1,7 +1,7 @@
-"""Our simulator as a party: FedAvg of `fl.strategies` over devices as the engine makes them.
+"""Our simulator as a party: FedAvg over devices as the engine makes them.
 
-`python -m sim.bench.peers.ours FOLDER CORES [BACKEND]`; the backend is one of `sim.config.BACKENDS`
-and takes all cores by itself.
+`python -m deltafl.sim.bench.peers.ours FOLDER CORES [BACKEND]`; the backend is one of
+`deltafl.sim.config.BACKENDS` and takes all cores by itself.
 """
 
 import sys
@@ -12,18 +12,18 @@ from typing import Final, Self
 import numpy as np
 import torch
 
-from fl.data.federated import DeviceData
-from fl.local import LocalTraining
-from fl.strategies.base import RoundReport, ServerState, Strategy
-from fl.strategies.fedavg import FedAvg
-from sim.backends.base import CpuClock, ModelSpec, Place
-from sim.backends.choice import choose, open_backend
-from sim.bench.peers.conversation import Conversation
-from sim.bench.peers.tasks import Federation
-from sim.config import TrainingConfig
-from sim.devices import SimulatedDevice
-from sim.seeds import Seeds
-from sim.versions import choose_device
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy
+from deltafl.fl.strategies.fedavg import FedAvg
+from deltafl.sim.backends.base import CpuClock, ModelSpec, Place
+from deltafl.sim.backends.choice import choose, open_backend
+from deltafl.sim.bench.peers.conversation import Conversation
+from deltafl.sim.bench.peers.tasks import Federation
+from deltafl.sim.config import TrainingConfig
+from deltafl.sim.devices import SimulatedDevice
+from deltafl.sim.seeds import Seeds
+from deltafl.sim.versions import choose_device
 
 ROUNDS_OF_A_RUN: Final = 100
 """Of so long a run is the backend that "auto" takes."""
@@ -34,7 +34,7 @@ class Simulator:
 
     Args:
         federation: the task, its samples and its first model.
-        backend: one of `sim.config.BACKENDS`.
+        backend: one of `deltafl.sim.config.BACKENDS`.
 
     Attributes:
         backend: the one that was taken, never "auto".
@@ -75,7 +75,7 @@ class Simulator:
         return self._backend.clock
 
     def play(self, strategy: Strategy, state: ServerState) -> tuple[ServerState, RoundReport]:
-        """Play one round with everybody, as `sim.engine` does."""
+        """Play one round with everybody, as `deltafl.sim.engine` does."""
         devices = [
             SimulatedDevice(
                 client,

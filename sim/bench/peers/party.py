@@ -15,9 +15,9 @@ from typing import IO, Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from sim.bench.peers.process_tree import Usage, tree, usage
-from sim.errors import RunError
-from sim.versions import usable_cores
+from deltafl.sim.bench.peers.process_tree import Usage, tree, usage
+from deltafl.sim.errors import RunError
+from deltafl.sim.versions import usable_cores
 
 OURS: Final = "ours"
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -32,11 +32,11 @@ USUAL: Final = ("plain", "flower", "pfl")
 """The peers that are taken where none are named."""
 
 _PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
-    OURS: ("sim.bench.peers.ours",),
-    "plain": ("sim.bench.peers.plain",),
-    "plain-warm": ("sim.bench.peers.plain", "warm"),
-    "flower": ("sim.bench.peers.flower",),
-    "pfl": ("sim.bench.peers.pfl_research",),
+    OURS: ("deltafl.sim.bench.peers.ours",),
+    "plain": ("deltafl.sim.bench.peers.plain",),
+    "plain-warm": ("deltafl.sim.bench.peers.plain", "warm"),
+    "flower": ("deltafl.sim.bench.peers.flower",),
+    "pfl": ("deltafl.sim.bench.peers.pfl_research",),
 }
 _PATIENCE_S: Final = 20
 
@@ -47,7 +47,7 @@ def missing(peer: str) -> list[str]:
 
 
 class Party:
-    """A program of `sim.bench.peers` that plays rounds when it is told to.
+    """A program of `deltafl.sim.bench.peers` that plays rounds when it is told to.
 
     Args:
         name: "ours", or one of `NEEDS`.

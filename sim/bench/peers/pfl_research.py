@@ -1,6 +1,6 @@
 """The pfl-research peer: its simulated backend and federated averaging, one process per core.
 
-`python -m sim.bench.peers.pfl_research FOLDER CORES` runs one training with as many central
+`python -m deltafl.sim.bench.peers.pfl_research FOLDER CORES` runs one training with as many central
 iterations as it is asked for; a callback waits before each and answers after it. The other
 processes are those of pfl's own distributed simulation, over torch.distributed: they begin a round
 when the first one says so. Each has one thread, which is faster than one process of many.
@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from sim.bench.peers import textbook
-from sim.bench.peers.conversation import Conversation
-from sim.bench.peers.tasks import Federation
+from deltafl.sim.bench.peers import textbook
+from deltafl.sim.bench.peers.conversation import Conversation
+from deltafl.sim.bench.peers.tasks import Federation
 
 # Objects of pfl. They are Any, for mypy accepts this module with and without pfl.
 _Metrics: TypeAlias = Any
@@ -101,7 +101,7 @@ def main(folder: Path, cores: int) -> None:
         if rank == 0:
             os.environ |= environment
             continue
-        command = [sys.executable, "-m", "sim.bench.peers.pfl_research", str(folder)]
+        command = [sys.executable, "-m", "deltafl.sim.bench.peers.pfl_research", str(folder)]
         helpers.append(
             subprocess.Popen(  # noqa: S603 - this very program
                 command, stdin=subprocess.PIPE, stdout=2, env=os.environ | environment

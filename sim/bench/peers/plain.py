@@ -1,8 +1,8 @@
 """The plain peer: the textbook loop, in as many processes of one thread as there are cores.
 
-`python -m sim.bench.peers.plain FOLDER CORES` starts the workers (`plain_worker`) and deals the
-clients among them. In a round every worker is sent the model, trains its clients one after another,
-and sends back the sum of their models, weighted by samples; the parent divides.
+`python -m deltafl.sim.bench.peers.plain FOLDER CORES` starts the workers (`plain_worker`) and deals
+the clients among them. In a round every worker is sent the model, trains its clients one after
+another, and sends back the sum of their models, weighted by samples; the parent divides.
 
 With a third argument, "warm", a worker evaluates a client before the first round
 (`textbook.warm_up`), which makes it faster for good.
@@ -16,8 +16,8 @@ from typing import IO
 
 import numpy as np
 
-from sim.bench.peers.conversation import Conversation
-from sim.bench.peers.tasks import HEADER_BYTES, Federation
+from deltafl.sim.bench.peers.conversation import Conversation
+from deltafl.sim.bench.peers.tasks import HEADER_BYTES, Federation
 
 
 def main(folder: Path, cores: int, *options: str) -> None:
@@ -55,7 +55,7 @@ def main(folder: Path, cores: int, *options: str) -> None:
 
 
 def _start(folder: Path, index: int, count: int, *options: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "sim.bench.peers.plain_worker"]
+    command = [sys.executable, "-m", "deltafl.sim.bench.peers.plain_worker"]
     return subprocess.Popen(  # noqa: S603 - our own program
         [*command, str(folder), str(index), str(count), *options],
         stdin=subprocess.PIPE,

@@ -1,9 +1,9 @@
 """A worker of the plain peer: trains its share of the clients in one thread.
 
-`python -m sim.bench.peers.plain_worker FOLDER INDEX COUNT [warm]` has every client whose number
-leaves INDEX when divided by COUNT, with its samples as tensors from the start. It reads the number
-of a round and a model, float32, from its standard input, and writes Σ n_k·w_k over its clients,
-float64.
+`python -m deltafl.sim.bench.peers.plain_worker FOLDER INDEX COUNT [warm]` has every client whose
+number leaves INDEX when divided by COUNT, with its samples as tensors from the start. It reads the
+number of a round and a model, float32, from its standard input, and writes Σ n_k·w_k over its
+clients, float64.
 """
 
 import sys
@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sim.bench.peers import textbook
-from sim.bench.peers.tasks import HEADER_BYTES, Federation
+from deltafl.sim.bench.peers import textbook
+from deltafl.sim.bench.peers.tasks import HEADER_BYTES, Federation
 
 
 def main(folder: Path, index: int, count: int, *options: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sim.seeds import Purpose, Seeds
+from deltafl.sim.seeds import Purpose, Seeds
 
 Inputs: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 Labels: TypeAlias = npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ class Task:
 
     Attributes:
         name: what to call it.
-        model: one of `fl.models.MODELS`.
+        model: one of `deltafl.fl.models.MODELS`.
         clients: how many take part; every round has all of them.
         samples: of each client.
         batch_size: samples in a step of SGD; the last step takes what is left.
@@ -81,7 +81,8 @@ class Federation:
         task: its sizes and settings.
         x: inputs, [clients, samples, *input_shape], float32 or int64.
         y: labels, int64 [clients, samples].
-        model: the parameters before the first round, float32, as `fl.parameters` orders them.
+        model: the parameters before the first round, float32, as `deltafl.fl.parameters` orders
+            them.
     """
 
     task: Task
@@ -106,8 +107,8 @@ class Federation:
 
 def make(task: Task) -> Federation:
     """Make up the samples of a task and its first model."""
-    from fl.models import build_model  # here, so that parties need not load it
-    from fl.parameters import to_vector
+    from deltafl.fl.models import build_model  # here, so that parties need not load it
+    from deltafl.fl.parameters import to_vector
 
     makers = {"gru": _texts}
     clients = [

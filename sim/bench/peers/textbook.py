@@ -1,9 +1,9 @@
 """FedAvg's client as a textbook on PyTorch has it; all peers train with this code.
 
-The models are functions of the same parameters, in the same order, as those of `fl.models`: ReLU
-before the pooling, contiguous memory, `nn.GRU` on one-hot vectors. Training is `torch.optim.SGD`
-and `loss.backward()`. Samples are tensors before the first round, and an epoch shuffles them once
-and cuts views, which is the least that a shuffle can cost.
+The models are functions of the same parameters, in the same order, as those of `deltafl.fl.models`:
+ReLU before the pooling, contiguous memory, `nn.GRU` on one-hot vectors. Training is
+`torch.optim.SGD` and `loss.backward()`. Samples are tensors before the first round, and an epoch
+shuffles them once and cuts views, which is the least that a shuffle can cost.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - as everybody calls it
 
-from sim.bench.peers.tasks import Federation, Task
+from deltafl.sim.bench.peers.tasks import Federation, Task
 
 
 class ConvNet(nn.Module):

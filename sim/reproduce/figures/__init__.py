@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from sim.reproduce.experiment import Experiment
-from sim.reproduce.figures.curves import CURVES
-from sim.reproduce.figures.histograms import HISTOGRAMS
-from sim.reproduce.figures.kept import KEPT
-from sim.reproduce.figures.mixture import MixtureFigure
-from sim.reproduce.figures.period import PERIOD_FIGURES
-from sim.reproduce.figures.scatter import SCATTERS
+from deltafl.sim.reproduce.experiment import Experiment
+from deltafl.sim.reproduce.figures.curves import CURVES
+from deltafl.sim.reproduce.figures.histograms import HISTOGRAMS
+from deltafl.sim.reproduce.figures.kept import KEPT
+from deltafl.sim.reproduce.figures.mixture import MixtureFigure
+from deltafl.sim.reproduce.figures.period import PERIOD_FIGURES
+from deltafl.sim.reproduce.figures.scatter import SCATTERS
 
 FIGURES: Final[tuple[Experiment, ...]] = tuple(
     sorted(

@@ -16,9 +16,9 @@ from typing import Final
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from sim.reproduce.experiment import Cell, Finished, Report, Request, Table
-from sim.reproduce.figures.drawing import draw_line, mean_and_deviation, new_figure
-from sim.reproduce.figures.runs import (
+from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
+from deltafl.sim.reproduce.figures.drawing import draw_line, mean_and_deviation, new_figure
+from deltafl.sim.reproduce.figures.runs import (
     METRICS,
     STATISTICS,
     TEST,
@@ -30,7 +30,7 @@ from sim.reproduce.figures.runs import (
     course,
     describe,
 )
-from sim.reproduce.methods import DELTA_FL, FEDAVG, PRIVATE_DELTA_FL
+from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, PRIVATE_DELTA_FL
 
 _ROUNDS: Final = "round"
 _CALLS: Final = "secure aggregation calls, one per round"

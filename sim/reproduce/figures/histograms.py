@@ -15,10 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from fl.metrics import PERCENTILES
-from sim.reproduce.experiment import Cell, Finished, Report, Request, Table
-from sim.reproduce.figures.drawing import COLOURS, new_figure
-from sim.reproduce.figures.runs import (
+from deltafl.fl.metrics import PERCENTILES
+from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
+from deltafl.sim.reproduce.figures.drawing import COLOURS, new_figure
+from deltafl.sim.reproduce.figures.runs import (
     METRICS,
     TEST,
     TRAIN,
@@ -27,7 +27,7 @@ from sim.reproduce.figures.runs import (
     TaskRuns,
     per_device,
 )
-from sim.reproduce.methods import DELTA_FL, FEDAVG
+from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG
 
 _BINS: Final = 25
 _TAIL: Final = 90  # the percentile that a thin line marks

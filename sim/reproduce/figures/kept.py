@@ -14,11 +14,11 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from sim.errors import damaged
-from sim.reproduce.experiment import Cell, Finished, Report, Request, Table
-from sim.reproduce.figures.drawing import draw_line, new_figure
-from sim.reproduce.figures.runs import Runs, Selection, TaskRuns, events
-from sim.reproduce.methods import DELTA_FL, FEDAVG
+from deltafl.sim.errors import damaged
+from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
+from deltafl.sim.reproduce.figures.drawing import draw_line, new_figure
+from deltafl.sim.reproduce.figures.runs import Runs, Selection, TaskRuns, events
+from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG
 
 Numbers = npt.NDArray[np.float64]
 

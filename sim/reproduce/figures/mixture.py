@@ -25,9 +25,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, PercentFormatter
 from scipy import optimize
 
-from fl.superquantile import conformity, superquantile
-from sim.reproduce.experiment import Cell, Finished, Report, Request, Table
-from sim.reproduce.figures.drawing import COLOURS, new_figure
+from deltafl.fl.superquantile import conformity, superquantile
+from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
+from deltafl.sim.reproduce.figures.drawing import COLOURS, new_figure
 
 Numbers = npt.NDArray[np.float64]
 

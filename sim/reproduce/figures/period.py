@@ -7,9 +7,9 @@ is Algorithm 2 as it stands.
 
 from typing import Final
 
-from sim.reproduce.figures.curves import Curves
-from sim.reproduce.figures.runs import Selection
-from sim.reproduce.methods import DELTA_FL, FEDAVG, Method
+from deltafl.sim.reproduce.figures.curves import Curves
+from deltafl.sim.reproduce.figures.runs import Selection
+from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method
 
 PERIODS: Final = (1, 5, 10)
 """T_η, in rounds."""

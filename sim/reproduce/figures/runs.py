@@ -7,16 +7,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
-from sim.errors import damaged
-from sim.evaluations import Evaluation, read_evaluations, read_last_evaluation
-from sim.events import Event, read_events
-from sim.reproduce.experiment import Cell, Finished, Request
-from sim.reproduce.grid import make_cells
-from sim.reproduce.methods import Method, choose_methods
-from sim.reproduce.notes import notes_of
-from sim.reproduce.tasks import Chosen, choose_tasks, task_named
-from sim.rundir import RunDirectory
+from deltafl.fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
+from deltafl.sim.errors import damaged
+from deltafl.sim.evaluations import Evaluation, read_evaluations, read_last_evaluation
+from deltafl.sim.events import Event, read_events
+from deltafl.sim.reproduce.experiment import Cell, Finished, Request
+from deltafl.sim.reproduce.grid import make_cells
+from deltafl.sim.reproduce.methods import Method, choose_methods
+from deltafl.sim.reproduce.notes import notes_of
+from deltafl.sim.reproduce.tasks import Chosen, choose_tasks, task_named
+from deltafl.sim.rundir import RunDirectory
 
 Numbers = npt.NDArray[np.float64]
 

@@ -13,9 +13,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from sim.reproduce.experiment import Cell, Finished, Report, Request, Table
-from sim.reproduce.figures.drawing import colour, marker, new_figure
-from sim.reproduce.figures.runs import (
+from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
+from deltafl.sim.reproduce.figures.drawing import colour, marker, new_figure
+from deltafl.sim.reproduce.figures.runs import (
     METRICS,
     TEST,
     TRAIN,
@@ -24,7 +24,7 @@ from sim.reproduce.figures.runs import (
     TaskRuns,
     per_device,
 )
-from sim.reproduce.methods import DELTA_FL, FEDAVG
+from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG
 
 LITTLE_DATA: Final = {"emnist": 200, "sent140": 100}
 """Below how many samples a device has little data, by family; the paper names no other."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgpack
 
-from sim.chain import Format
-from sim.transcript import TRANSCRIPT
+from deltafl.sim.chain import Format
+from deltafl.sim.transcript import TRANSCRIPT
 
 MAGIC = TRANSCRIPT.magic
 DIGEST = 32

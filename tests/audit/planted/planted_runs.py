@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from protocol import wire as round_wire
-from protocol.client import RoundClient, Task
-from protocol.configuration import RoundConfig
-from protocol.losses import LossGrid
-from protocol.round import Round, RoundOutcome
-from protocol.server import RoundServer
-from protocol.sums import Sessions
-from secagg import (
+from deltafl.protocol import wire as round_wire
+from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.round import Round, RoundOutcome
+from deltafl.protocol.server import RoundServer
+from deltafl.protocol.sums import Sessions
+from deltafl.secagg import (
     Adversary,
     Client,
     DecodeError,
@@ -34,14 +34,14 @@ from secagg import (
     SlotSum,
     ThreatModel,
 )
-from secagg import wire as session_wire
-from secagg.randomness import SeededRandomness
-from secagg.session import NoObserver, run_round
-from secagg.stages import Step, Vanish
-from secagg.wire import Kind
-from sim.chain import Mark
-from sim.transcript import TranscriptWriter
-from sim.truth import TruthWriter
+from deltafl.secagg import wire as session_wire
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.session import NoObserver, run_round
+from deltafl.secagg.stages import Step, Vanish
+from deltafl.secagg.wire import Kind
+from deltafl.sim.chain import Mark
+from deltafl.sim.transcript import TranscriptWriter
+from deltafl.sim.truth import TruthWriter
 
 RUN_ID = b"the planted run."
 

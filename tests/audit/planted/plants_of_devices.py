@@ -17,15 +17,15 @@ from planted_runs import (
 )
 from plants import plant
 
-from secagg import keys, prg, ring, shamir
-from secagg import wire as session_wire
-from secagg.codec import read_fields, write_fields
-from secagg.identity import generate
-from secagg.messages import MaskedInput
-from secagg.randomness import SeededRandomness
-from secagg.signing import Credentials
-from secagg.stages import Stage as Sending
-from secagg.stages import Step, Vanish
+from deltafl.secagg import keys, prg, ring, shamir
+from deltafl.secagg import wire as session_wire
+from deltafl.secagg.codec import read_fields, write_fields
+from deltafl.secagg.identity import generate
+from deltafl.secagg.messages import MaskedInput
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.signing import Credentials
+from deltafl.secagg.stages import Stage as Sending
+from deltafl.secagg.stages import Step, Vanish
 
 VICTIM = 17  # one of the ids, in the middle
 UPDATE = 2  # the slot, where a search has two queries

@@ -13,14 +13,14 @@ from planted_runs import (
 )
 from plants import plant
 
-from protocol import wire as round_wire
-from protocol.quantile.search import Query
-from protocol.selection import Threshold
-from protocol.sums import Sessions
-from secagg import Adversary, keys
-from secagg.messages import ShareKind, UnmaskRequest, UnmaskShares
-from secagg.stages import Stage as Sending
-from secagg.stages import Step, Vanish
+from deltafl.protocol import wire as round_wire
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.sums import Sessions
+from deltafl.secagg import Adversary, keys
+from deltafl.secagg.messages import ShareKind, UnmaskRequest, UnmaskShares
+from deltafl.secagg.stages import Stage as Sending
+from deltafl.secagg.stages import Step, Vanish
 
 VICTIM, OTHER = 17, 31  # two of the ids
 UPDATE = 2  # the slot, where a search has two queries

@@ -4,9 +4,9 @@
 from planted_runs import BatchedStage, Kind, ManyStage, OneQuestionStage
 from plants import plant
 
-from secagg.codec import read_fields, write_fields
-from secagg.stages import Stage as Sending
-from secagg.stages import Step, Vanish
+from deltafl.secagg.codec import read_fields, write_fields
+from deltafl.secagg.stages import Stage as Sending
+from deltafl.secagg.stages import Step, Vanish
 
 UPDATE = 2
 EVERYWHERE = ("full", "headers")

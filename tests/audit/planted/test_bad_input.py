@@ -27,12 +27,12 @@ from planted_runs import (
     write_truth,
 )
 
-from sim.audit.auditor import audit
-from sim.audit.findings import Severity
-from sim.audit.options import Options
-from sim.errors import ChainError, Damage, UserError
-from sim.transcript import TRANSCRIPT
-from sim.truth import TRUTH
+from deltafl.sim.audit.auditor import audit
+from deltafl.sim.audit.findings import Severity
+from deltafl.sim.audit.options import Options
+from deltafl.sim.errors import ChainError, Damage, UserError
+from deltafl.sim.transcript import TRANSCRIPT
+from deltafl.sim.truth import TRUTH
 
 MAGIC = TRANSCRIPT.magic
 

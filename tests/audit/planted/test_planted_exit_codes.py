@@ -7,7 +7,7 @@ import plants_of_servers
 import pytest
 from planted_runs import Edit, Stage, TinyStage, played, write, write_truth
 
-from sim.cli import main
+from deltafl.sim.cli import main
 
 CODES = {"clean": 0, "found": 1, "refused": 2}
 

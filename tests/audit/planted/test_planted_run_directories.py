@@ -8,17 +8,17 @@ import pytest
 from frames import MAGIC, whole_frames
 from planted_runs import Edit, Stage, played, write
 
-from fl.strategies.base import ServerState
-from sim.audit.auditor import audit
-from sim.audit.findings import Severity
-from sim.chain import Mark
-from sim.checkpoint import Checkpoint, save_checkpoint
-from sim.cli import main
-from sim.config import FederationConfig, PrivacyConfig, QuantileConfig, RunConfig
-from sim.errors import UserError
-from sim.events import EventLog
-from sim.rundir import RunDirectory, write_json
-from sim.truth import TRUTH
+from deltafl.fl.strategies.base import ServerState
+from deltafl.sim.audit.auditor import audit
+from deltafl.sim.audit.findings import Severity
+from deltafl.sim.chain import Mark
+from deltafl.sim.checkpoint import Checkpoint, save_checkpoint
+from deltafl.sim.cli import main
+from deltafl.sim.config import FederationConfig, PrivacyConfig, QuantileConfig, RunConfig
+from deltafl.sim.errors import UserError
+from deltafl.sim.events import EventLog
+from deltafl.sim.rundir import RunDirectory, write_json
+from deltafl.sim.truth import TRUTH
 
 CONFIG = RunConfig(
     federation=FederationConfig(algorithm="private-delta-fl", rounds=2),
