@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
+from deltafl import __version__
 from deltafl.sim.config import BACKENDS, RunConfig
 from deltafl.sim.config_io import (
     Table,
@@ -128,6 +129,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        try:
+            return _dispatch(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # whoever read the output has seen enough; Python would complain once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+
+
+def _dispatch(arguments: Sequence[str]) -> int:
+    if not arguments:
+        _parser().print_help()
+        return 0
     for words, (module, _) in _TOOLS.items():
         if tuple(arguments[: len(words)]) == words:
             return _tool(words, module, arguments[len(words) :])
@@ -145,6 +161,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="deltafl run --help explains the settings and gives examples.",
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"deltafl {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser(
         "run",
@@ -235,13 +252,10 @@ def _tool(words: Sequence[str], module: str, arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         code: int = tool.main(options)
-        sys.stdout.flush()
     except UserError as error:
         return _fail(2, str(error))
     except BrokenPipeError:
-        # whoever read the output has seen enough; Python would complain once more at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
+        raise
     except OSError as error:
         return _fail(2, f"{error.filename}: {error.strerror}; check the path and its permissions")
     except KeyboardInterrupt:
@@ -258,6 +272,8 @@ def _run(options: argparse.Namespace) -> int:
         )
     except UserError as error:
         return _fail(2, str(error))
+    except BrokenPipeError:
+        raise
     except OSError as error:
         return _fail(2, f"{error.filename}: {error.strerror}; check the path and its permissions")
     except KeyboardInterrupt:
@@ -314,6 +330,11 @@ def _config(options: argparse.Namespace, out: Path) -> RunConfig:
     if not layers and options.resume and (out / "config.toml").exists():
         layers.append(read_config_file(out / "config.toml"))
     elif not layers:
+        if options.resume and not _names_settings(options):
+            raise UserError(
+                f"{out}: no run to go on with: check --out; to start a run that may exist already, "
+                "name its settings too, as in --preset quickstart --resume"
+            )
         layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
     layers += [assignment(text) for text in options.assignments]
     for flag, key in _FLAGS.items():
@@ -330,6 +351,14 @@ def _config(options: argparse.Namespace, out: Path) -> RunConfig:
         is_file = options.data != "digits" and path.exists()
         layers.append({"data": {"source": str(path.resolve()) if is_file else options.data}})
     return build_config(layers)
+
+
+def _names_settings(options: argparse.Namespace) -> bool:
+    """Whether any flag gives a setting."""
+    flags = (getattr(options, flag) for flag in _FLAGS)
+    return bool(options.assignments or options.backend) or any(
+        value is not None for value in (options.data, *flags)
+    )
 
 
 def _warn(sentence: str) -> None:

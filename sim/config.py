@@ -193,7 +193,7 @@ class TrainingConfig:
     l2: NotNegative = 0.0
     device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
     backend: Annotated[str, OneOf(BACKENDS)] = "auto"
-    workers: CountOrZero = 0
+    workers: Annotated[int, Interval("[0, 1024]")] = 0
     address: str = ""
 
 

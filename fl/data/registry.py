@@ -431,6 +431,11 @@ def format_of(source: str) -> Format:
         return FORMATS["npz"]
     if path.is_dir():
         return FORMATS["leaf"]
+    if known is not None and known.downloads:
+        raise DataError(
+            f"{source}: no such folder: fetch the data with `deltafl data fetch {source}`, and "
+            "name the folder with --data"
+        )
     raise DataError(
         f"{source}: neither 'digits' nor a folder of LEAF files nor an .npz file: check the path, "
         "or say what it is (data.format)"

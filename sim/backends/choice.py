@@ -10,7 +10,7 @@ from deltafl.sim.backends.in_process import InProcess
 from deltafl.sim.backends.learners import BATCHED, REFERENCE, build_learner, updates_at_once
 from deltafl.sim.backends.pool import Pool
 from deltafl.sim.config import TrainingConfig
-from deltafl.sim.errors import ConfigError
+from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.versions import choose_device, choose_threads, usable_cores
 
 PROCESSES: Final = "processes"
@@ -19,6 +19,9 @@ RAY: Final = "ray"
 
 WORTH_PROCESSES_S: Final = 20.0
 """Seconds of training, on one core, from which "auto" starts workers: each takes two to begin."""
+
+MOST_PER_CORE: Final = 8
+"""Workers of "processes" for each core: enough to go on with a run from a larger machine."""
 
 _SECONDS_PER_SAMPLE: Final = {"linear": 1.3e-5, "logistic": 1.3e-5, "logistic-bias": 1.3e-5}
 _SECONDS_PER_SAMPLE_ELSE: Final = 3e-4  # about: of the ConvNet and the GRU
@@ -49,6 +52,7 @@ def choose(training: TrainingConfig, model: str, num_samples: float) -> Choice:
 
     Raises:
         ConfigError: the settings contradict each other.
+        UserError: more workers are asked for than this machine has use for.
         UserError: there is no GPU where one is asked for.
     """
     name = training.backend
@@ -66,6 +70,12 @@ def choose(training: TrainingConfig, model: str, num_samples: float) -> Choice:
         spread = cores > 1 and seconds >= WORTH_PROCESSES_S
         name = CUDA if on_gpu else PROCESSES if spread else REFERENCE
     if name in (PROCESSES, RAY):
+        if name == PROCESSES and training.workers > MOST_PER_CORE * cores:
+            raise UserError(
+                f"training.workers = {training.workers}: each is a process of its own, and this "
+                f"machine has {cores} cores; take at most {MOST_PER_CORE * cores}, or 0 for one "
+                "per core"
+            )
         return Choice(name, training.workers or cores, threads=1)
     return Choice(name, 0, choose_threads(model))
 

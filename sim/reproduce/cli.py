@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", metavar="LIST", help="such as fedavg,delta-fl-0.5 (all)")
     parser.add_argument("--seeds", type=int, metavar="N", help="how many (the paper's number)")
     parser.add_argument(
-        "--rounds", metavar="R|P%%", help="how many, or a share of the paper's number such as 15%%"
+        "--rounds", metavar="R|P%", help="how many, or a share of the paper's number such as 15%%"
     )
     parser.add_argument(
         "--settings",

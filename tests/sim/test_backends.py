@@ -360,6 +360,14 @@ def test_long_runs_are_spread_over_the_cores(
     assert choice.workers == (settings.get("workers", cores) if has_workers else 0)
 
 
+def test_no_more_workers_are_started_than_eight_for_each_core(monkeypatch):
+    monkeypatch.setattr("deltafl.sim.backends.choice.usable_cores", lambda: 2)
+    assert choose(TrainingConfig(backend="processes", workers=16), "linear", 1).workers == 16
+    assert choose(TrainingConfig(backend="ray", workers=17), "linear", 1).workers == 17
+    with pytest.raises(UserError, match=r"workers = 17: .* take at most 16"):
+        choose(TrainingConfig(backend="processes", workers=17), "linear", 1)
+
+
 def test_a_gpu_is_taken_where_there_is_one_and_asked_for_where_not(monkeypatch):
     monkeypatch.setattr("deltafl.sim.versions.torch.cuda.is_available", lambda: True)
     assert choose(TrainingConfig(), "linear", 1).backend == "cuda"

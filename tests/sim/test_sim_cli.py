@@ -2,6 +2,7 @@ import fcntl
 import json
 import subprocess
 import sys
+from importlib import metadata
 
 import numpy as np
 import pytest
@@ -257,9 +258,52 @@ def test_a_session_that_cannot_be_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_reader_who_has_seen_enough_ends_a_command_without_complaint():
-    command = [sys.executable, "-m", "deltafl", "attack", "list"]
+@pytest.mark.parametrize("arguments", [["attack", "list"], ["presets"]])
+def test_a_reader_who_has_seen_enough_ends_a_command_without_complaint(arguments):
+    command = [sys.executable, "-m", "deltafl", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603
     process.stdout.close()
     _, errors = process.communicate()
     assert (process.returncode, errors) == (141, b"")
+
+
+def test_the_command_alone_explains_itself(capsys):
+    code, out, err = call(capsys)
+    assert (code, err) == (0, "")
+    assert out.startswith("usage: deltafl")
+
+
+def test_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"deltafl {metadata.version('deltafl')}\n"
+
+
+def test_resuming_what_is_not_there_starts_nothing(capsys, tmp_path):
+    code, _, err = call(capsys, "run", "--resume", "--out=typo")
+    assert code == 2
+    assert "typo: no run to go on with: check --out" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("workers", ["1025", "100000"])
+def test_workers_are_bounded(workers, capsys, tmp_path):
+    code, _, err = call(capsys, "run", "--preset=quickstart", "--out=a", f"--workers={workers}")
+    assert code == 2
+    assert f"training.workers = {workers}" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_preset_says_how_to_get_its_data(capsys):
+    code, _, err = call(capsys, "run", "--preset=femnist-linear", "--out=a")
+    assert code == 2
+    assert "deltafl data fetch femnist" in err
+
+
+def test_percent_signs_are_printed_once(capsys):
+    with pytest.raises(SystemExit):
+        main(["reproduce", "--help"])
+    out = capsys.readouterr().out
+    assert "R|P%" in out
+    assert "%%" not in out
