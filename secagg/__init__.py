@@ -8,64 +8,23 @@
     identity    who signs; directory: who is who; signing: what is signed
 
 The machines do no input or output: bytes in, bytes out, the caller owns time, transport and
-randomness. Needs numpy, cryptography, pynacl and msgpack.
+randomness. Needs numpy, cryptography, pynacl and msgpack, which are loaded with the first name
+that is taken from here (`api` lists the names): importing the package alone costs nothing.
 
 "Spec: §x.y" is a section of docs/spec.md, which another implementation could be written from.
 """
 
-from deltafl.secagg.client import Client
-from deltafl.secagg.directory import Directory, FirstUse, TrustedKeys
-from deltafl.secagg.enrolment import Enrolment
-from deltafl.secagg.errors import (
-    DecodeError,
-    Fault,
-    PeerError,
-    Refusal,
-    SecAggError,
-    SessionAborted,
-    UsageError,
-)
-from deltafl.secagg.ideal import IdealSession
-from deltafl.secagg.identity import Identity
-from deltafl.secagg.ledger import Ledger
-from deltafl.secagg.params import ClientId, GraphKind, SessionParams, SlotSpec
-from deltafl.secagg.policy import DevicePolicy
-from deltafl.secagg.server import Server, SlotSum
-from deltafl.secagg.session import run_session
-from deltafl.secagg.signing import Credentials
-from deltafl.secagg.stages import Dispute, Drop, Stage, Step, Vanish
-from deltafl.secagg.threat import Adversary, ThreatModel
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Adversary",
-    "Client",
-    "ClientId",
-    "Credentials",
-    "DecodeError",
-    "DevicePolicy",
-    "Directory",
-    "Dispute",
-    "Drop",
-    "Enrolment",
-    "Fault",
-    "FirstUse",
-    "GraphKind",
-    "IdealSession",
-    "Identity",
-    "Ledger",
-    "PeerError",
-    "Refusal",
-    "SecAggError",
-    "Server",
-    "SessionAborted",
-    "SessionParams",
-    "SlotSpec",
-    "SlotSum",
-    "Stage",
-    "Step",
-    "ThreatModel",
-    "TrustedKeys",
-    "UsageError",
-    "Vanish",
-    "run_session",
-]
+if TYPE_CHECKING:
+    from deltafl.secagg.api import *  # noqa: F403
+else:
+
+    def __getattr__(name: str) -> object:
+        """One of the names of `api`, which is imported now (PEP 562)."""
+        value = globals()[name] = getattr(import_module("deltafl.secagg.api"), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted(globals() | dict.fromkeys(__getattr__("__all__")))

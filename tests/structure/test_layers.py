@@ -109,7 +109,9 @@ def test_lower_layers_may_be_imported():
 @pytest.mark.parametrize("package", PURE)
 def test_importing_loads_no_learning(package):
     script = (
-        f"import sys, deltafl.{package}\n"
+        f"import pkgutil, importlib, sys, deltafl.{package} as package\n"
+        "for one in pkgutil.walk_packages(package.__path__, f'{package.__name__}.'):\n"
+        "    importlib.import_module(one.name)\n"
         "heavy = {'torch', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )

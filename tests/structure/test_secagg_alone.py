@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import grimp
+import pytest
 
 ROOT = Path(__file__).parents[2]
 NEEDS = {"numpy", "cryptography", "nacl", "msgpack"}
@@ -51,10 +52,32 @@ def needed_by(package):
     return {name.partition(".")[0] for name in imported} - sys.stdlib_module_names
 
 
-def test_importing_secagg_loads_nothing_heavy():
-    loaded = loaded_by("import deltafl.secagg")
+def test_importing_secagg_loads_nothing_until_a_name_is_used():
+    assert loaded_by("import deltafl.secagg") & (NEEDS | STRANGERS) == set()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from deltafl.secagg import Client",
+        "import deltafl.secagg; deltafl.secagg.run_session",
+        "from deltafl.secagg import *",
+    ],
+)
+def test_using_secagg_loads_nothing_heavy(statement):
+    loaded = loaded_by(statement)
     assert {"deltafl.secagg", *NEEDS} <= loaded
     assert loaded & STRANGERS == set()
+
+
+def test_the_package_hands_on_the_public_names():
+    from deltafl import secagg
+    from deltafl.secagg import api
+
+    assert set(api.__all__) < set(dir(secagg))
+    assert all(getattr(secagg, name) is getattr(api, name) for name in api.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Clinet'"):
+        secagg.Clinet  # noqa: B018
 
 
 def test_what_is_loaded_is_seen():
