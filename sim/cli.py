@@ -150,7 +150,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "bench":
         _parser().error(f"bench: name the benchmark, one of {', '.join(_benchmarks())}")
-    return _list_presets() if options.command == "presets" else _run(options)
+    return _presets(options.name) if options.command == "presets" else _run(options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -217,9 +217,14 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--resume", action="store_true", help="go on in a run directory that exists")
     run.add_argument("--no-plots", action="store_true", help="draw no figures, which saves seconds")
     run.add_argument("--quiet", action="store_true", help="no progress bars")
-    commands.add_parser(
-        "presets", help="list the settings that come with the package", allow_abbrev=False
+    presets = commands.add_parser(
+        "presets",
+        help="list the settings that come with the package, or show one",
+        description="List the settings that come with the package; with a name, show that file, "
+        "which says where its data come from.",
+        allow_abbrev=False,
     )
+    presets.add_argument("name", nargs="?", metavar="NAME", help="print this one")
     for words, (_, what) in _TOOLS.items():
         if len(words) == 1:
             commands.add_parser(words[0], help=what, add_help=False)
@@ -233,7 +238,13 @@ def _benchmarks() -> dict[str, str]:
     return {words[1]: what for words, (_, what) in _TOOLS.items() if words[0] == "bench"}
 
 
-def _list_presets() -> int:
+def _presets(wanted: str | None) -> int:
+    if wanted is not None:
+        try:
+            print(preset_text(wanted), end="")
+        except UserError as error:
+            return _fail(2, str(error))
+        return 0
     width = max(map(len, preset_names()))
     for name in preset_names():
         first_line = preset_text(name).partition("\n")[0]

@@ -42,7 +42,10 @@ def read_arrays(
             an array is too large.
     """
     if not path.is_file():
-        raise DataError(f"{path}: no such file: check the path")
+        raise DataError(
+            f"{path}: no such file: check the path; of a preset's data, `deltafl presets NAME` "
+            "says where they come from"
+        )
     try:
         with path.open("rb") as file:
             if file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:

@@ -9,6 +9,7 @@ import pytest
 
 from deltafl.sim import engine, experiment
 from deltafl.sim.cli import main
+from deltafl.sim.config_io import preset_text
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -218,6 +219,24 @@ def test_divergence_fails_with_a_remedy(capsys, tiny_arguments):
     assert code == 1
     assert "diverged" in err
     assert "finished rounds are kept in a" in err
+
+
+def test_a_preset_is_shown_by_name(capsys):
+    code, out, _ = call(capsys, "presets", "unipen62-linear")
+    assert (code, out) == (0, preset_text("unipen62-linear"))
+    code, out, err = call(capsys, "presets", "unipen62")
+    assert (code, out) == (2, "")
+    assert "there is no preset 'unipen62'" in err
+
+
+@pytest.mark.parametrize("name", ["unipen62-linear", "unipen62-convnet"])
+def test_a_preset_without_its_data_says_where_they_come_from(capsys, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(capsys, "run", "--preset", name)
+    assert code == 2
+    assert "unipen62.npz: no such file" in err
+    assert "`deltafl presets NAME`" in err
+    assert "zenodo" in preset_text(name)
 
 
 def test_presets_are_listed(capsys):
