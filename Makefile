@@ -1,6 +1,7 @@
 # The two commands: `make run` trains, `make test` checks everything. Both set themselves up.
 # `make mutants` checks the tests: it breaks the code on purpose and sees that one of them fails.
-.PHONY: run test mutants format clean
+# `make resolve` asks a plain package index what would be installed, for every Python that is here.
+.PHONY: run test mutants resolve format clean
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -17,6 +18,9 @@ test: $(READY)
 
 mutants: $(READY)
 	$(BIN)/python tests/mutants/run.py
+
+resolve:
+	$(PYTHON) tests/install/resolve.py
 
 format: $(READY)
 	$(BIN)/ruff format .
