@@ -1,36 +1,50 @@
 # The two commands: `make run` trains, `make test` checks everything. Both set themselves up.
 # `make mutants` checks the tests: it breaks the code on purpose and sees that one of them fails.
 # `make resolve` asks a plain package index what would be installed, for every Python that is here.
+# Another Python: `make PYTHON=python3.12 run`. It makes the environment anew.
 .PHONY: run test mutants resolve format clean
-PYTHON ?= python3
 BIN := .venv/bin
-READY := .venv/.ready
+PYTHON ?= $(or $(wildcard $(BIN)/python),python3)
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+CHOSEN := .venv/.python-$(VERSION)
+TO_RUN := .venv/.sim
+TO_TEST := .venv/.dev
 
-run: $(READY)
+run: $(TO_RUN)
 	$(BIN)/deltafl run --preset quickstart --out runs/quickstart --resume
 
-test: $(READY)
+test: $(TO_TEST)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest
 
-mutants: $(READY)
+mutants: $(TO_TEST)
 	$(BIN)/python tests/mutants/run.py
 
 resolve:
 	$(PYTHON) tests/install/resolve.py
 
-format: $(READY)
+format: $(TO_TEST)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
 	rm -rf .venv runs build dist *.egg-info .*_cache .hypothesis
 
-# What constraints.txt says decides which build of torch comes; see README, "Installing".
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	touch $(READY)
+$(CHOSEN):
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed, and this is $(VERSION): name another, as in `make PYTHON=python3.12 run`")'
+	$(PYTHON) -m venv --clear .venv
+	touch $@
+
+# What the package index offers decides which build of torch comes; see README, "Two commands".
+INSTALL = $(BIN)/python -m pip install --constraint constraints.txt --editable
+
+$(TO_RUN): pyproject.toml constraints.txt $(CHOSEN)
+	$(INSTALL) '.[sim]'
+	touch $@
+
+$(TO_TEST): pyproject.toml constraints.txt $(CHOSEN)
+	$(INSTALL) '.[dev]'
+	touch $(TO_RUN) $@

@@ -5,6 +5,7 @@
 """
 
 import sys
+from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -105,7 +106,7 @@ def main(folder: Path, backend: str = "auto") -> None:
 
         conversation.answer(
             {
-                "versions": {"torch": torch.__version__},
+                "versions": {"torch": metadata.version("torch")},
                 "how": f"FedAvg on the backend {simulator.backend!r}",
             }
         )
