@@ -138,6 +138,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # whoever read the output has seen enough; Python would complain once more at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "deltafl":
+            raise
+        return _fail(
+            2,
+            f"this needs {error.name}, which is not installed: "
+            "pip install 'deltafl[sim]' brings what the command needs",
+        )
 
 
 def _dispatch(arguments: Sequence[str]) -> int:

@@ -221,6 +221,35 @@ def test_divergence_fails_with_a_remedy(capsys, tiny_arguments):
     assert "finished rounds are kept in a" in err
 
 
+CORE_ALONE = """
+import sys
+for name in ("torch", "tqdm", "sklearn", "scipy", "matplotlib", "pyarrow", "jinja2", "PIL"):
+    sys.modules[name] = None  # as if it were not installed
+from deltafl.sim.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def call_the_core_alone(folder, *arguments):
+    command = [sys.executable, "-c", CORE_ALONE, *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
+
+
+@pytest.mark.parametrize("command", ["run", "audit nothing", "bench secagg", "attack list"])
+def test_the_core_alone_says_what_to_install(tmp_path, command):
+    done = call_the_core_alone(tmp_path, *command.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(
+        ", which is not installed: pip install 'deltafl[sim]' brings what the command needs\n"
+    )
+    assert done.stderr.startswith("deltafl: this needs ")
+
+
+def test_the_core_alone_helps_and_lists_presets(tmp_path):
+    assert "usage: deltafl" in call_the_core_alone(tmp_path, "--help").stdout
+    assert "quickstart" in call_the_core_alone(tmp_path, "presets").stdout
+
+
 def test_a_preset_is_shown_by_name(capsys):
     code, out, _ = call(capsys, "presets", "unipen62-linear")
     assert (code, out) == (0, preset_text("unipen62-linear"))

@@ -1,12 +1,10 @@
-"""`secagg` by itself: what it loads, what it needs, and a program that uses nothing else."""
+"""`secagg` by itself: what it loads, and a program that uses nothing else."""
 
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
-import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -44,14 +42,6 @@ def loaded_by(statement):
     return {".".join(parts[: 2 if parts[0] == "deltafl" else 1]) for parts in names}
 
 
-def needed_by(package):
-    """Packages outside the standard library that a package's modules import."""
-    graph = grimp.build_graph("deltafl", include_external_packages=True)
-    own = {m for m in graph.modules if m == package or m.startswith(f"{package}.")}
-    imported = {name for m in own for name in graph.find_modules_directly_imported_by(m)} - own
-    return {name.partition(".")[0] for name in imported} - sys.stdlib_module_names
-
-
 def test_importing_secagg_loads_nothing_until_a_name_is_used():
     assert loaded_by("import deltafl.secagg") & (NEEDS | STRANGERS) == set()
 
@@ -83,20 +73,6 @@ def test_the_package_hands_on_the_public_names():
 def test_what_is_loaded_is_seen():
     loaded = loaded_by("import deltafl.secagg, asyncio, deltafl.protocol")
     assert loaded & STRANGERS == {"asyncio", "deltafl.protocol"}
-
-
-def test_secagg_needs_four_packages():
-    assert needed_by("deltafl.secagg") == NEEDS
-
-
-def test_needs_are_seen():
-    assert {"numpy", "torch"} < needed_by("deltafl.fl")
-
-
-def test_the_needs_are_among_the_dependencies():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    named = {re.split(r"[><=~]", line)[0] for line in project["dependencies"]}
-    assert {{"nacl": "pynacl"}.get(name, name) for name in NEEDS} == named
 
 
 def test_the_example_over_tcp_sums_without_the_device_that_was_killed():
