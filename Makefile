@@ -1,11 +1,16 @@
 # The two commands: `make run` trains, `make test` checks everything. Both set themselves up.
 # `make mutants` checks the tests: it breaks the code on purpose and sees that one of them fails.
 # `make resolve` asks a plain package index what would be installed, for every Python that is here.
-# Another Python: `make PYTHON=python3.12 run`. It makes the environment anew.
+# Another version of Python: `make PYTHON=python3.12 run`. It makes the environment anew.
 .PHONY: run test mutants resolve format clean
+.NOTPARALLEL:
 BIN := .venv/bin
-PYTHON ?= $(or $(wildcard $(BIN)/python),python3)
+# that of the environment, if it still runs
+PYTHON ?= $(shell $(BIN)/python -c '' 2>/dev/null && echo $(BIN)/python || echo python3)
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+ifeq ($(VERSION),)
+$(error PYTHON=$(PYTHON) does not run: name Python 3.11 or newer, as in `make PYTHON=python3.12 run`)
+endif
 CHOSEN := .venv/.python-$(VERSION)
 TO_RUN := .venv/.sim
 TO_TEST := .venv/.dev
@@ -31,7 +36,7 @@ format: $(TO_TEST)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv runs build dist *.egg-info .*_cache .hypothesis
+	rm -rf .venv runs build dist src/*.egg-info .*_cache .hypothesis
 
 $(CHOSEN):
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed, and this is $(VERSION): name another, as in `make PYTHON=python3.12 run`")'

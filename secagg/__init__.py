@@ -9,22 +9,135 @@
 
 The machines do no input or output: bytes in, bytes out, the caller owns time, transport and
 randomness. Needs numpy, cryptography, pynacl and msgpack, which are loaded with the first name
-that is taken from here (`api` lists the names): importing the package alone costs nothing.
+that is taken from here: importing the package alone costs nothing.
 
 "Spec: §x.y" is a section of docs/spec.md, which another implementation could be written from.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from deltafl.secagg.api import *  # noqa: F403
-else:
+if TYPE_CHECKING:  # the same names as below, for type checkers
+    from deltafl.secagg.client import Client as Client
+    from deltafl.secagg.directory import (
+        Directory as Directory,
+    )
+    from deltafl.secagg.directory import (
+        FirstUse as FirstUse,
+    )
+    from deltafl.secagg.directory import (
+        TrustedKeys as TrustedKeys,
+    )
+    from deltafl.secagg.enrolment import Enrolment as Enrolment
+    from deltafl.secagg.errors import (
+        DecodeError as DecodeError,
+    )
+    from deltafl.secagg.errors import (
+        Fault as Fault,
+    )
+    from deltafl.secagg.errors import (
+        PeerError as PeerError,
+    )
+    from deltafl.secagg.errors import (
+        Refusal as Refusal,
+    )
+    from deltafl.secagg.errors import (
+        SecAggError as SecAggError,
+    )
+    from deltafl.secagg.errors import (
+        SessionAborted as SessionAborted,
+    )
+    from deltafl.secagg.errors import (
+        UsageError as UsageError,
+    )
+    from deltafl.secagg.ideal import IdealSession as IdealSession
+    from deltafl.secagg.identity import Identity as Identity
+    from deltafl.secagg.ledger import Ledger as Ledger
+    from deltafl.secagg.params import (
+        ClientId as ClientId,
+    )
+    from deltafl.secagg.params import (
+        GraphKind as GraphKind,
+    )
+    from deltafl.secagg.params import (
+        SessionParams as SessionParams,
+    )
+    from deltafl.secagg.params import (
+        SlotSpec as SlotSpec,
+    )
+    from deltafl.secagg.policy import DevicePolicy as DevicePolicy
+    from deltafl.secagg.server import Server as Server
+    from deltafl.secagg.server import SlotSum as SlotSum
+    from deltafl.secagg.session import run_session as run_session
+    from deltafl.secagg.signing import Credentials as Credentials
+    from deltafl.secagg.stages import (
+        Dispute as Dispute,
+    )
+    from deltafl.secagg.stages import (
+        Drop as Drop,
+    )
+    from deltafl.secagg.stages import (
+        Stage as Stage,
+    )
+    from deltafl.secagg.stages import (
+        Step as Step,
+    )
+    from deltafl.secagg.stages import (
+        Vanish as Vanish,
+    )
+    from deltafl.secagg.threat import Adversary as Adversary
+    from deltafl.secagg.threat import ThreatModel as ThreatModel
+
+_HOMES: Final = {
+    "Adversary": "threat",
+    "Client": "client",
+    "ClientId": "params",
+    "Credentials": "signing",
+    "DecodeError": "errors",
+    "DevicePolicy": "policy",
+    "Directory": "directory",
+    "Dispute": "stages",
+    "Drop": "stages",
+    "Enrolment": "enrolment",
+    "Fault": "errors",
+    "FirstUse": "directory",
+    "GraphKind": "params",
+    "IdealSession": "ideal",
+    "Identity": "identity",
+    "Ledger": "ledger",
+    "PeerError": "errors",
+    "Refusal": "errors",
+    "SecAggError": "errors",
+    "Server": "server",
+    "SessionAborted": "errors",
+    "SessionParams": "params",
+    "SlotSpec": "params",
+    "SlotSum": "server",
+    "Stage": "stages",
+    "Step": "stages",
+    "ThreatModel": "threat",
+    "TrustedKeys": "directory",
+    "UsageError": "errors",
+    "Vanish": "stages",
+    "run_session": "session",
+}
+"""The public names, and the modules that hold them."""
+
+__all__ = sorted(_HOMES)
+
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """One of the names of `api`, which is imported now (PEP 562)."""
-        value = globals()[name] = getattr(import_module("deltafl.secagg.api"), name)
+        """A public name, from its module, which is imported now (PEP 562).
+
+        Python also asks for modules of this package here, before it imports them. They are refused:
+        to import anything for them would be a circle.
+        """
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
         return value
 
-    def __dir__() -> list[str]:
-        return sorted(globals() | dict.fromkeys(__getattr__("__all__")))
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -8,8 +8,10 @@ something runs, so that help is instant.
 import argparse
 import contextlib
 import importlib
+import io
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -129,14 +131,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without Greek letters gets escapes
+            stream.reconfigure(errors="backslashreplace")
     try:
         try:
             return _dispatch(arguments)
         finally:
-            sys.stdout.flush()
+            if sys.stdout is not None:  # None: closed before we began
+                sys.stdout.flush()
     except BrokenPipeError:
-        # whoever read the output has seen enough; Python would complain once more at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # whoever read it has seen enough
         return _BROKEN_PIPE
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "deltafl":
@@ -144,8 +149,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(
             2,
             f"this needs {error.name}, which is not installed: "
-            "pip install 'deltafl[sim]' brings what the command needs",
+            "install deltafl with its extra 'sim', as in: pip install '.[sim]'",
         )
+    except OSError as error:
+        _drop_output()
+        return _fail(1, f"{error.filename or 'standard output'}: {error.strerror}")
+
+
+def _drop_output() -> None:
+    """Write to nowhere from here on; Python would complain once more at its end."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(arguments: Sequence[str]) -> int:
@@ -298,7 +312,7 @@ def _run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         if not (out / "config.toml").exists():
             return _fail(130, "interrupted before anything was written")
-        again = f"deltafl run --out {shlex.quote(str(out))} --resume"
+        again = f"{_called()} run --out {shlex.quote(str(out))} --resume"
         return _fail(130, f"interrupted; finished rounds are kept, go on with `{again}`")
 
 
@@ -328,8 +342,16 @@ def _show(summary: Mapping[str, object], out: Path) -> int:
     plots = "plots/, " if (out / "plots").exists() else ""
     print(f"\nEverything is in {out}: summary.json, {plots}metrics/, events.jsonl.")
     if summary.get("backend") == "masked":
-        print(f"What the server saw: deltafl audit {shlex.quote(str(out))}")
+        print(f"What the server saw: {_called()} audit {shlex.quote(str(out))}")
     return 0
+
+
+def _called() -> str:
+    """How to call this command again: by its name, or where it is not on the path, as it was."""
+    program = sys.argv[0]
+    if Path(program).name != "deltafl" or shutil.which("deltafl") is not None:
+        return "deltafl"
+    return shlex.quote(program)
 
 
 def _out(options: argparse.Namespace) -> Path:

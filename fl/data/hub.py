@@ -1,8 +1,8 @@
 """Data sets in the tables of the Hugging Face hub: one row per sample, a column for the user.
 
 Parquet files on disk are read with pyarrow. A data set that was saved by the package `datasets`, or
-that is named by its repository ("flwrlabs/femnist"), needs that package: `pip install
-'deltafl[hub]'`.
+that is named by its repository ("flwrlabs/femnist"), needs that package:
+`pip install '.[hub]'`.
 """
 
 import importlib
@@ -216,7 +216,7 @@ def _by_package(source: str, *, saved: bool) -> Iterator[pa.Table]:
     except ImportError as error:
         raise DataError(
             f"{source}: the package 'datasets' reads it and is not installed: "
-            "pip install 'deltafl[hub]', or download its Parquet files and give their folder"
+            "pip install '.[hub]', or download its Parquet files and give their folder"
         ) from error
     try:
         loaded = package.load_from_disk(source) if saved else package.load_dataset(source)

@@ -359,7 +359,7 @@ _ALL: Final = (
         options=frozenset({"user_column", "input_column", "label_column"}),
         origin="huggingface.co/datasets",
         licence="see the data set's card",
-        note="Parquet files are read as they are; for the others, pip install 'deltafl[hub]'.",
+        note="Parquet files are read as they are; for the others, pip install '.[hub]'.",
     ),
     Format(
         "synthetic-emnist",

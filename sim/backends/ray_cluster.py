@@ -35,7 +35,7 @@ _ROOM: Final = 1 << 30
 
 _PATIENCE_S: Final = 5.0
 _SOON_S: Final = 0.005
-_EXTRA: Final = "install the extra: pip install 'deltafl[ray]'"
+_EXTRA: Final = "install the extra: pip install '.[ray]'"
 
 
 class RayActors:

@@ -55,7 +55,7 @@ _MODULES: Final = (
     "flwr.server.workflow.constant",
     "flwr.supercore.task_identity",
 )
-_EXTRA: Final = "install the extra: pip install 'deltafl[bench]'"
+_EXTRA: Final = "install the extra: pip install '.[bench]'"
 
 # Flower's defaults; the first is made smaller if so many devices could overflow the second.
 _QUANTIZATION_RANGE: Final = 1 << 22

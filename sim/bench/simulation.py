@@ -66,7 +66,7 @@ _KERNELS: Final = ("OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_C
 
 _REPEATS: Final = 5
 _PRIVATE_CLIENTS: Final = 100
-_EXTRA: Final = "pip install 'deltafl[bench]'"
+_EXTRA: Final = "pip install '.[bench]'"
 _EXAMPLES: Final = """\
 examples:
   deltafl bench sim --task cnn
@@ -79,7 +79,7 @@ examples:
 peers: plain is the textbook loop in one process of one thread per core; plain-warm, if named, the
 same after one evaluation, from which glibc learns to keep freed memory; flower the simulation of
 flwr on Ray with one actor of one thread per core; pfl the simulated backend of pfl-research with
-one process of one thread per core. flower and pfl need the extra: pip install 'deltafl[bench]'; pfl
+one process of one thread per core. flower and pfl need the extra: pip install '.[bench]'; pfl
 needs Python 3.12 or older.
 Run it on a machine that does nothing else, and trust ratios more than numbers of one machine.
 """

@@ -46,7 +46,7 @@ def add_masks_to_rows(vectors: Tensor, seeds: Tensor, signs: Tensor) -> None:
             launch cannot have as many programs.
     """
     if chacha20.triton is None:
-        raise TritonUnavailable("masks on the GPU take triton: pip install 'deltafl[gpu]'")
+        raise TritonUnavailable("masks on the GPU take triton: pip install '.[gpu]'")
     _check(vectors, seeds, signs)
     num_rows, length = vectors.shape
     words = BLOCK_BYTES // vectors.itemsize

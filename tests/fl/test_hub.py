@@ -147,7 +147,7 @@ def test_the_package_is_asked_for_only_where_it_is_needed(tmp_path, monkeypatch)
     path = write(tmp_path, femnist())
     monkeypatch.setitem(sys.modules, "datasets", None)  # importing it fails
     assert load_hub(str(path), Partition()).num_classes == 12
-    with pytest.raises(DataError, match=r"pip install 'deltafl\[hub\]'"):
+    with pytest.raises(DataError, match=r"pip install '\.\[hub\]'"):
         load_hub("flwrlabs/femnist", Partition())
 
 
@@ -182,7 +182,7 @@ def test_a_repository_is_loaded_by_the_package_with_all_its_splits(monkeypatch):
 
 @pytest.mark.skipif(
     importlib.util.find_spec("datasets") is None,
-    reason="the package datasets is not installed (pip install 'deltafl[hub]')",
+    reason="the package datasets is not installed (pip install '.[hub]')",
 )
 @pytest.mark.filterwarnings("ignore")  # of the package's own imports
 def test_a_saved_data_set_is_read_by_the_package(tmp_path):

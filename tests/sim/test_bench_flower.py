@@ -13,7 +13,7 @@ from deltafl.sim.errors import RunError
 
 needs_flower = pytest.mark.skipif(
     importlib.util.find_spec("flwr") is None,
-    reason="flwr is not installed: pip install 'deltafl[bench]'",
+    reason="flwr is not installed: pip install '.[bench]'",
 )
 
 STAGES = ["setup", "share_keys", "collect_masked_vectors", "unmask"]
@@ -195,7 +195,7 @@ def test_without_flwr_the_remedy_is_named(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", missing)
-    with pytest.raises(FlowerUnavailable, match=r"not installed.*pip install 'deltafl\[bench\]'"):
+    with pytest.raises(FlowerUnavailable, match=r"not installed.*pip install '\.\[bench\]'"):
         play()
 
 
@@ -209,5 +209,5 @@ def test_another_release_is_refused(monkeypatch, version):
 def test_a_package_that_lacks_a_module_is_refused(monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda _: "1.41.0")
     monkeypatch.setattr("deltafl.sim.bench.flower_peer._MODULES", ("flwr_without_this",))
-    with pytest.raises(FlowerUnavailable, match=r"flwr_without_this.*deltafl\[bench\]"):
+    with pytest.raises(FlowerUnavailable, match=r"flwr_without_this.*\.\[bench\]"):
         play()

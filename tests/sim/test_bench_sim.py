@@ -180,7 +180,7 @@ def test_a_peer_that_is_not_installed_is_named(monkeypatch, capsys):
     monkeypatch.setattr(
         party.importlib.util, "find_spec", lambda name: None if name == "pfl" else real(name)
     )
-    with pytest.raises(UserError, match=r"pfl needs pfl.*pip install 'deltafl\[bench\]'"):
+    with pytest.raises(UserError, match=r"pfl needs pfl.*pip install '\.\[bench\]'"):
         simulation._peers("plain,pfl")
     peers, absent = simulation._peers(None)
     assert "pfl" not in peers

@@ -17,7 +17,7 @@ from deltafl.sim.masks import chacha20, gpu
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None,
-    reason="triton is not installed: pip install 'deltafl[gpu]'",
+    reason="triton is not installed: pip install '.[gpu]'",
 )
 interpreted = pytest.mark.skipif(
     torch.cuda.is_available(), reason="takes the kernel apart, which the interpreter allows"
@@ -221,7 +221,7 @@ def test_seeds_of_another_size_are_refused():
 
 def test_without_triton_one_is_told_what_to_install(monkeypatch):
     monkeypatch.setattr(chacha20, "triton", None)
-    with pytest.raises(gpu.TritonUnavailable, match=r"deltafl\[gpu\]"):
+    with pytest.raises(gpu.TritonUnavailable, match=r"\.\[gpu\]"):
         gpu.add_masks(np.zeros(4, np.uint32), [bytes(32)], [], device=DEVICE)
 
 

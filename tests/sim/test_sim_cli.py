@@ -1,13 +1,16 @@
 import fcntl
 import json
+import os
+import shlex
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from deltafl.sim import engine, experiment
+from deltafl.sim import cli, engine, experiment
 from deltafl.sim.cli import main
 from deltafl.sim.config_io import preset_text
 
@@ -221,6 +224,53 @@ def test_divergence_fails_with_a_remedy(capsys, tiny_arguments):
     assert "finished rounds are kept in a" in err
 
 
+def test_what_to_type_next_is_what_was_typed(monkeypatch):
+    monkeypatch.setattr("sys.argv", [".venv/bin/deltafl", "run"])
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert cli._called() == ".venv/bin/deltafl"
+    monkeypatch.setattr("sys.argv", ["/a path/deltafl", "run"])
+    assert cli._called() == "'/a path/deltafl'"
+    monkeypatch.setattr("sys.argv", ["pytest"])
+    assert cli._called() == "deltafl"
+
+
+def shell(command, **environment):
+    """What a shell makes of a command line that begins with the command's arguments."""
+    return subprocess.run(  # noqa: S602 our own command line
+        f"{shlex.quote(sys.executable)} -m deltafl {command}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("--version", 0), ("presets", 0), ("presets nope", 2), ("--help", 0)]
+)
+def test_a_closed_output_is_no_fault(command, code):
+    done = shell(f"{command} >&-")
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_is_said_in_a_sentence():
+    done = shell("presets >/dev/full")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "deltafl: standard output: No space left on device\n",
+    )
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_greek_letters_gets_escapes(encoding):
+    done = shell("--help", PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"Private \u0394-FL" in done.stdout
+
+
 CORE_ALONE = """
 import sys
 for name in ("torch", "tqdm", "sklearn", "scipy", "matplotlib", "pyarrow", "jinja2", "PIL"):
@@ -239,9 +289,8 @@ def call_the_core_alone(folder, *arguments):
 def test_the_core_alone_says_what_to_install(tmp_path, command):
     done = call_the_core_alone(tmp_path, *command.split())
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith(
-        ", which is not installed: pip install 'deltafl[sim]' brings what the command needs\n"
-    )
+    remedy = "install deltafl with its extra 'sim', as in: pip install '.[sim]'"
+    assert done.stderr.endswith(f", which is not installed: {remedy}\n")
     assert done.stderr.startswith("deltafl: this needs ")
 
 

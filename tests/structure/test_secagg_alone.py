@@ -1,11 +1,15 @@
 """`secagg` by itself: what it loads, and a program that uses nothing else."""
 
+import ast
+import pickle
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from deltafl.secagg import SlotSpec
 
 ROOT = Path(__file__).parents[2]
 NEEDS = {"numpy", "cryptography", "nacl", "msgpack"}
@@ -60,14 +64,65 @@ def test_using_secagg_loads_nothing_heavy(statement):
     assert loaded & STRANGERS == set()
 
 
-def test_the_package_hands_on_the_public_names():
-    from deltafl import secagg
-    from deltafl.secagg import api
+def test_the_public_names_are_those_that_type_checkers_see():
+    import deltafl.secagg as package
 
-    assert set(api.__all__) < set(dir(secagg))
-    assert all(getattr(secagg, name) is getattr(api, name) for name in api.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'Clinet'"):
-        secagg.Clinet  # noqa: B018
+    tree = ast.parse((ROOT / "secagg" / "__init__.py").read_text(encoding="utf-8"))
+    seen = {
+        alias.asname: node.module.rpartition(".")[2]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("deltafl.")
+        for alias in node.names
+    }
+    assert seen == package._HOMES
+    assert set(package.__all__) < set(dir(package))
+    for name, home in seen.items():
+        assert getattr(package, name) is vars(sys.modules[f"deltafl.secagg.{home}"])[name]
+    with pytest.raises(AttributeError, match=r"'deltafl\.secagg' has no attribute 'Clinet'"):
+        package.Clinet  # noqa: B018
+
+
+EACH_FIRST = """
+import importlib, pkgutil, sys
+import numpy, cryptography, nacl.bindings, msgpack
+for layer in ("secagg", "protocol"):
+    package = importlib.import_module(f"deltafl.{layer}")
+    names = [one.name for one in pkgutil.walk_packages(package.__path__, f"deltafl.{layer}.")]
+    assert len(names) > 20
+    for name in names:
+        for loaded in [one for one in sys.modules if one.startswith("deltafl")]:
+            del sys.modules[loaded]
+        importlib.import_module(name)
+"""
+
+
+def test_every_module_may_be_imported_first():
+    done = run_python("-c", EACH_FIRST)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_was_pickled_elsewhere_is_read():
+    packed = pickle.dumps(SlotSpec("votes", 3, 32))
+    done = run_python("-c", f"import pickle\nprint(pickle.loads({packed!r}))")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("SlotSpec(")
+
+
+def test_threads_may_take_names_at_once():
+    script = (
+        "import deltafl.secagg as package, sys, threading\n"
+        "sys.setswitchinterval(1e-5)\n"
+        "failed, gate = [], threading.Barrier(16)\n"
+        "def take(number):\n"
+        "    gate.wait()\n"
+        "    try: [getattr(package, n) for n in package.__all__[number::3]]\n"
+        "    except Exception as error: failed.append(repr(error))\n"
+        "threads = [threading.Thread(target=take, args=(n,)) for n in range(16)]\n"
+        "[one.start() for one in threads]; [one.join() for one in threads]\n"
+        "sys.exit(str(failed) if failed else 0)"
+    )
+    done = run_python("-c", script)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_is_loaded_is_seen():
