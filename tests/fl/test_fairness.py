@@ -111,6 +111,13 @@ def test_the_order_of_the_devices_does_not_matter(population, random, weighted):
     assert astuple(summarise_fairness(shuffled, weighted=weighted)) == here
 
 
+def test_the_smaller_of_equals_is_the_worse():
+    equals = [device(0.5, 1), device(0.5, 100)]
+    for two in (equals, equals[::-1]):  # one of them is in the worst tenth of 20
+        population = [device(0.9, 1), *two, *[device(0.1, 1)] * 17]
+        assert summarise_fairness(population).worst_tenth == pytest.approx((0.1 + 0.5) / 2)
+
+
 @given(devices)
 def test_the_numbers_are_ordered(population):
     assume(population)
