@@ -100,6 +100,11 @@ class RoundClient:
         self._seen: set[bytes] = set()
 
     @property
+    def level(self) -> int:
+        """The level that is being played, counted from 0."""
+        return self._level
+
+    @property
     def model(self) -> bytes:
         """The model of the level that is being played; empty before the announcement."""
         return self.models[self._level] if self.models else b""

@@ -6,12 +6,12 @@ hold `deltafl.secagg.session` to it. Long simulations may use it in place of the
 Spec: §10.11.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from deltafl.secagg import ring
-from deltafl.secagg.errors import Fault
+from deltafl.secagg.errors import Fault, UsageError
 from deltafl.secagg.graph import Graph, Members
 from deltafl.secagg.params import ClientId, SessionParams
 from deltafl.secagg.ring import Vector
@@ -47,6 +47,7 @@ class IdealSession:
         self._vanishing = vanishing
         self._members: Members = np.ones(len(self._ids), dtype=np.bool_)
         self._graph = Graph(len(self._ids), params.degree, params.graph_seed)
+        self._contributors: tuple[ClientId, ...] = ()
 
     @property
     def remaining(self) -> tuple[ClientId, ...]:
@@ -78,24 +79,33 @@ class IdealSession:
         self._settle(Step(Stage.MASK, slot))
         return self.remaining
 
-    def sum(
-        self,
-        slot: int,
-        contribution: Callable[[ClientId], Vector],
-        expect: Callable[[Sequence[ClientId]], None] = lambda _ids: None,
-    ) -> SlotSum | None:
+    def sum(self, slot: int, contribution: Callable[[ClientId], Vector]) -> SlotSum | None:
         """The sum over those of an open slot's devices that stay until their input is in.
 
         Args:
             slot: Index into the session's slots.
             contribution: Gives the vector of a device that stays; called once for each.
-            expect: Told beforehand for whom it will be called.
 
         Returns:
             The sum; None where a device is missing from a whole slot.
 
         Raises:
             SessionAborted: too few devices are left to reveal it.
+        """
+        contributors = self.collect(slot)
+        return None if contributors is None else self.add_up(slot, map(contribution, contributors))
+
+    def collect(self, slot: int) -> tuple[ClientId, ...] | None:
+        """Those of an open slot's devices that stay until their input is in, ascending.
+
+        Args:
+            slot: Index into the session's slots.
+
+        Returns:
+            The devices; None where one is missing from a whole slot, which has no sum.
+
+        Raises:
+            SessionAborted: too few devices are left to reveal their sum.
         """
         spec, opened = self.params.slots[slot], self._members.copy()
         self._lose_silent(Step(Stage.MASK, slot))
@@ -109,13 +119,25 @@ class IdealSession:
             require_recoverable(self._graph, self.params, opened, self._members)
         self._lose_silent(Step(Stage.UNMASK, slot))
         require_recoverable(self._graph, self.params, opened, self._members)
+        self._contributors = self._named(contributed)
+        return self._contributors
+
+    def add_up(self, slot: int, vectors: Iterable[Vector]) -> SlotSum:
+        """The sum of what the devices contribute that `collect` has named.
+
+        Args:
+            slot: As for `collect`.
+            vectors: Their vectors, in the same order.
+        """
+        spec, num_added = self.params.slots[slot], 0
         total = ring.zeros(spec.length, spec.ring_bits)
-        contributors = self._named(contributed)
-        expect(contributors)
-        for client in contributors:
-            total += ring.as_vector(contribution(client), spec.length, spec.ring_bits)
+        for vector in vectors:
+            total += ring.as_vector(vector, spec.length, spec.ring_bits)
+            num_added += 1
+        if num_added != len(self._contributors):
+            raise UsageError(f"{num_added} vectors for {len(self._contributors)} devices")
         ring.reduce(total, spec.ring_bits)
-        return SlotSum(slot, total, contributors, self.remaining)
+        return SlotSum(slot, total, self._contributors, self.remaining)
 
     def _lose_silent(self, step: Step) -> None:
         for position in np.flatnonzero(self._members).tolist():

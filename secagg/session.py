@@ -6,7 +6,7 @@ only the network, which delivers in order, and loses a device from the step at w
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from deltafl.secagg.client import Client
 from deltafl.secagg.enrolment import Enrolment
@@ -47,13 +47,6 @@ class NoObserver:
         """Do nothing meanwhile."""
         del party, step
         return nullcontext()
-
-
-Deferred: TypeAlias = Callable[[], bytes | None]
-"""A device at work: called, it waits for the end of it and gives the answer."""
-
-Answer: TypeAlias = bytes | Deferred | None
-"""What a device sends back at once or later, if anything."""
 
 
 class Collector(Protocol):
@@ -136,30 +129,16 @@ def run_session(
 def run_round(
     server: Collector,
     outgoing: Outgoing,
-    answer: Callable[[ClientId, bytes], Answer],
+    answer: Callable[[ClientId, bytes], bytes | None],
     step: Step,
     vanishing: Vanishing,
     observer: Observer,
 ) -> Outgoing:
     """Deliver the server's messages, collect the answers, close the round.
 
-    A device that vanishes at this step does not answer, or answers after the round was closed. Who
-    defers its answer is asked for it when everybody has got their message. Answers arrive in the
-    order of the messages in any case, so that it does not tell who had work to do.
+    A device that vanishes at this step does not answer, or answers after the round was closed.
     """
     late: list[tuple[ClientId, bytes]] = []
-    waiting: list[tuple[ClientId, Answer]] = []
-
-    def take(client: ClientId, reply: bytes | None) -> None:
-        if reply is None:
-            return
-        if _in_time(vanishing, client, step):
-            observer.message(sent=False, peer=client, data=reply)
-            with observer.working(None, step):
-                server.receive(client, reply)
-        else:
-            late.append((client, reply))
-
     for client in outgoing:
         with observer.working(None, step):
             data = outgoing[client]
@@ -169,22 +148,17 @@ def run_round(
             continue
         with observer.working(client, step):
             reply = answer(client, data)
-        if waiting or callable(reply):
-            waiting.append((client, reply))
+        if reply is None:
+            continue
+        if vanish is None or vanish.answers(step):
+            observer.message(sent=False, peer=client, data=reply)
+            with observer.working(None, step):
+                server.receive(client, reply)
         else:
-            take(client, reply)
-    for client, reply in waiting:
-        with observer.working(client, step):
-            made = reply() if callable(reply) else reply
-        take(client, made)
+            late.append((client, reply))
     with observer.working(None, step):
         following = server.close_round()
     for client, reply in late:
         observer.message(sent=False, peer=client, data=reply)
         server.receive(client, reply)
     return following
-
-
-def _in_time(vanishing: Vanishing, client: ClientId, step: Step) -> bool:
-    vanish = vanishing.get(client)
-    return vanish is None or vanish.answers(step)

@@ -25,10 +25,8 @@ from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.registry import NOISY
-from deltafl.secagg.session import NoObserver
 from deltafl.sim.algorithms import build_strategy
 from deltafl.sim.config import RunConfig
-from deltafl.sim.seeds import Seeds
 
 DELTA: Final = 1e-5
 """δ of a run's summary."""
@@ -67,12 +65,7 @@ def privacy_of(config: RunConfig, rounds: int, delta: float = DELTA) -> SearchPr
     """
     if config.quantile.method != NOISY:
         return None
-    strategy = build_strategy(
-        config,
-        seeds=Seeds(config.experiment.seed),
-        dropouts=lambda *_: {},
-        observer=NoObserver(),
-    )
+    strategy = build_strategy(config)
     if not isinstance(strategy, PrivateDeltaFL):
         return None
     noise = strategy.search_noise(config.federation.cohort_size)

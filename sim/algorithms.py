@@ -29,12 +29,17 @@ from deltafl.fl.strategies.server_optimizer import (
 from deltafl.fl.strategies.tilted_erm import TiltedERM
 from deltafl.fl.strategies.weighted_mean import WeightedMean
 from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.registry import NOISY
-from deltafl.protocol.sums import IdealSum, MaskedSum, Sessions, SumBackend
+from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import Adversary, DevicePolicy, GraphKind, ThreatModel
 from deltafl.secagg.session import Observer
-from deltafl.secagg.simulated import simulated
+from deltafl.sim.cohort.ideal import IdealRounds
+from deltafl.sim.cohort.masked import MaskedRounds
+from deltafl.sim.cohort.shared import simulated
+from deltafl.sim.cohort.simulated import SecureRounds
+from deltafl.sim.cohort.survivors import SurvivorsOnly
 from deltafl.sim.config import (
     ALGORITHMS,
     PRIVATE,
@@ -45,34 +50,27 @@ from deltafl.sim.config import (
 )
 from deltafl.sim.config_io import show
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.faults import Dropouts
+from deltafl.sim.faults import Dropouts, nobody
 from deltafl.sim.masks.choice import add_masks_of_this_machine
-from deltafl.sim.seeds import Purpose, Seeds
-from deltafl.sim.survivors import SurvivorsOnly
 
 
-def build_strategy(
-    config: RunConfig, *, seeds: Seeds, dropouts: Dropouts, observer: Observer
-) -> Strategy:
+def build_strategy(config: RunConfig, dropouts: Dropouts = nobody) -> Strategy:
     """Build the strategy that `federation.algorithm` names.
 
     Args:
         config: the settings of one run.
-        seeds: where the public seeds of the sessions' graphs come from.
-        dropouts: who vanishes when.
-        observer: told everything that passes the server in a masked run; other runs have no
-            messages to show.
+        dropouts: who vanishes when, of algorithms in clear.
 
     Raises:
         ValueError: the settings contradict each other or the protocol's requirements.
         ConfigError: the settings of the search contradict each other.
     """
-    strategy = _strategy(config, seeds, dropouts, observer)
+    strategy = _strategy(config, dropouts)
     optimizer = server_optimizer_of(config.strategy)
     return strategy if optimizer is None else WithServerOptimizer(strategy, optimizer)
 
 
-def _strategy(config: RunConfig, seeds: Seeds, dropouts: Dropouts, observer: Observer) -> Strategy:
+def _strategy(config: RunConfig, dropouts: Dropouts) -> Strategy:
     algorithm, theta = config.federation.algorithm, config.federation.theta
     if config.strategy.eta_every > 1 and algorithm != "delta-fl":
         raise ConfigError(
@@ -80,7 +78,7 @@ def _strategy(config: RunConfig, seeds: Seeds, dropouts: Dropouts, observer: Obs
             f"federation.algorithm = {algorithm!r}, for only 'delta-fl' keeps its threshold"
         )
     if algorithm == "private-delta-fl":
-        return _private_rounds(config, theta, seeds, dropouts, observer)
+        return _private_rounds(config, theta)
     if config.federation.is_private:
         mean = _weighted_mean(algorithm.removeprefix(PRIVATE), config)
         if config.privacy.truth and not mean.has_whole_weights:
@@ -89,7 +87,7 @@ def _strategy(config: RunConfig, seeds: Seeds, dropouts: Dropouts, observer: Obs
                 "whose devices weigh other than by their number of samples, which is what a file "
                 "of truth has of them"
             )
-        return MaskedMean(mean, _private_rounds(config, Fraction(1), seeds, dropouts, observer))
+        return MaskedMean(mean, _private_rounds(config, Fraction(1)))
     return SurvivorsOnly(_in_clear(algorithm, config), dropouts)
 
 
@@ -143,8 +141,8 @@ def server_optimizer_of(strategy: StrategyConfig) -> ServerOptimizer | None:
             )
 
 
-def build_backend(privacy: PrivacyConfig, observer: Observer, device: str = "cpu") -> SumBackend:
-    """Build what computes the secure sums, with masks made on `device` ("auto", "cpu", "cuda").
+def sessions_of(privacy: PrivacyConfig) -> Sessions:
+    """How the sessions of secure rounds are set up.
 
     A device insists on the adversary, the share of colluding devices and the smallest cohort that
     the configuration names, and takes a sparse graph from an active server only where that is what
@@ -152,7 +150,7 @@ def build_backend(privacy: PrivacyConfig, observer: Observer, device: str = "cpu
     """
     adversary = Adversary(privacy.adversary)
     graph = None if privacy.graph == "auto" else GraphKind(privacy.graph)
-    sessions = Sessions(
+    return Sessions(
         policy=DevicePolicy(
             adversary=adversary,
             colluding_rate=privacy.colluding,
@@ -164,19 +162,34 @@ def build_backend(privacy: PrivacyConfig, observer: Observer, device: str = "cpu
         min_cohort=privacy.min_cohort,
         signed=privacy.sessions_are_signed,
     )
+
+
+def build_rounds(privacy: PrivacyConfig, observer: Observer, device: str = "cpu") -> SecureRounds:
+    """Build what plays secure rounds.
+
+    Args:
+        privacy: the settings.
+        observer: told everything that passes the server; ideal rounds have no messages to show.
+        device: where masks are made: "auto", "cpu", "cuda".
+    """
+    sessions = sessions_of(privacy)
     if privacy.backend == "ideal":
-        return IdealSum(sessions)
+        return IdealRounds(sessions)
     add_masks = add_masks_of_this_machine(device)
-    return MaskedSum(sessions, observer=observer, primitives=lambda: simulated(add_masks))
+    return MaskedRounds(sessions, observer=observer, primitives=lambda: simulated(add_masks))
 
 
-def _private_rounds(
-    config: RunConfig, theta: Fraction, seeds: Seeds, dropouts: Dropouts, observer: Observer
-) -> PrivateDeltaFL:
+def _private_rounds(config: RunConfig, theta: Fraction) -> PrivateDeltaFL:
     quantile, privacy = config.quantile, config.privacy
+    sigma, sessions = _noise(quantile), sessions_of(privacy)
+
+    def noise(cohort_size: int) -> Noise | None:
+        if not sigma:
+            return None
+        return Noise(sigma**2, sessions.num_noisy(cohort_size, quantile.min_cohort))
+
     return PrivateDeltaFL(
         theta=theta,
-        backend=build_backend(privacy, observer, config.training.device),
         encoding=Encoding(
             method=quantile.method,
             max_queries=quantile.max_queries or None,
@@ -187,11 +200,9 @@ def _private_rounds(
             weighting=Weighting(quantile.weights),
             epsilon_ticks=_epsilon_ticks(quantile),
             min_search_cohort=quantile.min_cohort,
-            noise=_noise(quantile),
         ),
-        graph_seed=lambda index: seeds.digest(Purpose.GRAPH, round_index=index),
+        noise=noise,
         warm_start=quantile.warm_start,
-        dropouts=dropouts,
     )
 
 

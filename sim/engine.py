@@ -8,6 +8,7 @@ is the same to the bit.
 
 import math
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -30,15 +31,17 @@ from deltafl.fl.strategies.levels import (
 )
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.vectors import Vector
-from deltafl.secagg.session import NoObserver, Observer
-from deltafl.sim.algorithms import build_strategy
+from deltafl.secagg.session import NoObserver
+from deltafl.sim.algorithms import build_rounds, build_strategy
 from deltafl.sim.backends.base import Backend, ModelSpec, Place
 from deltafl.sim.chain import Mark
 from deltafl.sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from deltafl.sim.cohort.devices import BackendDevices
+from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.cohort.work import Told
 from deltafl.sim.cohorts import sample_cohort
 from deltafl.sim.config import WITH_LEVELS, RunConfig
 from deltafl.sim.config_io import show
-from deltafl.sim.devices import SimulatedDevice
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.evaluations import (
     Evaluation,
@@ -51,7 +54,7 @@ from deltafl.sim.faults import Dropouts, seeded_dropouts
 from deltafl.sim.rundir import RunDirectory
 from deltafl.sim.seeds import Purpose, Seeds
 from deltafl.sim.transcript import TRANSCRIPT, TranscriptWriter
-from deltafl.sim.truth import TRUTH, TruthWriter, WatchedDevice
+from deltafl.sim.truth import TRUTH, TruthWriter
 
 MAX_LOST_ROUNDS: Final = 3
 """So many rounds lost in a row end a run: the next one would hardly fare better."""
@@ -109,7 +112,7 @@ class _NoTranscript(NoObserver):
 class _NoTruth:
     """Stands in for the truth file of a run that keeps none."""
 
-    def add(self, round_number: int, device: WatchedDevice) -> None:
+    def add(self, round_number: int, weights: Mapping[int, int], told: Told) -> None:
         pass
 
     def flush(self) -> Mark:
@@ -150,16 +153,8 @@ def spec_of(config: RunConfig, dataset: FederatedDataset) -> ModelSpec:
     return ModelSpec(config.model.name, dataset.input_shape, dataset.num_classes, dataset.embedding)
 
 
-def strategy_of(
-    config: RunConfig, *, seeds: Seeds, dropouts: Dropouts, observer: Observer
-) -> Strategy:
+def strategy_of(config: RunConfig) -> Strategy:
     """Build the strategy of a run: that of its algorithm, at every conformity level.
-
-    Args:
-        config: the settings of one run.
-        seeds: where the public seeds of the sessions' graphs come from.
-        dropouts: who vanishes when.
-        observer: told everything that passes the server.
 
     Raises:
         ValueError: the settings contradict each other or the protocol's requirements.
@@ -169,9 +164,7 @@ def strategy_of(
     built = [
         build_strategy(
             replace(config, federation=replace(federation, theta=theta, levels=())),
-            seeds=seeds,
-            dropouts=dropouts,
-            observer=observer,
+            dropouts_of(config),
         )
         for theta in federation.thetas
     ]
@@ -196,6 +189,15 @@ def strategy_of(
             f"strategy.server_optimizer = {config.strategy.server_optimizer!r}"
         )
     return PrivateLevels(private)
+
+
+def dropouts_of(config: RunConfig) -> Dropouts:
+    """Who vanishes when, in a run."""
+    return seeded_dropouts(
+        Seeds(config.experiment.seed),
+        config.faults.dropout,
+        signed=config.privacy.sessions_are_signed,
+    )
 
 
 def _transcript(
@@ -235,15 +237,12 @@ class _Run:
         self._sizes = sizes_of(resources.dataset.train)
         self._seeds = Seeds(config.experiment.seed)
         self._metrics = directory.metrics_of(config.federation)
-        self._strategy = strategy_of(
-            config,
-            seeds=self._seeds,
-            dropouts=seeded_dropouts(
-                self._seeds,
-                config.faults.dropout,
-                signed=config.privacy.sessions_are_signed,
-            ),
-            observer=transcript,
+        self._strategy = strategy_of(config)
+        self._dropouts = dropouts_of(config)
+        self._rounds = (
+            build_rounds(config.privacy, transcript, config.training.device)
+            if config.federation.is_private
+            else None
         )
         training = config.training
         self._schedule = StepDecay(training.learning_rate, training.decay, training.decay_every)
@@ -294,7 +293,7 @@ class _Run:
     def _play_round(self, state: ServerState) -> tuple[ServerState, Event]:
         train = self._resources.dataset.train
         generator = self._seeds.generator(Purpose.COHORT, round_index=state.round)
-        cohort = sample_cohort(generator, len(train), self._config.federation.cohort_size)
+        ids = sample_cohort(generator, len(train), self._config.federation.cohort_size)
         settings = self._config.training
         training = LocalTraining(
             learning_rate=self._schedule.rate(state.round),
@@ -303,33 +302,31 @@ class _Run:
             l2=settings.l2,
         )
         backend = self._resources.backend
-        devices = [
-            SimulatedDevice(
-                index,
-                Place(train, index, int(self._sizes[index])),
-                backend,
-                training,
-                self._seeds,
-                state.round,
-            )
-            for index in cohort
-        ]
+        places = {index: Place(train, index, int(self._sizes[index])) for index in ids}
         # what devices hide is noted only where it is written down: updates are large
-        watched = [WatchedDevice(device) for device in devices if self._config.privacy.truth]
+        told = Told() if self._config.privacy.truth else None
+        cohort = SimulatedCohort(
+            BackendDevices(places, backend, training, self._seeds, state.round),
+            state.round,
+            self._seeds,
+            self._rounds,
+            self._dropouts,
+            told,
+        )
         self._transcript.begin_round(state.round + 1)
         here, learning = backend.clock.here, backend.clock.seconds
         wall_start, cpu_start = time.perf_counter(), time.process_time()
-        state, report = self._strategy.apply(state, watched or devices)
+        state, report = self._strategy.apply(state, cohort)
         backend.forget()  # what was asked of devices that were lost meanwhile
         cpu_s = time.process_time() - cpu_start
         self._transcript.end_round(getattr(report, "aborted", None))
-        for one in watched:
-            self._truth.add(state.round, one)
+        if told is not None:
+            self._truth.add(state.round, cohort.weights, told)
         event = self._events.append(
             {
                 "round": state.round,
                 **_as_dict(report),
-                "cohort": cohort,
+                "cohort": ids,
                 "learning_rate": training.learning_rate,
                 "train_cpu_s": backend.clock.seconds - learning,
                 "protocol_cpu_s": cpu_s - (backend.clock.here - here),

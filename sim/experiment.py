@@ -16,13 +16,14 @@ from deltafl.fl.data.federated import DeviceData, FederatedDataset
 from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.local import Learner
 from deltafl.fl.parameters import to_vector
+from deltafl.fl.strategies.base import ServerState
 from deltafl.fl.strategies.levels import PrivateLevels, split_models
 from deltafl.fl.strategies.masked import MaskedMean
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.strategies.server_optimizer import WithServerOptimizer
 from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg.errors import SecAggError
-from deltafl.secagg.session import NoObserver
+from deltafl.sim.algorithms import sessions_of
 from deltafl.sim.atomic import write_file
 from deltafl.sim.backends.choice import Choice, choose, open_backend
 from deltafl.sim.backends.learners import REFERENCE
@@ -32,10 +33,9 @@ from deltafl.sim.config_io import show
 from deltafl.sim.dataset import build_dataset, dataset_digest
 from deltafl.sim.engine import Progress, Resources, play, spec_of, strategy_of
 from deltafl.sim.errors import ConfigError, UserError
-from deltafl.sim.faults import seeded_dropouts
 from deltafl.sim.memory import peak_memory_mb, peak_memory_of_workers_mb
 from deltafl.sim.rundir import RunDirectory, read_json, write_json
-from deltafl.sim.seeds import Seeds
+from deltafl.sim.seeds import Purpose, Seeds
 from deltafl.sim.summary import DataSize, Summary, summarise_experiment, summarise_run
 from deltafl.sim.versions import Versions, check_versions, choose_device, versions_now
 
@@ -141,17 +141,15 @@ def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
     for arm in config.arms():
         if arm.federation.algorithm == "aaggff-s":
             _check_full_participation(arm, available)
-        seeds = Seeds(arm.experiment.seed)
-        dropouts = seeded_dropouts(
-            seeds, arm.faults.dropout, signed=arm.privacy.sessions_are_signed
-        )
         try:
-            strategy = strategy_of(arm, seeds=seeds, dropouts=dropouts, observer=NoObserver())
+            strategy = strategy_of(arm)
             if isinstance(strategy, WithServerOptimizer):
                 strategy = strategy.strategy
             if isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
-                levels = len(arm.federation.thetas)
-                strategy.check(np.tile(to_vector(module), levels), size)
+                models = np.tile(to_vector(module), len(arm.federation.thetas))
+                levels = strategy.levels_for(ServerState(models), size)
+                seed = Seeds(arm.experiment.seed).digest(Purpose.GRAPH)
+                sessions_of(arm.privacy).params_of_levels(levels, models.tobytes(), seed)
         except (ProtocolError, SecAggError) as error:
             raise ConfigError(f"{arm.federation.algorithm} cannot run so: {error}") from error
 

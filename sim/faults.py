@@ -12,6 +12,12 @@ Dropouts: TypeAlias = Callable[[int, Sequence[int], int], Mapping[int, Vanish]]
 """(round index, device ids, number of slots) → when each vanishing device vanishes."""
 
 
+def nobody(round_index: int, device_ids: Sequence[int], num_slots: int) -> Mapping[int, Vanish]:
+    """No device vanishes."""
+    del round_index, device_ids, num_slots
+    return {}
+
+
 def stages_of_session(*, signed: bool) -> tuple[Stage, ...]:
     """The stages at which a device may vanish; unsigned sessions have no CONFIRM."""
     return tuple(stage for stage in Stage if signed or stage is not Stage.CONFIRM)

@@ -10,17 +10,16 @@ first):
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from deltafl.fl.objectives import PLAIN, LocalObjective
-from deltafl.fl.strategies.base import Device, expect_losses, expect_updates
 from deltafl.fl.vectors import Vector
 from deltafl.sim.chain import ChainWriter, Format, Link, Mark, read_chain
+from deltafl.sim.cohort.work import Told
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.transcript import RUN_ID_BYTES, keeps_whole
 
@@ -51,51 +50,6 @@ class DeviceTruth:
     update: Vector | None
 
 
-class WatchedDevice:
-    """A device that notes what it tells the protocol.
-
-    Args:
-        device: the device itself.
-
-    Attributes:
-        noted_loss: its loss; None until it is asked for.
-        noted_update: its update; None until it trains.
-    """
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self.noted_loss: float | None = None
-        self.noted_update: Vector | None = None
-
-    def expect_loss(self, model: Vector) -> None:
-        """See `WorksAhead`."""
-        expect_losses([self._device], model)
-
-    def expect_update(self, model: Vector, objective: LocalObjective = PLAIN) -> None:
-        """See `WorksAhead`."""
-        expect_updates([self._device], model, objective)
-
-    @property
-    def id(self) -> int:
-        """Who it is."""
-        return self._device.id
-
-    @property
-    def weight(self) -> int:
-        """The aggregation weight n_k."""
-        return self._device.weight
-
-    def loss(self, model: Vector) -> float:
-        """Evaluate F_k, and note it."""
-        self.noted_loss = self._device.loss(model)
-        return self.noted_loss
-
-    def update(self, model: Vector, objective: LocalObjective = PLAIN) -> Vector:
-        """Train, and note the update."""
-        self.noted_update = self._device.update(model, objective)
-        return self.noted_update
-
-
 class TruthWriter(ChainWriter):
     """Records what devices noted; buffered until `flush`.
 
@@ -115,21 +69,28 @@ class TruthWriter(ChainWriter):
         if mark == TRUTH.start:
             self.append(_OPENING, run_id)
 
-    def add(self, round_number: int, device: WatchedDevice) -> None:
-        """Append what a device noted in a round, if it was asked anything."""
-        if device.noted_loss is None:
-            return
-        update = device.noted_update
-        kept = update is not None and keeps_whole(self._mode, round_number)
-        self.append(
-            _DEVICE,
-            round_number,
-            device.id,
-            float(device.noted_loss),
-            device.weight,
-            update is not None,
-            update.astype(_FLOAT).tobytes() if update is not None and kept else None,
-        )
+    def add(self, round_number: int, weights: Mapping[int, int], told: Told) -> None:
+        """Append what the devices of a round have told, each that was asked anything.
+
+        Args:
+            round_number: the round, counted from 1.
+            weights: n_k by device of the cohort.
+            told: what they told.
+        """
+        for device, weight in weights.items():
+            if device not in told.losses:
+                continue
+            update = told.updates.get(device)
+            kept = update is not None and keeps_whole(self._mode, round_number)
+            self.append(
+                _DEVICE,
+                round_number,
+                device,
+                float(told.losses[device]),
+                weight,
+                update is not None,
+                update.astype(_FLOAT).tobytes() if update is not None and kept else None,
+            )
 
 
 def read_truth(path: Path, run_id: bytes) -> Iterator[DeviceTruth]:

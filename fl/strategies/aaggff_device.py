@@ -25,8 +25,9 @@ from typing import Final
 import numpy as np
 from scipy.special import softmax
 
+from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.simplex import Reals
-from deltafl.fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
 from deltafl.fl.strategies.mixture import (
     ids_in_population,
     measure_losses,
@@ -71,21 +72,19 @@ class AAggFFDevice:
         }
         return ServerState(model, memory=memory)
 
-    def apply(
-        self, state: ServerState, devices: Sequence[Device]
-    ) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
         """Play one round with this cohort.
 
         Raises:
             ValueError: the cohort is empty, an id is not in 0..K − 1, or a loss is negative.
             DivergenceError: a device's loss or update is NaN or infinite.
         """
-        check_cohort(devices)
+        check_cohort(cohort)
         decision = state.memory[DECISION]
         num_devices = decision.size
-        ids = ids_in_population(devices, num_devices)
-        losses = measure_losses(devices, state.model)
-        share = len(devices) / num_devices
+        ids = ids_in_population(cohort, num_devices)
+        losses = measure_losses(cohort, state.model)
+        share = len(cohort.weights) / num_devices
         observed = share * respond(losses, self.response)
         estimate = doubly_robust(observed, ids, num_devices)
         gradient = linearised_gradient(decision, estimate, float(observed.mean()))
@@ -94,9 +93,9 @@ class AAggFFDevice:
         step = math.sqrt(math.log(num_devices)) / (lipschitz * math.sqrt(state.round + 2))
         decided: Reals = softmax(-step * total)
         mixture: Reals = softmax(-step * total[ids])  # decided, renormalised over the cohort
-        model = step_by_mixture(state.model, devices, mixture)
+        model = step_by_mixture(state.model, cohort, mixture)
         memory = {DECISION: decided, GRADIENT_SUM: total}
-        report = report_mixture(devices, mixture, losses)
+        report = report_mixture(cohort, mixture, losses)
         return ServerState(model, state.round + 1, memory=memory), report
 
 

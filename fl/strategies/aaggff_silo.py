@@ -13,14 +13,14 @@ round, in which its losses were measured: w ← w + Σ p_k Δ_k.
 What is remembered are the quadratic's coefficients: G = Σ g_τ g_τᵀ and h = Σ g_τ·(1 − β⟨g_τ, p_τ⟩).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.simplex import Reals, minimise_quadratic
-from deltafl.fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
 from deltafl.fl.strategies.mixture import measure_losses, report_mixture, step_by_mixture
 from deltafl.fl.strategies.responses import Response, respond
 from deltafl.fl.vectors import Vector
@@ -64,31 +64,29 @@ class AAggFFSilo:
         }
         return ServerState(model, memory=memory)
 
-    def apply(
-        self, state: ServerState, devices: Sequence[Device]
-    ) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
         """Play one round with all devices.
 
         Raises:
             ValueError: the cohort is not the whole population, or a loss is negative.
             DivergenceError: a device's loss or update is NaN or infinite.
         """
-        check_cohort(devices)
+        check_cohort(cohort)
         num_devices = state.memory[DECISION].size
-        by_id = sorted(devices, key=lambda device: device.id)
-        if [device.id for device in by_id] != list(range(num_devices)):
+        size = len(cohort.weights)
+        if list(cohort.weights) != list(range(num_devices)):
             raise ValueError(
-                f"a cohort of {len(devices)}: AAggFF-S plays with all {num_devices} devices in "
-                "every round; with a sample of them use AAggFF-D"
+                f"a cohort of {size}: AAggFF-S plays with all {num_devices} devices in every "
+                "round; with a sample of them use AAggFF-D"
             )
-        losses = measure_losses(by_id, state.model)
+        losses = measure_losses(cohort, state.model)
         responses = respond(losses, self.response) / num_devices
         memory = newton_step(
             responses, state.memory[DECISION], state.memory[CURVATURE], state.memory[LINEAR]
         )
         mixture = memory[DECISION]
-        model = step_by_mixture(state.model, by_id, mixture)
-        report = report_mixture(by_id, mixture, losses)
+        model = step_by_mixture(state.model, cohort, mixture)
+        report = report_mixture(cohort, mixture, losses)
         return ServerState(model, state.round + 1, memory=memory), report
 
 

@@ -19,14 +19,14 @@ holds for neither.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.simplex import project_to_simplex
-from deltafl.fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
 from deltafl.fl.strategies.mixture import (
     ids_in_population,
     measure_losses,
@@ -81,22 +81,20 @@ class AFL:
         }
         return ServerState(model, memory=memory)
 
-    def apply(
-        self, state: ServerState, devices: Sequence[Device]
-    ) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
         """Play one round with this cohort.
 
         Raises:
             ValueError: the cohort is empty, or an id is not in 0..K − 1.
             DivergenceError: a device's loss or update is NaN or infinite.
         """
-        check_cohort(devices)
-        ids = ids_in_population(devices, state.memory[MIXTURE].size)
-        losses = measure_losses(devices, state.model)
+        check_cohort(cohort)
+        ids = ids_in_population(cohort, state.memory[MIXTURE].size)
+        losses = measure_losses(cohort, state.model)
         mixture = project_to_simplex(state.memory[MIXTURE][ids])
         moved = state.memory[MIXTURE].copy()
         moved[ids] = project_to_simplex(mixture + self.mixture_rate * np.asarray(losses))
-        model = step_by_mixture(state.model, devices, mixture)
+        model = step_by_mixture(state.model, cohort, mixture)
         # summed when a round starts: until then a server optimiser may still change the model
         num_rounds, total = state.memory[NUM_ROUNDS], state.memory[MODEL_SUM]
         memory = {
@@ -104,7 +102,7 @@ class AFL:
             MODEL_SUM: total + state.model if num_rounds[0] else total,
             NUM_ROUNDS: num_rounds + 1,
         }
-        report = report_mixture(devices, mixture, losses)
+        report = report_mixture(cohort, mixture, losses)
         return ServerState(model, state.round + 1, memory=memory), report
 
 

@@ -1,30 +1,34 @@
 """The weighted mean of updates, by which every strategy with a fixed weighting steps."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from deltafl.fl.cohort import Cohort, Pending
 from deltafl.fl.errors import DivergenceError
-from deltafl.fl.objectives import PLAIN, LocalObjective
-from deltafl.fl.strategies.base import Device, expect_updates
 from deltafl.fl.vectors import Vector
 
 
-def add_mean_update(model: Vector, devices: Sequence[Device], weights: Sequence[float]) -> Vector:
+def add_mean_update(
+    model: Vector, cohort: Cohort, ids: Collection[int], weights: Sequence[float]
+) -> Vector:
     """Train every device of positive weight and step by the weighted mean of their updates.
 
-    w ← w + Σ weight_k·Δ_k / Σ weight_k, summed in float64 in the order of `devices`.
+    w ← w + Σ weight_k·Δ_k / Σ weight_k, summed in float64 in the order of `ids`.
 
     Raises:
         ValueError: no weight is positive.
         DivergenceError: an update is NaN or infinite.
     """
-    taking_part = [
-        (device, weight) for device, weight in zip(devices, weights, strict=True) if weight
-    ]
-    expect_updates((device for device, _ in taking_part), model)
+    taking_part = {one: weight for one, weight in zip(ids, weights, strict=True) if weight}
+    updates = finite_updates(cohort, model, taking_part)
     return step_by_mean(
-        model, ((weight, 1.0, finite_update(device, model)) for device, weight in taking_part)
+        model,
+        (
+            (weight, 1.0, update)
+            for weight, update in zip(taking_part.values(), updates, strict=True)
+        ),
     )
 
 
@@ -50,17 +54,40 @@ def step_by_mean(model: Vector, contributions: Iterable[tuple[float, float, Vect
     return stepped
 
 
-def finite_update(device: Device, model: Vector, objective: LocalObjective = PLAIN) -> Vector:
-    """Train a device and check its update.
+def finite_updates(cohort: Cohort, model: Vector, ids: Collection[int]) -> Iterator[Vector]:
+    """Train devices, all begun before the first is waited for, and check their updates.
+
+    Raises:
+        DivergenceError: an update is NaN or infinite.
+    """
+    asked = cohort.reveal_updates(model, ids)
+    return (finite_update(one, pending) for one, pending in zip(ids, asked, strict=True))
+
+
+def finite_loss(device: int, pending: Pending[float]) -> float:
+    """Wait for a device's loss and check it.
+
+    Raises:
+        DivergenceError: the loss is NaN or infinite.
+    """
+    loss = pending.result()
+    if not math.isfinite(loss):
+        raise DivergenceError(
+            f"the loss of device {device} is {loss}: training diverged, lower the learning rate"
+        )
+    return loss
+
+
+def finite_update(device: int, pending: Pending[Vector]) -> Vector:
+    """Wait for a device's update and check it.
 
     Raises:
         DivergenceError: the update is NaN or infinite.
     """
-    plain = objective == PLAIN
-    update = device.update(model) if plain else device.update(model, objective)
+    update = pending.result()
     if not np.isfinite(update).all():
         raise DivergenceError(
-            f"the update of device {device.id} is NaN or infinite: its training diverged, "
+            f"the update of device {device} is NaN or infinite: its training diverged, "
             "lower the learning rate"
         )
     return update

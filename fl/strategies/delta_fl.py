@@ -7,15 +7,15 @@ device the same weight; that is `Weighting.UNIFORM`. Appendix C.3 keeps η for T
 plays the w-step of Algorithm 1 for T_η rounds in place of one: `eta_every`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
 import numpy as np
 
+from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.strategies.aggregation import add_mean_update
-from deltafl.fl.strategies.base import Device, RoundReport, ServerState, Visibility, check_cohort
+from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
 from deltafl.fl.strategies.mixture import measure_losses
 from deltafl.fl.superquantile import parse_theta, weighted_quantile
 from deltafl.fl.vectors import Vector
@@ -70,9 +70,7 @@ class DeltaFL:
         del num_devices
         return ServerState(model)
 
-    def apply(
-        self, state: ServerState, devices: Sequence[Device]
-    ) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
         """Play one round with this cohort.
 
         Ties at η are all kept. A cohort without any weight leaves the model as it was, and so does
@@ -82,11 +80,11 @@ class DeltaFL:
             ValueError: the cohort is empty.
             DivergenceError: a device's loss or update is NaN or infinite.
         """
-        check_cohort(devices)
-        weights = [self._weight(device) for device in devices]
+        check_cohort(cohort)
+        weights = [self._weight(size) for size in cohort.weights.values()]
         if sum(weights) == 0:
             return _leave(state, None)
-        losses = measure_losses(devices, state.model)
+        losses = measure_losses(cohort, state.model)
         eta = state.eta
         # None: no round measured η yet, so there is none to keep; at θ = 1 an old one would leave
         # out whoever has become better than the best was then
@@ -96,7 +94,8 @@ class DeltaFL:
         kept_weights = [weights[index] for index in kept]
         if sum(kept_weights) == 0:
             return _leave(state, eta)
-        model = add_mean_update(state.model, [devices[index] for index in kept], kept_weights)
+        ids = list(cohort.weights)
+        model = add_mean_update(state.model, cohort, [ids[index] for index in kept], kept_weights)
         report = RoundReport(
             eta=eta,
             kept_devices=len(kept),
@@ -107,8 +106,8 @@ class DeltaFL:
         )
         return ServerState(model, state.round + 1, eta), report
 
-    def _weight(self, device: Device) -> int:
-        return device.weight if self.weighting is Weighting.SAMPLES else 1
+    def _weight(self, num_samples: int) -> int:
+        return num_samples if self.weighting is Weighting.SAMPLES else 1
 
 
 def _leave(state: ServerState, eta: float | None) -> tuple[ServerState, RoundReport]:

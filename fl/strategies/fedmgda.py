@@ -17,15 +17,13 @@ from typing import Final
 
 import numpy as np
 
+from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.simplex import Reals, minimise_quadratic
-from deltafl.fl.strategies.aggregation import finite_update
+from deltafl.fl.strategies.aggregation import finite_updates
 from deltafl.fl.strategies.base import (
-    Device,
     RoundReport,
     ServerState,
     Visibility,
-    check_cohort,
-    expect_updates,
 )
 from deltafl.fl.strategies.mixture import report_mixture
 from deltafl.fl.vectors import Vector
@@ -65,18 +63,15 @@ class FedMGDA:
         del num_devices
         return ServerState(model)
 
-    def apply(
-        self, state: ServerState, devices: Sequence[Device]
-    ) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
         """Play one round with this cohort. An update that is zero stays zero.
 
         Raises:
             ValueError: the cohort is empty.
             DivergenceError: a device's update is NaN or infinite.
         """
-        check_cohort(devices)
-        expect_updates(devices, state.model)
-        updates = [finite_update(device, state.model) for device in devices]
+        check_cohort(cohort)
+        updates = list(finite_updates(cohort, state.model, cohort.weights))
         products = inner_products(updates)
         norms = np.sqrt(np.diag(products))
         inverse_norms = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
@@ -85,7 +80,7 @@ class FedMGDA:
         for factor, update in zip(mixture * inverse_norms, updates, strict=True):
             total += factor * update
         model: Vector = total.astype(np.float32)
-        report = report_mixture(devices, mixture, None)
+        report = report_mixture(cohort, mixture, None)
         return ServerState(model, state.round + 1), report
 
     def mix(self, products: Reals) -> Reals:

@@ -19,22 +19,12 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.fl.errors import DivergenceError
-from deltafl.fl.strategies.base import (
-    Device,
-    Memory,
-    RoundReport,
-    ServerState,
-    Strategy,
-    Visibility,
-    check_cohort,
-)
-from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL, addressed_by_bytes
+from deltafl.fl.cohort import Cohort, check_cohort
+from deltafl.fl.strategies.base import Memory, RoundReport, ServerState, Strategy, Visibility
+from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL, secure_round
 from deltafl.fl.vectors import Vector
-from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
-from deltafl.secagg import ClientId
 
 START_SPREAD: Final = 0.01
 """Standard deviation by which a level's start is moved where it is another's."""
@@ -109,9 +99,7 @@ class LevelsInClear:
         pairs = zip(self.strategies, parts, strict=True)
         return _joined([strategy.init(part, num_devices) for strategy, part in pairs])
 
-    def apply(
-        self, state: ServerState, devices: Sequence[Device]
-    ) -> tuple[ServerState, LevelsReport]:
+    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, LevelsReport]:
         """Play one round at every level with this cohort.
 
         Raises:
@@ -120,7 +108,7 @@ class LevelsInClear:
         """
         states, reports = [], []
         for strategy, part in zip(self.strategies, level_states(state, self.thetas), strict=True):
-            following, report = strategy.apply(part, devices)
+            following, report = strategy.apply(part, cohort)
             states.append(following)
             reports.append(report)
         return _joined(states), _report(self.thetas, reports, None)
@@ -171,9 +159,7 @@ class PrivateLevels:
         pairs = zip(self.levels, parts, strict=True)
         return _joined([level.init(part, num_devices) for level, part in pairs])
 
-    def apply(
-        self, state: ServerState, devices: Sequence[Device]
-    ) -> tuple[ServerState, LevelsReport]:
+    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, LevelsReport]:
         """Play one round at every level with this cohort, in one session.
 
         Raises:
@@ -183,22 +169,15 @@ class PrivateLevels:
             PeerError: the session falls short of the devices' policy, such as by two levels with
                 one model.
         """
-        check_cohort(devices)
-        states, first = level_states(state, self.thetas), self.levels[0]
-        levels = self._rounds(states, len(devices))
-        plan = first.dropouts(state.round, [device.id for device in devices], len(levels.slots()))
+        check_cohort(cohort)
+        states = level_states(state, self.thetas)
         pairs = list(zip(self.levels, states, strict=True))
-        try:
-            result = first.backend.run_levels(
-                levels,
-                state.model.astype("<f4").tobytes(),
-                addressed_by_bytes(devices, self.thetas),
-                warm_starts=[level.warm_start_of(part) for level, part in pairs],
-                graph_seed=first.graph_seed(state.round),
-                vanishing={ClientId(i): vanish for i, vanish in plan.items()},
-            )
-        except EncodingError as error:
-            raise DivergenceError(f"{error}; training diverged, lower the learning rate") from None
+        result = secure_round(
+            cohort,
+            self.levels_for(state, len(cohort.weights)),
+            [part.model for part in states],
+            [level.warm_start_of(part) for level, part in pairs],
+        )
         followed = [
             level.follow(part, outcome, None)
             for (level, part), outcome in zip(pairs, result.outcomes, strict=True)
@@ -209,29 +188,18 @@ class PrivateLevels:
             _report(self.thetas, reports, result.bytes_up),
         )
 
-    def check(self, model: Vector, cohort_size: int) -> None:
-        """Find out before the first round whether rounds of this size can run.
-
-        Args:
-            model: the levels' models, joined in order.
-            cohort_size: devices of a cohort.
+    def levels_for(self, state: ServerState, cohort_size: int) -> Levels:
+        """What the next round announces to a cohort of this size.
 
         Raises:
             ConfigurationError: a sum would not fit the ring, or a setting is out of its range.
-            UsageError: the cohort is too small for the threat that a session must withstand.
-            PeerError: the sessions fall short of the devices' policy.
         """
-        first = self.levels[0]
-        levels = self._rounds(level_states(ServerState(model), self.thetas), cohort_size)
-        first.backend.sessions.params_of_levels(levels, model.tobytes(), first.graph_seed(0))
+        pairs = zip(self.levels, level_states(state, self.thetas), strict=True)
+        return Levels(tuple(level.round_config(part, cohort_size) for level, part in pairs))
 
     def search_noise(self, cohort_size: int) -> Noise | None:
         """The noise of each level's search; None where there is none. See `PrivateDeltaFL`."""
         return self.levels[-1].search_noise(cohort_size)
-
-    def _rounds(self, states: Sequence[ServerState], cohort_size: int) -> Levels:
-        pairs = zip(self.levels, states, strict=True)
-        return Levels(tuple(level.round_config(part, cohort_size) for level, part in pairs))
 
 
 def check_levels(thetas: Sequence[Fraction]) -> None:

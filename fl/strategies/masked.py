@@ -37,25 +37,24 @@ which the first term is none.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from deltafl.fl.objectives import PLAIN, LocalObjective
-from deltafl.fl.strategies.base import (
-    Device,
-    Memory,
-    ServerState,
-    Visibility,
-    check_cohort,
-    expect_losses,
+from deltafl.fl.cohort import Cohort, Local, check_cohort
+from deltafl.fl.objectives import LocalObjective
+from deltafl.fl.strategies.base import Memory, ServerState, Visibility
+from deltafl.fl.strategies.private_delta_fl import (
+    Encoding,
+    PrivateDeltaFL,
+    PrivateRoundReport,
+    no_noise,
 )
-from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL, PrivateRoundReport
-from deltafl.fl.strategies.weighted_mean import Participant, WeightedMean
+from deltafl.fl.strategies.weighted_mean import WeightedMean
 from deltafl.fl.vectors import Vector
+from deltafl.protocol.levels import Levels
 
 WEIGHT_BITS: Final = 28
 """Bits of a real weight, once a round has told how large weights are."""
@@ -121,9 +120,7 @@ class MaskedMean:
         """As in clear."""
         return self.mean.init(model, num_devices)
 
-    def apply(
-        self, state: ServerState, devices: Sequence[Device]
-    ) -> tuple[ServerState, MaskedMeanReport]:
+    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, MaskedMeanReport]:
         """Play one round with this cohort.
 
         Raises:
@@ -132,34 +129,19 @@ class MaskedMean:
             DivergenceError: a device's loss or update is NaN or infinite.
             PeerError: the session falls short of the devices' policy.
         """
-        check_cohort(devices)
-        rounds, unit = self._rounds(state, len(devices))
-        scaled = [
-            _ScaledDevice(
-                Participant(device, state.model, self.mean.objective),
-                self.mean,
-                state.round,
-                unit,
-                rounds.encoding.max_weight,
-            )
-            for device in devices
-        ]
-        played, report = rounds.apply(replace(state, memory=MappingProxyType({})), scaled)
+        check_cohort(cohort)
+        rounds, unit = self._rounds(state, len(cohort.weights))
+        weighing = _InUnits(self.mean, state.round, unit, rounds.encoding.max_weight)
+        before = replace(state, memory=MappingProxyType({}))
+        played, report = rounds.apply(before, cohort, weighing)
         known = {field.name: getattr(report, field.name) for field in fields(report)}
         memory = {**state.memory, **self._learnt(report, unit, rounds.encoding.max_weight)}
         following = replace(played, memory=MappingProxyType(memory))
         return following, MaskedMeanReport(**known, weight_unit_log2=unit)
 
-    def check(self, model: Vector, cohort_size: int) -> None:
-        """Find out before the first round whether rounds of this size can run.
-
-        Raises:
-            ConfigurationError: a sum would not fit the ring, or a setting is out of its range.
-            UsageError: the cohort is too small for the threat that a session must withstand.
-            PeerError: the sessions fall short of the devices' policy.
-        """
-        rounds, _ = self._rounds(ServerState(model), cohort_size)
-        rounds.check(model, cohort_size)
+    def levels_for(self, state: ServerState, cohort_size: int) -> Levels:
+        """What the next round announces to a cohort of this size; see `PrivateDeltaFL`."""
+        return self._rounds(state, cohort_size)[0].levels_for(state, cohort_size)
 
     def _rounds(self, state: ServerState, cohort_size: int) -> tuple[PrivateDeltaFL, int]:
         """How the next round is run, and log2 of its unit."""
@@ -181,7 +163,9 @@ class MaskedMean:
             update_clip=own.update_clip,
             update_resolution_bits=0,
         )
-        return replace(self.rounds, encoding=encoding), math.ceil(log2_mean) - (bits - headroom)
+        return replace(self.rounds, encoding=encoding, noise=no_noise), math.ceil(log2_mean) - (
+            bits - headroom
+        )
 
     def _learnt(self, report: PrivateRoundReport, unit: int, max_weight: int) -> Memory:
         """The mean weight, unless the round was given up or the weights are whole."""
@@ -210,67 +194,29 @@ class _ExpectedDevice:
         return 0.0
 
 
-class _ScaledDevice:
-    """A device that weighs a_k in whole units and contributes u_k."""
+@dataclass(frozen=True, slots=True)
+class _InUnits:
+    """By which a device weighs a_k in whole units and contributes u_k; a `Weighing`."""
 
-    def __init__(
-        self,
-        participant: Participant,
-        mean: WeightedMean,
-        round_index: int,
-        unit: int,
-        max_weight: int,
-    ) -> None:
-        self._participant = participant
-        self._mean = mean
-        self._round_index = round_index
-        self._log_unit = unit * math.log(2)
-        self._max_weight = max_weight
-        self._weighed: tuple[int, float] | None = None
+    mean: WeightedMean
+    round_index: int
+    unit: int
+    max_weight: int
 
     @property
-    def id(self) -> int:
-        return self._participant.device.id
+    def objective(self) -> LocalObjective:
+        """That of the mean."""
+        return self.mean.objective
 
     @property
-    def weight(self) -> int:
+    def trains_first(self) -> bool:
+        """Real weights may follow from the update."""
+        return not self.mean.has_whole_weights
+
+    def weigh(self, own: Local) -> tuple[int, float]:
         """Whole units, at most one more than may be: the protocol clips that and counts it."""
-        return self._weigh()[0]
-
-    def expect_loss(self, model: Vector) -> None:
-        """The weight is asked for together with the loss, and both may take a training."""
-        del model  # the participant has it
-        if not self._mean.has_whole_weights and self._participant.num_samples:
-            self._participant.expect(loss=True)
-        else:
-            expect_losses([self._participant.device], self._participant.model)
-
-    def expect_update(self, model: Vector, objective: LocalObjective = PLAIN) -> None:
-        del model, objective  # the participant has its own
-        if self._mean.has_whole_weights and self._participant.num_samples:
-            self._participant.expect(loss=False)
-
-    def loss(self, model: Vector) -> float:
-        del model  # the participant has it
-        return self._participant.loss()
-
-    def update(self, model: Vector, objective: LocalObjective = PLAIN) -> Vector:
-        del objective  # the participant has its own
-        weight, step = self._weigh()
-        if not weight:
-            return np.zeros_like(model)
-        update = self._participant.take_update()
-        return np.multiply(update, step, dtype=np.float64).astype(np.float32)
-
-    def _weigh(self) -> tuple[int, float]:
-        """The weight and the step, worked out once: they may take a training."""
-        if self._weighed is None:
-            self._weighed = (0, 0.0)
-            if self._participant.num_samples:
-                share = self._mean.share(self._participant, self._round_index)
-                if share.log_weight - self._log_unit > math.log(self._max_weight + 1):
-                    weight = self._max_weight + 1
-                else:
-                    weight = round(share.weight * math.exp(share.log_scale - self._log_unit))
-                self._weighed = (weight, share.step)
-        return self._weighed
+        share = self.mean.share(own, self.round_index)
+        log_unit = self.unit * math.log(2)
+        if share.log_weight - log_unit > math.log(self.max_weight + 1):
+            return self.max_weight + 1, share.step
+        return round(share.weight * math.exp(share.log_scale - log_unit)), share.step

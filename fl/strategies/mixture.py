@@ -1,50 +1,40 @@
 """What the strategies share that weigh their cohort by a mixture: losses in, one mixed step out."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from deltafl.fl.errors import DivergenceError
+from deltafl.fl.cohort import Cohort
 from deltafl.fl.simplex import Reals
-from deltafl.fl.strategies.aggregation import add_mean_update
-from deltafl.fl.strategies.base import Device, RoundReport, expect_losses
+from deltafl.fl.strategies.aggregation import add_mean_update, finite_loss
+from deltafl.fl.strategies.base import RoundReport
 from deltafl.fl.vectors import Vector
 
 
-def ids_in_population(devices: Sequence[Device], num_devices: int) -> list[int]:
+def ids_in_population(cohort: Cohort, num_devices: int) -> list[int]:
     """List the cohort's ids, as indices into what is remembered per device.
 
     Raises:
         ValueError: an id is not in 0..num_devices − 1.
     """
-    ids = [device.id for device in devices]
+    ids = list(cohort.weights)
     for identity in ids:
         if not 0 <= identity < num_devices:
             raise ValueError(f"device id {identity} is not in 0..{num_devices - 1}")
     return ids
 
 
-def measure_losses(devices: Sequence[Device], model: Vector) -> list[float]:
-    """Ask every device for its loss F_k(model), in nats, in the order of `devices`.
+def measure_losses(cohort: Cohort, model: Vector) -> list[float]:
+    """Ask every device for its loss F_k(model), in nats, in the order of the cohort.
 
     Raises:
         DivergenceError: a loss is NaN or infinite.
     """
-    expect_losses(devices, model)
-    losses = []
-    for device in devices:
-        loss = device.loss(model)
-        if not math.isfinite(loss):
-            raise DivergenceError(
-                f"the loss of device {device.id} is {loss}: "
-                "training diverged, lower the learning rate"
-            )
-        losses.append(loss)
-    return losses
+    asked = cohort.reveal_losses(model)
+    return [finite_loss(one, loss) for one, loss in zip(cohort.weights, asked, strict=True)]
 
 
-def step_by_mixture(model: Vector, devices: Sequence[Device], mixture: Reals) -> Vector:
+def step_by_mixture(model: Vector, cohort: Cohort, mixture: Reals) -> Vector:
     """Train every device of positive weight and step by the mean of updates with weights `mixture`.
 
     That is w ← w + Σ mixture_k·Δ_k / Σ mixture_k, in float64.
@@ -52,21 +42,21 @@ def step_by_mixture(model: Vector, devices: Sequence[Device], mixture: Reals) ->
     Raises:
         DivergenceError: an update is NaN or infinite.
     """
-    return add_mean_update(model, devices, [max(weight, 0.0) for weight in mixture.tolist()])
+    weights = [max(weight, 0.0) for weight in mixture.tolist()]
+    return add_mean_update(model, cohort, cohort.weights, weights)
 
 
-def report_mixture(
-    devices: Sequence[Device], mixture: Reals, losses: Sequence[float] | None
-) -> RoundReport:
+def report_mixture(cohort: Cohort, mixture: Reals, losses: Sequence[float] | None) -> RoundReport:
     """Report a round of which the devices with positive weight in `mixture` were aggregated.
 
     Args:
-        devices: the cohort.
+        cohort: the cohort.
         mixture: what each weighs in the step.
         losses: F_k before training; None for a strategy that asks for none.
     """
     kept = [index for index, weight in enumerate(mixture.tolist()) if weight > 0]
-    counts = [devices[index].weight for index in kept]
+    sizes = list(cohort.weights.values())
+    counts = [sizes[index] for index in kept]
     kept_weight = sum(counts)
     train_loss = None
     if losses is not None and kept_weight > 0:

@@ -6,40 +6,27 @@ loss grid the devices kept are exactly those of Algorithm 2, unless the search g
 weights or noisy ranks or is forbidden; updates agree up to fixed-point rounding.
 """
 
-import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TypeAlias
 
 import numpy as np
 
+from deltafl.fl.cohort import Cohort, SecureRoundResult, Weighing, check_cohort
 from deltafl.fl.errors import DivergenceError
-from deltafl.fl.strategies.base import (
-    Device,
-    RoundReport,
-    ServerState,
-    Visibility,
-    check_cohort,
-    expect_losses,
-    expect_updates,
-)
-from deltafl.fl.superquantile import parse_theta, weighted_quantile
+from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
+from deltafl.fl.superquantile import parse_theta
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import EncodingError
+from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.registry import quantile_method
 from deltafl.protocol.quantile.search import Ended
 from deltafl.protocol.round import RoundOutcome
-from deltafl.protocol.sums import SumBackend
 from deltafl.protocol.weighting import Weighting
-from deltafl.secagg import ClientId, Vanish
-
-DropoutPlan: TypeAlias = Callable[[int, Sequence[int], int], Mapping[int, Vanish]]
-"""(round index, device ids, number of slots) → when each vanishing device vanishes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +43,6 @@ class Encoding:
         weighting: what a device weighs in the search for η.
         epsilon_ticks: ε of "mm", in ticks of the grid; 0 changes nothing.
         min_search_cohort: fewest devices to search over; with fewer, everybody is kept.
-        noise: σ of every count of "noisy", exact; 0 for the other methods.
     """
 
     method: str = "mm"
@@ -68,7 +54,6 @@ class Encoding:
     weighting: Weighting = Weighting.SAMPLES
     epsilon_ticks: int = 0
     min_search_cohort: int = 0
-    noise: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,28 +81,29 @@ class PrivateRoundReport(RoundReport):
     aborted: str | None
 
 
+def no_noise(cohort_size: int) -> None:
+    """Of every method but "noisy": there is no noise, whatever the cohort."""
+    del cohort_size
+
+
 @dataclass(frozen=True, slots=True)
 class PrivateDeltaFL:
     """Algorithm 3. θ = 1 is FedAvg under secure aggregation.
 
     Attributes:
         theta: the conformity level in (0, 1], the share of the weight that is kept at least.
-        backend: runs the rounds, by the real protocol or by the ideal one.
         encoding: how numbers become integers.
-        graph_seed: 32 public bytes for each round index.
+        noise: the noise of a search over a cohort of so many devices; None for methods without.
         warm_start: whether a search starts from the last round's η.
-        dropouts: which devices vanish, and when.
 
     Raises:
         ValueError: θ is not in (0, 1].
     """
 
     theta: Fraction
-    backend: SumBackend
-    encoding: Encoding
-    graph_seed: Callable[[int], bytes]
+    encoding: Encoding = field(default_factory=Encoding)
+    noise: Callable[[int], Noise | None] = no_noise
     warm_start: bool = True
-    dropouts: DropoutPlan = lambda _round, _ids, _slots: {}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "theta", parse_theta(self.theta))
@@ -138,9 +124,14 @@ class PrivateDeltaFL:
         return ServerState(model)
 
     def apply(
-        self, state: ServerState, devices: Sequence[Device]
+        self, state: ServerState, cohort: Cohort, weighing: Weighing | None = None
     ) -> tuple[ServerState, PrivateRoundReport]:
         """Play one round with this cohort.
+
+        Args:
+            state: before the round.
+            cohort: the devices.
+            weighing: what devices contribute in place of n_k and Δ_k.
 
         Raises:
             ValueError: the cohort is empty, or too small for the threat that a session must
@@ -148,22 +139,11 @@ class PrivateDeltaFL:
             DivergenceError: a device's loss or update is NaN or infinite.
             PeerError: the session falls short of the devices' policy.
         """
-        check_cohort(devices)
-        config = self.round_config(state, len(devices))
-        ids = [device.id for device in devices]
-        plan = self.dropouts(state.round, ids, len(config.slots()))
-        try:
-            result = self.backend.run_round(
-                config,
-                state.model.astype("<f4").tobytes(),
-                addressed_by_bytes(devices, [self.theta]),
-                warm_start=self.warm_start_of(state),
-                graph_seed=self.graph_seed(state.round),
-                vanishing={ClientId(i): vanish for i, vanish in plan.items()},
-            )
-        except EncodingError as error:
-            raise DivergenceError(f"{error}; training diverged, lower the learning rate") from None
-        return self.follow(state, result.outcome, result.bytes_up)
+        check_cohort(cohort)
+        levels = self.levels_for(state, len(cohort.weights))
+        warm_starts = [self.warm_start_of(state)]
+        result = secure_round(cohort, levels, [state.model], warm_starts, weighing)
+        return self.follow(state, result.outcomes[0], result.bytes_up)
 
     def follow(
         self, state: ServerState, outcome: RoundOutcome, bytes_up: float | None
@@ -186,16 +166,13 @@ class PrivateDeltaFL:
         following = ServerState(model, state.round + 1, state.eta if eta is None else eta)
         return following, report
 
-    def check(self, model: Vector, cohort_size: int) -> None:
-        """Find out before the first round whether rounds of this size can run.
+    def levels_for(self, state: ServerState, cohort_size: int) -> Levels:
+        """What the next round announces to a cohort of this size: a single level.
 
         Raises:
             ConfigurationError: a sum would not fit the ring, or a setting is out of its range.
-            UsageError: the cohort is too small for the threat that a session must withstand.
-            PeerError: the sessions fall short of the devices' policy.
         """
-        config = self.round_config(ServerState(model), cohort_size)
-        self.backend.sessions.params(config, model.tobytes(), self.graph_seed(0))
+        return Levels((self.round_config(state, cohort_size),))
 
     def search_noise(self, cohort_size: int) -> Noise | None:
         """The noise of a round's search; None where there is no search, or no noise in it.
@@ -203,14 +180,7 @@ class PrivateDeltaFL:
         Raises:
             ConfigurationError: no device is certain to bring noise.
         """
-        return None if self.theta == 1 else self._noise(cohort_size)
-
-    def _noise(self, cohort_size: int) -> Noise | None:
-        encoding = self.encoding
-        if not encoding.noise:
-            return None
-        num_noisy = self.backend.sessions.num_noisy(cohort_size, encoding.min_search_cohort)
-        return Noise(encoding.noise**2, num_noisy)
+        return None if self.theta == 1 else self.noise(cohort_size)
 
     def round_config(self, state: ServerState, cohort_size: int) -> RoundConfig:
         """The configuration of the next round, over a cohort of this size.
@@ -219,7 +189,7 @@ class PrivateDeltaFL:
             ConfigurationError: a sum would not fit the ring, or a setting is out of its range.
         """
         encoding = self.encoding
-        noise = self._noise(cohort_size)
+        noise = self.noise(cohort_size)
         default_max_queries = quantile_method(encoding.method, noise=noise).default_max_queries
         return RoundConfig(
             round_index=state.round,
@@ -246,95 +216,24 @@ class PrivateDeltaFL:
         return self.encoding.grid.tick(state.eta)[0]
 
 
-class Foresight:
-    """Lets the devices that will pass the filter begin to train while the server still searches.
+def secure_round(
+    cohort: Cohort,
+    levels: Levels,
+    models: Sequence[Vector],
+    warm_starts: Sequence[int | None],
+    weighing: Weighing | None = None,
+) -> SecureRoundResult:
+    """Ask a cohort for a secure round; see `Cohort.secure_round`.
 
-    A simulation knows all losses, so it knows whom the search will find. It is a guess all the same
-    (a search may end early, or go by rounded weights) and changes no answer: who passes is for the
-    devices to find out, and training that nobody asks for is dropped.
-
-    Args:
-        devices: the cohort.
-        theta: the conformity level of each model in turn.
+    Raises:
+        DivergenceError: a device's loss or update is NaN or infinite.
+        UsageError: as `Cohort.secure_round`.
+        PeerError: as `Cohort.secure_round`.
     """
-
-    def __init__(self, devices: Sequence[Device], thetas: Sequence[Fraction]) -> None:
-        self._devices = {device.id: device for device in devices}
-        self._thetas = thetas
-        self._losses: dict[bytes, dict[int, float]] = {}
-        self._vectors: list[tuple[bytes, Vector]] = []
-
-    def vector(self, model: bytes) -> Vector:
-        """A model as learning takes it; for equal bytes the same array, not to be changed."""
-        for known, vector in self._vectors:
-            if known == model:
-                return vector
-        vector = np.frombuffer(model, dtype="<f4").astype(np.float32)
-        self._vectors.append((model, vector))
-        return vector
-
-    def told(self, device: Device, model: bytes, loss: float) -> None:
-        """A device has told its loss of a model. When all have, the tail is known."""
-        known = self._losses.setdefault(model, {})
-        known[device.id] = loss
-        if len(known) < len(self._devices) or not all(map(math.isfinite, known.values())):
-            return
-        theta = self._thetas[list(self._losses).index(model)]
-        weights = [self._devices[identity].weight for identity in known]
-        if sum(weights) == 0:
-            return
-        eta = weighted_quantile(list(known.values()), weights, theta)
-        tail = [self._devices[identity] for identity, loss in known.items() if loss >= eta]
-        expect_updates(tail, self.vector(model))
-
-
-@dataclass(frozen=True, slots=True)
-class AddressedByBytes:
-    """A device as the protocol knows it: it is shown a model's bytes."""
-
-    device: Device
-    foresight: Foresight
-
-    @property
-    def id(self) -> int:
-        """Who it is."""
-        return self.device.id
-
-    @property
-    def weight(self) -> int:
-        """The aggregation weight n_k."""
-        return self.device.weight
-
-    def expect_loss(self, model: bytes) -> None:
-        """See `WorksAhead`."""
-        expect_losses([self.device], self.foresight.vector(model))
-
-    def expect_update(self, model: bytes) -> None:
-        """See `WorksAhead`."""
-        expect_updates([self.device], self.foresight.vector(model))
-
-    def loss(self, model: bytes) -> float:
-        """Evaluate F_k of a model, little-endian float32."""
-        loss = self.device.loss(self.foresight.vector(model))
-        self.foresight.told(self.device, model, loss)
-        return loss
-
-    def update(self, model: bytes) -> Vector:
-        """Train from a model, little-endian float32; the difference Δ_k."""
-        return self.device.update(self.foresight.vector(model))
-
-
-def addressed_by_bytes(
-    devices: Sequence[Device], thetas: Sequence[Fraction]
-) -> list[AddressedByBytes]:
-    """A cohort as the protocol knows it.
-
-    Args:
-        devices: the cohort.
-        thetas: the conformity level of each of the models that it will be shown.
-    """
-    foresight = Foresight(devices, thetas)
-    return [AddressedByBytes(device, foresight) for device in devices]
+    try:
+        return cohort.secure_round(levels, models, warm_starts, weighing)
+    except EncodingError as error:
+        raise DivergenceError(f"{error}; training diverged, lower the learning rate") from None
 
 
 def _report(outcome: RoundOutcome, eta: float | None, bytes_up: float | None) -> PrivateRoundReport:

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from deltafl.fl.cohort import Local
 from deltafl.fl.strategies.delta_fl import Weighting
-from deltafl.fl.strategies.weighted_mean import Local, Share, WeightedMean
+from deltafl.fl.strategies.weighted_mean import Share, WeightedMean
 
 LOSS_GUARD: Final = 1e-10
 """Added to every loss, as in the published code: a loss of 0 has no logarithm."""

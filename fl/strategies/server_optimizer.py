@@ -11,7 +11,7 @@ every round has neither momentum nor adaptivity.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -20,7 +20,8 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.strategies.base import Device, RoundReport, ServerState, Strategy, Visibility
+from deltafl.fl.cohort import Cohort
+from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy, Visibility
 from deltafl.fl.vectors import Vector
 
 Moments: TypeAlias = Mapping[str, npt.NDArray[np.float64]]
@@ -202,9 +203,7 @@ class WithServerOptimizer:
         """As the wrapped strategy."""
         return self.strategy.init(model, num_devices)
 
-    def apply(
-        self, state: ServerState, devices: Sequence[Device]
-    ) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
         """Play one round with this cohort.
 
         A round that is empty or given up has no gradient: model and moments stay as they are.
@@ -219,7 +218,7 @@ class WithServerOptimizer:
             if name.startswith(_PREFIX)
         }
         own = {name: array for name, array in state.memory.items() if not name.startswith(_PREFIX)}
-        played, report = self.strategy.apply(replace(state, memory=MappingProxyType(own)), devices)
+        played, report = self.strategy.apply(replace(state, memory=MappingProxyType(own)), cohort)
         model, after = played.model, moments
         lost = report.empty or getattr(report, "aborted", None) is not None
         if not lost:

@@ -14,8 +14,9 @@ the ratio, so none has to be agreed upon; in masked rounds the unit of the weigh
 import math
 from dataclasses import dataclass
 
+from deltafl.fl.cohort import Local
 from deltafl.fl.strategies.delta_fl import Weighting
-from deltafl.fl.strategies.weighted_mean import Local, Share, WeightedMean
+from deltafl.fl.strategies.weighted_mean import Share, WeightedMean
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,37 +14,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
-from deltafl.fl.errors import DivergenceError
+from deltafl.fl.cohort import Cohort, Local, Pending, check_cohort
 from deltafl.fl.objectives import PLAIN, LocalObjective
-from deltafl.fl.strategies.aggregation import finite_update, step_by_mean
-from deltafl.fl.strategies.base import (
-    Device,
-    RoundReport,
-    ServerState,
-    Visibility,
-    check_cohort,
-    expect_losses,
-    expect_updates,
-)
+from deltafl.fl.strategies.aggregation import finite_loss, finite_update, step_by_mean
+from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
 from deltafl.fl.vectors import Vector
-
-
-class Local(Protocol):
-    """What a device knows of itself, and weighs itself by."""
-
-    @property
-    def num_samples(self) -> int:
-        """n_k, at least 1."""
-
-    def loss(self) -> float:
-        """F_k(w_t): the mean training loss before training, in nats."""
-
-    def squared_norm(self) -> float:
-        """‖Δ_k‖²: the squared Euclidean norm of the update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,31 +49,28 @@ class Share:
 
 
 class Participant:
-    """A device in one round: it measures its loss once and trains once, and only if asked.
+    """A device in one round, whose loss and update are waited for once, when they are needed.
 
     Args:
         device: who it is.
-        model: the global model w_t.
-        objective: what it minimises.
+        num_samples: n_k.
+        loss: F_k(w_t), in nats; None where nobody asks for it.
+        update: Δ_k.
     """
 
-    def __init__(self, device: Device, model: Vector, objective: LocalObjective) -> None:
+    def __init__(
+        self,
+        device: int,
+        num_samples: int,
+        loss: Pending[float] | None,
+        update: Pending[Vector],
+    ) -> None:
         self.device = device
-        self.model = model
+        self.num_samples = num_samples
         self.measured_loss: float | None = None
-        self._objective = objective
+        self._loss = loss
+        self._pending = update
         self._update: Vector | None = None
-
-    @property
-    def num_samples(self) -> int:
-        """n_k."""
-        return self.device.weight
-
-    def expect(self, *, loss: bool) -> None:
-        """Tell the device that it will be asked for its update, and for its loss if `loss`."""
-        if loss:
-            expect_losses([self.device], self.model)
-        expect_updates([self.device], self.model, self._objective)
 
     def loss(self) -> float:
         """F_k(w_t), in nats.
@@ -105,13 +79,9 @@ class Participant:
             DivergenceError: it is NaN or infinite.
         """
         if self.measured_loss is None:
-            loss = self.device.loss(self.model)
-            if not math.isfinite(loss):
-                raise DivergenceError(
-                    f"the loss of device {self.device.id} is {loss}: training diverged, lower the "
-                    "learning rate"
-                )
-            self.measured_loss = loss
+            if self._loss is None:
+                raise RuntimeError("a rule that asks for no losses reads one: this is a bug")
+            self.measured_loss = finite_loss(self.device, self._loss)
         return self.measured_loss
 
     def squared_norm(self) -> float:
@@ -131,9 +101,7 @@ class Participant:
             DivergenceError: the update is NaN or infinite.
         """
         update, self._update = self._update, None
-        if update is None:
-            update = finite_update(self.device, self.model, self._objective)
-        return update
+        return finite_update(self.device, self._pending) if update is None else update
 
 
 class WeightedMean(ABC):
@@ -184,9 +152,7 @@ class WeightedMean(ABC):
         del num_devices
         return ServerState(model)
 
-    def apply(
-        self, state: ServerState, devices: Sequence[Device]
-    ) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
         """Play one round with this cohort.
 
         A device without samples takes no part. The report's train_loss, where the strategy asks
@@ -197,12 +163,16 @@ class WeightedMean(ABC):
             ValueError: the cohort is empty, or not one that can be played with.
             DivergenceError: a device's loss or update is NaN or infinite.
         """
-        check_cohort(devices)
+        check_cohort(cohort)
+        sizes = {one: size for one, size in cohort.weights.items() if size}
+        losses: Sequence[Pending[float] | None] = [None] * len(sizes)
+        if self.asks_losses:
+            losses = cohort.reveal_losses(state.model, sizes)
+        updates = cohort.reveal_updates(state.model, sizes, self.objective)
         taking_part = [
-            Participant(device, state.model, self.objective) for device in devices if device.weight
+            Participant(one, size, loss, update)
+            for (one, size), loss, update in zip(sizes.items(), losses, updates, strict=True)
         ]
-        for participant in taking_part:
-            participant.expect(loss=self.asks_losses)
         shares = [self.share(participant, state.round) for participant in taking_part]
         weights = relative_weights(shares)
         empty = not any(weights)
@@ -218,7 +188,7 @@ class WeightedMean(ABC):
             )
         report = RoundReport(
             eta=None,
-            kept_devices=len(devices),
+            kept_devices=len(cohort.weights),
             kept_weight=sum(participant.num_samples for participant in taking_part),
             train_loss=None if empty else _mean_loss(taking_part, weights),
             empty=empty,

@@ -69,10 +69,13 @@ def _as_reported(devices: dict[ClientId, Device]) -> tuple[list[npt.NDArray[np.u
     """What a server of Algorithm 2 knows that every device would answer."""
     from deltafl.fl.strategies.base import ServerState  # with it comes torch, which takes seconds
     from deltafl.fl.strategies.delta_fl import DeltaFL
+    from deltafl.sim.cohort.devices import device_objects
+    from deltafl.sim.cohort.simulated import SimulatedCohort
 
     reporting = [_Reporting(client, device) for client, device in devices.items()]
     model = np.zeros(CONFIG.update_length, np.float32)
-    DeltaFL(Fraction(1, 2)).apply(ServerState(model), reporting)
+    cohort = SimulatedCohort(device_objects(reporting))
+    DeltaFL(Fraction(1, 2)).apply(ServerState(model), cohort)
     losses = [device.reported[0] for device in reporting]
     weights = [device.weight for device in reporting]
     answers = [

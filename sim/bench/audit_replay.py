@@ -22,9 +22,12 @@ from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.strategies.base import ServerState
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from deltafl.fl.vectors import Vector
-from deltafl.protocol.sums import MaskedSum, Sessions
+from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import GraphKind, SecAggError
 from deltafl.sim.bench.report import machine
+from deltafl.sim.cohort.devices import device_objects
+from deltafl.sim.cohort.masked import MaskedRounds
+from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.memory import peak_memory_of_children_mb
 from deltafl.sim.seeds import Purpose, Seeds
 from deltafl.sim.transcript import TranscriptWriter
@@ -161,23 +164,20 @@ def measure(benchmark: AuditBenchmark) -> dict[str, object]:
 def _record(benchmark: AuditBenchmark, path: Path) -> None:
     seeds = Seeds(benchmark.seed)
     generator = seeds.generator(Purpose.COHORT)
-    devices = [
+    devices = device_objects(
         _RandomDevice(index, int(generator.integers(1, _MAX_SAMPLES)), generator)
         for index in range(benchmark.clients)
-    ]
+    )
     with TranscriptWriter(path, benchmark.mode) as transcript:
-        strategy = PrivateDeltaFL(
-            theta=Fraction(1, 2),
-            backend=MaskedSum(Sessions(graph=benchmark.graph), observer=transcript),
-            encoding=Encoding(method=benchmark.method),
-            graph_seed=lambda index: seeds.digest(Purpose.GRAPH, round_index=index),
-        )
+        strategy = PrivateDeltaFL(Fraction(1, 2), Encoding(method=benchmark.method))
+        masked = MaskedRounds(Sessions(graph=benchmark.graph), observer=transcript)
         state = ServerState(np.zeros(benchmark.dim, dtype=np.float32))
         rounds = range(1, benchmark.rounds + 1)
         quiet = None if os.isatty(sys.stderr.fileno()) else True
         for number in tqdm(rounds, desc="recording", file=sys.stderr, leave=False, disable=quiet):
             transcript.begin_round(number)
-            state, report = strategy.apply(state, devices)
+            cohort = SimulatedCohort(devices, state.round, seeds, masked)
+            state, report = strategy.apply(state, cohort)
             transcript.end_round(report.aborted)
         transcript.finish(benchmark.rounds)
         transcript.flush()

@@ -31,14 +31,14 @@ from tqdm import tqdm
 from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy
 from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
 from deltafl.secagg.session import NoObserver
+from deltafl.sim.algorithms import build_rounds
 from deltafl.sim.bench.peers.ours import Simulator
 from deltafl.sim.bench.peers.process_tree import usage
 from deltafl.sim.bench.peers.tasks import Task, make
+from deltafl.sim.cohort.simulated import SecureRounds
 from deltafl.sim.config import FederationConfig, PrivacyConfig, QuantileConfig, RunConfig
 from deltafl.sim.engine import strategy_of
 from deltafl.sim.errors import RunError
-from deltafl.sim.faults import seeded_dropouts
-from deltafl.sim.seeds import Seeds
 
 _ROUNDS_BEFORE: Final = 3
 _CLEAR: Final = "clear"
@@ -66,16 +66,15 @@ class PrivacyBenchmark:
         if self.repeats < 1:
             raise ValueError(f"repeats={self.repeats} is not at least 1")
 
-    def strategy(self, method: str) -> Strategy:
-        """The engine's strategy for a method, or for "clear".
+    def config(self, method: str) -> RunConfig:
+        """The settings of a run by a method, or "clear".
 
         Raises:
             ValueError: θ is out of its range.
-            ConfigError: the method wants settings that there are none for here, such as noise.
         """
         private = method != _CLEAR
         defaults = PrivacyConfig()
-        config = RunConfig(
+        return RunConfig(
             federation=FederationConfig(
                 algorithm="private-delta-fl" if private else "delta-fl",
                 cohort_size=self.task.clients,
@@ -86,9 +85,6 @@ class PrivacyBenchmark:
                 defaults, graph="sparse", min_cohort=min(defaults.min_cohort, self.task.clients)
             ),
         )
-        seeds = Seeds(self.task.seed)
-        dropouts = seeded_dropouts(seeds, 0.0, signed=config.privacy.sessions_are_signed)
-        return strategy_of(config, seeds=seeds, dropouts=dropouts, observer=NoObserver())
 
 
 def measure(benchmark: PrivacyBenchmark) -> dict[str, object]:
@@ -100,7 +96,10 @@ def measure(benchmark: PrivacyBenchmark) -> dict[str, object]:
         RunError: a private round kept other devices than the one in clear.
     """
     names = [_CLEAR, *benchmark.methods]
-    strategies = {name: benchmark.strategy(name) for name in names}
+    configs = {name: benchmark.config(name) for name in names}
+    strategies = {name: strategy_of(config) for name, config in configs.items()}
+    common = configs[_CLEAR]
+    rounds = build_rounds(common.privacy, NoObserver(), common.training.device)
     spent: dict[str, list[float]] = {name: [] for name in names}
     protocol: dict[str, list[float]] = {name: [] for name in names}
     reports: dict[str, RoundReport] = {}
@@ -123,7 +122,7 @@ def measure(benchmark: PrivacyBenchmark) -> dict[str, object]:
         for turn in range(1 + benchmark.repeats):
             for name in names:
                 bar.set_description(name)
-                wall, cpu, reports[name] = _play(simulator, strategies[name], state)
+                wall, cpu, reports[name] = _play(simulator, strategies[name], state, rounds)
                 bar.update()
                 if turn > 0:
                     spent[name].append(wall)
@@ -168,11 +167,11 @@ def check_filter(name: str, private: RoundReport, clear: RoundReport) -> None:
 
 
 def _play(
-    simulator: Simulator, strategy: Strategy, state: ServerState
+    simulator: Simulator, strategy: Strategy, state: ServerState, rounds: SecureRounds
 ) -> tuple[float, float, RoundReport]:
     """Seconds by the clock, the protocol's CPU seconds, and what the round reports."""
     learning, cpu, wall = simulator.clock.seconds, _cpu_s(), time.perf_counter()
-    _, report = simulator.play(strategy, state)
+    _, report = simulator.play(strategy, state, rounds)
     wall, cpu = time.perf_counter() - wall, _cpu_s() - cpu
     return wall, cpu - (simulator.clock.seconds - learning), report
 

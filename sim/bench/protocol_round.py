@@ -18,14 +18,14 @@ from tqdm import tqdm
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.losses import LossGrid
-from deltafl.protocol.sums import Sessions
+from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId, GraphKind, SessionParams, Stage, Step, Vanish, run_session
 from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.ring import Vector
-from deltafl.secagg.simulated import simulated
 from deltafl.sim.bench.report import costs, machine, table
 from deltafl.sim.bench.stopwatch import Stopwatch
+from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.config import PrivacyConfig
 from deltafl.sim.memory import peak_memory_mb
 from deltafl.sim.seeds import Purpose, Seeds

@@ -8,8 +8,11 @@ import numpy as np
 
 from deltafl.fl.strategies.base import ServerState
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.algorithms import build_strategy
+from deltafl.sim.algorithms import build_rounds, build_strategy
 from deltafl.sim.chain import ChainWriter, Mark, read_chain
+from deltafl.sim.cohort.devices import device_objects
+from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.cohort.work import Told
 from deltafl.sim.config_io import build_config
 from deltafl.sim.faults import seeded_dropouts
 from deltafl.sim.seeds import Seeds
@@ -20,7 +23,7 @@ from deltafl.sim.transcript import (
     TranscriptWriter,
     keeps_whole,
 )
-from deltafl.sim.truth import TruthWriter, WatchedDevice
+from deltafl.sim.truth import TruthWriter
 
 OPENING, MESSAGE, SUM = range(3)
 RUN_ID = b"an honest run..."
@@ -60,7 +63,7 @@ class HonestRun:
         truth: The truth file.
         mark: How far the transcript goes.
         reports: What the strategy says of each round.
-        devices: The devices of each round; they know what they were asked.
+        told: What the devices of each round told the protocol.
         state: What the server knows at the end.
     """
 
@@ -68,7 +71,7 @@ class HonestRun:
     truth: Path
     mark: Mark
     reports: list
-    devices: list
+    told: list
     state: ServerState
 
     @property
@@ -120,34 +123,31 @@ def play_honestly(
     signed = config.privacy.sessions_are_signed
     transcript, truth = folder / "transcript.bin", folder / "truth.bin"
     state = ServerState(np.linspace(-1, 1, length).astype(np.float32))
-    reports, rounds_of_devices = [], []
+    reports, rounds_told = [], []
     with (
         TranscriptWriter(transcript, mode, run_id=RUN_ID) as writer,
         TruthWriter(truth, RUN_ID, mode) as truths,
     ):
-        strategy = build(
-            config,
-            seeds=seeds,
-            dropouts=dropouts or seeded_dropouts(seeds, dropout, signed=signed),
-            observer=writer,
-        )
+        strategy = build(config)
+        secure = build_rounds(config.privacy, writer)
+        losing = dropouts or seeded_dropouts(seeds, dropout, signed=signed)
         for number in range(1, rounds + 1):
             batch = number % batches * config.federation.cohort_size
             ids = [3 * (batch + i) + 1 for i in range(config.federation.cohort_size)]
-            devices = [WatchedDevice(StandIn(i, number)) for i in ids]
+            devices, told = device_objects(StandIn(i, number) for i in ids), Told()
+            cohort = SimulatedCohort(devices, state.round, seeds, secure, losing, told)
             writer.begin_round(number)
             state = meddle(number, state) if meddle else state
-            state, report = strategy.apply(state, devices)
+            state, report = strategy.apply(state, cohort)
             writer.end_round(report.aborted)
-            for device in devices:
-                truths.add(number, device)
+            truths.add(number, cohort.weights, told)
             reports.append(report)
-            rounds_of_devices.append(devices)
+            rounds_told.append(told)
         if finish:
             writer.finish(rounds)
         mark = writer.flush()
         truths.flush()
-    return HonestRun(transcript, truth, mark, reports, rounds_of_devices, state)
+    return HonestRun(transcript, truth, mark, reports, rounds_told, state)
 
 
 class _Tape(NoObserver):
@@ -164,11 +164,13 @@ def messages_of(*, rounds=1, dropout=0.0, seed=1, length=40, **changes):
     """The messages of a run, in order: whether the server sent it, the device, and the bytes."""
     config, seeds, tape = config_of(**changes), Seeds(seed), _Tape()
     dropouts = seeded_dropouts(seeds, dropout, signed=config.privacy.sessions_are_signed)
-    strategy = build_strategy(config, seeds=seeds, dropouts=dropouts, observer=tape)
+    strategy, secure = build_strategy(config), build_rounds(config.privacy, tape)
     state = ServerState(np.linspace(-1, 1, length).astype(np.float32))
     for number in range(1, rounds + 1):
         ids = [3 * i + 1 for i in range(config.federation.cohort_size)]
-        state, _ = strategy.apply(state, [StandIn(i, number) for i in ids])
+        devices = device_objects(StandIn(i, number) for i in ids)
+        cohort = SimulatedCohort(devices, state.round, seeds, secure, dropouts)
+        state, _ = strategy.apply(state, cohort)
     return tape.messages
 
 

@@ -22,11 +22,13 @@ from hypothesis import strategies as st
 from deltafl.protocol import wire as round_wire
 from deltafl.protocol.messages import Announce
 from deltafl.secagg import Adversary, Stage, Step, Vanish
-from deltafl.sim.algorithms import build_strategy
+from deltafl.sim.algorithms import build_rounds, build_strategy
 from deltafl.sim.audit.auditor import audit
 from deltafl.sim.audit.findings import Severity
 from deltafl.sim.audit.options import Options
 from deltafl.sim.audit.report import Outcome
+from deltafl.sim.cohort.devices import device_objects
+from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.faults import stages_of_session
 from deltafl.sim.seeds import Seeds
 from deltafl.sim.transcript import SUM_WORDS, TranscriptWriter, read_transcript
@@ -218,13 +220,13 @@ def resume(run, mode, *, rounds, **changes):
     """Play further rounds onto a transcript, as a process does that knows its checkpoint only."""
     state = run.state
     with TranscriptWriter(run.transcript, mode, run.mark) as writer:
-        strategy = build_strategy(
-            config_of(**changes), seeds=Seeds(1), dropouts=lambda *_: {}, observer=writer
-        )
+        config, seeds = config_of(**changes), Seeds(1)
+        strategy, secure = build_strategy(config), build_rounds(config.privacy, writer)
         for number in range(state.round + 1, state.round + rounds + 1):
             writer.begin_round(number)
-            devices = [StandIn(device.id, number) for device in run.devices[0]]
-            state, report = strategy.apply(state, devices)
+            devices = device_objects(StandIn(one, number) for one in run.told[0].losses)
+            cohort = SimulatedCohort(devices, state.round, seeds, secure)
+            state, report = strategy.apply(state, cohort)
             writer.end_round(report.aborted)
         writer.finish(state.round)
         writer.flush()

@@ -31,10 +31,10 @@ def views(run):
 
 def test_every_round_has_the_truth_of_its_devices(run):
     truth = TruthRounds(run.truth, RUN_ID)
-    for number, devices in enumerate(run.devices, start=1):
+    for number, told in enumerate(run.told, start=1):
         of_round = truth.of(number)
-        assert of_round.keys() == {device.id for device in devices}
-        assert {t.loss for t in of_round.values()} == {d.noted_loss for d in devices}
+        assert of_round.keys() == told.losses.keys()
+        assert {one: t.loss for one, t in of_round.items()} == told.losses
     assert truth.of(4) == {}
 
 
@@ -43,7 +43,7 @@ def test_rounds_may_be_left_out_but_not_read_again(run):
     assert truth.of(0) == {}
     assert {t.round for t in truth.of(2).values()} == {2}
     assert truth.of(1) == {}
-    assert len(truth.of(3)) == len(run.devices[2])
+    assert len(truth.of(3)) == len(run.told[2].losses)
 
 
 def test_the_sum_of_what_was_to_hide_is_the_sum_that_was_released(run, views):

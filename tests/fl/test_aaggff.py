@@ -19,6 +19,7 @@ from deltafl.fl.strategies.aaggff_device import (
 from deltafl.fl.strategies.aaggff_silo import AAggFFSilo, newton_step
 from deltafl.fl.strategies.base import Visibility
 from deltafl.fl.strategies.responses import Response, respond
+from deltafl.sim.cohort.simulated import cohort_of
 
 
 @dataclass
@@ -180,7 +181,7 @@ def test_a_round_in_the_silo_is_the_papers():
     centres = np.array([0.5, 1.0, 3.0])
     devices = population(*centres)
     strategy = AAggFFSilo(Response.EXPONENTIAL)
-    state, report = strategy.apply(begin(strategy, devices), devices[::-1])
+    state, report = strategy.apply(begin(strategy, devices), cohort_of(devices[::-1]))
     losses = 0.5 * centres**2
     responses = (1 - np.exp(-losses / losses.mean())) / 3
     decided = newton_step(responses, np.full(3, 1 / 3), np.zeros((3, 3)), np.zeros(3))["decision"]
@@ -196,9 +197,9 @@ def test_the_silo_needs_everybody():
     devices = population(0.0, 1.0, 2.0)
     strategy = AAggFFSilo(Response.NORMAL)
     with pytest.raises(ValueError, match=r"cohort of 2: AAggFF-S plays with all 3 .* AAggFF-D"):
-        strategy.apply(begin(strategy, devices), devices[:2])
+        strategy.apply(begin(strategy, devices), cohort_of(devices[:2]))
     with pytest.raises(DivergenceError, match="loss of device 0"):
-        strategy.apply(begin(strategy, devices), [Quadratic(0, np.nan), *devices[1:]])
+        strategy.apply(begin(strategy, devices), cohort_of([Quadratic(0, np.nan), *devices[1:]]))
 
 
 # --- AAggFF-D ------------------------------------------------------------------------------------
@@ -261,7 +262,7 @@ def test_rounds_on_devices_are_the_papers():
     assert state.memory[DECISION].tolist() == [0.2] * 5  # the published code starts from C each
     w, p, total = 0.0, np.full(size, 0.2), np.zeros(size)
     for t, ids in enumerate([[4, 2], [0, 1], [2, 3]], start=1):
-        state, _ = strategy.apply(state, [devices[k] for k in ids])
+        state, _ = strategy.apply(state, cohort_of([devices[k] for k in ids]))
         losses, share = 0.5 * (w - centres[ids]) ** 2, 2 / 5
         r = share / (1 + np.exp(-(losses / losses.mean() - 1)))
         mean = r.mean()
@@ -280,7 +281,7 @@ def test_rounds_on_devices_are_the_papers():
 def test_a_single_device_is_all_of_the_mixture():
     devices = population(2.0)
     for strategy in (AAggFFSilo(Response.GUMBEL), AAggFFDevice(Response.GUMBEL)):
-        state, _ = strategy.apply(begin(strategy, devices), devices)
+        state, _ = strategy.apply(begin(strategy, devices), cohort_of(devices))
         assert state.model.tolist() == [1.0]
 
 
@@ -289,7 +290,7 @@ def test_worse_devices_come_to_weigh_more():
     for strategy in (AAggFFSilo(Response.WEIBULL), AAggFFDevice(Response.WEIBULL)):
         state = begin(strategy, devices)
         for _ in range(60):
-            state, _ = strategy.apply(state, devices)
+            state, _ = strategy.apply(state, cohort_of(devices))
         assert state.memory[DECISION].argmax() == 3
         assert state.model[0] > np.mean([0.0, 0.1, 0.2, 4.0])
 
@@ -298,9 +299,9 @@ def test_impossible_cohorts_are_refused_on_devices():
     strategy = AAggFFDevice(Response.NORMAL)
     state = begin(strategy, population(0.0, 1.0))
     with pytest.raises(ValueError, match=r"device id 2 is not in 0\.\.1"):
-        strategy.apply(state, [Quadratic(2, 0.0)])
+        strategy.apply(state, cohort_of([Quadratic(2, 0.0)]))
     with pytest.raises(ValueError, match="cohort is empty"):
-        strategy.apply(state, [])
+        strategy.apply(state, cohort_of([]))
 
 
 def test_the_server_of_aaggff_sees_losses():

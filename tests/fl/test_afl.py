@@ -9,6 +9,7 @@ from deltafl.fl.errors import DivergenceError
 from deltafl.fl.simplex import minimise_quadratic, project_to_simplex
 from deltafl.fl.strategies.afl import AFL, MIXTURE, average_iterate
 from deltafl.fl.strategies.base import Visibility
+from deltafl.sim.cohort.simulated import cohort_of
 
 
 @dataclass
@@ -96,7 +97,7 @@ def test_rounds_are_the_papers_simultaneous_steps():
     devices = population(*centres, rate=rate_w)
     state = begin(strategy, devices, w)
     for _ in range(8):
-        state, _ = strategy.apply(state, devices)
+        state, _ = strategy.apply(state, cohort_of(devices))
         losses, gradients = 0.5 * (w - centres) ** 2, w - centres
         w, mixture = (
             w - rate_w * mixture @ gradients,
@@ -124,7 +125,7 @@ def test_the_average_finds_the_midpoint_of_the_extremes():
     strategy = AFL(0.002)
     state = begin(strategy, devices)
     for _ in range(1000):
-        state, _ = strategy.apply(state, devices)
+        state, _ = strategy.apply(state, cohort_of(devices))
     assert average_iterate(state)[0] == pytest.approx(5.0, abs=0.05)
     np.testing.assert_allclose(state.memory[MIXTURE].sum(), 1, atol=1e-9)
 
@@ -132,7 +133,7 @@ def test_the_average_finds_the_midpoint_of_the_extremes():
 def test_only_the_cohorts_entries_move():
     everybody = population(0.0, 1.0, 4.0, 2.0)
     strategy = AFL(0.01)
-    state, _ = strategy.apply(begin(strategy, everybody), [everybody[2], everybody[1]])
+    state, _ = strategy.apply(begin(strategy, everybody), cohort_of([everybody[2], everybody[1]]))
     moved = state.memory[MIXTURE]
     assert moved[[0, 3]].tolist() == [0.25, 0.25]
     # losses 8 and ½, half each before: 0.5 ± 0.01·(8 − ½)/2, in the order of the ids
@@ -146,7 +147,7 @@ def test_the_cohorts_entries_are_projected_before_both_steps():
     strategy = AFL(0.2)
     state = begin(strategy, devices)
     remembered = {**state.memory, MIXTURE: np.array([0.9, 0.5, 0.0])}
-    state, _ = strategy.apply(replace(state, memory=remembered), devices)
+    state, _ = strategy.apply(replace(state, memory=remembered), cohort_of(devices))
     # q = (0.7, 0.3, 0); the losses are 0, ½ and 2, so that q + γ_λ·F = (0.7, 0.4, 0.4)
     assert state.model[0] == pytest.approx(0.3 * 0.5)
     np.testing.assert_allclose(state.memory[MIXTURE], np.array([0.7, 0.4, 0.4]) - 0.5 / 3)
@@ -155,8 +156,10 @@ def test_the_cohorts_entries_are_projected_before_both_steps():
 def test_a_device_of_no_weight_does_not_train():
     devices = population(0.0, 4.0)
     strategy = AFL(1.0)
-    state, first = strategy.apply(begin(strategy, devices), devices)
-    _, second = strategy.apply(replace(state, model=np.zeros(1, dtype=np.float32)), devices)
+    state, first = strategy.apply(begin(strategy, devices), cohort_of(devices))
+    _, second = strategy.apply(
+        replace(state, model=np.zeros(1, dtype=np.float32)), cohort_of(devices)
+    )
     assert (first.kept_devices, second.kept_devices) == (2, 1)
     assert second.train_loss == 8.0
     assert [device.num_updates for device in devices] == [1, 2]
@@ -165,7 +168,7 @@ def test_a_device_of_no_weight_does_not_train():
 def test_the_reported_loss_weighs_devices_by_their_samples():
     devices = [Quadratic(0, 2.0, weight=3), Quadratic(1, 4.0, weight=1)]
     strategy = AFL(0.1)
-    _, report = strategy.apply(begin(strategy, devices), devices)
+    _, report = strategy.apply(begin(strategy, devices), cohort_of(devices))
     assert report.train_loss == pytest.approx((3 * 2.0 + 1 * 8.0) / 4)
 
 
@@ -177,11 +180,11 @@ def test_afl_refuses_what_it_cannot_play():
     devices = population(0.0, 1.0)
     strategy = AFL(0.1)
     with pytest.raises(ValueError, match=r"device id 7 is not in 0\.\.1"):
-        strategy.apply(begin(strategy, devices), [Quadratic(7, 0.0)])
+        strategy.apply(begin(strategy, devices), cohort_of([Quadratic(7, 0.0)]))
     with pytest.raises(ValueError, match="cohort is empty"):
-        strategy.apply(begin(strategy, devices), [])
+        strategy.apply(begin(strategy, devices), cohort_of([]))
     with pytest.raises(DivergenceError, match="loss of device 1"):
-        strategy.apply(begin(strategy, devices), [Quadratic(1, np.inf)])
+        strategy.apply(begin(strategy, devices), cohort_of([Quadratic(1, np.inf)]))
     for rate in (0.0, -1.0, np.nan):
         with pytest.raises(ValueError, match="mixture_rate"):
             AFL(rate)

@@ -10,6 +10,7 @@ from deltafl.fl.errors import DivergenceError
 from deltafl.fl.simplex import minimise_quadratic, stationarity_gap
 from deltafl.fl.strategies.base import Visibility
 from deltafl.fl.strategies.fedmgda import FedMGDA, inner_products
+from deltafl.sim.cohort.simulated import cohort_of
 
 
 @dataclass
@@ -31,7 +32,7 @@ def play(epsilon, *deltas):
     devices = [Fixed(k, delta) for k, delta in enumerate(deltas)]
     strategy = FedMGDA(epsilon)
     start = strategy.init(np.zeros(len(deltas[0]), dtype=np.float32), len(deltas))
-    state, report = strategy.apply(start, devices)
+    state, report = strategy.apply(start, cohort_of(devices))
     return state.model, report
 
 

@@ -16,6 +16,7 @@ from deltafl.fl.parameters import to_vector
 from deltafl.fl.strategies.base import ServerState
 from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.fedavg import FedAvg
+from deltafl.sim.cohort.simulated import cohort_of
 
 TRAINING = LocalTraining(learning_rate=0.2, batch_size=10)
 NUM_ROUNDS = 20
@@ -57,7 +58,7 @@ def measure_test_error(strategy, seed):
             )
             for k in cohort
         ]
-        state, _ = strategy.apply(state, devices)
+        state, _ = strategy.apply(state, cohort_of(devices))
     summary = summarise_test_error(learner.evaluate(state.model, dataset.test))
     return summary.mean, summary.percentiles[90]
 

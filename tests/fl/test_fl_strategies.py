@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.fl.errors import DivergenceError
-from deltafl.fl.strategies.base import Device, ServerState, Strategy, Visibility
+from deltafl.fl.strategies.base import ServerState, Strategy, Visibility
 from deltafl.fl.strategies.delta_fl import DeltaFL, Weighting
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.superquantile import weighted_quantile
+from deltafl.sim.cohort.simulated import cohort_of
 
 HALF = Fraction(1, 2)
 
@@ -32,7 +33,7 @@ class Quadratic:
         return ((self.centre - model) / 2).astype(np.float32)
 
 
-def cohort(*pairs) -> list[Device]:
+def cohort(*pairs):
     return [Quadratic(k, weight, centre) for k, (weight, centre) in enumerate(pairs)]
 
 
@@ -45,7 +46,7 @@ def strategies() -> list[Strategy]:
 
 
 def test_fedavg_by_hand():
-    state, report = FedAvg().apply(start(), cohort((1, 2.0), (3, 6.0)))
+    state, report = FedAvg().apply(start(), cohort_of(cohort((1, 2.0), (3, 6.0))))
     np.testing.assert_array_equal(state.model, np.full(2, (1 * 1 + 3 * 3) / 4, dtype=np.float32))
     assert (state.round, state.eta, report.kept_devices, report.kept_weight) == (1, None, 2, 4)
     assert report.train_loss is None
@@ -55,12 +56,12 @@ def test_fedavg_by_hand():
 def test_delta_fl_by_hand():
     # losses 1, 4, 9 with weights 2, 1, 1: half of the weight is at or below 1, so eta = 1
     devices = cohort((2, 1.0), (1, 2.0), (1, 3.0))
-    state, report = DeltaFL(HALF).apply(start(), devices)
+    state, report = DeltaFL(HALF).apply(start(), cohort_of(devices))
     assert report.eta == 1.0
     assert report.kept_devices == 3
     # at theta = 2/5 the quantile is the middle device, and the first one does not train
     devices = cohort((2, 1.0), (1, 2.0), (1, 3.0))
-    state, report = DeltaFL(Fraction(2, 5)).apply(start(), devices)
+    state, report = DeltaFL(Fraction(2, 5)).apply(start(), cohort_of(devices))
     assert (report.eta, report.kept_devices, report.kept_weight) == (4.0, 2, 2)
     assert report.train_loss == 6.5
     assert state.eta == 4.0
@@ -69,7 +70,9 @@ def test_delta_fl_by_hand():
 
 
 def test_weights_are_renormalised_over_the_survivors():
-    state, report = DeltaFL(Fraction(3, 10)).apply(start(), cohort((6, 0.0), (3, 2.0), (1, 4.0)))
+    state, report = DeltaFL(Fraction(3, 10)).apply(
+        start(), cohort_of(cohort((6, 0.0), (3, 2.0), (1, 4.0)))
+    )
     assert report.kept_weight == 4
     np.testing.assert_array_equal(state.model, np.full(2, (3 * 1 + 1 * 2) / 4, dtype=np.float32))
 
@@ -77,8 +80,8 @@ def test_weights_are_renormalised_over_the_survivors():
 def test_uniform_weighting_counts_devices():
     # by samples the heavy middle device is the quantile; by heads it is the first
     devices = [(1, 1.0), (98, 2.0), (1, 3.0)]
-    by_samples = DeltaFL(HALF).apply(start(), cohort(*devices))
-    by_heads = DeltaFL(HALF, Weighting.UNIFORM).apply(start(), cohort(*devices))
+    by_samples = DeltaFL(HALF).apply(start(), cohort_of(cohort(*devices)))
+    by_heads = DeltaFL(HALF, Weighting.UNIFORM).apply(start(), cohort_of(cohort(*devices)))
     assert by_samples[1].kept_weight == 99
     assert by_heads[1].kept_weight == by_heads[1].kept_devices == 2
     np.testing.assert_array_equal(by_heads[0].model, np.full(2, 1.25, dtype=np.float32))
@@ -92,8 +95,8 @@ cohorts = st.lists(
 @given(cohorts)
 def test_theta_one_is_fedavg_bit_for_bit(pairs):
     state = start(0.125)
-    plain, _ = FedAvg().apply(state, cohort(*pairs))
-    delta, _ = DeltaFL(Fraction(1)).apply(state, cohort(*pairs))
+    plain, _ = FedAvg().apply(state, cohort_of(cohort(*pairs)))
+    delta, _ = DeltaFL(Fraction(1)).apply(state, cohort_of(cohort(*pairs)))
     np.testing.assert_array_equal(plain.model, delta.model)
 
 
@@ -102,7 +105,7 @@ def test_the_kept_are_those_at_or_above_the_quantile(pairs):
     devices = cohort(*pairs)
     losses = [device.loss(start().model) for device in devices]
     eta = weighted_quantile(losses, [weight for weight, _ in pairs], HALF)
-    _, report = DeltaFL(HALF).apply(start(), devices)
+    _, report = DeltaFL(HALF).apply(start(), cohort_of(devices))
     assert report.eta == eta
     assert report.kept_devices == sum(loss >= eta for loss in losses)
     assert 2 * report.kept_weight >= sum(weight for weight, _ in pairs)
@@ -112,14 +115,14 @@ def test_the_kept_are_those_at_or_above_the_quantile(pairs):
 
 
 def test_ties_keep_everybody():
-    _, report = DeltaFL(Fraction(1, 10)).apply(start(), cohort(*[(5, 1.0)] * 6))
+    _, report = DeltaFL(Fraction(1, 10)).apply(start(), cohort_of(cohort(*[(5, 1.0)] * 6)))
     assert report.kept_devices == 6
 
 
 def play(strategy, num_rounds):
     state = start(-5.0)
     for _ in range(num_rounds):
-        state, _ = strategy.apply(state, cohort((1, 0.0), (1, 1.0), (1, 10.0)))
+        state, _ = strategy.apply(state, cohort_of(cohort((1, 0.0), (1, 1.0), (1, 10.0))))
     return state.model[0]
 
 
@@ -138,7 +141,7 @@ def test_a_whole_number_of_devices_keeps_one_more():
 @pytest.mark.parametrize("strategy", [FedAvg(), DeltaFL(HALF)])
 def test_a_cohort_without_weight_leaves_the_model(strategy):
     before = ServerState(np.ones(2, dtype=np.float32), 7, 0.25)
-    state, report = strategy.apply(before, cohort((0, 1.0), (0, 2.0)))
+    state, report = strategy.apply(before, cohort_of(cohort((0, 1.0), (0, 2.0))))
     assert report.empty
     assert state.round == 8
     np.testing.assert_array_equal(state.model, before.model)
@@ -146,8 +149,8 @@ def test_a_cohort_without_weight_leaves_the_model(strategy):
 
 @pytest.mark.parametrize("strategy", [FedAvg(), DeltaFL(HALF)])
 def test_devices_without_weight_change_nothing(strategy):
-    state, _ = strategy.apply(start(), cohort((1, 1.0), (2, 3.0)))
-    other, _ = strategy.apply(start(), cohort((1, 1.0), (2, 3.0), (0, 9.0)))
+    state, _ = strategy.apply(start(), cohort_of(cohort((1, 1.0), (2, 3.0))))
+    other, _ = strategy.apply(start(), cohort_of(cohort((1, 1.0), (2, 3.0), (0, 9.0))))
     np.testing.assert_array_equal(state.model, other.model)
 
 
@@ -160,23 +163,23 @@ class Broken(Quadratic):
 @pytest.mark.parametrize("strategy", strategies())
 def test_an_update_that_diverged_names_its_device(strategy):
     with pytest.raises(DivergenceError, match="update of device 4"):
-        strategy.apply(start(), [*cohort((1, 0.5)), Broken(4, 1, 5.0)])
+        strategy.apply(start(), cohort_of([*cohort((1, 0.5)), Broken(4, 1, 5.0)]))
 
 
 @pytest.mark.parametrize("centre", [float("nan"), float("inf")])
 def test_a_loss_that_diverged_names_its_device(centre):
     with pytest.raises(DivergenceError, match="loss of device 1"):
-        DeltaFL(HALF).apply(start(), cohort((1, 0.5), (1, centre)))
+        DeltaFL(HALF).apply(start(), cohort_of(cohort((1, 0.5), (1, centre))))
 
 
 @pytest.mark.parametrize("strategy", strategies())
 def test_impossible_cohorts_are_refused(strategy):
     with pytest.raises(ValueError, match="cohort is empty"):
-        strategy.apply(start(), [])
+        strategy.apply(start(), cohort_of([]))
     with pytest.raises(ValueError, match="not unique"):
-        strategy.apply(start(), [Quadratic(1, 1, 0.0), Quadratic(1, 1, 0.0)])
+        strategy.apply(start(), cohort_of([Quadratic(1, 1, 0.0), Quadratic(1, 1, 0.0)]))
     with pytest.raises(ValueError, match="weight=-1 of device 0"):
-        strategy.apply(start(), cohort((-1, 0.0)))
+        strategy.apply(start(), cohort_of(cohort((-1, 0.0))))
 
 
 def test_a_theta_that_is_no_level_is_refused():
@@ -194,6 +197,6 @@ def test_each_strategy_says_what_the_server_sees():
 def test_rounds_do_not_change_the_state_they_start_from():
     before = start()
     for strategy in strategies():
-        strategy.apply(before, cohort((1, 1.0)))
+        strategy.apply(before, cohort_of(cohort((1, 1.0))))
     assert not before.model.any()
     assert before.round == 0

@@ -16,6 +16,7 @@ from deltafl.fl.strategies.server_optimizer import (
     Sgd,
     WithServerOptimizer,
 )
+from deltafl.sim.cohort.simulated import cohort_of
 
 BETA1, BETA2, TAU, RATE = 0.9, 0.99, 1e-2, 0.1
 
@@ -62,7 +63,7 @@ def run(optimizer, changes, *, reports=None, start=0.0):
     state = strategy.init(np.full(changes[0].shape, start, dtype=np.float32), 3)
     states = [state]
     for _ in changes:
-        state, _ = strategy.apply(state, [])
+        state, _ = strategy.apply(state, cohort_of([]))
         states.append(state)
     return states
 
@@ -151,8 +152,8 @@ def test_a_whole_step_is_the_strategy_itself(changes):
     state = other = inner.init(np.ones(3, dtype=np.float32), 3)
     wrapped = WithServerOptimizer(inner, Sgd(1.0))
     for _ in changes:
-        state, _ = inner.apply(state, [])
-        other, _ = wrapped.apply(other, [])
+        state, _ = inner.apply(state, cohort_of([]))
+        other, _ = wrapped.apply(other, cohort_of([]))
     assert state.model.tobytes() == other.model.tobytes()
     assert dict(state.memory) == dict(other.memory)
 
@@ -165,7 +166,7 @@ def test_a_whole_step_is_exact_where_a_difference_would_round():
 
     wrapped = WithServerOptimizer(Jumps([np.zeros(1)]), Sgd(1.0))
     start = wrapped.init(np.ones(1, np.float32), 1)
-    assert wrapped.apply(start, [])[0].model[0] == np.float32(1e-30)
+    assert wrapped.apply(start, cohort_of([]))[0].model[0] == np.float32(1e-30)
     assert np.float32(1.0 + (np.float64(np.float32(1e-30)) - 1.0)) == 0  # what it would have been
 
 
@@ -189,7 +190,7 @@ def test_all_but_model_and_moments_is_the_strategys_own():
     strategy = WithServerOptimizer(Moves([np.ones(1)]), adaptive("adam"))
     before = strategy.init(np.zeros(1, np.float32), 3)
     kept = dict(before.memory)
-    state, told = strategy.apply(before, [])
+    state, told = strategy.apply(before, cohort_of([]))
     assert (strategy.name, strategy.server_sees) == ("moves", Visibility.SUMS)
     assert (state.round, state.eta, told) == (1, 0.5, report())
     assert set(state.memory) == {"count", "server_optimizer.m", "server_optimizer.v"}

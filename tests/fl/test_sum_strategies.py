@@ -20,6 +20,7 @@ from deltafl.fl.strategies.propfair import PropFair
 from deltafl.fl.strategies.q_ffl import LOSS_GUARD, QFFL
 from deltafl.fl.strategies.tilted_erm import TiltedERM
 from deltafl.fl.strategies.weighted_mean import Share, relative_weights
+from deltafl.sim.cohort.simulated import cohort_of
 
 GAMMA = 0.25
 START = np.array([0.5, -1.0], dtype=np.float32)
@@ -71,7 +72,7 @@ def cohort(*pairs, kind=Quadratic, **settings):
 
 
 def play(strategy, devices, model=START):
-    state, report = strategy.apply(ServerState(model), devices)
+    state, report = strategy.apply(ServerState(model), cohort_of(devices))
     return state.model, report
 
 
@@ -170,7 +171,7 @@ def test_fedprox_settles_where_the_pulled_minimisers_balance(pull):
     devices = [Minimiser(k, int(n[k]), c[k], h[k]) for k in range(2)]
     state = ServerState(START)
     for _ in range(400):
-        state, _ = FedProx(pull).apply(state, devices)
+        state, _ = FedProx(pull).apply(state, cohort_of(devices))
     weights = n * h / (h + pull)
     np.testing.assert_allclose(state.model, (weights @ c / weights.sum()).repeat(2), atol=1e-4)
 
@@ -204,13 +205,13 @@ def test_q_ffl_takes_the_rate_of_the_round():
     schedule = StepDecay(GAMMA, 0.5, every_rounds=10)
     strategy = QFFL(2.0, schedule.rate)
     devices = cohort((1, 1.0), (1, -2.0))
-    first, _ = strategy.apply(ServerState(START), devices)
-    tenth, _ = strategy.apply(ServerState(START, 9), devices)
-    later, _ = strategy.apply(ServerState(START, 10), devices)
+    first, _ = strategy.apply(ServerState(START), cohort_of(devices))
+    tenth, _ = strategy.apply(ServerState(START, 9), cohort_of(devices))
+    later, _ = strategy.apply(ServerState(START, 10), cohort_of(devices))
     np.testing.assert_array_equal(first.model, tenth.model)
     assert not np.allclose(first.model, later.model)
     with pytest.raises(ValueError, match="learning_rate=0 of round 3 is not a positive number"):
-        QFFL(2.0, lambda _: 0).apply(ServerState(START, 3), devices)
+        QFFL(2.0, lambda _: 0).apply(ServerState(START, 3), cohort_of(devices))
 
 
 def test_q_ffl_asks_for_the_loss_of_the_model_that_was_sent():
@@ -237,7 +238,7 @@ def test_tilted_steps_are_whole_steps_of_a_convex_combination():
     state = ServerState(START)
     for _ in range(3):
         before = state.model
-        state, _ = TiltedERM(2.0).apply(state, devices)
+        state, _ = TiltedERM(2.0).apply(state, cohort_of(devices))
         np.testing.assert_allclose(state.model - before, GAMMA * (3.0 - before), rtol=1e-5)
         assert state.memory == {}
     np.testing.assert_array_equal(play(TiltedERM(2.0), devices)[0], alone)
@@ -280,7 +281,7 @@ def test_a_device_without_samples_takes_no_part(strategy):
 @pytest.mark.parametrize("strategy", strategies())
 def test_a_round_without_samples_leaves_the_model_and_what_else_is_known(strategy):
     before = ServerState(START, 7, 0.25, {"kept": np.ones(1)})
-    state, report = strategy.apply(before, cohort((0, 1.0), (0, 2.0)))
+    state, report = strategy.apply(before, cohort_of(cohort((0, 1.0), (0, 2.0))))
     assert report.empty
     assert report.train_loss is None
     assert (state.round, state.eta, dict(state.memory)) == (8, 0.25, dict(before.memory))

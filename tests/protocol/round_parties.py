@@ -6,22 +6,53 @@ from fractions import Fraction
 
 import numpy as np
 
+from deltafl.fl.cohort import SecureRoundResult
 from deltafl.protocol.client import RoundClient, Task
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.device import DeviceRound
+from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.round import RoundOutcome
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import DevicePolicy, Enrolment, SessionParams
 from deltafl.secagg.randomness import SeededRandomness
+from deltafl.sim.cohort.devices import device_objects
+from deltafl.sim.cohort.work import CohortWork
 
 POLICY = DevicePolicy(min_cohort=3, min_threshold=2, min_threshold_share=0.2)
 """A policy that small test rounds satisfy."""
 
-MODEL = b"the model"
+MODEL = b"a small model..."
 
 Tamper = Callable[[int, bytes], bytes]
 """What a lying server makes of an envelope, by the device that is to get it."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """A round of a single level."""
+
+    outcome: RoundOutcome
+    bytes_up: float | None = None
+
+
+def play_levels(
+    rounds, levels, models, devices, *, warm_starts, vanishing=None, graph_seed=b"g" * 32
+) -> SecureRoundResult:
+    """Play rounds that devices, which are objects, take part in; models are bytes."""
+    vectors = [np.frombuffer(model, dtype="<f4") for model in models]
+    work = CohortWork(device_objects(devices), vectors, [config.theta for config in levels.rounds])
+    return rounds.play(
+        levels, work, warm_starts=warm_starts, graph_seed=graph_seed, vanishing=vanishing or {}
+    )
+
+
+def play_single(rounds, config, model, devices, *, warm_start=None, **others) -> Played:
+    """Play a round of a single level; see `play_levels`."""
+    result = play_levels(
+        rounds, Levels((config,)), (model,), devices, warm_starts=(warm_start,), **others
+    )
+    return Played(result.outcomes[0], result.bytes_up)
 
 
 def make_config(**changes) -> RoundConfig:

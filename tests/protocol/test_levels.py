@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from round_parties import POLICY, comparable, make_config, make_params
+from round_parties import (
+    POLICY,
+    comparable,
+    make_config,
+    make_params,
+    play_levels,
+    play_single,
+)
 
 from deltafl.fl.superquantile import weighted_quantile
 from deltafl.protocol import wire
@@ -19,8 +26,8 @@ from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import LevelsServer
+from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.states import RoundState
-from deltafl.protocol.sums import IdealSum, MaskedSum, Sessions
 from deltafl.secagg import (
     ClientId,
     DecodeError,
@@ -37,9 +44,11 @@ from deltafl.secagg import (
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.messages import OpenSlot, SessionOpen
 from deltafl.secagg.randomness import SeededRandomness
+from deltafl.sim.cohort.ideal import IdealRounds
+from deltafl.sim.cohort.masked import MaskedRounds
 
 THETAS = (Fraction(4, 5), Fraction(1, 2), Fraction(1, 10))
-MODELS = (b"model a", b"model b", b"model c")
+MODELS = tuple(np.full(2, number, dtype="<f4").tobytes() for number in (1, 2, 3))
 SESSIONS = Sessions(
     policy=POLICY, threat=ThreatModel(0.1, 0.2), graph=GraphKind.COMPLETE, min_cohort=3
 )
@@ -53,11 +62,11 @@ class Device:
         self.id, self.weight = number, weight
         self._losses, self._updates = dict(losses), dict(updates)
 
-    def loss(self, model: bytes) -> float:
-        return self._losses[model]
+    def loss(self, model) -> float:
+        return self._losses[bytes(model)]
 
-    def update(self, model: bytes) -> np.ndarray:
-        return self._updates[model]
+    def update(self, model) -> np.ndarray:
+        return self._updates[bytes(model)]
 
 
 def make_devices(cohort_size, models=MODELS, seed=0, length=4):
@@ -81,19 +90,20 @@ def make_levels(cohort_size=5, thetas=THETAS, **changes):
 def backends(sessions=SESSIONS):
     enrolment = Enrolment(SeededRandomness(b"i" * 32))
     return (
-        IdealSum(sessions),
-        MaskedSum(sessions, SeededRandomness(b"s" * 32), enrolment=enrolment),
+        IdealRounds(sessions),
+        MaskedRounds(sessions, SeededRandomness(b"s" * 32), enrolment=enrolment),
     )
 
 
 def play(backend, levels, devices, models=MODELS, warm=(None, None, None), vanishing=None):
-    return backend.run_levels(
+    return play_levels(
+        backend,
         levels,
-        b"".join(models),
+        models,
         devices,
         warm_starts=warm,
+        vanishing=vanishing,
         graph_seed=SEED,
-        vanishing=vanishing or {},
     )
 
 
@@ -115,11 +125,9 @@ def test_levels_together_are_as_many_rounds_by_themselves(seed, cohort_size, met
     devices = make_devices(cohort_size, seed=seed)
     levels = make_levels(cohort_size, thetas, method=method)
     warm = (None, 700, 3)
-    ideal = IdealSum(SESSIONS)
+    ideal = IdealRounds(SESSIONS)
     alone = [
-        ideal.run_round(
-            config, model, devices, warm_start=start, graph_seed=SEED, vanishing={}
-        ).outcome
+        play_single(ideal, config, model, devices, warm_start=start, graph_seed=SEED).outcome
         for config, model, start in zip(levels.rounds, MODELS, warm, strict=True)
     ]
     for backend in backends():
@@ -188,9 +196,7 @@ def test_a_level_searches_over_those_who_are_left_by_the_one_before():
     kept = [device for device in devices if device.id != 10]
     rest = make_levels(5, max_queries=16)
     for config, model, outcome in list(zip(rest.rounds, MODELS, result.outcomes, strict=True))[1:]:
-        alone = backends()[0].run_round(
-            config, model, kept, warm_start=None, graph_seed=SEED, vanishing={}
-        )
+        alone = play_single(backends()[0], config, model, kept, graph_seed=SEED)
         assert outcome.kept_devices == alone.outcome.kept_devices
         assert outcome.search.certified
         assert alone.outcome.search.certified
@@ -334,10 +340,10 @@ def test_the_device_says_whose_turn_it_is():
 
 
 def test_two_levels_with_one_model_are_refused():
-    parties = Parties(models=(b"model a", b"model b", b"model a"))
+    parties = Parties(models=(*MODELS[:2], MODELS[0]))
     refused(parties, parties.pending[3], Refusal.POLICY)
     with pytest.raises(PeerError, match="same model"):
-        play(backends()[0], make_levels(3), make_devices(3), models=(b"a", b"b", b"a"))
+        play(backends()[0], make_levels(3), make_devices(3), models=(*MODELS[:2], MODELS[0]))
 
 
 def test_more_levels_than_the_device_wants_are_refused():

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from round_parties import Device as Party
-from round_parties import Point, RoundParties, make_config
+from round_parties import Point, RoundParties, make_config, play_single
 
 from deltafl.protocol import wire
 from deltafl.protocol.client import RoundClient
@@ -27,7 +27,7 @@ from deltafl.protocol.quantile.registry import NOISY, QUANTILE_METHODS, quantile
 from deltafl.protocol.quantile.search import Ended, Query, SearchConfig
 from deltafl.protocol.round import Round
 from deltafl.protocol.selection import Threshold
-from deltafl.protocol.sums import IdealSum, MaskedSum, Sessions
+from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import (
     DevicePolicy,
@@ -42,6 +42,8 @@ from deltafl.secagg import (
     Vanish,
 )
 from deltafl.secagg.randomness import SeededRandomness
+from deltafl.sim.cohort.ideal import IdealRounds
+from deltafl.sim.cohort.masked import MaskedRounds
 
 GRID = LossGrid()
 TRACE = Noise(Fraction(1, 10**12), 1)
@@ -49,7 +51,7 @@ TRACE = Noise(Fraction(1, 10**12), 1)
 
 NOISE = Noise(Fraction(9, 4), 3)
 NOISY_ROUND = {"method": NOISY, "weighting": Weighting.EQUAL, "noise": NOISE}
-MODEL = b"model"
+MODEL = np.arange(4, dtype="<f4").tobytes()
 
 
 def search_config(num_devices, theta=Fraction(1, 2), **changes):
@@ -272,12 +274,12 @@ class Member:
     weight: int
     value: float
 
-    def loss(self, model: bytes) -> float:
-        assert model == MODEL
+    def loss(self, model) -> float:
+        assert bytes(model) == MODEL
         return self.value
 
-    def update(self, model: bytes) -> np.ndarray:
-        assert model == MODEL
+    def update(self, model) -> np.ndarray:
+        assert bytes(model) == MODEL
         return np.full(4, 0.25 * (self.id % 5 - 2), dtype=np.float32)
 
 
@@ -299,8 +301,8 @@ def noise_of(seed):
 
 
 def play(backend, config, vanishing=None, warm=500):
-    outcome = backend.run_round(
-        config, MODEL, MEMBERS, warm_start=warm, graph_seed=b"g" * 32, vanishing=vanishing or {}
+    outcome = play_single(
+        backend, config, MODEL, MEMBERS, warm_start=warm, vanishing=vanishing
     ).outcome
     update = None if outcome.update is None else outcome.update.tobytes()
     return outcome, (
@@ -317,7 +319,7 @@ def play(backend, config, vanishing=None, warm=500):
 
 def masked(sessions, seed):
     enrolment = Enrolment(SeededRandomness(b"i" * 32))
-    return MaskedSum(sessions, seeded(9), enrolment=enrolment, noise=noise_of(seed))
+    return MaskedRounds(sessions, seeded(9), enrolment=enrolment, noise=noise_of(seed))
 
 
 LOSSES = {
@@ -334,7 +336,7 @@ LOSSES = {
 def test_masked_and_ideal_rounds_with_the_same_noise_are_the_same(gone, ended, signed):
     sessions, config = replace(SESSIONS, signed=signed), config_of()
     outcome, real = play(masked(sessions, 1), config, gone)
-    _, ideal = play(IdealSum(sessions, noise_of(1)), config, gone)
+    _, ideal = play(IdealRounds(sessions, noise_of(1)), config, gone)
     assert real == ideal
     assert outcome.search.ended is ended
     assert not outcome.search.certified
@@ -342,10 +344,10 @@ def test_masked_and_ideal_rounds_with_the_same_noise_are_the_same(gone, ended, s
 
 
 def test_other_noise_makes_another_round():
-    backends = [IdealSum(SESSIONS, noise_of(seed)) for seed in range(8)]
+    backends = [IdealRounds(SESSIONS, noise_of(seed)) for seed in range(8)]
     found = {play(backend, config_of())[0].search.eta_half_ticks for backend in backends}
     assert len(found) > 4
-    system = {play(IdealSum(SESSIONS), config_of())[0].search.eta_half_ticks for _ in range(6)}
+    system = {play(IdealRounds(SESSIONS), config_of())[0].search.eta_half_ticks for _ in range(6)}
     assert len(system) > 1
 
 
@@ -353,7 +355,7 @@ def test_a_whole_query_that_a_device_misses_ends_the_search_in_both_backends():
     gone = {8: Vanish(Step(Stage.MASK))}
     config = config_of(min_search_cohort=6)
     outcome, real = play(masked(SESSIONS, 1), config, gone)
-    assert real == play(IdealSum(SESSIONS, noise_of(1)), config, gone)[1]
+    assert real == play(IdealRounds(SESSIONS, noise_of(1)), config, gone)[1]
     assert outcome.search.ended is Ended.SHRANK
     assert outcome.search.eta_half_ticks == 2 * 500  # the warm start
     assert outcome.secure_sums == 1
@@ -370,10 +372,10 @@ def test_a_device_of_no_weight_counts_as_any_other():
 
 
 def test_theta_one_and_no_budget_ask_nothing():
-    outcome, _ = play(IdealSum(SESSIONS, noise_of(1)), config_of(theta=Fraction(1)))
+    outcome, _ = play(IdealRounds(SESSIONS, noise_of(1)), config_of(theta=Fraction(1)))
     assert (outcome.search.ended, outcome.search.certified) == (Ended.EXACT, True)
     assert (outcome.kept_devices, outcome.secure_sums) == (8, 1)
-    outcome, _ = play(IdealSum(SESSIONS, noise_of(1)), config_of(max_queries=0))
+    outcome, _ = play(IdealRounds(SESSIONS, noise_of(1)), config_of(max_queries=0))
     assert (outcome.search.ended, outcome.search.certified) == (Ended.BUDGET, False)
     assert outcome.search.eta_half_ticks == 2 * 500
 
@@ -513,7 +515,7 @@ def test_a_whole_query_lets_all_of_its_devices_bring_noise():
 def test_backends_refuse_what_devices_would():
     for num_devices, accepted in ((5, True), (6, False)):  # a majority is in every sum
         config = config_of(noise=Noise(Fraction(1), num_devices))
-        for backend in (masked(SESSIONS, 1), IdealSum(SESSIONS, noise_of(1))):
+        for backend in (masked(SESSIONS, 1), IdealRounds(SESSIONS, noise_of(1))):
             if accepted:
                 assert play(backend, config)[0].search.ended is Ended.NOISY
             else:

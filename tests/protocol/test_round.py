@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from round_parties import Played, play_single
 
 from deltafl.protocol.client import RoundClient, Task
 from deltafl.protocol.configuration import RoundConfig
@@ -18,8 +19,8 @@ from deltafl.protocol.quantile.search import Ended, Query
 from deltafl.protocol.round import Round
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import RoundServer
+from deltafl.protocol.sessions import Sessions, preferred_graph
 from deltafl.protocol.states import RoundState
-from deltafl.protocol.sums import IdealSum, MaskedSum, RoundResult, Sessions, preferred_graph
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import (
     Adversary,
@@ -40,12 +41,14 @@ from deltafl.secagg import (
 from deltafl.secagg.graph import Graph
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver
+from deltafl.sim.cohort.ideal import IdealRounds
+from deltafl.sim.cohort.masked import MaskedRounds
 
 POLICY = DevicePolicy(min_cohort=3, min_threshold=2, min_threshold_share=0.2)
 SESSIONS = Sessions(
     policy=POLICY, threat=ThreatModel(0.1, 0.2), graph=GraphKind.COMPLETE, min_cohort=3
 )
-MODEL = b"model"
+MODEL = np.arange(4, dtype="<f4").tobytes()
 LENGTH = 4
 
 
@@ -56,12 +59,12 @@ class Device:
     value: float
     delta: tuple[float, ...] = (0.5, -0.25, 0.125, 1.0)
 
-    def loss(self, model: bytes) -> float:
-        assert model == MODEL
+    def loss(self, model) -> float:
+        assert bytes(model) == MODEL
         return self.value
 
-    def update(self, model: bytes) -> np.ndarray:
-        assert model == MODEL
+    def update(self, model) -> np.ndarray:
+        assert bytes(model) == MODEL
         return np.array(self.delta, dtype=np.float32) * np.float32(self.id % 5 - 2)
 
 
@@ -82,8 +85,8 @@ def config(cohort_size: int, theta: Fraction, method: str, **changes) -> RoundCo
     return RoundConfig(**(fields | changes))
 
 
-def masked(sessions=SESSIONS) -> MaskedSum:
-    return MaskedSum(
+def masked(sessions=SESSIONS) -> MaskedRounds:
+    return MaskedRounds(
         sessions,
         SeededRandomness(b"s" * 32),
         enrolment=Enrolment(SeededRandomness(b"i" * 32)),
@@ -103,17 +106,10 @@ all_sessions = pytest.mark.parametrize("sessions", ALL_SESSIONS.values(), ids=AL
 
 
 def play(backend, round_config, devices: Sequence[Device], vanishing=None, warm=None):
-    return backend.run_round(
-        round_config,
-        MODEL,
-        devices,
-        warm_start=warm,
-        graph_seed=b"g" * 32,
-        vanishing=vanishing or {},
-    )
+    return play_single(backend, round_config, MODEL, devices, warm_start=warm, vanishing=vanishing)
 
 
-def comparable(result: RoundResult) -> tuple[object, ...]:
+def comparable(result: Played) -> tuple[object, ...]:
     outcome = result.outcome
     update = None if outcome.update is None else outcome.update.tobytes()
     return (
@@ -156,7 +152,7 @@ def test_both_backends_give_the_same_outcome_whoever_vanishes(
     vanishing = {i: data.draw(st.builds(Vanish, steps, st.booleans())) for i in gone}
     warm = data.draw(st.none() | st.integers(0, round_config.grid.max_tick))
     real = play(masked(sessions), round_config, devices, vanishing, warm)
-    ideal = play(IdealSum(sessions), round_config, devices, vanishing, warm)
+    ideal = play(IdealRounds(sessions), round_config, devices, vanishing, warm)
     assert comparable(real) == comparable(ideal)
 
 
@@ -169,7 +165,7 @@ def test_one_device_lost_at_each_stage_leaves_the_others_their_round(sessions, s
     slot = round_config.update_slot if stage >= Stage.MASK else 0
     gone = {3: Vanish(Step(stage, slot), late)}
     real = play(masked(sessions), round_config, devices, gone)
-    assert comparable(real) == comparable(play(IdealSum(sessions), round_config, devices, gone))
+    assert comparable(real) == comparable(play(IdealRounds(sessions), round_config, devices, gone))
     signed = sessions is not SESSIONS
     expected = Stage.UNMASK if stage is Stage.CONFIRM and not signed else stage
     assert {i: drop.step for i, drop in real.outcome.drops.items()} == {3: Step(expected, slot)}
@@ -194,7 +190,7 @@ def test_both_backends_agree_on_sparse_graphs(signed):
         for i, stage in enumerate(stages)
     }
     real = play(masked(sessions), round_config, devices, gone)
-    assert comparable(real) == comparable(play(IdealSum(sessions), round_config, devices, gone))
+    assert comparable(real) == comparable(play(IdealRounds(sessions), round_config, devices, gone))
     assert {i: drop.step.stage for i, drop in real.outcome.drops.items()} == {
         7 * i: stage for i, stage in enumerate(stages)
     }
@@ -271,7 +267,7 @@ def test_both_backends_agree_on_searches_that_are_to_say_less(
     vanishing = {i: data.draw(st.builds(Vanish, late, st.booleans())) for i in gone}
     warm = data.draw(st.none() | st.integers(0, round_config.grid.max_tick))
     real = play(masked(sessions), round_config, devices, vanishing, warm)
-    ideal = play(IdealSum(sessions), round_config, devices, vanishing, warm)
+    ideal = play(IdealRounds(sessions), round_config, devices, vanishing, warm)
     assert comparable(real) == comparable(ideal)
     found = real.outcome.search
     if found is not None and found.ended is Ended.TOO_FEW:
@@ -292,7 +288,7 @@ def test_over_too_few_devices_nothing_is_asked_and_everybody_is_kept(signed, sta
     round_config = config(8, Fraction(1, 2), "mm", min_search_cohort=7)
     gone = {i: Vanish(Step(stage)) for i in range(1, num_gone + 1)}
     real = play(masked(sessions), round_config, devices, gone, warm=1000)
-    ideal = play(IdealSum(sessions), round_config, devices, gone, warm=1000)
+    ideal = play(IdealRounds(sessions), round_config, devices, gone, warm=1000)
     assert comparable(real) == comparable(ideal)
     outcome = real.outcome
     if num_gone < 2:
@@ -307,16 +303,14 @@ def test_over_too_few_devices_nothing_is_asked_and_everybody_is_kept(signed, sta
     assert outcome.update is not None
 
 
-@pytest.mark.parametrize("backend", [masked(), IdealSum(SESSIONS)])
+@pytest.mark.parametrize("backend", [masked(), IdealRounds(SESSIONS)])
 def test_a_cohort_that_is_too_small_as_invited_is_fedavg_with_a_reason(backend):
     devices = [Device(i, 10 * i, float(i)) for i in range(1, 7)]
     small = config(6, Fraction(1, 2), "mm", min_search_cohort=7)
     outcome = play(backend, small, devices, warm=1000).outcome
     plain = play(backend, config(6, Fraction(1), "mm"), devices).outcome
     assert (outcome.search.ended, plain.search.ended) == (Ended.TOO_FEW, Ended.EXACT)
-    assert comparable(RoundResult(replace(outcome, search=plain.search), None)) == comparable(
-        RoundResult(plain, None)
-    )
+    assert comparable(Played(replace(outcome, search=plain.search))) == comparable(Played(plain))
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -327,7 +321,7 @@ def test_who_is_missing_from_a_first_query_over_enough_leaves_no_sum_over_fewer(
     for least, ended in ((0, Ended.EXACT), (1, Ended.SHRANK), (8, Ended.SHRANK)):
         round_config = config(8, Fraction(1, 2), "mm", min_search_cohort=least)
         real = play(masked(sessions), round_config, devices, gone, warm=300)
-        ideal = play(IdealSum(sessions), round_config, devices, gone, warm=300)
+        ideal = play(IdealRounds(sessions), round_config, devices, gone, warm=300)
         assert comparable(real) == comparable(ideal)
         assert real.outcome.search.ended is ended
         if least:
@@ -349,7 +343,7 @@ def test_a_search_over_too_few_only_because_some_are_isolated_ends_the_round_in_
     for least, aborted in ((60 - num_gone, True), (59 - num_gone, False)):
         round_config = config(60, Fraction(1, 2), "bracketed", min_search_cohort=least)
         real = play(masked(sessions), round_config, devices, gone)
-        ideal = play(IdealSum(sessions), round_config, devices, gone)
+        ideal = play(IdealRounds(sessions), round_config, devices, gone)
         assert comparable(real) == comparable(ideal)
         outcome = real.outcome
         assert (outcome.aborted is not None) == aborted
@@ -365,7 +359,7 @@ def test_a_search_over_too_few_only_because_some_are_isolated_ends_the_round_in_
 @given(cohorts, thetas, methods, weightings)
 def test_the_update_is_the_weighted_mean_over_the_exact_tail(devices, theta, method, weighting):
     round_config = config(len(devices), theta, method, weighting=weighting)
-    outcome = play(IdealSum(SESSIONS), round_config, devices).outcome
+    outcome = play(IdealRounds(SESSIONS), round_config, devices).outcome
     ticks = [round_config.grid.tick(d.value)[0] for d in devices]
     weights = [min(d.weight, 512) for d in devices]
     total = sum(weights)
@@ -411,12 +405,14 @@ def test_a_search_ends_when_its_cohort_shrinks(stage, signed):
     sessions = replace(SESSIONS, signed=signed)
     devices = [Device(i, 10 + i, 0.3 * i) for i in range(1, 7)]
     round_config = config(6, Fraction(1, 2), "mm")
-    unharmed = play(IdealSum(sessions), round_config, devices).outcome.search
+    unharmed = play(IdealRounds(sessions), round_config, devices).outcome.search
     assert unharmed.num_queries >= 3
     for slot in range(unharmed.num_queries):
         gone = {1: Vanish(Step(stage, slot), late=slot % 2 == 1)}
         real = play(masked(sessions), round_config, devices, gone)
-        assert comparable(real) == comparable(play(IdealSum(sessions), round_config, devices, gone))
+        assert comparable(real) == comparable(
+            play(IdealRounds(sessions), round_config, devices, gone)
+        )
         outcome = real.outcome
         found = outcome.search
         # Whose vector is missing from the first query was never in the search. From a later one on
@@ -449,7 +445,7 @@ def test_a_search_ends_over_fewer_devices_even_where_the_sums_still_fit():
 def test_too_few_survivors_abort_the_round_and_leave_the_model():
     devices = [Device(i, 10, 0.1 * i) for i in range(1, 7)]
     gone = {i: Vanish(Step(Stage.SHARE)) for i in range(1, 5)}
-    for backend in (masked(), IdealSum(SESSIONS)):
+    for backend in (masked(), IdealRounds(SESSIONS)):
         outcome = play(backend, config(6, Fraction(1, 2), "mm"), devices, gone).outcome
         assert outcome.aborted is not None
         assert "min_cohort" in outcome.aborted
@@ -458,7 +454,7 @@ def test_too_few_survivors_abort_the_round_and_leave_the_model():
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("backend", [masked(), IdealSum(SESSIONS)])
+@pytest.mark.parametrize("backend", [masked(), IdealRounds(SESSIONS)])
 def test_losses_and_updates_that_are_not_finite_are_refused_by_name(backend, bad):
     devices = [Device(i, 10, 0.1 * i) for i in range(1, 6)]
     with pytest.raises(EncodingError, match="loss"):

@@ -5,15 +5,17 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from round_parties import MODEL, play_single
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.losses import LossGrid
-from deltafl.protocol.sums import MaskedSum, Sessions
+from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import DevicePolicy, Enrolment, GraphKind, Stage, Step, ThreatModel, Vanish
 from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver
-from deltafl.secagg.simulated import SharedAgreements
+from deltafl.sim.cohort.masked import MaskedRounds
+from deltafl.sim.cohort.shared import SharedAgreements
 
 POLICY = DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0)
 SESSIONS = Sessions(POLICY, ThreatModel(0.0, 0.3), GraphKind.COMPLETE, min_cohort=3)
@@ -38,11 +40,11 @@ class Device:
     weight: int = 3
 
     def loss(self, model):
-        assert model == b"model"
+        assert bytes(model) == MODEL
         return self.id / 7
 
     def update(self, model):
-        assert model == b"model"
+        assert bytes(model) == MODEL
         return np.full(500, self.id / 9, dtype=np.float32)
 
 
@@ -58,21 +60,15 @@ class Messages(NoObserver):
 
 def play(sessions, vanishing, **changes):
     messages = Messages()
-    backend = MaskedSum(
+    backend = MaskedRounds(
         sessions,
         SeededRandomness(b"s" * 32),
         observer=messages,
         enrolment=Enrolment(SeededRandomness(b"i" * 32)),
         **changes,
     )
-    outcome = backend.run_round(
-        CONFIG,
-        b"model",
-        [Device(i) for i in range(8)],
-        warm_start=None,
-        graph_seed=b"g" * 32,
-        vanishing=vanishing,
-    ).outcome
+    devices = [Device(i) for i in range(8)]
+    outcome = play_single(backend, CONFIG, MODEL, devices, vanishing=vanishing).outcome
     return messages.all, outcome.search, outcome.update.tobytes(), outcome.drops
 
 

@@ -6,15 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parties import BINDING, POLICY, make_ids, make_inputs, make_params
 
-from deltafl.secagg import Client, ClientId, DecodeError, Server, keys, simulated
+from deltafl.secagg import Client, ClientId, DecodeError, Server, keys
 from deltafl.secagg.prg import add_masks
 from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.secagg.simulated import SharedAgreements, SharedResults
 from deltafl.secagg.states import ClientState
+from deltafl.sim.cohort import shared as simulation
+from deltafl.sim.cohort.shared import SharedAgreements, SharedResults
 
 PRIME = 2**255 - 19
-ORDER = simulated._ORDER
+ORDER = simulation._ORDER
 SECRETS = st.binary(min_size=32, max_size=32)
 
 
@@ -86,9 +87,9 @@ def test_low_order_keys_are_refused_as_by_plain_pairs(number):
 
 def test_an_agreement_is_computed_once_and_then_forgotten(monkeypatch):
     computed = []
-    plain = simulated.crypto_scalarmult_base
+    plain = simulation.crypto_scalarmult_base
     monkeypatch.setattr(
-        simulated, "crypto_scalarmult_base", lambda s: computed.append(s) or plain(s)
+        simulation, "crypto_scalarmult_base", lambda s: computed.append(s) or plain(s)
     )
     agreements = SharedAgreements()
     pairs = [drawn(agreements, bytes([i]) * 32) for i in range(1, 6)]
@@ -114,10 +115,10 @@ def test_what_is_kept_is_what_is_given():
 @given(one=SECRETS, other=SECRETS)
 @settings(max_examples=200)
 def test_secrets_of_products_are_scalars_and_the_product_but_for_the_sign(one, other):
-    number = simulated._scalar(one) * simulated._scalar(other)
-    secret = simulated._secret_of(number)
+    number = simulation._scalar(one) * simulation._scalar(other)
+    secret = simulation._secret_of(number)
     scalar = int.from_bytes(secret, "little")
-    assert simulated._scalar(secret) == scalar
+    assert simulation._scalar(secret) == scalar
     assert (scalar - number) % ORDER == 0 or (scalar + number) % ORDER == 0
 
 
@@ -128,16 +129,16 @@ def test_scalars_are_those_of_x25519(secret):
     clamped = bytearray(secret)
     clamped[0] &= 248
     clamped[31] = clamped[31] & 127 | 64
-    assert simulated._scalar(secret) == int.from_bytes(clamped, "little")
+    assert simulation._scalar(secret) == int.from_bytes(clamped, "little")
 
 
 def test_a_product_without_a_secret_is_agreed_on_as_always():
     # The multiple of 8 that is −2^100 modulo the order: 8 times the order less 2^100, above 2^255.
     product = -(2**100)
-    assert simulated._secret_of(product) is simulated._secret_of(-product) is None
+    assert simulation._secret_of(product) is simulation._secret_of(-product) is None
     own = bytes(range(32))
-    inverse = pow(simulated._scalar(own), -1, ORDER)
-    other = simulated._secret_of(product * inverse)
+    inverse = pow(simulation._scalar(own), -1, ORDER)
+    other = simulation._secret_of(product * inverse)
     agreements = SharedAgreements()
     pair, peer = drawn(agreements, own), drawn(agreements, other)
     shared = keys.key_pair(own).agree(peer.public)
@@ -184,14 +185,14 @@ def play(params, primitives, seed):
 def test_every_byte_of_a_session_is_the_same(degree):
     params = make_params(9, degree=degree, slots=((4, 16), (300, 40), (3, 64)))
     for seed in range(3):
-        assert play(params, simulated.simulated(), seed) == play(params, PLAIN, seed)
+        assert play(params, simulation.simulated(), seed) == play(params, PLAIN, seed)
 
 
 def test_another_agreement_would_be_seen(monkeypatch):
     params = make_params(9)
     plain = play(params, PLAIN, 0)
-    monkeypatch.setattr(simulated, "_secret_of", lambda number: encoded(number % ORDER))
-    assert play(params, simulated.simulated(), 0)[0] != plain[0]
+    monkeypatch.setattr(simulation, "_secret_of", lambda number: encoded(number % ORDER))
+    assert play(params, simulation.simulated(), 0)[0] != plain[0]
 
 
 class Counted:
@@ -205,7 +206,7 @@ class Counted:
         add_masks(total, added, subtracted)
 
 
-@pytest.mark.parametrize("make", [simulated.simulated, lambda a: Primitives(add_masks=a)])
+@pytest.mark.parametrize("make", [simulation.simulated, lambda a: Primitives(add_masks=a)])
 def test_masks_are_added_by_what_the_parties_were_given(make):
     params = make_params(6, slots=((4, 16), (300, 40)))
     counted = Counted()
@@ -238,7 +239,7 @@ def test_results_are_those_of_the_functions_in_any_order(calls):
     for which, index in calls:
         expected = functions[which](arguments[index])
         assert results.apply(functions[which], arguments[index]) == expected
-        assert len(results._kept) <= simulated._REMEMBERED
+        assert len(results._kept) <= simulation._REMEMBERED
 
 
 def test_a_result_comes_back_for_the_very_argument_only():
@@ -273,7 +274,7 @@ def test_what_was_refused_once_is_refused_again():
 
 
 def test_devices_that_are_shown_different_openings_do_not_share_what_they_read():
-    primitives = simulated.simulated()
+    primitives = simulation.simulated()
     for params in [make_params(num_invited=3), make_params(num_invited=4)] * 2:
         ids = make_ids(params.num_invited)
         for client in [Client(i, POLICY, primitives=primitives) for i in ids]:

@@ -17,7 +17,6 @@ from deltafl.sim.algorithms import build_strategy
 from deltafl.sim.config_io import build_config, to_toml
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.experiment import run_experiment
-from deltafl.sim.seeds import Seeds
 
 NOISY_RUN = {
     "data": {"num_devices": 24},
@@ -133,10 +132,7 @@ def test_runs_without_a_noisy_search_have_no_account():
 
 
 def noise_of(**changes):
-    strategy = build_strategy(
-        config_of(**changes), seeds=Seeds(1), dropouts=lambda *_: {}, observer=None
-    )
-    return strategy.search_noise(8)
+    return build_strategy(config_of(**changes)).search_noise(8)
 
 
 def test_the_noise_comes_from_the_devices_that_are_certain():

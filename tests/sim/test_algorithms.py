@@ -8,7 +8,6 @@ from doubles import Silent
 
 from deltafl.fl.models import MODELS as BUILDERS
 from deltafl.fl.strategies.base import Visibility
-from deltafl.secagg.session import NoObserver
 from deltafl.sim.algorithms import build_strategy
 from deltafl.sim.backends.choice import Choice, open_backend
 from deltafl.sim.checkpoint import load_checkpoint
@@ -18,9 +17,7 @@ from deltafl.sim.dataset import build_dataset
 from deltafl.sim.engine import Resources, play, spec_of
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.experiment import run_experiment
-from deltafl.sim.faults import seeded_dropouts
 from deltafl.sim.rundir import RunDirectory
-from deltafl.sim.seeds import Seeds
 
 COHORT = 10  # all train devices, which AAggFF-S wants
 TINY = {
@@ -43,9 +40,7 @@ def settings(algorithm, *more):
 
 
 def build(config):
-    seeds = Seeds(config.experiment.seed)
-    dropouts = seeded_dropouts(seeds, 0.0, signed=False)
-    return build_strategy(config, seeds=seeds, dropouts=dropouts, observer=NoObserver())
+    return build_strategy(config)
 
 
 @pytest.fixture(scope="module")

@@ -17,17 +17,18 @@ from hypothesis import strategies as st
 
 from deltafl.fl.local import LocalTraining
 from deltafl.secagg.session import NoObserver
+from deltafl.sim.algorithms import build_rounds
 from deltafl.sim.backends.base import Place
 from deltafl.sim.backends.choice import Choice, open_backend
 from deltafl.sim.checkpoint import load_checkpoint
+from deltafl.sim.cohort.devices import BackendDevices
+from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.config_io import build_config
 from deltafl.sim.dataset import build_dataset
-from deltafl.sim.devices import SimulatedDevice
 from deltafl.sim.engine import spec_of, strategy_of
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.events import read_events
 from deltafl.sim.experiment import run_experiment
-from deltafl.sim.faults import seeded_dropouts
 from deltafl.sim.memory import peak_memory_of_workers_mb
 from deltafl.sim.seeds import Seeds
 
@@ -200,29 +201,16 @@ def round_of():
 
     def play(backend_name):
         backend = open_backend(Choice(backend_name, 0, 1), spec)
-        strategy = strategy_of(
-            config,
-            seeds=seeds,
-            dropouts=seeded_dropouts(seeds, 0, signed=False),
-            observer=NoObserver(),
-        )
+        strategy = strategy_of(config)
         rng = np.random.default_rng(0)
         state = strategy.init(
             rng.normal(size=sum(p.numel() for p in spec.build().parameters())).astype(np.float32),
             len(dataset.train),
         )
-        devices = [
-            SimulatedDevice(
-                k,
-                Place(dataset.train, k, dataset.train[k].num_samples),
-                backend,
-                TRAINING,
-                seeds,
-                0,
-            )
-            for k in range(8)
-        ]
-        state, report = strategy.apply(state, devices)
+        places = {k: Place(dataset.train, k, dataset.train[k].num_samples) for k in range(8)}
+        devices = BackendDevices(places, backend, TRAINING, seeds, 0)
+        rounds = build_rounds(config.privacy, NoObserver())
+        state, report = strategy.apply(state, SimulatedCohort(devices, 0, seeds, rounds))
         return state.model.tobytes(), report
 
     return play
@@ -236,7 +224,7 @@ def test_a_foresight_that_errs_changes_no_answer(round_of, eta):
     with pytest.MonkeyPatch.context() as patch:
         asked = []
         patch.setattr(
-            "deltafl.fl.strategies.private_delta_fl.weighted_quantile",
+            "deltafl.sim.cohort.work.weighted_quantile",
             lambda *_: asked.append(eta) or eta,
         )
         assert round_of("reference") == expected

@@ -7,9 +7,11 @@ import pytest
 
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.secagg import GraphKind
+from deltafl.sim.algorithms import sessions_of
 from deltafl.sim.bench import simulation
 from deltafl.sim.bench.peers.tasks import TASKS, resized
 from deltafl.sim.bench.privacy_overhead import PrivacyBenchmark, check_filter, measure
+from deltafl.sim.engine import strategy_of
 from deltafl.sim.errors import ConfigError, RunError
 
 
@@ -41,15 +43,16 @@ def test_private_rounds_are_measured_beside_the_same_rounds_in_clear():
 
 
 def test_the_strategy_is_the_engine_s_on_a_sparse_graph():
-    strategy = benchmark().strategy("mm")
+    config = benchmark().config("mm")
+    strategy = strategy_of(config)
     assert isinstance(strategy, PrivateDeltaFL)
-    assert strategy.backend.sessions.graph is GraphKind.SPARSE
     assert strategy.theta == Fraction(1, 2)
+    assert sessions_of(config.privacy).graph is GraphKind.SPARSE
 
 
 def test_a_method_that_wants_noise_is_refused():
     with pytest.raises(ConfigError, match="noise"):
-        benchmark().strategy("noisy")
+        measure(replace(benchmark(), methods=("noisy",)))
 
 
 def test_another_filter_is_found_out(monkeypatch):

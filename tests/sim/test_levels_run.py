@@ -24,19 +24,20 @@ from deltafl.fl.strategies.levels import (
 )
 from deltafl.protocol.levels import MAX_LEVELS
 from deltafl.secagg.session import NoObserver
+from deltafl.sim.algorithms import build_rounds
 from deltafl.sim.audit.auditor import audit
 from deltafl.sim.audit.checks import questions
 from deltafl.sim.audit.findings import Severity
 from deltafl.sim.audit.report import Outcome
 from deltafl.sim.audit.views import RoundView
 from deltafl.sim.cli import main
+from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.config_io import build_config, read_config_file
 from deltafl.sim.constraints import FallingLevels
 from deltafl.sim.engine import strategy_of
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.events import read_events
 from deltafl.sim.experiment import run_experiment
-from deltafl.sim.seeds import Seeds
 from deltafl.sim.summary import summarise_run
 from deltafl.sim.transcript import Message, Sum, read_transcript
 
@@ -314,7 +315,7 @@ def test_levels_in_clear_are_algorithm_2_side_by_side():
     model = np.arange(6, dtype=np.float32)
     levels = LevelsInClear(THETAS, strategies)
     assert levels.server_sees is Visibility.LOSSES
-    state, devices = levels.init(model, 5), [Lonely(number) for number in range(5)]
+    state, devices = levels.init(model, 5), cohort_of(map(Lonely, range(5)))
     alone = [s.init(part, 5) for s, part in zip(strategies, model.reshape(3, 2), strict=True)]
     for _ in range(2):
         state, report = levels.apply(state, devices)
@@ -347,17 +348,14 @@ def test_levels_and_strategies_come_in_pairs():
         LevelsInClear(THETAS[::-1], tuple(map(DeltaFL, THETAS)))
 
 
-def strategy(config):
-    return strategy_of(config, seeds=Seeds(1), dropouts=lambda *_: {}, observer=NoObserver())
-
-
 def test_private_levels_remember_an_eta_of_each():
     config = settings(privacy={"backend": "ideal", "transcript": "headers"})
-    levels = strategy(config)
+    levels = strategy_of(config)
     assert isinstance(levels, PrivateLevels)
     assert levels.server_sees is Visibility.SUMS
     state = levels.init(np.arange(6, dtype=np.float32) / 8, 8)
-    state, report = levels.apply(state, [Lonely(number) for number in range(8)])
+    rounds = build_rounds(config.privacy, NoObserver())
+    state, report = levels.apply(state, cohort_of(map(Lonely, range(8)), rounds))
     etas = [part.eta for part in level_states(state, THETAS)]
     assert etas == [one.eta for one in report.levels.values()]
     assert None not in etas
@@ -366,8 +364,8 @@ def test_private_levels_remember_an_eta_of_each():
 
 def test_one_level_is_no_framework():
     config = settings(federation={"levels": ["0.5"]})
-    assert not isinstance(strategy(config), PrivateLevels)
-    assert strategy(config).theta == Fraction(1, 2)
+    assert not isinstance(strategy_of(config), PrivateLevels)
+    assert strategy_of(config).theta == Fraction(1, 2)
 
 
 def test_noise_of_every_level_is_accounted_for(played):

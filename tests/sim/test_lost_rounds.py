@@ -15,7 +15,8 @@ from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
 from deltafl.secagg import Stage, Step, Vanish
 from deltafl.sim.chain import Mark
 from deltafl.sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from deltafl.sim.survivors import SurvivorsOnly
+from deltafl.sim.cohort.simulated import cohort_of
+from deltafl.sim.cohort.survivors import SurvivorsOnly
 
 START = np.zeros(1, np.float32)
 MARK = Mark(0, 0, bytes(32))
@@ -56,7 +57,7 @@ def play(strategy, num_rounds, state=None):
     state = strategy.init(START, len(DEVICES)) if state is None else state
     reports = []
     for _ in range(num_rounds):
-        state, report = strategy.apply(state, DEVICES)
+        state, report = strategy.apply(state, cohort_of(DEVICES))
         reports.append(report)
     return state, reports
 

@@ -26,18 +26,21 @@ from deltafl.fl.strategies.propfair import PropFair
 from deltafl.fl.strategies.q_ffl import QFFL
 from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
 from deltafl.fl.strategies.tilted_erm import TiltedERM
-from deltafl.protocol.sums import IdealSum, MaskedSum, Sessions
+from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import DevicePolicy, Stage, Step, ThreatModel, UsageError, Vanish
 from deltafl.sim.backends.base import Place
 from deltafl.sim.backends.in_process import InProcess
 from deltafl.sim.chain import Mark
 from deltafl.sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from deltafl.sim.devices import SimulatedDevice
+from deltafl.sim.cohort.devices import BackendDevices
+from deltafl.sim.cohort.ideal import IdealRounds
+from deltafl.sim.cohort.masked import MaskedRounds
+from deltafl.sim.cohort.simulated import SimulatedCohort, cohort_of
 from deltafl.sim.seeds import Seeds
 
 SESSIONS = Sessions(DevicePolicy(), ThreatModel(0.1, 0.2), min_cohort=5)
-IDEAL = IdealSum(SESSIONS)
-MASKED = MaskedSum(SESSIONS)
+IDEAL = IdealRounds(SESSIONS)
+MASKED = MaskedRounds(SESSIONS)
 GAMMA = 0.25
 START = np.array([0.5, -1.0, 0.0], dtype=np.float32)
 RESOLUTION_BITS = 10
@@ -67,15 +70,14 @@ class Drawn:
         return np.array(self.given_update, dtype=np.float32)
 
 
-def masked(mean, backend=IDEAL, *, dropouts=lambda *_: {}, expected_loss=2.0, **encoding):
-    rounds = PrivateDeltaFL(
-        theta=Fraction(1),
-        backend=backend,
-        encoding=Encoding(update_resolution_bits=RESOLUTION_BITS, **encoding),
-        graph_seed=lambda index: bytes([index]) * 32,
-        dropouts=dropouts,
-    )
-    return MaskedMean(mean, rounds, expected_loss)
+def masked(mean, *, expected_loss=2.0, **encoding):
+    encoding = Encoding(update_resolution_bits=RESOLUTION_BITS, **encoding)
+    return MaskedMean(mean, PrivateDeltaFL(Fraction(1), encoding), expected_loss)
+
+
+def announce(strategy, cohort_size):
+    levels = strategy.levels_for(ServerState(START), cohort_size)
+    return SESSIONS.params_of_levels(levels, START.tobytes(), bytes(32))
 
 
 WHOLE = [FedAvg(), FedProx(0.3), PropFair(5.0)]
@@ -120,8 +122,8 @@ def check_close_to_plain(strategy, devices):
     state, told = ServerState(START), []
     for _ in range(2):
         before = state
-        following, plain = strategy.mean.apply(before, devices)
-        state, report = strategy.apply(before, devices)
+        following, plain = strategy.mean.apply(before, cohort_of(devices, IDEAL))
+        state, report = strategy.apply(before, cohort_of(devices, IDEAL))
         told.append(report)
         assert (report.aborted, state.round) == (None, following.round)
         if report.clipped or report.empty:
@@ -161,12 +163,14 @@ def test_a_coarse_unit_would_miss_the_plain_step():
         Drawn(k, 1, loss, (loss, 0.0, 0.0)) for k, loss in enumerate((0.1, 0.2, 0.3, 0.6, 1))
     ]
     mean = TiltedERM(5.0)
-    plain, _ = mean.apply(ServerState(START), devices)
-    fine, _ = masked(mean, expected_loss=0.5).apply(ServerState(START), devices)
+    plain, _ = mean.apply(ServerState(START), cohort_of(devices, IDEAL))
+    fine, _ = masked(mean, expected_loss=0.5).apply(ServerState(START), cohort_of(devices, IDEAL))
     assert np.abs(fine.model - plain.model).max() < 1e-5
     # a mean that is said to be 2^22 times larger leaves weights of a few units
     memory = {"masked.mean_weight": np.array([5.0 + 22, 0])}
-    coarse, report = masked(mean).apply(ServerState(START, memory=memory), devices)
+    coarse, report = masked(mean).apply(
+        ServerState(START, memory=memory), cohort_of(devices, IDEAL)
+    )
     assert np.abs(coarse.model - plain.model).max() > 1e-3
     assert report.kept_weight < 100
 
@@ -178,14 +182,15 @@ STEEP = [Drawn(k, 20 + k, 0.3 * k, (0.1 * k, -0.1, 0.05)) for k in range(6)]
 def test_real_masks_and_ideal_sums_agree_to_the_bit(mean):
     vanish = {2: Vanish(Step(Stage.MASK, 0), late=False)}
     states = {}
-    for backend in (IDEAL, MASKED):
-        strategy = masked(mean, backend, dropouts=lambda index, *_: vanish if index else {})
+    for name, rounds in (("ideal", IDEAL), ("masked", MASKED)):
+        strategy = masked(mean)
         state = ServerState(START)
         reports = []
-        for _ in range(2):
-            state, report = strategy.apply(state, STEEP)
+        for gone in ({}, vanish):
+            cohort = cohort_of(STEEP, rounds, dropouts=lambda *_, gone=gone: gone)
+            state, report = strategy.apply(state, cohort)
             reports.append(replace(report, bytes_up_per_device=None))
-        states[backend.name] = state, reports
+        states[name] = state, reports
     ideal, real = states["ideal"], states["masked"]
     assert ideal[1] == real[1]
     assert ideal[0].model.tobytes() == real[0].model.tobytes()
@@ -196,8 +201,9 @@ def test_real_masks_and_ideal_sums_agree_to_the_bit(mean):
 def test_a_device_that_vanishes_is_in_neither_sum():
     vanish = {0: Vanish(Step(Stage.ADVERTISE, 0), late=False)}
     mean = TiltedERM(1.0)
-    state, report = masked(mean, dropouts=lambda *_: vanish).apply(ServerState(START), STEEP)
-    plain, _ = mean.apply(ServerState(START), STEEP[1:])
+    cohort = cohort_of(STEEP, IDEAL, dropouts=lambda *_: vanish)
+    state, report = masked(mean).apply(ServerState(START), cohort)
+    plain, _ = mean.apply(ServerState(START), cohort_of(STEEP[1:], IDEAL))
     np.testing.assert_allclose(state.model, plain.model, atol=1e-5)
     assert report.dropped_by_stage == {"advertise": 1}
 
@@ -209,8 +215,8 @@ def test_the_unit_follows_the_weights_over_many_orders_of_magnitude():
     for height in (16.0, 13.0, 10.0, 7.0, 4.0):
         devices = [replace(one, given_loss=height + one.given_loss / 10) for one in STEEP]
         before = state
-        state, report = strategy.apply(state, devices)
-        plain, _ = strategy.mean.apply(before, devices)
+        state, report = strategy.apply(state, cohort_of(devices, IDEAL))
+        plain, _ = strategy.mean.apply(before, cohort_of(devices, IDEAL))
         assert report.clipped == 0
         mean_weight = report.kept_weight / report.kept_devices
         np.testing.assert_allclose(state.model, plain.model, atol=1 / mean_weight + 3e-7)
@@ -221,13 +227,13 @@ def test_the_unit_follows_the_weights_over_many_orders_of_magnitude():
 def test_weights_may_grow_tenfold_between_rounds_and_are_not_clipped():
     strategy = masked(TiltedERM(1.0))
     same = [Drawn(k, 1, 2.0, (0.1, 0.0, 0.0)) for k in range(4)] + [Drawn(4, 1, 4.3, (0.0,) * 3)]
-    state, _ = strategy.apply(ServerState(START), same)
+    state, _ = strategy.apply(ServerState(START), cohort_of(same, IDEAL))
     grown = [replace(one, given_loss=one.given_loss + math.log(10)) for one in same]
-    _, report = strategy.apply(state, grown)
+    _, report = strategy.apply(state, cohort_of(grown, IDEAL))
     assert report.clipped == 0
     # the negative control: a hundredfold is more than the unit leaves room for
     grown = [replace(one, given_loss=one.given_loss + math.log(100)) for one in same]
-    _, report = strategy.apply(state, grown)
+    _, report = strategy.apply(state, cohort_of(grown, IDEAL))
     assert report.clipped > 0
 
 
@@ -235,22 +241,24 @@ def test_weights_are_rounded_to_the_nearest_unit():
     # a known mean of 2^21 makes the unit 1 in a cohort of five
     memory = {"masked.mean_weight": np.array([21.0, 0])}
     devices = [Drawn(k, 1, math.log(2.75), (0.1, 0.0, 0.0)) for k in range(5)]
-    _, report = masked(TiltedERM(1.0)).apply(ServerState(START, memory=memory), devices)
+    _, report = masked(TiltedERM(1.0)).apply(
+        ServerState(START, memory=memory), cohort_of(devices, IDEAL)
+    )
     assert (report.weight_unit_log2, report.kept_weight) == (0, 15)
 
 
 def test_weights_that_have_grown_too_much_are_clipped_and_counted_and_then_fit():
     strategy = masked(TiltedERM(1.0), expected_loss=0.5)
     grown = [replace(one, given_loss=one.given_loss + 28) for one in STEEP]
-    state, first = strategy.apply(ServerState(START), grown)
+    state, first = strategy.apply(ServerState(START), cohort_of(grown, IDEAL))
     assert first.clipped > 0
     assert first.kept_weight <= 6 << FIRST_WEIGHT_BITS
     for _ in range(3):
         before = state
-        state, report = strategy.apply(state, grown)
+        state, report = strategy.apply(state, cohort_of(grown, IDEAL))
         if report.clipped == 0:
             break
-    plain, _ = strategy.mean.apply(before, grown)
+    plain, _ = strategy.mean.apply(before, cohort_of(grown, IDEAL))
     assert report.clipped == 0
     np.testing.assert_allclose(state.model, plain.model, atol=1e-4)
 
@@ -261,7 +269,7 @@ def test_weights_that_round_to_nothing_leave_the_model_and_make_the_unit_finer()
     state = ServerState(START)
     emptied = 0
     for _ in range(20):
-        state, report = strategy.apply(state, tiny)
+        state, report = strategy.apply(state, cohort_of(tiny, IDEAL))
         if not report.empty:
             break
         emptied += 1
@@ -269,24 +277,25 @@ def test_weights_that_round_to_nothing_leave_the_model_and_make_the_unit_finer()
         assert report.train_loss is None
     assert 0 < emptied < 10
     before = state
-    state, report = strategy.apply(state, tiny)
-    plain, _ = strategy.mean.apply(before, tiny)
+    state, report = strategy.apply(state, cohort_of(tiny, IDEAL))
+    plain, _ = strategy.mean.apply(before, cohort_of(tiny, IDEAL))
     np.testing.assert_allclose(state.model - before.model, plain.model - before.model, atol=1e-4)
     assert report.kept_weight / 6 > 2**16
 
 
 def test_a_round_that_was_given_up_teaches_nothing():
     everybody = {one.id: Vanish(Step(Stage.SHARE, 0), late=False) for one in STEEP}
-    strategy = masked(TiltedERM(1.0), dropouts=lambda index, *_: everybody if index else {})
-    first, _ = strategy.apply(ServerState(START), STEEP)
-    second, report = strategy.apply(first, STEEP)
+    strategy = masked(TiltedERM(1.0))
+    first, _ = strategy.apply(ServerState(START), cohort_of(STEEP, IDEAL))
+    lost = cohort_of(STEEP, IDEAL, round_index=1, dropouts=lambda *_: everybody)
+    second, report = strategy.apply(first, lost)
     assert report.aborted
     assert second.memory == first.memory
     np.testing.assert_array_equal(second.model, first.model)
 
 
 def test_heavy_numbers_of_samples_are_clipped_like_in_every_private_round():
-    _, report = masked(FedAvg(), max_weight=22).apply(ServerState(START), STEEP)
+    _, report = masked(FedAvg(), max_weight=22).apply(ServerState(START), cohort_of(STEEP, IDEAL))
     assert report.clipped == 3
     assert report.kept_weight == 20 + 21 + 22 * 4
 
@@ -294,8 +303,8 @@ def test_heavy_numbers_of_samples_are_clipped_like_in_every_private_round():
 def test_a_device_without_samples_changes_nothing():
     idle = Drawn(9, 0, 3.0, (9.0, 9.0, 9.0))
     for mean in (FedAvg(), TiltedERM(1.0), QFFL(1.0, constant_rate)):
-        alone, _ = masked(mean).apply(ServerState(START), STEEP)
-        joined, report = masked(mean).apply(ServerState(START), [*STEEP, idle])
+        alone, _ = masked(mean).apply(ServerState(START), cohort_of(STEEP, IDEAL))
+        joined, report = masked(mean).apply(ServerState(START), cohort_of([*STEEP, idle], IDEAL))
         np.testing.assert_array_equal(alone.model, joined.model)
         assert report.kept_devices == 7
 
@@ -304,11 +313,11 @@ def test_what_diverged_names_its_device():
     broken = Drawn(9, 3, 1.0, (math.nan, 0.0, 0.0))
     unbounded = Drawn(9, 3, math.inf, (0.0, 0.0, 0.0))
     for mean in (FedAvg(), TiltedERM(1.0), QFFL(1.0, constant_rate)):
-        for backend in (IDEAL, MASKED):
+        for rounds in (IDEAL, MASKED):
             with pytest.raises(DivergenceError, match="update of device 9"):
-                masked(mean, backend).apply(ServerState(START), [*STEEP, broken])
+                masked(mean).apply(ServerState(START), cohort_of([*STEEP, broken], rounds))
             with pytest.raises(DivergenceError, match="loss of device 9"):
-                masked(mean, backend).apply(ServerState(START), [*STEEP, unbounded])
+                masked(mean).apply(ServerState(START), cohort_of([*STEEP, unbounded], rounds))
 
 
 def test_names_and_what_the_server_sees():
@@ -330,19 +339,19 @@ def test_settings_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="expected_loss=0 is not a positive number"):
         MaskedMean(FedAvg(), rounds, 0)
     with pytest.raises(UsageError):
-        masked(TiltedERM(1.0)).check(START, 3)
-    masked(TiltedERM(1.0)).check(START, 100)
+        announce(masked(TiltedERM(1.0)), 3)
+    announce(masked(TiltedERM(1.0)), 100)
 
 
 def test_memory_survives_a_checkpoint(tmp_path):
     strategy = WithServerOptimizer(masked(TiltedERM(1.0)), Momentum(0.5, 0.9))
-    state, _ = strategy.apply(strategy.init(START, 6), STEEP)
+    state, _ = strategy.apply(strategy.init(START, 6), cohort_of(STEEP, IDEAL))
     assert set(state.memory) == {"masked.mean_weight", "server_optimizer.m"}
     mark = Mark(0, 0, bytes(32))
     save_checkpoint(tmp_path, Checkpoint(state, 0, mark, mark))
     restored = load_checkpoint(tmp_path).state
-    after, _ = strategy.apply(state, STEEP)
-    again, _ = strategy.apply(restored, STEEP)
+    after, _ = strategy.apply(state, cohort_of(STEEP, IDEAL))
+    again, _ = strategy.apply(restored, cohort_of(STEEP, IDEAL))
     assert after.model.tobytes() == again.model.tobytes()
 
 
@@ -353,18 +362,12 @@ def test_learners_on_digits_end_up_with_the_plain_model():
     for mean in (FedProx(0.3), PropFair(5.0), QFFL(1.0, lambda _: 0.1), TiltedERM(2.0)):
         states = [ServerState(start), ServerState(start)]
         for index in range(2):
-            devices = [
-                SimulatedDevice(
-                    k,
-                    Place(dataset.train, k, data.num_samples),
-                    backend,
-                    LocalTraining(0.1, 32),
-                    Seeds(1),
-                    index,
-                )
-                for k, data in enumerate(dataset.train)
-            ]
+            places = {
+                k: Place(dataset.train, k, data.num_samples) for k, data in enumerate(dataset.train)
+            }
+            devices = BackendDevices(places, backend, LocalTraining(0.1, 32), Seeds(1), index)
+            cohort = SimulatedCohort(devices, index, Seeds(1), IDEAL)
             for k, strategy in enumerate((mean, masked(mean))):
-                states[k], _ = strategy.apply(states[k], devices)
+                states[k], _ = strategy.apply(states[k], cohort)
         assert np.abs(states[0].model - states[1].model).max() < 1e-5
         assert np.abs(states[0].model - start).max() > 1e-2

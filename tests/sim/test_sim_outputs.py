@@ -12,6 +12,8 @@ from doubles import Silent
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
 from deltafl.secagg.stages import Stage, Step, Vanish
+from deltafl.sim.cohort.simulated import cohort_of
+from deltafl.sim.cohort.survivors import SurvivorsOnly
 from deltafl.sim.config import ExperimentConfig
 from deltafl.sim.errors import RunDirectoryError
 from deltafl.sim.evaluations import (
@@ -25,7 +27,6 @@ from deltafl.sim.experiment import run_experiment
 from deltafl.sim.plots import Arm, write_plots
 from deltafl.sim.rundir import RunDirectory
 from deltafl.sim.summary import summarise_experiment
-from deltafl.sim.survivors import SurvivorsOnly
 
 
 @pytest.fixture(scope="module")
@@ -155,14 +156,15 @@ class Count:
     name = "count"
     server_sees = Visibility.SUMS
 
-    def apply(self, state, devices):
-        report = RoundReport(None, len(devices), 0, None, empty=False, secure_sums=1)
+    def apply(self, state, cohort):
+        report = RoundReport(None, len(cohort.weights), 0, None, empty=False, secure_sums=1)
         return replace(state, round=state.round + 1), report
 
 
 class Named:
     def __init__(self, number):
         self.id = number
+        self.weight = 1
 
 
 def test_survivors_play_and_the_rest_is_counted():
@@ -177,10 +179,10 @@ def test_survivors_play_and_the_rest_is_counted():
 
     strategy = SurvivorsOnly(Count(), dropouts)
     start = ServerState(np.zeros(3, dtype=np.float32), round=4)
-    state, report = strategy.apply(start, [Named(number) for number in range(5)])
+    state, report = strategy.apply(start, cohort_of(map(Named, range(5))))
     assert (state.round, report.kept_devices, report.aborted) == (5, 2, None)
     assert report.dropped_by_stage == {"share": 1, "mask": 2}
-    state, report = strategy.apply(start, [Named(0), Named(3)])
+    state, report = strategy.apply(start, cohort_of([Named(0), Named(3)]))
     assert (state.round, state.model is start.model) == (5, True)
     assert report.aborted == "all 2 devices of the cohort vanished"
     assert not report.empty  # given up is not the same as nobody to train

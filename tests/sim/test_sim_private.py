@@ -11,15 +11,15 @@ from doubles import Killed, Silent
 from deltafl.fl.strategies.base import ServerState
 from deltafl.secagg import Adversary, DevicePolicy, Stage, Step, ThreatModel, Vanish
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.algorithms import build_backend, build_strategy
+from deltafl.sim.algorithms import build_rounds, build_strategy, sessions_of
 from deltafl.sim.checkpoint import load_checkpoint
 from deltafl.sim.cli import main
+from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.config_io import build_config
 from deltafl.sim.errors import ConfigError, RunDirectoryError
 from deltafl.sim.events import read_events
 from deltafl.sim.experiment import run_experiment
 from deltafl.sim.faults import stages_of_session
-from deltafl.sim.seeds import Seeds
 from deltafl.sim.transcript import (
     Closing,
     Message,
@@ -140,8 +140,7 @@ def test_a_query_that_a_device_misses_has_no_sum_and_ends_the_search(
 
 def strategy_of(**quantile):
     settings = {**PRIVATE_RUN, "quantile": {**PRIVATE_RUN["quantile"], **quantile}}
-    config = build_config([settings])
-    return build_strategy(config, seeds=Seeds(1), dropouts=lambda *_: {}, observer=NoObserver())
+    return build_strategy(build_config([settings]))
 
 
 def test_what_a_search_is_to_hide_comes_from_the_settings():
@@ -228,27 +227,29 @@ def test_the_threshold_of_a_round_without_a_search_is_the_one_before(private):
             return np.zeros_like(model)
 
     state = ServerState(np.zeros(3, dtype=np.float32), eta=0.75)
+    rounds = build_rounds(build_config([PRIVATE_RUN]).privacy, NoObserver())
     for num_devices, ended in ((8, "too few"), (9, "exact")):
-        after, report = strategy.apply(state, [Constant(i) for i in range(num_devices)])
+        cohort = cohort_of(map(Constant, range(num_devices)), rounds)
+        after, report = strategy.apply(state, cohort)
         assert report.search_ended == ended
         assert (after.eta, report.eta) == ((0.75, None) if ended == "too few" else (1.0, 1.0))
         assert report.kept_devices == num_devices
 
 
-def backend_of(**privacy):
+def sessions_by(**privacy):
     settings = {**PRIVATE_RUN, "privacy": {**PRIVATE_RUN["privacy"], **privacy}}
-    return build_backend(build_config([settings]).privacy, NoObserver()).sessions
+    return sessions_of(build_config([settings]).privacy)
 
 
 def test_a_device_insists_on_what_the_configuration_says():
-    plain = backend_of(colluding=0.2)
+    plain = sessions_by(colluding=0.2)
     assert plain.policy == DevicePolicy(colluding_rate=0.2, min_cohort=5)
     assert plain.threat == ThreatModel(0.2, 0.1)
     assert not plain.signed
-    signed = backend_of(colluding=0.2, signed=True)
+    signed = sessions_by(colluding=0.2, signed=True)
     assert signed.signed
     assert signed.policy == plain.policy
-    active = backend_of(colluding=0.2, adversary="active")
+    active = sessions_by(colluding=0.2, adversary="active")
     assert active.signed
     assert active.threat == ThreatModel(0.2, 0.1, Adversary.ACTIVE)
     assert active.policy == replace(plain.policy, adversary=Adversary.ACTIVE)
@@ -258,7 +259,7 @@ def test_a_device_insists_on_what_the_configuration_says():
     ("graph", "accepts_sparse"), [("auto", False), ("complete", False), ("sparse", True)]
 )
 def test_a_sparse_graph_is_left_to_an_active_server_only_by_name(graph, accepts_sparse):
-    sessions = backend_of(adversary="active", graph=graph)
+    sessions = sessions_by(adversary="active", graph=graph)
     assert sessions.policy.sparse_if_active is accepts_sparse
 
 
@@ -266,10 +267,10 @@ def test_the_default_settings_withstand_an_active_server():
     settings = {**PRIVATE_RUN, "privacy": {"adversary": "active"}}
     settings["federation"] = {**PRIVATE_RUN["federation"], "cohort_size": 12}
     config = build_config([settings])
-    backend = build_backend(config.privacy, NoObserver())
-    strategy = build_strategy(config, seeds=Seeds(1), dropouts=lambda *_: {}, observer=NoObserver())
-    strategy.check(np.zeros(5, dtype=np.float32), 12)
-    assert strategy.backend.sessions == backend.sessions
+    model, sessions = np.zeros(5, dtype=np.float32), sessions_of(config.privacy)
+    levels = build_strategy(config).levels_for(ServerState(model), 12)
+    sessions.params_of_levels(levels, model.tobytes(), bytes(32))
+    assert build_rounds(config.privacy, NoObserver()).sessions == sessions
 
 
 def test_a_run_directory_from_before_there_were_identities_goes_on(private, tmp_path):

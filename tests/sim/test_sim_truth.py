@@ -1,7 +1,7 @@
 """What devices had to hide is read back as it was, or not at all."""
 
 import hashlib
-from dataclasses import dataclass
+from fractions import Fraction
 
 import msgpack
 import numpy as np
@@ -9,39 +9,38 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
+from deltafl.protocol.sessions import Sessions
 from deltafl.sim.chain import ChainWriter
+from deltafl.sim.cohort.ideal import IdealRounds
+from deltafl.sim.cohort.simulated import cohort_of
+from deltafl.sim.cohort.work import Told
 from deltafl.sim.errors import ChainError, Damage
-from deltafl.sim.truth import TRUTH, TruthWriter, WatchedDevice, read_truth
+from deltafl.sim.truth import TRUTH, TruthWriter, read_truth
 
 RUN_ID = bytes(range(16))
 MODEL = np.array([1.0, 2.0], dtype=np.float32)
 
 
-@dataclass
-class Device:
-    id: int = 7
-    weight: int = 12
-
-    def loss(self, model):
-        return float(model.sum()) / 3
-
-    def update(self, model, objective=None):
-        del objective
-        return model * np.float32(0.1)
+LOSS = 1.5
+SENT = MODEL * np.float32(0.1)
 
 
-def asked(device, *, trains):
-    watched = WatchedDevice(device)
-    watched.loss(MODEL)
-    if trains:
-        watched.update(MODEL)
-    return watched
+def asked(device=7, weight=12, *, trains):
+    """The weights of a cohort of one device, and what it told."""
+    return {device: weight}, Told({device: LOSS}, {device: SENT} if trains else {})
 
 
-def write(path, *devices, mode="full", run_id=RUN_ID):
+def silent():
+    """The same of a device that was asked nothing."""
+    return {7: 12}, Told()
+
+
+def write(path, *rounds, mode="full", run_id=RUN_ID):
     with TruthWriter(path, run_id, mode) as writer:
-        for number, device in devices:
-            writer.add(number, device)
+        for number, (weights, told) in rounds:
+            writer.add(number, weights, told)
         return writer.flush()
 
 
@@ -51,30 +50,44 @@ def problem(path, run_id=RUN_ID):
     return caught.value.frame, caught.value.damage
 
 
-def test_a_watched_device_answers_as_the_device_itself():
-    device, watched = Device(), WatchedDevice(Device())
-    assert (watched.id, watched.weight) == (device.id, device.weight)
-    assert (watched.noted_loss, watched.noted_update) == (None, None)
-    assert watched.loss(MODEL) == watched.noted_loss == device.loss(MODEL)
-    assert watched.update(MODEL) is watched.noted_update
-    assert watched.noted_update.tobytes() == device.update(MODEL).tobytes()
+def test_what_devices_tell_a_secure_round_is_noted():
+    class Device:
+        weight = 3
+
+        def __init__(self, number):
+            self.id = number
+
+        def loss(self, model):
+            del model
+            return self.id / 3
+
+        def update(self, model):
+            return np.full(len(model), self.id / 7, dtype=np.float32)
+
+    told = Told()
+    rounds = IdealRounds(Sessions())
+    cohort = cohort_of(map(Device, range(8)), rounds, told=told)
+    _, report = PrivateDeltaFL(Fraction(1, 2)).apply(ServerState(MODEL), cohort)
+    assert told.losses == {number: number / 3 for number in range(8)}
+    assert 0 < report.kept_devices < 8
+    assert sorted(told.updates) == list(range(8 - report.kept_devices, 8))
+    assert all(update[0] == np.float32(one / 7) for one, update in told.updates.items())
 
 
 def test_what_was_noted_is_read_back_to_the_bit(tmp_path):
     path = tmp_path / "truth.bin"
-    devices = [asked(Device(), trains=True), asked(Device(id=2**32 - 1, weight=0), trains=False)]
-    write(path, (3, devices[0]), (4, devices[1]))
+    write(path, (3, asked(trains=True)), (4, asked(2**32 - 1, 0, trains=False)))
     first, second = read_truth(path, RUN_ID)
     assert (first.round, first.device, first.weight, first.passed) == (3, 7, 12, True)
-    assert first.loss == devices[0].noted_loss
-    assert first.update.tobytes() == devices[0].noted_update.tobytes()
+    assert first.loss == LOSS
+    assert first.update.tobytes() == SENT.tobytes()
     assert first.update.dtype == np.float32
     assert (second.round, second.device, second.weight) == (4, 2**32 - 1, 0)
     assert (second.passed, second.update) == (False, None)
 
 
 def test_who_was_asked_nothing_has_nothing_to_hide(tmp_path):
-    write(tmp_path / "truth.bin", (1, WatchedDevice(Device())))
+    write(tmp_path / "truth.bin", (1, silent()))
     assert list(read_truth(tmp_path / "truth.bin", RUN_ID)) == []
 
 
@@ -82,7 +95,7 @@ def test_who_was_asked_nothing_has_nothing_to_hide(tmp_path):
     ("mode", "kept"), [("full", [True] * 3), ("headers", [False] * 3), ("every=2", [0, 1, 0])]
 )
 def test_updates_are_kept_where_the_transcript_is_whole(tmp_path, mode, kept):
-    devices = [(number, asked(Device(), trains=True)) for number in (1, 2, 3)]
+    devices = [(number, asked(trains=True)) for number in (1, 2, 3)]
     write(tmp_path / "truth.bin", *devices, mode=mode)
     truth = list(read_truth(tmp_path / "truth.bin", RUN_ID))
     assert [device.update is not None for device in truth] == kept
@@ -91,24 +104,24 @@ def test_updates_are_kept_where_the_transcript_is_whole(tmp_path, mode, kept):
 
 def test_writing_goes_on_from_a_mark(tmp_path):
     whole, resumed = tmp_path / "whole.bin", tmp_path / "resumed.bin"
-    device = asked(Device(), trains=True)
+    device = asked(trains=True)
     mark = write(whole, (1, device), (2, device))
     middle = write(resumed, (1, device))
     with TruthWriter(resumed, bytes(16), "full", middle) as writer:
-        writer.add(2, WatchedDevice(Device()))
-        writer.add(2, device)
+        writer.add(2, *silent())
+        writer.add(2, *device)
         assert writer.flush() == mark
     assert resumed.read_bytes() == whole.read_bytes()
 
 
 def test_the_truth_of_another_run_is_refused_by_name(tmp_path):
-    write(tmp_path / "truth.bin", (1, asked(Device(), trains=False)))
+    write(tmp_path / "truth.bin", (1, asked(trains=False)))
     assert problem(tmp_path / "truth.bin", bytes(16)) == (0, Damage.FOREIGN)
     with pytest.raises(ChainError, match=f"run {RUN_ID.hex()}.* run {bytes(16).hex()}"):
         next(read_truth(tmp_path / "truth.bin", bytes(16)))
 
 
-LOSS, UPDATE = 1.5, np.zeros(2, "<f4").tobytes()
+PACKED = np.zeros(2, "<f4").tobytes()
 
 
 @pytest.mark.parametrize(
@@ -125,7 +138,7 @@ LOSS, UPDATE = 1.5, np.zeros(2, "<f4").tobytes()
         (1, [1, b"7", LOSS, 12, True, None]),
         (1, [1, 7, LOSS, 12.0, True, None]),
         (1, [1, 7, LOSS, 12, True, "update"]),
-        (1, [1, 7, LOSS, 12, True, UPDATE[:-1]]),
+        (1, [1, 7, LOSS, 12, True, PACKED[:-1]]),
         (1, [1, 7, LOSS, 12, True, 0]),
         (1, [1, 7, float("nan"), 12, True, None]),
         (1, [1, 7, float("inf"), 12, True, None]),
@@ -138,7 +151,7 @@ def test_a_record_of_another_shape_is_malformed(tmp_path, kind, fields):
     path = tmp_path / "truth.bin"
     with ChainWriter(path, TRUTH, TRUTH.start) as chain:
         chain.append(0, RUN_ID)
-        chain.append(1, 1, 7, LOSS, 12, True, UPDATE)
+        chain.append(1, 1, 7, LOSS, 12, True, PACKED)
         chain.append(kind, *fields)
     assert problem(path) == (2, Damage.MALFORMED)
 
@@ -153,7 +166,7 @@ def test_a_file_without_an_opening_is_malformed(tmp_path, opening):
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     path = tmp_path_factory.mktemp("truth") / "truth.bin"
-    write(path, (1, asked(Device(), trains=True)), (1, asked(Device(id=8), trains=False)))
+    write(path, (1, asked(trains=True)), (1, asked(8, trains=False)))
     return path.read_bytes()
 
 

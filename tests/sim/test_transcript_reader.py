@@ -12,7 +12,9 @@ import pytest
 
 from deltafl.fl.strategies.base import ServerState
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
-from deltafl.protocol.sums import MaskedSum, Sessions
+from deltafl.protocol.sessions import Sessions
+from deltafl.sim.cohort.masked import MaskedRounds
+from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.transcript import Message, Sum, TranscriptWriter, read_transcript
 
 READER = Path(__file__).parents[2] / "docs" / "examples" / "read_transcript.py"
@@ -34,16 +36,13 @@ def written(tmp_path_factory):
     """A transcript of two rounds and its head, hex."""
     path = tmp_path_factory.mktemp("reader") / "transcript.bin"
     with TranscriptWriter(path, "headers") as writer:
-        strategy = PrivateDeltaFL(
-            theta=Fraction(1, 2),
-            backend=MaskedSum(Sessions(), observer=writer),
-            encoding=Encoding(method="bracketed"),
-            graph_seed=lambda index: bytes([index]) * 32,
-        )
+        strategy = PrivateDeltaFL(Fraction(1, 2), Encoding(method="bracketed"))
+        masked = MaskedRounds(Sessions(), observer=writer)
         state = ServerState(np.zeros(2000, dtype=np.float32))
         for number in (1, 2):
             writer.begin_round(number)
-            state, report = strategy.apply(state, [Device(index) for index in range(6)])
+            cohort = cohort_of(map(Device, range(6)), masked, round_index=number)
+            state, report = strategy.apply(state, cohort)
             writer.end_round(report.aborted)
         writer.finish(2)
         return path, writer.flush().digest.hex()

@@ -21,8 +21,9 @@ from deltafl.sim.backends.base import CpuClock, ModelSpec, Place
 from deltafl.sim.backends.choice import choose, open_backend
 from deltafl.sim.bench.peers.conversation import Conversation
 from deltafl.sim.bench.peers.tasks import Federation
+from deltafl.sim.cohort.devices import BackendDevices
+from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
 from deltafl.sim.config import TrainingConfig
-from deltafl.sim.devices import SimulatedDevice
 from deltafl.sim.seeds import Seeds
 from deltafl.sim.versions import choose_device
 
@@ -75,20 +76,16 @@ class Simulator:
         """The CPU time of all learning so far."""
         return self._backend.clock
 
-    def play(self, strategy: Strategy, state: ServerState) -> tuple[ServerState, RoundReport]:
+    def play(
+        self, strategy: Strategy, state: ServerState, rounds: SecureRounds | None = None
+    ) -> tuple[ServerState, RoundReport]:
         """Play one round with everybody, as `deltafl.sim.engine` does."""
-        devices = [
-            SimulatedDevice(
-                client,
-                Place(self._data, client, data.num_samples),
-                self._backend,
-                self._training,
-                self._seeds,
-                state.round,
-            )
+        places = {
+            client: Place(self._data, client, data.num_samples)
             for client, data in enumerate(self._data)
-        ]
-        played = strategy.apply(state, devices)
+        }
+        devices = BackendDevices(places, self._backend, self._training, self._seeds, state.round)
+        played = strategy.apply(state, SimulatedCohort(devices, state.round, self._seeds, rounds))
         self._backend.forget()
         return played
 

@@ -22,7 +22,7 @@ from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.round import Round, RoundOutcome
 from deltafl.protocol.server import RoundServer
-from deltafl.protocol.sums import Sessions
+from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import (
     Adversary,
     Client,
@@ -40,6 +40,7 @@ from deltafl.secagg.session import NoObserver, run_round
 from deltafl.secagg.stages import Step, Vanish
 from deltafl.secagg.wire import Kind
 from deltafl.sim.chain import Mark
+from deltafl.sim.cohort.work import Told
 from deltafl.sim.transcript import TranscriptWriter
 from deltafl.sim.truth import TruthWriter
 
@@ -592,5 +593,10 @@ def write_truth(run: PlantedRun, path: Path, mode: str = "full", run_id: bytes =
     """Write the run's truth file."""
     with TruthWriter(path, run_id, mode) as writer:
         for number, device in run.truths:
-            writer.add(number, device)
+            told = Told()
+            if device.noted_loss is not None:
+                told.losses[device.id] = device.noted_loss
+            if device.noted_update is not None:
+                told.updates[device.id] = device.noted_update
+            writer.add(number, {device.id: device.weight}, told)
         writer.flush()

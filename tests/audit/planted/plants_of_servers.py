@@ -16,7 +16,7 @@ from plants import plant
 from deltafl.protocol import wire as round_wire
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
-from deltafl.protocol.sums import Sessions
+from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import Adversary, keys
 from deltafl.secagg.messages import ShareKind, UnmaskRequest, UnmaskShares
 from deltafl.secagg.stages import Stage as Sending

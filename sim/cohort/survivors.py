@@ -5,11 +5,14 @@ any step is taken out of the cohort before the round.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from deltafl.fl.strategies.base import Device, RoundReport, ServerState, Strategy, Visibility
+from deltafl.fl.cohort import Cohort, Pending, SecureRoundResult, Weighing
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy, Visibility
 from deltafl.fl.vectors import Vector
+from deltafl.protocol.levels import Levels
 from deltafl.secagg.stages import Vanish
 from deltafl.sim.faults import Dropouts
 
@@ -25,6 +28,44 @@ class SurvivorReport(RoundReport):
 
     dropped_by_stage: dict[str, int]
     aborted: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Survivors:
+    """Some devices of a cohort; a `Cohort` for strategies in clear.
+
+    Attributes:
+        cohort: All devices.
+        weights: n_k of those that are left.
+    """
+
+    cohort: Cohort
+    weights: Mapping[int, int]
+
+    def reveal_losses(
+        self, model: Vector, ids: Collection[int] | None = None
+    ) -> Sequence[Pending[float]]:
+        """See `Cohort`."""
+        return self.cohort.reveal_losses(model, self.weights if ids is None else ids)
+
+    def reveal_updates(
+        self,
+        model: Vector,
+        ids: Collection[int] | None = None,
+        objective: LocalObjective = PLAIN,
+    ) -> Sequence[Pending[Vector]]:
+        """See `Cohort`."""
+        return self.cohort.reveal_updates(model, self.weights if ids is None else ids, objective)
+
+    def secure_round(
+        self,
+        levels: Levels,
+        models: Sequence[Vector],
+        warm_starts: Sequence[int | None],
+        weighing: Weighing | None = None,
+    ) -> SecureRoundResult:
+        """There is none: a session loses devices by itself, half-way too."""
+        raise NotImplementedError("strategies in clear take no secure sums")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +89,22 @@ class SurvivorsOnly:
         """As the wrapped strategy."""
         return self.strategy.init(model, num_devices)
 
-    def apply(
-        self, state: ServerState, devices: Sequence[Device]
-    ) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
         """Play one round with the survivors; without any, the round is given up.
 
         Raises:
             ValueError: the cohort is empty.
             DivergenceError: a device's loss or update is NaN or infinite.
         """
-        plan = self.dropouts(state.round, [device.id for device in devices], 1)
-        survivors = [device for device in devices if device.id not in plan]
-        if devices and not survivors:
+        plan = self.dropouts(state.round, list(cohort.weights), 1)
+        weights = {one: size for one, size in cohort.weights.items() if one not in plan}
+        if cohort.weights and not weights:
             lost = RoundReport(
                 eta=None, kept_devices=0, kept_weight=0, train_loss=None, empty=False, secure_sums=0
             )
-            reason = f"all {len(devices)} devices of the cohort vanished"
+            reason = f"all {len(cohort.weights)} devices of the cohort vanished"
             return replace(state, round=state.round + 1), _extend(lost, _by_stage(plan), reason)
-        state, report = self.strategy.apply(state, survivors)
+        state, report = self.strategy.apply(state, _Survivors(cohort, weights))
         return state, _extend(report, _by_stage(plan), None)
 
 

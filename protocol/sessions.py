@@ -1,0 +1,97 @@
+"""How sessions of rounds are set up: what they must withstand, and what devices insist on."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.levels import Levels
+from deltafl.secagg import (
+    Adversary,
+    DevicePolicy,
+    GraphKind,
+    SessionParams,
+    ThreatModel,
+    UsageError,
+)
+from deltafl.secagg.threat import at_most, sparse_parameters
+
+# Below, the complete graph is cheap, and statements about shares of the cohort mean little.
+_LARGE_COHORT: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """How the sessions of the rounds are set up.
+
+    Attributes:
+        policy: What every device insists on.
+        threat: What a session must withstand.
+        graph: Complete or sparse; None takes the sparse one where it saves work.
+        min_cohort: Smallest cohort to sum over.
+        signed: Whether devices have identities and agree on survivors; against an active adversary
+            they do in any case.
+    """
+
+    policy: DevicePolicy = field(default_factory=DevicePolicy)
+    threat: ThreatModel = field(default_factory=ThreatModel)
+    graph: GraphKind | None = None
+    min_cohort: int = 5
+    signed: bool = False
+
+    def params(self, config: RoundConfig, model: bytes, graph_seed: bytes) -> SessionParams:
+        """The parameters of one round's session; see `params_of_levels`."""
+        return self.params_of_levels(Levels((config,)), model, graph_seed)
+
+    def params_of_levels(self, levels: Levels, models: bytes, graph_seed: bytes) -> SessionParams:
+        """The parameters of the session of one or more levels.
+
+        Args:
+            levels: Their rounds.
+            models: Their models, joined in order.
+            graph_seed: 32 public bytes, unique to the session.
+
+        Raises:
+            UsageError: no parameters withstand the threat with so small a cohort.
+            PeerError: they fall short of the devices' policy, or of the noise that is promised.
+        """
+        config = levels.common
+        params = SessionParams.for_threat(
+            config.cohort_size,
+            levels.slots(),
+            threat=self.threat,
+            graph=self.graph or preferred_graph(config.cohort_size, self.threat),
+            min_cohort=self.min_cohort,
+            signed=self.signed,
+            graph_seed=graph_seed,
+            context=levels.context(models),
+        )
+        self.policy.check(params)
+        if config.noise is not None:
+            config.noise.check(params, self.policy, config.min_search_cohort)
+        return params
+
+    def num_noisy(self, cohort_size: int, min_search_cohort: int) -> int:
+        """How many devices add noise to a search, at the least: h of `deltafl.protocol.noise`.
+
+        Those that are in every sum, less those that may collude; less than 1 if that is nobody.
+
+        Args:
+            cohort_size: Devices invited.
+            min_search_cohort: Fewest devices to search over.
+        """
+        colluding = max(self.threat.colluding_rate, self.policy.colluding_rate)
+        return max(self.min_cohort, min_search_cohort) - at_most(colluding, cohort_size)
+
+
+def preferred_graph(cohort_size: int, threat: ThreatModel) -> GraphKind:
+    """The sparse graph where it spares a device of a large cohort half its neighbours.
+
+    Not against an active adversary, who might choose the roster to suit the graph.
+    """
+    if cohort_size < _LARGE_COHORT or threat.adversary is Adversary.ACTIVE:
+        return GraphKind.COMPLETE
+    try:
+        degree, _ = sparse_parameters(cohort_size, threat)
+    except UsageError:
+        return GraphKind.COMPLETE
+    return GraphKind.SPARSE if 2 * degree <= cohort_size else GraphKind.COMPLETE

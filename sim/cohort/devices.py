@@ -1,0 +1,134 @@
+"""Who does the work of a cohort's devices."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from deltafl.fl.cohort import Pending
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.vectors import Vector
+from deltafl.sim.backends.base import Backend, Place
+from deltafl.sim.seeds import Purpose, Seeds
+
+T = TypeVar("T")
+
+
+class Devices(Protocol):
+    """A cohort's devices, for one round. What many are asked may be worked on together."""
+
+    @property
+    def weights(self) -> Mapping[int, int]:
+        """n_k by device, ascending."""
+
+    def begin_loss(self, device: int, model: Vector) -> Pending[float]:
+        """Ask for F_k(model), in nats."""
+
+    def begin_update(
+        self, device: int, model: Vector, objective: LocalObjective = PLAIN
+    ) -> Pending[Vector]:
+        """Ask for Δ_k, float32 [num_parameters]."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BackendDevices:
+    """Devices whose work a backend does.
+
+    Attributes:
+        places: where each device's samples are, by device, ascending.
+        backend: does the work.
+        training: how to train in this round.
+        seeds: where the shuffles come from.
+        round_index: the round, counted from 0.
+    """
+
+    places: Mapping[int, Place]
+    backend: Backend
+    training: LocalTraining
+    seeds: Seeds
+    round_index: int
+
+    @property
+    def weights(self) -> Mapping[int, int]:
+        """The numbers of training samples."""
+        return {device: place.size for device, place in self.places.items()}
+
+    def begin_loss(self, device: int, model: Vector) -> Pending[float]:
+        """Begin to measure a loss; see `Devices`."""
+        return self.backend.begin_loss(model, self.places[device])
+
+    def begin_update(
+        self, device: int, model: Vector, objective: LocalObjective = PLAIN
+    ) -> Pending[Vector]:
+        """Begin to train; see `Devices`. Asked twice, a device answers the same."""
+        shuffle = self.seeds.integer(Purpose.SHUFFLE, round_index=self.round_index, device=device)
+        place = self.places[device]
+        return self.backend.begin_update(model, place, self.training, shuffle, objective)
+
+
+class Device(Protocol):
+    """A device that is an object of its own."""
+
+    @property
+    def id(self) -> int:
+        """Who it is, unique in the cohort."""
+
+    @property
+    def weight(self) -> int:
+        """n_k: its number of training samples."""
+
+    def loss(self, model: Vector) -> float:
+        """Evaluate F_k(model), in nats."""
+
+    def update(self, model: Vector, objective: LocalObjective = PLAIN) -> Vector:
+        """Train from `model`; the difference Δ_k."""
+
+
+def device_objects(devices: Iterable[Device]) -> "DeviceObjects":
+    """Make a cohort's devices of objects.
+
+    Raises:
+        ValueError: an id appears twice.
+    """
+    each = sorted(devices, key=lambda device: device.id)
+    ids = [device.id for device in each]
+    if len(set(ids)) != len(ids):
+        raise ValueError(f"device ids {ids} are not unique: a device counts once in a cohort")
+    return DeviceObjects({device.id: device for device in each})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceObjects:
+    """Devices that work when their answer is waited for, one after another.
+
+    Attributes:
+        devices: by id, ascending.
+    """
+
+    devices: Mapping[int, Device]
+
+    @property
+    def weights(self) -> Mapping[int, int]:
+        """The numbers of training samples."""
+        return {identity: device.weight for identity, device in self.devices.items()}
+
+    def begin_loss(self, device: int, model: Vector) -> Pending[float]:
+        """Ask for a loss; see `Devices`."""
+        return _Later(lambda: self.devices[device].loss(model))
+
+    def begin_update(
+        self, device: int, model: Vector, objective: LocalObjective = PLAIN
+    ) -> Pending[Vector]:
+        """Ask for an update; see `Devices`."""
+        own = self.devices[device]
+        if objective == PLAIN:  # a device that knows no other need not take one
+            return _Later(lambda: own.update(model))
+        return _Later(lambda: own.update(model, objective))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Later(Generic[T]):
+    work: Callable[[], T]
+
+    def result(self) -> T:
+        return self.work()

@@ -1,0 +1,103 @@
+"""Secure rounds by the ideal functionality: a trusted party adds up the same contributions.
+
+The same devices are lost and the outcome is the same bit for bit. Refusals are the same in all
+cases but one: a device is asked for its loss or update only when it is summed, so that those of a
+device that vanishes before are not met.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from deltafl.fl.cohort import SecureRoundResult
+from deltafl.protocol.device import DeviceRound
+from deltafl.protocol.levels import LevelRounds, Levels
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.sessions import Sessions
+from deltafl.secagg import ClientId, IdealSession, PeerError, Refusal, SessionAborted
+from deltafl.secagg.ring import Vector
+from deltafl.secagg.stages import Vanishing
+from deltafl.sim.cohort.masked import NoiseSource, system_noise
+from deltafl.sim.cohort.work import CohortWork
+
+
+@dataclass(frozen=True, slots=True)
+class IdealRounds:
+    """Rounds by the ideal functionality.
+
+    Attributes:
+        sessions: How sessions are set up.
+        noise: Source of each device's noise.
+    """
+
+    sessions: Sessions
+    noise: NoiseSource = system_noise
+
+    def play(
+        self,
+        levels: Levels,
+        work: CohortWork,
+        *,
+        warm_starts: Sequence[int | None],
+        graph_seed: bytes,
+        vanishing: Vanishing,
+    ) -> SecureRoundResult:
+        """Play a round; see `deltafl.sim.cohort.simulated.SecureRounds`."""
+        each = [model.astype("<f4").tobytes() for model in work.models]
+        params = self.sessions.params_of_levels(levels, b"".join(each), graph_seed)
+        session = IdealSession(params, [ClientId(device) for device in work.weights], vanishing)
+        if len(set(each)) != len(each):
+            raise PeerError(Refusal.POLICY, "two levels have the same model")
+        rounds, devices = LevelRounds(levels, warm_starts), _Devices(levels, work, self.noise)
+        try:
+            session.set_up()
+            while rounds.question is not None:
+                rounds.assemble(len(session.remaining))
+                rounds.check_opened(len(session.open_slot(rounds.slot)))
+                contributors = session.collect(rounds.slot)
+                if contributors is None:
+                    rounds.lose()
+                else:
+                    devices.measure(contributors, rounds.level)
+                    vectors = devices.contributions(contributors, rounds.level, rounds.question)
+                    rounds.take(session.add_up(rounds.slot, vectors))
+        except SessionAborted as error:
+            return SecureRoundResult(rounds.outcomes(session.drops, str(error)), None)
+        return SecureRoundResult(rounds.outcomes(session.drops), None)
+
+
+class _Devices:
+    """The devices' side, without messages."""
+
+    def __init__(self, levels: Levels, work: CohortWork, noise: NoiseSource) -> None:
+        self._levels = levels
+        self._work = work
+        self._noise = noise
+        self._measured: dict[tuple[ClientId, int], DeviceRound] = {}
+
+    def measure(self, ids: Sequence[ClientId], level: int) -> None:
+        """Let those devices measure their losses that have not."""
+        config = self._levels.rounds[level]
+        new = [client for client in ids if (client, level) not in self._measured]
+        for client in new:
+            self._work.begin_losses(client, (level,))
+        for client in new:
+            loss = self._work.loss(client, level)
+            weight = self._work.weight(client)
+            self._measured[client, level] = DeviceRound.measured(config, loss, weight)
+
+    def contributions(
+        self, ids: Sequence[ClientId], level: int, question: Query | Threshold
+    ) -> Iterator[Vector]:
+        """The devices' vectors, in order; all train before the first is waited for."""
+        own = [self._measured[client, level] for client in ids]
+        if isinstance(question, Query):
+            for client, device in zip(ids, own, strict=True):
+                yield device.answer(question, self._noise(client))
+            return
+        passing = [device.passes(question) for device in own]
+        for client, passes in zip(ids, passing, strict=True):
+            if passes:
+                self._work.begin_update(client, level)
+        for client, device, passes in zip(ids, own, passing, strict=True):
+            yield device.contribution(self._work.update(client, level) if passes else None)

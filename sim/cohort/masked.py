@@ -1,0 +1,84 @@
+"""Secure rounds by the real protocol, every byte of it, over a network that loses devices."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from deltafl.fl.cohort import SecureRoundResult
+from deltafl.protocol.client import RoundClient
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.server import LevelsServer
+from deltafl.protocol.sessions import Sessions
+from deltafl.secagg import ClientId, Enrolment
+from deltafl.secagg.primitives import Primitives
+from deltafl.secagg.randomness import Randomness, system_randomness
+from deltafl.secagg.session import NoObserver, Observer
+from deltafl.secagg.stages import Vanishing
+from deltafl.sim.cohort.network import Network
+from deltafl.sim.cohort.shared import simulated
+from deltafl.sim.cohort.work import CohortWork
+
+NoiseSource: TypeAlias = Callable[[ClientId], Randomness]
+"""Where each device takes the noise of its answers from, if its round asks for noise."""
+
+
+def system_noise(client_id: ClientId) -> Randomness:
+    """The operating system's randomness, for every device."""
+    del client_id
+    return system_randomness
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedRounds:
+    """Rounds by the real protocol.
+
+    Attributes:
+        sessions: How sessions are set up.
+        randomness: Source of every secret.
+        observer: Watches what the server sends and receives.
+        enrolment: The devices' identities, for signed sessions.
+        noise: Source of each device's noise.
+        primitives: What the parties of a session compute with, called for each session.
+    """
+
+    sessions: Sessions
+    randomness: Randomness = system_randomness
+    observer: Observer = field(default_factory=NoObserver)
+    enrolment: Enrolment = field(default_factory=Enrolment)
+    noise: NoiseSource = system_noise
+    primitives: Callable[[], Primitives] = simulated
+
+    def play(
+        self,
+        levels: Levels,
+        work: CohortWork,
+        *,
+        warm_starts: Sequence[int | None],
+        graph_seed: bytes,
+        vanishing: Vanishing,
+    ) -> SecureRoundResult:
+        """Play a round; see `deltafl.sim.cohort.simulated.SecureRounds`."""
+        models = b"".join(model.astype("<f4").tobytes() for model in work.models)
+        params = self.sessions.params_of_levels(levels, models, graph_seed)
+        ids, own = [ClientId(device) for device in work.weights], self.primitives()
+        server = LevelsServer(levels, models, params, ids, warm_starts, self.enrolment, own)
+        clients = {
+            i: RoundClient(
+                i,
+                self.sessions.policy,
+                self.randomness,
+                self.enrolment.credentials_for(i, params),
+                self.noise(i),
+                primitives=own,
+            )
+            for i in ids
+        }
+        network = Network(server, clients, work, vanishing, self.observer)
+        outgoing = server.start()
+        while outgoing:
+            outgoing = network.carry(outgoing)
+            if server.revealed is not None:
+                self.observer.revealed(server.revealed)
+        if server.outcomes is None:
+            raise RuntimeError("the round stopped without an outcome: this is a bug")
+        return SecureRoundResult(server.outcomes, network.bytes_up / len(ids))

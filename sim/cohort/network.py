@@ -1,0 +1,120 @@
+"""The network between a round's server and its devices, which loses some of them.
+
+This is the one place that moves bytes between the two in a simulation.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.server import LevelsServer
+from deltafl.secagg import ClientId, Step
+from deltafl.secagg.outgoing import Outgoing
+from deltafl.secagg.session import Observer
+from deltafl.secagg.stages import Vanishing
+from deltafl.sim.cohort.work import CohortWork
+
+
+class Network:
+    """Carries messages, and loses the devices that vanish.
+
+    Args:
+        server: the round's.
+        clients: the devices' machines.
+        work: what the devices do.
+        vanishing: which devices vanish, and when.
+        observer: told of all that passes.
+
+    Attributes:
+        bytes_up: What all devices have sent.
+    """
+
+    def __init__(
+        self,
+        server: LevelsServer,
+        clients: Mapping[ClientId, RoundClient],
+        work: CohortWork,
+        vanishing: Vanishing,
+        observer: Observer,
+    ) -> None:
+        self.bytes_up = 0
+        self._server = server
+        self._clients = clients
+        self._work = work
+        self._vanishing = vanishing
+        self._observer = observer
+
+    def carry(self, outgoing: Outgoing) -> Outgoing:
+        """Deliver the server's messages, let devices work, collect the answers, close the trip.
+
+        A device that vanishes at this step does not answer, or answers after the trip was closed.
+        All devices begin their work before the first of them is waited for. From the first that
+        works on, answers arrive when everybody has got a message, in the order of the messages, so
+        that it does not tell who had work to do.
+        """
+        step = self._server.step
+        late: list[tuple[ClientId, bytes]] = []
+        waiting: list[tuple[ClientId, bytes | Task | None]] = []
+        for client in outgoing:
+            with self._at_work(None, step):
+                data = outgoing[client]
+            self._observer.message(sent=True, peer=client, data=data)
+            vanish = self._vanishing.get(client)
+            if vanish is not None and not (vanish.answers(step) or vanish.late):
+                continue
+            with self._at_work(client, step):
+                reply = self._clients[client].receive(data)
+            if isinstance(reply, Task):
+                self._begin(client, reply)
+            if waiting or isinstance(reply, Task):
+                waiting.append((client, reply))
+            else:
+                self._take(client, reply, step, late)
+        for client, reply in waiting:
+            made = self._finish(client, reply, step) if isinstance(reply, Task) else reply
+            self._take(client, made, step, late)
+        with self._at_work(None, step):
+            following = self._server.close_round()
+        for client, message in late:
+            self._observer.message(sent=False, peer=client, data=message)
+            self._server.receive(client, message)
+        return following
+
+    def _begin(self, client: ClientId, task: Task) -> None:
+        if task is Task.MEASURE_LOSS:
+            self._work.begin_losses(client, range(len(self._work.models)))
+        else:
+            self._work.begin_update(client, self._clients[client].level)
+
+    def _finish(self, client: ClientId, task: Task, step: Step) -> bytes:
+        machine = self._clients[client]
+        if task is Task.MEASURE_LOSS:
+            levels = range(len(self._work.models))
+            losses = [self._work.loss(client, level) for level in levels]
+            weight = self._work.weight(client)
+            with self._at_work(client, step):
+                return machine.supply_losses(losses, weight)
+        update = self._work.update(client, machine.level)
+        with self._at_work(client, step):
+            return machine.supply_update(update)
+
+    def _take(
+        self,
+        client: ClientId,
+        reply: bytes | None,
+        step: Step,
+        late: list[tuple[ClientId, bytes]],
+    ) -> None:
+        if reply is None:
+            return
+        self.bytes_up += len(reply)
+        vanish = self._vanishing.get(client)
+        if vanish is not None and not vanish.answers(step):
+            late.append((client, reply))
+            return
+        self._observer.message(sent=False, peer=client, data=reply)
+        with self._at_work(None, step):
+            self._server.receive(client, reply)
+
+    def _at_work(self, party: ClientId | None, step: Step) -> AbstractContextManager[None]:
+        return self._observer.working(party, step)

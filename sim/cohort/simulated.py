@@ -1,0 +1,132 @@
+"""The simulated cohort of a round, as strategies ask it."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from deltafl.fl.cohort import Pending, SecureRoundResult, Weighing
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.vectors import Vector
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.sessions import Sessions
+from deltafl.secagg import ClientId
+from deltafl.secagg.stages import Vanishing
+from deltafl.sim.cohort.devices import Device, Devices, device_objects
+from deltafl.sim.cohort.work import CohortWork, Told
+from deltafl.sim.faults import Dropouts, nobody
+from deltafl.sim.seeds import Purpose, Seeds
+
+
+class SecureRounds(Protocol):
+    """Something that plays secure rounds: `MaskedRounds` or `IdealRounds`."""
+
+    @property
+    def sessions(self) -> Sessions:
+        """How sessions are set up."""
+
+    def play(
+        self,
+        levels: Levels,
+        work: CohortWork,
+        *,
+        warm_starts: Sequence[int | None],
+        graph_seed: bytes,
+        vanishing: Vanishing,
+    ) -> SecureRoundResult:
+        """Play a round at one or more levels in one session.
+
+        Args:
+            levels: Their rounds.
+            work: What the devices do, and the levels' models.
+            warm_starts: For each level the tick near which η is expected; None for none.
+            graph_seed: 32 public bytes, unique to the session.
+            vanishing: Which devices vanish, and when.
+
+        Raises:
+            UsageError: no session parameters withstand the threat with so small a cohort.
+            PeerError: the session falls short of the devices' policy, such as by two levels with
+                one model.
+            EncodingError: a device's loss or update is NaN or infinite, or has the wrong shape.
+        """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulatedCohort:
+    """Devices in one process; a `Cohort`.
+
+    Attributes:
+        devices: who does the work.
+        round_index: the round, counted from 0.
+        seeds: where the public seed of the session's graph comes from.
+        rounds: plays secure rounds; None for strategies in clear.
+        dropouts: which devices vanish from a secure round, and when.
+        told: where to note what devices tell in a secure round; None to note nothing.
+    """
+
+    devices: Devices
+    round_index: int = 0
+    seeds: Seeds = field(default_factory=lambda: Seeds(0))
+    rounds: SecureRounds | None = None
+    dropouts: Dropouts = nobody
+    told: Told | None = None
+
+    @property
+    def weights(self) -> Mapping[int, int]:
+        """n_k by device."""
+        return self.devices.weights
+
+    def reveal_losses(
+        self, model: Vector, ids: Collection[int] | None = None
+    ) -> Sequence[Pending[float]]:
+        """Ask for losses in clear; see `Cohort`."""
+        asked = self.weights if ids is None else ids
+        return [self.devices.begin_loss(device, model) for device in asked]
+
+    def reveal_updates(
+        self,
+        model: Vector,
+        ids: Collection[int] | None = None,
+        objective: LocalObjective = PLAIN,
+    ) -> Sequence[Pending[Vector]]:
+        """Ask for updates in clear; see `Cohort`."""
+        asked = self.weights if ids is None else ids
+        return [self.devices.begin_update(device, model, objective) for device in asked]
+
+    def secure_round(
+        self,
+        levels: Levels,
+        models: Sequence[Vector],
+        warm_starts: Sequence[int | None],
+        weighing: Weighing | None = None,
+    ) -> SecureRoundResult:
+        """Play a round of Algorithm 3; see `Cohort`."""
+        if self.rounds is None:
+            raise ValueError("this cohort takes no secure sums: give it rounds")
+        thetas = [config.theta for config in levels.rounds]
+        work = CohortWork(self.devices, models, thetas, weighing, self.told)
+        plan = self.dropouts(self.round_index, list(self.weights), len(levels.slots()))
+        return self.rounds.play(
+            levels,
+            work,
+            warm_starts=warm_starts,
+            graph_seed=self.seeds.digest(Purpose.GRAPH, round_index=self.round_index),
+            vanishing={ClientId(device): vanish for device, vanish in plan.items()},
+        )
+
+
+def cohort_of(
+    devices: Iterable[Device],
+    rounds: SecureRounds | None = None,
+    *,
+    round_index: int = 0,
+    dropouts: Dropouts = nobody,
+    told: Told | None = None,
+) -> SimulatedCohort:
+    """A cohort of devices that are objects, to try a strategy; see `SimulatedCohort`.
+
+    Raises:
+        ValueError: an id appears twice.
+    """
+    return SimulatedCohort(
+        device_objects(devices), round_index, rounds=rounds, dropouts=dropouts, told=told
+    )

@@ -1,0 +1,197 @@
+"""What the devices of a cohort measure and train in one secure round.
+
+A simulation knows all losses, so it knows whom the search will find: once all have told theirs of
+a model, those devices begin to train while the server still searches. It is a guess all the same
+(a search may end early, or go by rounded weights) and changes no answer: who passes is for the
+devices to find out, and training that nobody asks for is dropped.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from deltafl.fl.cohort import Pending, Weighing
+from deltafl.fl.objectives import PLAIN
+from deltafl.fl.strategies.weighted_mean import Participant
+from deltafl.fl.superquantile import weighted_quantile
+from deltafl.fl.vectors import Vector
+from deltafl.sim.cohort.devices import Devices
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class Told:
+    """What devices have told the protocol, for the file of truth.
+
+    Attributes:
+        losses: F_k of those that were asked.
+        updates: Δ_k of those that trained.
+    """
+
+    losses: dict[int, float] = field(default_factory=dict)
+    updates: dict[int, Vector] = field(default_factory=dict)
+
+
+class CohortWork:
+    """The devices' work of one secure round; every answer is waited for once.
+
+    Args:
+        devices: the cohort.
+        models: the model of each conformity level; not to be changed.
+        thetas: the levels.
+        weighing: what devices contribute in place of n_k and Δ_k, of a single level.
+        told: where to note what devices tell; None to note nothing.
+    """
+
+    def __init__(
+        self,
+        devices: Devices,
+        models: Sequence[Vector],
+        thetas: Sequence[Fraction],
+        weighing: Weighing | None = None,
+        told: Told | None = None,
+    ) -> None:
+        self.models = models
+        self.weights = devices.weights
+        self._devices = devices
+        self._thetas = thetas
+        self._weighing = weighing
+        self._objective = PLAIN if weighing is None else weighing.objective
+        self._told = told
+        self._known: list[dict[int, float]] = [{} for _ in models]
+        self._losses: dict[tuple[int, int], _Asked[float]] = {}
+        self._updates: dict[tuple[int, int], _Asked[Vector]] = {}
+        self._participants: dict[int, Participant] = {}
+        self._weighed: dict[int, tuple[int, float]] = {}
+
+    def begin_losses(self, device: int, levels: Iterable[int]) -> None:
+        """A device will be asked for its losses."""
+        for level in levels:
+            self._loss(device, level).begin()
+            if self._weighing is not None and self._weighing.trains_first:
+                self.begin_update(device, level)
+
+    def begin_update(self, device: int, level: int) -> None:
+        """A device will be asked for its update."""
+        if self._weighing is None or self.weights[device]:
+            self._update(device, level).begin()
+
+    def loss(self, device: int, level: int) -> float:
+        """F_k of a level's model, in nats.
+
+        Raises:
+            DivergenceError: it is NaN or infinite, and the device weighs itself by it.
+        """
+        if self._weighing is None:
+            loss = self._loss(device, level).result()
+        else:
+            loss = self._participant(device).loss()
+        self._guess_tail(device, level, loss)
+        return loss
+
+    def weight(self, device: int) -> int:
+        """What the device weighs: n_k, or what it works out."""
+        return self.weights[device] if self._weighing is None else self._weigh(device)[0]
+
+    def update(self, device: int, level: int) -> Vector:
+        """Δ_k of a level's model, times the factor that the device works out.
+
+        Raises:
+            DivergenceError: it is NaN or infinite, and the device weighs itself.
+        """
+        if self._weighing is None:
+            return self._update(device, level).result()
+        weight, step = self._weigh(device)
+        if not weight:
+            return np.zeros_like(self.models[level])
+        update = self._participant(device).take_update()
+        return np.multiply(update, step, dtype=np.float64).astype(np.float32)
+
+    def _loss(self, device: int, level: int) -> "_Asked[float]":
+        if (device, level) not in self._losses:
+
+            def note(loss: float) -> None:
+                if self._told is not None:
+                    self._told.losses[device] = loss
+
+            self._losses[device, level] = _Asked(
+                lambda: self._devices.begin_loss(device, self.models[level]), note
+            )
+        return self._losses[device, level]
+
+    def _update(self, device: int, level: int) -> "_Asked[Vector]":
+        if (device, level) not in self._updates:
+
+            def note(update: Vector) -> None:
+                if self._told is not None:
+                    self._told.updates[device] = update
+
+            self._updates[device, level] = _Asked(
+                lambda: self._devices.begin_update(device, self.models[level], self._objective),
+                note,
+            )
+        return self._updates[device, level]
+
+    def _participant(self, device: int) -> Participant:
+        """The device as it weighs itself; of a single level."""
+        if device not in self._participants:
+            self._participants[device] = Participant(
+                device, self.weights[device], self._loss(device, 0), self._update(device, 0)
+            )
+        return self._participants[device]
+
+    def _weigh(self, device: int) -> tuple[int, float]:
+        """The weight and the factor, worked out once: they may take a training."""
+        if device not in self._weighed:
+            self._weighed[device] = (0, 0.0)
+            if self._weighing is not None and self.weights[device]:
+                self._weighed[device] = self._weighing.weigh(self._participant(device))
+        return self._weighed[device]
+
+    def _guess_tail(self, device: int, level: int, loss: float) -> None:
+        """When all devices have told their loss of a model, let its tail begin to train."""
+        known = self._known[level]
+        known[device] = loss
+        if len(known) < len(self.weights) or not all(map(math.isfinite, known.values())):
+            return
+        weights = [self.weights[one] for one in known]
+        if sum(weights) == 0:
+            return
+        eta = weighted_quantile(list(known.values()), weights, self._thetas[level])
+        for one, measured in known.items():
+            if measured >= eta:
+                self.begin_update(one, level)
+
+
+class _Asked(Generic[T]):
+    """A question to a device, which begins once and is answered once.
+
+    Args:
+        start: asks it.
+        note: shown the answer.
+    """
+
+    def __init__(self, start: Callable[[], Pending[T]], note: Callable[[T], None]) -> None:
+        self._start = start
+        self._note = note
+        self._pending: Pending[T] | None = None
+
+    def begin(self) -> None:
+        """Ask, unless that was done."""
+        if self._pending is None:
+            self._pending = self._start()
+
+    def result(self) -> T:
+        """Wait for the answer; see `Pending`."""
+        self.begin()
+        pending, self._pending = self._pending, None
+        if pending is None:
+            raise RuntimeError("nothing was asked: this is a bug")
+        answer = pending.result()
+        self._note(answer)
+        return answer
