@@ -9,7 +9,7 @@ Spec: §12.9, §12.11.
 from collections.abc import Iterable, Sequence
 
 from deltafl.protocol import wire
-from deltafl.protocol.configuration import RoundConfig, binding
+from deltafl.protocol.configuration import binding
 from deltafl.protocol.levels import LevelRounds, Levels
 from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
 from deltafl.protocol.round import RoundOutcome
@@ -28,15 +28,16 @@ from deltafl.secagg.stages import Stage, Step
 from deltafl.secagg.states import COLLECTED_AT, ServerState
 
 
-class LevelsServer:
-    """Rounds at one or more levels, in one session.
+class RoundServer:
+    """A round at one or more conformity levels, in one session.
 
     Args:
         levels: The rounds.
         models: The levels' models, as the bytes that devices get, joined in order.
         params: The session's parameters: slots and context of these levels.
         invited: The cohort.
-        warm_starts: For each level the tick near which η is expected; None for none.
+        warm_starts: For each level the tick near which η is expected, None for none; None for none
+            at any level.
         directory: Whose identities to accept; needed for signed sessions.
         primitives: What the server computes with.
 
@@ -54,7 +55,7 @@ class LevelsServer:
         models: bytes,
         params: SessionParams,
         invited: Iterable[ClientId],
-        warm_starts: Sequence[int | None],
+        warm_starts: Sequence[int | None] | None = None,
         directory: Directory | None = None,
         primitives: Primitives = PLAIN,
     ) -> None:
@@ -72,7 +73,7 @@ class LevelsServer:
         self._models = models
         self._context = context
         self._session = Server(params, invited, directory, primitives)
-        self._rounds = LevelRounds(levels, warm_starts)
+        self._rounds = LevelRounds(levels, warm_starts or (None,) * len(levels.rounds))
 
     @property
     def step(self) -> Step:
@@ -127,39 +128,3 @@ class LevelsServer:
         self._rounds.check_opened(len(opened))
         envelopes = {s: wire.encode(Ask(question, s)) for s in set(opened.values())}
         return {c: envelopes[session] for c, session in opened.items()}
-
-
-class RoundServer(LevelsServer):
-    """One round: a single level.
-
-    Args:
-        config: The round.
-        model: The model w, as the bytes that devices get.
-        params: The session's parameters: slots and context of this round.
-        invited: The cohort.
-        warm_start: Tick near which η is expected; None for none.
-        directory: Whose identities to accept; needed for signed sessions.
-        primitives: What the server computes with.
-
-    Raises:
-        UsageError: the session is not the one of this round and model.
-    """
-
-    def __init__(
-        self,
-        config: RoundConfig,
-        model: bytes,
-        params: SessionParams,
-        invited: Iterable[ClientId],
-        warm_start: int | None = None,
-        directory: Directory | None = None,
-        primitives: Primitives = PLAIN,
-    ) -> None:
-        super().__init__(
-            Levels((config,)), model, params, invited, (warm_start,), directory, primitives
-        )
-
-    @property
-    def outcome(self) -> RoundOutcome | None:
-        """What the round has come to; None while it goes on."""
-        return None if self.outcomes is None else self.outcomes[0]

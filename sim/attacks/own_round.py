@@ -11,6 +11,7 @@ from deltafl.protocol import wire
 from deltafl.protocol.client import RoundClient, Task
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.device import DeviceRound, Update
+from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query
@@ -188,7 +189,7 @@ def with_an_honest_server(
     """
     directory = devices.enrolment if devices.params.signed else None
     server = RoundServer(
-        devices.config, MODEL, devices.params, devices.devices, directory=directory
+        Levels((devices.config,)), MODEL, devices.params, devices.devices, directory=directory
     )
     outgoing = server.start()
     while outgoing:
@@ -198,6 +199,6 @@ def with_an_honest_server(
         outgoing = server.close_round()
         if learnt is not None and server.revealed is not None:
             learnt.append(server.revealed)
-    if server.outcome is None:
+    if server.outcomes is None:
         raise UsageError("the round is not over")
-    return server.outcome
+    return server.outcomes[0]

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from deltafl.fl.cohort import SecureRoundResult
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.levels import Levels
-from deltafl.protocol.server import LevelsServer
+from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId, Enrolment
 from deltafl.secagg.primitives import Primitives
@@ -61,7 +61,7 @@ class MaskedRounds:
         models = b"".join(model.astype("<f4").tobytes() for model in work.models)
         params = self.sessions.params_of_levels(levels, models, graph_seed)
         ids, own = [ClientId(device) for device in work.weights], self.primitives()
-        server = LevelsServer(levels, models, params, ids, warm_starts, self.enrolment, own)
+        server = RoundServer(levels, models, params, ids, warm_starts, self.enrolment, own)
         clients = {
             i: RoundClient(
                 i,

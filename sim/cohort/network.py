@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from deltafl.protocol.client import RoundClient, Task
-from deltafl.protocol.server import LevelsServer
+from deltafl.protocol.server import RoundServer
 from deltafl.secagg import ClientId, Step
 from deltafl.secagg.outgoing import Outgoing
 from deltafl.secagg.session import Observer
@@ -31,7 +31,7 @@ class Network:
 
     def __init__(
         self,
-        server: LevelsServer,
+        server: RoundServer,
         clients: Mapping[ClientId, RoundClient],
         work: CohortWork,
         vanishing: Vanishing,

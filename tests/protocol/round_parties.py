@@ -129,7 +129,11 @@ class RoundParties:
         self.params = params = make_params(self.config, signed=signed)
         enrolment = Enrolment(SeededRandomness(bytes([seed]) * 32))
         self.server = RoundServer(
-            self.config, MODEL, params, self.devices, directory=enrolment if signed else None
+            Levels((self.config,)),
+            MODEL,
+            params,
+            self.devices,
+            directory=enrolment if signed else None,
         )
         self.clients = {
             i: RoundClient(
@@ -214,7 +218,7 @@ class RoundParties:
         outgoing = self._logged(self.server.start()) if outgoing is None else outgoing
         while outgoing:
             outgoing = self.exchange(outgoing, tamper)
-        return self.server.outcome
+        return self.server.outcomes[0]
 
     def _logged(self, outgoing):
         self.log += outgoing.values()

@@ -25,7 +25,7 @@ from deltafl.protocol.levels import MAX_LEVELS, LevelRounds, Levels
 from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
-from deltafl.protocol.server import LevelsServer
+from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.states import RoundState
 from deltafl.secagg import (
@@ -159,7 +159,7 @@ def test_a_single_level_is_the_round_as_it_always_was():
     levels = Levels((config,))
     assert (levels.context(model), levels.slots()) == (config.context(model), config.slots())
     params = make_params(config, model)
-    server = LevelsServer(levels, model, params, range(5), (None,))
+    server = RoundServer(levels, model, params, range(5), (None,))
     opening = session_wire.encode(SessionOpen(params), params)
     assert server.start()[0] == wire.encode(Announce(config, model, opening))
 
@@ -275,7 +275,7 @@ class Parties:
             slots=self.levels.slots(),
             context=self.levels.context(self.models),
         )
-        self.server = LevelsServer(
+        self.server = RoundServer(
             self.levels, self.models, self.params, self.devices, (None,) * len(self.levels.rounds)
         )
         self.clients = {

@@ -14,6 +14,7 @@ from deltafl.protocol.client import RoundClient, Task
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.errors import EncodingError
+from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.search import Ended, Query
 from deltafl.protocol.round import Round
@@ -508,7 +509,9 @@ def test_an_envelope_delayed_in_an_earlier_round_is_ignored():
     earlier, now = (config(5, Fraction(1), "mm", round_index=i) for i in (0, 1))
     client = RoundClient(ClientId(1), POLICY, SeededRandomness(b"c" * 32))
     openings = [
-        RoundServer(c, MODEL, SESSIONS.params(c, MODEL, b"g" * 32), [d.id for d in devices]).start()
+        RoundServer(
+            Levels((c,)), MODEL, SESSIONS.params(c, MODEL, b"g" * 32), [d.id for d in devices]
+        ).start()
         for c in (earlier, now)
     ]
     assert client.receive(openings[1][1]) is Task.MEASURE_LOSS

@@ -10,6 +10,7 @@ from round_parties import MODEL, POLICY, Point, RoundParties, make_config, make_
 from deltafl.protocol import wire
 from deltafl.protocol.client import RoundClient, Task
 from deltafl.protocol.errors import EncodingError
+from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
@@ -154,14 +155,14 @@ def test_a_session_below_the_policy_is_refused_before_a_byte_is_sent(policy, nam
 
 def test_the_server_refuses_a_session_that_is_not_its_round():
     devices = (3, 10, 17)
-    RoundServer(CONFIG, MODEL, make_params(CONFIG), devices)
+    RoundServer(Levels((CONFIG,)), MODEL, make_params(CONFIG), devices)
     for params, named in (
         (make_params(CONFIG, b"another model"), "context"),
         (make_params(CONFIG, slots=SLOTS[::-1]), "slots"),
         (make_params(CONFIG, num_invited=4), "num_invited=4"),
     ):
         with pytest.raises(UsageError, match=named):
-            RoundServer(CONFIG, MODEL, params, range(params.num_invited))
+            RoundServer(Levels((CONFIG,)), MODEL, params, range(params.num_invited))
 
 
 # --- questions ----------------------------------------------------------------------------------
@@ -355,7 +356,7 @@ def test_a_device_that_insists_on_signatures_refuses_a_session_without():
 
 def test_a_signed_round_needs_a_directory():
     with pytest.raises(UsageError, match="directory"):
-        RoundServer(CONFIG, MODEL, SIGNED, (3, 10, 17))
+        RoundServer(Levels((CONFIG,)), MODEL, SIGNED, (3, 10, 17))
 
 
 def relayed(envelope, **changes) -> bytes:
@@ -409,7 +410,7 @@ def test_who_was_shown_another_question_signs_what_others_do_not():
 
     checks = parties.exchange(parties.pending, tamper)
     outcome = parties.play(checks)
-    assert parties.server.outcome is outcome
+    assert parties.server.outcomes == (outcome,)
     drop = outcome.drops[parties.victim]
     assert (drop.fault, drop.step.stage) == (Fault.BAD_SIGNATURE, Stage.CONFIRM)
     # The others unmask the sum without it; its own mask binds it to the other question.

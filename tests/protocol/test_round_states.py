@@ -121,7 +121,7 @@ def test_a_round_is_over_after_the_last_point(signed):
     parties = RoundParties(signed=signed)
     parties.bring(max(POINTS[signed], key=lambda point: point.num_taken))
     assert not parties.pending
-    assert parties.server.outcome.update is not None
+    assert parties.server.outcomes[0].update is not None
 
 
 @signed_or_not
@@ -209,7 +209,7 @@ def test_an_illegal_call_changes_nothing(signed, point, event):
 def finished(parties, point):
     """All that comes of a round after the point: the outcome, and every byte that devices sent."""
     if point.task_done:
-        outcome = parties.go_on() if parties.pending else parties.server.outcome
+        outcome = parties.go_on() if parties.pending else parties.server.outcomes[0]
     else:
         task = Task.MEASURE_LOSS if point.num_taken == 1 else Task.TRAIN
         outcome = parties.go_on(parties.do(parties.victim, task))

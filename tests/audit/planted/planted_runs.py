@@ -19,6 +19,7 @@ import numpy as np
 from deltafl.protocol import wire as round_wire
 from deltafl.protocol.client import RoundClient, Task
 from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.round import Round, RoundOutcome
 from deltafl.protocol.server import RoundServer
@@ -327,7 +328,7 @@ class _PlantedServer(RoundServer):
     """Asks what the stage says."""
 
     def __init__(self, stage, number, config, model, params, cohort, warm_start, enrolment):
-        super().__init__(config, model, params, cohort, warm_start, enrolment)
+        super().__init__(Levels((config,)), model, params, cohort, (warm_start,), enrolment)
         if stage.is_lenient:
             self._session = _LenientSessionServer(params, cohort, enrolment)
             self._rounds._rounds = [_LenientRound(config, warm_start)]
@@ -434,7 +435,7 @@ def _play_session(run, tape, enrolment, number, take, cohort, config, model, war
         outgoing = run_round(server, outgoing, answer, server.step, vanishing, tape)
         if server.revealed is not None:
             tape.revealed(server.revealed)
-    return server.outcome, devices
+    return server.outcomes[0], devices
 
 
 @functools.cache
