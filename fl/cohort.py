@@ -24,7 +24,7 @@ class Pending(Protocol[Answer_co]):
 
         Raises:
             ValueError: the model does not fit the data or the architecture.
-            RunError: whoever was at work is gone.
+            Exception: of whoever does the work, such as that a worker is gone.
         """
 
 

@@ -73,7 +73,9 @@ class RoundServer:
         self._models = models
         self._context = context
         self._session = Server(params, invited, directory, primitives)
-        self._rounds = LevelRounds(levels, warm_starts or (None,) * len(levels.rounds))
+        if warm_starts is None:
+            warm_starts = (None,) * len(levels.rounds)
+        self._rounds = LevelRounds(levels, warm_starts)
 
     @property
     def step(self) -> Step:

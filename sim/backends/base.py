@@ -7,20 +7,19 @@ have other processes do it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 from torch import nn
 
+from deltafl.fl.cohort import Pending
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.models import build_model
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-
-Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,18 +96,6 @@ class Work:
             and self.objective == other.objective
             and (self.model is other.model or np.array_equal(self.model, other.model))
         )
-
-
-class Pending(Protocol[Answer_co]):
-    """An answer that may not be there yet."""
-
-    def result(self) -> Answer_co:
-        """Wait for the answer, and hand it over once.
-
-        Raises:
-            ValueError: the model does not fit the data or the architecture.
-            RunError: whoever was at work is gone.
-        """
 
 
 @dataclass(slots=True)

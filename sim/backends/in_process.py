@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, TypeVar
 
+from deltafl.fl.cohort import Pending
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import CohortLearner, LocalTraining
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.backends.base import CpuClock, Pending, Place, Work
+from deltafl.sim.backends.base import CpuClock, Place, Work
 
 T = TypeVar("T")
 

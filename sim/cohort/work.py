@@ -179,19 +179,20 @@ class _Asked(Generic[T]):
     def __init__(self, start: Callable[[], Pending[T]], note: Callable[[T], None]) -> None:
         self._start = start
         self._note = note
+        self._begun = False
         self._pending: Pending[T] | None = None
 
     def begin(self) -> None:
-        """Ask, unless that was done."""
-        if self._pending is None:
-            self._pending = self._start()
+        """Ask, unless that was done; also after the answer, which is not worked out again."""
+        if not self._begun:
+            self._begun, self._pending = True, self._start()
 
     def result(self) -> T:
         """Wait for the answer; see `Pending`."""
         self.begin()
         pending, self._pending = self._pending, None
         if pending is None:
-            raise RuntimeError("nothing was asked: this is a bug")
+            raise RuntimeError("an answer is handed over once: this is a bug")
         answer = pending.result()
         self._note(answer)
         return answer

@@ -32,7 +32,7 @@ from deltafl.sim.backends.base import Place
 from deltafl.sim.backends.in_process import InProcess
 from deltafl.sim.chain import Mark
 from deltafl.sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from deltafl.sim.cohort.devices import BackendDevices
+from deltafl.sim.cohort.devices import BackendDevices, DeviceObjects
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.simulated import SimulatedCohort, cohort_of
@@ -196,6 +196,26 @@ def test_real_masks_and_ideal_sums_agree_to_the_bit(mean):
     assert ideal[0].model.tobytes() == real[0].model.tobytes()
     assert str(ideal[0].memory) == str(real[0].memory)
     assert [report.kept_devices for report in ideal[1]] == [6, 5]
+
+
+@pytest.mark.parametrize("rounds", [IDEAL, MASKED], ids=["ideal", "masked"])
+@pytest.mark.parametrize("mean", [FedAvg(), *REAL])
+def test_a_device_measures_once_and_trains_once(mean, rounds):
+    # also where the weight follows from the update, which is then there before it is asked for
+    begun = []
+
+    class Counted(DeviceObjects):
+        def begin_loss(self, device, model):
+            begun.append(("loss", device))
+            return super().begin_loss(device, model)
+
+        def begin_update(self, device, model, objective=PLAIN):
+            begun.append(("update", device))
+            return super().begin_update(device, model, objective)
+
+    devices = Counted({one.id: one for one in STEEP})
+    masked(mean).apply(ServerState(START), SimulatedCohort(devices, rounds=rounds))
+    assert sorted(begun) == sorted((what, one.id) for what in ("loss", "update") for one in STEEP)
 
 
 def test_a_device_that_vanishes_is_in_neither_sum():
