@@ -1,5 +1,13 @@
-"""What people run: configurations, the engine, run directories, resume, faults, plots.
+"""What people run: simulations, their audit, the papers' tables, benchmarks.
 
 The command is `deltafl`, also `python -m deltafl`. Everything random comes from
-`deltafl.sim.seeds`.
+`deltafl.sim.cohort.seeds`. Rooms, each of which may use those below it:
+
+    cli                         the command
+    bench, inspect, reproduce   what is done with runs: time, audit and attack, compare
+    run                         one run, from its settings to its summary
+    cohort                      the devices, what works for them, and the network that loses some
+    data                        whose data
+    record                      what a run leaves on disk
+    settings                    what can be set
 """

@@ -18,8 +18,11 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from deltafl import __version__
-from deltafl.sim.config import BACKENDS, RunConfig
-from deltafl.sim.config_io import (
+from deltafl.sim.errors import ConfigError, RunError, UserError
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.run.table import describe
+from deltafl.sim.settings.config import BACKENDS, RunConfig
+from deltafl.sim.settings.config_io import (
     Table,
     assignment,
     build_config,
@@ -28,9 +31,6 @@ from deltafl.sim.config_io import (
     read_config_file,
     read_table,
 )
-from deltafl.sim.errors import ConfigError, RunError, UserError
-from deltafl.sim.rundir import RunDirectory
-from deltafl.sim.table import describe
 
 _EXAMPLES: Final = """\
 examples:
@@ -72,19 +72,22 @@ _FLAGS: Final = {
 
 _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
     ("audit", "leakage"): (
-        "deltafl.sim.leakage.cli",
+        "deltafl.sim.inspect.leakage.cli",
         "measure what the searches for the threshold give away",
     ),
     ("audit",): (
-        "deltafl.sim.audit.cli",
+        "deltafl.sim.inspect.audit.cli",
         "find out what the server of a run saw, and what follows from it",
     ),
     ("reproduce",): ("deltafl.sim.reproduce.cli", "make the papers' tables and figures anew"),
     ("predict",): (
-        "deltafl.sim.predict_cli",
+        "deltafl.sim.run.predict",
         "predict with a finished run, at the level you choose",
     ),
-    ("attack",): ("deltafl.sim.attacks.cli", "play the attacks of a server, peer or network, live"),
+    ("attack",): (
+        "deltafl.sim.inspect.attacks.cli",
+        "play the attacks of a server, peer or network, live",
+    ),
     ("data",): ("deltafl.sim.data.cli", "list, describe, convert and fetch data sets"),
     ("bench", "secagg"): (
         "deltafl.sim.bench.secagg_session",
@@ -322,8 +325,8 @@ def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool, 
     from deltafl.fl.errors import DataError, DivergenceError
     from deltafl.protocol.errors import ProtocolError
     from deltafl.secagg.errors import SecAggError
-    from deltafl.sim.experiment import run_experiment
-    from deltafl.sim.progress import ProgressBars
+    from deltafl.sim.run.experiment import run_experiment
+    from deltafl.sim.run.progress import ProgressBars
 
     try:
         with contextlib.closing(ProgressBars(quiet=quiet)) as progress:

@@ -27,10 +27,10 @@ from deltafl.secagg import GraphKind, SecAggError
 from deltafl.sim.bench.report import machine
 from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.masked import MaskedRounds
+from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
-from deltafl.sim.memory import peak_memory_of_children_mb
-from deltafl.sim.seeds import Purpose, Seeds
-from deltafl.sim.transcript import TranscriptWriter
+from deltafl.sim.record.memory import peak_memory_of_children_mb
+from deltafl.sim.record.transcript import TranscriptWriter
 
 _MAX_SAMPLES = 400
 _UPDATE_SCALE = 0.01

@@ -31,8 +31,8 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
+from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
-from deltafl.sim.seeds import Purpose, Seeds
 
 # Objects of flwr. They are Any, for mypy accepts this module with and without flwr.
 _Flwr: TypeAlias = Any

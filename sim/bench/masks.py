@@ -25,8 +25,8 @@ from deltafl.secagg.prg import SEED_SIZE
 from deltafl.secagg.primitives import AddMasks
 from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.report import machine
+from deltafl.sim.cohort.masks import gpu, threads
 from deltafl.sim.errors import RunError, UserError
-from deltafl.sim.masks import gpu, threads
 
 
 @dataclass(frozen=True, slots=True)

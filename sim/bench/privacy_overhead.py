@@ -31,14 +31,14 @@ from tqdm import tqdm
 from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy
 from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.algorithms import build_rounds
 from deltafl.sim.bench.peers.ours import Simulator
 from deltafl.sim.bench.peers.process_tree import usage
 from deltafl.sim.bench.peers.tasks import Task, make
 from deltafl.sim.cohort.simulated import SecureRounds
-from deltafl.sim.config import FederationConfig, PrivacyConfig, QuantileConfig, RunConfig
-from deltafl.sim.engine import strategy_of
 from deltafl.sim.errors import RunError
+from deltafl.sim.run.algorithms import build_rounds
+from deltafl.sim.run.engine import strategy_of
+from deltafl.sim.settings.config import FederationConfig, PrivacyConfig, QuantileConfig, RunConfig
 
 _ROUNDS_BEFORE: Final = 3
 _CLEAR: Final = "clear"
@@ -50,10 +50,11 @@ class PrivacyBenchmark:
 
     Attributes:
         task: what is played; its clients are the cohort.
-        methods: of searching for the threshold, of `deltafl.sim.config.METHODS` without noise.
+        methods: of searching for the threshold: `deltafl.sim.settings.config.METHODS`, but for
+            noise.
         theta: θ, the tail fraction that is kept, in (0, 1].
         repeats: timed rounds in clear and by each method.
-        backend: who does the devices' work, one of `deltafl.sim.config.BACKENDS`.
+        backend: who does the devices' work, one of `deltafl.sim.settings.config.BACKENDS`.
     """
 
     task: Task

@@ -25,10 +25,10 @@ from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.report import costs, machine, table
 from deltafl.sim.bench.stopwatch import Stopwatch
+from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.shared import simulated
-from deltafl.sim.config import PrivacyConfig
-from deltafl.sim.memory import peak_memory_mb
-from deltafl.sim.seeds import Purpose, Seeds
+from deltafl.sim.record.memory import peak_memory_mb
+from deltafl.sim.settings.config import PrivacyConfig
 
 
 @dataclass(frozen=True, slots=True)

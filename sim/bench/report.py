@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from deltafl.secagg import Stage
 from deltafl.sim.bench.stopwatch import Stopwatch
-from deltafl.sim.faults import stages_of_session
+from deltafl.sim.cohort.faults import stages_of_session
 
 ByStage = dict[str, float]
 

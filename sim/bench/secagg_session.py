@@ -42,9 +42,9 @@ from deltafl.sim.bench.flower_peer import FlowerCost
 from deltafl.sim.bench.flower_peer import measure as measure_flower
 from deltafl.sim.bench.report import costs, machine, table
 from deltafl.sim.bench.stopwatch import Stopwatch
+from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
-from deltafl.sim.memory import peak_memory_mb
-from deltafl.sim.seeds import Purpose, Seeds
+from deltafl.sim.record.memory import peak_memory_mb
 
 _POLICY: Final = DevicePolicy(
     min_cohort=2, min_threshold=2, min_threshold_share=0, sparse_if_active=True

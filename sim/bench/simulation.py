@@ -52,9 +52,9 @@ from deltafl.sim.bench import privacy_overhead
 from deltafl.sim.bench.peers.party import NEEDS, OURS, USUAL, Party, missing
 from deltafl.sim.bench.peers.tasks import TASKS, Task, make, resized
 from deltafl.sim.bench.report import machine
-from deltafl.sim.config import BACKENDS, METHODS
+from deltafl.sim.cohort.hardware import usable_cores
 from deltafl.sim.errors import RunError, UserError
-from deltafl.sim.versions import usable_cores
+from deltafl.sim.settings.config import BACKENDS, METHODS
 
 TOLERANCE: Final = 0.01
 """How far models may differ after one round, as a share of how far ours has moved. Rounding of
@@ -93,7 +93,7 @@ class SimulationBenchmark:
         task: what is played.
         peers: beside whom.
         repeats: timed rounds of each party.
-        backend: who does our devices' work, one of `deltafl.sim.config.BACKENDS`.
+        backend: who does our devices' work, one of `deltafl.sim.settings.config.BACKENDS`.
     """
 
     task: Task

@@ -8,8 +8,8 @@ from deltafl.fl.cohort import Pending
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.backends.base import Backend, Place
-from deltafl.sim.seeds import Purpose, Seeds
+from deltafl.sim.cohort.backends.base import Backend, Place
+from deltafl.sim.cohort.seeds import Purpose, Seeds
 
 T = TypeVar("T")
 

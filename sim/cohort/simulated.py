@@ -12,9 +12,10 @@ from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId
 from deltafl.secagg.stages import Vanishing
 from deltafl.sim.cohort.devices import Device, Devices, device_objects
-from deltafl.sim.cohort.work import CohortWork, Told
-from deltafl.sim.faults import Dropouts, nobody
-from deltafl.sim.seeds import Purpose, Seeds
+from deltafl.sim.cohort.faults import Dropouts, nobody
+from deltafl.sim.cohort.seeds import Purpose, Seeds
+from deltafl.sim.cohort.work import CohortWork
+from deltafl.sim.record.truth import Told
 
 
 class SecureRounds(Protocol):

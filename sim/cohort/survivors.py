@@ -14,7 +14,7 @@ from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy, Visib
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
 from deltafl.secagg.stages import Vanish
-from deltafl.sim.faults import Dropouts
+from deltafl.sim.cohort.faults import Dropouts
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ devices to find out, and training that nobody asks for is dropped.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Generic, TypeVar
 
@@ -20,21 +19,9 @@ from deltafl.fl.strategies.weighted_mean import Participant
 from deltafl.fl.superquantile import weighted_quantile
 from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.devices import Devices
+from deltafl.sim.record.truth import Told
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True, eq=False)
-class Told:
-    """What devices have told the protocol, for the file of truth.
-
-    Attributes:
-        losses: F_k of those that were asked.
-        updates: Δ_k of those that trained.
-    """
-
-    losses: dict[int, float] = field(default_factory=dict)
-    updates: dict[int, Vector] = field(default_factory=dict)
 
 
 class CohortWork:

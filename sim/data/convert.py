@@ -10,8 +10,8 @@ import numpy as np
 
 from deltafl.fl.data.cache import SourceKey, cached
 from deltafl.fl.data.federated import DeviceData, FederatedDataset
-from deltafl.sim.atomic import write_file, write_pieces
 from deltafl.sim.errors import UserError
+from deltafl.sim.record.atomic import write_file, write_pieces
 
 KINDS: Final = ("leaf", "npz", "cache")
 MAX_NUMBERS: Final = 1 << 28

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from deltafl.fl.data.federated import DeviceData, FederatedDataset
 from deltafl.fl.data.lazy import LazyDevices
 from deltafl.fl.data.registry import Format, Published
-from deltafl.sim.memory import peak_memory_mb
+from deltafl.sim.record.memory import peak_memory_mb
 
 
 @dataclass(frozen=True, slots=True)

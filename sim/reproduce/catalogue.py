@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from deltafl.sim.constraints import nearest
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.reproduce.experiment import Experiment
 from deltafl.sim.reproduce.figures import FIGURES
@@ -16,6 +15,7 @@ from deltafl.sim.reproduce.tables import (
     FairnessTable,
 )
 from deltafl.sim.reproduce.tasks import task_named
+from deltafl.sim.settings.constraints import nearest
 
 _P: Final = "arXiv 2002.11223"
 _W: Final = "Δ-FL at the NeurIPS 2022 workshop DistShift"

@@ -23,11 +23,11 @@ from typing import Any, Final
 
 from tqdm import tqdm
 
-from deltafl.sim.config import RunConfig
-from deltafl.sim.config_io import to_toml
+from deltafl.sim.cohort.hardware import usable_cores
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.experiment import Cell, Finished
-from deltafl.sim.rundir import RunDirectory
-from deltafl.sim.versions import usable_cores
+from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import to_toml
 
 _POLL_S: Final = 0.5
 _PATIENCE_S: Final = 20.0  # for a cell that was asked to stop: it writes its checkpoint first

@@ -9,8 +9,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from deltafl.sim.config_io import assignment
 from deltafl.sim.errors import ConfigError
+from deltafl.sim.settings.config_io import assignment
 
 if TYPE_CHECKING:
     from deltafl.sim.reproduce.experiment import Cell, Experiment, Report, Request

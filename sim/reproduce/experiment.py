@@ -8,8 +8,8 @@ from typing import Protocol
 
 from matplotlib.figure import Figure
 
-from deltafl.sim.config import RunConfig
-from deltafl.sim.rundir import RunDirectory
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.settings.config import RunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class Request:
         seeds: how many.
         rounds: how many, or which share of the paper's number, where that takes too long.
         settings: whose hyper-parameters: "paper" or "script" (of the published code).
-        overrides: settings of `deltafl.sim.config` to change in every run, {section: {key: value}}.
+        overrides: settings of `deltafl.sim.settings.config` to change in every run,
+            {section: {key: value}}.
     """
 
     out: Path

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
-from deltafl.sim.config import RunConfig
-from deltafl.sim.config_io import build_config
 from deltafl.sim.reproduce.experiment import Cell, Request
 from deltafl.sim.reproduce.methods import Layer, Method
 from deltafl.sim.reproduce.tasks import VECTORS, Chosen
+from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import build_config
 
 
 def make_cells(

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from deltafl.sim.config import RunConfig
-from deltafl.sim.config_io import build_config, flatten, show
 from deltafl.sim.reproduce.experiment import Request
 from deltafl.sim.reproduce.grid import config_of, num_seeds
 from deltafl.sim.reproduce.methods import FEDAVG, Method
 from deltafl.sim.reproduce.tasks import DATA_SETS, Chosen
+from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import build_config, flatten, show
 
 _COMPARED: Final = ("data.", "training.", "federation.", "model.", "faults.")
 _NOT_COMPARED: Final = (

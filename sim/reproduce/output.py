@@ -15,7 +15,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from deltafl.sim.atomic import write_file
+from deltafl.sim.record.atomic import write_file
 from deltafl.sim.reproduce.experiment import Experiment, Report, Table
 
 

@@ -15,15 +15,15 @@ import numpy as np
 from deltafl.fl.data.federated import FederatedDataset
 from deltafl.fl.fairness import Fairness, summarise_fairness
 from deltafl.fl.metrics import PERCENTILES, summarise_test_error
-from deltafl.sim.dataset import build_dataset
-from deltafl.sim.evaluations import Evaluation, read_last_evaluation
+from deltafl.sim.data.dataset import build_dataset
+from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
 from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
 from deltafl.sim.reproduce.grid import config_of, make_cells
 from deltafl.sim.reproduce.methods import FEDAVG, Method, choose_methods
 from deltafl.sim.reproduce.notes import notes_of
 from deltafl.sim.reproduce.published import TABLE_1, Column, Published
+from deltafl.sim.reproduce.statistics import Comparison, compare_methods, comparison_table
 from deltafl.sim.reproduce.tasks import Chosen, Task, choose_tasks
-from deltafl.sim.statistics import Comparison, compare_methods, comparison_table
 
 _RESAMPLING_SEED: Final = 2002_11223
 _NONE: Final = "–"

@@ -22,17 +22,17 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.metrics import summarise_test_error, summarise_train_loss
-from deltafl.sim.atomic import write_file
-from deltafl.sim.config import DataConfig, RunConfig
-from deltafl.sim.dataset import build_dataset
+from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.evaluations import Evaluation
+from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.evaluations import Evaluation
 from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
 from deltafl.sim.reproduce.grid import config_of
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, Method, choose_methods
 from deltafl.sim.reproduce.notes import notes_of
 from deltafl.sim.reproduce.tables import OverSeeds, read_runs
 from deltafl.sim.reproduce.tasks import TASKS, Chosen, Task, choose_tasks
+from deltafl.sim.settings.config import DataConfig, RunConfig
 
 RATE: Final = "rate"
 L2: Final = "l2"

@@ -1,4 +1,4 @@
-"""Writes the tables of attacks in docs/threat-model.md from the catalogue of `deltafl.sim.attacks`.
+"""Writes the tables of docs/threat-model.md from the catalogue of `deltafl.sim.inspect.attacks`.
 
 `python tests/attacks/table.py` prints them; with `--write` it renews the page.
 """
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from deltafl.secagg import Fault, Refusal
-from deltafl.sim.attacks.attack import Attack, Left
-from deltafl.sim.attacks.catalogue import ATTACKS
+from deltafl.sim.inspect.attacks.attack import Attack, Left
+from deltafl.sim.inspect.attacks.catalogue import ATTACKS
 
 PAGE = Path(__file__).parents[2] / "docs" / "threat-model.md"
 PREVENTED, EXPOSED = "attacks", "exposures"

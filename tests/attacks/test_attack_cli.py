@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from deltafl.sim.attacks import cli, report
-from deltafl.sim.attacks.attack import Left, NotPlayed, presuppose
-from deltafl.sim.attacks.catalogue import ATTACKS
-from deltafl.sim.attacks.play import judged
+from deltafl.sim.inspect.attacks import cli, report
+from deltafl.sim.inspect.attacks.attack import Left, NotPlayed, presuppose
+from deltafl.sim.inspect.attacks.catalogue import ATTACKS
+from deltafl.sim.inspect.attacks.play import judged
 
 BY_NAME = {attack.name: attack for attack in ATTACKS}
 FEW = tuple(

@@ -8,9 +8,9 @@ import pytest
 from table import EXPOSED, PAGE, PREVENTED, inserted, markers, renewed, tables
 
 from deltafl.secagg import Fault, PeerError, Refusal
-from deltafl.sim.attacks.attack import Harm, Left, Loot, NotPlayed
-from deltafl.sim.attacks.catalogue import ATTACKS
-from deltafl.sim.attacks.play import surprise
+from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, NotPlayed
+from deltafl.sim.inspect.attacks.catalogue import ATTACKS
+from deltafl.sim.inspect.attacks.play import surprise
 
 ABOUT_SYSTEMS = {*range(1, 9), 11, *range(13, 18), 19, 20, 21, 22, 23}
 ELSEWHERE = {9, 10, 12, 18}

@@ -5,11 +5,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from deltafl.sim.attacks.attack import NotPlayed, presuppose
-from deltafl.sim.attacks.catalogue import ATTACKS
-from deltafl.sim.attacks.own_round import UPDATE_ROUND, make_devices
-from deltafl.sim.attacks.play import played, surprise
-from deltafl.sim.attacks.replaced import replaced
+from deltafl.sim.inspect.attacks.attack import NotPlayed, presuppose
+from deltafl.sim.inspect.attacks.catalogue import ATTACKS
+from deltafl.sim.inspect.attacks.own_round import UPDATE_ROUND, make_devices
+from deltafl.sim.inspect.attacks.play import played, surprise
+from deltafl.sim.inspect.attacks.replaced import replaced
 
 OFF, ON = "off", "on"
 RUNS = [

@@ -5,8 +5,8 @@ import pytest
 from deltafl.protocol import wire as envelopes
 from deltafl.secagg import Client, Fault, PeerError, Server
 from deltafl.secagg.errors import DecodeError
-from deltafl.sim.attacks.hostile_bytes import LIAR, MOST, peak_memory
-from deltafl.sim.attacks.own_session import POLICY, Devices, make_params
+from deltafl.sim.inspect.attacks.hostile_bytes import LIAR, MOST, peak_memory
+from deltafl.sim.inspect.attacks.own_session import POLICY, Devices, make_params
 
 CLAIMS = {
     "array": b"\xdd\xff\xff\xff\xff",

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from deltafl.secagg.messages import ShareDelivery
-from deltafl.sim.attacks.evil_server import Colluder, EvilServer
-from deltafl.sim.attacks.own_session import Devices, make_params
+from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer
+from deltafl.sim.inspect.attacks.own_session import Devices, make_params
 
 NUM_DEVICES, NUM_COLLUDING = 7, 1
 THRESHOLD = 5  # the smallest with 2t > n + c

@@ -3,10 +3,10 @@
 from itertools import combinations
 
 from deltafl.secagg import ring
-from deltafl.sim.attacks.attack import Loot
-from deltafl.sim.attacks.evil_server import Colluder, EvilServer
-from deltafl.sim.attacks.own_session import LENGTH, RING_BITS, Devices, make_params
-from deltafl.sim.attacks.reuse import difference
+from deltafl.sim.inspect.attacks.attack import Loot
+from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer
+from deltafl.sim.inspect.attacks.own_session import LENGTH, RING_BITS, Devices, make_params
+from deltafl.sim.inspect.attacks.reuse import difference
 
 
 def test_a_void_slot_tells_nothing_even_if_the_next_one_tells_the_sum_of_the_same_vectors():

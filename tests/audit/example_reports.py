@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from deltafl.sim.audit.catalogue import RULES
-from deltafl.sim.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.audit.html import render
-from deltafl.sim.audit.report import (
+from deltafl.sim.inspect.audit.catalogue import RULES
+from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.html import render
+from deltafl.sim.inspect.audit.report import (
     AuditReport,
     CheckResult,
     Observed,

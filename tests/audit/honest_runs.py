@@ -8,22 +8,21 @@ import numpy as np
 
 from deltafl.fl.strategies.base import ServerState
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.algorithms import build_rounds, build_strategy
-from deltafl.sim.chain import ChainWriter, Mark, read_chain
 from deltafl.sim.cohort.devices import device_objects
+from deltafl.sim.cohort.faults import seeded_dropouts
+from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
-from deltafl.sim.cohort.work import Told
-from deltafl.sim.config_io import build_config
-from deltafl.sim.faults import seeded_dropouts
-from deltafl.sim.seeds import Seeds
-from deltafl.sim.transcript import (
+from deltafl.sim.record.chain import ChainWriter, Mark, read_chain
+from deltafl.sim.record.transcript import (
     HEAD_RECEIVED,
     HEAD_SENT,
     TRANSCRIPT,
     TranscriptWriter,
     keeps_whole,
 )
-from deltafl.sim.truth import TruthWriter
+from deltafl.sim.record.truth import Told, TruthWriter
+from deltafl.sim.run.algorithms import build_rounds, build_strategy
+from deltafl.sim.settings.config_io import build_config
 
 OPENING, MESSAGE, SUM = range(3)
 RUN_ID = b"an honest run..."

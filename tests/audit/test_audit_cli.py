@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from honest_runs import play_honestly
 
-from deltafl.sim.audit import cli
-from deltafl.sim.audit.auditor import audit
-from deltafl.sim.audit.catalogue import RULES, found
-from deltafl.sim.audit.findings import Evidence, Severity
-from deltafl.sim.audit.options import Options
 from deltafl.sim.cli import main
+from deltafl.sim.inspect.audit import cli
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.catalogue import RULES, found
+from deltafl.sim.inspect.audit.findings import Evidence, Severity
+from deltafl.sim.inspect.audit.options import Options
 
 SETTINGS = {"federation": {"cohort_size": 6, "theta": 1}}
 

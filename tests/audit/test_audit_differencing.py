@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltafl.sim.audit.differencing import Difference, DifferenceKind, Differencing
-from deltafl.sim.audit.findings import Evidence
+from deltafl.sim.inspect.audit.differencing import Difference, DifferenceKind, Differencing
+from deltafl.sim.inspect.audit.findings import Evidence
 
 SAME, FAMILY = DifferenceKind.SAME_QUESTION, DifferenceKind.SAME_FAMILY
 MODEL = b"model"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.secagg.codec import write_fields
-from deltafl.sim.audit.heads import Head, scan
+from deltafl.sim.inspect.audit.heads import Head, scan
 
 NATURAL = st.integers(0, 2**64 - 1) | st.sampled_from(
     [0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 0x10000, 2**32 - 1, 2**32]

@@ -22,16 +22,16 @@ from hypothesis import strategies as st
 from deltafl.protocol import wire as round_wire
 from deltafl.protocol.messages import Announce
 from deltafl.secagg import Adversary, Stage, Step, Vanish
-from deltafl.sim.algorithms import build_rounds, build_strategy
-from deltafl.sim.audit.auditor import audit
-from deltafl.sim.audit.findings import Severity
-from deltafl.sim.audit.options import Options
-from deltafl.sim.audit.report import Outcome
 from deltafl.sim.cohort.devices import device_objects
+from deltafl.sim.cohort.faults import stages_of_session
+from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
-from deltafl.sim.faults import stages_of_session
-from deltafl.sim.seeds import Seeds
-from deltafl.sim.transcript import SUM_WORDS, TranscriptWriter, read_transcript
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.inspect.audit.options import Options
+from deltafl.sim.inspect.audit.report import Outcome
+from deltafl.sim.record.transcript import SUM_WORDS, TranscriptWriter, read_transcript
+from deltafl.sim.run.algorithms import build_rounds, build_strategy
 
 STEEP = {"quantile": {"method": "mm", "max_queries": 3}}
 BRACKETED = {"quantile": {"max_queries": 5}}

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.secagg.shamir import PRIME
-from deltafl.sim.audit import participation
-from deltafl.sim.audit.participation import Participation, draw_prime
+from deltafl.sim.inspect.audit import participation
+from deltafl.sim.inspect.audit.participation import Participation, draw_prime
 
 COHORTS = st.lists(st.frozensets(st.integers(0, 5)), max_size=8)
 

@@ -14,10 +14,10 @@ from deltafl.secagg.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from deltafl.sim.audit.replay import SlotReplay, masked_vectors
-from deltafl.sim.audit.seen import Decoder, Seen
-from deltafl.sim.audit.views import RoundView
-from deltafl.sim.transcript import Message, Reader, Sum, read_transcript, sum_sha256
+from deltafl.sim.inspect.audit.replay import SlotReplay, masked_vectors
+from deltafl.sim.inspect.audit.seen import Decoder, Seen
+from deltafl.sim.inspect.audit.views import RoundView
+from deltafl.sim.record.transcript import Message, Reader, Sum, read_transcript, sum_sha256
 
 COHORT = 7
 SETTINGS = {

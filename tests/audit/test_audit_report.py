@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 from honest_runs import in_mode, play_honestly
 
-from deltafl.sim.audit.auditor import audit
-from deltafl.sim.audit.catalogue import MAX_PLACES, RULES, found
-from deltafl.sim.audit.findings import Evidence, Severity
-from deltafl.sim.audit.options import Options
-from deltafl.sim.audit.report import Outcome
-from deltafl.sim.transcript import Message, Sum, TranscriptWriter, read_transcript
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.catalogue import MAX_PLACES, RULES, found
+from deltafl.sim.inspect.audit.findings import Evidence, Severity
+from deltafl.sim.inspect.audit.options import Options
+from deltafl.sim.inspect.audit.report import Outcome
+from deltafl.sim.record.transcript import Message, Sum, TranscriptWriter, read_transcript
 
 COHORT = 7
 LISTED = 200  # findings of one rule

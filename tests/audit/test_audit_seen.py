@@ -14,8 +14,8 @@ from deltafl.protocol import wire as round_wire
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.secagg.codec import read_fields, write_fields
 from deltafl.secagg.wire import Kind
-from deltafl.sim.audit.seen import NUM_FIELDS, Decoder
-from deltafl.sim.transcript import HEAD_RECEIVED, HEAD_SENT, Message
+from deltafl.sim.inspect.audit.seen import NUM_FIELDS, Decoder
+from deltafl.sim.record.transcript import HEAD_RECEIVED, HEAD_SENT, Message
 
 RUNS = {
     "steep": {"quantile": {"method": "mm", "max_queries": 2}, "length": 700},

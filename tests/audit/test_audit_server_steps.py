@@ -8,12 +8,12 @@ import pytest
 from honest_runs import config_of, in_mode, play_honestly
 
 from deltafl.secagg import Stage, Step, Vanish
-from deltafl.sim.audit.auditor import audit
-from deltafl.sim.audit.catalogue import RULES
-from deltafl.sim.audit.options import Options
-from deltafl.sim.audit.report import Outcome
-from deltafl.sim.engine import strategy_of
-from deltafl.sim.rundir import RunDirectory
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.catalogue import RULES
+from deltafl.sim.inspect.audit.options import Options
+from deltafl.sim.inspect.audit.report import Outcome
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.run.engine import strategy_of
 
 LIMITS = Options(min_cohort=5, min_tail=1)
 STEPS = {

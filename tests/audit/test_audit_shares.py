@@ -7,10 +7,10 @@ import pytest
 from honest_runs import messages_of
 
 from deltafl.secagg.messages import ShareKind
-from deltafl.sim.audit.checks import shares
-from deltafl.sim.audit.findings import Severity
-from deltafl.sim.audit.views import RoundView
-from deltafl.sim.transcript import Message
+from deltafl.sim.inspect.audit.checks import shares
+from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.inspect.audit.views import RoundView
+from deltafl.sim.record.transcript import Message
 
 COHORT = 6
 

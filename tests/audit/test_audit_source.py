@@ -5,16 +5,16 @@ import shutil
 
 import pytest
 
-from deltafl.sim.audit.auditor import audit
-from deltafl.sim.audit.findings import Severity
-from deltafl.sim.audit.options import Options
-from deltafl.sim.audit.report import Outcome
-from deltafl.sim.audit.source import find_source
-from deltafl.sim.checkpoint import load_checkpoint
 from deltafl.sim.cli import main
-from deltafl.sim.config_io import build_config, to_toml
 from deltafl.sim.errors import UserError
-from deltafl.sim.experiment import run_experiment
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.inspect.audit.options import Options
+from deltafl.sim.inspect.audit.report import Outcome
+from deltafl.sim.inspect.audit.source import find_source
+from deltafl.sim.record.checkpoint import load_checkpoint
+from deltafl.sim.run.experiment import run_experiment
+from deltafl.sim.settings.config_io import build_config, to_toml
 
 SETTINGS = {
     "data": {"num_devices": 12},
@@ -62,7 +62,7 @@ def runs(tmp_path_factory):
     """A run that was killed, as it lay there and resumed; of ideal sums; in clear."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deltafl.sim.plots.write_plots", lambda *_: None)
+        patch.setattr("deltafl.sim.run.plots.write_plots", lambda *_: None)
         with pytest.raises(Killed):
             run(folder / "resumed", progress=StopInSecondRound())
         shutil.copytree(folder / "resumed", folder / "killed")

@@ -3,11 +3,11 @@ import pytest
 from ideal import ideal_words, too_often
 
 from deltafl.secagg.errors import UsageError
-from deltafl.sim.audit.false_alarms import FalseAlarmBudget
-from deltafl.sim.audit.findings import Evidence
-from deltafl.sim.audit.relations import relate
-from deltafl.sim.audit.tails import PValue
-from deltafl.sim.audit.uniformity import WordCounts
+from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
+from deltafl.sim.inspect.audit.findings import Evidence
+from deltafl.sim.inspect.audit.relations import relate
+from deltafl.sim.inspect.audit.tails import PValue
+from deltafl.sim.inspect.audit.uniformity import WordCounts
 
 RANDOM = np.random.default_rng(12)
 

@@ -3,8 +3,8 @@ import pytest
 from ideal import by_test, ideal_words, super_uniform
 
 from deltafl.secagg.ring import reduce
-from deltafl.sim.audit.independence import InputDependence, compare_groups
-from deltafl.sim.audit.uniformity import BitCounts
+from deltafl.sim.inspect.audit.independence import InputDependence, compare_groups
+from deltafl.sim.inspect.audit.uniformity import BitCounts
 
 CAUGHT = 1e-9
 BITS = 40

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ideal import ideal_words, super_uniform
 
 from deltafl.secagg.ring import reduce, to_words
-from deltafl.sim.audit.relations import (
+from deltafl.sim.inspect.audit.relations import (
     MAX_WORDS,
     detectable_bits,
     leading_repeats,

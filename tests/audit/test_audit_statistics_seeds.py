@@ -6,7 +6,7 @@ import pytest
 from ideal import by_test, super_uniform
 
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.audit.weak_seeds import examine_secrets, weak_seeds
+from deltafl.sim.inspect.audit.weak_seeds import examine_secrets, weak_seeds
 
 CAUGHT = 1e-9
 SEED_BITS = 9  # the whole table takes seconds

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ideal import super_uniform, too_often
 
-from deltafl.sim.audit import tails
+from deltafl.sim.inspect.audit import tails
 
 RANDOM = np.random.default_rng(11)
 

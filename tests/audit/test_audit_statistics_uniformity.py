@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ideal import by_test, ideal_words, super_uniform
 
-from deltafl.sim.audit.uniformity import BitCounts, WordCounts, num_repeated, well_filled
+from deltafl.sim.inspect.audit.uniformity import BitCounts, WordCounts, num_repeated, well_filled
 
 CAUGHT = 1e-9
 LENGTH = 20_000

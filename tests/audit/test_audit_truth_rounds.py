@@ -6,10 +6,10 @@ from honest_runs import RUN_ID, play_honestly
 
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
-from deltafl.sim.audit.truth_rounds import TruthRounds, input_of, passes
-from deltafl.sim.audit.views import RoundView
-from deltafl.sim.transcript import Message, Sum, read_transcript
-from deltafl.sim.truth import DeviceTruth
+from deltafl.sim.inspect.audit.truth_rounds import TruthRounds, input_of, passes
+from deltafl.sim.inspect.audit.views import RoundView
+from deltafl.sim.record.transcript import Message, Sum, read_transcript
+from deltafl.sim.record.truth import DeviceTruth
 
 
 @pytest.fixture(scope="module")

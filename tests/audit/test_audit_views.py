@@ -18,11 +18,11 @@ from deltafl.secagg import wire as session_wire
 from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.messages import ShareKind
 from deltafl.secagg.wire import Kind
-from deltafl.sim.audit.checks import keys
-from deltafl.sim.audit.expected import Expected
-from deltafl.sim.audit.findings import Severity
-from deltafl.sim.audit.views import RoundView, contributors
-from deltafl.sim.transcript import HEAD_RECEIVED, HEAD_SENT, Message, Sum
+from deltafl.sim.inspect.audit.checks import keys
+from deltafl.sim.inspect.audit.expected import Expected
+from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.inspect.audit.views import RoundView, contributors
+from deltafl.sim.record.transcript import HEAD_RECEIVED, HEAD_SENT, Message, Sum
 
 COHORT = [1, 4, 7, 10, 13, 16, 19]
 UPDATE_SLOT = 3

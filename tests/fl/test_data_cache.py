@@ -16,7 +16,7 @@ from deltafl.fl.data.digits import load_digits
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, Split, federate
 from deltafl.fl.data.windows import split_text, text_under, windowed_device
 from deltafl.fl.errors import DataError
-from deltafl.sim.dataset import dataset_digest
+from deltafl.sim.data.dataset import dataset_digest
 
 
 def windows(seed=0, length=20):

@@ -24,7 +24,7 @@ from deltafl.fl.models import MODELS, build_model
 from deltafl.fl.models.binary import as_logits
 from deltafl.fl.models.gru_recurrence import last_state
 from deltafl.fl.parameters import num_parameters, to_vector
-from deltafl.sim.config import MODELS as CONFIGURED
+from deltafl.sim.settings.config import MODELS as CONFIGURED
 
 GLOVE = (30, 50)  # vocabulary, dimension
 

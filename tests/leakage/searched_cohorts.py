@@ -9,9 +9,9 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.registry import quantile_method
 from deltafl.protocol.quantile.search import SearchConfig
 from deltafl.protocol.weighting import Weighting
-from deltafl.sim.leakage.observations import SearchView, simulate
-from deltafl.sim.leakage.prior import Prior
-from deltafl.sim.leakage.reconstruction import Reconstruction, reconstruct
+from deltafl.sim.inspect.leakage.observations import SearchView, simulate
+from deltafl.sim.inspect.leakage.prior import Prior
+from deltafl.sim.inspect.leakage.reconstruction import Reconstruction, reconstruct
 
 GRID = LossGrid()
 PRIOR = Prior(GRID)

@@ -9,10 +9,21 @@ from searched_cohorts import config_of, drawn, searched
 
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.weighting import Weighting
-from deltafl.sim.leakage.consequences import buckets, order_intervals, ranks, threshold_interval
-from deltafl.sim.leakage.labels import Puzzle, assignments, candidates, device_intervals, puzzles
-from deltafl.sim.leakage.observations import Answer, simulate
-from deltafl.sim.leakage.vanished import vanished_device
+from deltafl.sim.inspect.leakage.consequences import (
+    buckets,
+    order_intervals,
+    ranks,
+    threshold_interval,
+)
+from deltafl.sim.inspect.leakage.labels import (
+    Puzzle,
+    assignments,
+    candidates,
+    device_intervals,
+    puzzles,
+)
+from deltafl.sim.inspect.leakage.observations import Answer, simulate
+from deltafl.sim.inspect.leakage.vanished import vanished_device
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,8 +10,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from deltafl.sim.leakage import cli
-from deltafl.sim.leakage.experiment import (
+from deltafl.sim.inspect.leakage import cli
+from deltafl.sim.inspect.leakage.experiment import (
     Cell,
     Plan,
     Weights,
@@ -21,7 +21,7 @@ from deltafl.sim.leakage.experiment import (
     run,
     run_vanishing,
 )
-from deltafl.sim.leakage.mitigations import MITIGATIONS, mitigation
+from deltafl.sim.inspect.leakage.mitigations import MITIGATIONS, mitigation
 
 
 def command(*arguments):

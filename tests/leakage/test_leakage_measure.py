@@ -10,14 +10,14 @@ import pytest
 from searched_cohorts import GRID, PRIOR, attacked, config_of, drawn
 
 from deltafl.protocol.weighting import Weighting
-from deltafl.sim.leakage.belief import Belief, order_law
-from deltafl.sim.leakage.consequences import buckets
-from deltafl.sim.leakage.counts import bucket_counts
-from deltafl.sim.leakage.facts import search_facts
-from deltafl.sim.leakage.labels import probabilities
-from deltafl.sim.leakage.measure import measure
-from deltafl.sim.leakage.observations import SearchView, simulate, without_search
-from deltafl.sim.leakage.prior import Prior
+from deltafl.sim.inspect.leakage.belief import Belief, order_law
+from deltafl.sim.inspect.leakage.consequences import buckets
+from deltafl.sim.inspect.leakage.counts import bucket_counts
+from deltafl.sim.inspect.leakage.facts import search_facts
+from deltafl.sim.inspect.leakage.labels import probabilities
+from deltafl.sim.inspect.leakage.measure import measure
+from deltafl.sim.inspect.leakage.observations import SearchView, simulate, without_search
+from deltafl.sim.inspect.leakage.prior import Prior
 
 
 def leaked(view, ticks, seed=0):

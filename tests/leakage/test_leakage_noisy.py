@@ -18,17 +18,25 @@ from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.search import SearchConfig
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.leakage import cli
-from deltafl.sim.leakage.belief import Belief
-from deltafl.sim.leakage.consequences import order_intervals
-from deltafl.sim.leakage.counts import bucket_counts
-from deltafl.sim.leakage.experiment import Cell, Plan, Weights, draw_cohort, noise_source, play, run
-from deltafl.sim.leakage.inference import infer_counts
-from deltafl.sim.leakage.labels import device_intervals, probabilities
-from deltafl.sim.leakage.measure import device_bits, order_bits
-from deltafl.sim.leakage.mitigations import MITIGATIONS, mitigation
-from deltafl.sim.leakage.observations import simulate, without_search
-from deltafl.sim.leakage.reconstruction import from_draws, from_ranks, reconstruct
+from deltafl.sim.inspect.leakage import cli
+from deltafl.sim.inspect.leakage.belief import Belief
+from deltafl.sim.inspect.leakage.consequences import order_intervals
+from deltafl.sim.inspect.leakage.counts import bucket_counts
+from deltafl.sim.inspect.leakage.experiment import (
+    Cell,
+    Plan,
+    Weights,
+    draw_cohort,
+    noise_source,
+    play,
+    run,
+)
+from deltafl.sim.inspect.leakage.inference import infer_counts
+from deltafl.sim.inspect.leakage.labels import device_intervals, probabilities
+from deltafl.sim.inspect.leakage.measure import device_bits, order_bits
+from deltafl.sim.inspect.leakage.mitigations import MITIGATIONS, mitigation
+from deltafl.sim.inspect.leakage.observations import simulate, without_search
+from deltafl.sim.inspect.leakage.reconstruction import from_draws, from_ranks, reconstruct
 
 
 def command(*arguments):

@@ -11,11 +11,11 @@ from searched_cohorts import GRID, PRIOR, attacked, config_of, drawn, searched
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.weighting import Weighting
-from deltafl.sim.leakage.counts import bucket_counts
-from deltafl.sim.leakage.equations import set_up
-from deltafl.sim.leakage.observations import Answer, answer_of, beta_bits, simulate
-from deltafl.sim.leakage.reconstruction import reconstruct
-from deltafl.sim.leakage.whole_ticks import Region, whole_solutions
+from deltafl.sim.inspect.leakage.counts import bucket_counts
+from deltafl.sim.inspect.leakage.equations import set_up
+from deltafl.sim.inspect.leakage.observations import Answer, answer_of, beta_bits, simulate
+from deltafl.sim.inspect.leakage.reconstruction import reconstruct
+from deltafl.sim.inspect.leakage.whole_ticks import Region, whole_solutions
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from deltafl.sim.config import RunConfig
-from deltafl.sim.config_io import build_config
+from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import build_config
 
 TINY = {
     "data": {"num_devices": 8},
@@ -34,4 +34,4 @@ def tiny_arguments() -> list[str]:
 @pytest.fixture
 def no_figures(monkeypatch):
     """Leave out the figures, which take longer than all the rest of a tiny run."""
-    monkeypatch.setattr("deltafl.sim.plots.write_plots", lambda *_: None)
+    monkeypatch.setattr("deltafl.sim.run.plots.write_plots", lambda *_: None)

@@ -6,8 +6,8 @@ import torch
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.parameters import to_vector
-from deltafl.sim.backends.base import ModelSpec, Place
-from deltafl.sim.backends.choice import Choice, open_backend
+from deltafl.sim.cohort.backends.base import ModelSpec, Place
+from deltafl.sim.cohort.backends.choice import Choice, open_backend
 from deltafl.sim.errors import UserError
 
 SPEC = ModelSpec("convnet", (16, 16), 4)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.noise import Noise
-from deltafl.sim.accounting import DELTA, epsilon_of, excess, privacy_of, rho_of
-from deltafl.sim.algorithms import build_strategy
-from deltafl.sim.config_io import build_config, to_toml
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.experiment import run_experiment
+from deltafl.sim.run.accounting import DELTA, epsilon_of, excess, privacy_of, rho_of
+from deltafl.sim.run.algorithms import build_strategy
+from deltafl.sim.run.experiment import run_experiment
+from deltafl.sim.settings.config_io import build_config, to_toml
 
 NOISY_RUN = {
     "data": {"num_devices": 24},

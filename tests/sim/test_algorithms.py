@@ -8,16 +8,16 @@ from doubles import Silent
 
 from deltafl.fl.models import MODELS as BUILDERS
 from deltafl.fl.strategies.base import Visibility
-from deltafl.sim.algorithms import build_strategy
-from deltafl.sim.backends.choice import Choice, open_backend
-from deltafl.sim.checkpoint import load_checkpoint
-from deltafl.sim.config import ALGORITHMS, MODELS, PRIVATE
-from deltafl.sim.config_io import build_config
-from deltafl.sim.dataset import build_dataset
-from deltafl.sim.engine import Resources, play, spec_of
+from deltafl.sim.cohort.backends.choice import Choice, open_backend
+from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.experiment import run_experiment
-from deltafl.sim.rundir import RunDirectory
+from deltafl.sim.record.checkpoint import load_checkpoint
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.run.algorithms import build_strategy
+from deltafl.sim.run.engine import Resources, play, spec_of
+from deltafl.sim.run.experiment import run_experiment
+from deltafl.sim.settings.config import ALGORITHMS, MODELS, PRIVATE
+from deltafl.sim.settings.config_io import build_config
 
 COHORT = 10  # all train devices, which AAggFF-S wants
 TINY = {

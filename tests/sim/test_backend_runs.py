@@ -17,20 +17,20 @@ from hypothesis import strategies as st
 
 from deltafl.fl.local import LocalTraining
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.algorithms import build_rounds
-from deltafl.sim.backends.base import Place
-from deltafl.sim.backends.choice import Choice, open_backend
-from deltafl.sim.checkpoint import load_checkpoint
+from deltafl.sim.cohort.backends.base import Place
+from deltafl.sim.cohort.backends.choice import Choice, open_backend
 from deltafl.sim.cohort.devices import BackendDevices
+from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
-from deltafl.sim.config_io import build_config
-from deltafl.sim.dataset import build_dataset
-from deltafl.sim.engine import spec_of, strategy_of
+from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import RunError, UserError
-from deltafl.sim.events import read_events
-from deltafl.sim.experiment import run_experiment
-from deltafl.sim.memory import peak_memory_of_workers_mb
-from deltafl.sim.seeds import Seeds
+from deltafl.sim.record.checkpoint import load_checkpoint
+from deltafl.sim.record.events import read_events
+from deltafl.sim.record.memory import peak_memory_of_workers_mb
+from deltafl.sim.run.algorithms import build_rounds
+from deltafl.sim.run.engine import spec_of, strategy_of
+from deltafl.sim.run.experiment import run_experiment
+from deltafl.sim.settings.config_io import build_config
 
 TRAINING = LocalTraining(0.3, batch_size=8)
 
@@ -72,7 +72,7 @@ def learnt(path):
 
 
 def test_a_run_by_workers_that_train_one_by_one_is_the_reference_to_the_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr("deltafl.sim.backends.learners._AT_ONCE", {})
+    monkeypatch.setattr("deltafl.sim.cohort.backends.learners._AT_ONCE", {})
     config = build_config([PRIVATE])
     summary, _ = run(config, tmp_path / "processes")
     alone, _ = run(by(config, "reference"), tmp_path / "reference")
@@ -128,8 +128,8 @@ import numpy as np
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.parameters import to_vector
-from deltafl.sim.backends.base import ModelSpec, Place
-from deltafl.sim.backends.choice import Choice, open_backend
+from deltafl.sim.cohort.backends.base import ModelSpec, Place
+from deltafl.sim.cohort.backends.choice import Choice, open_backend
 
 spec = ModelSpec("convnet", (16, 16), 4)
 rng = np.random.default_rng(0)
@@ -177,7 +177,7 @@ def test_a_worker_that_cannot_start_is_told_in_a_sentence(monkeypatch):
     config = build_config([PRIVATE])
     dataset = build_dataset(config.data)
     spec = spec_of(config, dataset)
-    monkeypatch.setattr("deltafl.sim.backends.processes.sys.executable", "/bin/false")
+    monkeypatch.setattr("deltafl.sim.cohort.backends.processes.sys.executable", "/bin/false")
     with pytest.raises(RunError, match=r"worker 1 of 1 ended with exit code 1"):
         # the sentence comes with the start, or with the first answer
         open_and_ask(spec, dataset)

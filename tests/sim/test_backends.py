@@ -16,12 +16,12 @@ from deltafl.fl.data.lazy import LazyDevices
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.parameters import to_vector
-from deltafl.sim.backends.base import ModelSpec, Place
-from deltafl.sim.backends.choice import WORTH_PROCESSES_S, Choice, choose, open_backend
-from deltafl.sim.backends.pool import IN_FLIGHT, Done, Pool
-from deltafl.sim.backends.shelf import Shelves, read_samples
-from deltafl.sim.config import TrainingConfig
+from deltafl.sim.cohort.backends.base import ModelSpec, Place
+from deltafl.sim.cohort.backends.choice import WORTH_PROCESSES_S, Choice, choose, open_backend
+from deltafl.sim.cohort.backends.pool import IN_FLIGHT, Done, Pool
+from deltafl.sim.cohort.backends.shelf import Shelves, read_samples
 from deltafl.sim.errors import ConfigError, RunError, UserError
+from deltafl.sim.settings.config import TrainingConfig
 
 SPEC = ModelSpec("convnet", (256,), 4)
 TRAINING = LocalTraining(0.3, batch_size=4, epochs=2, l2=0.01)
@@ -352,8 +352,8 @@ def test_a_full_shelf_is_emptied_though_what_lies_there_is_asked_for_all_the_tim
 def test_long_runs_are_spread_over_the_cores(
     settings, model, num_samples, cores, expected, monkeypatch
 ):
-    monkeypatch.setattr("deltafl.sim.backends.choice.usable_cores", lambda: cores)
-    monkeypatch.setattr("deltafl.sim.versions.torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("deltafl.sim.cohort.backends.choice.usable_cores", lambda: cores)
+    monkeypatch.setattr("deltafl.sim.cohort.hardware.torch.cuda.is_available", lambda: False)
     choice = choose(TrainingConfig(**settings), model, num_samples)
     assert choice.backend == expected
     has_workers = expected in ("processes", "ray")
@@ -361,7 +361,7 @@ def test_long_runs_are_spread_over_the_cores(
 
 
 def test_no_more_workers_are_started_than_eight_for_each_core(monkeypatch):
-    monkeypatch.setattr("deltafl.sim.backends.choice.usable_cores", lambda: 2)
+    monkeypatch.setattr("deltafl.sim.cohort.backends.choice.usable_cores", lambda: 2)
     assert choose(TrainingConfig(backend="processes", workers=16), "linear", 1).workers == 16
     assert choose(TrainingConfig(backend="ray", workers=17), "linear", 1).workers == 17
     with pytest.raises(UserError, match=r"workers = 17: .* take at most 16"):
@@ -369,12 +369,12 @@ def test_no_more_workers_are_started_than_eight_for_each_core(monkeypatch):
 
 
 def test_a_gpu_is_taken_where_there_is_one_and_asked_for_where_not(monkeypatch):
-    monkeypatch.setattr("deltafl.sim.versions.torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("deltafl.sim.cohort.hardware.torch.cuda.is_available", lambda: True)
     assert choose(TrainingConfig(), "linear", 1).backend == "cuda"
     assert choose(TrainingConfig(device="cpu"), "linear", 1).backend == "reference"
     for settings in ({"backend": "cuda", "device": "cpu"}, {"backend": "ray", "device": "cuda"}):
         with pytest.raises(ConfigError, match="contradict"):
             choose(TrainingConfig(**settings), "linear", 1)
-    monkeypatch.setattr("deltafl.sim.versions.torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("deltafl.sim.cohort.hardware.torch.cuda.is_available", lambda: False)
     with pytest.raises(UserError, match="no CUDA device"):
         choose(TrainingConfig(backend="cuda"), "linear", 1)

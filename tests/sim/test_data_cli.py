@@ -15,13 +15,13 @@ import pytest
 from deltafl.fl.data.federated import Partition, Split
 from deltafl.fl.data.registry import FORMATS, Download, Options, format_of
 from deltafl.sim.cli import main
-from deltafl.sim.config import FORMATS as SETTINGS
-from deltafl.sim.config import DataConfig
-from deltafl.sim.config_io import build_config
 from deltafl.sim.data.convert import _leaf
+from deltafl.sim.data.dataset import build_dataset, dataset_digest
 from deltafl.sim.data.fetch import fetch
-from deltafl.sim.dataset import build_dataset, dataset_digest
 from deltafl.sim.errors import ConfigError, UserError
+from deltafl.sim.settings.config import FORMATS as SETTINGS
+from deltafl.sim.settings.config import DataConfig
+from deltafl.sim.settings.config_io import build_config
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 
@@ -282,7 +282,9 @@ def test_converted_to_the_cache_a_run_reads_it_from_there(archive, tmp_path, mon
     folder = tmp_path / "cache"
     assert run("convert", "npz", "--from", archive, "--to", folder, "--as", "cache") == 0
     monkeypatch.setenv("DELTAFL_CACHE", str(folder))
-    monkeypatch.setattr("deltafl.sim.dataset.load_dataset", lambda _: pytest.fail("read again"))
+    monkeypatch.setattr(
+        "deltafl.sim.data.dataset.load_dataset", lambda _: pytest.fail("read again")
+    )
     config = build_config([{"data": {"format": "npz", "source": str(archive), "cache": True}}])
     assert len(build_dataset(config.data).train) == 3
 

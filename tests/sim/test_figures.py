@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.superquantile import conformity, superquantile
 from deltafl.sim.errors import ConfigError, RunDirectoryError
-from deltafl.sim.evaluations import Evaluation, write_evaluation
-from deltafl.sim.experiment import run_experiment
+from deltafl.sim.record.evaluations import Evaluation, write_evaluation
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.experiment import Finished, Request
 from deltafl.sim.reproduce.figures import FIGURES
 from deltafl.sim.reproduce.figures.mixture import (
@@ -34,7 +34,7 @@ from deltafl.sim.reproduce.figures.mixture import (
 )
 from deltafl.sim.reproduce.figures.period import every
 from deltafl.sim.reproduce.figures.runs import TEST, TRAIN, Runs, course, per_device
-from deltafl.sim.rundir import RunDirectory
+from deltafl.sim.run.experiment import run_experiment
 
 ONE = "fig16-emnist-linear"  # a figure of one panel, soon drawn
 BY_NAME = {figure.name: figure for figure in FIGURES}

@@ -24,22 +24,22 @@ from deltafl.fl.strategies.levels import (
 )
 from deltafl.protocol.levels import MAX_LEVELS
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.algorithms import build_rounds
-from deltafl.sim.audit.auditor import audit
-from deltafl.sim.audit.checks import questions
-from deltafl.sim.audit.findings import Severity
-from deltafl.sim.audit.report import Outcome
-from deltafl.sim.audit.views import RoundView
 from deltafl.sim.cli import main
 from deltafl.sim.cohort.simulated import cohort_of
-from deltafl.sim.config_io import build_config, read_config_file
-from deltafl.sim.constraints import FallingLevels
-from deltafl.sim.engine import strategy_of
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.events import read_events
-from deltafl.sim.experiment import run_experiment
-from deltafl.sim.summary import summarise_run
-from deltafl.sim.transcript import Message, Sum, read_transcript
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.checks import questions
+from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.inspect.audit.report import Outcome
+from deltafl.sim.inspect.audit.views import RoundView
+from deltafl.sim.record.events import read_events
+from deltafl.sim.record.transcript import Message, Sum, read_transcript
+from deltafl.sim.run.algorithms import build_rounds
+from deltafl.sim.run.engine import strategy_of
+from deltafl.sim.run.experiment import run_experiment
+from deltafl.sim.run.summary import summarise_run
+from deltafl.sim.settings.config_io import build_config, read_config_file
+from deltafl.sim.settings.constraints import FallingLevels
 
 LEVELS = ["0.8", "0.5", "0.2"]
 THETAS = tuple(map(Fraction, LEVELS))
@@ -75,7 +75,7 @@ def run(config, path, *, resume=False, progress=None):
 def played(tmp_path_factory):
     path = tmp_path_factory.mktemp("levels") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("deltafl.sim.plots.write_plots", lambda *_: None)
+        patch.setattr("deltafl.sim.run.plots.write_plots", lambda *_: None)
         return path, run(settings(), path)
 
 
@@ -162,8 +162,8 @@ def test_a_resumed_run_is_the_same_to_the_bit(played, tmp_path, no_figures):
 
 
 def test_figures_draw_every_level(played):
-    from deltafl.sim.plots import Arm
-    from deltafl.sim.rundir import RunDirectory
+    from deltafl.sim.record.rundir import RunDirectory
+    from deltafl.sim.run.plots import Arm
 
     directory = RunDirectory(played[0])
     folders = directory.metrics_of(settings().federation)
@@ -369,7 +369,7 @@ def test_one_level_is_no_framework():
 
 
 def test_noise_of_every_level_is_accounted_for(played):
-    from deltafl.sim.summary import _search_privacy
+    from deltafl.sim.run.summary import _search_privacy
 
     noisy = {"method": "noisy", "noise": 4}
     three = _search_privacy(settings(quantile=noisy), 2)
@@ -510,8 +510,8 @@ def test_a_summary_needs_the_evaluations_of_every_level(played, tmp_path):
     import shutil
 
     from deltafl.sim.errors import RunDirectoryError
-    from deltafl.sim.rundir import RunDirectory
-    from deltafl.sim.summary import DataSize
+    from deltafl.sim.record.rundir import RunDirectory
+    from deltafl.sim.run.summary import DataSize
 
     copy = tmp_path / "run"
     shutil.copytree(played[0], copy)

@@ -13,10 +13,10 @@ from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.responses import Response
 from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
 from deltafl.secagg import Stage, Step, Vanish
-from deltafl.sim.chain import Mark
-from deltafl.sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.cohort.survivors import SurvivorsOnly
+from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
 START = np.zeros(1, np.float32)
 MARK = Mark(0, 0, bytes(32))

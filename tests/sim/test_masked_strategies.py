@@ -28,15 +28,15 @@ from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
 from deltafl.fl.strategies.tilted_erm import TiltedERM
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import DevicePolicy, Stage, Step, ThreatModel, UsageError, Vanish
-from deltafl.sim.backends.base import Place
-from deltafl.sim.backends.in_process import InProcess
-from deltafl.sim.chain import Mark
-from deltafl.sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from deltafl.sim.cohort.backends.base import Place
+from deltafl.sim.cohort.backends.in_process import InProcess
 from deltafl.sim.cohort.devices import BackendDevices, DeviceObjects
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds
+from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort, cohort_of
-from deltafl.sim.seeds import Seeds
+from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
 SESSIONS = Sessions(DevicePolicy(), ThreatModel(0.1, 0.2), min_cohort=5)
 IDEAL = IdealRounds(SESSIONS)

@@ -13,7 +13,7 @@ import torch
 
 from deltafl.secagg import prg
 from deltafl.sim.bench.masks import MaskBenchmark, Work
-from deltafl.sim.masks import chacha20, gpu
+from deltafl.sim.cohort.masks import chacha20, gpu
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None,
@@ -230,7 +230,7 @@ import torch
 torch.cuda.is_available = lambda: True  # compile, do not interpret
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from deltafl.sim.masks import chacha20, gpu
+from deltafl.sim.cohort.masks import chacha20, gpu
 for words, pointer in ((16, "*u32"), (8, "*u64")):
     types = {"vectors": pointer, "seeds": "*u32", "signs": "*i8", "length": "i64"}
     types |= {"num_seeds": "i32", "num_runs": "i32"}

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from deltafl.secagg import prg
 from deltafl.sim.bench import masks
+from deltafl.sim.cohort.masks import threads
 from deltafl.sim.errors import RunError
-from deltafl.sim.masks import threads
 
 LEAST = threads._LEAST_BYTES
 EXECUTOR = ThreadPoolExecutor(3)

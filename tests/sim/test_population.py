@@ -13,9 +13,9 @@ from doubles import Silent
 
 from deltafl.fl.data.federated import DeviceData, Partition
 from deltafl.fl.data.lazy import LazyDevices, federate_lazily, sizes_of
-from deltafl.sim.evaluations import read_last_evaluation
-from deltafl.sim.experiment import run_experiment
-from deltafl.sim.memory import peak_memory_mb, peak_memory_of_children_mb
+from deltafl.sim.record.evaluations import read_last_evaluation
+from deltafl.sim.record.memory import peak_memory_mb, peak_memory_of_children_mb
+from deltafl.sim.run.experiment import run_experiment
 
 SAMPLES = 3
 DEVICE_BYTES = SAMPLES * (2 * 4 + 8)
@@ -51,7 +51,7 @@ class Population:
 
 def run(config, path, population):
     with (
-        patch("deltafl.sim.experiment.build_dataset", lambda _: population.dataset),
+        patch("deltafl.sim.run.experiment.build_dataset", lambda _: population.dataset),
         population.limits,
     ):
         return run_experiment(
@@ -125,7 +125,8 @@ def test_a_tenth_is_remembered_or_nothing():
 
 def test_peak_memory_counts_what_is_no_longer_held():
     with patch(
-        "deltafl.sim.memory.resource.getrusage", lambda _: SimpleNamespace(ru_maxrss=2_000_000)
+        "deltafl.sim.record.memory.resource.getrusage",
+        lambda _: SimpleNamespace(ru_maxrss=2_000_000),
     ):
         assert peak_memory_mb() == (2 if sys.platform == "darwin" else 2_048)
     held = np.ones(8_000_000)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from deltafl.sim import cli
-from deltafl.sim.config_io import build_config, flatten, to_toml
 from deltafl.sim.errors import ConfigError
+from deltafl.sim.record.rundir import RunDirectory, write_json
 from deltafl.sim.reproduce import cells as cells_module
 from deltafl.sim.reproduce.catalogue import EXPERIMENTS, experiment_named
 from deltafl.sim.reproduce.cells import directories_of, key_of, run_cells
@@ -27,7 +27,7 @@ from deltafl.sim.reproduce.methods import (
 from deltafl.sim.reproduce.notes import notes_of
 from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS, choose_tasks, task_named
 from deltafl.sim.reproduce.tuning import L2, RATE, tunings
-from deltafl.sim.rundir import RunDirectory, write_json
+from deltafl.sim.settings.config_io import build_config, flatten, to_toml
 
 DIGITS = {"digits": Path()}
 LINEAR = task_named("emnist-linear")
@@ -400,7 +400,7 @@ class TestTuning:
         assert {cell.config.training.decay for cell in cells} == {1 / 8, 1 / 4, 1 / 2, 1.0}
 
     def test_the_penalty_is_tuned_on_held_out_train_devices(self, tmp_path):
-        from deltafl.sim.dataset import build_dataset
+        from deltafl.sim.data.dataset import build_dataset
 
         wanted = request(out=tmp_path, rounds=2, methods=("fedavg", "delta-fl-0.5"))
         cells = tunings(LINEAR, L2).cells(wanted)

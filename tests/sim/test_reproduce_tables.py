@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.evaluations import Evaluation, write_evaluation
+from deltafl.sim.record.evaluations import Evaluation, write_evaluation
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.catalogue import experiment_named
 from deltafl.sim.reproduce.experiment import Finished, Report, Request, Table
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG, METHODS, WORKSHOP
@@ -29,7 +30,6 @@ from deltafl.sim.reproduce.published import MEAN_ERROR, TABLE_1, TAIL_ERROR, Pub
 from deltafl.sim.reproduce.tables import OverSeeds, off_by
 from deltafl.sim.reproduce.tasks import TASKS, task_named
 from deltafl.sim.reproduce.tuning import RATE, tunings
-from deltafl.sim.rundir import RunDirectory
 
 
 def request(**settings) -> Request:

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deltafl.sim import cli, engine, experiment
+from deltafl.sim import cli
 from deltafl.sim.cli import main
-from deltafl.sim.config_io import preset_text
+from deltafl.sim.run import engine, experiment
+from deltafl.sim.settings.config_io import preset_text
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 

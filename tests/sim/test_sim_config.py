@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltafl.sim.config import ALGORITHMS, RunConfig
-from deltafl.sim.config_io import (
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.settings.config import ALGORITHMS, RunConfig
+from deltafl.sim.settings.config_io import (
     assignment,
     build_config,
     first_difference,
@@ -15,7 +16,6 @@ from deltafl.sim.config_io import (
     read_table,
     to_toml,
 )
-from deltafl.sim.errors import ConfigError
 
 
 def refusal(*layers):

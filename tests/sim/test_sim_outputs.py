@@ -14,24 +14,24 @@ from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
 from deltafl.secagg.stages import Stage, Step, Vanish
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.cohort.survivors import SurvivorsOnly
-from deltafl.sim.config import ExperimentConfig
 from deltafl.sim.errors import RunDirectoryError
-from deltafl.sim.evaluations import (
+from deltafl.sim.record.evaluations import (
     Evaluation,
     drop_evaluations_after,
     read_evaluations,
     write_evaluation,
 )
-from deltafl.sim.events import EventLog, read_events
-from deltafl.sim.experiment import run_experiment
-from deltafl.sim.plots import Arm, write_plots
-from deltafl.sim.rundir import RunDirectory
-from deltafl.sim.summary import summarise_experiment
+from deltafl.sim.record.events import EventLog, read_events
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.run.experiment import run_experiment
+from deltafl.sim.run.plots import Arm, write_plots
+from deltafl.sim.run.summary import summarise_experiment
+from deltafl.sim.settings.config import ExperimentConfig
 
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory):
-    from deltafl.sim.config_io import build_config
+    from deltafl.sim.settings.config_io import build_config
 
     config = build_config(
         [

@@ -11,16 +11,13 @@ from doubles import Killed, Silent
 from deltafl.fl.strategies.base import ServerState
 from deltafl.secagg import Adversary, DevicePolicy, Stage, Step, ThreatModel, Vanish
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.algorithms import build_rounds, build_strategy, sessions_of
-from deltafl.sim.checkpoint import load_checkpoint
 from deltafl.sim.cli import main
+from deltafl.sim.cohort.faults import stages_of_session
 from deltafl.sim.cohort.simulated import cohort_of
-from deltafl.sim.config_io import build_config
 from deltafl.sim.errors import ConfigError, RunDirectoryError
-from deltafl.sim.events import read_events
-from deltafl.sim.experiment import run_experiment
-from deltafl.sim.faults import stages_of_session
-from deltafl.sim.transcript import (
+from deltafl.sim.record.checkpoint import load_checkpoint
+from deltafl.sim.record.events import read_events
+from deltafl.sim.record.transcript import (
     Closing,
     Message,
     Resumed,
@@ -29,7 +26,10 @@ from deltafl.sim.transcript import (
     keeps_whole,
     read_transcript,
 )
-from deltafl.sim.truth import read_truth
+from deltafl.sim.record.truth import read_truth
+from deltafl.sim.run.algorithms import build_rounds, build_strategy, sessions_of
+from deltafl.sim.run.experiment import run_experiment
+from deltafl.sim.settings.config_io import build_config
 
 DELTA = "private-delta-fl"
 
@@ -120,7 +120,7 @@ def test_a_query_that_a_device_misses_has_no_sum_and_ends_the_search(
         # Later from round to round; its vector comes when the slot was given up.
         return {device_ids[0]: Vanish(Step(Stage.MASK, round_index), late=True)}
 
-    monkeypatch.setattr("deltafl.sim.engine.seeded_dropouts", lambda *_, **__: lose_one)
+    monkeypatch.setattr("deltafl.sim.run.engine.seeded_dropouts", lambda *_, **__: lose_one)
     for backend in ("masked", "ideal"):
         privacy = replace(private.privacy, backend=backend, signed=signed)
         run(replace(private, privacy=privacy), tmp_path / backend)
@@ -201,7 +201,7 @@ def test_where_too_few_are_there_everybody_is_kept_and_the_warm_start_stays(
         del num_slots
         return {device_ids[0]: Vanish(Step(Stage.RECEIPT))} if round_index == 1 else {}
 
-    monkeypatch.setattr("deltafl.sim.engine.seeded_dropouts", lambda *_, **__: lose_one)
+    monkeypatch.setattr("deltafl.sim.run.engine.seeded_dropouts", lambda *_, **__: lose_one)
     quantile = replace(private.quantile, min_cohort=8)
     run(replace(private, quantile=quantile), tmp_path / "run")
     first, small, last = learnt(tmp_path / "run")

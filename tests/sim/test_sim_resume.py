@@ -13,16 +13,17 @@ import pytest
 from doubles import Killed, Silent
 
 from deltafl.fl.strategies.base import ServerState
-from deltafl.sim import atomic, checkpoint, engine, evaluations, rundir
-from deltafl.sim.chain import Mark
-from deltafl.sim.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from deltafl.sim.config import ExperimentConfig
-from deltafl.sim.config_io import build_config, read_config_file, to_toml
 from deltafl.sim.errors import RunDirectoryError, RunError, UserError
-from deltafl.sim.events import read_events
-from deltafl.sim.experiment import run_experiment
-from deltafl.sim.transcript import TRANSCRIPT, Message, read_transcript
-from deltafl.sim.truth import TRUTH
+from deltafl.sim.record import atomic, checkpoint, evaluations, rundir
+from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from deltafl.sim.record.events import read_events
+from deltafl.sim.record.transcript import TRANSCRIPT, Message, read_transcript
+from deltafl.sim.record.truth import TRUTH
+from deltafl.sim.run import engine
+from deltafl.sim.run.experiment import run_experiment
+from deltafl.sim.settings.config import ExperimentConfig
+from deltafl.sim.settings.config_io import build_config, read_config_file, to_toml
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 

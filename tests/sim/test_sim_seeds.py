@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from deltafl.secagg.stages import Stage
-from deltafl.sim.cohorts import sample_cohort
-from deltafl.sim.faults import plan_dropouts, seeded_dropouts, stages_of_session
-from deltafl.sim.seeds import Purpose, Seeds
+from deltafl.sim.cohort.faults import plan_dropouts, seeded_dropouts, stages_of_session
+from deltafl.sim.cohort.sampling import sample_cohort
+from deltafl.sim.cohort.seeds import Purpose, Seeds
 
 
 def test_every_coordinate_makes_another_stream():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deltafl.secagg import SlotSum
 from deltafl.sim.errors import ChainError, Damage
-from deltafl.sim.transcript import (
+from deltafl.sim.record.transcript import (
     HEAD_RECEIVED,
     HEAD_SENT,
     SUM_WORDS,

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from deltafl.fl.strategies.base import ServerState
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.protocol.sessions import Sessions
-from deltafl.sim.chain import ChainWriter
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.simulated import cohort_of
-from deltafl.sim.cohort.work import Told
 from deltafl.sim.errors import ChainError, Damage
-from deltafl.sim.truth import TRUTH, TruthWriter, read_truth
+from deltafl.sim.record.chain import ChainWriter
+from deltafl.sim.record.truth import TRUTH, Told, TruthWriter, read_truth
 
 RUN_ID = bytes(range(16))
 MODEL = np.array([1.0, 2.0], dtype=np.float32)

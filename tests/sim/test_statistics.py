@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.sim.evaluations import Evaluation
-from deltafl.sim.statistics import (
+from deltafl.sim.record.evaluations import Evaluation
+from deltafl.sim.reproduce.statistics import (
     compare_evaluations,
     compare_methods,
     compare_over_devices,
@@ -214,7 +214,7 @@ def test_no_bootstrap_is_certain():
 
 
 def test_resamples_in_pieces_are_resamples(monkeypatch):
-    monkeypatch.setattr("deltafl.sim.statistics._CHUNK", 90)
+    monkeypatch.setattr("deltafl.sim.reproduce.statistics._CHUNK", 90)
     ours, theirs = rng(5).random((2, 2, 30))
     in_pieces = compare_over_devices(ours, theirs, rng=rng(), resamples=100)
     monkeypatch.undo()

@@ -15,7 +15,7 @@ from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from deltafl.protocol.sessions import Sessions
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.simulated import cohort_of
-from deltafl.sim.transcript import Message, Sum, TranscriptWriter, read_transcript
+from deltafl.sim.record.transcript import Message, Sum, TranscriptWriter, read_transcript
 
 READER = Path(__file__).parents[2] / "docs" / "examples" / "read_transcript.py"
 

@@ -13,7 +13,7 @@ ROOT: Final = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))  # run as a script, from wherever it is called
 
-from deltafl.sim.audit.catalogue import RULES  # noqa: E402
+from deltafl.sim.inspect.audit.catalogue import RULES  # noqa: E402
 
 PAGE: Final = ROOT / "docs" / "audit.md"
 PLACE: Final = re.compile(r"(<!-- rules:begin -->\n).*?(<!-- rules:end -->)", re.DOTALL)

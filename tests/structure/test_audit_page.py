@@ -4,9 +4,9 @@ import re
 
 from audit_tables import PAGE, current, table
 
-from deltafl.sim.audit.catalogue import RULES
-from deltafl.sim.audit.coverage import CHECK_OF
-from deltafl.sim.audit.findings import Severity
+from deltafl.sim.inspect.audit.catalogue import RULES
+from deltafl.sim.inspect.audit.coverage import CHECK_OF
+from deltafl.sim.inspect.audit.findings import Severity
 
 ATTACK = re.compile(r"^\| (A\d+) \| ([^|]+?) \|", re.MULTILINE)
 

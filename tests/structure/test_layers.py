@@ -90,7 +90,7 @@ def test_layers_keep_to_what_they_may_know(package):
         ("import deltafl.fl", "protocol"),
         ("from deltafl import sim", "fl"),
         ("from secagg import wire", "protocol"),
-        ("from deltafl.sim.engine import run", "fl"),
+        ("from deltafl.sim.run.engine import run", "fl"),
     ],
 )
 def test_offences_are_found(source, package):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from deltafl.fl.data.registry import FORMATS
-from deltafl.sim.config import ALGORITHMS, MODELS
 from deltafl.sim.reproduce.catalogue import EXPERIMENTS
+from deltafl.sim.settings.config import ALGORITHMS, MODELS
 
 PAGE = (Path(__file__).parents[2] / "docs/papers.md").read_text(encoding="utf-8")
 NAMES = [*ALGORITHMS, *MODELS, *FORMATS, *(experiment.name for experiment in EXPERIMENTS)]

@@ -1,7 +1,7 @@
 """Our simulator as a party: FedAvg over devices as the engine makes them.
 
 `python -m deltafl.sim.bench.peers.ours FOLDER CORES [BACKEND]`; the backend is one of
-`deltafl.sim.config.BACKENDS` and takes all cores by itself.
+`deltafl.sim.settings.config.BACKENDS` and takes all cores by itself.
 """
 
 import sys
@@ -17,15 +17,15 @@ from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy
 from deltafl.fl.strategies.fedavg import FedAvg
-from deltafl.sim.backends.base import CpuClock, ModelSpec, Place
-from deltafl.sim.backends.choice import choose, open_backend
 from deltafl.sim.bench.peers.conversation import Conversation
 from deltafl.sim.bench.peers.tasks import Federation
+from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec, Place
+from deltafl.sim.cohort.backends.choice import choose, open_backend
 from deltafl.sim.cohort.devices import BackendDevices
+from deltafl.sim.cohort.hardware import choose_device
+from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
-from deltafl.sim.config import TrainingConfig
-from deltafl.sim.seeds import Seeds
-from deltafl.sim.versions import choose_device
+from deltafl.sim.settings.config import TrainingConfig
 
 ROUNDS_OF_A_RUN: Final = 100
 """Of so long a run is the backend that "auto" takes."""
@@ -36,7 +36,7 @@ class Simulator:
 
     Args:
         federation: the task, its samples and its first model.
-        backend: one of `deltafl.sim.config.BACKENDS`.
+        backend: one of `deltafl.sim.settings.config.BACKENDS`.
 
     Attributes:
         backend: the one that was taken, never "auto".
@@ -79,7 +79,7 @@ class Simulator:
     def play(
         self, strategy: Strategy, state: ServerState, rounds: SecureRounds | None = None
     ) -> tuple[ServerState, RoundReport]:
-        """Play one round with everybody, as `deltafl.sim.engine` does."""
+        """Play one round with everybody, as `deltafl.sim.run.engine` does."""
         places = {
             client: Place(self._data, client, data.num_samples)
             for client, data in enumerate(self._data)

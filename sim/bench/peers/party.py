@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.sim.bench.peers.process_tree import Usage, tree, usage
+from deltafl.sim.cohort.hardware import usable_cores
 from deltafl.sim.errors import RunError
-from deltafl.sim.versions import usable_cores
 
 OURS: Final = "ours"
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.sim.seeds import Purpose, Seeds
+from deltafl.sim.cohort.seeds import Purpose, Seeds
 
 Inputs: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 Labels: TypeAlias = npt.NDArray[np.int64]

@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from deltafl.fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
 from deltafl.sim.errors import damaged
-from deltafl.sim.evaluations import Evaluation, read_evaluations, read_last_evaluation
-from deltafl.sim.events import Event, read_events
+from deltafl.sim.record.evaluations import Evaluation, read_evaluations, read_last_evaluation
+from deltafl.sim.record.events import Event, read_events
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.experiment import Cell, Finished, Request
 from deltafl.sim.reproduce.grid import make_cells
 from deltafl.sim.reproduce.methods import Method, choose_methods
 from deltafl.sim.reproduce.notes import notes_of
 from deltafl.sim.reproduce.tasks import Chosen, choose_tasks, task_named
-from deltafl.sim.rundir import RunDirectory
 
 Numbers = npt.NDArray[np.float64]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgpack
 
-from deltafl.sim.chain import Format
-from deltafl.sim.transcript import TRANSCRIPT
+from deltafl.sim.record.chain import Format
+from deltafl.sim.record.transcript import TRANSCRIPT
 
 MAGIC = TRANSCRIPT.magic
 DIGEST = 32

@@ -40,10 +40,9 @@ from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver, run_round
 from deltafl.secagg.stages import Step, Vanish
 from deltafl.secagg.wire import Kind
-from deltafl.sim.chain import Mark
-from deltafl.sim.cohort.work import Told
-from deltafl.sim.transcript import TranscriptWriter
-from deltafl.sim.truth import TruthWriter
+from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.transcript import TranscriptWriter
+from deltafl.sim.record.truth import Told, TruthWriter
 
 RUN_ID = b"the planted run."
 

@@ -27,12 +27,12 @@ from planted_runs import (
     write_truth,
 )
 
-from deltafl.sim.audit.auditor import audit
-from deltafl.sim.audit.findings import Severity
-from deltafl.sim.audit.options import Options
 from deltafl.sim.errors import ChainError, Damage, UserError
-from deltafl.sim.transcript import TRANSCRIPT
-from deltafl.sim.truth import TRUTH
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.inspect.audit.options import Options
+from deltafl.sim.record.transcript import TRANSCRIPT
+from deltafl.sim.record.truth import TRUTH
 
 MAGIC = TRANSCRIPT.magic
 

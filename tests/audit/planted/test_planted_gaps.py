@@ -6,10 +6,10 @@ import pytest
 from planted_runs import Edit, Kind, OneQuestionStage, Stage, played, write
 from plants_of_devices import UPDATE, VICTIM, losses_behind_masked_vectors
 
-from deltafl.sim.audit.auditor import audit
-from deltafl.sim.audit.findings import Severity
-from deltafl.sim.chain import ChainWriter, read_chain
-from deltafl.sim.transcript import TRANSCRIPT
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.record.chain import ChainWriter, read_chain
+from deltafl.sim.record.transcript import TRANSCRIPT
 
 
 class LongStage(OneQuestionStage):

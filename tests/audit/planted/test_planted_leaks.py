@@ -10,10 +10,10 @@ import pytest
 from planted_runs import played, write, write_truth
 from plants import PLANTS
 
-from deltafl.sim.audit.auditor import audit
-from deltafl.sim.audit.cli import describe
-from deltafl.sim.audit.findings import Severity
-from deltafl.sim.audit.options import Options
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.cli import describe
+from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.inspect.audit.options import Options
 
 CASES = [(planted, mode) for planted in PLANTS for mode in planted.modes]
 NAMES = [f"{planted.name}-{mode}" for planted, mode in CASES]

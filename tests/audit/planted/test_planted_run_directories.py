@@ -9,16 +9,16 @@ from frames import MAGIC, whole_frames
 from planted_runs import Edit, Stage, played, write
 
 from deltafl.fl.strategies.base import ServerState
-from deltafl.sim.audit.auditor import audit
-from deltafl.sim.audit.findings import Severity
-from deltafl.sim.chain import Mark
-from deltafl.sim.checkpoint import Checkpoint, save_checkpoint
 from deltafl.sim.cli import main
-from deltafl.sim.config import FederationConfig, PrivacyConfig, QuantileConfig, RunConfig
 from deltafl.sim.errors import UserError
-from deltafl.sim.events import EventLog
-from deltafl.sim.rundir import RunDirectory, write_json
-from deltafl.sim.truth import TRUTH
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.checkpoint import Checkpoint, save_checkpoint
+from deltafl.sim.record.events import EventLog
+from deltafl.sim.record.rundir import RunDirectory, write_json
+from deltafl.sim.record.truth import TRUTH
+from deltafl.sim.settings.config import FederationConfig, PrivacyConfig, QuantileConfig, RunConfig
 
 CONFIG = RunConfig(
     federation=FederationConfig(algorithm="private-delta-fl", rounds=2),

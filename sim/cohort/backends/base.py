@@ -1,0 +1,163 @@
+"""What does the devices' work: the interface that all backends share.
+
+Work is asked for ahead: `begin_loss` and `begin_update` say what will be needed, and the answer is
+waited for when it is. In between, a backend may gather the work of many devices into one batch, or
+have other processes do it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from torch import nn
+
+from deltafl.fl.cohort import Pending
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.models import build_model
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.vectors import Vector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelSpec:
+    """What is trained: all that `deltafl.fl.models.build_model` wants but the seed.
+
+    Attributes:
+        name: one of `deltafl.fl.models.MODELS`.
+        input_shape: the shape of one input, without the batch.
+        num_classes: at least 2.
+        embedding: frozen vectors of the tokens, float32 [vocabulary, dimension]; None without.
+    """
+
+    name: str
+    input_shape: tuple[int, ...]
+    num_classes: int
+    embedding: npt.NDArray[np.float32] | None = None
+
+    def build(self, seed: int = 0) -> nn.Module:
+        """Build the module.
+
+        Raises:
+            ValueError: an unknown name, or shapes that the model cannot take.
+        """
+        return build_model(
+            self.name,
+            input_shape=self.input_shape,
+            num_classes=self.num_classes,
+            seed=seed,
+            embedding=self.embedding,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Where a device's samples are: a sequence of devices, and its place there.
+
+    A sequence may make a device when it is asked for, and a backend that has its samples already
+    does not ask.
+
+    Attributes:
+        devices: the sequence.
+        index: the place.
+        size: the number of samples.
+    """
+
+    devices: Sequence[DeviceData]
+    index: int
+    size: int
+
+    def data(self) -> DeviceData:
+        """Fetch or make the device's samples."""
+        return self.devices[self.index]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """What devices are to do with a model: train, or measure its loss.
+
+    Attributes:
+        model: w, float32 [num_parameters]; not to be changed afterwards.
+        training: how to train; None to measure the loss instead.
+        objective: what training minimises.
+    """
+
+    model: Vector
+    training: LocalTraining | None = None
+    objective: LocalObjective = PLAIN
+
+    def is_same(self, other: "Work") -> bool:
+        """Whether both ask for the same, so that devices may be worked on together."""
+        return (
+            self.training == other.training
+            and self.objective == other.objective
+            and (self.model is other.model or np.array_equal(self.model, other.model))
+        )
+
+
+@dataclass(slots=True)
+class CpuClock:
+    """CPU seconds that learning has taken.
+
+    Attributes:
+        here: in this process, all threads.
+        elsewhere: in other processes.
+    """
+
+    here: float = 0.0
+    elsewhere: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Both together."""
+        return self.here + self.elsewhere
+
+
+class Backend(Protocol):
+    """Does the devices' work. Close it when it is no longer needed."""
+
+    @property
+    def name(self) -> str:
+        """One of `deltafl.sim.settings.config.BACKENDS` but "auto"."""
+
+    @property
+    def clock(self) -> CpuClock:
+        """The CPU time of all work so far."""
+
+    def begin_loss(self, model: Vector, place: Place) -> Pending[float]:
+        """Ask for F_k of a model: the mean loss over a device's samples, in nats."""
+
+    def begin_update(
+        self,
+        model: Vector,
+        place: Place,
+        training: LocalTraining,
+        seed: int,
+        objective: LocalObjective = PLAIN,
+    ) -> Pending[Vector]:
+        """Ask for Δ_k, float32 [num_parameters]: local training that starts from a model.
+
+        Args:
+            model: where to start.
+            place: whose samples.
+            training: how to train.
+            seed: of the shuffling, in [0, 2^63).
+            objective: what to minimise.
+        """
+
+    def forget(self) -> None:
+        """Drop what was asked for and not begun: nobody will want it."""
+
+    def evaluate(self, model: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
+        """Measure a model on many devices, in their order.
+
+        Raises:
+            ValueError: the model does not fit the data or the architecture.
+            RunError: whoever was at work is gone.
+        """
+
+    def close(self) -> None:
+        """Let go of processes and memory."""

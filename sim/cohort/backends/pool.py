@@ -1,0 +1,347 @@
+"""The devices' work by a crew of workers: who does what, when, and who is waited for.
+
+Devices are worked on in chunks. Which devices make a chunk follows from what was asked for and from
+the number of workers, never from who was ready first, so that the answers do not either.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast
+
+from deltafl.fl.cohort import Pending
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.data.lazy import sizes_of
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.vectors import Vector
+from deltafl.sim.cohort.backends.base import CpuClock, Place, Work
+
+IN_FLIGHT: Final = 2
+"""Chunks that a worker may have: the one it is at and the next, so that it never waits."""
+
+LOSSES_AT_ONCE: Final = 16
+"""Most devices whose losses are measured in one chunk."""
+
+_EVALUATED_AT_ONCE: Final = 8192  # samples
+_LONGEST: Final = 512  # devices: what is said of a chunk must fit into a pipe
+
+Answer: TypeAlias = float | Vector | DeviceMetrics
+T = TypeVar("T", float, Vector, DeviceMetrics)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """What a worker does at a time.
+
+    Attributes:
+        work: what is to be done.
+        places: whose samples.
+        seeds: of each device's shuffling.
+        evaluates: whether all metrics are wanted and not the loss alone.
+    """
+
+    work: Work
+    places: Sequence[Place]
+    seeds: Sequence[int]
+    evaluates: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Done:
+    """What came of a chunk.
+
+    Attributes:
+        answers: for each place a loss, an update, or metrics.
+        cpu_s: CPU seconds of the worker.
+        error: why there are no answers; None if there are.
+    """
+
+    answers: Sequence[Answer]
+    cpu_s: float
+    error: Exception | None = None
+
+
+class Crew(Protocol):
+    """Workers, each of which does its chunks in the order in which it got them."""
+
+    @property
+    def size(self) -> int:
+        """How many workers there are."""
+
+    def send(self, worker: int, chunk: Chunk) -> None:
+        """Give a worker a chunk.
+
+        Raises:
+            RunError: the worker is gone.
+        """
+
+    def wait(self) -> bool:
+        """Wait until something is finished, or a worker gone; False when the crew is to close."""
+
+    def collect(self) -> Sequence[tuple[int, Done]]:
+        """Take what has been finished: each worker, and what came of its oldest chunk.
+
+        Raises:
+            RunError: a worker is gone.
+        """
+
+    def stop_waiting(self) -> None:
+        """Have `wait` return False, now or when it is called next."""
+
+    def close(self) -> None:
+        """End the workers."""
+
+
+class Pool:
+    """A backend whose work is done by a crew.
+
+    A thread gives a worker its next chunk as soon as it has finished one, whatever the caller is at
+    meanwhile, such as the protocol.
+
+    Args:
+        name: what to call it.
+        crew: does the work.
+        updates_at_once: most devices whose training makes one chunk. Where it is one, training
+            begins as soon as it is asked for; else when everybody is known.
+    """
+
+    def __init__(self, name: str, crew: Crew, *, updates_at_once: int) -> None:
+        self.name = name
+        self.clock = CpuClock()
+        self._crew = crew
+        self._updates_at_once = updates_at_once
+        self._batches: deque[_Batch] = deque()
+        self._sent: list[deque[list[_Job]]] = [deque() for _ in range(crew.size)]
+        self._failure: Exception | None = None
+        self._is_closed = False
+        # guards all of the above; notified when there are answers
+        self._changed = threading.Condition()
+        self._foreman = threading.Thread(target=self._attend, name=f"{name} backend", daemon=True)
+        self._foreman.start()
+
+    def begin_loss(self, model: Vector, place: Place) -> Pending[float]:
+        """Ask for a loss; see `Backend`."""
+        return _Turn[float](self, self._add(Work(model), place, 0))
+
+    def begin_update(
+        self,
+        model: Vector,
+        place: Place,
+        training: LocalTraining,
+        seed: int,
+        objective: LocalObjective = PLAIN,
+    ) -> Pending[Vector]:
+        """Ask for an update; see `Backend`."""
+        return _Turn[Vector](self, self._add(Work(model, training, objective), place, seed))
+
+    def forget(self) -> None:
+        """Drop what was asked for and not begun; see `Backend`."""
+        with self._changed:
+            for job in (job for batch in self._batches for job in batch.jobs()):
+                job.fail(RuntimeError("an answer was forgotten and is asked for: this is a bug"))
+            self._batches.clear()
+
+    def evaluate(self, model: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
+        """Measure a model on many devices; see `Backend`."""
+        sizes = sizes_of(devices).tolist()
+        with self._changed:
+            batch = self._begin(Work(model), evaluates=True)
+            jobs = [batch.add(Place(devices, index, size), 0) for index, size in enumerate(sizes)]
+        return [_Turn[DeviceMetrics](self, job).result() for job in jobs]
+
+    def close(self) -> None:
+        """End the workers; see `Backend`."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._crew.stop_waiting()
+        self._foreman.join()
+        self._crew.close()
+
+    def answer_of(self, job: "_Job") -> Answer:
+        """Have a job done, and hand over its answer."""
+        with self._changed:
+            job.batch.close()
+            self._pump()
+            while not job.is_done:
+                if self._failure is not None:
+                    raise self._failure
+                self._changed.wait()
+        if job.error is not None:
+            raise job.error
+        answer, job.answer = job.answer, None
+        if answer is None:
+            raise RuntimeError("an answer was taken twice: this is a bug")
+        return answer
+
+    def _add(self, work: Work, place: Place, seed: int) -> "_Job":
+        with self._changed:
+            batch = self._batches[-1] if self._batches else None
+            if batch is None or not batch.takes(work):
+                batch = self._begin(work)
+            job = batch.add(place, seed)
+            self._pump()
+        return job
+
+    def _begin(self, work: Work, *, evaluates: bool = False) -> "_Batch":
+        if self._batches:
+            self._batches[-1].close()
+        at_once = LOSSES_AT_ONCE if work.training is None else self._updates_at_once
+        batch = _Batch(work, at_once, self._crew.size, evaluates=evaluates)
+        self._batches.append(batch)
+        return batch
+
+    def _pump(self) -> None:
+        """Give chunks to the workers that have room, the idlest first, as far as there are any."""
+        while True:
+            worker = min(range(self._crew.size), key=lambda one: len(self._sent[one]))
+            if len(self._sent[worker]) == IN_FLIGHT or not (jobs := self._next_chunk()):
+                return
+            try:
+                self._crew.send(worker, jobs[0].batch.chunk_of(jobs))
+            except Exception as error:  # noqa: BLE001 (whoever waits for an answer raises it)
+                for job in jobs:
+                    job.fail(error)
+            else:
+                self._sent[worker].append(jobs)
+
+    def _next_chunk(self) -> "list[_Job]":
+        while self._batches:
+            if jobs := self._batches[0].next_chunk():
+                return jobs
+            if not self._batches[0].is_closed:
+                return []
+            self._batches.popleft()
+        return []
+
+    def _attend(self) -> None:
+        """Take answers and give out chunks until the pool is closed."""
+        try:
+            while self._crew.wait():
+                with self._changed:
+                    self._collect()
+                    self._pump()
+                    self._changed.notify_all()
+        except Exception as error:  # noqa: BLE001 (whoever waits for an answer raises it)
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+
+    def _collect(self) -> None:
+        for worker, done in self._crew.collect():
+            self.clock.elsewhere += done.cpu_s
+            jobs = self._sent[worker].popleft()
+            for position, job in enumerate(jobs):
+                job.is_done, job.error = True, done.error
+                job.answer = None if done.error else done.answers[position]
+
+
+class _Turn(Generic[T]):
+    """A job's answer, of the type that its work gives."""
+
+    def __init__(self, pool: Pool, job: "_Job") -> None:
+        self._pool = pool
+        self._job = job
+
+    def result(self) -> T:
+        """Wait for the answer; see `Pending`."""
+        return cast(T, self._pool.answer_of(self._job))
+
+
+class _Job:
+    """One device's part in a batch."""
+
+    __slots__ = ("answer", "batch", "error", "is_done", "place", "seed")
+
+    def __init__(self, batch: "_Batch", place: Place, seed: int) -> None:
+        self.batch = batch
+        self.place = place
+        self.seed = seed
+        self.is_done = False
+        self.answer: Answer | None = None
+        self.error: Exception | None = None
+
+    def fail(self, error: Exception) -> None:
+        """There will be no answer."""
+        self.is_done, self.error = True, error
+
+
+class _Batch:
+    """Devices with the same work, cut into chunks when the last one has joined."""
+
+    def __init__(self, work: Work, at_once: int, num_workers: int, *, evaluates: bool) -> None:
+        self.is_closed = False
+        self._work = work
+        self._at_once = at_once
+        self._num_workers = num_workers
+        self._evaluates = evaluates
+        self._jobs: deque[_Job] = deque()
+        self._chunks: deque[list[_Job]] = deque()
+
+    def takes(self, work: Work) -> bool:
+        """Whether a device with this work may still join."""
+        return not (self.is_closed or self._evaluates) and self._work.is_same(work)
+
+    def add(self, place: Place, seed: int) -> _Job:
+        """Let a device join."""
+        job = _Job(self, place, seed)
+        self._jobs.append(job)
+        return job
+
+    def close(self) -> None:
+        """Let nobody else join, and make the chunks."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        jobs = list(self._jobs)
+        self._jobs.clear()
+        self._chunks.extend(
+            _by_samples(jobs)
+            if self._evaluates
+            else _by_number(jobs, self._at_once, self._num_workers)
+        )
+
+    def jobs(self) -> list[_Job]:
+        """Those that nobody has begun."""
+        return [*self._jobs, *chain.from_iterable(self._chunks)]
+
+    def next_chunk(self) -> list[_Job]:
+        """Take the next chunk; none if there is none, or none yet."""
+        if self._chunks:
+            return self._chunks.popleft()
+        if self._at_once == 1 and self._jobs:
+            return [self._jobs.popleft()]
+        return []
+
+    def chunk_of(self, jobs: Sequence[_Job]) -> Chunk:
+        """Make a chunk of some of the devices."""
+        places, seeds = [job.place for job in jobs], [job.seed for job in jobs]
+        return Chunk(self._work, places, seeds, self._evaluates)
+
+
+def _by_number(jobs: Sequence[_Job], at_once: int, num_workers: int) -> Iterator[list[_Job]]:
+    """Chunks of devices of like sizes, the largest first, as many for each worker."""
+    falling = sorted(jobs, key=lambda job: -job.place.size)
+    num_turns = -(-len(falling) // (at_once * num_workers))
+    num_chunks = min(num_turns * num_workers, len(falling))
+    for number in range(num_chunks):
+        start, end = (len(falling) * place // num_chunks for place in (number, number + 1))
+        yield falling[start:end]
+
+
+def _by_samples(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
+    """Chunks of neighbours with so many samples together, or of one device with more."""
+    chunk: list[_Job] = []
+    size = 0
+    for job in jobs:
+        if chunk and (size + job.place.size > _EVALUATED_AT_ONCE or len(chunk) == _LONGEST):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(job)
+        size += job.place.size
+    if chunk:
+        yield chunk

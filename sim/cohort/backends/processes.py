@@ -1,0 +1,230 @@
+"""A crew of processes on this machine, each with one thread and a core of its own.
+
+Samples, models and updates lie in memory that all of them share; only words of what is to be done
+go through pipes. Workers are fresh interpreters, which know nothing but what they are told.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Final
+
+import msgpack
+import numpy as np
+
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.fl.freed_memory import keep_freed_memory
+from deltafl.fl.parameters import num_parameters
+from deltafl.fl.vectors import Vector
+from deltafl.sim.cohort.backends.base import ModelSpec
+from deltafl.sim.cohort.backends.pool import IN_FLIGHT, Chunk, Done
+from deltafl.sim.cohort.backends.shared import SharedMemory, aligned
+from deltafl.sim.cohort.backends.shelf import Location, Shelves
+from deltafl.sim.cohort.backends.worker import encode_chunk, encode_spec
+from deltafl.sim.errors import RunError
+
+_ONE_THREAD: Final = {
+    name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+}
+_FAREWELL_S: Final = 5.0
+_WORKER: Final = "deltafl.sim.cohort.backends.worker"
+
+
+class Processes:
+    """Workers in processes; see `Crew`.
+
+    Args:
+        spec: what is trained.
+        learner: with which learner, by name.
+        size: how many workers.
+        updates_at_once: most devices that train in one chunk.
+    """
+
+    def __init__(self, spec: ModelSpec, learner: str, *, size: int, updates_at_once: int) -> None:
+        keep_freed_memory()  # updates come and go
+        self.size = size
+        self._length = num_parameters(spec.build())
+        self._at_once = updates_at_once
+        self._shelves = Shelves()
+        self._models = _Models(self._length)
+        self._updates = SharedMemory()
+        self._updates.reserve(size * IN_FLIGHT * self._updates_size)
+        self._flights: list[deque[_Flight]] = [deque() for _ in range(size)]
+        self._num_sent = [0] * size
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._pipes: list[Connection] = []
+        self._bell, self._cord = Pipe(duplex=False)
+        for _ in range(size):
+            self._start()
+        self._tell(encode_spec(spec, learner))
+
+    def send(self, worker: int, chunk: Chunk) -> None:
+        """Give a worker a chunk; see `Crew`."""
+        model = self._models.hold(chunk.work.model)  # first, for it may not fit
+        flight = _Flight(chunk, [self._shelves.hold(place) for place in chunk.places], model)
+        slot = worker * IN_FLIGHT + self._num_sent[worker] % IN_FLIGHT
+        flight.updates = slot * self._updates_size
+        self._num_sent[worker] += 1
+        self._flights[worker].append(flight)
+        try:
+            self._pipes[worker].send_bytes(
+                encode_chunk(chunk, flight.locations, flight.model, flight.updates)
+            )
+        except OSError:
+            raise self._gone(worker) from None
+
+    def wait(self) -> bool:
+        """Wait until something is finished; see `Crew`."""
+        return self._bell not in wait([self._bell, *self._pipes])
+
+    def collect(self) -> Sequence[tuple[int, Done]]:
+        """Take what has been finished; see `Crew`."""
+        ready = wait(self._pipes, 0.0)
+        return [(w, self._receive(w)) for w, pipe in enumerate(self._pipes) if pipe in ready]
+
+    def stop_waiting(self) -> None:
+        """Have `wait` return False; see `Crew`."""
+        self._cord.send_bytes(b"stop")
+
+    def close(self) -> None:
+        """End the workers; see `Crew`."""
+        for pipe in (self._bell, self._cord, *self._pipes):
+            pipe.close()
+        deadline = time.monotonic() + _FAREWELL_S
+        for process in self._processes:
+            try:
+                process.wait(max(deadline - time.monotonic(), 0))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._shelves.close()
+        self._models.memory.close()
+        self._updates.close()
+
+    @property
+    def _updates_size(self) -> int:
+        return aligned(self._at_once * self._length * np.dtype(np.float32).itemsize)
+
+    def _start(self) -> None:
+        ours, theirs = Pipe()
+        files = [
+            theirs.fileno(),
+            *(memory.file for memory in self._shelves.memories),
+            self._models.memory.file,
+            self._updates.file,
+        ]
+        self._processes.append(
+            subprocess.Popen(  # noqa: S603 (this interpreter and a module of ours)
+                # -P, for -m would look for modules in the working directory first
+                [sys.executable, "-P", "-m", _WORKER, *map(str, files)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=files,
+                env={**os.environ, **_ONE_THREAD, "PYTHONPATH": _same_modules()},
+            )
+        )
+        theirs.close()
+        self._pipes.append(ours)
+
+    def _tell(self, spec: bytes) -> None:
+        for worker, pipe in enumerate(self._pipes):
+            try:
+                pipe.send_bytes(spec)
+            except OSError:
+                error = self._gone(worker)
+                self.close()
+                raise error from None
+
+    def _receive(self, worker: int) -> Done:
+        try:
+            answers, cpu_s, error = msgpack.unpackb(self._pipes[worker].recv_bytes())
+        except (EOFError, OSError):
+            raise self._gone(worker) from None
+        flight = self._flights[worker].popleft()
+        for location in flight.locations:
+            self._shelves.release(location)
+        self._models.release(flight.model)
+        if error is not None:
+            return Done((), cpu_s, ValueError(error))
+        if flight.chunk.evaluates:
+            return Done(
+                [_metrics(*each) for each in zip(flight.locations, answers, strict=True)], cpu_s
+            )
+        if flight.chunk.work.training is None:
+            return Done(answers, cpu_s)
+        shape = len(flight.locations), self._length
+        updates = self._updates.array(flight.updates, shape, np.float32)
+        return Done([update.astype(np.float32) for update in updates], cpu_s)
+
+    def _gone(self, worker: int) -> RunError:
+        status = self._processes[worker].wait()
+        why = f"signal {-status}" if status < 0 else f"exit code {status}"
+        hint = "; that is often a lack of memory" if status == -9 else ""
+        return RunError(
+            f"worker {worker + 1} of {self.size} ended with {why}{hint}: resume the run, or start "
+            "another one with fewer training.workers"
+        )
+
+
+def _same_modules() -> str:
+    """Where this process finds modules, so that workers find the same."""
+    return os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+
+
+def _metrics(location: Location, measured: tuple[float, float]) -> DeviceMetrics:
+    return DeviceMetrics(location.id, location.shape[0], *measured)
+
+
+class _Flight:
+    """A chunk that a worker has."""
+
+    __slots__ = ("chunk", "locations", "model", "updates")
+
+    def __init__(self, chunk: Chunk, locations: list[Location], model: int) -> None:
+        self.chunk = chunk
+        self.locations = locations
+        self.model = model
+        self.updates = 0
+
+
+class _Models:
+    """Models in shared memory, each as long as somebody reads it and until its place is wanted."""
+
+    def __init__(self, length: int) -> None:
+        self.memory = SharedMemory()
+        self._length = length
+        self._size = aligned(length * np.dtype(np.float32).itemsize)
+        self._held: list[tuple[Vector, int]] = []  # model and readers, by place
+
+    def hold(self, model: Vector) -> int:
+        """The offset of a model, which stays there until `release`."""
+        if model.shape != (self._length,) or model.dtype != np.float32:
+            raise ValueError(
+                f"vector of shape {model.shape} and dtype {model.dtype} does not fit a model of "
+                f"{self._length} parameters: pass float32 of shape ({self._length},)"
+            )
+        free = None
+        for place, (held, readers) in enumerate(self._held):
+            if held is model or np.array_equal(held, model):
+                self._held[place] = held, readers + 1
+                return place * self._size
+            if not readers:
+                free = place
+        if free is None:
+            free = len(self._held)
+            self._held.append((model, 0))
+            self.memory.reserve((free + 1) * self._size)
+        self._held[free] = model, 1
+        view = self.memory.array(free * self._size, (self._length,), np.float32, writable=True)
+        view[...] = model
+        return free * self._size
+
+    def release(self, offset: int) -> None:
+        """Somebody does not read there any more."""
+        place = offset // self._size
+        model, readers = self._held[place]
+        self._held[place] = model, readers - 1

@@ -1,0 +1,36 @@
+"""What this machine has for the devices' work: cores, threads, a GPU."""
+
+import os
+
+import torch
+
+from deltafl.sim.errors import UserError
+
+
+def usable_cores() -> int:
+    """The number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def choose_threads(model: str) -> int:
+    """The number of threads for torch on the CPU: all usable cores for convolutions, else one.
+
+    A step of a linear model is so short that sharing it among threads takes longer than doing it:
+    4 to 10 times on the embedded digits, with two threads.
+    """
+    return usable_cores() if model == "convnet" else 1
+
+
+def choose_device(name: str) -> torch.device:
+    """Resolve "auto", "cpu" or "cuda".
+
+    Raises:
+        UserError: cuda is asked for and there is none.
+    """
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise UserError(
+            "training.device = 'cuda': this machine or this torch has no CUDA device; "
+            "use --device cpu"
+        )
+    return torch.device("cuda" if available and name != "cpu" else "cpu")

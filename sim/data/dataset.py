@@ -1,0 +1,160 @@
+"""The data set that the settings ask for, and what tells it from any other."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Final
+
+from deltafl.fl.data.cache import SourceKey, cached, default_cache_folder
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, Split
+from deltafl.fl.data.lazy import LazyDevices
+from deltafl.fl.data.load import AUTO, DatasetSpec, Dealing, load_dataset
+from deltafl.fl.data.registry import DEFAULTS, FORMATS, Format, Options, format_of
+from deltafl.fl.data.standardise import Standardise
+from deltafl.fl.data.subset import Subset
+from deltafl.fl.errors import DataError
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.settings.config import DataConfig
+
+_CACHE_VERSION: Final = 1
+"""To be raised when a loader gives other data for the same settings."""
+
+
+def build_dataset(config: DataConfig) -> FederatedDataset:
+    """Read, check and split the data.
+
+    Raises:
+        ConfigError: settings of [data] contradict each other or the format.
+        DataError: the data cannot be used as they are.
+    """
+    spec = dataset_spec(config)
+    try:
+        if not config.cache:
+            return load_dataset(spec)
+        return _from_cache(config, lambda: load_dataset(spec))
+    except DataError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"[data]: {error}") from error
+
+
+def dataset_spec(config: DataConfig) -> DatasetSpec:
+    """Say what is to be loaded, in the terms of `deltafl.fl.data`.
+
+    Raises:
+        ConfigError: settings contradict each other.
+        DataError: the kind of the source cannot be told.
+    """
+    try:
+        subset = Subset(config.num_users or None, config.max_samples or None)
+    except ValueError as error:
+        raise ConfigError(f"[data]: {error}") from error
+    # these two are in the preset that every configuration may begin with, and are looked at only
+    # by who deals; whatever else a format has no use for is refused
+    uses = dataset_format(config).options
+    deals = "num_devices" in uses or config.dealing != Dealing.NATURAL
+    own = DEFAULTS.minority_share
+    return DatasetSpec(
+        source=config.source,
+        partition=_partition(config),
+        standardise=Standardise(config.standardise),
+        format=config.format,
+        options=Options(
+            vectors=Path(config.vectors) if config.vectors else None,
+            features=config.features,
+            lower_case=config.lower_case,
+            alphabet=config.alphabet,
+            legacy_duplicates=config.legacy_duplicates,
+            subset=subset,
+            num_devices=(config.num_devices or None) if deals else None,
+            minority_share=config.rotated_fraction if "minority_share" in uses else own,
+            heterogeneity=config.heterogeneity,
+            alpha=config.alpha,
+            beta=config.beta,
+            user_column=config.user_column,
+            input_column=config.input_column,
+            label_column=config.label_column,
+        ),
+        dealing=Dealing(config.dealing),
+        concentration=config.concentration,
+    )
+
+
+def dataset_format(config: DataConfig) -> Format:
+    """The format of the data.
+
+    Raises:
+        DataError: it follows from the source ("auto"), which is of no known kind.
+    """
+    return format_of(config.source) if config.format == AUTO else FORMATS[config.format]
+
+
+def cache_key(config: DataConfig) -> SourceKey:
+    """All that the data set depends on, for `deltafl.fl.data.cache`.
+
+    Raises:
+        DataError: the kind of the source cannot be told.
+    """
+    options = {
+        name: value if isinstance(value, str | int | float | bool) else str(value)
+        for name, value in asdict(config).items()
+        if name not in ("source", "vectors", "cache")
+    }
+    kind = dataset_format(config)
+    files = (config.source if kind.needs else "", config.vectors)
+    return SourceKey(kind.name, _CACHE_VERSION, options, [Path(file) for file in files if file])
+
+
+def dataset_digest(dataset: FederatedDataset) -> str:
+    """Hash all that training and testing can see of a data set: SHA-256, in hex.
+
+    Of devices that are made when they are asked for, it hashes what they follow from and the first
+    and the last device, so that 100,000 need not be made.
+    """
+    digest = hashlib.sha256()
+    for split in (dataset.train, dataset.test):
+        digest.update(len(split).to_bytes(8, "big"))
+        devices = split
+        if isinstance(split, LazyDevices):
+            digest.update(split.identity.encode() + b"\0" + split.sizes.tobytes())
+            devices = (split[0], split[-1])
+        for device in devices:
+            _update(digest.update, device)
+    return digest.hexdigest()
+
+
+def _update(update: Callable[[bytes], None], device: DeviceData) -> None:
+    name = device.id.encode()
+    update(len(name).to_bytes(8, "big") + name)
+    update(str((device.x.dtype.str, device.x.shape)).encode())
+    update(device.x.tobytes() + device.y.tobytes())
+
+
+def _partition(config: DataConfig) -> Partition:
+    if config.rule == "given":
+        return Partition(
+            more_than=config.min_samples,
+            train_fraction=Fraction(1) - config.test_fraction,
+            seed=config.split_seed,
+            num_classes=config.num_classes or None,
+            split=Split(config.split),
+        )
+    untouched = DataConfig()
+    for name in ("min_samples", "test_fraction", "split", "num_classes"):
+        if getattr(config, name) != getattr(untouched, name):
+            raise ConfigError(
+                f"data.{name} = {getattr(config, name)} and data.rule = 'published' contradict "
+                "each other: leave one of them out"
+            )
+    return replace(dataset_format(config).partition, seed=config.split_seed)
+
+
+def _from_cache(config: DataConfig, build: Callable[[], FederatedDataset]) -> FederatedDataset:
+    if not dataset_format(config).needs or not Path(config.source).exists():
+        raise ConfigError(
+            f"data.cache: there is nothing to keep of {config.source!r}, which is no file or "
+            "folder: leave it out"
+        )
+    return cached(cache_key(config), build, default_cache_folder())

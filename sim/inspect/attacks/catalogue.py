@@ -1,0 +1,38 @@
+"""All attacks."""
+
+from typing import Final
+
+from deltafl.sim.inspect.attacks import (
+    baseline,
+    cohorts,
+    exposures,
+    hostile_bytes,
+    lists,
+    quantile,
+    reuse,
+    rounds,
+    seeds,
+    sessions,
+)
+from deltafl.sim.inspect.attacks.attack import Attack
+
+_MODULES: Final = (
+    lists,
+    cohorts,
+    reuse,
+    seeds,
+    sessions,
+    rounds,
+    baseline,
+    quantile,
+    hostile_bytes,
+    exposures,
+)
+
+ATTACKS: Final = tuple(
+    sorted(
+        (value for module in _MODULES for value in vars(module).values() if type(value) is Attack),
+        key=lambda attack: attack.number,
+    )
+)
+"""In the order of their numbers, and among those of one number in that of the modules."""

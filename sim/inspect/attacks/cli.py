@@ -1,0 +1,97 @@
+"""`deltafl attack`: the attacks on the whole system, played live."""
+
+import argparse
+import difflib
+import json
+import sys
+from typing import Final
+
+from deltafl.sim.inspect.attacks import report
+from deltafl.sim.inspect.attacks.catalogue import ATTACKS
+from deltafl.sim.inspect.attacks.play import judged
+
+_LIST: Final = "list"
+_ALL: Final = "all"
+
+_DESCRIPTION: Final = """\
+Attack the system, live, with the powers of a server, a peer or the network.
+
+Each attack is played twice against real sessions and rounds between simulated devices: with its
+defence off, where it has to succeed, and with it on, where it has to end as the register says: a
+device refuses, the server names the liar, or noise is left. An attack that fails only with the
+defence on shows that the defence is what stops it. Nothing but this process is attacked.
+
+Some attacks succeed with every defence on: they are limits of the method, which docs/limitations.md
+names. They are marked as not prevented, played once, and count as a failure only if they are not as
+documented.
+"""
+
+_EXAMPLES: Final = """\
+examples:
+  deltafl attack list
+      every attack: its name, who attacks, what it does, and what stands in its way
+  deltafl attack model-inconsistency
+      one attack, both ways: what was recovered, next to the truth, and what stopped it
+  deltafl attack late-masked-input
+      where nobody refuses: what is left is noise, and how many bits of it are right
+  deltafl attack all
+      all of them, in a few seconds, as a table
+  deltafl attack all --json
+      the same for programs
+
+A<n> is the number of the kind of attack, as in docs/audit.md; docs/threat-model.md has the table.
+exit codes: 0 all as registered, 1 something is not, 2 no such attack.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "target",
+        nargs="?",
+        default=_LIST,
+        metavar="list|NAME|all",
+        help="what to do: list the attacks (the default), play one, or play all",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def main(options: argparse.Namespace) -> int:
+    """List or play attacks and print what came of it; the exit code."""
+    target = options.target
+    if target == _LIST:
+        print(_json(list(map(report.about, ATTACKS))) if options.json else report.listing(ATTACKS))
+        return 0
+    chosen = [attack for attack in ATTACKS if target in (attack.name, _ALL)]
+    if not chosen:
+        print(f"deltafl: {_unknown(target)}", file=sys.stderr)
+        return 2
+    verdicts = [judged(attack) for attack in chosen]
+    if options.json:
+        played = [report.to_json(verdict) for verdict in verdicts]
+        print(_json(played if target == _ALL else played[0]))
+    else:
+        describe = report.summarise if target == _ALL else lambda v: report.describe(v[0])
+        print(describe(verdicts))
+    return 0 if all(verdict.as_registered for verdict in verdicts) else 1
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _unknown(name: str) -> str:
+    near = _nearest(name)
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"no attack is called {name!r}{meant} (`deltafl attack list` names them all)"
+
+
+def _nearest(name: str) -> list[str]:
+    """Names like this one, or else names with a word like it."""
+    names = [attack.name for attack in ATTACKS]
+    if near := difflib.get_close_matches(name, [*names, _LIST, _ALL]):
+        return near
+    return [known for known in names if difflib.get_close_matches(name, known.split("-"))][:3]

@@ -1,0 +1,311 @@
+"""A server that shows every device what suits it, and pools all that it gets with its own devices.
+
+It has what devices send it and what its colluders know. Of everybody else it reads nothing.
+Where a device refuses to go on with a slot, it goes on with the others. Devices are named by their
+position in the roster.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+import numpy as np
+
+from deltafl.secagg import (
+    Client,
+    ClientId,
+    Credentials,
+    PeerError,
+    SessionParams,
+    UsageError,
+    keys,
+    prg,
+    ring,
+    shamir,
+    signing,
+    wire,
+)
+from deltafl.secagg.errors import present
+from deltafl.secagg.graph import Members
+from deltafl.secagg.masks import SlotContext, subtracts
+from deltafl.secagg.messages import (
+    AdvertiseKeys,
+    ConsistencyCheck,
+    ConsistencySignature,
+    MaskedInput,
+    Message,
+    OpenSlot,
+    RosterMessage,
+    SessionOpen,
+    ShareDelivery,
+    ShareKeys,
+    ShareKind,
+    UnmaskRequest,
+    UnmaskShares,
+)
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.ring import Vector
+from deltafl.secagg.shamir import Limbs
+from deltafl.secagg.states import ClientState
+from deltafl.sim.inspect.attacks.own_session import BINDING, POLICY
+
+Survivors = frozenset[int]
+Secret = tuple[int, ShareKind, int]
+"""Which secret: slot, kind, and whose."""
+
+Answer = TypeVar("Answer", bound=Message)
+
+Lists = Mapping[int, Survivors]
+"""A list of survivors for each of some devices."""
+
+
+class Colluder(Client):
+    """A device of the attacker's: it speaks like any other, and the attacker knows what it knows.
+
+    Its vectors are zeros, so that sums with it are sums without it.
+
+    Args:
+        client_id: Its id.
+        credentials: As for `Client`.
+    """
+
+    def __init__(self, client_id: ClientId, credentials: Credentials | None = None) -> None:
+        randomness = SeededRandomness(client_id.to_bytes(32, "big"))
+        super().__init__(client_id, POLICY, randomness, credentials)
+
+    def answer(self, data: bytes, binding: bytes) -> bytes | None:
+        """Take a message; its own vector is zeros."""
+        reply = self.receive(data)
+        if self.state is not ClientState.OPENED:
+            return reply
+        spec = present(self.params).slots[self.slot]
+        return self.contribute(ring.zeros(spec.length, spec.ring_bits), binding)
+
+    def own_secrets(self) -> dict[Secret, bytes]:
+        """Before a slot is used: the secrets of all slots."""
+        own = self._placed.position
+        seeds = {
+            (slot, ShareKind.SEED, own): present(seed) for slot, seed in enumerate(self._seeds)
+        }
+        return seeds | {
+            (slot, ShareKind.KEY, own): present(pair).secret
+            for slot, pair in enumerate(self._mask_keys)
+        }
+
+    def shares(self, slot: int) -> dict[Secret, Limbs]:
+        """Shares of both secrets of every device that it shares with."""
+        held = present(self._held)
+        return {
+            (slot, kind, owner): held.shares[row, slot, kind]
+            for row, owner in enumerate(held.positions.tolist())
+            for kind in ShareKind
+        }
+
+    def sign(self, survivors: Members) -> bytes:
+        """A signature of any list of survivors."""
+        statement = signing.survivors(present(self._context), survivors, self._own_sealing.public)
+        return present(self._credentials).identity.sign(statement)
+
+
+class EvilServer:
+    """One session, on the complete graph, under a server that keeps to nothing.
+
+    Args:
+        params: What it tells the devices.
+        ids: The roster that it shows.
+        answer: Gives a device a message; returns what the device answers.
+        colluders: Devices of its own, whose ids are in the roster too.
+        binding_of: What the device at a position binds its masks to.
+
+    Attributes:
+        keys: What came as each device's keys; what is put here is what the others are shown.
+        opened: Who each slot was opened with, as it told each device, by slot and position.
+        inputs: The masked vectors, by slot and position.
+        signatures: What devices have signed, by slot and list of survivors, and by position.
+        refusals: Of the devices that refused to go on with a slot, by position.
+        secrets: Those that it has rebuilt, or that are its colluders'.
+    """
+
+    def __init__(
+        self,
+        params: SessionParams,
+        ids: Iterable[ClientId],
+        answer: Callable[[ClientId, bytes], bytes | None],
+        colluders: Iterable[Colluder] = (),
+        binding_of: Callable[[int], bytes] = lambda _: BINDING,
+    ) -> None:
+        self.params = params
+        self.roster = sorted(ids)
+        self.keys: dict[int, AdvertiseKeys] = {}
+        self.opened: dict[int, dict[int, Survivors]] = defaultdict(dict)
+        self.inputs: dict[int, dict[int, Vector]] = defaultdict(dict)
+        self.signatures: dict[tuple[int, Survivors], dict[int, bytes]] = defaultdict(dict)
+        self.refusals: dict[int, PeerError] = {}
+        self.secrets: dict[Secret, bytes] = {}
+        self._answer = answer
+        self._colluders = {self.roster.index(c.client_id): c for c in colluders}
+        self._binding_of = binding_of
+        self._shares: dict[Secret, dict[int, Limbs]] = defaultdict(dict)
+
+    @property
+    def everyone(self) -> Survivors:
+        """All positions."""
+        return frozenset(range(len(self.roster)))
+
+    @property
+    def honest(self) -> list[int]:
+        """Devices that are not its own."""
+        return sorted(self.everyone - self._colluders.keys())
+
+    def advertise(self) -> None:
+        """Open the session, and gather keys."""
+        for position in self._in_turn():
+            told = self._tell(position, SessionOpen(self.params))
+            self.keys[position] = _as(AdvertiseKeys, told)
+
+    def set_up(self) -> None:
+        """All that comes before the first slot; shows the keys that there are, where there are."""
+        if not self.keys:
+            self.advertise()
+        ids = np.array(self.roster, dtype=np.uint32)
+        boxes: dict[int, Mapping[int, bytes]] = {}
+        for p in self._in_turn():
+            others = {q: keys for q, keys in self.keys.items() if q != p}
+            boxes[p] = _as(ShareKeys, self._tell(p, RosterMessage(ids, others))).boxes
+        for p in self._in_turn():
+            theirs = {q: boxes[q][p] for q in sorted(self.everyone - {p})}
+            self._tell(p, ShareDelivery(self._members(self.everyone), theirs))
+        for colluder in self._colluders.values():
+            self.secrets |= colluder.own_secrets()
+
+    def open_slot(self, slot: int, cohort: Lists | Survivors | None = None) -> None:
+        """Open a slot and gather the masked vectors.
+
+        It is opened over everyone; over some, if told so; or for each device over others.
+        """
+        if not isinstance(cohort, Mapping):
+            some = self.everyone if cohort is None else cohort
+            cohort = dict.fromkeys(some, some)
+        spec = self.params.slots[slot]
+        for p in self._in_turn():
+            if p not in cohort:
+                continue
+            if told := self._try(p, OpenSlot(slot, self._members(cohort[p]))):
+                packed = _as(MaskedInput, told).packed
+                self.opened[slot][p] = cohort[p]
+                self.inputs[slot][p] = ring.unpack(packed, spec.length, spec.ring_bits)
+
+    def unmask(self, slot: int, lists: Lists | Survivors) -> None:
+        """Ask for shares, telling each honest device in `lists` its own list of survivors.
+
+        One list is told to all the survivors that it names. In a signed session, signatures come
+        first, and every device is sent all that there are on its own list.
+        """
+        if not isinstance(lists, Mapping):
+            lists = {p: lists for p in self.honest if p in lists}
+        if self.params.signed:
+            self.confirm(slot, lists)
+        self.ask(slot, lists, lists)
+
+    def ask(self, slot: int, lists: Lists, signed: Lists) -> None:
+        """Ask each device for shares by its list, with the signatures that there are on another."""
+        for p, survivors in lists.items():
+            signatures = self.signatures[slot, signed[p]]
+            told = self._try(p, UnmaskRequest(slot, self._members(survivors), signatures))
+            if told is None:
+                continue
+            given = _as(UnmaskShares, told)
+            for owner, kind, share in zip(given.positions, given.kinds, given.shares, strict=True):
+                self._shares[slot, ShareKind(int(kind)), int(owner)][p] = share
+        self.pool(slot)
+
+    def confirm(self, slot: int, lists: Lists) -> None:
+        """Gather signatures, from each honest device on its own list, from colluders on all."""
+        for p, survivors in lists.items():
+            if told := self._try(p, ConsistencyCheck(slot, self._members(survivors))):
+                self.signatures[slot, survivors][p] = _as(ConsistencySignature, told).signature
+        for survivors in lists.values():
+            members = self._members(survivors)
+            self.signatures[slot, survivors] |= {
+                p: c.sign(members) for p, c in self._colluders.items() if p in survivors
+            }
+
+    def pool(self, slot: int) -> None:
+        """Add what the colluders hold, and rebuild every secret of which there are t shares."""
+        for p, colluder in self._colluders.items():
+            for secret, share in colluder.shares(slot).items():
+                self._shares[secret][p] = share
+        for secret, shares in self._shares.items():
+            if secret[0] == slot and len(shares) >= self.params.threshold:
+                holders = sorted(shares)[: self.params.threshold]
+                weights = shamir.lagrange_at_zero(np.array([holders]) + 1)
+                limbs = shamir.combine(weights, np.array([[shares[p] for p in holders]]))
+                if (rebuilt := shamir.from_limbs(limbs)[0]) is not None:
+                    self.secrets[secret] = rebuilt
+
+    def sum_over(self, slot: int, positions: Iterable[int]) -> Vector:
+        """The best it can make of the masked vectors of some devices: their sum, if all goes well.
+
+        Masks between two that were told of each other cancel; the others are taken off where a
+        secret is known. Of a seed that is not known, it guesses zeros. Whoever sent no vector is
+        left out.
+        """
+        spec, opened = self.params.slots[slot], self.opened[slot]
+        positions = frozenset(positions) & opened.keys()
+        total = ring.zeros(spec.length, spec.ring_bits)
+        for own in positions:
+            context = self.context(slot, own)
+            total += self.inputs[slot][own]
+            seed = self.secrets.get((slot, ShareKind.SEED, own), bytes(prg.SEED_SIZE))
+            prg.add_mask(total, context.self_mask_key(seed), negative=True)
+            mutual = {peer for peer in opened[own] & positions if own in opened[peer]}
+            for peer in opened[own] - mutual - {own}:
+                if (key := self._pairwise(context, slot, own, peer)) is not None:
+                    prg.add_mask(total, key, negative=not subtracts(own, peer))
+        ring.reduce(total, spec.ring_bits)
+        return total
+
+    def _tell(self, position: int, message: Message) -> Message | None:
+        data = wire.encode(message, self.params)
+        if position in self._colluders:
+            reply = self._colluders[position].answer(data, self._binding_of(position))
+        else:
+            reply = self._answer(self.roster[position], data)
+        return None if reply is None else wire.decode(reply, self.params)
+
+    def _try(self, position: int, message: Message) -> Message | None:
+        """Tell a device something, if it still listens; what it answers, if it does."""
+        if position in self.refusals:
+            return None
+        try:
+            return self._tell(position, message)
+        except PeerError as refusal:
+            self.refusals[position] = refusal
+            return None
+
+    def _in_turn(self) -> list[int]:
+        """Honest devices first: where they refuse, the attack has failed."""
+        return [*self.honest, *self._colluders]
+
+    def _pairwise(self, context: SlotContext, slot: int, own: int, peer: int) -> bytes | None:
+        for one, other in ((own, peer), (peer, own)):
+            secret = self.secrets.get((slot, ShareKind.KEY, one))
+            if secret is not None:
+                theirs = self.keys[other].mask_keys[slot]
+                return context.pairwise_mask_keys(keys.key_pair(secret), [theirs])[0]
+        return None
+
+    def context(self, slot: int, position: int) -> SlotContext:
+        """What the masks of the device at a position are bound to in a slot."""
+        session_id = self.params.session_id(np.array(self.roster, dtype="<u4").tobytes())
+        return SlotContext.of(self.params, session_id, slot, self._binding_of(position))
+
+    def _members(self, positions: Survivors) -> Members:
+        return np.isin(np.arange(len(self.roster)), list(positions))
+
+
+def _as(kind: type[Answer], told: Message | None) -> Answer:
+    """What a device answered, which the order of messages fixes."""
+    if not isinstance(told, kind):
+        raise UsageError(f"a device answered {type(told).__name__}, not {kind.__name__}")
+    return told

@@ -1,0 +1,186 @@
+"""What succeeds in spite of all defences: limits of the method, which docs/limitations.md names.
+
+Nothing here is refused by anybody. These are played so that nobody needs to take our word for what
+is not promised.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from deltafl.protocol.configuration import binding
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack
+from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
+from deltafl.sim.inspect.attacks.own_round import MODEL, UPDATE_ROUND, RoundDevices, make_devices
+from deltafl.sim.inspect.attacks.own_session import RING_BITS, Devices, make_params
+from deltafl.sim.inspect.attacks.rounds import against_last
+from deltafl.sim.inspect.attacks.searches import CONFIG, LOST, QUERY, Searches
+
+
+@attack(
+    "tail-of-one-device",
+    4,
+    "announces one threshold to all that a single device passes (a tail of one)",
+    power=Power.SERVER,
+    gain="the update of the device with the largest loss, though not its name",
+    defence="devices take the server's word for η; an audit of the transcript reports small tails "
+    "(sums.small-tail)",
+    spec="12.5",
+    end=Left.EXPOSED,
+)
+def tail_of_one_device(defended: bool) -> Loot:
+    """Every device is shown the same threshold, so that the masks cancel."""
+    del defended
+    devices = make_devices(UPDATE_ROUND)
+    threshold = Threshold(2 * devices[max(devices)].measured(UPDATE_ROUND).tick, 0)
+    questions = dict.fromkeys(devices, threshold)
+    network = RoundDevices(UPDATE_ROUND, devices, questions=questions, signed=True)
+    bound = binding(UPDATE_ROUND.context(MODEL), threshold)
+    return against_last(network, lambda _: bound)
+
+
+@attack(
+    "one-model-in-two-rounds",
+    13,
+    "announces one model under two round indices, the second time without one device",
+    power=Power.SERVER,
+    gain="that device's answer, as the difference of the sums: its weight, and where its loss lies",
+    defence="none: devices do not ask why a model has not changed, for after a round that failed "
+    "it rightly has not",
+    spec="12.6",
+    end=Left.EXPOSED,
+)
+def one_model_in_two_rounds(defended: bool) -> Loot:
+    """Two contexts, so that what the devices remember does not help."""
+    del defended
+    searches = Searches()
+    for round_index, lost in ((1, frozenset[int]()), (2, frozenset({LOST}))):
+        evil = searches.session(replace(CONFIG, round_index=round_index))
+        searches.ask(evil, 0, evil.everyone, evil.everyone - lost)
+    return searches.loot()
+
+
+_CUT: Final = 16 * 40
+"""A cut with three of five devices above it."""
+_IN_TAIL: Final = 3
+"""Position of one of them."""
+
+
+@attack(
+    "lost-after-the-search",
+    13,
+    "calls a device lost between the search and the update",
+    power=Power.SERVER,
+    gain="whether the device is in the tail, and its weight if so",
+    defence="none for the update, or one device could cost everybody the round; slots of queries "
+    "are whole",
+    spec="12.3",
+    end=Left.EXPOSED,
+)
+def lost_after_the_search(defended: bool) -> Loot:
+    """The search says how much is in the tail, and the update how much without the device."""
+    del defended
+    devices = make_devices(CONFIG)
+    network = RoundDevices(CONFIG, devices, signed=True)
+    question: Query | Threshold = QUERY
+
+    def bound(_: int) -> bytes:
+        return binding(CONFIG.context(MODEL), question)
+
+    evil = EvilServer(network.params, devices, network.carry, binding_of=bound)
+    evil.set_up()
+    network.questions = dict.fromkeys(devices, question)
+    below = CONFIG.search_layout.decode(_sum(evil, 0, evil.everyone))
+    question = Threshold(2 * _CUT, 0)
+    network.questions = dict.fromkeys(devices, question)
+    tail = CONFIG.update_layout.decode(_sum(evil, CONFIG.update_slot, evil.everyone - {_IN_TAIL}))
+    place = QUERY.cuts.index(_CUT)
+    taken = [
+        int(below[whole][0] - below[f"{whole}_below"][place] - tail[whole][0])
+        for whole in ("count", "weight")
+    ]
+    device = devices[sorted(devices)[_IN_TAIL]]
+    return Loot(
+        np.array(taken, dtype=np.uint64),
+        np.array([1, device.weight], dtype=np.uint64),
+        CONFIG.search_layout.ring_bits,
+        tuple(evil.refusals.values()),
+        note="the number of devices that the tail lacks, and their weight",
+    )
+
+
+@attack(
+    "search-in-a-small-cohort",
+    14,
+    "reads the sums of one honest query of a histogram over five devices",
+    power=Power.SERVER,
+    gain="every device's weight, and its loss to within a bucket, without names",
+    defence="larger cohorts, `bracketed`, and the settings of the search (deltafl audit leakage "
+    "measures them)",
+    spec="12.4",
+    end=Left.EXPOSED,
+)
+def search_in_a_small_cohort(defended: bool) -> Loot:
+    """Between two cuts there is one device at most, so that ranks are devices."""
+    del defended
+    devices = make_devices(CONFIG)
+    network = RoundDevices(CONFIG, devices, questions=dict.fromkeys(devices, QUERY), signed=True)
+    bound = binding(CONFIG.context(MODEL), QUERY)
+    evil = EvilServer(network.params, devices, network.carry, binding_of=lambda _: bound)
+    evil.set_up()
+    sums = CONFIG.search_layout.decode(_sum(evil, 0, evil.everyone))
+    weights = np.diff(sums["weight_below"], append=sums["weight"])
+    found = [(QUERY.cuts[i], weights[i]) for i in np.flatnonzero(weights)]
+    truth = [
+        (max(cut for cut in QUERY.cuts if cut <= device.measured(CONFIG).tick), device.weight)
+        for device in devices.values()
+    ]
+    return Loot(
+        np.array(found, dtype=np.uint64).ravel(),
+        np.array(sorted(truth), dtype=np.uint64).ravel(),
+        CONFIG.search_layout.ring_bits,
+        tuple(evil.refusals.values()),
+        note="of every device the lower end of its bucket, in ticks of 1/256 nat, and its weight",
+    )
+
+
+def _sum(evil: EvilServer, slot: int, survivors: Survivors) -> npt.NDArray[np.uint64]:
+    evil.open_slot(slot)
+    evil.unmask(slot, survivors)
+    return evil.sum_over(slot, survivors).astype(np.uint64)
+
+
+_ROUNDS: Final = 6
+
+
+@attack(
+    "many-rounds",
+    11,
+    "takes sums over cohorts that overlap, round after round, and solves for the devices",
+    power=Power.SERVER,
+    gain="every vector that stays the same over the rounds",
+    defence="none: sums are exact; an audit of the transcript reports which devices follow",
+    spec="9.5",
+    end=Left.EXPOSED,
+)
+def many_rounds(defended: bool) -> Loot:
+    """Six rounds of six devices, each without another one; each sum is over five."""
+    del defended
+    sums, enrolment = [], None
+    for index in range(_ROUNDS):
+        context = index.to_bytes(32, "big")
+        params = make_params(_ROUNDS, 4, context=context, signed=True)
+        devices = Devices(params, enrolment=enrolment)
+        enrolment = devices.enrolment
+        ids = [client for position, client in enumerate(devices.roster) if position != index]
+        evil = EvilServer(params, ids, devices.answer)
+        evil.set_up()
+        sums.append(_sum(evil, 0, evil.everyone).astype(np.uint32))
+    # Every vector is in all sums but one: their total is five times that of the vectors.
+    fifth = pow(_ROUNDS - 1, -1, 1 << RING_BITS)
+    total = np.stack(sums).sum(axis=0, dtype=np.uint32)
+    return Loot(total * np.uint32(fifth) - sums[0], devices.vector(0))

@@ -1,0 +1,228 @@
+"""Attacks with lists of survivors: who is told that whom is lost."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from deltafl.secagg import Client, DevicePolicy, Refusal, vetting
+from deltafl.secagg.graph import Members
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.messages import UnmaskRequest
+from deltafl.secagg.states import CLIENT_TRANSITIONS, ClientState
+from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack
+from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer, Survivors
+from deltafl.sim.inspect.attacks.own_session import ACTIVE_POLICY, POLICY, Devices, make_params
+from deltafl.sim.inspect.attacks.replaced import replaced
+
+_ACTIVE = replace(ACTIVE_POLICY, min_cohort=2, min_threshold=2, min_threshold_share=0.0)
+_check_quorum = vetting.check_quorum
+
+
+def _session(
+    num_devices: int,
+    threshold: int,
+    *,
+    signed: bool = False,
+    policy: DevicePolicy = POLICY,
+    num_colluders: int = 0,
+    client_type: type[Client] = Client,
+) -> tuple[Devices, EvilServer]:
+    """Devices, and an evil server in front of them whose first slot is open; the last collude."""
+    params = make_params(num_devices, threshold, signed=signed)
+    devices = Devices(params, policy=policy, client_type=client_type)
+    colluders = [
+        Colluder(client, devices.enrolment.credentials_for(client, params))
+        for client in devices.roster[num_devices - num_colluders :]
+    ]
+    evil = EvilServer(params, devices.roster, devices.answer, colluders)
+    evil.set_up()
+    evil.open_slot(0)
+    return devices, evil
+
+
+def _against_first(devices: Devices, evil: EvilServer) -> Loot:
+    """What the server can make of the first device's masked vector, and that device's vector."""
+    refusals = tuple(evil.refusals.values())
+    return Loot(evil.sum_over(0, {0}), devices.vector(0), refusals=refusals)
+
+
+def _two_lists(evil: EvilServer) -> dict[int, Survivors]:
+    """Device 0 survives, for the first half of the honest devices; for the others it is lost."""
+    lost = evil.everyone - {0}
+    return {p: evil.everyone if p <= 2 else lost for p in evil.honest}
+
+
+def _many_lists(evil: EvilServer) -> dict[int, Survivors]:
+    """Of five devices, two are lost for each; 1, 2 and 3 for two of each other and the colluder."""
+    lists = {p: evil.everyone - ({1, 2, 3} - {p}) for p in (1, 2, 3)}
+    return lists | {0: evil.everyone - {1, 2}}
+
+
+_HALVES = "tells one half that a device survived and the other half that it is lost"
+
+
+@attack(
+    "two-survivor-lists",
+    1,
+    _HALVES,
+    power=Power.SERVER,
+    gain="the device's vector",
+    defence="devices that expect an active server insist on 2t > (1 + γ)h",
+    spec="3.7",
+    end=Refusal.POLICY,
+    saying="two quorums",
+)
+def two_survivor_lists(defended: bool) -> Loot:
+    """Six devices, of whom three are enough to unmask."""
+    policy = _ACTIVE if defended else POLICY
+    devices, evil = _session(6, 3, signed=True, policy=policy)
+    evil.unmask(0, _two_lists(evil))
+    return _against_first(devices, evil)
+
+
+@attack(
+    "two-survivor-lists-unsigned",
+    1,
+    f"{_HALVES}, without any signatures",
+    power=Power.SERVER,
+    gain="the device's vector",
+    defence="devices that expect an active server insist on signed sessions",
+    spec="3.7",
+    end=Refusal.POLICY,
+    saying="not signed",
+)
+def two_survivor_lists_unsigned(defended: bool) -> Loot:
+    """The same in a session of unsigned keys."""
+    devices, evil = _session(6, 3, policy=_ACTIVE if defended else POLICY)
+    evil.unmask(0, _two_lists(evil))
+    return _against_first(devices, evil)
+
+
+@attack(
+    "two-quorums",
+    1,
+    f"{_HALVES}, each half signing its own list",
+    power=Power.SERVER,
+    gain="the device's vector",
+    defence="a majority as the threshold: two quorums share a device",
+    spec="3.4",
+    end=Refusal.TOO_FEW_SIGNATURES,
+)
+def two_quorums(defended: bool) -> Loot:
+    """Of six devices three are enough, or four."""
+    devices, evil = _session(6, 4 if defended else 3, signed=True)
+    evil.unmask(0, _two_lists(evil))
+    return _against_first(devices, evil)
+
+
+@attack(
+    "two-quorums-with-a-colluder",
+    1,
+    f"{_HALVES}, with a colluding device that signs both lists",
+    power=Power.SERVER,
+    gain="the device's vector",
+    defence="a threshold with 2t > n + c: two quorums share an honest device",
+    spec="3.4",
+    end=Refusal.TOO_FEW_SIGNATURES,
+)
+def two_quorums_with_a_colluder(defended: bool) -> Loot:
+    """Seven devices with one that colludes; four are enough, or five."""
+    devices, evil = _session(7, 5 if defended else 4, signed=True, num_colluders=1)
+    evil.unmask(0, _two_lists(evil))
+    return _against_first(devices, evil)
+
+
+@attack(
+    "a-list-for-each",
+    1,
+    "tells every device of other losses, each within min_cohort, all together beyond it",
+    power=Power.SERVER,
+    gain="the sum of its own device and one other: that one's vector",
+    defence="consistency round",
+    spec="9.9",
+    end=Refusal.TOO_FEW_SIGNATURES,
+)
+def a_list_for_each(defended: bool) -> Loot:
+    """Of five devices two are lost for each, but not the same two."""
+    devices, evil = _session(5, 3, signed=defended, num_colluders=1)
+    evil.unmask(0, _many_lists(evil))
+    return _against_first(devices, evil)
+
+
+def _check_quorum_for_another_list(
+    request: UnmaskRequest,
+    context: SlotContext,
+    signers: Mapping[int, vetting.Signer],
+    survivors: Members,
+    threshold: int,
+) -> None:
+    """Check the signatures, and not whether they are for the list that is asked about."""
+    supposed = replace(request, survivors=survivors)
+    _check_quorum(supposed, context, signers, survivors, threshold)
+
+
+@attack(
+    "another-list-than-the-signed-one",
+    1,
+    "lets all sign one list of survivors, and asks every device for shares by another one",
+    power=Power.SERVER,
+    gain="the sum of its own device and one other: that one's vector",
+    defence="a device gives shares by the list that it signed",
+    spec="9.9",
+    end=Refusal.INCONSISTENT_SURVIVORS,
+)
+def another_list_than_the_signed_one(defended: bool) -> Loot:
+    """Without the defence, devices check signatures of a list, and obey another."""
+    substitute = _check_quorum_for_another_list
+    with replaced(vetting, "check_quorum", substitute, unless=defended):
+        devices, evil = _session(5, 3, signed=True, num_colluders=1)
+        signed = dict.fromkeys(evil.honest, evil.everyone)
+        evil.confirm(0, signed)
+        evil.ask(0, _many_lists(evil), signed)
+        return _against_first(devices, evil)
+
+
+class _Generous(Client):
+    """A device that helps to unmask a slot as often as it is asked."""
+
+    @property
+    def _table(self) -> Mapping[ClientState, Mapping[type, ClientState]]:
+        table = CLIENT_TRANSITIONS[False]
+        ready = {**table[ClientState.READY], UnmaskRequest: ClientState.READY}
+        return MappingProxyType({**table, ClientState.READY: ready})
+
+
+@attack(
+    "both-shares",
+    2,
+    "asks for the other share of a peer after the first",
+    power=Power.SERVER,
+    gain="the peer's vector",
+    defence="one request for a slot, which names survivors only",
+    spec="9.3",
+    end=Refusal.BOTH_SHARE_KINDS,
+)
+def both_shares(defended: bool) -> Loot:
+    """First all have survived, and then the first device is lost."""
+    devices, evil = _session(5, 3, client_type=Client if defended else _Generous)
+    evil.unmask(0, evil.everyone)
+    evil.unmask(0, evil.everyone - {0})
+    return _against_first(devices, evil)
+
+
+@attack(
+    "late-masked-input",
+    5,
+    "calls a device lost, rebuilds its key, and then has its vector",
+    power=Power.SERVER,
+    gain="the device's vector",
+    defence="self mask, whose seed is not given away for the lost",
+    spec="5.3",
+    end=Left.NOISE,
+)
+def late_masked_input(defended: bool) -> Loot:
+    """Without the defence, the key of the self mask is known."""
+    with replaced(SlotContext, "self_mask_key", lambda *_: bytes(32), unless=defended):
+        devices, evil = _session(5, 3)
+        evil.unmask(0, evil.everyone - {0})
+        return _against_first(devices, evil)

@@ -1,0 +1,204 @@
+"""The devices of a round of Δ-FL, and what puts an evil server's messages into envelopes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from deltafl.protocol import wire
+from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.device import DeviceRound, Update
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.messages import Announce, Ask, Relay
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.round import RoundOutcome
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.server import RoundServer
+from deltafl.secagg import (
+    ClientId,
+    DevicePolicy,
+    Enrolment,
+    SessionParams,
+    SlotSum,
+    Step,
+    UsageError,
+)
+from deltafl.secagg import wire as session_wire
+from deltafl.secagg.messages import OpenSlot, SessionOpen
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.sim.inspect.attacks.own_session import new_enrolment
+
+POLICY: Final = DevicePolicy(min_cohort=3, min_threshold=2, min_threshold_share=0.2)
+
+MODEL: Final = b"the model"
+DEAD_MODEL: Final = b"a model whose gradient is zero"
+
+UPDATE_ROUND: Final = RoundConfig(
+    round_index=3,
+    cohort_size=5,
+    theta=Fraction(1),
+    method="mm",
+    num_cuts=None,
+    max_queries=1,
+    grid=LossGrid(resolution_bits=8, bound=8),
+    max_weight=500,
+    update_length=64,
+    update_clip=4.0,
+    update_resolution_bits=12,
+)
+"""A round without a search: the one slot is the update's."""
+
+WHOLE_ROUND: Final = replace(UPDATE_ROUND, theta=Fraction(1, 2), method="bracketed", max_queries=12)
+"""The same with a search."""
+
+
+@dataclass(frozen=True, eq=False)
+class Device:
+    """What a device answers with.
+
+    Attributes:
+        loss: F_k, in nats.
+        weight: n_k.
+        update: Δ_k, float32.
+    """
+
+    loss: float
+    weight: int
+    update: Update
+
+    def measured(self, config: RoundConfig) -> DeviceRound:
+        """Its part of a round."""
+        return DeviceRound.measured(config, self.loss, self.weight)
+
+
+def make_devices(config: RoundConfig) -> dict[ClientId, Device]:
+    """Devices by id; the losses, 0.5, 1.5, …, rise with the id."""
+    generator = np.random.default_rng(0)
+    return {
+        ClientId(3 + 7 * rank): Device(
+            0.5 + rank,
+            int(generator.integers(1, config.max_weight, endpoint=True)),
+            generator.uniform(-1, 1, config.update_length).astype(np.float32),
+        )
+        for rank in range(config.cohort_size)
+    }
+
+
+class RoundDevices:
+    """The devices of a round, and the network between them and a server that speaks of a session.
+
+    Args:
+        config: The round.
+        devices: Who takes part; five or so by default.
+        questions: The query or threshold that each device is shown, in every slot.
+        models: The model that each device is shown; one for all by default.
+        signed: Whether the session is.
+        client_type: What they run.
+        enrolment: Their identities and what these remember; new ones where not given.
+
+    Attributes:
+        params: The session that the server announces.
+        clients: The devices' machines.
+    """
+
+    def __init__(
+        self,
+        config: RoundConfig,
+        devices: Mapping[ClientId, Device] | None = None,
+        *,
+        questions: Mapping[ClientId, Query | Threshold] | None = None,
+        models: Mapping[ClientId, bytes] | None = None,
+        signed: bool = False,
+        client_type: type[RoundClient] = RoundClient,
+        enrolment: Enrolment | None = None,
+    ) -> None:
+        self.config = config
+        self.devices = make_devices(config) if devices is None else devices
+        self.questions = questions or {}
+        self.models = models or dict.fromkeys(self.devices, MODEL)
+        self.enrolment = enrolment or new_enrolment()
+        self.params = SessionParams(
+            slots=config.slots(),
+            num_invited=config.cohort_size,
+            degree=config.cohort_size - 1,
+            threshold=2,
+            min_cohort=3,
+            graph_seed=bytes(32),
+            context=config.context(MODEL),
+            signed=signed,
+        )
+        self.clients = {
+            client: client_type(
+                client,
+                POLICY,
+                SeededRandomness(client.to_bytes(32, "little")),
+                self.enrolment.credentials_for(client, self.params),
+            )
+            for client in self.devices
+        }
+
+    def carry(self, client: ClientId, data: bytes) -> bytes | None:
+        """A device's answer to a message of the session, in the envelope of a lying server."""
+        match session_wire.decode(data, self.params):
+            case SessionOpen():
+                return self.answer(
+                    client, wire.encode(Announce(self.config, self.models[client], data))
+                )
+            case OpenSlot():
+                return self.answer(client, wire.encode(Ask(self.questions[client], data)))
+            case _:
+                return self.answer(client, wire.encode(Relay(data)))
+
+    def shown(self, client: ClientId, data: bytes) -> bytes:
+        """What becomes of an envelope on its way to a device: it announces the device's model."""
+        envelope = wire.decode(data)
+        if isinstance(envelope, Announce):
+            return wire.encode(replace(envelope, model=self.models[client]))
+        return data
+
+    def answer(self, client: ClientId, data: bytes) -> bytes | None:
+        """Let a device take an envelope, and do what it is told to."""
+        machine, device = self.clients[client], self.devices[client]
+        match machine.receive(data):
+            case Task.MEASURE_LOSS:
+                return machine.supply_loss(device.loss, device.weight)
+            case Task.TRAIN:
+                dead = machine.model == DEAD_MODEL
+                return machine.supply_update(device.update * np.float32(not dead))
+            case reply:
+                return reply if isinstance(reply, bytes) else None
+
+
+Listen = Callable[[Step, ClientId, bytes], bytes]
+"""What becomes of a device's message of a step on its way to the server."""
+
+
+def with_an_honest_server(
+    devices: RoundDevices, listen: Listen, learnt: list[SlotSum] | None = None
+) -> RoundOutcome:
+    """Take the round to its end; devices are shown their models, the rest is as it should be.
+
+    Args:
+        devices: Who takes part.
+        listen: What becomes of their messages.
+        learnt: Gets the sums that the server learns, in order.
+    """
+    directory = devices.enrolment if devices.params.signed else None
+    server = RoundServer(
+        Levels((devices.config,)), MODEL, devices.params, devices.devices, directory=directory
+    )
+    outgoing = server.start()
+    while outgoing:
+        for client, data in outgoing.items():
+            if (reply := devices.answer(client, devices.shown(client, data))) is not None:
+                server.receive(client, listen(server.step, client, reply))
+        outgoing = server.close_round()
+        if learnt is not None and server.revealed is not None:
+            learnt.append(server.revealed)
+    if server.outcomes is None:
+        raise UsageError("the round is not over")
+    return server.outcomes[0]

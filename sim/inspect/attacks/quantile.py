@@ -1,0 +1,81 @@
+"""What the search for the threshold gives away to a server that follows the protocol."""
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from deltafl.protocol import wire
+from deltafl.protocol.messages import Ask
+from deltafl.protocol.quantile.search import Query
+from deltafl.secagg import ClientId, SlotSum
+from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack
+from deltafl.sim.inspect.attacks.own_round import (
+    UPDATE_ROUND,
+    Device,
+    RoundDevices,
+    make_devices,
+    with_an_honest_server,
+)
+from deltafl.sim.inspect.leakage.observations import Answer, SearchView
+from deltafl.sim.inspect.leakage.prior import Prior
+from deltafl.sim.inspect.leakage.reconstruction import reconstruct
+
+_SEARCH: Final = replace(UPDATE_ROUND, theta=UPDATE_ROUND.theta / 2, max_queries=30)
+_WEIGHT: Final = 200
+_SMALLEST: Final = 10
+_SEED: Final = 1
+_TICK_BITS: Final = 32
+
+
+class _Overheard(RoundDevices):
+    """Devices whose questions are noted, as the server knows them.
+
+    Attributes:
+        asked: The questions of the search, in order.
+    """
+
+    asked: tuple[Query, ...] = ()
+
+    def shown(self, client: ClientId, data: bytes) -> bytes:
+        """Note the first device's question."""
+        envelope = wire.decode(data)
+        question = envelope.question if isinstance(envelope, Ask) else None
+        if isinstance(question, Query) and client == min(self.devices):
+            self.asked = (*self.asked, question)
+        return super().shown(client, data)
+
+
+@attack(
+    "losses-of-a-small-cohort",
+    14,
+    "solves the sums of an honest search by mm over five devices for their losses",
+    power=Power.SERVER,
+    gain="every loss of the cohort, to the tick",
+    defence="no search over fewer devices than min_search_cohort: nothing is asked",
+    spec="12.9",
+    end=Left.NOTHING,
+)
+def losses_of_a_small_cohort(defended: bool) -> Loot:
+    """Nobody departs from the protocol; all devices weigh the same."""
+    config = replace(_SEARCH, min_search_cohort=_SMALLEST if defended else 0)
+    same = {
+        client: Device(device.loss, _WEIGHT, device.update)
+        for client, device in make_devices(config).items()
+    }
+    devices, learnt = _Overheard(config, same), list[SlotSum]()
+    with_an_honest_server(devices, lambda _step, _client, data: data, learnt)
+    wanted = np.array(sorted(d.measured(config).tick for d in same.values()), dtype=np.uint64)
+    answers = []
+    for query, revealed in zip(devices.asked, learnt, strict=False):
+        decoded = config.search_layout.decode(revealed.vector.astype(np.uint64))
+        sums = {name: tuple(values.tolist()) for name, values in decoded.items()}
+        answers.append(Answer(query.cuts, sums))
+    taken = np.zeros_like(wanted)
+    if answers:
+        view = SearchView(config.method, config.search(None), len(same), tuple(answers))
+        prior = Prior(config.grid, lightest=_WEIGHT, heaviest=_WEIGHT)
+        found = reconstruct(view, prior, np.random.default_rng(_SEED))
+        taken = np.array(np.rint(found.sorted_ticks), dtype=np.uint64)
+    note = f"{len(answers)} queries were answered; losses in ticks of 1/256 nat, sorted"
+    return Loot(taken, wanted, _TICK_BITS, note=note)

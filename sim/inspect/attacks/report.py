@@ -1,0 +1,219 @@
+"""What came of attacks, for people and for programs."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from deltafl.secagg import PeerError
+from deltafl.sim.inspect.attacks.attack import Attack, End, Harm, Left, Loot, NotPlayed, Words
+from deltafl.sim.inspect.attacks.play import Outcome, Verdict
+
+_SHOWN: Final = 5
+"""Words of a vector that are shown."""
+_WIDTH: Final = 96
+
+
+def describe(verdict: Verdict) -> str:
+    """One attack and how it went, both times."""
+    attack = verdict.attack
+    lines = [
+        f"{attack.name} ({attack.label}, {attack.power})",
+        *_wrapped("attacker", attack.deed),
+        *_wrapped("is after", attack.gain),
+        *_wrapped("defence", f"{attack.defence} (docs/spec.md §{attack.spec})"),
+        *_wrapped("scene", attack.scene),
+        "",
+    ]
+    if verdict.undefended is not None:
+        lines += ["defence off", *_told(attack, verdict.undefended, defended=False), ""]
+    heading = "defence on" if attack.is_prevented else "all defences on"
+    lines += [heading, *_told(attack, verdict.defended, defended=True), ""]
+    lines += [f"NOT as registered: {surprise}" for surprise in verdict.surprises] or [
+        "as registered"
+    ]
+    return "\n".join(lines)
+
+
+def summarise(verdicts: Sequence[Verdict]) -> str:
+    """A table of attacks, apart those that nothing prevents, and a line that counts them."""
+    prevented = [verdict for verdict in verdicts if verdict.attack.is_prevented]
+    exposed = [verdict for verdict in verdicts if not verdict.attack.is_prevented]
+    width = max(len(verdict.attack.name) for verdict in verdicts)
+    lines = [f"{'attack':<{width}}  no.  who      defence off  defence on"]
+    lines += [_row(verdict, width) for verdict in prevented]
+    if exposed:
+        lines += ["", "not prevented, by design (docs/limitations.md):"]
+        lines += [_row(verdict, width) for verdict in exposed]
+    num_as_registered = sum(verdict.as_registered for verdict in prevented)
+    num_exposed = sum(verdict.as_registered for verdict in exposed)
+    lines += [
+        "",
+        f"{num_as_registered} of {len(prevented)} attacks succeed without their defence and are "
+        f"stopped with it;",
+        f"{num_exposed} of {len(exposed)} known limitations are as documented.",
+    ]
+    for verdict in verdicts:
+        lines += [f"NOT as registered: {verdict.attack.name}: {s}" for s in verdict.surprises]
+    return "\n".join(lines)
+
+
+def listing(attacks: Sequence[Attack]) -> str:
+    """Names, and in a line each what the attacker does and what stands in its way."""
+    blocks = []
+    for attack in attacks:
+        head = f"{attack.name} ({attack.label}, {attack.power})"
+        marked = head if attack.is_prevented else f"{head}: not prevented, by design"
+        blocks.append(
+            "\n".join([marked, *_wrapped("", attack.deed), *_wrapped("defence", attack.defence)])
+        )
+    return "\n".join(blocks)
+
+
+def about(attack: Attack) -> dict[str, object]:
+    """An attack as JSON values."""
+    return {
+        "name": attack.name,
+        "attack": attack.label,
+        "power": str(attack.power),
+        "deed": attack.deed,
+        "gain": attack.gain,
+        "defence": attack.defence,
+        "spec": attack.spec,
+        "scene": attack.scene,
+        "end": {"kind": _kind(attack.end), "is": str(attack.end)},
+        "prevented": attack.is_prevented,
+    }
+
+
+def to_json(verdict: Verdict) -> dict[str, object]:
+    """An attack and how it went as JSON values."""
+    undefended = verdict.undefended
+    return {
+        **about(verdict.attack),
+        "undefended": None if undefended is None else _outcome(undefended),
+        "defended": _outcome(verdict.defended),
+        "as_registered": verdict.as_registered,
+        "surprises": list(verdict.surprises),
+    }
+
+
+def _kind(end: End) -> str:
+    return type(end).__name__.lower()
+
+
+def _row(verdict: Verdict, width: int) -> str:
+    attack = verdict.attack
+    off = "–" if verdict.undefended is None else _mark(verdict.undefended)
+    on = _mark(verdict.defended)
+    flag = "" if verdict.as_registered else "  NOT as registered"
+    return f"{attack.name:<{width}}  {attack.label:<4} {attack.power:<8} {off:<12} {on}{flag}"
+
+
+def _mark(outcome: Outcome) -> str:
+    """What came of it, in a word or two."""
+    match outcome:
+        case PeerError():
+            return f"refused: {outcome.reason}"
+        case NotPlayed():
+            return "not played"
+        case Loot(refusals=refusals) if refusals:
+            return f"refused: {refusals[0].reason}"
+        case Loot():
+            if outcome.is_complete:
+                return "recovered"
+            return "noise" if outcome.is_noise else "nothing"
+        case Harm(done=True):
+            return "harmed"
+        case Harm():
+            faults = sorted({str(fault) for _, fault in outcome.culprits})
+            return f"named: {', '.join(faults)}" if faults else "harmless"
+
+
+def _told(attack: Attack, outcome: Outcome, *, defended: bool) -> list[str]:
+    """What came of it, in lines."""
+    match outcome:
+        case PeerError():
+            return _wrapped("stopped", f"a device refuses: {outcome}")
+        case NotPlayed():
+            return _wrapped("not played", str(outcome))
+        case Harm():
+            return [*_wrapped("harm", "done" if outcome.done else "none"), *_named(outcome)]
+        case Loot():
+            return list(_spoils(attack, outcome, defended=defended))
+
+
+def _named(harm: Harm) -> Iterator[str]:
+    for client, fault in sorted(harm.culprits):
+        yield from _wrapped("named", f"device {client}, for: {fault}")
+    yield from _wrapped("seen", harm.note)
+
+
+def _spoils(attack: Attack, loot: Loot, *, defended: bool) -> Iterator[str]:
+    if loot.refusals:
+        what = f"{len(loot.refusals)} devices refuse: {loot.refusals[0]}"
+        yield from _wrapped("stopped", what)
+    yield from _wrapped("taken", _first(loot, loot.taken))
+    yield from _wrapped("truth", _first(loot, loot.wanted))
+    if loot.is_complete:
+        yield from _wrapped("complete", f"yes, all {loot.num_bits:,} bits")
+    elif loot.refusals and not loot.taken.any():
+        yield from _wrapped("complete", "no: nothing came")
+    elif attack.end is Left.NOTHING and defended:
+        yield from _wrapped("complete", "no: no such thing is sent")
+    else:
+        yield from _wrapped("complete", f"no: {_distance(loot)}")
+    yield from _wrapped("note", loot.note)
+
+
+def _distance(loot: Loot) -> str:
+    like = "as of noise" if loot.is_noise else "not as of noise"
+    return (
+        f"{loot.differing_bits:,} ones among {loot.num_bits:,} bits of the difference, {like} "
+        f"({loot.num_bits / 2:,.0f} expected, deviation {loot.num_bits**0.5 / 2:,.0f})"
+    )
+
+
+def _first(loot: Loot, words: Words) -> str:
+    read = loot.read(words)
+    shown = [
+        f"{number:.4f}" if isinstance(number, float) else str(number)
+        for number in read[:_SHOWN].tolist()
+    ]
+    return " ".join(shown) + (f" … ({len(words)} numbers)" if len(words) > _SHOWN else "")
+
+
+def _outcome(outcome: Outcome) -> dict[str, object]:
+    match outcome:
+        case PeerError():
+            return {"kind": "refusal", "reason": str(outcome.reason), "message": str(outcome)}
+        case NotPlayed():
+            return {"kind": "not played", "message": str(outcome)}
+        case Harm():
+            culprits = [
+                {"device": int(client), "fault": str(fault)}
+                for client, fault in sorted(outcome.culprits)
+            ]
+            return {
+                "kind": "harm",
+                "done": outcome.done,
+                "culprits": culprits,
+                "note": outcome.note,
+            }
+        case Loot():
+            return {
+                "kind": "loot",
+                "complete": outcome.is_complete,
+                "noise": outcome.is_noise,
+                "bits": outcome.num_bits,
+                "differing_bits": outcome.differing_bits,
+                "taken": outcome.read(outcome.taken)[:_SHOWN].tolist(),
+                "truth": outcome.read(outcome.wanted)[:_SHOWN].tolist(),
+                "refusals": [str(refusal) for refusal in outcome.refusals],
+                "note": outcome.note,
+            }
+
+
+def _wrapped(name: str, text: str) -> list[str]:
+    """A labelled paragraph; none where there is no text."""
+    indent = f"  {name:<10}"
+    return textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent))

@@ -1,0 +1,170 @@
+"""Do sizes, order, or who answers tell who passed the filter?
+
+Sizes need no truth: within a slot they must all be the same. Order and answers are compared with
+who passed. A device's place in the order of the update's answers is compared with its place in the
+order of the slot before, so that an order by id, which says nothing, raises no alarm.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import SessionParams, ring, wire
+from deltafl.secagg.codec import header_size
+from deltafl.secagg.messages import MaskedInput
+from deltafl.secagg.wire import Kind
+from deltafl.sim.inspect.audit.catalogue import found
+from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
+from deltafl.sim.inspect.audit.findings import Evidence, Finding
+from deltafl.sim.inspect.audit.heads import scan
+from deltafl.sim.inspect.audit.seen import Seen
+from deltafl.sim.inspect.audit.tails import Floats, PValue
+from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound, passes
+from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView, contributors
+
+ORDER = "order of answers and filter"
+ANSWERS = "missing answers and filter"
+_AT_SLOT = 3  # field of a masked input: version, kind, tag, slot, …
+
+
+@dataclass(slots=True)
+class PastAnswers:
+    """Who answered and when, over the rounds so far.
+
+    Each is a distribution under the null hypothesis, and what was seen: for the missing, how many
+    of them had passed; for the order, by how much those who passed came later than before.
+    """
+
+    missing_passed: int = 0
+    missing_null: np.ndarray = field(default_factory=lambda: np.ones(1))
+    later: float = 0.0
+    later_variance: float = 0.0
+    rounds: list[Evidence] = field(default_factory=list)
+
+    def into(self, budget: FalseAlarmBudget) -> None:
+        """Test what was collected."""
+        if not self.rounds:
+            return
+        place = self.rounds[-1]
+        counts = np.arange(len(self.missing_null))
+        mean = float((counts * self.missing_null).sum())
+        far = abs(counts - mean) >= abs(self.missing_passed - mean) - 1e-9
+        value = min(float(self.missing_null[far].sum()), 1.0)
+        detail = f"{self.missing_passed} of the missing had passed, {mean:.2f} expected"
+        budget.add(PValue(ANSWERS, value, detail), place)
+        if self.later_variance > 0:
+            score = self.later / self.later_variance**0.5
+            detail = (
+                f"those who passed came later than in the slot before, by {score:.1f} deviations"
+            )
+            budget.add(PValue(ORDER, float(2 * special.ndtr(-abs(score))), detail), place)
+
+
+def sizes(round_: RoundView) -> Iterator[Finding]:
+    """Find slots whose masked vectors are not all of one size."""
+    by_slot: dict[tuple[bytes, int], list[Seen]] = {}
+    due: dict[tuple[bytes, int], int] = {}
+    for tag, view in round_.sessions.items():
+        for slot in view.slots.values():
+            by_slot.setdefault((tag, slot.index), []).extend(slot.inputs)
+            if slot.index < len(view.params.slots):
+                due[tag, slot.index] = masked_size(view.params, slot.index)
+    for seen in round_.strange:
+        head = scan(seen.content.data)
+        fields = head.fields if head is not None else ()
+        if seen.record.sent or len(fields) <= _AT_SLOT or fields[1] != Kind.MASKED:
+            continue
+        session, at = fields[2], fields[_AT_SLOT]
+        if isinstance(session, bytes) and isinstance(at, int):
+            by_slot.setdefault((session, at), []).append(seen)
+    for (tag, index), inputs in by_slot.items():
+        counts = Counter(seen.record.size for seen in inputs)
+        usual = due.get((tag, index)) or max(counts, key=lambda size: counts[size], default=0)
+        odd = [seen for seen in inputs if seen.record.size != usual]
+        if odd:
+            detail = (
+                f"slot {index}: {len(odd)} of {len(inputs)} vectors are not of {usual} bytes, such "
+                f"as device {odd[0].record.peer}'s of {odd[0].record.size}"
+            )
+            yield found("metadata.size", detail, [seen.place for seen in odd])
+
+
+def masked_size(params: SessionParams, slot: int) -> int:
+    """Bytes of a masked vector's message. Spec: §8.10."""
+    spec = params.slots[slot]
+    packed = ring.packed_size(spec.length, spec.ring_bits)
+    empty = wire.encode(MaskedInput(slot, b""), params)
+    return len(empty) - header_size(0) + header_size(packed) + packed
+
+
+def compare(round_: RoundView, truth: TruthOfRound, past: PastAnswers) -> None:
+    """Collect who answered to the update, and in which order, beside who passed the filter."""
+    for session in round_.sessions.values():
+        config = session.config
+        if config is None or config.update_slot not in session.slots:
+            continue
+        slot = session.slots[config.update_slot]
+        threshold = slot.question
+        if not isinstance(threshold, Threshold) or slot.members is None:
+            continue
+        asked = [d for d in contributors(session, slot.members) if d in truth]
+        passed = {d for d in asked if passes(truth[d], config, threshold)}
+        _answers(slot, asked, passed, past)
+        _order(session, slot, passed, past)
+        past.rounds.append(slot.opened[0].place)
+
+
+def _answers(slot: SlotView, asked: Sequence[int], passed: set[int], past: PastAnswers) -> None:
+    answered = {seen.record.peer for seen in slot.inputs}
+    missing = [device for device in asked if device not in answered]
+    past.missing_passed += sum(device in passed for device in missing)
+    null = hypergeometric(len(asked), len(passed), len(missing))
+    past.missing_null = np.convolve(past.missing_null, null)
+
+
+def _order(session: SessionView, slot: SlotView, passed: set[int], past: PastAnswers) -> None:
+    before = max((index for index in session.slots if index < slot.index), default=None)
+    if before is None:
+        return
+    earlier, now = _places(session.slots[before]), _places(slot)
+    both = [device for device in now if device in earlier]
+    if not 0 < sum(device in passed for device in both) < len(both):
+        return
+    moved = ranks(np.array([now[device] - earlier[device] for device in both]))
+    flags = np.array([device in passed for device in both])
+    count, size = int(flags.sum()), len(both)
+    past.later += float(moved[flags].sum() - count * (size + 1) / 2)
+    past.later_variance += count * (size - count) / size * float(moved.var(ddof=1))
+
+
+def hypergeometric(total: int, marked: int, drawn: int) -> Floats:
+    """The probabilities that 0 to `drawn` of `drawn` out of `total` are among the `marked` ones.
+
+    >>> hypergeometric(4, 2, 2).tolist()
+    [0.16666666666666666, 0.6666666666666666, 0.16666666666666666]
+    """
+    ways = [math.comb(marked, k) * math.comb(total - marked, drawn - k) for k in range(drawn + 1)]
+    return np.array([count / math.comb(total, drawn) for count in ways])
+
+
+def ranks(values: npt.NDArray[np.int64]) -> Floats:
+    """Ranks from 1, those that are equal sharing the mean of theirs.
+
+    >>> ranks(np.array([30, 10, 30])).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    shared: Floats = (last - (counts - 1) / 2)[group]
+    return shared
+
+
+def _places(slot: SlotView) -> Mapping[int, int]:
+    """Each device's place in the order of the vectors of a slot."""
+    return {seen.record.peer: place for place, seen in enumerate(slot.inputs)}

@@ -1,0 +1,265 @@
+"""The command `deltafl audit`.
+
+Exit codes: 0 nothing found at or above `--fail-on`, 1 something found, 2 nothing to be audited.
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Final
+
+from tqdm import tqdm
+
+from deltafl.secagg import Adversary
+from deltafl.sim.errors import UserError
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.catalogue import RULES
+from deltafl.sim.inspect.audit.expected import (
+    DEFAULT_FALSE_ALARM_RATE,
+    DEFAULT_MIN_COHORT,
+    DEFAULT_MIN_TAIL,
+)
+from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.html import render
+from deltafl.sim.inspect.audit.html.verdict import verdict
+from deltafl.sim.inspect.audit.options import Options
+from deltafl.sim.inspect.audit.preface import NOT_AUDITED
+from deltafl.sim.inspect.audit.report import AuditReport, Outcome
+from deltafl.sim.record.atomic import write_file
+
+_DIGEST_HEX: Final = 64
+_LEVELS: Final = tuple(severity.name.lower() for severity in Severity)
+_MARKS: Final = {
+    Outcome.PASSED: "passed ",
+    Outcome.FAILED: "FAILED ",
+    Outcome.PARTIAL: "partial",
+    Outcome.SKIPPED: "skipped",
+}
+_SHOWN: Final = 20
+
+_DESCRIPTION: Final = """\
+Read what the server of a run sent and received, and find out what it saw, which guarantees held,
+and what follows from the sums that were released.
+
+A transcript is all that is needed: every message is decoded, every sum is computed again from the
+messages, every question and every model from the sums; lists, keys, shares, signatures, cohorts and
+sizes are compared; masked bytes are tested. With a run directory, the run's own account is compared
+too; with a truth file, which only simulations write, masked bytes are compared with what they hide.
+"""
+
+_EXAMPLES: Final = """\
+examples:
+  deltafl audit runs/quickstart
+      a run of this program, by its settings
+  deltafl audit transcript.bin --adversary active --min-cohort 20 --head 5f0a…
+      a transcript by itself, held to what you know of it
+  deltafl audit runs/audited --truth runs/audited/truth.bin --html report.html
+      a simulation that kept the truth (`deltafl run --transcript full --truth`)
+  deltafl audit leakage --methods all --cohort 3,5,10,30,100
+      what the methods of the search give away, measured
+
+exit codes: 0 nothing found at or above --fail-on; 1 something found; 2 nothing that can be audited
+(no such file, another format or version, a truth file of another run).
+Every finding is explained in docs/audit.md.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
+    parser.add_argument(
+        "source", type=Path, metavar="RUN_OR_TRANSCRIPT", help="a run directory or transcript.bin"
+    )
+    parser.add_argument("--truth", type=Path, metavar="FILE", help="truth file of the same run")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one page")
+    parser.add_argument(
+        "--fail-on",
+        choices=_LEVELS,
+        default=Severity.MEDIUM.name.lower(),
+        help="severity from which findings make the exit code 1 (medium)",
+    )
+    parser.add_argument(
+        "--head", metavar="HEX", help="digest that the transcript must end with, 64 hex digits"
+    )
+    parser.add_argument(
+        "--adversary",
+        choices=[str(adversary) for adversary in Adversary],
+        help="what the server may be (by the run's settings, else curious)",
+    )
+    parser.add_argument(
+        "--colluding",
+        type=float,
+        metavar="SHARE",
+        help="devices that may collude with it (by the run's settings, else 0.1)",
+    )
+    parser.add_argument(
+        "--min-cohort",
+        type=int,
+        metavar="M",
+        help=f"fewest devices in a sum (by the run's settings, else {DEFAULT_MIN_COHORT})",
+    )
+    parser.add_argument(
+        "--sparse-if-active",
+        action="store_true",
+        help="accept sparse graphs from an active server too (docs/limitations.md, item 8)",
+    )
+    parser.add_argument(
+        "--min-difference",
+        type=int,
+        default=3,
+        metavar="M",
+        help="fewest devices by which two sums of the same inputs may differ (3)",
+    )
+    parser.add_argument(
+        "--min-tail",
+        type=int,
+        default=DEFAULT_MIN_TAIL,
+        metavar="M",
+        help=f"fewest devices that may pass a filter ({DEFAULT_MIN_TAIL})",
+    )
+    parser.add_argument(
+        "--false-alarms",
+        type=float,
+        default=DEFAULT_FALSE_ALARM_RATE,
+        metavar="P",
+        help="probability that the tests of masked bytes, all together, report perfect ones "
+        f"({DEFAULT_FALSE_ALARM_RATE:g})",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Audit and report; the exit code.
+
+    Raises:
+        UserError: there is nothing to audit, or an argument is out of its range.
+    """
+    chosen = _options(options)
+    with _Bar(quiet=options.quiet or options.json) as bar:
+        report = audit(options.source, chosen, bar)
+    if options.html is not None:
+        write_file(options.html, render(report).encode())
+    if options.json:
+        reached = dataclasses.asdict(verdict(report))
+        print(json.dumps({"verdict": reached, **report.to_json()}, indent=2, allow_nan=False))
+    else:
+        print(describe(report))
+        if options.html is not None:
+            print(f"\nThe whole report is in {options.html}.")
+    worst = report.worst()
+    fails = worst is not None and worst >= Severity[options.fail_on.upper()]
+    return int(fails)
+
+
+def describe(report: AuditReport) -> str:
+    """The report for a terminal: verdict, checks, findings."""
+    lines = [
+        f"{report.source}: {report.records} records, {report.rounds} rounds, "
+        f"{report.full_rounds} of them whole",
+        f"{report.statistics.tests} tests of {report.statistics.bytes_tested} masked bytes; false "
+        f"alarms: {report.statistics.false_alarm_rate:g}",
+        "",
+    ]
+    lines[-1:] = [f"{name}: {value}" for name, value in report.facts if name == NOT_AUDITED] + [""]
+    width = max(len(check.name) for check in report.checks)
+    lines += [f"  {_MARKS[c.outcome]}  {c.name:<{width}}  {c.detail}" for c in report.checks]
+    lines.append("")
+    if not report.findings:
+        lines += ["No findings.", ""]
+    for finding in report.findings[:_SHOWN]:
+        lines += _finding(finding)
+    if len(report.findings) > _SHOWN:
+        lines.append(f"… and {len(report.findings) - _SHOWN} more: use --json or --html.")
+    reached = verdict(report)
+    lines += [f"{reached.sentence}", reached.coverage]
+    return "\n".join(lines)
+
+
+def _finding(finding: Finding) -> list[str]:
+    rule = RULES[finding.rule]
+    more = f" ({finding.count} places)" if finding.count > 1 else ""
+    return [
+        f"{finding.severity.name:<8} {finding.rule}: {rule.title}{more}",
+        f"         {finding.detail}",
+        f"         at {'; '.join(map(_place, finding.evidence[:3]))}  [{rule.attack}]",
+        f"         {rule.consequence}",
+        f"         Remedy: {rule.remedy}",
+        "",
+    ]
+
+
+def _place(place: Evidence) -> str:
+    parts = [
+        f"{name} {value}"
+        for name, value in (
+            ("round", place.round),
+            ("record", place.record),
+            ("byte", place.offset),
+        )
+        if value is not None
+    ]
+    return ", ".join(parts) or "the whole run"
+
+
+def _options(options: argparse.Namespace) -> Options:
+    head = None
+    if options.head is not None:
+        try:
+            head = bytes.fromhex(options.head)
+        except ValueError:
+            head = b""
+        if len(options.head) != _DIGEST_HEX or len(head) * 2 != _DIGEST_HEX:
+            raise UserError(f"--head {options.head!r} is not {_DIGEST_HEX} hex digits")
+    for name, low in (("min_cohort", 2), ("min_difference", 1), ("min_tail", 1)):
+        value = getattr(options, name)
+        if value is not None and value < low:
+            raise UserError(f"--{name.replace('_', '-')} {value} is below {low}")
+    if options.colluding is not None and not 0 <= options.colluding < 1:
+        raise UserError(f"--colluding {options.colluding} is not in [0, 1)")
+    if not 0 < options.false_alarms < 1:
+        raise UserError(f"--false-alarms {options.false_alarms} is not in (0, 1)")
+    if options.truth is not None and not options.truth.is_file():
+        raise UserError(f"{options.truth} does not exist: give the truth.bin of the run")
+    return Options(
+        truth=options.truth,
+        head=head,
+        adversary=Adversary(options.adversary) if options.adversary else None,
+        colluding=options.colluding,
+        min_cohort=options.min_cohort,
+        sparse_if_active=options.sparse_if_active,
+        min_difference=options.min_difference,
+        min_tail=options.min_tail,
+        false_alarm_rate=options.false_alarms,
+    )
+
+
+class _Bar:
+    """A progress bar on stderr, for long transcripts."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._bar: tqdm[object] | None = None
+
+    def __enter__(self) -> "_Bar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def advance(self, offset: int, size: int, round_number: int) -> None:
+        if self._bar is None:
+            self._bar = tqdm(
+                total=size,
+                unit="B",
+                unit_scale=True,
+                desc="audit",
+                disable=True if self._quiet else None,
+                file=sys.stderr,
+                leave=False,
+            )
+        self._bar.set_postfix_str(f"round {round_number}", refresh=False)
+        self._bar.update(offset - self._bar.n)

@@ -1,0 +1,55 @@
+"""Findings that the reader sees together: those of one rule at one severity."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from deltafl.sim.inspect.audit.catalogue import RULES, Rule
+from deltafl.sim.inspect.audit.findings import Finding, Severity
+
+SHOWN_PER_RULE: Final = 200
+"""Findings of one rule that a page shows; the JSON report has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All findings of one rule at one severity.
+
+    Attributes:
+        rule: The rule's id.
+        severity: Their severity.
+        about: The rule's texts.
+        shown: The first of them.
+        left_out: How many more there are.
+        places: In how many places in all they were.
+    """
+
+    rule: str
+    severity: Severity
+    about: Rule
+    shown: tuple[Finding, ...]
+    left_out: int
+    places: int
+
+
+def group(findings: Iterable[Finding]) -> tuple[Group, ...]:
+    """Groups of findings, worst first, otherwise in the order of each one's first finding.
+
+    Of every rule, over all its groups, the first `SHOWN_PER_RULE` are shown.
+
+    Raises:
+        KeyError: a finding names a rule that there is not.
+    """
+    together: dict[tuple[Severity, str], list[Finding]] = {}
+    for finding in findings:
+        together.setdefault((finding.severity, finding.rule), []).append(finding)
+    groups = []
+    used: Counter[str] = Counter()
+    for (severity, rule), members in sorted(together.items(), key=lambda item: -item[0][0]):
+        shown = tuple(members[: SHOWN_PER_RULE - used[rule]])
+        used[rule] += len(shown)
+        left_out = len(members) - len(shown)
+        places = sum(finding.count for finding in members)
+        groups.append(Group(rule, severity, RULES[rule], shown, left_out, places))
+    return tuple(groups)

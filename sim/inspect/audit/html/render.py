@@ -1,0 +1,93 @@
+"""An audit report as one HTML page."""
+
+import functools
+from typing import Final
+
+import jinja2
+
+from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.inspect.audit.html import charts, searches, sequence, writing
+from deltafl.sim.inspect.audit.html.grouping import SHOWN_PER_RULE, group
+from deltafl.sim.inspect.audit.html.verdict import verdict
+from deltafl.sim.inspect.audit.report import REPORT_VERSION, AuditReport, Outcome
+
+_TEMPLATE: Final = "report.html.j2"
+
+SHOWN_STEPS: Final = 300
+"""Steps of the timeline that a page shows; the JSON report has all."""
+
+SHOWN_EVIDENCE: Final = 10
+"""Places of one finding that a page shows."""
+
+SHOWN_SEARCHES: Final = 300
+"""Rows of the table of searches that a page shows; the charts and the JSON report have all."""
+
+
+def render(report: AuditReport) -> str:
+    """The report as an HTML page, to be stored as UTF-8.
+
+    The page is also well-formed XML. It is the same for equal reports, byte by byte.
+
+    Args:
+        report: What to show. Its texts are taken for hostile.
+
+    Raises:
+        KeyError: a finding names a rule that `catalogue.RULES` does not have.
+    """
+    return (
+        _environment()
+        .get_template(_TEMPLATE)
+        .render(
+            report=report,
+            verdict=verdict(report),
+            severities=[
+                (severity, sum(finding.severity == severity for finding in report.findings))
+                for severity in sorted(Severity, reverse=True)
+            ],
+            outcomes=[
+                (outcome, sum(check.outcome == outcome for check in report.checks))
+                for outcome in Outcome
+            ],
+            groups=group(report.findings),
+            acts=sequence.acts(report.timeline[:SHOWN_STEPS]),
+            highlights=searches.highlights(report.searches),
+            charts=searches.charts(report.searches),
+            observed_size=sum(observed.size for observed in report.observed),
+            observed_count=sum(observed.count for observed in report.observed),
+        )
+    )
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("deltafl.sim.inspect.audit.html", ""),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=writing.visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = (
+        writing.number,
+        writing.count,
+        writing.span,
+        writing.size,
+        writing.quantity,
+        writing.share,
+        writing.place,
+        searches.width,
+    )
+    environment.filters.update({one.__name__: one for one in filters})
+    environment.globals.update(
+        SHOWN_PER_RULE=SHOWN_PER_RULE,
+        SHOWN_STEPS=SHOWN_STEPS,
+        SHOWN_SEARCHES=SHOWN_SEARCHES,
+        SHOWN_EVIDENCE=SHOWN_EVIDENCE,
+        REPORT_VERSION=REPORT_VERSION,
+        NONE=writing.NONE,
+        MEDIUM=Severity.MEDIUM,
+        chart_frame=charts,
+        sequence_frame=sequence,
+    )
+    return environment

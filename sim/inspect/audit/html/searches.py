@@ -1,0 +1,76 @@
+"""What the searches for the threshold gave away: the figures to name, and those to draw."""
+
+import math
+from collections.abc import Sequence
+
+from deltafl.sim.inspect.audit.html.charts import Chart, chart
+from deltafl.sim.inspect.audit.html.writing import count, number, quantity, span
+from deltafl.sim.inspect.audit.report import SearchFacts
+
+
+def width(search: SearchFacts) -> float:
+    """Length of the interval in which the threshold is known to lie, in nats."""
+    return search.threshold_high - search.threshold_low
+
+
+def highlights(searches: Sequence[SearchFacts]) -> tuple[tuple[str, str], ...]:
+    """Name and value of what stands out over all searches; nothing without searches."""
+    if not searches:
+        return ()
+    queries = [search.queries for search in searches]
+    facts = [
+        ("Searches", number(len(searches))),
+        ("Methods", ", ".join(dict.fromkeys(search.method for search in searches))),
+        ("Queries per search", span(min(queries), max(queries))),
+        ("Sums released by them", number(sum(search.numbers for search in searches))),
+    ]
+    bounded = [search for search in searches if math.isfinite(width(search))]
+    if bounded:
+        narrowest = min(bounded, key=width)
+        bracket = f"{quantity(width(narrowest))} nats, {_in(narrowest)}"
+        facts.append(("Narrowest bracket of a threshold", bracket))
+    counted = [search for search in searches if search.smallest_bucket is not None]
+    if counted:
+        least = min(counted, key=lambda search: search.smallest_bucket or 0)
+        held = count(least.smallest_bucket or 0, "device")
+        facts.append(("Least crowded bucket", f"{held}, {_in(least)}"))
+    measured = [search for search in searches if search.bits is not None]
+    if measured:
+        most = max(measured, key=lambda search: search.bits or 0.0)
+        facts.append(("Most given away per device", f"{quantity(most.bits)} bits, {_in(most)}"))
+    return tuple(facts)
+
+
+def charts(searches: Sequence[SearchFacts]) -> tuple[Chart, ...]:
+    """Charts of the searches over rounds; only those that there are values for."""
+    ordered = sorted(searches, key=lambda search: search.round)
+    rounds = [search.round for search in ordered]
+    drawn = (
+        chart(
+            "Bits given away per device",
+            "bits",
+            rounds,
+            {"bits": [search.bits for search in ordered]},
+        ),
+        chart(
+            "Width of the threshold's bracket",
+            "nats",
+            rounds,
+            {"width": [width(search) for search in ordered]},
+            logarithmic=True,
+        ),
+        chart(
+            "Mean error of the reconstructed losses",
+            "nats",
+            rounds,
+            {
+                "with the sums": [search.error for search in ordered],
+                "without them": [search.prior_error for search in ordered],
+            },
+        ),
+    )
+    return tuple(one for one in drawn if one is not None)
+
+
+def _in(search: SearchFacts) -> str:
+    return f"round {number(search.round)}"

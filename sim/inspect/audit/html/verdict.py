@@ -1,0 +1,63 @@
+"""The verdict of an audit in one sentence, and how much of it rests on what was checked."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.inspect.audit.html.writing import count, number
+from deltafl.sim.inspect.audit.report import AuditReport, Outcome
+
+_MEANINGS: Final = {
+    Severity.CRITICAL: "a device's own value is known, or was there to be computed",
+    Severity.HIGH: "a guarantee was broken for some device, or the record is not what it claims "
+    "to be",
+    Severity.MEDIUM: "a guarantee was weakened, or something happened that honest parties do not "
+    "do",
+    Severity.LOW: "weaknesses that belong to the design, or that rest on assumptions",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the reader should take away.
+
+    Attributes:
+        level: Name of the worst severity in lower case; "clean" if there was nothing above INFO
+            and every check was made in full; "open" if there was nothing, but not all was checked.
+        sentence: The verdict.
+        coverage: How much was checked, a sentence.
+    """
+
+    level: str
+    sentence: str
+    coverage: str
+
+
+def verdict(report: AuditReport) -> Verdict:
+    """Sum a report up.
+
+    A check that failed makes the verdict MEDIUM at least, whatever the findings are.
+    """
+    outcomes = [check.outcome for check in report.checks]
+    worst = max((finding.severity for finding in report.findings), default=Severity.INFO)
+    if Outcome.FAILED in outcomes:
+        worst = max(worst, Severity.MEDIUM)
+    in_full = sum(outcome in (Outcome.PASSED, Outcome.FAILED) for outcome in outcomes)
+    complete = 0 < len(outcomes) == in_full and report.sums_replayed == report.sums_released
+    coverage = (
+        f"{number(in_full)} of {count(len(outcomes), 'check')} made in full. "
+        f"{number(report.sums_replayed)} of {count(report.sums_released, 'released sum')} "
+        "computed again from the messages, and equal."
+    )
+    if worst > Severity.INFO:
+        of_worst = sum(finding.severity == worst for finding in report.findings)
+        level = worst.name.lower()
+        what = count(of_worst, f"{level} finding") if of_worst else "A check failed"
+        sentence = f"{what}: {_MEANINGS[worst]}."
+    elif complete:
+        level = "clean"
+        sentence = "Clean: every check was made in full, and no guarantee was broken or weakened."
+    else:
+        level = "open"
+        sentence = "Nothing found in what could be checked; not everything could be."
+    return Verdict(level, sentence, coverage)

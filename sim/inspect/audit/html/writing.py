@@ -1,0 +1,124 @@
+"""How values are written for people: sizes, numbers, places, and text that others wrote."""
+
+import math
+from typing import Final
+
+from markupsafe import Markup
+
+from deltafl.sim.inspect.audit.findings import Evidence
+
+NONE: Final = "—"
+"""Stands for a value that there is not."""
+
+_SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def visible(value: object) -> object:
+    r"""Texts with every character that cannot be seen, or that moves others about, spelt out.
+
+    These are control characters, directions of writing, separators but space and newline, and the
+    surrogates that stand for bytes of file names and cannot be stored as UTF-8. Markup, and what
+    is no text, stays as it is.
+
+    >>> visible("a\u202eb\udcff\n")
+    'a\\u202eb\\udcff\n'
+    """
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
+        return value
+    return "".join(
+        one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode("ascii")
+        for one in value
+    )
+
+
+def number(value: int) -> str:
+    """An integer in groups of three digits.
+
+    >>> number(1234567)
+    '1,234,567'
+    """
+    return f"{value:,}".replace("-", "−")
+
+
+def count(value: int, noun: str, plural: str | None = None) -> str:
+    """So many things.
+
+    >>> count(1, "device"), count(2000, "device"), count(0, "search", "searches")
+    ('1 device', '2,000 devices', '0 searches')
+    """
+    return f"{number(value)} {noun if value == 1 else plural or noun + 's'}"
+
+
+def span(first: int, last: int) -> str:
+    """An interval of integers.
+
+    >>> span(7, 7), span(7, 9)
+    ('7', '7–9')
+    """
+    return number(first) if first == last else f"{number(first)}–{number(last)}"
+
+
+def size(value: int) -> str:
+    """A number of bytes to three digits, in decimal units.
+
+    >>> size(999), size(57_800), size(999_960)
+    ('999 B', '57.8 kB', '1 MB')
+    """
+    if value < 1000:
+        return f"{value} B"
+    scaled = value / 1000
+    for unit in ("kB", "MB", "GB"):
+        if scaled < 999.5:
+            return f"{scaled:.3g} {unit}"
+        scaled /= 1000
+    return f"{scaled:,.0f} TB"
+
+
+def quantity(value: float | None) -> str:
+    """A number to three digits; a dash for None and for what is no number.
+
+    >>> quantity(0.25), quantity(1.5e-5), quantity(-1e9), quantity(float("inf")), quantity(None)
+    ('0.25', '1.5 × 10⁻⁵', '−10⁹', '∞', '—')
+    """
+    if value is None or math.isnan(value):
+        return NONE
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    sign = "−" if value < 0 else ""
+    digits, _, exponent = f"{abs(value):.3g}".partition("e")
+    if not exponent:
+        return sign + digits
+    power = power_of_ten(int(exponent))
+    return sign + (power if digits == "1" else f"{digits} × {power}")
+
+
+def power_of_ten(exponent: int) -> str:
+    """A power of ten.
+
+    >>> power_of_ten(-12), power_of_ten(0)
+    ('10⁻¹²', '1')
+    """
+    return "10" + str(exponent).translate(_SUPERSCRIPTS) if exponent else "1"
+
+
+def share(part: int, whole: int) -> str:
+    """A part in percent; none of nothing is none.
+
+    >>> share(1, 3), share(1, 5000), share(0, 0)
+    ('33.3 %', '< 0.1 %', '0 %')
+    """
+    percent = 100 * part / whole if whole else 0.0
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    return f"{percent:.1f}".removesuffix(".0") + " %"
+
+
+def place(evidence: Evidence) -> str:
+    """Where in the transcript.
+
+    >>> place(Evidence(round=3, record=70, offset=81234)), place(Evidence())
+    ('round 3, record 70, byte 81,234', 'the file as a whole')
+    """
+    names = (("round", evidence.round), ("record", evidence.record), ("byte", evidence.offset))
+    known = [f"{name} {number(value)}" for name, value in names if value is not None]
+    return ", ".join(known) or "the file as a whole"

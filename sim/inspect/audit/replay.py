@@ -1,0 +1,148 @@
+"""Every sum again, from the transcript alone: add up what came, rebuild the secrets, unmask.
+
+The same primitives as the server's, without its machine: what it decided is in the messages, what
+it computed is computed anew. So a server that reports other sums than its messages give is caught,
+and so is one that has them from elsewhere.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from deltafl.secagg import DecodeError, SessionAborted, ring
+from deltafl.secagg.graph import Members
+from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.messages import MaskedInput, ShareKind, ShareReceipt, UnmaskShares
+from deltafl.secagg.ring import Vector
+from deltafl.secagg.unmasking import Promises, Recovered, SlotSecrets, remove_masks
+from deltafl.sim.inspect.audit.seen import Decoder, Seen
+from deltafl.sim.inspect.audit.views import SessionView, SlotView
+from deltafl.sim.record.transcript import Reader
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """What the messages of a slot come to.
+
+    Attributes:
+        total: The sum, unsigned words; None where it cannot be computed.
+        problem: Why not; "" where it can.
+        secrets: Rebuilt self-mask seeds, by device.
+        wrong: Devices that dealt or returned false shares.
+    """
+
+    total: Vector | None
+    problem: str = ""
+    secrets: Mapping[int, bytes] = field(default_factory=dict)
+    wrong: frozenset[int] = frozenset()
+
+
+def masked_vectors(
+    reader: Reader, session: SessionView, slot: SlotView
+) -> Iterator[tuple[Seen, Vector]]:
+    """Every masked vector of a slot, read again from the file: its place, and its words."""
+    spec = session.params.slots[slot.index]
+    decoder = Decoder()
+    decoder.params[session.params.tag] = session.params
+    for seen in slot.inputs:
+        message = decoder.decode(reader.message_at(seen.record.offset)).content.message
+        if isinstance(message, MaskedInput):
+            yield seen, ring.unpack(message.packed, spec.length, spec.ring_bits)
+
+
+class SlotReplay:
+    """Replays one slot: give it the masked vectors, then ask for the sum.
+
+    Args:
+        session: The session, with the shares of the slot.
+        slot: The slot.
+    """
+
+    def __init__(self, session: SessionView, slot: SlotView) -> None:
+        spec = session.params.slots[slot.index]
+        self._session, self._slot, self._bits = session, slot, spec.ring_bits
+        self._survivors = slot.survivors
+        self._length = spec.length
+        self._sum: Vector | None = None  # as large as the slot; no vector may ever come
+        self._missing = set() if self._survivors is None else self._devices(self._survivors)
+
+    def add(self, seen: Seen, vector: Vector) -> None:
+        """Add a masked vector, if its device is among the survivors and it is its first."""
+        if seen.record.peer in self._missing:
+            self._missing.discard(seen.record.peer)
+            np.add(self._total, vector, out=self._total)
+
+    @property
+    def _total(self) -> Vector:
+        if self._sum is None:
+            self._sum = ring.zeros(self._length, self._bits)
+        return self._sum
+
+    def finish(self) -> Replayed:
+        """Take the masks off."""
+        session, slot = self._session, self._slot
+        members, context = slot.members, session.slot_context(slot)
+        if self._survivors is None or members is None or context is None:
+            return Replayed(None, "no shares were asked for")
+        if self._missing:
+            return Replayed(None, f"no vector came from {len(self._missing)} of its contributors")
+        if not len(members) == len(self._survivors) == len(session.ids):
+            return Replayed(None, "its lists are not those of the session's roster")
+        try:
+            recovered = self._recover(members, self._survivors)
+        except SessionAborted as error:
+            return Replayed(None, str(error))
+        except (DecodeError, KeyError, ValueError) as error:
+            return Replayed(None, f"its messages do not fit together: {error}")
+        mask_keys = self._mask_keys()
+        remove_masks(self._total, recovered, context, session.graph, self._survivors, mask_keys)
+        ring.reduce(self._total, self._bits)
+        ids = session.ids.tolist()
+        wrong = {ids[p] for p in recovered.faults}
+        wrong |= {ids[position] for pair in recovered.disputes for position in pair}
+        secrets = {ids[p]: seed for p, seed in recovered.seeds.items()}
+        return Replayed(self._total, "", secrets, frozenset(wrong))
+
+    def _recover(self, members: Members, survivors: Members) -> Recovered:
+        session, slot = self._session, self._slot
+        collected = SlotSecrets(session.graph, session.params.threshold, members, survivors)
+        refused = {
+            seen.record.peer: frozenset(seen.content.message.refused)
+            for seen in session.receipts
+            if isinstance(seen.content.message, ShareReceipt)
+        }
+        wanted = np.where(survivors, ShareKind.SEED, ShareKind.KEY)
+        heard = set[int]()
+        for seen in slot.shares:
+            message, device = seen.content.message, seen.record.peer
+            if not isinstance(message, UnmaskShares) or device in heard:
+                continue
+            if (message.positions >= len(wanted)).any():
+                continue
+            if (message.kinds != wanted[message.positions]).any():
+                continue  # not what was asked for; the check of shares has its say on it
+            heard.add(device)
+            refusals = refused.get(device, frozenset())
+            collected.take(session.positions[device], message, refusals)
+        context = session.slot_context(slot)
+        if context is None:
+            raise ValueError("what its masks are bound to is not known")
+        commitments = {
+            session.positions[device]: own[slot.index]
+            for device, own in session.commitments.items()
+            if device in session.positions
+        }
+        promises = Promises(context, slot.index, commitments, self._mask_keys())
+        return collected.recover(promises)
+
+    def _mask_keys(self) -> dict[int, PublicKey]:
+        session = self._session
+        return {
+            session.positions[device]: message.mask_keys[self._slot.index]
+            for device, message, _ in session.advertised()
+            if device in session.positions
+        }
+
+    def _devices(self, members: Members) -> set[int]:
+        return set(self._session.ids[: len(members)][members[: len(self._session.ids)]].tolist())

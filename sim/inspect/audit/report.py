@@ -1,0 +1,244 @@
+"""The verdict of an audit as one value, for people (`html`) and programs (JSON).
+
+Everything here is plain data: numbers, texts and tuples, so that a report can be stored, compared
+and shown without the transcript that it is about.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Final
+
+from deltafl.sim.inspect.audit.catalogue import RULES
+from deltafl.sim.inspect.audit.findings import Finding, Severity
+
+REPORT_VERSION: Final = 1
+
+
+class Outcome(StrEnum):
+    """What became of a check."""
+
+    PASSED = "passed"
+    """It was made, and found nothing at MEDIUM or above."""
+    FAILED = "failed"
+    """It was made, and found something at MEDIUM or above."""
+    PARTIAL = "partial"
+    """It was made on a part: the transcript does not hold what the rest needs."""
+    SKIPPED = "skipped"
+    """It could not be made at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One check, whatever it found.
+
+    Attributes:
+        name: What was checked, a short noun phrase.
+        outcome: What became of it.
+        detail: On how much it was made, or why not.
+    """
+
+    name: str
+    outcome: Outcome
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All messages of one kind, or what the server derived from them.
+
+    Attributes:
+        kind: What they are, as docs/spec.md calls them.
+        sent: Whether the server sent them; else it received them.
+        individual: What they tell about a single device: "nothing", "public key", …
+        count: How many.
+        size: Their bytes in all.
+        smallest: Size of the smallest, in bytes.
+        largest: Size of the largest, in bytes.
+    """
+
+    kind: str
+    sent: bool
+    individual: str
+    count: int
+    size: int
+    smallest: int
+    largest: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineStep:
+    """Messages of one kind that followed one another in a round, as the server saw them.
+
+    Attributes:
+        label: What they are.
+        sent: Whether the server sent them.
+        devices: How many devices were at the other end.
+        size: Bytes in all.
+        first_record: Sequence number of the first.
+        last_record: Sequence number of the last.
+        slot: The slot of the session; None during set-up.
+        revealed: What the server knew afterwards that it had not known, in a few words; or "".
+    """
+
+    label: str
+    sent: bool
+    devices: int
+    size: int
+    first_record: int
+    last_record: int
+    slot: int | None
+    revealed: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFacts:
+    """What one search for the threshold gave away.
+
+    Attributes:
+        round: The round, counted from 1.
+        method: Name of the quantile method.
+        devices: Devices it was over; the best knowledge of the server.
+        queries: Public queries that were answered.
+        numbers: Sums that the answers consist of.
+        buckets: Intervals between cuts that hold at least one device.
+        smallest_bucket: Devices in the least crowded of them; None where the method does not count.
+        threshold_low: Loss above which the quantile is known to lie, in nats.
+        threshold_high: Loss below which it is known to lie, in nats.
+        bits: Bits lost per device about the losses of the cohort, against somebody who knows their
+            mean and variance; None without truth.
+        error: Mean error of the reconstructed losses, in nats, where there is truth; else None.
+        prior_error: The same of a guess without the sums, where there is truth; else None.
+    """
+
+    round: int
+    method: str
+    devices: int
+    queries: int
+    numbers: int
+    buckets: int
+    smallest_bucket: int | None
+    threshold_low: float
+    threshold_high: float
+    bits: float | None
+    error: float | None
+    prior_error: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticsFacts:
+    """The statistical tests of masked bytes.
+
+    Attributes:
+        tests: How many were made.
+        smallest_p: Smallest p-value before correction; None without tests.
+        false_alarm_rate: Probability that an audit of perfectly masked bytes reports anything.
+        bytes_tested: Masked bytes that went into them.
+    """
+
+    tests: int
+    smallest_p: float | None
+    false_alarm_rate: float
+    bytes_tested: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipationFacts:
+    """Who was in which released sum of updates, over the rounds.
+
+    Attributes:
+        sums: Released sums of updates.
+        devices: Devices that were in at least one.
+        rank: Rank of the participation matrix.
+        solvable: Devices whose update follows from the sums if it stays the same over rounds.
+        smallest_difference: Fewest devices by which two released sums of updates differ.
+    """
+
+    sums: int
+    devices: int
+    rank: int
+    solvable: int
+    smallest_difference: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """All that an audit has to say.
+
+    Attributes:
+        source: The file or run directory that was audited.
+        head: Digest of the last record, hex: what the verdict is about.
+        run_id: Id of the run, hex.
+        facts: What the run says of itself: name and value, both texts.
+        rounds: Rounds in the transcript.
+        full_rounds: Rounds whose messages it holds whole.
+        records: Records read.
+        size: Length of the file, in bytes.
+        sums_released: Sums that the server says it learnt.
+        sums_replayed: Those of them that were computed again from the messages, and agree.
+        has_truth: Whether a truth file was compared.
+        checks: Every check and what became of it.
+        findings: What was found, worst first.
+        observed: Everything that passed the server, by kind.
+        timeline: One round as the server saw it.
+        timeline_round: Which; None if there is none.
+        searches: What each search gave away.
+        statistics: The tests of masked bytes.
+        participation: Who was in which sum.
+        limits: What the audit cannot show, sentences.
+        reproduce: Commands that make this report again.
+    """
+
+    source: str
+    head: str
+    run_id: str
+    facts: tuple[tuple[str, str], ...]
+    rounds: int
+    full_rounds: int
+    records: int
+    size: int
+    sums_released: int
+    sums_replayed: int
+    has_truth: bool
+    checks: tuple[CheckResult, ...]
+    findings: tuple[Finding, ...]
+    observed: tuple[Observed, ...]
+    timeline: tuple[TimelineStep, ...]
+    timeline_round: int | None
+    searches: tuple[SearchFacts, ...]
+    statistics: StatisticsFacts
+    participation: ParticipationFacts
+    limits: tuple[str, ...]
+    reproduce: tuple[str, ...]
+
+    def worst(self) -> Severity | None:
+        """Severity of the worst finding; None where there is none."""
+        return max((finding.severity for finding in self.findings), default=None)
+
+    def to_json(self) -> dict[str, object]:
+        """The report as JSON values; findings carry their rule's texts with them."""
+        report = _plain(self)
+        assert isinstance(report, dict)  # noqa: S101 - for mypy: a dataclass becomes a dict
+        report["version"] = REPORT_VERSION
+        report["findings"] = [
+            {**_fields(finding), **RULES[finding.rule].texts()} for finding in self.findings
+        ]
+        return report
+
+
+def _fields(value: object) -> dict[str, object]:
+    plain = _plain(value)
+    assert isinstance(plain, dict)  # noqa: S101 - for mypy
+    return plain
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Severity):
+        return value.name.lower()
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value

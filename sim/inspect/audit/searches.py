@@ -1,0 +1,136 @@
+"""What each search of a transcript gave away, in the terms of `deltafl.sim.inspect.leakage`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.errors import EncodingError, SearchError
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg.ring import Vector
+from deltafl.sim.inspect.audit.catalogue import found
+from deltafl.sim.inspect.audit.findings import Finding
+from deltafl.sim.inspect.audit.report import SearchFacts
+from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
+from deltafl.sim.inspect.audit.views import RoundView, SessionView
+from deltafl.sim.inspect.leakage.facts import fitted_prior, search_facts
+from deltafl.sim.inspect.leakage.observations import Answer, SearchView, Tail
+
+_ATTACKED: Final = 6
+_SECONDS: Final = 0.5
+
+
+def view_of(session: SessionView, totals: Mapping[tuple[bytes, int], Vector]) -> SearchView | None:
+    """The search of a session as `deltafl.sim.inspect.leakage` takes it; None where there was none.
+
+    Args:
+        session: The session.
+        totals: Sums that were replayed, by session's tag and slot.
+    """
+    config = session.config
+    if config is None or config.noise is not None:
+        return None  # noisy counts are no ranks; what they cost is a matter of accounting
+    answers: list[Answer] = []
+    devices = 0
+    for index in sorted(session.slots):
+        slot = session.slots[index]
+        if not slot.sums or not isinstance(slot.question, Query):
+            continue
+        sums = slot.sums[0]
+        words = totals.get((session.params.tag, slot.index), sums.words)
+        try:
+            decoded = config.search_layout.decode(words.astype("u8"))
+        except EncodingError:
+            continue
+        if tuple(sums.contributors.tolist()) != _searched(session):
+            continue
+        named = {name: tuple(values.tolist()) for name, values in decoded.items()}
+        answers.append(Answer(slot.question.cuts, named))
+        devices = len(sums.contributors)
+    if not answers:
+        return None
+    tail = _tail_of(session, config)
+    return SearchView(config.method, config.search(None), devices, tuple(answers), None, tail)
+
+
+def facts_of(
+    round_: RoundView,
+    session: SessionView,
+    totals: Mapping[tuple[bytes, int], Vector],
+    truth: TruthOfRound,
+) -> tuple[SearchFacts, Finding | None] | None:
+    """What a session's search gave away, and the finding if it gave away the losses themselves.
+
+    The attack on the sums is made where the cohort is small enough for it to succeed.
+
+    Args:
+        round_: The session's round.
+        session: The session.
+        totals: Sums that were replayed, by session's tag and slot.
+        truth: What the devices had to hide, where it is known.
+
+    Returns:
+        None where there was no search, or its sums contradict one another.
+    """
+    view = view_of(session, totals)
+    if view is None:
+        return None
+    ticks = [
+        view.config.grid.tick(truth[device].loss)[0]
+        for device in _searched(session)
+        if device in truth
+    ]
+    is_known = bool(ticks) and len(ticks) == view.devices
+    attacked = view.method == "mm" and view.devices <= _ATTACKED
+    try:
+        facts = search_facts(
+            view,
+            truth_ticks=ticks if is_known else None,
+            prior=fitted_prior(view, ticks) if is_known else None,
+            time_limit=_SECONDS if attacked else 0.0,
+        )
+    except SearchError:
+        return None
+    shown = SearchFacts(
+        round=round_.number,
+        method=view.method,
+        devices=view.devices,
+        queries=facts.queries,
+        numbers=facts.numbers,
+        buckets=facts.buckets,
+        smallest_bucket=facts.smallest_bucket,
+        threshold_low=facts.threshold_low,
+        threshold_high=facts.threshold_high,
+        # A forecast is scored against the truth; where all losses are one, nothing was to forecast.
+        bits=facts.bits if is_known and len(set(ticks)) > 1 else None,
+        error=facts.error,
+        prior_error=facts.prior_error,
+    )
+    if not facts.exact:
+        return shown, None
+    detail = f"all {view.devices} losses, from {facts.queries} queries by {view.method}"
+    return shown, found("search.losses-found", detail, [session.announcements[0].place])
+
+
+def _searched(session: SessionView) -> tuple[int, ...]:
+    """The devices that a search was over."""
+    for index in sorted(session.slots):
+        for sums in session.slots[index].sums:
+            return tuple(sums.contributors.tolist())
+    return ()
+
+
+def _tail_of(session: SessionView, config: RoundConfig) -> Tail | None:
+    """What the update's sum says of those that passed: its last words, in the layout's order."""
+    slot = session.slots.get(config.update_slot)
+    if slot is None or not slot.sums or not isinstance(slot.question, Threshold):
+        return None
+    if len(slot.sums[0].words) < len(config.update_layout.fields):
+        return None
+    if tuple(slot.sums[0].contributors.tolist()) != _searched(session):
+        return None  # of other devices than the search: the view would contradict itself
+    fields = {field.name: field for field in config.update_layout.fields}
+    weight, loss, count = (int(word) for word in slot.sums[0].words[-4:-1])
+    lowest = slot.question.eta_half_ticks - slot.question.half_width_half_ticks
+    bits = fields["weighted_loss"].resolution_bits
+    return Tail(max((lowest + 1) // 2, 0), weight, loss, bits, count)

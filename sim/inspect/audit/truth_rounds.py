@@ -1,0 +1,62 @@
+"""The truth, round by round beside the transcript: what every masked vector was to hide."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.device import DeviceRound
+from deltafl.protocol.errors import EncodingError, SearchError
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg.ring import Vector
+from deltafl.sim.inspect.audit.views import Question
+from deltafl.sim.record.truth import DeviceTruth, read_truth
+
+TruthOfRound = Mapping[int, DeviceTruth]
+"""What each device had to hide, by device."""
+
+
+class TruthRounds:
+    """Reads a truth file in step with the transcript; never holds more than a round.
+
+    Args:
+        path: The truth file.
+        run_id: That of the transcript.
+    """
+
+    def __init__(self, path: Path, run_id: bytes) -> None:
+        self._rest: Iterator[DeviceTruth] = read_truth(path, run_id)
+        self._next = next(self._rest, None)
+
+    def of(self, round_number: int) -> TruthOfRound:
+        """What is known of a round; rounds before it are passed over.
+
+        Raises:
+            ChainError: the file is damaged, or of another run.
+        """
+        found: dict[int, DeviceTruth] = {}
+        while self._next is not None and self._next.round <= round_number:
+            if self._next.round == round_number:
+                found[self._next.device] = self._next
+            self._next = next(self._rest, None)
+        return found
+
+
+def passes(truth: DeviceTruth, config: RoundConfig, threshold: Threshold) -> bool:
+    """Whether a device passes a threshold, whether or not it came to train."""
+    return threshold.passes(config.grid.tick(truth.loss)[0])
+
+
+def input_of(truth: DeviceTruth, config: RoundConfig, question: Question) -> Vector | None:
+    """The vector that a device had to mask; None where the truth does not hold it."""
+    try:
+        own = DeviceRound.measured(config, truth.loss, truth.weight)
+        if isinstance(question, Query):
+            return own.answer(question)
+        if not own.passes(question):
+            return np.zeros(config.update_layout.length, dtype=np.uint64)
+        return None if truth.update is None else own.contribution(truth.update)
+    except (EncodingError, SearchError):
+        return None

@@ -1,0 +1,412 @@
+"""What the server saw in one round, put together: sessions and slots, who was told and said what.
+
+Nothing is judged here. Long messages are not kept: masked vectors are read again from the file when
+their slot is over, boxes are known by their digests, and shares are let go once their sum is there.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+import numpy as np
+import numpy.typing as npt
+
+from deltafl.protocol.configuration import RoundConfig, binding
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.messages import Announce, AnnounceLevels, Ask
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import SessionParams
+from deltafl.secagg.graph import Graph, Members
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.messages import (
+    AdvertiseKeys,
+    RosterMessage,
+    ShareDelivery,
+    ShareKeys,
+    UnmaskShares,
+)
+from deltafl.secagg.params import SessionId
+from deltafl.secagg.wire import Kind
+from deltafl.sim.inspect.audit.findings import Evidence
+from deltafl.sim.inspect.audit.seen import Decoder, Seen
+from deltafl.sim.record.transcript import Message, RoundEnd, Sum
+
+Question = Query | Threshold
+Boxes = Mapping[int, bytes]
+"""The first bytes of the digests of some boxes, by roster position."""
+
+_BOX_DIGEST = 8
+_ANSWERS = Kind.ADVERTISE - Kind.OPEN  # an answer's kind is that of what it answers, plus this
+
+
+@dataclass(slots=True, eq=False)
+class SlotView:
+    """One slot of a session, as the server saw it.
+
+    Attributes:
+        index: Index into the session's slots.
+        opened: The messages that opened it, one for each device.
+        inputs: The masked vectors that came; their bytes are in the file.
+        checks: The consistency checks that were sent.
+        signatures: The signatures that came.
+        requests: The requests for shares that were sent.
+        shares: The shares that came; whole rounds only, and only until the sum.
+        given: Whose shares came, by `ShareKind`: holder's by owner's roster position; whole rounds.
+        sums: What the server says that it learnt; one, or none.
+    """
+
+    index: int
+    opened: list[Seen] = field(default_factory=list)
+    inputs: list[Seen] = field(default_factory=list)
+    checks: list[Seen] = field(default_factory=list)
+    signatures: list[Seen] = field(default_factory=list)
+    requests: list[Seen] = field(default_factory=list)
+    shares: list[Seen] = field(default_factory=list)
+    given: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    sums: list[Sum] = field(default_factory=list)
+
+    @property
+    def question(self) -> Question | None:
+        """The question that the first device was asked; None where it is not known."""
+        for seen in self.opened:
+            if isinstance(seen.content.envelope, Ask):
+                return seen.content.envelope.question
+        return None
+
+    @property
+    def survivors(self) -> Members | None:
+        """The first list of survivors that devices were asked to help with; None without one."""
+        return next(
+            (s.content.members for s in self.requests if s.content.members is not None), None
+        )
+
+    @property
+    def members(self) -> Members | None:
+        """The first set of devices that it was opened with; None where it is not known."""
+        return next((s.content.members for s in self.opened if s.content.members is not None), None)
+
+
+@dataclass(slots=True, eq=False)
+class SessionView:
+    """One session, as the server saw it.
+
+    Attributes:
+        params: Its parameters.
+        is_whole: Whether the transcript keeps its messages whole.
+        announcements: The announcements that opened it, one for each device.
+        advertisements: What came as devices' keys, by device; the first of each.
+        rosters: The rosters that were sent; without the keys.
+        listed: The first roster of every list of ids that was sent, by the ids' bytes.
+        substituted: Rosters with keys that are not those that came, and of which device.
+        share_keys: The messages with sealed shares that came; without their boxes.
+        sealed: Digests of the boxes that a device sent, by device and recipient's position.
+        commitments: Of the devices to their seeds, by device.
+        deliveries: The deliveries that were sent; without their boxes.
+        exchanged: Deliveries in which a box is not the one that was sent.
+        receipts: What came.
+        slots: By index; of a level's view, counted from the level's first.
+        unasked: Messages of devices that nothing recorded had asked for.
+        repeated: Advertisements of devices that had sent others before.
+        level: Which of the session's levels this view is of, counted from 0.
+    """
+
+    params: SessionParams
+    is_whole: bool
+    announcements: list[Seen] = field(default_factory=list)
+    advertisements: dict[int, Seen] = field(default_factory=dict)
+    rosters: list[Seen] = field(default_factory=list)
+    listed: dict[bytes, Seen] = field(default_factory=dict)
+    substituted: list[tuple[Seen, int]] = field(default_factory=list)
+    share_keys: dict[int, Seen] = field(default_factory=dict)
+    sealed: dict[int, Boxes] = field(default_factory=dict)
+    commitments: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+    deliveries: list[Seen] = field(default_factory=list)
+    exchanged: list[Seen] = field(default_factory=list)
+    receipts: list[Seen] = field(default_factory=list)
+    slots: dict[int, SlotView] = field(default_factory=dict)
+    unasked: list[Seen] = field(default_factory=list)
+    repeated: list[Seen] = field(default_factory=list)
+    level: int = 0
+    _asked: set[tuple[int, int | None, int]] = field(default_factory=set)
+    _context: bytes | None = None
+    _positions: dict[int, int] | None = None
+
+    @property
+    def announce(self) -> Announce | None:
+        """The first announcement; its model is empty where the transcript does not keep it.
+
+        None of a session of several levels, which are announced together: see `by_level`.
+        """
+        envelope = self.announcements[0].content.envelope if self.announcements else None
+        return envelope if isinstance(envelope, Announce) else None
+
+    @property
+    def config(self) -> RoundConfig | None:
+        """The round's configuration, as first announced."""
+        return self.announce.config if self.announce else None
+
+    @property
+    def levels(self) -> Levels | None:
+        """The rounds that the session is of, as first announced; one, or one for each level."""
+        envelope = self.announcements[0].content.envelope if self.announcements else None
+        if isinstance(envelope, AnnounceLevels):
+            return envelope.levels
+        return Levels((envelope.config,)) if isinstance(envelope, Announce) else None
+
+    def by_level(self) -> tuple["SessionView", ...]:
+        """The session as one of each of its levels; of a single level, the session itself.
+
+        A level's view has what concerns its round alone: announcement, roster and slots.
+        """
+        envelope = self.announcements[0].content.envelope if self.announcements else None
+        if not isinstance(envelope, AnnounceLevels):
+            return (self,)
+        levels, views = envelope.levels, []
+        for level, model in enumerate(levels.split(envelope.models)):
+            alone = Announce(levels.rounds[level], model, envelope.session)
+            seen = self.announcements[0]
+            first, end = levels.first_slot(level), levels.first_slot(level + 1)
+            views.append(
+                SessionView(
+                    self.params,
+                    self.is_whole,
+                    announcements=[replace(seen, content=replace(seen.content, envelope=alone))],
+                    rosters=self.rosters,
+                    slots={i - first: slot for i, slot in self.slots.items() if first <= i < end},
+                    level=level,
+                    _context=self.context,
+                )
+            )
+        return tuple(views)
+
+    @property
+    def context(self) -> bytes | None:
+        """The digest of configurations and models; None where the models are not kept."""
+        envelope = self.announcements[0].content.envelope if self.announcements else None
+        if self._context is None and self.is_whole:
+            if isinstance(envelope, Announce):
+                self._context = envelope.config.context(envelope.model)
+            elif isinstance(envelope, AnnounceLevels):
+                self._context = envelope.levels.context(envelope.models)
+        return self._context
+
+    @property
+    def model_sha256(self) -> bytes | None:
+        """Digest of the announcement, which stands for the level's model; None without any."""
+        if not self.announcements:
+            return None
+        announced = self.announcements[0].record.sha256
+        return sha256(announced + bytes([self.level])).digest() if self.level else announced
+
+    @property
+    def ids(self) -> npt.NDArray[np.uint32]:
+        """The roster: whom the server sent one, ascending; uint32."""
+        return np.array(sorted({seen.record.peer for seen in self.rosters}), dtype=np.uint32)
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """Roster position by device."""
+        if self._positions is None or len(self._positions) != len(self.rosters):
+            self._positions = {device: p for p, device in enumerate(self.ids.tolist())}
+        return self._positions
+
+    @property
+    def session_id(self) -> SessionId:
+        """The id that parameters and roster give."""
+        return self.params.session_id(self.ids.astype("<u4").tobytes())
+
+    @property
+    def graph(self) -> Graph:
+        """The neighbourhoods of the roster."""
+        return Graph(len(self.ids), self.params.degree, self.params.graph_seed)
+
+    def slot_context(self, slot: SlotView) -> SlotContext | None:
+        """What the masks of a slot are bound to; None where the transcript does not hold it."""
+        if self.context is None or slot.question is None:
+            return None
+        bound = binding(self.context, slot.question)
+        return SlotContext.of(self.params, self.session_id, slot.index, bound)
+
+    def slot(self, index: int) -> SlotView:
+        """The slot of an index, new where it was not heard of before."""
+        return self.slots.setdefault(index, SlotView(index))
+
+    def add(self, seen: Seen) -> None:
+        """Sort a message of this session in."""
+        self._note_question(seen)
+        match seen.content.kind:
+            case Kind.OPEN:
+                self.announcements.append(seen)
+            case Kind.ADVERTISE:
+                first = self.advertisements.setdefault(seen.record.peer, seen)
+                if first.record.sha256 != seen.record.sha256:
+                    self.repeated.append(_without_message(seen))
+            case Kind.ROSTER:
+                self._add_roster(seen)
+            case Kind.SHARE_KEYS:
+                self._add_share_keys(seen)
+            case Kind.DELIVERY:
+                self._add_delivery(seen)
+            case Kind.RECEIPT:
+                self.receipts.append(seen)
+            case kind:
+                self._add_to_slot(kind, seen)
+
+    def _note_question(self, seen: Seen) -> None:
+        kind, slot, peer = seen.content.kind, seen.content.slot, seen.record.peer
+        if kind is None:
+            return
+        if seen.record.sent:
+            self._asked.add((kind, slot, peer))
+        elif (kind - _ANSWERS, slot, peer) not in self._asked:
+            self.unasked.append(_without_message(seen))
+
+    def _add_roster(self, seen: Seen) -> None:
+        message, light = seen.content.message, _without_message(seen)
+        if isinstance(message, RosterMessage):
+            self.listed.setdefault(message.roster.astype("<u4").tobytes(), light)
+            ids = message.roster.tolist()
+            for position, shown in message.keys.items():
+                device = ids[position] if position < len(ids) else -1
+                came = self.advertisements.get(device)
+                if self._is_cut(came):
+                    continue
+                if came is None or came.content.message != shown:
+                    self.substituted.append((light, device))
+        self.rosters.append(light)
+
+    def _is_cut(self, seen: Seen | None) -> bool:
+        """Whether a message came of which the transcript, rightly, does not keep the end."""
+        return not self.is_whole and seen is not None and seen.content.message is None
+
+    def _add_share_keys(self, seen: Seen) -> None:
+        message = seen.content.message
+        if isinstance(message, ShareKeys):
+            self.sealed[seen.record.peer] = _box_digests(message.boxes)
+            self.commitments[seen.record.peer] = message.commitments
+        self.share_keys.setdefault(seen.record.peer, _without_message(seen))
+
+    def _add_delivery(self, seen: Seen) -> None:
+        message = seen.content.message
+        if isinstance(message, ShareDelivery):
+            own = self.positions.get(seen.record.peer, -1)
+            ids = self.ids.tolist()
+            for position, digest in _box_digests(message.boxes).items():
+                sender = ids[position] if position < len(ids) else -1
+                if sender not in self.sealed and self._is_cut(self.share_keys.get(sender)):
+                    continue
+                if self.sealed.get(sender, {}).get(own) != digest:
+                    self.exchanged.append(_without_message(seen))
+                    break
+        self.deliveries.append(_without_message(seen))
+
+    def _add_to_slot(self, kind: Kind | None, seen: Seen) -> None:
+        if seen.content.slot is None:
+            return
+        slot = self.slot(seen.content.slot)
+        match kind:
+            case Kind.SLOT:
+                slot.opened.append(seen)
+            case Kind.MASKED:
+                slot.inputs.append(_without_message(seen))
+            case Kind.CHECK:
+                slot.checks.append(seen)
+            case Kind.SIGNATURE:
+                slot.signatures.append(seen)
+            case Kind.REQUEST:
+                slot.requests.append(seen)
+            case Kind.SHARES:
+                slot.shares.append(seen)
+                self._note_shares(slot, seen)
+
+    def _note_shares(self, slot: SlotView, seen: Seen) -> None:
+        message, holder = seen.content.message, self.positions.get(seen.record.peer)
+        if not isinstance(message, UnmaskShares) or holder is None:
+            return
+        size = len(self.positions)
+        known = message.positions < size
+        for kind in set(message.kinds.tolist()):
+            given = slot.given.get(kind)
+            if given is None or len(given) != size:  # a roster that grew moved all positions
+                given = slot.given[kind] = np.zeros((size, size), dtype=np.bool_)
+            given[holder, message.positions[known & (message.kinds == kind)]] = True
+
+    def advertised(self) -> Iterator[tuple[int, AdvertiseKeys, Seen]]:
+        """Device, keys and place of every advertisement that is whole."""
+        for device, seen in self.advertisements.items():
+            if isinstance(seen.content.message, AdvertiseKeys):
+                yield device, seen.content.message, seen
+
+
+@dataclass(slots=True, eq=False)
+class RoundView:
+    """One round, as the server saw it.
+
+    Attributes:
+        number: The round, counted from 1.
+        keeps_whole: Whether the transcript keeps its messages whole.
+        sessions: By tag, in the order in which they were announced; as a rule one.
+        strange: Messages that are none of the protocol.
+        sums: What the server says that it learnt, in order.
+        end: The record that ends the round; None where there is none.
+    """
+
+    number: int
+    keeps_whole: bool
+    sessions: dict[bytes, SessionView] = field(default_factory=dict)
+    strange: list[Seen] = field(default_factory=list)
+    sums: list[Sum] = field(default_factory=list)
+    end: RoundEnd | None = None
+    _decoder: Decoder = field(default_factory=Decoder)
+
+    def add(self, record: Message) -> Seen:
+        """Sort a message in; what it is."""
+        seen = self._decoder.decode(record)
+        content = seen.content
+        if content.problem:
+            self.strange.append(seen)
+        elif content.kind is not None and content.tag in self._decoder.params:
+            params = self._decoder.params[content.tag]
+            session = self.sessions.setdefault(content.tag, SessionView(params, self.keeps_whole))
+            session.add(seen)
+        return seen
+
+    def add_sum(self, record: Sum) -> tuple[SessionView, SlotView] | None:
+        """Sort a sum in; where it belongs, or None where no session can have given it."""
+        self.sums.append(record)
+        for session in reversed(self.sessions.values()):
+            if record.slot in session.slots and not session.slots[record.slot].sums:
+                slot = session.slots[record.slot]
+                slot.sums.append(record)
+                return session, slot
+        return None
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether there was an announcement of which the transcript keeps too little."""
+        return self._decoder.is_opaque
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there are sessions, and the transcript keeps their messages whole."""
+        return self.keeps_whole and bool(self.sessions)
+
+
+def _box_digests(boxes: Mapping[int, bytes]) -> Boxes:
+    return {position: sha256(box).digest()[:_BOX_DIGEST] for position, box in boxes.items()}
+
+
+def _without_message(seen: Seen) -> Seen:
+    """A message without its long parts; it can be read again at its offset."""
+    return Seen(replace(seen.record, head=b""), replace(seen.content, message=None))
+
+
+def contributors(session: SessionView, members: Members) -> tuple[int, ...]:
+    """The devices of a set over the roster."""
+    return tuple(session.ids[: len(members)][members[: len(session.ids)]].tolist())
+
+
+def place_of(record: Sum | RoundEnd) -> Evidence:
+    """Where a record is."""
+    return Evidence(record.round, record.number, record.offset)

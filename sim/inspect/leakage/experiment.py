@@ -1,0 +1,491 @@
+"""The leakage of searches over cohorts of many sizes, by method and mitigation.
+
+Cohorts are drawn by the prior, the same ones for every method and mitigation, so that rows can be
+compared. The attacker knows the prior. Whether it knows the devices' weights is a scenario, and
+mitigations are measured against the one that does.
+
+A search by `noisy` is over equal weights in all scenarios: no others can be hidden by noise. The
+devices' own weights are then in the sums of the update alone. These are exact, and part of what the
+attacker sees as with every method; what the noisy answer gives away by itself is measured besides.
+The noise is as much as is promised: shares of devices beyond those that it is due from would only
+add to it.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from deltafl.fl.superquantile import weighted_quantile
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.noisy import NoisyHistogram
+from deltafl.protocol.quantile.registry import NOISY, QUANTILE_METHODS, quantile_method
+from deltafl.protocol.quantile.search import SearchConfig, SearchResult
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg.randomness import Randomness, SeededRandomness, system_randomness
+from deltafl.sim.inspect.leakage.belief import Belief
+from deltafl.sim.inspect.leakage.inference import infer_counts
+from deltafl.sim.inspect.leakage.labels import probabilities
+from deltafl.sim.inspect.leakage.measure import (
+    RECOVERED_NATS,
+    Leakage,
+    device_bits,
+    measure,
+    order_bits,
+)
+from deltafl.sim.inspect.leakage.mitigations import MITIGATIONS, NONE, Mitigation
+from deltafl.sim.inspect.leakage.observations import (
+    PLAIN,
+    SearchView,
+    Simulated,
+    simulate,
+    without_search,
+)
+from deltafl.sim.inspect.leakage.prior import Prior
+from deltafl.sim.inspect.leakage.reconstruction import from_ranks, reconstruct
+from deltafl.sim.inspect.leakage.vanished import vanished_device
+from deltafl.sim.run.accounting import rho_of
+from deltafl.sim.settings.config import PrivacyConfig
+
+METHODS: Final = (PLAIN, *QUANTILE_METHODS, NOISY)
+"""Every way to find the threshold, from Algorithm 2 on."""
+
+_WARM_START_ERROR: Final = 0.03
+_EQUAL_WEIGHT: Final = 256
+_REPEATS: Final = ((5, 20), (10, 12), (30, 6))
+"""Cohorts of a size, up to so many devices; larger ones take longer and scatter less."""
+_LEAST_NOISY: Final = 8
+"""Noisy searches of a cell, at least; several over each cohort differ by their noise."""
+
+
+class Weights(StrEnum):
+    """What the devices weigh, and what the server knows of it."""
+
+    EQUAL = "equal"
+    """All have the same number of samples, and the server knows it."""
+    KNOWN = "known"
+    """From 101 to 447 samples each; the server knows how many each device has."""
+    UNKNOWN = "unknown"
+    """From 101 to 447 samples each; the server knows no more than that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure.
+
+    Attributes:
+        methods: Some of `METHODS`.
+        cohorts: Numbers of devices.
+        mitigations: Which to try; none is always among them.
+        weights: Scenarios.
+        theta: Conformity level θ in (0, 1).
+        seed: Of cohorts and starts.
+        repeats: Cohorts of each size; by size if None.
+        noise: σ of the noise in each count of `noisy`, in devices: those to try.
+    """
+
+    methods: tuple[str, ...] = METHODS
+    cohorts: tuple[int, ...] = (3, 5, 10, 30, 100)
+    mitigations: tuple[Mitigation, ...] = MITIGATIONS
+    weights: tuple[Weights, ...] = tuple(Weights)
+    theta: Fraction = Fraction(1, 2)
+    seed: int = 1
+    repeats: int | None = None
+    noise: tuple[Fraction, ...] = (Fraction(1), Fraction(2), Fraction(4))
+
+    def num_repeats(self, cohort: int) -> int:
+        """Cohorts of this size."""
+        if self.repeats is not None:
+            return self.repeats
+        return next((n for size, n in _REPEATS if cohort <= size), 4)
+
+    def num_draws(self, cell: "Cell") -> int:
+        """Searches over each cohort of a cell: by `noisy` as many as the noise asks for."""
+        if cell.method != NOISY or cell.cohort < cell.mitigation.min_cohort:
+            return 1
+        return -(-_LEAST_NOISY // self.num_repeats(cell.cohort))
+
+    def cells(self) -> Iterator["Cell"]:
+        """Everything that is measured on its own, in the order of the table."""
+        against = Weights.KNOWN if Weights.KNOWN in self.weights else self.weights[0]
+        for cohort, weights, method in itertools.product(self.cohorts, self.weights, self.methods):
+            noises = self.noise if method == NOISY else (None,)
+            for noise, one in itertools.product(noises, self.mitigations):
+                if one.name != NONE and weights is not against:
+                    continue
+                if one.applies_to(method, cohort):
+                    yield Cell(cohort, weights, method, one, noise)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One method with one mitigation in one scenario.
+
+    Attributes:
+        cohort: Devices.
+        weights: What they weigh, and what is known of it.
+        method: How the threshold is found.
+        mitigation: What is done about the leakage.
+        noise: σ of the noise in each count of `noisy`, in devices; None for other methods.
+    """
+
+    cohort: int
+    weights: Weights
+    method: str
+    mitigation: Mitigation
+    noise: Fraction | None = None
+
+    @property
+    def label(self) -> str:
+        """The method with its noise, for people."""
+        return self.method if self.noise is None else f"{self.method}, σ = {float(self.noise):g}"
+
+    @property
+    def sum_noise(self) -> Noise | None:
+        """The noise of `noisy`, due from all devices; None for other methods."""
+        return None if self.noise is None else Noise(self.noise**2, self.cohort)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a search cost and how good it was.
+
+    Attributes:
+        queries: Secure sums.
+        certified: Whether the kept devices are proved to be the right ones.
+        same_kept: Whether they are those that Algorithm 2 keeps.
+        rank_error: How far the weight below the threshold is from 1 - θ of all, beyond the one
+            device on the boundary; a share of the weight.
+    """
+
+    queries: int
+    certified: bool
+    same_kept: bool
+    rank_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A cell and what was measured in it, means over repeats.
+
+    Attributes:
+        cell: The cell.
+        repeats: Cohorts.
+        leakage: What was given away.
+        exact: Share of the searches from which every loss of the cohort was recovered exactly.
+        queries: Secure sums per search.
+        certified: Share of the searches that were certified.
+        same_kept: Share that kept the devices that Algorithm 2 keeps.
+        rank_error: See `Price`.
+        search_bits: Unlabelled bits that a noisy answer gives away without the sums of the update;
+            None for other methods.
+        search_labelled_bits: The same, labelled.
+        rho: ρ of a noisy search, in zero-concentrated differential privacy
+            (`deltafl.sim.run.accounting`); None for other methods, which have no such bound.
+    """
+
+    cell: Cell
+    repeats: int
+    leakage: Leakage
+    exact: float
+    queries: float
+    certified: float
+    same_kept: float
+    rank_error: float
+    search_bits: float | None = None
+    search_labelled_bits: float | None = None
+    rho: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VanishingRow:
+    """What the server learns of a device that vanishes in the middle of a search, means.
+
+    Attributes:
+        cohort: Devices before.
+        method: Quantile method.
+        repeats: Cohorts.
+        bits_if_frozen: Labelled bits of that device if the search ends, as in the protocol.
+        bits_if_not: The same if the search goes on over the rest.
+        recovered_if_not: Share of the devices whose loss is then known to 10⁻³ nats.
+        width_if_not: Median width of the places that are then left for the loss, in nats.
+    """
+
+    cohort: int
+    method: str
+    repeats: int
+    bits_if_frozen: float
+    bits_if_not: float
+    recovered_if_not: float
+    width_if_not: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """Devices with losses and weights.
+
+    Attributes:
+        losses: F_k in nats.
+        weights: n_k.
+    """
+
+    losses: tuple[float, ...]
+    weights: tuple[int, ...]
+
+
+def run(plan: Plan, *, told: Callable[[Cell], None] = lambda _: None) -> list[Row]:
+    """Measure every cell of a plan.
+
+    Args:
+        plan: What to measure.
+        told: Called before each cell, for progress.
+    """
+    rows = []
+    for cell in plan.cells():
+        told(cell)
+        rows.append(_measured(plan, cell))
+    return rows
+
+
+def draw_cohort(plan: Plan, size: int, weights: Weights, repeat: int) -> Cohort:
+    """Draw the cohort of a repeat: the same for every method and mitigation."""
+    prior = Prior(LossGrid())
+    equal = weights is Weights.EQUAL
+    generator = np.random.default_rng([plan.seed, size, repeat])
+    losses = generator.gamma(2, prior.scale, size)
+    samples = generator.integers(prior.lightest, prior.heaviest + 1, size)
+    drawn = [_EQUAL_WEIGHT] * size if equal else [int(count) for count in samples]
+    return Cohort(tuple(map(float, losses)), tuple(drawn))
+
+
+def noise_source(plan: Plan, size: int, repeat: int, draw: int = 0) -> Randomness:
+    """Where the noise over a repeat's cohort comes from: the same for every σ and mitigation."""
+    return SeededRandomness(np.random.default_rng([plan.seed, size, repeat, 3, draw]).bytes(32))
+
+
+def play(
+    plan: Plan,
+    cell: Cell,
+    cohort: Cohort,
+    generator: np.random.Generator,
+    randomness: Randomness = system_randomness,
+) -> Simulated:
+    """Search over a cohort as the cell says; the view has all weights.
+
+    Args:
+        plan: What is measured.
+        cell: Of it, what is played.
+        cohort: Devices.
+        generator: For the warm start.
+        randomness: Source of the devices' noise, if they add any.
+    """
+    config = search_config(plan, cell)
+    ticks = [config.grid.tick(loss)[0] for loss in cohort.losses]
+    if cell.mitigation.warm_start:
+        exact = _algorithm_two(cohort, plan.theta)
+        near = exact * (1 + _WARM_START_ERROR * generator.standard_normal())
+        config = search_config(plan, cell, warm_start=config.grid.tick(near)[0])
+    if len(ticks) < cell.mitigation.min_cohort:
+        return without_search(config, cell.method, ticks, cohort.weights)
+    return simulate(
+        config,
+        cell.method,
+        ticks,
+        cohort.weights,
+        noise=cell.sum_noise,
+        randomness=randomness,
+    )
+
+
+def search_config(plan: Plan, cell: Cell, warm_start: int | None = None) -> SearchConfig:
+    """The configuration of a cell's searches."""
+    one = cell.mitigation
+    bits = one.resolution_bits
+    grid = LossGrid() if bits is None else LossGrid(resolution_bits=bits)
+    queries = 1
+    if cell.method != PLAIN:
+        method = quantile_method(cell.method, noise=cell.sum_noise)
+        queries = one.max_queries or method.default_max_queries
+    epsilon = one.epsilon if cell.method == "mm" else 0.0
+    return SearchConfig(
+        theta=plan.theta,
+        grid=grid,
+        max_weight=PrivacyConfig().max_weight,
+        cohort_size=cell.cohort,
+        max_queries=queries,
+        warm_start=warm_start,
+        weighting=Weighting.EQUAL if cell.method == NOISY else one.weighting,
+        epsilon_ticks=round(epsilon * 2**grid.resolution_bits),
+    )
+
+
+def price(plan: Plan, cohort: Cohort, result: SearchResult) -> Price:
+    """What a search cost and how good it was."""
+    ticks = [result.grid.tick(loss)[0] for loss in cohort.losses]
+    kept = [result.passes(tick) for tick in ticks]
+    eta = _algorithm_two(cohort, plan.theta)
+    wanted = (1 - plan.theta) * sum(cohort.weights)
+    lowest = min(
+        (loss for loss, stays in zip(cohort.losses, kept, strict=True) if stays), default=0.0
+    )
+    below = sum(weight for weight, stays in zip(cohort.weights, kept, strict=True) if not stays)
+    boundary = sum(
+        weight
+        for loss, weight, stays in zip(cohort.losses, cohort.weights, kept, strict=True)
+        if stays and loss <= lowest
+    )
+    beyond = max(below - wanted, wanted - below - boundary, Fraction(0))
+    return Price(
+        queries=result.num_queries,
+        certified=result.certified,
+        same_kept=kept == [loss >= eta for loss in cohort.losses],
+        rank_error=float(beyond / sum(cohort.weights)),
+    )
+
+
+def _measured(plan: Plan, cell: Cell) -> Row:
+    leaks: list[Leakage] = []
+    prices: list[Price] = []
+    alone: list[tuple[float, float]] = []
+    exact = 0
+    repeats = plan.num_repeats(cell.cohort)
+    draws = plan.num_draws(cell)
+    for repeat, draw in itertools.product(range(repeats), range(draws)):
+        cohort = draw_cohort(plan, cell.cohort, cell.weights, repeat)
+        generator = np.random.default_rng([plan.seed, cell.cohort, repeat, 1])
+        played = play(plan, cell, cohort, generator, noise_source(plan, cell.cohort, repeat, draw))
+        view = played.view
+        if cell.weights is Weights.UNKNOWN and view.losses is None:
+            view = view.anonymous()
+        grid = view.config.grid
+        prior = Prior(grid)
+        found = reconstruct(view, prior, generator)
+        truth = [grid.tick(loss)[0] for loss in cohort.losses]
+        leaks.append(measure(Belief.of(view, prior, found), truth))
+        if cell.method == NOISY:
+            alone.append(_bits_of_answer(replace(view, tail=None), prior, truth))
+        exact += found.exact and np.array_equal(np.rint(found.sorted_ticks), np.sort(truth))
+        prices.append(price(plan, cohort, played.result))
+    return Row(
+        cell=cell,
+        repeats=repeats,
+        leakage=_mean_leakage(leaks),
+        exact=exact / (repeats * draws),
+        queries=_mean([one.queries for one in prices]),
+        certified=_mean([one.certified for one in prices]),
+        same_kept=_mean([one.same_kept for one in prices]),
+        rank_error=_mean([one.rank_error for one in prices]),
+        search_bits=_mean([bits for bits, _ in alone]) if alone else None,
+        search_labelled_bits=_mean([bits for _, bits in alone]) if alone else None,
+        rho=_rho(cell),
+    )
+
+
+def _bits_of_answer(view: SearchView, prior: Prior, truth: Sequence[int]) -> tuple[float, float]:
+    """Bits, and labelled bits, of a view without the update, in which there is nothing to solve."""
+    counts = infer_counts(view, prior)
+    places = probabilities(view, counts, prior)
+    belief = Belief(view, prior, counts, places, from_ranks(counts, prior))
+    return order_bits(belief, truth), device_bits(belief, truth)
+
+
+def _rho(cell: Cell) -> float | None:
+    """ρ of one search; 0 where the cohort is too small to be asked."""
+    noise = cell.sum_noise
+    if noise is None:
+        return None
+    if cell.cohort < cell.mitigation.min_cohort:
+        return 0.0
+    return rho_of(noise, NoisyHistogram(noise).num_bins)
+
+
+def run_vanishing(plan: Plan, *, told: Callable[[], None] = lambda: None) -> list[VanishingRow]:
+    """Measure what the loss of one device in the middle of a search tells about it.
+
+    The server knows all weights. With a frozen cohort the search ends, and what the server has is
+    what it had before. Without, it goes on over the rest, from the cut at which it stood.
+
+    Args:
+        plan: Which methods and cohorts; its mitigations are not used, nor is `noisy`, which asks
+            once.
+        told: Called before each method and cohort, for progress.
+    """
+    rows = []
+    for size, method in itertools.product(plan.cohorts, plan.methods):
+        if method in (PLAIN, NOISY) or size < 2:
+            continue
+        told()
+        cell = Cell(size, Weights.KNOWN, method, MITIGATIONS[0])
+        repeats = max(plan.num_repeats(size) // 2, 1)
+        measured = [_vanishing(plan, cell, repeat) for repeat in range(repeats)]
+        frozen, going_on, widths = zip(*measured, strict=True)
+        rows.append(
+            VanishingRow(
+                cohort=size,
+                method=method,
+                repeats=repeats,
+                bits_if_frozen=_mean(frozen),
+                bits_if_not=_mean(going_on),
+                recovered_if_not=_mean([width / 2 <= RECOVERED_NATS for width in widths]),
+                width_if_not=float(np.median(widths)),
+            )
+        )
+    return rows
+
+
+def _vanishing(plan: Plan, cell: Cell, repeat: int) -> tuple[float, float, float]:
+    """Bits about the device that vanishes, with and without freeze; the width without, in nats."""
+    cohort = draw_cohort(plan, cell.cohort, cell.weights, repeat)
+    generator = np.random.default_rng([plan.seed, cell.cohort, repeat, 2])
+    config = search_config(plan, cell)
+    grid, prior = config.grid, Prior(config.grid)
+    ticks = [grid.tick(loss)[0] for loss in cohort.losses]
+    asked = len(simulate(config, cell.method, ticks, cohort.weights).view.answers)
+    before = simulate(
+        config,
+        cell.method,
+        ticks,
+        cohort.weights,
+        stop_after=max(asked // 2, 1),
+        with_update=False,
+    ).view
+    gone = int(generator.integers(cell.cohort))
+    found = reconstruct(before, prior, generator)
+    tick = ticks[gone]
+    frozen = float(Belief.of(before, prior, found).of_devices(ticks)[gone])
+    rest = [index for index in range(cell.cohort) if index != gone]
+    last = min(before.answers[-1].cuts[len(before.answers[-1].cuts) // 2], grid.max_tick)
+    after = simulate(
+        replace(config, warm_start=last),
+        cell.method,
+        [ticks[index] for index in rest],
+        [cohort.weights[index] for index in rest],
+        with_update=False,
+    ).view
+    known = vanished_device(before, after)
+    places = sum(float(prior.mass(low, high)) for low, high in known.places)
+    bits = math.log2(max(frozen, 1e-30) / float(prior.mass(tick, tick + 1)))
+    return (
+        bits,
+        max(-math.log2(places), bits),  # whichever of the two tells more
+        known.width * 2.0**-grid.resolution_bits,
+    )
+
+
+def _algorithm_two(cohort: Cohort, theta: Fraction) -> float:
+    return weighted_quantile(cohort.losses, cohort.weights, theta)
+
+
+def _mean_leakage(leaks: Sequence[Leakage]) -> Leakage:
+    names = Leakage.__dataclass_fields__
+    return Leakage(**{name: _mean([getattr(leak, name) for leak in leaks]) for name in names})
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))

@@ -1,0 +1,380 @@
+"""Which device is in which bucket, where the server knows the devices' weights.
+
+A bucket's weight is a sum of known numbers. A bucket that can only be the sum of one subset names
+its devices; a device that is in no subset of the right sum is not in there. `candidates` is certain
+but may leave more open than need be; `assignments` lists all that fits, where that is not too many;
+`probabilities` is the attacker's guess.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from deltafl.protocol.errors import SearchError
+from deltafl.protocol.weighting import Weighting
+from deltafl.sim.inspect.leakage.consequences import Below, Bucket, between, buckets, ranks
+from deltafl.sim.inspect.leakage.counts import BucketCounts
+from deltafl.sim.inspect.leakage.observations import SearchView
+from deltafl.sim.inspect.leakage.prior import Numbers, Prior
+
+_FEW = 4  # devices in a bucket up to which all its subsets are looked at
+_SMALLEST = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Puzzle:
+    """Numbers that are to be put into boxes of known sums.
+
+    Attributes:
+        boxes: The buckets with their weights and numbers of devices.
+        edges: What lies below each edge of a box.
+        weights: Every device's weight in these sums.
+    """
+
+    boxes: tuple[Bucket, ...]
+    edges: tuple[Below, ...]
+    weights: tuple[int, ...]
+
+
+def puzzles(view: SearchView) -> tuple[Puzzle, ...]:
+    """What the view says of who is where: the search, and the update if it weighs otherwise.
+
+    The update is averaged by the devices' own weights whatever they weigh in the search, so that
+    the weight of the tail may still name its devices. None where the weights are not known.
+
+    Raises:
+        SearchError: The sums contradict each other.
+    """
+    if view.weights is None or view.search_weights is None or view.losses is not None:
+        return ()
+    search = Puzzle(buckets(view), ranks(view), view.search_weights)
+    if view.tail is None or view.config.weighting is Weighting.SAMPLES:
+        return (search,)
+    top, tail, total = view.config.grid.top_cut, view.tail, sum(view.weights)
+    below = Below(
+        tail.cut, total - tail.weight, view.devices - tail.count, view.devices - tail.count
+    )
+    edges = [Below(0, 0, 0, 0), below, Below(top, total, view.devices, view.devices)]
+    if tail.cut in (0, top):
+        edges.remove(below)
+    return (search, Puzzle(between(edges), tuple(edges), view.weights))
+
+
+def candidates(view: SearchView) -> tuple[tuple[int, ...], ...]:
+    """For every device the buckets in which it can be, by their indices; never empty.
+
+    What is left out is impossible: no subset of the other devices has the weight that would be
+    missing. Equal weights leave everything open but for buckets that hold nobody or everybody.
+
+    Raises:
+        SearchError: No device fits anywhere: the weights are not those of this search.
+    """
+    found = buckets(view)
+    if view.losses is not None:
+        return tuple(
+            tuple(i for i, bucket in enumerate(found) if bucket.low <= tick < bucket.high)
+            for tick in view.losses
+        )
+    possible = np.zeros((view.devices, len(found)), dtype=bool)
+    possible[:] = [bucket.most > 0 for bucket in found]
+    for puzzle in puzzles(view):
+        open_ = _possible(puzzle)
+        for index, bucket in enumerate(found):
+            inside = [
+                box
+                for box, whole in enumerate(puzzle.boxes)
+                if whole.low < bucket.high and bucket.low < whole.high
+            ]
+            possible[:, index] &= open_[:, inside].any(axis=1)
+    if not possible.any(axis=1).all():
+        raise SearchError("some device fits into no bucket: the weights are not those of the sums")
+    return tuple(tuple(np.flatnonzero(row).tolist()) for row in possible)
+
+
+def device_intervals(view: SearchView) -> tuple[tuple[int, int], ...]:
+    """For every device the interval [low, high) of ticks in which its loss lies, with certainty.
+
+    Raises:
+        SearchError: The sums contradict each other or the weights.
+    """
+    found = buckets(view)
+    return tuple((found[open_[0]].low, found[open_[-1]].high) for open_ in candidates(view))
+
+
+@functools.lru_cache(maxsize=8)
+def _possible(puzzle: Puzzle) -> npt.NDArray[np.bool_]:
+    """Which device can be in which box; asked for several times, and not to be written to."""
+    possible = np.array(
+        [[_may_hold(box, weight) for box in puzzle.boxes] for weight in puzzle.weights]
+    )
+    possible &= _by_cuts(puzzle.edges, puzzle.weights)
+    _propagate(possible, puzzle.boxes, puzzle.weights)
+    possible.flags.writeable = False
+    return possible
+
+
+@dataclass(frozen=True, slots=True)
+class Assignments:
+    """The ways to put all devices into buckets that agree with every sum.
+
+    Devices of the same weight are interchangeable: of the ways that differ by no more than that one
+    is listed, the one in which their buckets never fall with their index.
+
+    Attributes:
+        ways: For each way the bucket of every device.
+        complete: Whether these are all.
+    """
+
+    ways: tuple[tuple[int, ...], ...]
+    complete: bool
+
+
+@functools.lru_cache(maxsize=8)
+def assignments(puzzle: Puzzle, *, most: int = 64, most_steps: int = 20_000) -> Assignments:
+    """List the ways, up to so many and with so many steps of a depth-first search."""
+    weights, found = puzzle.weights, puzzle.boxes
+    size = len(weights)
+    possible = _possible(puzzle)
+    open_ = [np.flatnonzero(row).tolist() for row in possible]
+    freedom: dict[int, int] = {}
+    for device, weight in enumerate(weights):
+        freedom[weight] = min(freedom.get(weight, size), len(open_[device]))
+    order = sorted(range(size), key=lambda k: (freedom[weights[k]], -weights[k], k))
+    room = [bucket.weight for bucket in found]
+    places = [bucket.most for bucket in found]
+    least = [bucket.fewest for bucket in found]
+    chosen = [0] * size
+    ways: list[tuple[int, ...]] = []
+    steps = 0
+
+    def place(position: int) -> bool:
+        """Place the devices from this position on; False once the limits are reached."""
+        nonlocal steps
+        steps += 1
+        if steps > most_steps or len(ways) >= most:
+            return False
+        if position == len(order):
+            if not any(room) and all(need <= 0 for need in least):
+                ways.append(tuple(chosen))
+            return True
+        device = order[position]
+        weight = weights[device]
+        twin = order[position - 1] if position else device
+        first = chosen[twin] if position and weights[twin] == weight else 0
+        for bucket in open_[device]:
+            if bucket < first or weight > room[bucket] or places[bucket] == 0:
+                continue
+            room[bucket] -= weight
+            places[bucket] -= 1
+            least[bucket] -= 1
+            chosen[device] = bucket
+            goes_on = place(position + 1)
+            room[bucket] += weight
+            places[bucket] += 1
+            least[bucket] += 1
+            if not goes_on:
+                return False
+        return True
+
+    complete = place(0)
+    return Assignments(tuple(ways), complete)
+
+
+def probabilities(view: SearchView, counts: BucketCounts, prior: Prior) -> Numbers:
+    """The attacker's belief that device k is in bucket j, shape (m, J); rows sum to one.
+
+    Exact where all ways can be listed; else every bucket is taken on its own (how likely is it that
+    the others make up the rest of its weight?) and the whole is balanced so that rows and columns
+    have the right sums.
+
+    Raises:
+        SearchError: The sums contradict each other or the weights.
+    """
+    found = counts.buckets
+    expected = np.array([_expected(counts, index) for index in range(len(found))])
+    table = np.tile(expected / view.devices, (view.devices, 1))
+    if view.losses is not None:
+        for device, (place,) in enumerate(candidates(view)):
+            table[device] = np.arange(len(found)) == place
+        return table
+    for puzzle in puzzles(view):
+        if len(set(puzzle.weights)) == 1:
+            continue
+        inside = np.searchsorted([box.low for box in puzzle.boxes], [b.low for b in found], "right")
+        held = np.bincount(inside - 1, expected, len(puzzle.boxes)).astype(np.float64)
+        alone = _solved(puzzle, held, prior) / np.maximum(held / view.devices, _SMALLEST)
+        table *= alone[:, inside - 1]
+    return _balanced(table, expected)
+
+
+def _solved(puzzle: Puzzle, expected: Numbers, prior: Prior) -> Numbers:
+    """The belief that device k is in a box, from this puzzle alone, shape (m, boxes)."""
+    listed = assignments(puzzle)
+    if listed.complete and listed.ways:
+        return _from_ways(listed.ways, puzzle.weights, puzzle.boxes, prior)
+    table = _possible(puzzle).astype(float)
+    for index, box in enumerate(puzzle.boxes):
+        table[:, index] *= _fit(box, table[:, index], round(expected[index]), puzzle.weights)
+    return _balanced(table, expected)
+
+
+def _balanced(table: Numbers, expected: Numbers) -> Numbers:
+    for _ in range(50):
+        table = table / np.maximum(table.sum(axis=0) / np.maximum(expected, _SMALLEST), _SMALLEST)
+        table = table / np.maximum(table.sum(axis=1, keepdims=True), _SMALLEST)
+    return table
+
+
+def _from_ways(
+    ways: Sequence[tuple[int, ...]],
+    weights: Sequence[int],
+    found: Sequence[Bucket],
+    prior: Prior,
+) -> Numbers:
+    """Every way counts as often as interchangeable devices allow, and as likely as its losses."""
+    log_mass = np.log(prior.mass([b.low for b in found], [b.high for b in found]))
+    twins = {
+        weight: [k for k, other in enumerate(weights) if other == weight] for weight in weights
+    }
+    logs, tables = [], []
+    for way in ways:
+        table = np.zeros((len(weights), len(found)))
+        log = float(log_mass[list(way)].sum())
+        for devices in twins.values():
+            placed = np.bincount([way[k] for k in devices], minlength=len(found))
+            log -= sum(math.lgamma(count + 1) for count in placed)
+            table[devices] = placed / len(devices)
+        logs.append(log)
+        tables.append(table)
+    likely = np.exp(np.array(logs) - max(logs))
+    return np.asarray(np.tensordot(likely / likely.sum(), np.array(tables), axes=1))
+
+
+def _expected(counts: BucketCounts, index: int) -> float:
+    return float(counts.joint(index).sum(axis=0) @ np.arange(counts.devices + 1))
+
+
+def _fit(bucket: Bucket, possible: Numbers, count: int, weights: Sequence[int]) -> Numbers:
+    """How well others make up the rest of a bucket's weight, by the device in question."""
+    fit = np.full(len(weights), _SMALLEST)
+    if bucket.most <= _FEW:
+        for device, ways in _subsets_with(
+            np.flatnonzero(possible).tolist(), bucket, weights
+        ).items():
+            fit[device] = ways
+        return np.asarray(fit / fit.max())
+    values = np.array(weights, dtype=float)
+    rest = (bucket.weight - values) / max(count - 1, 1)
+    deviation = max(float(values.std()), 0.5) / np.sqrt(max(count - 1, 1))
+    return np.asarray(np.exp(-0.5 * ((rest - values.mean()) / deviation) ** 2) + _SMALLEST)
+
+
+def _may_hold(bucket: Bucket, weight: int) -> bool:
+    return bucket.most > 0 and weight <= bucket.weight
+
+
+def _by_cuts(known: Sequence[Below], weights: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Which buckets a device can be in as far as the weights below single cuts tell.
+
+    Sums that others can reach are sets of bits; what is left after a device is met in the middle.
+    """
+    size = len(weights)
+    total = sum(weights)
+    before = [1]
+    for weight in weights[:-1]:
+        before.append(before[-1] | before[-1] << weight)
+    after = [1 << total]  # bit total - s: a sum s of the devices that follow
+    for weight in reversed(weights[1:]):
+        after.append(after[-1] | after[-1] >> weight)
+    after.reverse()
+    possible = np.zeros((size, len(known) - 1), dtype=bool)
+    can_be_below = np.zeros((size, len(known)), dtype=bool)
+    can_be_above = np.zeros((size, len(known)), dtype=bool)
+    cache: dict[tuple[int, int], bool] = {}
+    for column, rank in enumerate(known):
+        for device, weight in enumerate(weights):
+            for inside, wanted in ((True, rank.weight - weight), (False, rank.weight)):
+                if (device, wanted) not in cache:
+                    cache[device, wanted] = _reaches(before[device], after[device], total, wanted)
+                enough = rank.most > 0 if inside else rank.fewest < size
+                (can_be_below if inside else can_be_above)[device, column] = (
+                    enough and cache[device, wanted]
+                )
+    possible[:] = can_be_above[:, :-1] & can_be_below[:, 1:]
+    return possible
+
+
+def _reaches(before: int, after: int, total: int, wanted: int) -> bool:
+    """Whether a sum of the one set and a sum of the other make `wanted` together.
+
+    Bit a of `before` and bit total - s of `after` meet if a + s = wanted, at a = wanted - s.
+    """
+    if wanted < 0:
+        return False
+    shift = total - wanted
+    return before & (after >> shift if shift >= 0 else after << -shift) != 0
+
+
+def _propagate(
+    possible: npt.NDArray[np.bool_], found: Sequence[Bucket], weights: Sequence[int]
+) -> None:
+    """Strike out until nothing changes: nobody is twice, and small buckets need their sum."""
+    changed = True
+    while changed:
+        changed = False
+        for index, bucket in enumerate(found):
+            if bucket.most > _FEW:
+                continue
+            open_ = np.flatnonzero(possible[:, index]).tolist()
+            keep = _subsets_with(open_, bucket, weights)
+            for device in open_:
+                if device not in keep:
+                    possible[device, index] = False
+                    changed = True
+            certain = [device for device in keep if possible[device].sum() == 1]
+            if len(certain) == bucket.most:
+                for device in keep:
+                    if device not in certain:
+                        possible[device, index] = False
+                        changed = True
+            elif bucket.fewest == len(keep):
+                for device in keep:
+                    if possible[device].sum() > 1:
+                        possible[device] = False
+                        possible[device, index] = True
+                        changed = True
+
+
+def _subsets_with(open_: Sequence[int], bucket: Bucket, weights: Sequence[int]) -> dict[int, int]:
+    """How many subsets of the right size and sum a device is in; those that are in none left out.
+
+    All subsets are counted once, then those without the device are taken away again.
+    """
+    reach: list[dict[int, int]] = [{0: 1}] + [{} for _ in range(bucket.most)]  # by size and sum
+    for device in open_:
+        for size in range(bucket.most, 0, -1):
+            for total, ways in list(reach[size - 1].items()):
+                if total + weights[device] <= bucket.weight:
+                    key = total + weights[device]
+                    reach[size][key] = reach[size].get(key, 0) + ways
+    found = {}
+    for device in open_:
+        without: list[dict[int, int]] = [{0: 1}]
+        for size in range(1, bucket.most + 1):
+            row = {}
+            for total, ways in reach[size].items():
+                left = ways - without[size - 1].get(total - weights[device], 0)
+                if left:
+                    row[total] = left
+            without.append(row)
+        ways = sum(
+            without[size - 1].get(bucket.weight - weights[device], 0)
+            for size in range(max(bucket.fewest, 1), bucket.most + 1)
+        )
+        if ways:
+            found[device] = ways
+    return found

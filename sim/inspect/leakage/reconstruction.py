@@ -1,0 +1,400 @@
+"""The attack: which losses give these sums?
+
+Between two cuts a sum of `mm`, Σ n/|F - μ|, is a smooth function of the losses, and every query
+gives one more equation. The attack places the devices in their buckets at random by the prior,
+solves for the sums by least squares from many such starts, and looks at what all solutions have in
+common. Losses are whole ticks and sums are integers, so at the end a solution can be checked: the
+true losses reproduce every released integer, and other losses as a rule do not.
+
+Where there are fewer equations than devices the solutions form a surface. Starts drawn from the
+prior and moved to the nearest point of it are then roughly a sample of the posterior, and their
+spread says which losses are known all the same.
+"""
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from deltafl.protocol.quantile.registry import NOISY
+from deltafl.protocol.weighting import Weighting
+from deltafl.sim.inspect.leakage.consequences import Bucket, ranks
+from deltafl.sim.inspect.leakage.counts import BucketCounts
+from deltafl.sim.inspect.leakage.equations import Equations, set_up
+from deltafl.sim.inspect.leakage.inference import infer_counts
+from deltafl.sim.inspect.leakage.labels import assignments, puzzles
+from deltafl.sim.inspect.leakage.least_squares import minimise
+from deltafl.sim.inspect.leakage.observations import SearchView
+from deltafl.sim.inspect.leakage.prior import Numbers, Prior
+from deltafl.sim.inspect.leakage.whole_ticks import Region, region_around, whole_solutions
+
+_SCREENING: Final = ((1e-4, False, 8), (0.0, False, 12), (0.0, True, 12))
+"""Looseness, scaling and steps, after the logarithms."""
+_RELATIVE_STEPS: Final = 30
+_REFINING: Final = ((4, 30), (2, 30))
+"""Of how many one is kept, and gets how many steps more of either kind."""
+_MANY_FITS: Final = 24
+_ENOUGH_FITS: Final = 8  # to say what they have in common
+_FEW_FITS: Final = 4  # where all agree to the tick
+_NEARLY: Final = 30.0  # a misfit from which the nearest whole ticks are tried
+_TELLING: Final = 0.35  # of what the ranks leave open: a claim that is no narrower is none
+_SHARP: Final = 200.0  # ticks within which the linear estimate of an error is trusted
+_SEARCHED: Final = 4  # solutions of a batch around which whole ticks are looked for
+_STARTS_FOR_ONE_SUM: Final = 32
+_MOST_IN_ONE_SUM: Final = 10  # one sum of more losses tells next to nothing of any
+_DRAWS: Final = 200  # of numbers of devices, where they are noisy
+_BATCH_SIZE: Final = 12_000  # unknowns at once
+
+
+@dataclass(frozen=True, slots=True)
+class Reconstruction:
+    """What the attack makes of a search.
+
+    Attributes:
+        sorted_ticks: The estimated losses of the cohort from the smallest to the largest, in ticks
+            and fractions, shape (m,).
+        sorted_radius: Within how many ticks the attack claims each to be; infinite where it claims
+            nothing.
+        ticks: The estimated loss of every device; None where the attack can not tell devices apart.
+        radius: Within how many ticks it claims each of them to be.
+        verified: Whether whole ticks were found that reproduce every released integer of `mm`.
+        exact: Whether these are besides the only ones: all that rounding allows near the solutions
+            found were tried.
+        misfit: Largest deviation of a sum from the best solution, in units of what rounding can
+            do; below 1 for the truth. Infinite where there was nothing to solve.
+        num_solutions: Starts that ended with a misfit that rounding explains.
+    """
+
+    sorted_ticks: Numbers
+    sorted_radius: Numbers
+    ticks: Numbers | None
+    radius: Numbers | None
+    verified: bool
+    exact: bool
+    misfit: float
+    num_solutions: int
+
+
+def reconstruct(
+    view: SearchView,
+    prior: Prior,
+    generator: np.random.Generator,
+    *,
+    starts: int | None = None,
+    time_limit: float = 60.0,
+) -> Reconstruction:
+    """Attack a search.
+
+    Args:
+        view: What the server saw.
+        prior: What it knew before.
+        generator: For the starts.
+        starts: From how many starts to solve at most; by the size of the cohort if None. The same
+            starts give the same result on every machine.
+        time_limit: Seconds after which no new batch of starts is begun; what is found then depends
+            on the machine.
+
+    Raises:
+        SearchError: The sums contradict each other.
+    """
+    if view.losses is not None:
+        ticks = np.array(view.losses, dtype=float)
+        nothing = np.zeros(view.devices)
+        return Reconstruction(np.sort(ticks), nothing, ticks, nothing, True, True, 0.0, 1)
+    counts = infer_counts(view, prior)
+    if starts is None:
+        starts = default_starts(view.devices)
+        if view.method == NOISY:
+            starts = min(starts, _STARTS_FOR_ONE_SUM)  # the tail's weighted loss is all there is
+    ranked, rank_spread = from_ranks(counts, prior), spread_of_ranks(counts, prior)
+    if view.method == NOISY:
+        ranked, rank_spread = from_draws(counts, prior, generator)
+        if view.tail is None or view.tail.count > _MOST_IN_ONE_SUM:
+            return ranked
+    if not ranks(view)[-1].weight:
+        return ranked  # devices without weight leave no trace in any sum
+    placer = _Placer(view, counts)
+    one = placer.equations(generator, 1)
+    if one.num_sums == 0:
+        return ranked
+    collected = _Solutions(view, ranked, rank_spread, labelled=placer.labelled)
+    central = _in_buckets(one, ranked.sorted_ticks)
+    collected.add_central(one, _solve(one, one.unknowns(central))[1])
+    begun = time.monotonic()
+    tried = 0
+    size = max(_BATCH_SIZE // (view.devices * max(len(view.answers), view.devices)), 8)
+    size = min(size, starts)
+    while True:
+        equations = placer.equations(generator, size)
+        start = prior.between(
+            equations.low + 0.5,
+            equations.low + equations.width + 0.5,
+            generator.uniform(size=equations.low.shape),
+        )
+        collected.add(*_solve(equations, equations.unknowns(start)))
+        tried += size
+        late = time.monotonic() - begun > time_limit
+        if collected.is_enough or tried >= starts or late:
+            return collected.summary()
+
+
+def _in_buckets(equations: Equations, in_order: Numbers) -> Numbers:
+    """Give every device of one way a place of its bucket, shape (1, m)."""
+    places = np.empty_like(equations.low)
+    places[0, np.argsort(equations.low[0], kind="stable")] = in_order
+    return np.clip(places, equations.low, equations.low + equations.width)
+
+
+def default_starts(devices: int) -> int:
+    """From how many starts a cohort of so many devices is attacked, a second's work or so."""
+    return max(4_000 // devices, 48)
+
+
+def _solve(equations: Equations, unknowns: Numbers) -> tuple[Equations, Numbers]:
+    """Least squares from many starts; the better ones, which get the most steps."""
+    unknowns = minimise(equations.relative, unknowns, steps=_RELATIVE_STEPS, scaled=False)
+    for looseness, scaled, steps in _SCREENING:
+        model = partial(equations.scaled, looseness=looseness)
+        unknowns = minimise(model, unknowns, steps=steps, scaled=scaled)
+    for part, steps in _REFINING:
+        misfits = equations.misfits(unknowns)
+        if (misfits <= 1).mean() < 1 / part:
+            best = np.argsort(misfits)[: max(len(misfits) // part, 1)]
+            equations, unknowns = equations.rows(best), unknowns[best]
+            model = partial(equations.scaled, looseness=0.0)
+            for scaled in (False, True):
+                unknowns = minimise(model, unknowns, steps=steps, scaled=scaled)
+    return equations, unknowns
+
+
+class _Placer:
+    """Puts devices, or nameless ones, into buckets in ways that agree with the ranks."""
+
+    def __init__(self, view: SearchView, counts: BucketCounts) -> None:
+        self._view = view
+        self._counts = counts
+        self._weights = view.search_weights
+        self._ways: tuple[tuple[int, ...], ...] = ()
+        same = self._weights is not None and len(set(self._weights)) == 1
+        if self._weights is not None and not same:
+            listed = assignments(puzzles(view)[0])
+            self._ways = listed.ways if listed.complete else ()
+        self.labelled = bool(self._ways)
+        self._equal = float(self._weights[0]) if same and self._weights is not None else None
+
+    def equations(self, generator: np.random.Generator, size: int) -> Equations:
+        """The equations of so many ways."""
+        view, found = self._view, self._counts.buckets
+        shape = (size, view.devices)
+        own = (
+            None if view.weights is None else np.broadcast_to(np.array(view.weights, float), shape)
+        )
+        if self._ways:
+            chosen = generator.integers(len(self._ways), size=size)
+            ways: Sequence[Sequence[int]] = [
+                self._with_twins_exchanged(self._ways[index], generator) for index in chosen
+            ]
+            weights = np.broadcast_to(np.array(self._weights, float), shape)
+            return set_up(view, _places(ways, found), weights, own, free_weights=False)
+        draws = [self._counts.likeliest()] + [
+            self._counts.draw(generator) for _ in range(0 if self._counts.are_known else size - 1)
+        ]
+        ways = [
+            [index for index, count in enumerate(counts) for _ in range(count)]
+            for counts in itertools.islice(itertools.cycle(draws), size)
+        ]
+        places = _places(ways, found)
+        if view.method == NOISY and view.tail is not None and len(set(view.weights or ())) != 1:
+            # who is in the tail is not known, and what it weighs is: they share that
+            in_tail = np.array(places)[:, :, 0] >= view.tail.cut
+            weights = np.where(in_tail, float(view.tail.weight), 1.0)
+            return set_up(view, places, weights, None, free_weights=True)
+        if self._equal is not None:
+            same_own = own if view.weights is not None and len(set(view.weights)) == 1 else None
+            return set_up(view, places, np.full(shape, self._equal), same_own, free_weights=False)
+        weights = np.array([[float(found[index].weight) for index in way] for way in ways])
+        return set_up(view, places, weights, None, free_weights=True)
+
+    def _with_twins_exchanged(
+        self, way: tuple[int, ...], generator: np.random.Generator
+    ) -> tuple[int, ...]:
+        """Devices of the same weight in the search may differ in the update."""
+        if self._view.config.weighting is Weighting.SAMPLES:
+            return way
+        exchanged = np.array(way)
+        for weight in set(self._weights or ()):
+            twins = [k for k, other in enumerate(self._weights or ()) if other == weight]
+            exchanged[twins] = generator.permutation(exchanged[twins])
+        return tuple(exchanged.tolist())
+
+
+class _Solutions:
+    """What the starts have led to so far."""
+
+    def __init__(
+        self, view: SearchView, ranked: Reconstruction, rank_spread: Numbers, *, labelled: bool
+    ) -> None:
+        self._view = view
+        self._ranked = ranked
+        self._rank_spread = rank_spread
+        self._central: Numbers | None = None
+        self._labelled = labelled
+        self._positions: list[Numbers] = []
+        self._misfits: list[Numbers] = []
+        self._exact: set[tuple[int, ...]] = set()
+        self._best = np.inf
+        self._region: Region | None = None
+        self._is_verified = False
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether more starts would not tell more."""
+        fitting = sum(int((misfits <= 1).sum()) for misfits in self._misfits)
+        return fitting >= (_FEW_FITS if self._exact else _MANY_FITS)
+
+    def add_central(self, equations: Equations, unknowns: Numbers) -> None:
+        """Take what the solution nearest to the guess from the ranks is."""
+        if equations.misfits(unknowns)[0] <= 1:
+            self._central = np.sort(equations.positions(unknowns)[0])
+
+    def add(self, equations: Equations, unknowns: Numbers) -> None:
+        """Take the ends of a batch of starts."""
+        misfits = equations.misfits(unknowns)
+        self._positions.append(equations.positions(unknowns))
+        self._misfits.append(misfits)
+        best = int(np.argmin(misfits))
+        if misfits[best] < self._best:
+            self._best = float(misfits[best])
+            self._region = region_around(equations, unknowns, best)
+        if equations.shares is not None or not len(equations.betas):
+            return
+        for row in np.argsort(misfits)[:_SEARCHED]:
+            if misfits[row] <= _NEARLY:
+                region = region_around(equations, unknowns, int(row))
+                whole = whole_solutions(self._view, region, equations.weight[row])
+                self._is_verified |= bool(whole.found)
+                if whole.complete:
+                    self._exact.update(whole.found)
+
+    def summary(self) -> Reconstruction:
+        """The estimate, and how far it can be trusted."""
+        positions, misfits = np.concatenate(self._positions), np.concatenate(self._misfits)
+        fitting = misfits <= 1
+        size = positions.shape[1]
+        linear = np.full(size, np.inf)
+        if self._exact:
+            positions = np.array(sorted(self._exact), dtype=float)
+            linear = np.zeros(size)
+        elif fitting.any():
+            positions = positions[fitting]
+            linear = linear if self._region is None else self._region.radius
+        else:
+            positions = positions[np.argsort(misfits)[: max(len(misfits) // 8, 1)]]
+        known = bool(self._exact) or int(fitting.sum()) >= _ENOUGH_FITS
+        in_order = np.sort(positions, axis=1)
+        order = np.argsort(np.median(positions, axis=0), kind="stable")
+        sorted_radius = _spread(in_order, linear[order], known=known)
+        dull = sorted_radius > _TELLING * self._rank_spread
+        guess = self._ranked.sorted_ticks
+        if self._central is not None:
+            guess = self._central
+        elif known:
+            guess = np.median(in_order, axis=0)
+        radius = _spread(positions, linear, known=known)
+        dull_device = np.empty_like(dull)
+        dull_device[order] = dull | (radius[order] > _TELLING * self._rank_spread)
+        radius = np.where(dull_device, np.inf, radius)
+        return Reconstruction(
+            sorted_ticks=np.sort(np.where(dull, guess, np.median(in_order, axis=0))),
+            sorted_radius=np.where(dull, np.inf, sorted_radius),
+            ticks=np.median(positions, axis=0) if self._labelled else None,
+            radius=self._without_twins(radius) if self._labelled else None,
+            verified=self._is_verified,
+            exact=bool(self._exact) and bool((sorted_radius < 0.5).all()),
+            misfit=self._best,
+            num_solutions=int(fitting.sum()),
+        )
+
+    def _without_twins(self, radius: Numbers) -> Numbers:
+        """Devices of the same weight can be told apart by nothing."""
+        weights = self._view.search_weights or ()
+        twins = np.array([weights.count(weight) > 1 for weight in weights])
+        return np.where(twins, np.inf, radius)
+
+
+def _spread(positions: Numbers, linear: Numbers, *, known: bool) -> Numbers:
+    """What all solutions have in common; a little more than that where they form a surface."""
+    if not known:
+        return np.full(positions.shape[1], np.inf)
+    spread = (positions.max(axis=0) - positions.min(axis=0)) / 2
+    by_spread = 2 * spread + 0.5
+    sharp = linear <= _SHARP
+    return np.asarray(np.where(sharp, np.maximum(spread, linear), np.minimum(linear, by_spread)))
+
+
+def _places(ways: Sequence[Sequence[int]], found: Sequence[Bucket]) -> list[list[tuple[int, int]]]:
+    return [[(found[index].low, found[index].high) for index in way] for way in ways]
+
+
+def from_ranks(counts: BucketCounts, prior: Prior) -> Reconstruction:
+    """The guess without any equation: the devices of a bucket are spread in it by the prior."""
+    lows, highs, shares, _ = _order_in_buckets(counts)
+    return _without_claims(prior.between(lows, highs, shares))
+
+
+def from_draws(
+    counts: BucketCounts, prior: Prior, generator: np.random.Generator
+) -> tuple[Reconstruction, Numbers]:
+    """The same, and how far off it is, where it is open how many devices are in each bucket.
+
+    Numbers are drawn from their posterior, and places by the prior.
+
+    Returns:
+        The medians of the sorted losses, and their standard deviations in ticks, shape (m,).
+    """
+    lows = np.array([bucket.low for bucket in counts.buckets])
+    highs = np.array([bucket.high for bucket in counts.buckets])
+    drawn = counts.draws(generator, _DRAWS)
+    inside = np.array([np.repeat(np.arange(len(lows)), row) for row in drawn])
+    shares = generator.uniform(size=inside.shape)
+    in_order = np.sort(prior.between(lows[inside], highs[inside], shares), axis=1)
+    spread = np.maximum(in_order.std(axis=0), 0.5)
+    return _without_claims(np.median(in_order, axis=0)), np.asarray(spread)
+
+
+def _without_claims(sorted_ticks: Numbers) -> Reconstruction:
+    return Reconstruction(
+        sorted_ticks=sorted_ticks,
+        sorted_radius=np.full(len(sorted_ticks), np.inf),
+        ticks=None,
+        radius=None,
+        verified=False,
+        exact=False,
+        misfit=np.inf,
+        num_solutions=0,
+    )
+
+
+def spread_of_ranks(counts: BucketCounts, prior: Prior) -> Numbers:
+    """How far from that guess the i-th smallest loss is, a standard deviation in ticks."""
+    lows, highs, shares, sizes = _order_in_buckets(counts)
+    deviation = np.sqrt(shares * (1 - shares) / (sizes + 2))
+    margin = 0.1 / sizes
+    above = prior.between(lows, highs, np.minimum(shares + deviation, 1 - margin))
+    below = prior.between(lows, highs, np.maximum(shares - deviation, margin))
+    return np.asarray(np.maximum((above - below) / 2, 0.5))
+
+
+def _order_in_buckets(counts: BucketCounts) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """For the i-th smallest loss: its bucket's ends, its share of it, its number of devices."""
+    rows = [
+        (bucket.low, bucket.high, (rank + 0.5) / count, count)
+        for bucket, count in zip(counts.buckets, counts.likeliest(), strict=True)
+        for rank in range(count)
+    ]
+    columns = np.array(rows, dtype=float).reshape(-1, 4).T
+    return columns[0], columns[1], columns[2], columns[3]

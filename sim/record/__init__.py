@@ -1,0 +1,1 @@
+"""What a run leaves on disk: events, evaluations, checkpoints, the transcript, the truth."""

@@ -1,0 +1,215 @@
+"""A run directory: where things lie, who may write, and whether a run may go on in it.
+
+config.toml      all settings; `deltafl run config.toml` runs the same again
+versions.json    software, machine, threads, and the digest of the data
+events.jsonl     one line of JSON per round
+metrics/         Parquet, one file per evaluation, one row per device; with several conformity
+                 levels in a folder of each, such as metrics/theta-0.5
+bundle.npz       the final models of Δ-FL by level, for `deltafl predict`
+checkpoints/     the last two states (.npz)
+transcript.bin   what the server sent and received (private algorithms)
+truth.bin        what the devices had to hide, for audits (privacy.truth)
+plots/           PNG and SVG
+summary.json     written last: a run that has it is finished
+arms/            the other runs of an experiment, each a run directory of this shape
+"""
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from deltafl.sim.errors import ConfigError, RunDirectoryError, damaged
+from deltafl.sim.record.atomic import write_file
+from deltafl.sim.settings.config import FederationConfig, RunConfig
+from deltafl.sim.settings.config_io import (
+    build_config,
+    first_difference,
+    read_config_file,
+    show,
+    to_toml,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """The directory of one run, or of an experiment with its first run at the top.
+
+    Attributes:
+        path: where it is, or will be.
+    """
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """All settings, TOML."""
+        return self.path / "config.toml"
+
+    @property
+    def versions(self) -> Path:
+        """Software, machine and data, JSON."""
+        return self.path / "versions.json"
+
+    @property
+    def events(self) -> Path:
+        """One line of JSON per round."""
+        return self.path / "events.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        """Folder of evaluations, Parquet."""
+        return self.path / "metrics"
+
+    def metrics_of(self, federation: FederationConfig) -> dict[Fraction, Path]:
+        """Folder of evaluations of each conformity level, largest first.
+
+        A run of one level has them in `metrics`, one of several in `metrics/theta-0.8` and so on.
+        """
+        if len(federation.thetas) == 1:
+            return {federation.thetas[0]: self.metrics}
+        return {
+            theta: self.metrics / f"theta-{show(theta).replace('/', '_')}"
+            for theta in federation.thetas
+        }
+
+    @property
+    def bundle(self) -> Path:
+        """The models of all conformity levels, .npz."""
+        return self.path / "bundle.npz"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of states, .npz."""
+        return self.path / "checkpoints"
+
+    @property
+    def transcript(self) -> Path:
+        """The server's view."""
+        return self.path / "transcript.bin"
+
+    @property
+    def truth(self) -> Path:
+        """What the devices had to hide."""
+        return self.path / "truth.bin"
+
+    @property
+    def plots(self) -> Path:
+        """Folder of figures."""
+        return self.path / "plots"
+
+    @property
+    def summary(self) -> Path:
+        """What was found, JSON; there only when the run is finished."""
+        return self.path / "summary.json"
+
+    def arm(self, algorithm: str, seed: int) -> "RunDirectory":
+        """The directory of another run of the same experiment."""
+        return RunDirectory(self.path / "arms" / f"{algorithm}-seed-{seed}")
+
+    def finished(self, config: RunConfig, *, resume: bool) -> dict[str, object] | None:
+        """The summary of the run with `config`, if it is finished; None if there is work to do.
+
+        Raises:
+            RunDirectoryError: as `check`.
+        """
+        self.check(config, resume=resume)
+        return read_json(self.summary)
+
+    def check(self, config: RunConfig, *, resume: bool) -> None:
+        """Check that a run with `config` may start or go on here; changes nothing.
+
+        Raises:
+            RunDirectoryError: something exists and `resume` is off, or it is no run directory, or
+                the run in it has other settings.
+        """
+        if not self.path.exists():
+            return
+        if not resume:
+            raise RunDirectoryError(
+                f"{self.path} already exists: add --resume to continue it, or choose another --out"
+            )
+        if not self.path.is_dir():
+            raise RunDirectoryError(f"{self.path} is not a directory: choose another --out")
+        if not self.config.exists():
+            # a run that was killed before it wrote its settings leaves hidden files at most
+            if any(not entry.name.startswith(".") for entry in self.path.iterdir()):
+                raise RunDirectoryError(
+                    f"{self.path} is not a run directory (it has no config.toml): "
+                    f"choose another --out"
+                )
+            return
+        try:
+            present = build_config([read_config_file(self.config)])
+        except ConfigError as error:
+            raise RunDirectoryError(f"{self.path} cannot be resumed: {error}") from error
+        if difference := first_difference(config, present):
+            key, wanted, found = difference
+            raise RunDirectoryError(
+                f"{self.path} was begun with {key} = {show(found)}, not {show(wanted)}: "
+                f"resume with the same settings, or choose another --out"
+            )
+
+    @contextmanager
+    def claim(self, config: RunConfig, *, resume: bool) -> Iterator[None]:
+        """Be the only writer; creates the directory and its settings if they are not there.
+
+        Raises:
+            RunDirectoryError: as `check`; or another process is writing.
+        """
+        self.check(config, resume=resume)
+        try:
+            self.path.mkdir(parents=True, exist_ok=resume)
+            lock = (self.path / ".lock").open("wb")
+        except OSError as error:
+            raise RunDirectoryError(
+                f"cannot write to {self.path}: {error.strerror}; choose another --out"
+            ) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunDirectoryError(
+                    f"{self.path} is in use by another process: wait for it, "
+                    f"or choose another --out"
+                ) from error
+            self.prepare(config)
+            yield
+
+    def prepare(self, config: RunConfig) -> None:
+        """Create the settings and the folders, if they are not there."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not self.config.exists():
+            write_file(self.config, to_toml(config).encode())  # first: `check` goes by it
+        for folder in (
+            self.metrics,
+            self.checkpoints,
+            *self.metrics_of(config.federation).values(),
+        ):
+            folder.mkdir(exist_ok=True)
+
+
+def read_json(path: Path) -> dict[str, object] | None:
+    """Read a JSON object; None if the file is not there.
+
+    Raises:
+        RunDirectoryError: the file holds anything else.
+    """
+    if not path.exists():
+        return None
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise damaged(path, error) from error
+    if not isinstance(document, dict):
+        raise damaged(path, "it holds no object")
+    return document
+
+
+def write_json(path: Path, document: Mapping[str, object]) -> None:
+    """Write a JSON object for people to read, atomically."""
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    write_file(path, text.encode() + b"\n")

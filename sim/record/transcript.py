@@ -1,0 +1,428 @@
+"""The server's view, message by message, as an append-only chain of records on disk.
+
+Records, each a frame of `deltafl.sim.record.chain` (kind and number first):
+
+    0 opening   run id (16 bytes), mode
+    1 message   round, sent, peer, size, SHA-256, and the first bytes of the message
+    2 sum       round, slot, length, SHA-256, contributors, last words: what the server has learnt
+    3 end       round, why it was given up or ""
+    4 closing   rounds: the run is finished
+    5 resumed   the run was interrupted, and goes on from its last checkpoint
+
+The opening is the first record and the closing the last. In rounds that are kept whole, "the first
+bytes" of a message are all of them, otherwise at most `HEAD_SENT` or `HEAD_RECEIVED`. Where the
+server sent the same message before in the round, the number of that record stands in their place.
+Contributors are ids, 4 bytes little-endian each. A sum is digested as words of 8 bytes,
+little-endian; the last `SUM_WORDS` of them are in the record.
+
+docs/transcript.md has the whole format, and a reader that shares no code with this one.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from deltafl.secagg import SlotSum
+from deltafl.secagg.params import ClientId
+from deltafl.secagg.session import NoObserver
+from deltafl.sim.errors import ChainError, Damage
+from deltafl.sim.record.chain import ChainWriter, Format, Link, Mark, Value, read_chain, read_link
+
+TRANSCRIPT: Final = Format("transcript", 2)
+RUN_ID_BYTES: Final = 16
+HEAD_SENT: Final = 2048
+HEAD_RECEIVED: Final = 256
+SUM_WORDS: Final = 256
+
+_OPENING, _MESSAGE, _SUM, _END, _CLOSING, _RESUMED = range(6)
+_MODE: Final = re.compile(r"headers|full|every=[1-9][0-9]{0,8}")
+_WORD: Final = np.dtype("<u8")
+_ID: Final = np.dtype("<u4")
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The first record.
+
+    Attributes:
+        number: of the record, 0.
+        offset: of the record in the file, in bytes.
+        run_id: random, 16 bytes; the truth file of the same run has it too.
+        mode: "headers", "full" or "every=N".
+    """
+
+    number: int
+    offset: int
+    run_id: bytes
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message that the server sent or received.
+
+    Attributes:
+        number: of the record.
+        offset: of the record in the file, in bytes.
+        round: the round, counted from 1.
+        sent: whether the server sent it; else it received it.
+        peer: the device at the other end.
+        size: length of the message in bytes.
+        sha256: digest of the message, 32 bytes.
+        head: the first bytes of the message; b"" where `repeats` says where they are.
+        repeats: number of the record of this round that has the same message; None for its own.
+    """
+
+    number: int
+    offset: int
+    round: int
+    sent: bool
+    peer: int
+    size: int
+    sha256: bytes
+    head: bytes
+    repeats: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `head` is all of the message."""
+        return self.repeats is None and len(self.head) == self.size
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sum:
+    """One sum that the server has learnt.
+
+    Attributes:
+        number: of the record.
+        offset: of the record in the file, in bytes.
+        round: the round, counted from 1.
+        slot: index into the session's slots.
+        length: words of the sum.
+        sha256: digest of all its words, 32 bytes.
+        contributors: whose vectors are in it, ascending; uint32.
+        words: the last `SUM_WORDS` words at most; uint64.
+    """
+
+    number: int
+    offset: int
+    round: int
+    slot: int
+    length: int
+    sha256: bytes
+    contributors: npt.NDArray[np.uint32]
+    words: npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEnd:
+    """A round is over.
+
+    Attributes:
+        number: of the record.
+        offset: of the record in the file, in bytes.
+        round: the round, counted from 1.
+        aborted: why it was given up; "" where it was not.
+    """
+
+    number: int
+    offset: int
+    round: int
+    aborted: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The last record of a finished run.
+
+    Attributes:
+        number: of the record.
+        offset: of the record in the file, in bytes.
+        rounds: how many rounds were played.
+    """
+
+    number: int
+    offset: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The run was interrupted, and goes on from its last checkpoint.
+
+    Attributes:
+        number: of the record.
+        offset: of the record in the file, in bytes.
+    """
+
+    number: int
+    offset: int
+
+
+Record = Opening | Message | Sum | RoundEnd | Closing | Resumed
+
+
+class TranscriptWriter(ChainWriter, NoObserver):
+    """Records what passes the server; buffered until `flush`.
+
+    Args:
+        path: the file. What lies beyond `mark` is cut off.
+        mode: "headers", "full", or "every=N": whether messages are kept whole never, always, or in
+            rounds divisible by N.
+        mark: where to continue; by default from nothing.
+        run_id: 16 bytes; drawn where a new file is begun without it.
+
+    Attributes:
+        run_id: of the file that is written.
+
+    Raises:
+        ChainError: the file is shorter than `mark` says.
+    """
+
+    def __init__(
+        self, path: Path, mode: str, mark: Mark = TRANSCRIPT.start, run_id: bytes | None = None
+    ) -> None:
+        self._mode = mode
+        self.run_id = run_id or os.urandom(RUN_ID_BYTES)
+        begins = mark == TRANSCRIPT.start
+        self._resumes = not begins
+        if not begins and isinstance(opening := next(read_transcript(path)), Opening):
+            self.run_id = opening.run_id
+        super().__init__(path, TRANSCRIPT, mark)
+        self._round = 0
+        self._first: dict[bytes, int] = {}
+        if begins:
+            self.append(_OPENING, self.run_id, mode)
+
+    def begin_round(self, number: int) -> None:
+        """Put the messages that follow into round `number`, counted from 1."""
+        if self._resumes:
+            self.append(_RESUMED)
+            self._resumes = False
+        self._round = number
+        self._first = {}
+
+    def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
+        """Append one message."""
+        digest = hashlib.sha256(data).digest()
+        head: bytes | int = data
+        if sent:
+            first = self._first.setdefault(digest, self.num_frames)
+            head = data if first == self.num_frames else first
+        if isinstance(head, bytes) and not keeps_whole(self._mode, self._round):
+            head = head[: HEAD_SENT if sent else HEAD_RECEIVED]
+        self.append(_MESSAGE, self._round, sent, peer, len(data), digest, head)
+
+    def revealed(self, total: SlotSum) -> None:
+        """Append a sum that the server has learnt."""
+        self.append(
+            _SUM,
+            self._round,
+            total.slot,
+            len(total.vector),
+            sum_sha256(total.vector),
+            np.array(total.contributors, dtype=_ID).tobytes(),
+            total.vector[-SUM_WORDS:].astype(_WORD).tobytes(),
+        )
+
+    def end_round(self, aborted: str | None) -> None:
+        """Append that the round is over, and why it was given up if it was."""
+        self.append(_END, self._round, aborted or "")
+
+    def finish(self, rounds: int) -> None:
+        """Append that the run is finished."""
+        self.append(_CLOSING, rounds)
+
+
+def keeps_whole(mode: str, round_number: int) -> bool:
+    """Whether a transcript in this mode keeps the messages of a round whole."""
+    if mode.startswith("every="):
+        return round_number % int(mode.removeprefix("every=")) == 0
+    return mode == "full"
+
+
+def sum_sha256(words: npt.NDArray[np.unsignedinteger]) -> bytes:
+    """The digest of a sum's words, 32 bytes."""
+    return hashlib.sha256(np.ascontiguousarray(words, dtype=_WORD).data).digest()
+
+
+def read_transcript(path: Path, *, digest: bytes | None = None) -> Iterator[Record]:
+    """Read and verify a transcript record by record.
+
+    Args:
+        path: the file.
+        digest: the head digest that the run's summary states, if the end is to be verified too.
+
+    Raises:
+        ChainError: the file is no transcript of this version, or damaged; records before the one
+            that the error names are as written.
+        OSError: the file cannot be read.
+    """
+    last, number = TRANSCRIPT.start.digest, 0
+    for record, after in read_with_digests(path):
+        yield record
+        last, number = after, record.number + 1
+    if digest is not None and last != digest:
+        raise ChainError(path, number, Damage.CUT, "records are missing at the end, or were added")
+
+
+def read_with_digests(path: Path) -> Iterator[tuple[Record, bytes]]:
+    """Read and verify a transcript: every record, and the chain's digest after it.
+
+    Raises:
+        ChainError: as `read_transcript`.
+        OSError: the file cannot be read.
+    """
+    for link in read_chain(path, TRANSCRIPT):
+        yield _record(path, link), link.digest
+
+
+class Reader:
+    """Reads single messages of a transcript again, at offsets that `read_transcript` gave.
+
+    Args:
+        path: the file; it must not change meanwhile.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("rb")
+
+    def message_at(self, offset: int) -> Message:
+        """The message whose record begins at an offset; its number and the chain are not checked.
+
+        Raises:
+            ChainError: there is no message.
+        """
+        link = read_link(self._path, self._file, offset)
+        record = _record(self._path, link)
+        if not isinstance(record, Message):
+            raise _malformed(self._path, link, "it is no message")
+        return record
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _record(path: Path, link: Link) -> Record:
+    """Decode a record that the chain vouches for; what is wrong now, its writer did wrong."""
+    try:
+        record = _READERS[link.kind](link, _Fields(link.fields))
+    except (LookupError, TypeError, ValueError) as error:
+        raise _malformed(path, link, f"it is no record: {error}") from None
+    if isinstance(record, Opening) != (link.number == 0):
+        raise _malformed(path, link, "the opening is the first record and no other")
+    if (
+        isinstance(record, Message)
+        and record.is_whole
+        and hashlib.sha256(record.head).digest() != record.sha256
+    ):
+        raise _malformed(path, link, "the digest is not that of its message")
+    return record
+
+
+def _malformed(path: Path, link: Link, problem: str) -> ChainError:
+    return ChainError(path, link.number, Damage.MALFORMED, problem)
+
+
+class _Fields:
+    """Takes the fields of a record one by one, each of its type."""
+
+    def __init__(self, values: Sequence[Value]) -> None:
+        self._values = iter(values)
+
+    def take(self, kind: type) -> Value:
+        value = next(self._values, None)
+        if type(value) is not kind:
+            raise TypeError(f"{type(value).__name__} where {kind.__name__} belongs")
+        return value
+
+    def natural(self) -> int:
+        value = cast(int, self.take(int))
+        if value < 0:
+            raise ValueError(f"{value} is negative")
+        return value
+
+    def text(self) -> str:
+        return cast(str, self.take(str))
+
+    def binary(self, size: int | None = None) -> bytes:
+        value = cast(bytes, self.take(bytes))
+        if size is not None and len(value) != size:
+            raise ValueError(f"{len(value)} bytes where {size} belong")
+        return value
+
+    def finish(self) -> None:
+        if next(self._values, None) is not None:
+            raise ValueError("it has too many fields")
+
+
+def _read_opening(link: Link, fields: _Fields) -> Opening:
+    run_id, mode = fields.binary(RUN_ID_BYTES), fields.text()
+    fields.finish()
+    if not _MODE.fullmatch(mode):
+        raise ValueError(f"{mode!r} is no mode")
+    return Opening(link.number, link.offset, run_id, mode)
+
+
+def _read_message(link: Link, fields: _Fields) -> Message:
+    number, sent = fields.natural(), cast(bool, fields.take(bool))
+    peer, size, digest = fields.natural(), fields.natural(), fields.binary(32)
+    repeats = fields.natural() if type(link.fields[-1]) is int else None
+    head = fields.binary() if repeats is None else b""
+    fields.finish()
+    if len(head) > size:
+        raise ValueError(f"it holds {len(head)} bytes of a message of {size}")
+    if peer >= 1 << 32:
+        raise ValueError(f"{peer} is no id of a device")
+    if repeats is not None and repeats >= link.number:
+        raise ValueError(f"it repeats record {repeats}, which does not come before it")
+    return Message(link.number, link.offset, number, sent, peer, size, digest, head, repeats)
+
+
+def _read_sum(link: Link, fields: _Fields) -> Sum:
+    number, slot, length = fields.natural(), fields.natural(), fields.natural()
+    digest, ids, words = fields.binary(32), fields.binary(), fields.binary()
+    fields.finish()
+    contributors = np.frombuffer(ids, dtype=_ID).astype(np.uint32)
+    kept = np.frombuffer(words, dtype=_WORD).astype(np.uint64)
+    if len(kept) != min(length, SUM_WORDS):
+        raise ValueError(f"it holds {len(kept)} words of a sum of {length}")
+    if len(kept) == length and sum_sha256(kept) != digest:
+        raise ValueError("the digest is not that of its words")
+    return Sum(link.number, link.offset, number, slot, length, digest, contributors, kept)
+
+
+def _read_end(link: Link, fields: _Fields) -> RoundEnd:
+    number, aborted = fields.natural(), fields.text()
+    fields.finish()
+    return RoundEnd(link.number, link.offset, number, aborted)
+
+
+def _read_closing(link: Link, fields: _Fields) -> Closing:
+    rounds = fields.natural()
+    fields.finish()
+    return Closing(link.number, link.offset, rounds)
+
+
+def _read_resumed(link: Link, fields: _Fields) -> Resumed:
+    fields.finish()
+    return Resumed(link.number, link.offset)
+
+
+_READERS: Final[Mapping[int, Callable[[Link, _Fields], Record]]] = {
+    _OPENING: _read_opening,
+    _MESSAGE: _read_message,
+    _SUM: _read_sum,
+    _END: _read_end,
+    _CLOSING: _read_closing,
+    _RESUMED: _read_resumed,
+}

@@ -1,0 +1,55 @@
+"""What a run's bits depend on beside its settings: software, machine, threads, data."""
+
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Final, TypeAlias
+
+import torch
+
+from deltafl.sim.errors import RunDirectoryError
+
+Versions: TypeAlias = dict[str, object]
+
+_PACKAGES: Final = ("deltafl", "torch", "numpy", "scikit-learn", "cryptography", "pynacl")
+
+
+def versions_now(device: torch.device, choice: Mapping[str, object], data_sha256: str) -> Versions:
+    """Collect the versions of this process.
+
+    Args:
+        device: where tensors live.
+        choice: who does the work, and with how many workers and threads
+            (`deltafl.sim.cohort.backends.choice`).
+        data_sha256: digest of the data set, hex.
+    """
+    return {
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in _PACKAGES},
+        "machine": platform.machine(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        **choice,
+        "data_sha256": data_sha256,
+    }
+
+
+def check_versions(recorded: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """Compare with the versions under which a run was begun.
+
+    Returns:
+        One sentence per difference that may change the last bits of the results.
+
+    Raises:
+        RunDirectoryError: the data is not the same.
+    """
+    if recorded.get("data_sha256") != now["data_sha256"]:
+        raise RunDirectoryError(
+            f"the data has changed since this run was begun (sha256 {now['data_sha256']}, then "
+            f"{recorded.get('data_sha256')}): restore it, or start again in another --out"
+        )
+    return [
+        f"this run was begun with {key} {recorded.get(key)} and goes on with {value}: "
+        f"the last bits may differ"
+        for key, value in now.items()
+        if recorded.get(key) != value
+    ]

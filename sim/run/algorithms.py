@@ -1,0 +1,235 @@
+"""The one place that knows algorithms by name."""
+
+import math
+from fractions import Fraction
+
+from deltafl.fl.schedule import StepDecay
+from deltafl.fl.strategies.aaggff_device import AAggFFDevice
+from deltafl.fl.strategies.aaggff_silo import AAggFFSilo
+from deltafl.fl.strategies.afl import AFL
+from deltafl.fl.strategies.base import Strategy
+from deltafl.fl.strategies.delta_fl import DeltaFL
+from deltafl.fl.strategies.delta_fl import Weighting as DeviceWeighting
+from deltafl.fl.strategies.fedavg import FedAvg
+from deltafl.fl.strategies.fedmgda import FedMGDA
+from deltafl.fl.strategies.fedprox import FedProx
+from deltafl.fl.strategies.masked import MaskedMean
+from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from deltafl.fl.strategies.propfair import PropFair
+from deltafl.fl.strategies.q_ffl import QFFL
+from deltafl.fl.strategies.responses import Response
+from deltafl.fl.strategies.server_optimizer import (
+    Adaptive,
+    Momentum,
+    SecondMoment,
+    ServerOptimizer,
+    Sgd,
+    WithServerOptimizer,
+)
+from deltafl.fl.strategies.tilted_erm import TiltedERM
+from deltafl.fl.strategies.weighted_mean import WeightedMean
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.registry import NOISY
+from deltafl.protocol.sessions import Sessions
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg import Adversary, DevicePolicy, GraphKind, ThreatModel
+from deltafl.secagg.session import Observer
+from deltafl.sim.cohort.faults import Dropouts, nobody
+from deltafl.sim.cohort.ideal import IdealRounds
+from deltafl.sim.cohort.masked import MaskedRounds
+from deltafl.sim.cohort.masks.choice import add_masks_of_this_machine
+from deltafl.sim.cohort.shared import simulated
+from deltafl.sim.cohort.simulated import SecureRounds
+from deltafl.sim.cohort.survivors import SurvivorsOnly
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.settings.config import (
+    ALGORITHMS,
+    PRIVATE,
+    PrivacyConfig,
+    QuantileConfig,
+    RunConfig,
+    StrategyConfig,
+)
+from deltafl.sim.settings.config_io import show
+
+
+def build_strategy(config: RunConfig, dropouts: Dropouts = nobody) -> Strategy:
+    """Build the strategy that `federation.algorithm` names.
+
+    Args:
+        config: the settings of one run.
+        dropouts: who vanishes when, of algorithms in clear.
+
+    Raises:
+        ValueError: the settings contradict each other or the protocol's requirements.
+        ConfigError: the settings of the search contradict each other.
+    """
+    strategy = _strategy(config, dropouts)
+    optimizer = server_optimizer_of(config.strategy)
+    return strategy if optimizer is None else WithServerOptimizer(strategy, optimizer)
+
+
+def _strategy(config: RunConfig, dropouts: Dropouts) -> Strategy:
+    algorithm, theta = config.federation.algorithm, config.federation.theta
+    if config.strategy.eta_every > 1 and algorithm != "delta-fl":
+        raise ConfigError(
+            f"strategy.eta_every = {config.strategy.eta_every}: must be 1 with "
+            f"federation.algorithm = {algorithm!r}, for only 'delta-fl' keeps its threshold"
+        )
+    if algorithm == "private-delta-fl":
+        return _private_rounds(config, theta)
+    if config.federation.is_private:
+        mean = _weighted_mean(algorithm.removeprefix(PRIVATE), config)
+        if config.privacy.truth and not mean.has_whole_weights:
+            raise ConfigError(
+                f"privacy.truth = true: must be false with federation.algorithm = {algorithm!r}, "
+                "whose devices weigh other than by their number of samples, which is what a file "
+                "of truth has of them"
+            )
+        return MaskedMean(mean, _private_rounds(config, Fraction(1)))
+    return SurvivorsOnly(_in_clear(algorithm, config), dropouts)
+
+
+def _in_clear(algorithm: str, config: RunConfig) -> Strategy:
+    strategy = config.strategy
+    match algorithm:
+        case "delta-fl":
+            weighting = DeviceWeighting(strategy.weighting)
+            return DeltaFL(config.federation.theta, weighting, strategy.eta_every)
+        case "afl":
+            return AFL(strategy.mixture_rate)
+        case "fedmgda":
+            return FedMGDA(strategy.mgda_epsilon)
+        case "aaggff-s":
+            return AAggFFSilo(Response(strategy.response))
+        case "aaggff-d":
+            return AAggFFDevice(Response(strategy.response))
+        case _:
+            return _weighted_mean(algorithm, config)
+
+
+def _weighted_mean(algorithm: str, config: RunConfig) -> WeightedMean:
+    strategy, training = config.strategy, config.training
+    match algorithm:
+        case "fedavg":
+            return FedAvg()
+        case "fedprox":
+            return FedProx(strategy.proximal)
+        case "q-ffl":
+            decay = StepDecay(training.learning_rate, training.decay, training.decay_every)
+            return QFFL(strategy.q, decay.rate)
+        case "tilted-erm":
+            return TiltedERM(strategy.tilt)
+        case "propfair":
+            return PropFair(strategy.ceiling)
+        case _:
+            raise ValueError(f"federation.algorithm={algorithm!r} is none of {ALGORITHMS}")
+
+
+def server_optimizer_of(strategy: StrategyConfig) -> ServerOptimizer | None:
+    """How the server steps; None where it takes the algorithm's model as it is."""
+    rate, beta1 = strategy.server_learning_rate, strategy.server_beta1
+    match strategy.server_optimizer:
+        case "sgd":
+            return None if rate == 1 else Sgd(rate)
+        case "momentum":
+            return Momentum(rate, beta1)
+        case name:
+            return Adaptive(
+                SecondMoment(name), rate, beta1, strategy.server_beta2, strategy.server_tau
+            )
+
+
+def sessions_of(privacy: PrivacyConfig) -> Sessions:
+    """How the sessions of secure rounds are set up.
+
+    A device insists on the adversary, the share of colluding devices and the smallest cohort that
+    the configuration names, and takes a sparse graph from an active server only where that is what
+    the configuration asks for; for the rest it insists on the protocol's own limits.
+    """
+    adversary = Adversary(privacy.adversary)
+    graph = None if privacy.graph == "auto" else GraphKind(privacy.graph)
+    return Sessions(
+        policy=DevicePolicy(
+            adversary=adversary,
+            colluding_rate=privacy.colluding,
+            min_cohort=privacy.min_cohort,
+            sparse_if_active=graph is GraphKind.SPARSE,
+        ),
+        threat=ThreatModel(privacy.colluding, privacy.expected_dropout, adversary),
+        graph=graph,
+        min_cohort=privacy.min_cohort,
+        signed=privacy.sessions_are_signed,
+    )
+
+
+def build_rounds(privacy: PrivacyConfig, observer: Observer, device: str = "cpu") -> SecureRounds:
+    """Build what plays secure rounds.
+
+    Args:
+        privacy: the settings.
+        observer: told everything that passes the server; ideal rounds have no messages to show.
+        device: where masks are made: "auto", "cpu", "cuda".
+    """
+    sessions = sessions_of(privacy)
+    if privacy.backend == "ideal":
+        return IdealRounds(sessions)
+    add_masks = add_masks_of_this_machine(device)
+    return MaskedRounds(sessions, observer=observer, primitives=lambda: simulated(add_masks))
+
+
+def _private_rounds(config: RunConfig, theta: Fraction) -> PrivateDeltaFL:
+    quantile, privacy = config.quantile, config.privacy
+    sigma, sessions = _noise(quantile), sessions_of(privacy)
+
+    def noise(cohort_size: int) -> Noise | None:
+        if not sigma:
+            return None
+        return Noise(sigma**2, sessions.num_noisy(cohort_size, quantile.min_cohort))
+
+    return PrivateDeltaFL(
+        theta=theta,
+        encoding=Encoding(
+            method=quantile.method,
+            max_queries=quantile.max_queries or None,
+            grid=LossGrid(quantile.resolution_bits, quantile.loss_bound),
+            max_weight=privacy.max_weight,
+            update_clip=privacy.update_clip,
+            update_resolution_bits=privacy.update_resolution_bits,
+            weighting=Weighting(quantile.weights),
+            epsilon_ticks=_epsilon_ticks(quantile),
+            min_search_cohort=quantile.min_cohort,
+        ),
+        noise=noise,
+        warm_start=quantile.warm_start,
+    )
+
+
+def _noise(quantile: QuantileConfig) -> Fraction:
+    """σ, exact."""
+    noise = quantile.noise
+    if quantile.method == NOISY and not noise:
+        raise ConfigError(f"quantile.noise = 0: must be above 0 with quantile.method = {NOISY!r}")
+    if quantile.method != NOISY and noise:
+        raise ConfigError(
+            f"quantile.noise = {show(noise)}: must be 0 with quantile.method = "
+            f"{quantile.method!r}, for only {NOISY!r} adds noise"
+        )
+    return noise
+
+
+def _epsilon_ticks(quantile: QuantileConfig) -> int:
+    """ε in ticks. What is at most half a tick never acts, and is none."""
+    epsilon = quantile.epsilon
+    if epsilon > 0 and quantile.method != "mm":
+        raise ConfigError(
+            f"quantile.epsilon = {epsilon}: must be 0 with quantile.method = "
+            f"{quantile.method!r}, for only 'mm' has an ε"
+        )
+    if epsilon > quantile.loss_bound:
+        raise ConfigError(
+            f"quantile.epsilon = {epsilon}: must be at most quantile.loss_bound = "
+            f"{quantile.loss_bound}"
+        )
+    return round(math.ldexp(epsilon, quantile.resolution_bits))

@@ -1,0 +1,376 @@
+"""One run: rounds of one algorithm with one seed, from wherever its directory stands to the end.
+
+A round is: draw the cohort, let the strategy play it, write down what happened, evaluate now and
+then, and only then write the checkpoint. Files are cut back to what the last checkpoint knows
+before the run goes on, so a crash at any point costs at most the round it was in, and the result
+is the same to the bit.
+"""
+
+import math
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from deltafl.fl.data.federated import FederatedDataset
+from deltafl.fl.data.lazy import sizes_of
+from deltafl.fl.errors import DivergenceError
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.metrics import Summary, summarise_test_error
+from deltafl.fl.parameters import to_vector
+from deltafl.fl.schedule import StepDecay
+from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy
+from deltafl.fl.strategies.levels import (
+    LevelsInClear,
+    LevelsReport,
+    PrivateLevels,
+    split_models,
+    starting_models,
+)
+from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
+from deltafl.fl.vectors import Vector
+from deltafl.secagg.session import NoObserver
+from deltafl.sim.cohort.backends.base import Backend, ModelSpec, Place
+from deltafl.sim.cohort.devices import BackendDevices
+from deltafl.sim.cohort.faults import Dropouts, seeded_dropouts
+from deltafl.sim.cohort.sampling import sample_cohort
+from deltafl.sim.cohort.seeds import Purpose, Seeds
+from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.errors import ConfigError, RunError
+from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from deltafl.sim.record.evaluations import (
+    Evaluation,
+    drop_evaluations_after,
+    read_last_evaluation,
+    write_evaluation,
+)
+from deltafl.sim.record.events import Event, EventLog, read_events
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.transcript import TRANSCRIPT, TranscriptWriter
+from deltafl.sim.record.truth import TRUTH, Told, TruthWriter
+from deltafl.sim.run.algorithms import build_rounds, build_strategy
+from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
+from deltafl.sim.settings.config_io import show
+
+MAX_LOST_ROUNDS: Final = 3
+"""So many rounds lost in a row end a run: the next one would hardly fare better."""
+
+
+class Progress(Protocol):
+    """Follows a run while it goes."""
+
+    def begin(self, config: RunConfig, rounds_done: int) -> None:
+        """A run begins, or goes on after so many rounds."""
+
+    def played(self, event: Event) -> None:
+        """A round was played and its checkpoint is on the disk."""
+
+    def evaluated(self, round_number: int, test_error: Summary) -> None:
+        """A model was evaluated on all devices."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resources:
+    """What the runs of an experiment share.
+
+    Attributes:
+        dataset: everybody's data.
+        backend: does the devices' work.
+        progress: told how things go.
+    """
+
+    dataset: FederatedDataset
+    backend: Backend
+    progress: Progress
+
+
+class _NoTranscript(NoObserver):
+    """Stands in for the transcript of a run in clear, which has no messages."""
+
+    run_id: Final = b""
+
+    def begin_round(self, number: int) -> None:
+        pass
+
+    def end_round(self, aborted: str | None) -> None:
+        pass
+
+    def finish(self, rounds: int) -> None:
+        pass
+
+    def flush(self) -> Mark:
+        return TRANSCRIPT.start
+
+    def close(self) -> None:
+        pass
+
+
+class _NoTruth:
+    """Stands in for the truth file of a run that keeps none."""
+
+    def add(self, round_number: int, weights: Mapping[int, int], told: Told) -> None:
+        pass
+
+    def flush(self) -> Mark:
+        return TRUTH.start
+
+    def close(self) -> None:
+        pass
+
+
+def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> None:
+    """Run to the last round, or do nothing if it was reached before.
+
+    Args:
+        config: settings of one run (no baselines, one seed).
+        directory: prepared, and claimed by this process.
+        resources: data, hardware, progress.
+
+    Raises:
+        RunError: too many rounds in a row were lost.
+        DivergenceError: a loss or an update is NaN or infinite.
+        UserError: the settings do not fit, or the directory is damaged.
+    """
+    checkpoint = load_checkpoint(directory.checkpoints)
+    for folder in directory.metrics_of(config.federation).values():
+        drop_evaluations_after(folder, checkpoint.state.round if checkpoint else None)
+    events_size = checkpoint.events_size if checkpoint else 0
+    with (
+        closing(_transcript(config, directory, checkpoint)) as transcript,
+        closing(_truth(config, directory, checkpoint, transcript.run_id)) as truth,
+        EventLog(directory.events, events_size) as events,
+    ):
+        run = _Run(config, directory, resources, events, transcript, truth)
+        run.go_on(checkpoint.state if checkpoint else None)
+
+
+def spec_of(config: RunConfig, dataset: FederatedDataset) -> ModelSpec:
+    """What is trained: the model of the settings, for these data."""
+    return ModelSpec(config.model.name, dataset.input_shape, dataset.num_classes, dataset.embedding)
+
+
+def strategy_of(config: RunConfig) -> Strategy:
+    """Build the strategy of a run: that of its algorithm, at every conformity level.
+
+    Raises:
+        ValueError: the settings contradict each other or the protocol's requirements.
+        ConfigError: the settings contradict each other.
+    """
+    federation = config.federation
+    built = [
+        build_strategy(
+            replace(config, federation=replace(federation, theta=theta, levels=())),
+            dropouts_of(config),
+        )
+        for theta in federation.thetas
+    ]
+    if federation.levels and federation.algorithm not in WITH_LEVELS:
+        raise ConfigError(
+            f"federation.levels = {show(federation.levels)}: must be [] with federation.algorithm "
+            f"= {federation.algorithm!r}, for only {' and '.join(WITH_LEVELS)} train levels"
+        )
+    if len(built) == 1:
+        return built[0]
+    if config.privacy.truth:
+        raise ConfigError(
+            "privacy.truth = true: must be false with federation.levels, for the file of truth "
+            "holds one loss and one update of a device and round"
+        )
+    if not federation.is_private:
+        return LevelsInClear(federation.thetas, tuple(built))
+    private = tuple(level for level in built if isinstance(level, PrivateDeltaFL))
+    if len(private) != len(built):
+        raise ConfigError(
+            f"federation.levels = {show(federation.levels)}: must be [] with "
+            f"strategy.server_optimizer = {config.strategy.server_optimizer!r}"
+        )
+    return PrivateLevels(private)
+
+
+def dropouts_of(config: RunConfig) -> Dropouts:
+    """Who vanishes when, in a run."""
+    return seeded_dropouts(
+        Seeds(config.experiment.seed),
+        config.faults.dropout,
+        signed=config.privacy.sessions_are_signed,
+    )
+
+
+def _transcript(
+    config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None
+) -> TranscriptWriter | _NoTranscript:
+    if not config.federation.is_private:
+        return _NoTranscript()
+    mark = checkpoint.transcript if checkpoint else TRANSCRIPT.start
+    return TranscriptWriter(directory.transcript, config.privacy.transcript, mark)
+
+
+def _truth(
+    config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None, run_id: bytes
+) -> TruthWriter | _NoTruth:
+    if not (config.federation.is_private and config.privacy.truth):
+        return _NoTruth()
+    mark = checkpoint.truth if checkpoint else TRUTH.start
+    return TruthWriter(directory.truth, run_id, config.privacy.transcript, mark)
+
+
+class _Run:
+    def __init__(
+        self,
+        config: RunConfig,
+        directory: RunDirectory,
+        resources: Resources,
+        events: EventLog,
+        transcript: TranscriptWriter | _NoTranscript,
+        truth: TruthWriter | _NoTruth,
+    ) -> None:
+        self._config = config
+        self._directory = directory
+        self._resources = resources
+        self._events = events
+        self._transcript = transcript
+        self._truth = truth
+        self._sizes = sizes_of(resources.dataset.train)
+        self._seeds = Seeds(config.experiment.seed)
+        self._metrics = directory.metrics_of(config.federation)
+        self._strategy = strategy_of(config)
+        self._dropouts = dropouts_of(config)
+        self._rounds = (
+            build_rounds(config.privacy, transcript, config.training.device)
+            if config.federation.is_private
+            else None
+        )
+        training = config.training
+        self._schedule = StepDecay(training.learning_rate, training.decay, training.decay_every)
+        self._initial = starting_models(
+            len(self._metrics),
+            self._initial_model,
+            lambda level: self._seeds.generator(Purpose.WEIGHTS, device=level),
+        )
+
+    def _initial_model(self, level: int) -> Vector:
+        """The initial weights; each level's from a seed of its own."""
+        spec = spec_of(self._config, self._resources.dataset)
+        return to_vector(spec.build(self._seeds.integer(Purpose.WEIGHTS, device=level)))
+
+    def go_on(self, state: ServerState | None) -> None:
+        """Play the rounds that are left; without a state, all of them."""
+        progress, rounds = self._resources.progress, self._config.federation.rounds
+        progress.begin(self._config, state.round if state else 0)
+        if state is None:
+            state = self._strategy.init(self._initial, len(self._resources.dataset.train))
+            self._evaluate(state)
+            self._save(state)
+        else:
+            for folder in self._metrics.values():
+                if last := read_last_evaluation(folder):
+                    progress.evaluated(last.round, summarise_test_error(last.test))
+        lost = _lost_at_the_end(read_events(self._directory.events))
+        self._give_up_if_hopeless(state.round, lost)
+        while state.round < rounds:
+            state, event = self._play_round(state)
+            if state.round % self._config.federation.evaluate_every == 0 or state.round == rounds:
+                self._evaluate(state)
+            if state.round == rounds:
+                self._transcript.finish(rounds)
+            self._save(state)
+            progress.played(event)
+            lost = [*lost, str(event["aborted"])] if event.get("aborted") else []
+            self._give_up_if_hopeless(state.round, lost)
+
+    def _give_up_if_hopeless(self, round_number: int, lost: list[str]) -> None:
+        if len(lost) >= min(MAX_LOST_ROUNDS, self._config.federation.rounds):
+            raise RunError(
+                f"gave up after round {round_number}: {len(lost)} rounds in a row were lost, the "
+                f"last because {lost[-1]}; lower faults.dropout (--dropout), or raise "
+                f"federation.cohort_size or privacy.expected_dropout"
+            )
+
+    def _play_round(self, state: ServerState) -> tuple[ServerState, Event]:
+        train = self._resources.dataset.train
+        generator = self._seeds.generator(Purpose.COHORT, round_index=state.round)
+        ids = sample_cohort(generator, len(train), self._config.federation.cohort_size)
+        settings = self._config.training
+        training = LocalTraining(
+            learning_rate=self._schedule.rate(state.round),
+            batch_size=settings.batch_size,
+            epochs=settings.epochs,
+            l2=settings.l2,
+        )
+        backend = self._resources.backend
+        places = {index: Place(train, index, int(self._sizes[index])) for index in ids}
+        # what devices hide is noted only where it is written down: updates are large
+        told = Told() if self._config.privacy.truth else None
+        cohort = SimulatedCohort(
+            BackendDevices(places, backend, training, self._seeds, state.round),
+            state.round,
+            self._seeds,
+            self._rounds,
+            self._dropouts,
+            told,
+        )
+        self._transcript.begin_round(state.round + 1)
+        here, learning = backend.clock.here, backend.clock.seconds
+        wall_start, cpu_start = time.perf_counter(), time.process_time()
+        state, report = self._strategy.apply(state, cohort)
+        backend.forget()  # what was asked of devices that were lost meanwhile
+        cpu_s = time.process_time() - cpu_start
+        self._transcript.end_round(getattr(report, "aborted", None))
+        if told is not None:
+            self._truth.add(state.round, cohort.weights, told)
+        event = self._events.append(
+            {
+                "round": state.round,
+                **_as_dict(report),
+                "cohort": ids,
+                "learning_rate": training.learning_rate,
+                "train_cpu_s": backend.clock.seconds - learning,
+                "protocol_cpu_s": cpu_s - (backend.clock.here - here),
+                "wall_s": time.perf_counter() - wall_start,
+            }
+        )
+        return state, event
+
+    def _evaluate(self, state: ServerState) -> None:
+        models = split_models(state.model, len(self._metrics))
+        for folder, model in zip(self._metrics.values(), models, strict=True):
+            self._evaluate_model(state.round, model, folder)
+
+    def _evaluate_model(self, round_number: int, model: Vector, folder: Path) -> None:
+        dataset, backend = self._resources.dataset, self._resources.backend
+        evaluation = Evaluation(
+            round_number,
+            train=backend.evaluate(model, dataset.train),
+            test=backend.evaluate(model, dataset.test),
+        )
+        for measured in (*evaluation.train, *evaluation.test):
+            if not math.isfinite(measured.loss):
+                raise DivergenceError(
+                    f"after round {round_number} the loss on device {measured.id} is "
+                    f"{measured.loss}: training diverged, lower training.learning_rate"
+                )
+        write_evaluation(folder, evaluation)
+        self._resources.progress.evaluated(round_number, summarise_test_error(evaluation.test))
+
+    def _save(self, state: ServerState) -> None:
+        """Last of all, for a checkpoint vouches for everything that it counts."""
+        marks = self._events.flush(), self._transcript.flush(), self._truth.flush()
+        save_checkpoint(self._directory.checkpoints, Checkpoint(state, *marks))
+
+
+def _as_dict(report: RoundReport) -> dict[str, object]:
+    named: dict[str, object] = {field.name: getattr(report, field.name) for field in fields(report)}
+    if isinstance(report, LevelsReport):
+        named["levels"] = {show(theta): _as_dict(one) for theta, one in report.levels.items()}
+    return named
+
+
+def _lost_at_the_end(events: list[Event]) -> list[str]:
+    """Why the last rounds were lost, back to the last one that was not."""
+    lost: list[str] = []
+    for event in events:
+        lost = [*lost, str(event["aborted"])] if event.get("aborted") else []
+    return lost

@@ -1,0 +1,250 @@
+"""An experiment: an algorithm and its baselines, over seeds, in one directory.
+
+The first run lies at the top, the others below `arms/`; each is complete in itself.
+"""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from deltafl.fl.bundle import Architecture, Bundle, Scale, embedding_sha256
+from deltafl.fl.data.federated import DeviceData, FederatedDataset
+from deltafl.fl.data.lazy import sizes_of
+from deltafl.fl.local import Learner
+from deltafl.fl.parameters import to_vector
+from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.levels import PrivateLevels, split_models
+from deltafl.fl.strategies.masked import MaskedMean
+from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
+from deltafl.fl.strategies.server_optimizer import WithServerOptimizer
+from deltafl.protocol.errors import ProtocolError
+from deltafl.secagg.errors import SecAggError
+from deltafl.sim.cohort.backends.choice import Choice, choose, open_backend
+from deltafl.sim.cohort.backends.learners import REFERENCE
+from deltafl.sim.cohort.hardware import choose_device
+from deltafl.sim.cohort.seeds import Purpose, Seeds
+from deltafl.sim.data.dataset import build_dataset, dataset_digest
+from deltafl.sim.errors import ConfigError, UserError
+from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.checkpoint import load_checkpoint
+from deltafl.sim.record.memory import peak_memory_mb, peak_memory_of_workers_mb
+from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
+from deltafl.sim.record.versions import Versions, check_versions, versions_now
+from deltafl.sim.run.algorithms import sessions_of
+from deltafl.sim.run.engine import Progress, Resources, play, spec_of, strategy_of
+from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
+from deltafl.sim.settings.config import BACKENDS, WITH_LEVELS, RunConfig
+from deltafl.sim.settings.config_io import show
+
+
+def run_experiment(
+    config: RunConfig,
+    path: Path,
+    *,
+    resume: bool,
+    progress: Progress,
+    warn: Callable[[str], None],
+    plots: bool = True,
+) -> Summary:
+    """Run everything that is not there yet; a finished experiment is only read.
+
+    Args:
+        config: all settings.
+        path: the run directory.
+        resume: go on in a directory that exists.
+        progress: told how things go.
+        warn: told, in sentences, what the person should know but need not act on.
+        plots: whether to draw figures, which takes longer than a small run itself.
+
+    Returns:
+        The summary, as in summary.json.
+
+    Raises:
+        UserError: settings, data or place do not fit; nothing was changed.
+        RunError: a run cannot go on; what it finished is kept.
+    """
+    top = RunDirectory(path)
+    if finished := top.finished(config, resume=resume):
+        return finished
+    device = choose_device(config.training.device)
+    dataset = build_dataset(config.data)
+    _check_fit(config, dataset)
+    choice = choose(config.training, config.model.name, _samples_trained_on(config, dataset))
+    data = DataSize(dataset.name, len(dataset.train), len(dataset.test))
+    with top.claim(config, resume=resume), contextlib.ExitStack() as stack:
+        versions, choice = _settle(top, choice, device, dataset_digest(dataset), warn)
+        backend = open_backend(
+            choice, spec_of(config, dataset), device=device, address=config.training.address
+        )
+        stack.enter_context(contextlib.closing(backend))
+        resources = Resources(dataset, backend, progress)
+        summaries, played = [], []
+        for number, arm in enumerate(config.arms()):
+            algorithm, seed = arm.federation.algorithm, arm.experiment.seed
+            directory = top.arm(algorithm, seed) if number else top
+            directory.prepare(arm)
+            write_json(directory.versions, versions)
+            play(arm, directory, resources)
+            summaries.append(summarise_run(arm, directory, data))
+            played.append((arm, directory))
+            _write_bundle(arm, directory, dataset, str(versions["data_sha256"]))
+            if number:
+                write_json(directory.summary, summarise_experiment(summaries[-1:]))
+        if plots:
+            _draw(top, played)
+        summary = {
+            **summarise_experiment(summaries),
+            "peak_memory_mb": round(peak_memory_mb() + peak_memory_of_workers_mb(), 1),
+        }
+        write_json(top.summary, summary)
+    return summary
+
+
+def _draw(top: RunDirectory, played: Sequence[tuple[RunConfig, RunDirectory]]) -> None:
+    from deltafl.sim.run.plots import (  # its library is loaded only where it is used
+        Arm,
+        write_plots,
+    )
+
+    arms = []
+    for config, directory in played:
+        folders = directory.metrics_of(config.federation)
+        arms += [
+            Arm(
+                config.federation.algorithm,
+                directory,
+                show(theta) if len(folders) > 1 else None,
+                folder,
+            )
+            for theta, folder in folders.items()
+        ]
+    write_plots(top.plots, arms)
+
+
+def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
+    """Find out now, before anything is written, what would stop a run later."""
+    size, available = config.federation.cohort_size, len(dataset.train)
+    if size > available:
+        raise ConfigError(
+            f"federation.cohort_size = {size} is more than the {available} training devices of "
+            f"{dataset.name} ({dataset.rule}): lower it to {available} or less"
+        )
+    try:
+        module = spec_of(config, dataset).build()
+        first = dataset.train[0]
+        # what a model takes shows at its first sample: tokens, say, or numbers
+        Learner(module).evaluate(
+            to_vector(module), [DeviceData(first.id, first.x[:1], first.y[:1])]
+        )
+    except ValueError as error:
+        raise ConfigError(f"model.name = {config.model.name!r}: {error}") from error
+    for arm in config.arms():
+        if arm.federation.algorithm == "aaggff-s":
+            _check_full_participation(arm, available)
+        try:
+            strategy = strategy_of(arm)
+            if isinstance(strategy, WithServerOptimizer):
+                strategy = strategy.strategy
+            if isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
+                models = np.tile(to_vector(module), len(arm.federation.thetas))
+                levels = strategy.levels_for(ServerState(models), size)
+                seed = Seeds(arm.experiment.seed).digest(Purpose.GRAPH)
+                sessions_of(arm.privacy).params_of_levels(levels, models.tobytes(), seed)
+        except (ProtocolError, SecAggError) as error:
+            raise ConfigError(f"{arm.federation.algorithm} cannot run so: {error}") from error
+
+
+def _check_full_participation(config: RunConfig, available: int) -> None:
+    name, faults = config.federation.algorithm, config.faults
+    if config.federation.cohort_size != available:
+        raise ConfigError(
+            f"federation.cohort_size = {config.federation.cohort_size}: must be {available}, all "
+            f"training devices, with the algorithm {name!r}; 'aaggff-d' plays with a sample"
+        )
+    if faults.dropout:
+        raise ConfigError(
+            f"faults.dropout = {faults.dropout}: must be 0 with the algorithm {name!r}, which "
+            "wants every device in every round"
+        )
+
+
+def _write_bundle(
+    config: RunConfig, directory: RunDirectory, dataset: FederatedDataset, data_sha256: str
+) -> None:
+    """Keep the final models of Δ-FL in one file, for `deltafl predict`."""
+    checkpoint = load_checkpoint(directory.checkpoints)
+    if checkpoint is None or config.federation.algorithm not in WITH_LEVELS:
+        return
+    scale = None
+    if config.data.standardise == "train":
+        # the data at hand is scaled already; the constants are those of the data as it came
+        scale = Scale.of(build_dataset(replace(config.data, standardise="none")).train)
+    thetas = config.federation.thetas
+    bundle = Bundle(
+        architecture=Architecture(
+            config.model.name,
+            dataset.input_shape,
+            dataset.num_classes,
+            None if dataset.embedding is None else embedding_sha256(dataset.embedding),
+        ),
+        models=dict(zip(thetas, split_models(checkpoint.state.model, len(thetas)), strict=True)),
+        scale=scale,
+        provenance={
+            "algorithm": config.federation.algorithm,
+            "seed": str(config.experiment.seed),
+            "round": str(checkpoint.state.round),
+            "data": dataset.name,
+            "data_sha256": data_sha256,
+            "standardise": config.data.standardise,
+        },
+        embedding=dataset.embedding,
+    )
+    write_file(directory.bundle, bundle.to_bytes())
+
+
+def _samples_trained_on(config: RunConfig, dataset: FederatedDataset) -> float:
+    """About how many samples all runs together train on."""
+    federation = config.federation
+    samples = float(np.mean(sizes_of(dataset.train)))
+    per_round = samples * federation.cohort_size * config.training.epochs
+    return per_round * federation.rounds * len(federation.thetas) * len(config.arms())
+
+
+def _settle(
+    directory: RunDirectory,
+    choice: Choice,
+    device: torch.device,
+    data_sha256: str,
+    warn: Callable[[str], None],
+) -> tuple[Versions, Choice]:
+    """Fix who does the work, for results depend on it, and record or compare the versions.
+
+    A run that goes on does so as it was begun.
+    """
+    recorded = read_json(directory.versions)
+    if recorded and "backend" not in recorded:  # of an earlier version, which had no other
+        recorded = {**recorded, "backend": REFERENCE, "workers": 0}
+    if recorded:
+        begun = {field.name: recorded.get(field.name) for field in fields(Choice)}
+        for name, value in begun.items():
+            if not _can_be(name, value):
+                raise UserError(f"{directory.versions} has {name} = {value!r}: it was damaged")
+        choice = Choice(**begun)  # type: ignore[arg-type] # just checked
+    torch.set_num_threads(choice.threads)
+    now = versions_now(device, asdict(choice), data_sha256)
+    if recorded is None:
+        return now, choice
+    for sentence in check_versions(recorded, now):
+        warn(sentence)
+    return recorded, choice
+
+
+def _can_be(name: str, value: object) -> bool:
+    """Whether a field of a recorded `Choice` may have this value."""
+    if name == "backend":
+        return value in BACKENDS and value != "auto"
+    return type(value) is int and value >= (1 if name == "threads" else 0)

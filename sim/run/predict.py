@@ -1,0 +1,287 @@
+"""`deltafl predict`: predictions of a finished run, at the conformity level of your choice."""
+
+import argparse
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from deltafl.fl.bundle import Bundle
+from deltafl.fl.data.archive import read_arrays
+from deltafl.fl.data.glove import load_glove
+from deltafl.fl.data.leaf import numeric_device, read_leaf
+from deltafl.fl.errors import DataError
+from deltafl.fl.superquantile import parse_theta
+from deltafl.sim.errors import UserError
+from deltafl.sim.record.atomic import write_file
+from deltafl.sim.settings.config_io import show
+
+_EXAMPLES: Final = """\
+The tuning knob. A run trains one model for each conformity level θ. Conformity is how much a person
+is like the population: near 1 for most, small for those whose data is unlike everybody's. Nobody
+can measure yours, for your data stays with you: turn the knob and keep what serves you best. Begin
+at the largest level, the model for the average; turn it down if that serves you badly, for smaller
+levels train on those who are served worst. A level that was not trained is answered by the next
+smaller one that was, or by the smallest: the model of θ is trained for conformity θ and above.
+
+examples:
+  deltafl predict runs/mine --list
+      the levels of a run, and where its models come from
+  deltafl predict runs/mine --conformity 0.5 --data mine.npz --out predictions.csv
+      a class and its probability for every sample; and the error, if the labels are in the file
+  deltafl predict runs/mine --data mine.npz --user anna
+      the error of every level on one person's samples: the knob's positions side by side
+
+data: an .npz file with x, and if known y (labels) and user (whose sample it is, with the names in
+users); or a folder of LEAF JSON files. Give features as they were before the run scaled them. A
+model that reads text takes tokens, and one that reads it through word vectors wants those as well.
+exit codes: 0 done, 2 cannot be done as asked.
+"""
+
+_COLUMNS: Final = ("user", "sample", "class", "probability", "label")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """What is to be predicted.
+
+    Attributes:
+        x: inputs, [n, *input_shape].
+        y: labels, int64 [n]; None where they are not known.
+        users: whose each sample is, n names.
+    """
+
+    x: npt.NDArray[np.generic]
+    y: npt.NDArray[np.int64] | None
+    users: tuple[str, ...]
+
+    def of(self, user: str) -> "Samples":
+        """The samples of one user.
+
+        Raises:
+            UserError: there are none.
+        """
+        rows = [index for index, name in enumerate(self.users) if name == user]
+        if not rows:
+            known = ", ".join(sorted(set(self.users))[:10])
+            raise UserError(f"--user {user}: no such user; the data has {known}")
+        return Samples(self.x[rows], None if self.y is None else self.y[rows], (user,) * len(rows))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.description = "Predict with the models of a finished run of Δ-FL, at a level you choose."
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "bundle", metavar="BUNDLE", type=Path, help="bundle.npz, or the run directory it lies in"
+    )
+    parser.add_argument("--list", action="store_true", help="show the levels, and nothing else")
+    parser.add_argument(
+        "--conformity", metavar="θ", help="in (0, 1]; without it, all levels are compared"
+    )
+    parser.add_argument("--data", metavar="PATH", type=Path, help="samples to predict")
+    parser.add_argument(
+        "--vectors",
+        metavar="FILE",
+        type=Path,
+        help="word vectors of the run (data.vectors), for models that read text through them",
+    )
+    parser.add_argument("--user", metavar="U", help="only the samples of this user")
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path, help="predictions, .csv or .jsonl; needs --conformity"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command.
+
+    Raises:
+        UserError: it cannot be done as asked.
+    """
+    try:
+        return _main(options)
+    except DataError as error:
+        raise UserError(str(error)) from error
+
+
+def _main(options: argparse.Namespace) -> int:
+    path: Path = options.bundle
+    embedding = None if options.vectors is None else load_glove(options.vectors).table
+    bundle = Bundle.load(path / "bundle.npz" if path.is_dir() else path, embedding)
+    if options.list:
+        print(_described(bundle))
+        return 0
+    if options.data is None:
+        raise UserError("--data is missing: name the samples to predict, or ask for --list")
+    if bundle.provenance.get("standardise", "none") not in ("none", "train"):
+        print(
+            f"deltafl: note: the run scaled features by {bundle.provenance['standardise']!r}: give "
+            "features that are scaled so",
+            file=sys.stderr,
+        )
+    samples = read_samples(options.data)
+    if options.user is not None:
+        samples = samples.of(options.user)
+    if options.conformity is None:
+        if options.out is not None:
+            raise UserError("--out needs --conformity: choose the level to predict with")
+        if samples.y is None:
+            raise UserError("without labels levels cannot be compared: choose one by --conformity")
+        for level in bundle.levels:
+            print(_errors(f"θ = {show(level)}", samples, bundle.predict(samples.x, level)))
+        return 0
+    asked = _conformity(options.conformity)
+    level = bundle.level_for(asked)
+    if level != asked:
+        print(
+            f"deltafl: note: conformity {show(asked)} was not trained; the model of θ = "
+            f"{show(level)} answers",
+            file=sys.stderr,
+        )
+    probabilities = bundle.predict(samples.x, level)
+    if options.out is not None:
+        write_file(options.out, _written(options.out, samples, probabilities).encode())
+        print(f"{len(samples.users)} predictions are in {options.out}")
+    else:
+        sys.stdout.write(_csv(samples, probabilities))
+    if samples.y is not None:
+        text = _errors(f"θ = {show(level)}", samples, probabilities, by_user=True)
+        print(text, file=sys.stdout if options.out is not None else sys.stderr)
+    return 0
+
+
+def read_samples(path: Path) -> Samples:
+    """Read samples to predict.
+
+    Raises:
+        DataError: the source is none of the known kinds, or cannot be used as it is.
+    """
+    if path.suffix == ".npz":
+        return _read_npz(path)
+    if path.is_dir():
+        # of one user too: there is nothing to be divided
+        devices, _ = read_leaf(path, numeric_device)
+        if not devices:
+            raise DataError(f"{path}: no user in it: give samples of one at least")
+        shapes = {device.x.shape[1:]: device.id for device in devices}
+        if len(shapes) > 1:
+            shown = " and ".join(f"{shape} of user {user}" for shape, user in shapes.items())
+            raise DataError(f"{path}: samples of shapes {shown}: give all the same shape")
+        return Samples(
+            np.concatenate([device.x for device in devices]),
+            np.concatenate([device.y for device in devices]),
+            tuple(device.id for device in devices for _ in range(device.num_samples)),
+        )
+    raise DataError(f"{path}: neither an .npz file nor a folder of LEAF files: check the path")
+
+
+def _read_npz(path: Path) -> Samples:
+    found = read_arrays(path, ("x",), ("y", "user", "users"))
+    if found["x"].ndim < 1:
+        raise DataError(f"{path}: array 'x' is a single number: store one sample after another")
+    x = found["x"]
+    for name in ("y", "user"):
+        column = found.get(name)
+        if column is not None and (column.shape != (len(x),) or column.dtype.kind not in "iu"):
+            raise DataError(
+                f"{path}: array {name!r} has dtype {column.dtype} and shape {column.shape}: give "
+                f"one integer for each of the {len(x)} samples"
+            )
+    y = found["y"].astype(np.int64) if "y" in found else None
+    index = found["user"] if "user" in found else np.zeros(len(x), dtype=np.int64)
+    names = found.get("users")
+    if names is None:
+        return Samples(x, y, tuple(str(number) for number in index.tolist()))
+    if names.ndim != 1 or names.dtype.kind != "U":
+        raise DataError(f"{path}: array 'users' has dtype {names.dtype}: give one name for each")
+    if len(index) and not 0 <= index.min() <= index.max() < len(names):
+        raise DataError(f"{path}: a user index is not in 0..{len(names) - 1}: name every user")
+    return Samples(x, y, tuple(str(names[number]) for number in index.tolist()))
+
+
+def _conformity(text: str) -> Fraction:
+    try:
+        return parse_theta(text)
+    except ValueError as error:
+        raise UserError(f"--conformity {text}: {error}; it lies in (0, 1]") from error
+
+
+def _described(bundle: Bundle) -> str:
+    architecture = bundle.architecture
+    lines = [
+        f"{architecture.name}, inputs {architecture.input_shape}, {architecture.num_classes} "
+        f"classes, {len(bundle.model(1))} parameters",
+        *(f"  θ = {show(level)}" for level in bundle.levels),
+        # of whoever made the file: a terminal must not obey it
+        *(f"{name}: {value}" for name, value in map(_printable, sorted(bundle.provenance.items()))),
+        f"models_sha256: {bundle.sha256}",
+    ]
+    return "\n".join(lines)
+
+
+def _printable(texts: tuple[str, str]) -> tuple[str, str]:
+    name, value = (
+        "".join(character if character.isprintable() else "?" for character in text)
+        for text in texts
+    )
+    return name, value
+
+
+def _rows(
+    samples: Samples, probabilities: npt.NDArray[np.float64]
+) -> Iterator[Mapping[str, object]]:
+    counts: dict[str, int] = {}
+    for number, (user, row) in enumerate(zip(samples.users, probabilities, strict=True)):
+        place = counts[user] = counts.get(user, -1) + 1
+        chosen = int(row.argmax())
+        yield {
+            "user": user,
+            "sample": place,
+            "class": chosen,
+            "probability": round(float(row[chosen]), 6),
+            "label": None if samples.y is None else int(samples.y[number]),
+        }
+
+
+def _written(path: Path, samples: Samples, probabilities: npt.NDArray[np.float64]) -> str:
+    if path.suffix == ".csv":
+        return _csv(samples, probabilities)
+    if path.suffix == ".jsonl":
+        return "".join(json.dumps(row) + "\n" for row in _rows(samples, probabilities))
+    raise UserError(f"--out {path}: end it in .csv or .jsonl")
+
+
+def _csv(samples: Samples, probabilities: npt.NDArray[np.float64]) -> str:
+    columns = _COLUMNS if samples.y is not None else _COLUMNS[:-1]
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_rows(samples, probabilities))
+    return buffer.getvalue()
+
+
+def _errors(
+    label: str, samples: Samples, probabilities: npt.NDArray[np.float64], *, by_user: bool = False
+) -> str:
+    """The share of samples misclassified: over users, and of each user if asked for."""
+    if samples.y is None:
+        return ""
+    wrong = probabilities.argmax(axis=1) != samples.y
+    users = np.array(samples.users)
+    names = sorted(set(samples.users))
+    each = {name: float(wrong[users == name].mean()) for name in names}
+    whom = "1 user" if len(names) == 1 else f"{len(names)} users"
+    line = f"{label}: error {np.mean(list(each.values())):.1%} over {whom}"
+    if len(names) > 1:
+        line += f", {np.percentile(list(each.values()), 90):.1%} at the 90th percentile"
+    if by_user:
+        line += "".join(f"\n  {name}: {error:.1%}" for name, error in each.items())
+    return line

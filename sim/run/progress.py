@@ -1,0 +1,64 @@
+"""Progress bars on stderr: one per run, with what the last round and evaluation said."""
+
+import sys
+from typing import Any
+
+from tqdm import tqdm
+
+from deltafl.fl.metrics import Summary
+from deltafl.sim.record.events import Event
+from deltafl.sim.settings.config import RunConfig
+
+
+class ProgressBars:
+    """Follows an experiment for a person at a terminal.
+
+    Args:
+        quiet: draw nothing.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._is_animated = sys.stderr.isatty()  # a log file gets a line now and then
+        self._bar: tqdm[Any] | None = None
+        self._shown: dict[str, str] = {}
+
+    def begin(self, config: RunConfig, rounds_done: int) -> None:
+        """Start a bar for a run."""
+        self.close()
+        self._shown = {}
+        self._bar = tqdm(
+            total=config.federation.rounds,
+            initial=rounds_done,
+            desc=f"{config.federation.algorithm} seed {config.experiment.seed}",
+            unit="round",
+            dynamic_ncols=True,
+            mininterval=0.2 if self._is_animated else 10.0,
+            disable=self._quiet,
+        )
+
+    def played(self, event: Event) -> None:
+        """Show a round."""
+        eta = event.get("eta")
+        self._shown["η"] = f"{eta:.3f}" if isinstance(eta, float) else "–"
+        self._shown["kept weight"] = str(event.get("kept_weight"))
+        self._shown["sums"] = str(event.get("secure_sums"))
+        if event.get("aborted"):
+            self._shown["kept weight"] = "round lost"
+        if self._bar is not None:
+            self._bar.set_postfix(self._shown, refresh=False)
+            self._bar.update()
+
+    def evaluated(self, round_number: int, test_error: Summary) -> None:
+        """Show an evaluation."""
+        del round_number
+        self._shown["error mean"] = f"{test_error.mean:.1%}"
+        self._shown["p90"] = f"{test_error.percentiles[90]:.1%}"
+        if self._bar is not None:
+            self._bar.set_postfix(self._shown, refresh=self._is_animated)
+
+    def close(self) -> None:
+        """End the current bar."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

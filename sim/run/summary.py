@@ -1,0 +1,218 @@
+"""What a run found, computed from the files of its directory alone.
+
+Of a run of several conformity levels the numbers on top are those of the largest; those of each
+are in `levels`.
+
+`test_error` gives every test device one vote; `percentiles` are over devices, in percent of them.
+For several seeds each number of `test_error` is the mean over the seeds, and `spread` says how far
+apart the seeds lie (largest minus smallest 90th percentile).
+
+An experiment adds `peak_memory_mb`, of the command that finished it: the most resident memory of
+its process, and of each worker, added up, though they share pages and peak at different times
+(`deltafl.sim.record.memory`).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from typing import Final, TypeAlias, cast
+
+from deltafl.fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
+from deltafl.fl.strategies.levels import split_models
+from deltafl.fl.vectors import Vector, vector_sha256
+from deltafl.sim.errors import RunDirectoryError
+from deltafl.sim.record.checkpoint import load_checkpoint
+from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
+from deltafl.sim.record.events import Event, read_events
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.run.accounting import privacy_of
+from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import show
+
+Summary: TypeAlias = dict[str, object]
+
+NOTEWORTHY: Final = ("lost_rounds", "empty_rounds", "uncertified_rounds", "clipped")
+"""Counts that a reader of the result should know about if they are not zero."""
+
+_OF_A_SEED: Final = ("test_error", "train_loss", "final_model_sha256", *NOTEWORTHY)
+
+
+@dataclass(frozen=True, slots=True)
+class DataSize:
+    """What a summary says of the data.
+
+    Attributes:
+        name: what to call the data set.
+        train_devices: devices that cohorts are drawn from.
+        test_devices: devices that only evaluate.
+    """
+
+    name: str
+    train_devices: int
+    test_devices: int
+
+
+def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) -> Summary:
+    """Summarise one finished run.
+
+    Raises:
+        RunDirectoryError: its files are not there.
+    """
+    checkpoint = load_checkpoint(directory.checkpoints)
+    federation = config.federation
+    evaluations = {
+        theta: read_last_evaluation(folder)
+        for theta, folder in directory.metrics_of(federation).items()
+    }
+    if checkpoint is None or None in evaluations.values():
+        raise RunDirectoryError(
+            f"{directory.path} has no checkpoint or no evaluation: it was damaged, start again in "
+            f"another --out"
+        )
+    events = read_events(directory.events)
+    private = federation.is_private
+    models = split_models(checkpoint.state.model, len(evaluations))
+    levels = {
+        theta: _level(evaluation, model)
+        for (theta, evaluation), model in zip(evaluations.items(), models, strict=True)
+        if evaluation is not None
+    }
+    return {
+        "algorithm": config.federation.algorithm,
+        "backend": config.privacy.backend if private else "clear",
+        "quantile_method": config.quantile.method if private else None,
+        "theta": float(federation.thetas[0]),
+        "rounds": checkpoint.state.round,
+        "seed": config.experiment.seed,
+        "data": data.name,
+        "train_devices": data.train_devices,
+        "test_devices": data.test_devices,
+        "cohort_size": config.federation.cohort_size,
+        "model": config.model.name,
+        "model_parameters": models[0].size,
+        **levels[federation.thetas[0]],
+        **_all_levels(levels, events),
+        "secure_sums": _total(events, "secure_sums") if private else 0,
+        "protocol_cpu_s": _total(events, "protocol_cpu_s"),
+        "train_cpu_s": _total(events, "train_cpu_s"),
+        "bytes_up_per_device_round": _mean(events, "bytes_up_per_device"),
+        "dropped_by_stage": _dropped(events),
+        "empty_rounds": sum(bool(event.get("empty")) for event in events),
+        "lost_rounds": sum(bool(event.get("aborted")) for event in events),
+        "uncertified_rounds": sum(event.get("certified") is False for event in events),
+        "clipped": _total(events, "clipped"),
+        "search_privacy": _search_privacy(config, checkpoint.state.round),
+        "transcript_sha256": checkpoint.transcript.digest.hex() if private else None,
+    }
+
+
+def summarise_experiment(arms: Sequence[Summary]) -> Summary:
+    """Summarise an experiment: its first run, and all of them by algorithm and seed."""
+    seeds: dict[str, dict[str, Summary]] = {}
+    for arm in arms:
+        one = {key: arm[key] for key in _OF_A_SEED}
+        seeds.setdefault(str(arm["algorithm"]), {})[str(arm["seed"])] = one
+    first = arms[0]
+    algorithm = str(first["algorithm"])
+    groups = {
+        name: {"test_error": _over_seeds([_numbers(one["test_error"]) for one in runs.values()])}
+        for name, runs in seeds.items()
+    }
+    return {
+        **first,
+        **groups[algorithm],
+        "noteworthy": {
+            f"{arm['algorithm']}, seed {arm['seed']}": counts
+            for arm in arms
+            if (counts := {key: arm[key] for key in NOTEWORTHY if arm[key]})
+        },
+        "seeds": seeds,
+        "baseline": {name: group for name, group in groups.items() if name != algorithm},
+    }
+
+
+def _level(evaluation: Evaluation, model: Vector) -> Summary:
+    """What one model came to."""
+    test_error = summarise_test_error(evaluation.test)
+    train_loss = summarise_train_loss(evaluation.train)
+    return {
+        "final_model_sha256": vector_sha256(model).hex(),
+        "test_error": _distribution(test_error.mean, test_error.percentiles),
+        "train_loss": _distribution(train_loss.mean, train_loss.percentiles),
+    }
+
+
+def _all_levels(levels: Mapping[Fraction, Summary], events: Sequence[Event]) -> Summary:
+    """The key `levels`, where there are several."""
+    if len(levels) == 1:
+        return {}
+    told: Summary = {}
+    for theta, found in levels.items():
+        name = show(theta)
+        rounds = [cast("dict[str, Event]", event["levels"])[name] for event in events]
+        told[name] = {
+            **found,
+            "empty_rounds": sum(bool(one.get("empty")) for one in rounds),
+            "uncertified_rounds": sum(one.get("certified") is False for one in rounds),
+        }
+    return {"levels": told}
+
+
+def _search_privacy(config: RunConfig, rounds: int) -> Summary | None:
+    """What the searches cost, if they were noisy; rounds that were lost are counted as well.
+
+    Each level has a search of its own, and what they cost adds up.
+    """
+    searched = [theta for theta in config.federation.thetas if theta < 1]
+    if not searched:
+        return None
+    one = replace(config, federation=replace(config.federation, theta=searched[0], levels=()))
+    privacy = privacy_of(one, rounds * len(searched))
+    if privacy is None:
+        return None
+    return asdict(replace(privacy, rho=privacy.rho * len(searched)))
+
+
+def _distribution(mean: float, percentiles: Mapping[int, float]) -> Summary:
+    return {
+        "mean": mean,
+        "p90": percentiles[90],
+        "percentiles": {str(tau): percentiles[tau] for tau in PERCENTILES},
+    }
+
+
+def _over_seeds(errors: Sequence[Mapping[str, object]]) -> Summary:
+    def mean(values: Sequence[object]) -> float:
+        return sum(cast("Sequence[float]", values)) / len(values)
+
+    tails = [cast("float", error["p90"]) for error in errors]
+    percentiles = [cast("dict[str, float]", error["percentiles"]) for error in errors]
+    return {
+        "mean": mean([error["mean"] for error in errors]),
+        "p90": mean(tails),
+        "percentiles": {
+            str(tau): mean([one[str(tau)] for one in percentiles]) for tau in PERCENTILES
+        },
+        "spread": max(tails) - min(tails),
+    }
+
+
+def _numbers(value: object) -> dict[str, float]:
+    return cast("dict[str, float]", value)
+
+
+def _total(events: Sequence[Event], key: str) -> float:
+    return sum(cast("float", event.get(key) or 0) for event in events)
+
+
+def _mean(events: Sequence[Event], key: str) -> float | None:
+    values = [cast("float", event[key]) for event in events if event.get(key) is not None]
+    return sum(values) / len(values) if values else None
+
+
+def _dropped(events: Sequence[Event]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for event in events:
+        total.update(cast("dict[str, int]", event.get("dropped_by_stage") or {}))
+    return dict(sorted(total.items()))

@@ -1,0 +1,62 @@
+"""A summary as a short table for the terminal."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, cast
+
+if TYPE_CHECKING:
+    from deltafl.sim.run.summary import Summary  # which loads torch, and printing does not need it
+
+
+_WORDS: Final = {
+    "lost_rounds": "rounds were lost and left the model as it was",
+    "empty_rounds": "rounds had nobody to train and left the model as it was",
+    "uncertified_rounds": "rounds were filtered by an estimate, not by a certified threshold",
+    "clipped": "numbers were clipped to the encoding's bounds",
+}
+
+
+def describe(summary: Mapping[str, object]) -> str:
+    """Say what was found as a short table for the terminal."""
+    seeds = cast("dict[str, dict[str, Summary]]", summary["seeds"])
+    algorithm = str(summary["algorithm"])
+    baseline = cast("dict[str, Summary]", summary["baseline"])
+    num_seeds = len(seeds[algorithm])
+    lines = [
+        f"{summary['data']}: {summary['train_devices']} train and {summary['test_devices']} test "
+        f"devices; {summary['model']} model, {summary['model_parameters']:,} parameters; "
+        f"θ = {summary['theta']:g}, {summary['rounds']} rounds, "
+        f"{num_seeds} seed{'s' if num_seeds > 1 else ''}",
+        "",
+        f"{'test error of devices':<26}{'mean':>9}{'90th percentile':>18}{'spread over seeds':>20}",
+    ]
+    for name in (algorithm, *baseline):
+        error = _numbers((summary if name == algorithm else baseline[name])["test_error"])
+        spread = f"{error['spread']:.1%}" if num_seeds > 1 else "–"
+        lines.append(f"  {name:<24}{error['mean']:>9.1%}{error['p90']:>18.1%}{spread:>20}")
+    lines += ["", *_costs(summary)]
+    return "\n".join(lines)
+
+
+def _costs(summary: Mapping[str, object]) -> list[str]:
+    lines = []
+    if summary["secure_sums"]:
+        up = summary["bytes_up_per_device_round"]
+        traffic = f", {up / 1000:,.0f} kB up per device and round" if isinstance(up, float) else ""
+        lines.append(
+            f"The first {summary['algorithm']} run took {summary['secure_sums']} secure sums "
+            f"({summary['backend']}){traffic}."
+        )
+    lines.append(
+        f"CPU time of the first run: training {summary['train_cpu_s']:.1f} s, "
+        f"protocol {summary['protocol_cpu_s']:.1f} s."
+    )
+    if "peak_memory_mb" in summary:  # runs of earlier versions have none
+        lines.append(f"Peak memory: {summary['peak_memory_mb']:,.0f} MB.")
+    noteworthy = cast("dict[str, dict[str, int]]", summary["noteworthy"])
+    for run, counts in noteworthy.items():
+        lines += [f"Note ({run}): {count} {_WORDS[key]}." for key, count in counts.items()]
+    return lines
+
+
+def _numbers(value: object) -> dict[str, float]:
+    return cast("dict[str, float]", value)

@@ -1,0 +1,1 @@
+"""The settings of a run: what there is to set, presets, and the files they are read from."""

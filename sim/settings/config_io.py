@@ -1,0 +1,256 @@
+"""Settings from files and flags to a `RunConfig`, checked, and back to a file.
+
+Layers are tables {section: {key: value}}, merged left to right: defaults, preset, CONFIG.toml,
+`--set`, flags. Whatever is unknown, of the wrong type or out of range is refused by name.
+"""
+
+import contextlib
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias, get_args, get_origin, get_type_hints
+
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.settings.config import PRIVATE, WITH_LEVELS, RunConfig
+from deltafl.sim.settings.constraints import Constraint, nearest
+
+Table: TypeAlias = Mapping[str, Mapping[str, object]]
+
+_SECTIONS: Final = {name: hint for name, hint in get_type_hints(RunConfig).items()}
+_PRESETS: Final = Path(__file__).with_name("presets")
+_TYPE_NAMES: Final = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Fraction: "a number or a fraction such as 1/3",
+}
+
+
+def preset_names() -> tuple[str, ...]:
+    """The presets that come with the package, in alphabetical order."""
+    return tuple(sorted(path.stem for path in _PRESETS.glob("*.toml")))
+
+
+def preset_text(name: str) -> str:
+    """The TOML text of a preset.
+
+    Raises:
+        ConfigError: there is no such preset.
+    """
+    if name not in preset_names():
+        raise ConfigError(f"there is no preset {name!r}: {nearest(name, preset_names())}")
+    return (_PRESETS / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def read_table(text: str, origin: str) -> Table:
+    """Parse TOML text into a table of sections.
+
+    Raises:
+        ConfigError: the text is not TOML, or has a key outside of a section.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{origin} is not valid TOML: {error}") from error
+    for name, section in document.items():
+        if name not in _SECTIONS:
+            raise ConfigError(f"{origin}: unknown section [{name}]: {nearest(name, _SECTIONS)}")
+        if not isinstance(section, dict):
+            raise ConfigError(f"{origin}: {name} = {section!r} must be a section, [{name}]")
+    return document
+
+
+def read_config_file(path: Path) -> Table:
+    """Read a TOML file into a table of sections.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not a configuration.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(
+            f"cannot read the configuration {path}: {reason}; "
+            f"`deltafl presets` lists the ones that come with the package"
+        ) from error
+    return read_table(text, str(path))
+
+
+def assignment(text: str) -> Table:
+    """Parse one `section.key=value` of the command line; a bare word is a text.
+
+    >>> assignment("federation.rounds=10")
+    {'federation': {'rounds': 10}}
+    >>> assignment("federation.theta=1/3")
+    {'federation': {'theta': '1/3'}}
+
+    Raises:
+        ConfigError: it has no such form, or names an unknown section.
+    """
+    match = re.fullmatch(r"(\w+)\.(\w+)=(.*)", text, re.DOTALL)
+    if match is None:
+        raise ConfigError(f"--set {text!r} must have the form section.key=value")
+    section, key, value = match.groups()
+    if section not in _SECTIONS:
+        raise ConfigError(f"--set {text}: unknown section: {nearest(section, _SECTIONS)}")
+    return {section: {key: _word(value)}}
+
+
+def build_config(layers: Iterable[Table]) -> RunConfig:
+    """Merge the layers over the defaults, later ones first served, and check every value.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type, a value out of range, or two that do not fit.
+    """
+    merged: dict[str, dict[str, object]] = {name: {} for name in _SECTIONS}
+    for layer in layers:
+        for name, values in layer.items():
+            merged[name].update(values)
+    sections = {name: _section(name, values) for name, values in merged.items()}
+    config = RunConfig(**sections)  # type: ignore[arg-type]  # each was built by its own class
+    _check_together(config)
+    return config
+
+
+def flatten(config: RunConfig) -> dict[str, object]:
+    """All settings as {"section.key": value}, in the order of the classes."""
+    return {
+        f"{section.name}.{key.name}": getattr(getattr(config, section.name), key.name)
+        for section in fields(config)
+        for key in fields(getattr(config, section.name))
+    }
+
+
+def to_toml(config: RunConfig) -> str:
+    """Write a configuration as TOML; reading it gives the same configuration back."""
+    lines: list[str] = []
+    previous = ""
+    for name, value in flatten(config).items():
+        section, key = name.split(".")
+        if section != previous:
+            lines += ["", f"[{section}]"] if lines else [f"[{section}]"]
+            previous = section
+        lines.append(f"{key} = {_toml_value(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def first_difference(ours: RunConfig, theirs: RunConfig) -> tuple[str, object, object] | None:
+    """The first setting in which two configurations differ: key, our value, their value."""
+    other = flatten(theirs)
+    return next(((k, v, other[k]) for k, v in flatten(ours).items() if v != other[k]), None)
+
+
+def show(value: object) -> str:
+    """A setting's value as people write it.
+
+    >>> show(Fraction(1, 2)), show(Fraction(1, 3)), show("mm")
+    ('0.5', '1/3', "'mm'")
+    """
+    return str(_plain(value)) if isinstance(value, Fraction) else repr(value)
+
+
+def _word(text: str) -> object:
+    """A value of the command line: TOML, or a number that TOML does not know, such as .5."""
+    with contextlib.suppress(tomllib.TOMLDecodeError):
+        value: object = tomllib.loads(f"value = {text}")["value"]
+        return value
+    with contextlib.suppress(ValueError):
+        return float(text)
+    return text
+
+
+def _section(name: str, values: Mapping[str, object]) -> object:
+    section = _SECTIONS[name]
+    hints = get_type_hints(section, include_extras=True)
+    for key in values:
+        if key not in hints:
+            raise ConfigError(f"unknown setting {name}.{key}: {nearest(key, hints)}")
+    checked = {key: _value(f"{name}.{key}", value, hints[key]) for key, value in values.items()}
+    return section(**checked)
+
+
+def _value(name: str, value: object, hint: object) -> object:
+    constraints: tuple[Constraint, ...] = ()
+    if get_origin(hint) is Annotated:
+        hint, *extras = get_args(hint)
+        constraints = tuple(extras)
+    converted = _convert(name, value, hint)
+    for constraint in constraints:
+        if not constraint.holds(converted):
+            raise ConfigError(f"{name} = {show(value)}: must {constraint.requirement()}")
+    return converted
+
+
+def _convert(name: str, value: object, hint: object) -> object:
+    if get_origin(hint) is tuple:
+        if isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
+            return tuple(value)
+        raise ConfigError(f'{name} = {show(value)}: must be a list of texts, ["a", "b"]')
+    if hint is Fraction and isinstance(value, str | int | float) and not isinstance(value, bool):
+        try:
+            return Fraction(str(value))  # a float is the decimal that it prints as: 0.8 is 4/5
+        except (ValueError, ZeroDivisionError):
+            pass
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        expected = _TYPE_NAMES[hint] if isinstance(hint, type) else str(hint)
+        raise ConfigError(f"{name} = {show(value)}: must be {expected}")
+    return value
+
+
+def _check_together(config: RunConfig) -> None:
+    federation, privacy = config.federation, config.privacy
+    if federation.algorithm in config.experiment.baselines:
+        raise ConfigError(
+            f"experiment.baselines contains {federation.algorithm!r}, which is the algorithm "
+            f"itself: list other algorithms"
+        )
+    if not re.fullmatch(r"headers|full|every=[1-9]\d*", privacy.transcript):
+        raise ConfigError(
+            f"privacy.transcript = {privacy.transcript!r}: must be 'headers', 'full' or 'every=N'"
+        )
+    training, last = config.training, federation.rounds - 1
+    if training.learning_rate * training.decay ** (last // training.decay_every) == 0:
+        raise ConfigError(
+            f"training.decay = {training.decay} every {training.decay_every} rounds brings the "
+            f"learning rate to zero before round {federation.rounds}: raise one of them"
+        )
+    if config.data.num_classes == 1:
+        raise ConfigError("data.num_classes = 1: must be 0 (from the data) or at least 2")
+    algorithms = (federation.algorithm, *config.experiment.baselines)
+    if federation.levels and not set(algorithms) & set(WITH_LEVELS):
+        raise ConfigError(
+            f"federation.levels = {_toml_value(federation.levels)}: must be empty with "
+            f"federation.algorithm = {federation.algorithm!r}; only {' and '.join(WITH_LEVELS)} "
+            "have conformity levels"
+        )
+    private = any(algorithm.startswith(PRIVATE) for algorithm in algorithms)
+    if private and federation.cohort_size < privacy.min_cohort:
+        raise ConfigError(
+            f"federation.cohort_size = {federation.cohort_size} is below "
+            f"privacy.min_cohort = {privacy.min_cohort}: raise the one or lower the other"
+        )
+
+
+def _plain(value: object) -> object:
+    """TOML has no fractions: a decimal where one is exact, else a text."""
+    if isinstance(value, Fraction):
+        decimal = float(value)
+        return decimal if Fraction(str(decimal)) == value else str(value)
+    return value
+
+
+def _toml_value(value: object) -> str:
+    value = _plain(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return f"[{', '.join(_toml_value(item) for item in value)}]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
