@@ -46,7 +46,7 @@ from deltafl.secagg.states import ClientState
 from deltafl.secagg.wire import decode_open, tag_of
 
 
-class Task(Enum):
+class LocalWork(Enum):
     """What the device's caller has to do before the round goes on."""
 
     MEASURE_LOSS = "measure loss"
@@ -56,8 +56,8 @@ class Task(Enum):
 class RoundClient:
     """One device in one round.
 
-    Feed it with `receive`. It returns bytes to send, a `Task` for the caller, or None. After an
-    error it is FAILED and says nothing more.
+    Feed it with `receive`. It returns bytes to send, a `LocalWork` for the caller, or None. After
+    an error it is FAILED and says nothing more.
 
     Args:
         client_id: The device's id.
@@ -109,7 +109,7 @@ class RoundClient:
         """The model of the level that is being played; empty before the announcement."""
         return self.models[self._level] if self.models else b""
 
-    def receive(self, data: bytes) -> bytes | Task | None:
+    def receive(self, data: bytes) -> bytes | LocalWork | None:
         """Take one envelope of the server. Repetitions and those of other sessions are ignored.
 
         Raises:
@@ -181,7 +181,7 @@ class RoundClient:
         self._session.close()
         self._devices = ()
 
-    def _take(self, envelope: Envelope) -> bytes | Task | None:
+    def _take(self, envelope: Envelope) -> bytes | LocalWork | None:
         if self._tag is not None and tag_of(envelope.session) not in (None, self._tag):
             return None  # delayed in another session
         event = type(envelope.question) if isinstance(envelope, Ask) else type(envelope)
@@ -192,7 +192,7 @@ class RoundClient:
             case Announce() | AnnounceLevels():
                 self._check_announcement(envelope)
                 self.state = following
-                return Task.MEASURE_LOSS
+                return LocalWork.MEASURE_LOSS
             case Relay(session):
                 return self._relay(session)
             case Ask(question, session):
@@ -207,7 +207,7 @@ class RoundClient:
                 if isinstance(question, Query):
                     return self._mask(_answer(device, question, self._noise))
                 self.state = following
-                return Task.TRAIN if device.passes(question) else self._contribute_update(None)
+                return LocalWork.TRAIN if device.passes(question) else self._contribute_update(None)
 
     def _relay(self, session: bytes) -> bytes | None:
         reply = self._session.receive(session)

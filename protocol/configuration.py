@@ -32,8 +32,8 @@ class RoundConfig:
         cohort_size: Devices invited, m.
         theta: Conformity level θ in (0, 1], exact; 1 asks nothing and keeps everybody (FedAvg).
         method: Name of the quantile method.
-        num_cuts: Cuts of a query of `histogram` or `noisy`; None for their defaults and for other
-            methods.
+        num_pivots: Pivots of a query of `histogram` or `noisy`; None for their defaults and for
+            other methods.
         max_queries: Slots kept for the search; not used for θ = 1.
         grid: On which losses are compared.
         max_weight: Largest n_k; larger ones are clipped to it.
@@ -58,7 +58,7 @@ class RoundConfig:
     cohort_size: int
     theta: Fraction
     method: str
-    num_cuts: int | None
+    num_pivots: int | None
     max_queries: int
     grid: LossGrid
     max_weight: int
@@ -86,7 +86,7 @@ class RoundConfig:
             raise ConfigurationError(
                 f"min_search_cohort={self.min_search_cohort} is not in [0, {_MAX_COHORT}]"
             )
-        method = quantile_method(self.method, num_cuts=self.num_cuts, noise=self.noise)
+        method = quantile_method(self.method, num_pivots=self.num_pivots, noise=self.noise)
         object.__setattr__(self, "quantile", method)
         object.__setattr__(self, "search_layout", method.layout(self.search(None)))
         object.__setattr__(self, "update_layout", self._lay_out_update())
@@ -94,7 +94,7 @@ class RoundConfig:
             if layout.length > MAX_LENGTH:
                 raise ConfigurationError(
                     f"{layout.length} numbers from {layout.fields[0].name!r} on are more than the "
-                    f"{MAX_LENGTH} of a slot: lower update_length or num_cuts"
+                    f"{MAX_LENGTH} of a slot: lower update_length or num_pivots"
                 )
 
     @property
@@ -159,7 +159,7 @@ class RoundConfig:
             self.theta.numerator,
             self.theta.denominator,
             self.method.encode(),
-            0 if self.num_cuts is None else self.num_cuts,
+            0 if self.num_pivots is None else self.num_pivots,
             self.max_queries,
             self.search_layout.canonical(),
             self.update_layout.canonical(),

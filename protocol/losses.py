@@ -1,13 +1,13 @@
 """The loss grid, on which every comparison of losses is a comparison of integers.
 
 A device rounds its loss to a *tick*, a whole number of steps of r = 2^-resolution_bits. The server
-asks about *cuts*: cut c is the point μ = (c - ½)·r, half a step below tick c, so a device lies
-below the cut exactly when its tick is less than c. What follows:
+asks about *pivots*: pivot c is the point μ = (c - ½)·r, half a step below tick c, so a device lies
+below the pivot exactly when its tick is less than c. What follows:
 
-- No loss ever equals a cut. |F - μ| ≥ r/2 always, so the weights n/max(|F - μ|, ε) of Algorithm 3
+- No loss ever equals a pivot. |F - μ| ≥ r/2 always, so the weights n/max(|F - μ|, ε) of Algorithm 3
   are bounded by 2n/r without an ε that changes them: ε is r/2 and the max never acts.
 - The side on which a loss lies is exact; no rounding error can put the boundary device on the
-  wrong side, and the weighted rank at a cut is an exact integer.
+  wrong side, and the weighted rank at a pivot is an exact integer.
 - Ticks that are equal are ties, and ties share their fate: all of them pass a filter or none.
 
 Spec: §12.2.
@@ -55,8 +55,8 @@ class LossGrid:
         return self.bound << self.resolution_bits
 
     @property
-    def top_cut(self) -> int:
-        """Lowest cut that every tick lies below, max_tick + 1."""
+    def top_pivot(self) -> int:
+        """Lowest pivot that every tick lies below, max_tick + 1."""
         return self.max_tick + 1
 
     def tick(self, loss: float) -> tuple[int, bool]:

@@ -27,8 +27,8 @@ from deltafl.secagg.codec import FieldReader, Value, read_fields, write_fields
 MAX_BYTES: Final = 1 << 32
 _MAX_FIELDS: Final = 24
 _MAX_NAME: Final = 32
-_MAX_CUTS: Final = 1 << 16
-_CUTS: Final = 8
+_MAX_PIVOTS: Final = 1 << 16
+_PIVOTS: Final = 8
 _THETA: Final = struct.Struct("<II")
 _WORD: Final = 2**63 - 1
 _DOUBLE: Final = struct.Struct("<d")
@@ -85,8 +85,8 @@ def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
             return Kind.ANNOUNCE_LEVELS, fields
         case Relay(session):
             return Kind.RELAY, [session]
-        case Ask(Query(method, cuts), session):
-            packed = b"".join(cut.to_bytes(_CUTS, "little") for cut in cuts)
+        case Ask(Query(method, pivots), session):
+            packed = b"".join(pivot.to_bytes(_PIVOTS, "little") for pivot in pivots)
             return Kind.QUERY, [method.encode(), packed, session]
         case Ask(Threshold(eta, half_width), session):
             return Kind.THRESHOLD, [eta, half_width, session]
@@ -108,10 +108,10 @@ def _from_fields(kind: int, fields: FieldReader) -> Envelope:
     if kind == Kind.RELAY:
         return Relay(_read_bytes(fields))
     if kind == Kind.QUERY:
-        method, packed = _read_name(fields), fields.records(_CUTS, most=_MAX_CUTS)
-        starts = range(0, len(packed), _CUTS)
-        cuts = tuple(int.from_bytes(packed[i : i + _CUTS], "little") for i in starts)
-        return Ask(Query(method, cuts), _read_bytes(fields))
+        method, packed = _read_name(fields), fields.records(_PIVOTS, most=_MAX_PIVOTS)
+        starts = range(0, len(packed), _PIVOTS)
+        pivots = tuple(int.from_bytes(packed[i : i + _PIVOTS], "little") for i in starts)
+        return Ask(Query(method, pivots), _read_bytes(fields))
     if kind == Kind.THRESHOLD:
         threshold = Threshold(fields.integer(0, _WORD), fields.integer(0, _WORD))
         return Ask(threshold, _read_bytes(fields))
@@ -125,7 +125,7 @@ def _config_fields(config: RoundConfig) -> list[Value]:
         config.theta.numerator,
         config.theta.denominator,
         config.method.encode(),
-        0 if config.num_cuts is None else config.num_cuts,
+        0 if config.num_pivots is None else config.num_pivots,
         config.max_queries,
         config.grid.resolution_bits,
         config.grid.bound,
@@ -143,7 +143,7 @@ def _config_fields(config: RoundConfig) -> list[Value]:
 def _read_config(fields: FieldReader) -> RoundConfig:
     round_index, cohort_size = fields.integer(0, _WORD), fields.integer(1, 2**32 - 1)
     numerator, denominator = fields.integer(1, 2**32 - 1), fields.integer(1, 2**32 - 1)
-    method, num_cuts = _read_name(fields), fields.integer(0, _MAX_CUTS)
+    method, num_pivots = _read_name(fields), fields.integer(0, _MAX_PIVOTS)
     max_queries = fields.integer(0, 2**16)
     resolution_bits, bound = fields.integer(0, 64), fields.integer(1, 2**32 - 1)
     max_weight, length = fields.integer(1, 2**53), fields.integer(1, 2**32 - 1)
@@ -158,7 +158,7 @@ def _read_config(fields: FieldReader) -> RoundConfig:
             cohort_size=cohort_size,
             theta=Fraction(numerator, denominator),
             method=method,
-            num_cuts=num_cuts or None,
+            num_pivots=num_pivots or None,
             max_queries=max_queries,
             grid=LossGrid(resolution_bits, bound),
             max_weight=max_weight,

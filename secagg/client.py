@@ -4,8 +4,8 @@ The device trusts nothing that the server says: it checks parameters against its
 computes its neighbours and the session id itself, sees to it that its cohort only shrinks, uses a
 slot once, and of each peer's two secrets gives away a share of one only, once. In a signed session
 it knows its neighbours by their identities, and helps unmask only what t of them saw as it did.
-Whatever it refuses (see `deltafl.secagg.vetting`) ends its session for good (`PeerError`). It has
-no clock and no socket.
+Whatever it refuses (see `deltafl.secagg.validation`) ends its session for good (`PeerError`). It
+has no clock and no socket.
 
 Spec: §9.
 """
@@ -16,7 +16,7 @@ from hashlib import sha256
 
 import numpy as np
 
-from deltafl.secagg import prg, ring, sealing, shamir, signing, vetting, wire
+from deltafl.secagg import prg, ring, sealing, shamir, signing, validation, wire
 from deltafl.secagg.errors import DecodeError, PeerError, Refusal, UsageError, present
 from deltafl.secagg.graph import Graph, Members, Positions
 from deltafl.secagg.identity import IdentityKey
@@ -283,14 +283,14 @@ class Client:
 
     def _share(self, message: RosterMessage) -> ShareKeys:
         params, ids = self._accepted, message.roster
-        position = vetting.check_roster(ids, self.client_id, params)
+        position = validation.check_roster(ids, self.client_id, params)
         graph = Graph(len(ids), params.degree, params.graph_seed)
         expected = graph.neighbours(position).tolist()
-        vetting.check_neighbours(position, message.keys.keys(), set(expected))
+        validation.check_neighbours(position, message.keys.keys(), set(expected))
         own = self._own_sealing
-        vetting.check_keys([own.public, *self._own_mask_keys()], message.keys)
+        validation.check_keys([own.public, *self._own_mask_keys()], message.keys)
         if params.signed:
-            vetting.check_credentials(present(self._credentials), params, ids, message.keys)
+            validation.check_credentials(present(self._credentials), params, ids, message.keys)
         session_id = params.session_id(ids.astype("<u4").tobytes())
         self._neighbours = {
             peer: _Neighbour(
@@ -324,7 +324,7 @@ class Client:
         self._shrink_cohort(message.members)
         params, roster = self._accepted, self._placed
         expected = set(self._neighbours_among(message.members))
-        vetting.check_neighbours(roster.position, message.boxes.keys(), expected)
+        validation.check_neighbours(roster.position, message.boxes.keys(), expected)
         senders, plaintexts = list[int](), list[bytes]()
         for sender, box in message.boxes.items():
             plaintext = self._neighbours[sender].channel.open(box)
@@ -366,7 +366,7 @@ class Client:
         params = self._accepted
         if params.signed:
             self._require_open(message.slot)
-            vetting.check_quorum(
+            validation.check_quorum(
                 message, present(self._context), self._signers(), self._cohort, params.threshold
             )
         else:
@@ -394,17 +394,17 @@ class Client:
                 Refusal.OUT_OF_ORDER, f"slot {slot} to unmask, slot {self._slot} is open"
             )
 
-    def _signers(self) -> dict[int, vetting.Signer]:
+    def _signers(self) -> dict[int, validation.Signer]:
         """Those who hold the device's shares, itself among them, and whose boxes it could read."""
         heard = present(self._heard)
         known = {
-            position: vetting.Signer(present(neighbour.identity), neighbour.sealing_key)
+            position: validation.Signer(present(neighbour.identity), neighbour.sealing_key)
             for position, neighbour in self._neighbours.items()
             if heard[position]
         }
         if self._placed.own_shares is not None:
             own = present(self._credentials).identity.public
-            known[self._placed.position] = vetting.Signer(own, self._own_sealing.public)
+            known[self._placed.position] = validation.Signer(own, self._own_sealing.public)
         return known
 
     def _shrink_cohort(self, members: Members) -> None:
@@ -414,7 +414,7 @@ class Client:
                 Refusal.MALFORMED, f"a set over {len(members)} of {len(roster.ids)} devices"
             )
         heard = np.ones_like(members) if self._heard is None else self._heard
-        vetting.check_members(
+        validation.check_members(
             members, self._members, heard, roster.position, roster.holders, self._accepted
         )
         self._members = members

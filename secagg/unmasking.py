@@ -19,13 +19,13 @@ from typing import TypeVar
 import numpy as np
 
 from deltafl.secagg import keys, prg, shamir
-from deltafl.secagg.decoding import decode
 from deltafl.secagg.errors import Fault, SessionAborted
 from deltafl.secagg.graph import Graph, Members, Positions
 from deltafl.secagg.keys import KeyPair, PublicKey
 from deltafl.secagg.masks import SlotContext, seed_commitment, subtracts
 from deltafl.secagg.messages import ShareKind, UnmaskShares
 from deltafl.secagg.primitives import AddMasks
+from deltafl.secagg.reed_solomon import decode
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.shamir import Limbs
 

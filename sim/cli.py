@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from deltafl import __version__
-from deltafl.sim.errors import ConfigError, RunError, UserError
+from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.config import BACKENDS, RunConfig
@@ -52,14 +52,10 @@ tail fraction that is kept: 1 is FedAvg, smaller serves the worst-off devices mo
 exit codes: 0 done, 1 failed on the way, 2 cannot be done as asked, 130 interrupted.
 """
 
-_BACKENDS: Final = {
-    **dict.fromkeys(("masked", "ideal"), "privacy.backend"),
-    **dict.fromkeys(BACKENDS, "training.backend"),
-}
-"""The settings of which `--backend` may give the value."""
-
 _FLAGS: Final = {
     "rounds": "federation.rounds",
+    "sums": "privacy.sums",
+    "backend": "training.backend",
     "workers": "training.workers",
     "address": "training.address",
     "device": "training.device",
@@ -211,12 +207,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--rounds", metavar="N", help="number of rounds")
     run.add_argument(
-        "--backend",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="how sums are made: masked (real masks) or ideal (sums without cryptography); or who "
-        f"does the devices' work: {', '.join(BACKENDS)}; may be given once for each",
+        "--sums",
+        metavar="masked|ideal",
+        help="how secure sums are made: masked (real keys, real masks) or ideal (the same sums "
+        "without cryptography)",
+    )
+    run.add_argument(
+        "--backend", metavar="NAME", help=f"who does the devices' work: {', '.join(BACKENDS)}"
     )
     run.add_argument(
         "--workers", metavar="N", help="workers of processes and ray (default: one per core)"
@@ -344,7 +341,7 @@ def _show(summary: Mapping[str, object], out: Path) -> int:
     print(describe(summary))
     plots = "plots/, " if (out / "plots").exists() else ""
     print(f"\nEverything is in {out}: summary.json, {plots}metrics/, events.jsonl.")
-    if summary.get("backend") == "masked":
+    if summary.get("sums") == "masked":
         print(f"What the server saw: {_called()} audit {shlex.quote(str(out))}")
     return 0
 
@@ -384,10 +381,6 @@ def _config(options: argparse.Namespace, out: Path) -> RunConfig:
     for flag, key in _FLAGS.items():
         if (value := getattr(options, flag)) is not None:
             layers.append(assignment(f"{key}={value}"))
-    for name in options.backend:
-        if name not in _BACKENDS:
-            raise ConfigError(f"--backend {name!r}: must be one of {', '.join(_BACKENDS)}")
-        layers.append(assignment(f"{_BACKENDS[name]}={name}"))
     if options.data is not None:
         # a file's path becomes absolute, so that config.toml reproduces the run from anywhere; what
         # is no file is the name of made-up data or of a data set on the hub
@@ -400,9 +393,7 @@ def _config(options: argparse.Namespace, out: Path) -> RunConfig:
 def _names_settings(options: argparse.Namespace) -> bool:
     """Whether any flag gives a setting."""
     flags = (getattr(options, flag) for flag in _FLAGS)
-    return bool(options.assignments or options.backend) or any(
-        value is not None for value in (options.data, *flags)
-    )
+    return bool(options.assignments) or any(value is not None for value in (options.data, *flags))
 
 
 def _warn(sentence: str) -> None:

@@ -24,7 +24,7 @@ from deltafl.fl.models.m5 import M5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class DataShape:
     """What a model is built for.
 
     Attributes:
@@ -38,7 +38,7 @@ class Task:
     embedding: npt.NDArray[np.float32] | None = None
 
 
-MODELS: Final[dict[str, Callable[[Task], nn.Module]]] = {
+MODELS: Final[dict[str, Callable[[DataShape], nn.Module]]] = {
     "linear": lambda task: Linear(task.input_shape, task.num_classes),
     "convnet": lambda task: ConvNet(task.input_shape, task.num_classes),
     "logistic": lambda task: Logistic(task.input_shape, task.num_classes, bias=False),
@@ -84,4 +84,4 @@ def build_model(
     with torch.random.fork_rng(devices=[]):
         # not torch.manual_seed, which would seed accelerators too, outside the fork
         torch.default_generator.manual_seed(seed)
-        return MODELS[name](Task(input_shape, num_classes, embedding))
+        return MODELS[name](DataShape(input_shape, num_classes, embedding))

@@ -3,7 +3,7 @@
 Source: arXiv 2002.11223, Algorithm 2: η is the (1 − θ)-quantile of the losses F_k(w_t), weighted by
 n_k; the devices with F_k(w_t) ≥ η train, and their updates are averaged with weights n_k
 renormalised over them. The workshop version (NeurIPS 2022 DistShift, Algorithm 1) gives every
-device the same weight; that is `Weighting.UNIFORM`. Appendix C.3 keeps η for T_η rounds, which
+device the same weight; that is `DeviceWeights.UNIFORM`. Appendix C.3 keeps η for T_η rounds, which
 plays the w-step of Algorithm 1 for T_η rounds in place of one: `eta_every`.
 """
 
@@ -21,7 +21,7 @@ from deltafl.fl.superquantile import parse_theta, weighted_quantile
 from deltafl.fl.vectors import Vector
 
 
-class Weighting(StrEnum):
+class DeviceWeights(StrEnum):
     """What a device weighs, in the quantile and in the mean alike."""
 
     SAMPLES = "samples"
@@ -47,7 +47,7 @@ class DeltaFL:
     """
 
     theta: Fraction
-    weighting: Weighting = Weighting.SAMPLES
+    weighting: DeviceWeights = DeviceWeights.SAMPLES
     eta_every: int = 1
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class DeltaFL:
         return ServerState(model, state.round + 1, eta), report
 
     def _weight(self, num_samples: int) -> int:
-        return num_samples if self.weighting is Weighting.SAMPLES else 1
+        return num_samples if self.weighting is DeviceWeights.SAMPLES else 1
 
 
 def _leave(state: ServerState, eta: float | None) -> tuple[ServerState, RoundReport]:

@@ -196,7 +196,7 @@ class PrivateDeltaFL:
             cohort_size=cohort_size,
             theta=self.theta,
             method=encoding.method,
-            num_cuts=None,
+            num_pivots=None,
             max_queries=encoding.max_queries or default_max_queries,
             grid=encoding.grid,
             max_weight=encoding.max_weight,

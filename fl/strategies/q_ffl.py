@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from deltafl.fl.cohort import Local
-from deltafl.fl.strategies.delta_fl import Weighting
+from deltafl.fl.strategies.delta_fl import DeviceWeights
 from deltafl.fl.strategies.weighted_mean import Share, WeightedMean
 
 LOSS_GUARD: Final = 1e-10
@@ -41,7 +41,7 @@ class QFFL(WeightedMean):
 
     q: float
     learning_rate: Callable[[int], float]
-    weighting: Weighting = Weighting.UNIFORM
+    weighting: DeviceWeights = DeviceWeights.UNIFORM
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.q) and self.q >= 0):
@@ -77,5 +77,5 @@ class QFFL(WeightedMean):
         lipschitz = 1 / rate
         loss = max(own.loss(), 0.0) + LOSS_GUARD
         curvature = lipschitz + self.q * lipschitz**2 * own.squared_norm() / loss
-        prior = own.num_samples if self.weighting is Weighting.SAMPLES else 1
+        prior = own.num_samples if self.weighting is DeviceWeights.SAMPLES else 1
         return Share(prior * curvature, self.q * math.log(loss), lipschitz / curvature)

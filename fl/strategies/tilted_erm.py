@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 
 from deltafl.fl.cohort import Local
-from deltafl.fl.strategies.delta_fl import Weighting
+from deltafl.fl.strategies.delta_fl import DeviceWeights
 from deltafl.fl.strategies.weighted_mean import Share, WeightedMean
 
 
@@ -33,7 +33,7 @@ class TiltedERM(WeightedMean):
     """
 
     tilt: float
-    weighting: Weighting = Weighting.UNIFORM
+    weighting: DeviceWeights = DeviceWeights.UNIFORM
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.tilt) and self.tilt >= 0):
@@ -57,5 +57,5 @@ class TiltedERM(WeightedMean):
     def share(self, own: Local, round_index: int) -> Share:
         """a_k = p_k·exp(t·F_k), u_k = Δ_k."""
         del round_index
-        prior = own.num_samples if self.weighting is Weighting.SAMPLES else 1
+        prior = own.num_samples if self.weighting is DeviceWeights.SAMPLES else 1
         return Share(prior, log_scale=self.tilt * own.loss())

@@ -1,8 +1,8 @@
-"""The bracket: what the exact ranks at the cuts asked so far prove about the quantile.
+"""The bracket: what the exact ranks at the pivots asked so far prove about the quantile.
 
-Cut c is *safe* when W(< c) < τ·W, which says that the quantile q is ≥ c. Every search keeps a safe
-cut `low` and an unsafe cut `high`, so low ≤ q < high. Cut 0 is safe for every θ < 1, and the cut
-above all ticks is not. The answer is proved, {F ≥ low} = {F ≥ q}, when
+Pivot c is *safe* when W(< c) < τ·W, which says that the quantile q is ≥ c. Every search keeps a
+safe pivot `low` and an unsafe pivot `high`, so low ≤ q < high. Pivot 0 is safe for every θ < 1, and
+the pivot above all ticks is not. The answer is proved, {F ≥ low} = {F ≥ q}, when
 
 - high - low = 1: then q = low; or
 - one device, whatever its weight, lies in [low, high): q is the tick of some device, so of that
@@ -24,29 +24,29 @@ from deltafl.protocol.quantile.search import Ended, SearchConfig
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """What lies below a cut.
+    """What lies below a pivot.
 
     Attributes:
-        cut: The cut.
+        pivot: The pivot.
         weight: Weight of the devices below it.
         count: Number of devices below it; None where the method does not ask.
     """
 
-    cut: int
+    pivot: int
     weight: int
     count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """A safe cut and an unsafe one, with their ranks.
+    """A safe pivot and an unsafe one, with their ranks.
 
     Attributes:
         theta: Conformity level θ in (0, 1).
         max_weight: Largest weight of a device in the search.
-        low: Highest cut known to be safe.
-        high: Lowest cut known to be unsafe.
-        total: Rank of the cut above all ticks: the whole cohort.
+        low: Highest pivot known to be safe.
+        high: Lowest pivot known to be unsafe.
+        total: Rank of the pivot above all ticks: the whole cohort.
     """
 
     theta: Fraction
@@ -64,7 +64,7 @@ class Bracket:
     @property
     def width(self) -> int:
         """Ticks inside."""
-        return self.high.cut - self.low.cut
+        return self.high.pivot - self.low.pivot
 
     @property
     def num_devices(self) -> int | None:
@@ -90,7 +90,7 @@ class Bracket:
         return None
 
     def narrowed(self, ranks: Sequence[Rank], total: Rank) -> "Bracket":
-        """Return the bracket after ranks at cuts inside it, in the order of their cuts.
+        """Return the bracket after ranks at pivots inside it, in the order of their pivots.
 
         Raises:
             SearchError: If these ranks belong to no cohort, or to another one than the bracket.
@@ -117,37 +117,37 @@ class Bracket:
         most = weight
         if below.count is not None and above.count is not None:
             most = (above.count - below.count) * self.max_weight
-        if weight < 0 or weight > most or (below.cut == above.cut and below != above):
+        if weight < 0 or weight > most or (below.pivot == above.pivot and below != above):
             raise SearchError(
                 f"between {below} and {above} no devices of weight 0 to {self.max_weight} fit: "
                 f"some device answered falsely"
             )
 
 
-def interpolated_cut(bracket: Bracket) -> int:
-    """Return the cut at which the weight reaches τ·W if it is spread evenly over the bracket."""
+def interpolated_pivot(bracket: Bracket) -> int:
+    """Return the pivot at which the weight reaches τ·W if it is spread evenly over the bracket."""
     weight = bracket.high.weight - bracket.low.weight
     missing = bracket.target_weight - bracket.low.weight
     offset = bracket.width * missing / weight if weight else bracket.width / 2
-    return inside(bracket.low.cut + round(offset), bracket.low.cut, bracket.high.cut)
+    return inside(bracket.low.pivot + round(offset), bracket.low.pivot, bracket.high.pivot)
 
 
-def inside(cut: int, low: int, high: int) -> int:
-    """Return the cut nearest to `cut` strictly between two cuts at least 2 apart.
+def inside(pivot: int, low: int, high: int) -> int:
+    """Return the pivot nearest to `pivot` strictly between two pivots at least 2 apart.
 
     >>> inside(3, 3, 9), inside(20, 3, 9)
     (4, 8)
     """
-    return min(max(cut, low + 1), high - 1)
+    return min(max(pivot, low + 1), high - 1)
 
 
-def guarded(cut: int, low: int, high: int, num_queries_left: int) -> int:
-    """Return the cut nearest to `cut` after which bisection can still finish in time.
+def guarded(pivot: int, low: int, high: int, num_queries_left: int) -> int:
+    """Return the pivot nearest to `pivot` after which bisection can still finish in time.
 
     With j queries left, this one included, a bracket of at most 2^j ticks can be narrowed to one
-    tick by halving. A method may therefore ask what it likes as long as neither side of its cut is
-    wider than 2^(j-1); near the end of its budget that leaves the middle only. Where the bracket is
-    too wide for the budget anyway, nothing can be promised and the cut stays where it is.
+    tick by halving. A method may therefore ask what it likes as long as neither side of its pivot
+    is wider than 2^(j-1); near the end of its budget that leaves the middle only. Where the bracket
+    is too wide for the budget anyway, nothing can be promised and the pivot stays where it is.
 
     >>> guarded(10, 0, 1024, num_queries_left=20)
     10
@@ -158,5 +158,5 @@ def guarded(cut: int, low: int, high: int, num_queries_left: int) -> int:
     """
     half = 1 << (num_queries_left - 1)
     if high - low <= 2 * half:
-        cut = min(max(cut, high - half), low + half)
-    return inside(cut, low, high)
+        pivot = min(max(pivot, high - half), low + half)
+    return inside(pivot, low, high)

@@ -1,16 +1,16 @@
-"""Bracketing and interpolation: one cut a query, nothing revealed but two ranks.
+"""Bracketing and interpolation: one pivot a query, nothing revealed but two ranks.
 
-Outside in. Until both ends of the bracket are cuts that were asked, the next cut lies outward from
-the last, by the fraction of the weight still missing divided by an assumed density of the losses on
-a logarithmic scale, and twice as much again with every step that fell short. Then the weighted rank
-is interpolated inside the bracket. Of k devices spread evenly over the bracket, the one at fraction
-p lies there up to a standard deviation √(p(1 - p)/(k + 2)); the cut is moved that far beyond it,
-away from the nearer end but not past the middle, so that the larger part is likely to be cut off
-(as in the selection algorithm of Floyd & Rivest 1975). The guard on the budget makes the worst case
-that of bisection (`guarded`).
+Outside in. Until both ends of the bracket are pivots that were asked, the next pivot lies outward
+from the last, by the fraction of the weight still missing divided by an assumed density of the
+losses on a logarithmic scale, and twice as much again with every step that fell short. Then the
+weighted rank is interpolated inside the bracket. Of k devices spread evenly over the bracket, the
+one at fraction p lies there up to a standard deviation √(p(1 - p)/(k + 2)); the pivot is moved that
+far beyond it, away from the nearer end but not past the middle, so that the larger part is likely
+to be cut off (as in the selection algorithm of Floyd & Rivest 1975). The guard on the budget makes
+the worst case that of bisection (`guarded`).
 
 The search ends when one device is left in the bracket, in general long before the quantile is known
-to a tick: a certificate needs only that devices and cuts are in the right order.
+to a tick: a certificate needs only that devices and pivots are in the right order.
 """
 
 import math
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy.typing as npt
 
 from deltafl.protocol.encoding import Layout
-from deltafl.protocol.quantile.bracket import Bracket, Rank, guarded, interpolated_cut
+from deltafl.protocol.quantile.bracket import Bracket, Rank, guarded, interpolated_pivot
 from deltafl.protocol.quantile.narrowing import (
     BracketSearch,
     Position,
@@ -39,7 +39,7 @@ _LEAST_STEP = 1 / 64  # of the loss: a round moves a quantile by a few per cent
 class Bracketed:
     """The method `bracketed`.
 
-    One query reveals the weight and the number of devices below one cut, and of the cohort.
+    One query reveals the weight and the number of devices below one pivot, and of the cohort.
     """
 
     @property
@@ -66,7 +66,7 @@ class Bracketed:
     def contribution(
         self, config: SearchConfig, query: Query, tick: int, weight: int
     ) -> Mapping[str, npt.ArrayLike]:
-        """Return n, 1, and both again if the device lies below the cut, else zeros.
+        """Return n, 1, and both again if the device lies below the pivot, else zeros.
 
         Raises:
             SearchError: If the query is not one of this method's.
@@ -76,31 +76,31 @@ class Bracketed:
         config.check_device(tick, weight)
         return rank_contribution(query, tick, weight)
 
-    def ranks(self, config: SearchConfig, cuts: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
-        """Read the rank at the cut, and the rank of the whole cohort."""
-        return read_ranks(config, cuts, sums)
+    def ranks(self, config: SearchConfig, pivots: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
+        """Read the rank at the pivot, and the rank of the whole cohort."""
+        return read_ranks(config, pivots, sums)
 
     def first(self, config: SearchConfig) -> Proposal:
         """Propose the first query."""
         return first_proposal(config)
 
     def propose(self, position: Position) -> Proposal:
-        """Propose the next cut outward, or the interpolated one."""
+        """Propose the next pivot outward, or the interpolated one."""
         bracket = position.bracket
-        low, high = bracket.low.cut, bracket.high.cut
-        if low == 0 or high == position.config.grid.top_cut:
-            cut = _outward(bracket, from_low=low > 0, num_steps=position.run + 1)
+        low, high = bracket.low.pivot, bracket.high.pivot
+        if low == 0 or high == position.config.grid.top_pivot:
+            pivot = _outward(bracket, from_low=low > 0, num_steps=position.run + 1)
         else:
-            cut = low + round(bracket.width * _fraction(bracket))
-        cut = guarded(cut, low, high, position.num_queries_left)
-        return Proposal((cut,), estimate=interpolated_cut(bracket))
+            pivot = low + round(bracket.width * _fraction(bracket))
+        pivot = guarded(pivot, low, high, position.num_queries_left)
+        return Proposal((pivot,), estimate=interpolated_pivot(bracket))
 
 
 def _outward(bracket: Bracket, *, from_low: bool, num_steps: int) -> int:
     nearest = bracket.low if from_low else bracket.high
     missing = abs(bracket.target_weight - nearest.weight) / bracket.total.weight
     relative = max(float(missing) / _ASSUMED_DENSITY, _LEAST_STEP) * 2.0**num_steps
-    return round(nearest.cut * (1 + relative if from_low else 1 / (1 + relative)))
+    return round(nearest.pivot * (1 + relative if from_low else 1 / (1 + relative)))
 
 
 def _fraction(bracket: Bracket) -> float:

@@ -1,10 +1,10 @@
-"""Many cuts at once: the ranks of a whole histogram in one secure sum.
+"""Many pivots at once, the bin edges of a histogram: all their ranks in one secure sum.
 
-A sum of 2B + 2 numbers costs a round trip like any other, so B cuts narrow the bracket by B + 1 in
-one. The first query is a ladder: around a warm start, of steps that grow geometrically both ways;
-without one, geometric over the whole grid, for the scale of the losses is what is unknown. Later
-queries spread the cuts evenly inside the bracket. Latency is bought with privacy: a query reveals
-how many devices lie between any two of its cuts.
+A sum of 2B + 2 numbers costs a round trip like any other, so B pivots narrow the bracket by B + 1
+in one. The first query is a ladder: around a warm start, of steps that grow geometrically both
+ways; without one, geometric over the whole grid, for the scale of the losses is what is unknown.
+Later queries spread the pivots evenly inside the bracket. Latency is bought with privacy: a query
+reveals how many devices lie between any two of its pivots.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from deltafl.protocol.encoding import Layout
 from deltafl.protocol.errors import ConfigurationError
-from deltafl.protocol.quantile.bracket import Rank, inside, interpolated_cut
+from deltafl.protocol.quantile.bracket import Rank, inside, interpolated_pivot
 from deltafl.protocol.quantile.narrowing import BracketSearch, Position, Proposal, Sums
 from deltafl.protocol.quantile.ranks import rank_contribution, rank_layout, read_ranks
 from deltafl.protocol.quantile.search import Query, SearchConfig
@@ -27,21 +27,21 @@ _DEFAULT_GRID_BITS = 22
 class Histogram:
     """The method `histogram`.
 
-    One query reveals the weight and the number of devices below each of its cuts, and of the
+    One query reveals the weight and the number of devices below each of its pivots, and of the
     cohort.
 
     Attributes:
-        num_cuts: Cuts in a query, B ≥ 1.
+        num_pivots: Pivots in a query, B ≥ 1.
 
     Raises:
-        ConfigurationError: If `num_cuts` is less than 1.
+        ConfigurationError: If `num_pivots` is less than 1.
     """
 
-    num_cuts: int = 64
+    num_pivots: int = 64
 
     def __post_init__(self) -> None:
-        if self.num_cuts < 1:
-            raise ConfigurationError(f"num_cuts={self.num_cuts} is less than 1")
+        if self.num_pivots < 1:
+            raise ConfigurationError(f"num_pivots={self.num_pivots} is less than 1")
 
     @property
     def name(self) -> str:
@@ -50,16 +50,16 @@ class Histogram:
 
     @property
     def default_max_queries(self) -> int:
-        """Queries that certify any search on the default loss grid: the ladder, then even cuts."""
+        """Queries that certify any search on the default grid: the ladder, then even pivots."""
         num_queries, width = 1, 2**_DEFAULT_GRID_BITS
         while width > 1:
-            width = -(-width // (self.num_cuts + 1))
+            width = -(-width // (self.num_pivots + 1))
             num_queries += 1
         return num_queries
 
     def layout(self, config: SearchConfig) -> Layout:
         """Return the layout: `weight`, `count`, `weight_below` and `count_below`."""
-        return rank_layout(config, self.num_cuts)
+        return rank_layout(config, self.num_pivots)
 
     def start(self, config: SearchConfig) -> BracketSearch:
         """Return the search before its first query."""
@@ -68,42 +68,42 @@ class Histogram:
     def contribution(
         self, config: SearchConfig, query: Query, tick: int, weight: int
     ) -> Mapping[str, npt.ArrayLike]:
-        """Return n, 1, and for every cut both again if the device lies below it, else zeros.
+        """Return n, 1, and for every pivot both again if the device lies below it, else zeros.
 
         Raises:
             SearchError: If the query is not one of this method's.
             EncodingError: If tick or weight are out of range.
         """
-        query.check(self.name, self.num_cuts, config.grid)
+        query.check(self.name, self.num_pivots, config.grid)
         config.check_device(tick, weight)
         return rank_contribution(query, tick, weight)
 
-    def ranks(self, config: SearchConfig, cuts: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
-        """Read the rank at every cut, and the rank of the whole cohort."""
-        return read_ranks(config, cuts, sums)
+    def ranks(self, config: SearchConfig, pivots: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
+        """Read the rank at every pivot, and the rank of the whole cohort."""
+        return read_ranks(config, pivots, sums)
 
     def first(self, config: SearchConfig) -> Proposal:
         """Propose the ladder."""
         return Proposal(
-            self._filled(self._ladder(config), 0, config.grid.top_cut), config.warm_start or 0
+            self._filled(self._ladder(config), 0, config.grid.top_pivot), config.warm_start or 0
         )
 
     def propose(self, position: Position) -> Proposal:
-        """Propose even cuts inside the bracket."""
+        """Propose even pivots inside the bracket."""
         bracket = position.bracket
-        low, high = bracket.low.cut, bracket.high.cut
-        num_parts = self.num_cuts + 1
+        low, high = bracket.low.pivot, bracket.high.pivot
+        num_parts = self.num_pivots + 1
         even = (low + bracket.width * part // num_parts for part in range(1, num_parts))
-        return Proposal(self._filled(even, low, high), estimate=interpolated_cut(bracket))
+        return Proposal(self._filled(even, low, high), estimate=interpolated_pivot(bracket))
 
     def _ladder(self, config: SearchConfig) -> Iterable[int]:
         top = config.grid.max_tick
         start = config.warm_start
         if not start:
-            num_parts = self.num_cuts + 1
+            num_parts = self.num_pivots + 1
             return [round(top ** (part / num_parts)) for part in range(1, num_parts)]
-        num_up = (self.num_cuts + 1) // 2
-        num_down = self.num_cuts - num_up
+        num_up = (self.num_pivots + 1) // 2
+        num_down = self.num_pivots - num_up
         finest = start * _FINEST_STEP
         ratio_up = max((top - start) / finest, 1.0)
         ratio_down = 1 / _FINEST_STEP
@@ -111,7 +111,7 @@ class Histogram:
         down = [finest * ratio_down ** (step / num_down) for step in range(num_down)]
         return [round(start + offset) for offset in up] + [round(start - offset) for offset in down]
 
-    def _filled(self, cuts: Iterable[int], low: int, high: int) -> tuple[int, ...]:
-        """Sort the cuts that differ and lie inside; repeat the last to the declared number."""
-        different = sorted({inside(cut, low, high) for cut in cuts})
-        return tuple(different + different[-1:] * (self.num_cuts - len(different)))
+    def _filled(self, pivots: Iterable[int], low: int, high: int) -> tuple[int, ...]:
+        """Sort the pivots that differ and lie inside; repeat the last to the declared number."""
+        different = sorted({inside(pivot, low, high) for pivot in pivots})
+        return tuple(different + different[-1:] * (self.num_pivots - len(different)))

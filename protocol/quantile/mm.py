@@ -6,7 +6,7 @@ At μ every device contributes β = n/|F - μ|, its signed weight β(F - μ) = �
 
 is that of the paper (Appendix B.1, eq. 17) with Σn put where the paper assumes weights that sum to
 one. The second form is the one used here: Σ±n is the paper's Σβ·F less the public multiple μ·Σβ, so
-it reveals the same, but it is an exact integer and gives the exact weighted rank at the cut,
+it reveals the same, but it is an exact integer and gives the exact weighted rank at the pivot,
 W(below) = (Σn - Σ±n)/2. No ε is needed (see `deltafl.protocol.losses`); β is at most 2n per tick.
 Where the configuration sets one, β = n/max(|F - μ|, ε), and Σβ says less of how near the nearest
 device is. The ranks stay exact, hence so do the proofs; only the steps change.
@@ -14,8 +14,8 @@ device is. The ranks stay exact, hence so do the proofs; only the steps change.
 Plain MM approaches the quantile from one side, at a linear rate, and never shows that it is there.
 Four departures, none of which reveals more in a query, make it stop with a proof:
 
-- *Rounding.* An iterate is rounded to the nearest cut strictly inside the bracket of the ranks. The
-  search stops when the bracket is one tick wide: then η is the quantile, exactly.
+- *Rounding.* An iterate is rounded to the nearest pivot strictly inside the bracket of the ranks.
+  The search stops when the bracket is one tick wide: then η is the quantile, exactly.
 - *Step doubling* (De Leeuw & Heiser 1980, who double every step). After the bracket's same end has
   moved 2, 3, 4, … times in a row, the step is 2, 4, 8, … times the MM step, and reaches past the
   quantile. Where the pull Σ±n + (2τ - 1)·Σn vanishes, μ minimises but is not the quantile, which is
@@ -51,7 +51,7 @@ _GUARD_BITS = 4  # the least β, weight 1 at the far end of the grid, is carried
 class MajoriseMinimise:
     """The method `mm`.
 
-    One query reveals Σβ, Σ±n and Σn at one cut: the weighted rank there, and how near the losses
+    One query reveals Σβ, Σ±n and Σn at one pivot: the weighted rank there, and how near the losses
     lie.
 
     Spec: §12.3, §12.4.
@@ -95,15 +95,15 @@ class MajoriseMinimise:
         """
         query.check(self.name, 1, config.grid)
         config.check_device(tick, weight)
-        half_ticks = 2 * (tick - query.cuts[0]) + 1  # from the cut, never 0
+        half_ticks = 2 * (tick - query.pivots[0]) + 1  # from the pivot, never 0
         return {
             "beta": _beta(config, weight, half_ticks),
             "signed_weight": weight if half_ticks > 0 else -weight,
             "weight": weight,
         }
 
-    def ranks(self, config: SearchConfig, cuts: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
-        """Read the weighted rank at the cut and the weight of the cohort.
+    def ranks(self, config: SearchConfig, pivots: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
+        """Read the weighted rank at the pivot and the weight of the cohort.
 
         Raises:
             SearchError: If the sums are those of no cohort.
@@ -113,7 +113,7 @@ class MajoriseMinimise:
             raise SearchError(f"weight {total} and signed weight {signed} differ in parity")
         if total > 0 and sums["beta"][0] <= 0:
             raise SearchError(f"sum of beta is {sums['beta'][0]} although the weight is {total}")
-        return Rank(cuts[0], (total - signed) // 2), Rank(config.grid.top_cut, total)
+        return Rank(pivots[0], (total - signed) // 2), Rank(config.grid.top_pivot, total)
 
     def first(self, config: SearchConfig) -> Proposal:
         """Propose the first query."""
@@ -122,25 +122,25 @@ class MajoriseMinimise:
     def propose(self, position: Position) -> Proposal:
         """Propose the MM iterate, a doubled step in the same direction, or the middle."""
         config, bracket, sums = position.config, position.bracket, position.sums
-        (cut,) = position.cuts
+        (pivot,) = position.pivots
         total = sums["weight"][0]
         pull = sums["signed_weight"][0] + (1 - 2 * config.theta) * total
         beta = Fraction(sums["beta"][0], 1 << _beta_resolution_bits(config.grid))
-        iterate = round(cut + pull / beta)  # μ and cuts differ by the same half tick
+        iterate = round(pivot + pull / beta)  # μ and pivots differ by the same half tick
         pull = max(abs(pull), Fraction(total, 2 * config.cohort_size))
         step = position.side * pull * (1 << position.run) / beta
-        low, high = bracket.low.cut, bracket.high.cut
-        following = round(cut + step)
+        low, high = bracket.low.pivot, bracket.high.pivot
+        following = round(pivot + step)
         if bracket.width <= 2 * config.epsilon_ticks:
             following = (low + high) // 2  # β says nothing of what is nearer than ε
         return Proposal(
-            cuts=(guarded(following, low, high, position.num_queries_left),),
+            pivots=(guarded(following, low, high, position.num_queries_left),),
             estimate=inside(iterate, low, high),
         )
 
 
 def _beta(config: SearchConfig, weight: int, half_ticks: int) -> float:
-    """β in 1/tick of a device so many half ticks from the cut, an odd number."""
+    """β in 1/tick of a device so many half ticks from the pivot, an odd number."""
     return 2 * weight / max(abs(half_ticks), 2 * config.epsilon_ticks)
 
 

@@ -1,6 +1,6 @@
 """The search all methods share: ask, narrow the bracket, stop.
 
-The methods differ in what a device contributes and in the cuts they ask for next. When to stop,
+The methods differ in what a device contributes and in the pivots they ask for next. When to stop,
 what is certified and what a result says is the same for all of them, and is here.
 """
 
@@ -30,22 +30,22 @@ class Proposal:
     """What a method would do next.
 
     Attributes:
-        cuts: Cuts to ask for, never decreasing, strictly inside the bracket.
+        pivots: Pivots to ask for, never decreasing, strictly inside the bracket.
         estimate: Best guess of the quantile's tick, should there be no further query.
     """
 
-    cuts: tuple[int, ...]
+    pivots: tuple[int, ...]
     estimate: int
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a search stands after an answer: all a method may use to choose its next cuts.
+    """Where a search stands after an answer: all a method may use to choose its next pivots.
 
     Attributes:
         config: Configuration of the search.
         bracket: Bracket after the answer, at least 2 ticks wide.
-        cuts: Cuts that were asked for.
+        pivots: Pivots that were asked for.
         sums: The answer.
         side: +1 if the answer raised the bracket's low end, -1 if it lowered the high end, 0 if
             both.
@@ -55,7 +55,7 @@ class Position:
 
     config: SearchConfig
     bracket: Bracket
-    cuts: tuple[int, ...]
+    pivots: tuple[int, ...]
     sums: Sums
     side: int
     run: int
@@ -65,8 +65,8 @@ class Position:
 class NarrowingMethod(QuantileMethod, Protocol):
     """A quantile method that narrows a bracket."""
 
-    def ranks(self, config: SearchConfig, cuts: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
-        """Read the ranks at the cuts, and after them the rank of the whole cohort.
+    def ranks(self, config: SearchConfig, pivots: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
+        """Read the ranks at the pivots, and after them the rank of the whole cohort.
 
         Raises:
             SearchError: If the sums are those of no cohort.
@@ -89,7 +89,7 @@ class BracketSearch:
 
     Attributes:
         config: Configuration of the search.
-        method: Chooses the cuts and reads the sums.
+        method: Chooses the pivots and reads the sums.
         proposal: The next query, and the guess in case it is never asked.
         bracket: What is known; None before the first answer.
         side: See `Position`.
@@ -110,7 +110,7 @@ class BracketSearch:
         """The next query; None once the search is finished."""
         if self._ended is not None or self.num_queries >= self.config.max_queries:
             return None
-        return Query(self.method.name, self.proposal.cuts)
+        return Query(self.method.name, self.proposal.pivots)
 
     def update(self, sums: Mapping[str, npt.NDArray[np.int64]]) -> "BracketSearch":
         """Return the search as it is after the answer to `query`.
@@ -125,8 +125,8 @@ class BracketSearch:
         if self.query is None:
             raise SearchError(f"the search is finished ({self.result().ended}): it takes no sums")
         answer = self._integers(sums)
-        cuts = self.proposal.cuts
-        *ranks, total = self.method.ranks(self.config, cuts, answer)
+        pivots = self.proposal.pivots
+        *ranks, total = self.method.ranks(self.config, pivots, answer)
         before = self.bracket or Bracket.whole(self.config, total)
         bracket = before.narrowed(ranks, total)
         side = int(bracket.low != before.low) - int(bracket.high != before.high)
@@ -142,7 +142,7 @@ class BracketSearch:
         position = Position(
             config=self.config,
             bracket=bracket,
-            cuts=cuts,
+            pivots=pivots,
             sums=answer,
             side=side,
             run=after.run,
@@ -165,7 +165,7 @@ class BracketSearch:
         if ended is Ended.NO_WEIGHT or self.config.theta == 1:
             eta = 0
         elif certified and self.bracket is not None:
-            low, last = self.bracket.low.cut, self.bracket.high.cut - 1
+            low, last = self.bracket.low.pivot, self.bracket.high.pivot - 1
             eta, half_width = low + last, last - low
         return SearchResult(
             grid=self.config.grid,
@@ -199,5 +199,5 @@ def first_proposal(config: SearchConfig) -> Proposal:
     """
     grid = config.grid
     start = grid.tick(1.0)[0] if config.warm_start is None else config.warm_start
-    cut = guarded(start, 0, grid.top_cut, max(config.max_queries, 1))
-    return Proposal((cut,), estimate=config.warm_start or 0)
+    pivot = guarded(start, 0, grid.top_pivot, max(config.max_queries, 1))
+    return Proposal((pivot,), estimate=config.warm_start or 0)

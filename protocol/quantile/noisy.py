@@ -1,6 +1,6 @@
 """One noisy histogram: the only method whose sums do not give exact ranks away.
 
-The cuts are those of the first query of `histogram`, a ladder around the warm start. Every device
+The pivots are those of the first query of `histogram`, a ladder around the warm start. Every device
 counts one in the bin of its loss, and adds its share of the noise (`deltafl.protocol.noise`) to all
 bins. The server gets noisy counts, and takes the nearest that could be true: not negative, and
 together as many as there are devices, which is public. η lies where these reach the rank of the
@@ -39,24 +39,24 @@ from deltafl.secagg.randomness import Randomness
 class NoisyHistogram:
     """The method `noisy`.
 
-    The query reveals noisy counts of the devices between neighbouring cuts, and how many devices
+    The query reveals noisy counts of the devices between neighbouring pivots, and how many devices
     there are.
 
     Spec: §12.3, §12.4, §12.10.
 
     Attributes:
         noise: Of each count.
-        num_cuts: Cuts in the query, B ≥ 1. More cuts find η closer, but under more noise.
+        num_pivots: Pivots in the query, B ≥ 1. More pivots find η closer, but under more noise.
 
     Raises:
-        ConfigurationError: If `num_cuts` is less than 1.
+        ConfigurationError: If `num_pivots` is less than 1.
     """
 
     noise: Noise
-    num_cuts: int = 16
+    num_pivots: int = 16
 
     def __post_init__(self) -> None:
-        Histogram(self.num_cuts)  # which has the same limits
+        Histogram(self.num_pivots)  # which has the same limits
 
     @property
     def name(self) -> str:
@@ -70,8 +70,8 @@ class NoisyHistogram:
 
     @property
     def num_bins(self) -> int:
-        """Counts in an answer: one more than cuts."""
-        return self.num_cuts + 1
+        """Counts in an answer: one more than pivots."""
+        return self.num_pivots + 1
 
     def layout(self, config: SearchConfig) -> Layout:
         """Return the layout: `count` and `bins`, which are signed.
@@ -109,7 +109,7 @@ class NoisyHistogram:
 
     def start(self, config: SearchConfig) -> "NoisySearch":
         """Return the search before its query."""
-        return NoisySearch(config, self, Histogram(self.num_cuts).first(config).cuts)
+        return NoisySearch(config, self, Histogram(self.num_pivots).first(config).pivots)
 
     def contribution(
         self, config: SearchConfig, query: Query, tick: int, weight: int
@@ -122,10 +122,10 @@ class NoisyHistogram:
             SearchError: If the query is not one of this method's.
             EncodingError: If tick or weight are out of range.
         """
-        query.check(self.name, self.num_cuts, config.grid)
+        query.check(self.name, self.num_pivots, config.grid)
         config.check_device(tick, weight)
         bins = np.zeros(self.num_bins, dtype=np.int64)
-        bins[np.searchsorted(np.asarray(query.cuts), tick, side="right")] = 1
+        bins[np.searchsorted(np.asarray(query.pivots), tick, side="right")] = 1
         return {"count": 1, "bins": bins}
 
     def with_noise(
@@ -155,14 +155,14 @@ class NoisySearch:
     Attributes:
         config: Configuration of the search.
         method: The method.
-        cuts: Those of the query.
+        pivots: Those of the query.
         estimate: Tick of η; None before the answer, and where nobody answered.
         num_queries: Queries answered, 0 or 1.
     """
 
     config: SearchConfig
     method: NoisyHistogram
-    cuts: tuple[int, ...]
+    pivots: tuple[int, ...]
     estimate: int | None = None
     num_queries: int = 0
 
@@ -171,7 +171,7 @@ class NoisySearch:
         """The query; None once it is answered, or where there is none to ask."""
         if self.config.theta == 1 or self.num_queries >= self.config.max_queries:
             return None
-        return Query(self.method.name, self.cuts)
+        return Query(self.method.name, self.pivots)
 
     def update(self, sums: Mapping[str, npt.NDArray[np.int64]]) -> "NoisySearch":
         """Return the search as it is after the answer.
@@ -214,7 +214,7 @@ class NoisySearch:
         )
 
     def _crossing(self, counts: Sequence[Fraction]) -> int:
-        """The cut below which all devices before the quantile lie, if those of a bin lie evenly.
+        """The pivot below which all devices before the quantile lie, if those of a bin lie evenly.
 
         The quantile is the loss of device ⌈τ·m⌉ of m, which is to pass.
         """
@@ -223,7 +223,7 @@ class NoisySearch:
         if wanted == 0:
             return 0
         at = next(index for index, rank in enumerate(below) if rank >= wanted)
-        low, high = (0, *self.cuts, self.config.grid.top_cut)[at : at + 2]
+        low, high = (0, *self.pivots, self.config.grid.top_pivot)[at : at + 2]
         return low + int((high - low) * (1 - (below[at] - wanted) / counts[at]))
 
 

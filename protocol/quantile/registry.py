@@ -18,26 +18,26 @@ NOISY: Final = "noisy"
 
 
 def quantile_method(
-    name: str, *, num_cuts: int | None = None, noise: Noise | None = None
+    name: str, *, num_pivots: int | None = None, noise: Noise | None = None
 ) -> QuantileMethod:
     """Build the quantile method of that name.
 
     Args:
         name: One of `QUANTILE_METHODS`, or `NOISY`.
-        num_cuts: Cuts in a query of `histogram` or `noisy`; absent for the others, which ask for
-            one.
+        num_pivots: Pivots in a query of `histogram` or `noisy`; absent for the others, which ask
+            for one.
         noise: Of the sums of `noisy`, which needs it; absent for the others.
 
     Raises:
         ConfigurationError: If there is no such method, or it has no such option or value, or the
             noise is missing.
 
-    >>> quantile_method("histogram", num_cuts=16)
-    Histogram(num_cuts=16)
+    >>> quantile_method("histogram", num_pivots=16)
+    Histogram(num_pivots=16)
     """
     if noise is not None and name != NOISY:
         raise ConfigurationError(f"noise is no option of {name!r}: only of {NOISY!r}")
-    match name, num_cuts:
+    match name, num_pivots:
         case "mm", None:
             return MajoriseMinimise()
         case "bracketed", None:
@@ -45,14 +45,16 @@ def quantile_method(
         case "histogram", None:
             return Histogram()
         case "histogram", int():
-            return Histogram(num_cuts)
+            return Histogram(num_pivots)
         case "noisy", _:
             if noise is None:
                 raise ConfigurationError(f"the noise of {NOISY!r} is missing: say how much")
-            return NoisyHistogram(noise) if num_cuts is None else NoisyHistogram(noise, num_cuts)
+            return (
+                NoisyHistogram(noise) if num_pivots is None else NoisyHistogram(noise, num_pivots)
+            )
     if name not in QUANTILE_METHODS:
         names = ", ".join((*QUANTILE_METHODS, NOISY))
         raise ConfigurationError(f"unknown quantile method {name!r}: choose one of {names}")
     raise ConfigurationError(
-        f"num_cuts={num_cuts} is no option of {name!r}: only of 'histogram' and {NOISY!r}"
+        f"num_pivots={num_pivots} is no option of {name!r}: only of 'histogram' and {NOISY!r}"
     )

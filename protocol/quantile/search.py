@@ -67,7 +67,7 @@ class SearchConfig:
         max_queries: Most queries, ≥ 0; never exceeded.
         warm_start: Tick near which the quantile is expected, such as the last round's; or None.
         weighting: What a device of weight n weighs in the search: weighting.of(n).
-        epsilon_ticks: ε of Algorithm 3, of `mm` only: devices nearer to a cut than so many ticks
+        epsilon_ticks: ε of Algorithm 3, of `mm` only: devices nearer to a pivot than so many ticks
             contribute as if they were so far away. 0 is half a tick, and no device is nearer.
 
     Raises:
@@ -127,39 +127,41 @@ class SearchConfig:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One public question: what is the cohort's sum at these cuts?
+    """One public question: what is the cohort's sum at these pivots?
 
     Attributes:
         method: Name of the method that asks.
-        cuts: Cuts of the loss grid, never decreasing.
+        pivots: Pivots of the loss grid, never decreasing.
     """
 
     method: str
-    cuts: tuple[int, ...]
+    pivots: tuple[int, ...]
 
     def canonical(self) -> bytes:
         """Describe the query in bytes, differently for every query. Spec: §12.6."""
         name = self.method.encode()
-        numbers = (len(name), len(self.cuts), *self.cuts)
+        numbers = (len(name), len(self.pivots), *self.pivots)
         return b"".join(number.to_bytes(8, "big") for number in numbers) + name
 
-    def check(self, method: str, num_cuts: int, grid: LossGrid) -> None:
+    def check(self, method: str, num_pivots: int, grid: LossGrid) -> None:
         """Check that a device can answer this query.
 
         Spec: §12.4.
 
         Raises:
-            SearchError: If it is another method's, or its cuts are not `num_cuts` cuts of the grid
-                in order.
+            SearchError: If it is another method's, or its pivots are not `num_pivots` pivots of the
+                grid in order.
         """
-        if self.method != method or len(self.cuts) != num_cuts:
+        if self.method != method or len(self.pivots) != num_pivots:
             raise SearchError(
-                f"query of method {self.method!r} with {len(self.cuts)} cuts is not one of "
-                f"{method!r} with {num_cuts}"
+                f"query of method {self.method!r} with {len(self.pivots)} pivots is not one of "
+                f"{method!r} with {num_pivots}"
             )
-        bounded = (0, *self.cuts, grid.top_cut)
+        bounded = (0, *self.pivots, grid.top_pivot)
         if any(low > high for low, high in itertools.pairwise(bounded)):
-            raise SearchError(f"cuts {self.cuts} are not in order or not in [0, {grid.top_cut}]")
+            raise SearchError(
+                f"pivots {self.pivots} are not in order or not in [0, {grid.top_pivot}]"
+            )
 
 
 @dataclass(frozen=True, slots=True)

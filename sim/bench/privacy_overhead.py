@@ -33,7 +33,7 @@ from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.bench.peers.ours import Simulator
 from deltafl.sim.bench.peers.process_tree import usage
-from deltafl.sim.bench.peers.tasks import Task, make
+from deltafl.sim.bench.peers.tasks import BenchmarkTask, make
 from deltafl.sim.cohort.simulated import SecureRounds
 from deltafl.sim.errors import RunError
 from deltafl.sim.run.algorithms import build_rounds
@@ -57,7 +57,7 @@ class PrivacyBenchmark:
         backend: who does the devices' work, one of `deltafl.sim.settings.config.BACKENDS`.
     """
 
-    task: Task
+    task: BenchmarkTask
     methods: Sequence[str]
     theta: Fraction
     repeats: int

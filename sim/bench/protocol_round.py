@@ -170,7 +170,7 @@ def _round_config(benchmark: RoundBenchmark) -> RoundConfig:
         cohort_size=benchmark.clients,
         theta=Fraction(1, 2) if benchmark.slots > 1 else Fraction(1),
         method="mm",
-        num_cuts=None,
+        num_pivots=None,
         max_queries=benchmark.slots - 1,
         grid=LossGrid(),
         max_weight=privacy.max_weight,

@@ -50,7 +50,7 @@ from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg.errors import SecAggError
 from deltafl.sim.bench import privacy_overhead
 from deltafl.sim.bench.peers.party import NEEDS, OURS, USUAL, Party, missing
-from deltafl.sim.bench.peers.tasks import TASKS, Task, make, resized
+from deltafl.sim.bench.peers.tasks import TASKS, BenchmarkTask, make, resized
 from deltafl.sim.bench.report import machine
 from deltafl.sim.cohort.hardware import usable_cores
 from deltafl.sim.errors import RunError, UserError
@@ -96,7 +96,7 @@ class SimulationBenchmark:
         backend: who does our devices' work, one of `deltafl.sim.settings.config.BACKENDS`.
     """
 
-    task: Task
+    task: BenchmarkTask
     peers: Sequence[str]
     repeats: int
     backend: str = "auto"

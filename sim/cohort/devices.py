@@ -8,7 +8,7 @@ from deltafl.fl.cohort import Pending
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import Backend, Place
+from deltafl.sim.cohort.backends.base import Backend, SampleReference
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 
 T = TypeVar("T")
@@ -35,14 +35,14 @@ class BackendDevices:
     """Devices whose work a backend does.
 
     Attributes:
-        places: where each device's samples are, by device, ascending.
+        refs: where each device's samples are, by device, ascending.
         backend: does the work.
         training: how to train in this round.
         seeds: where the shuffles come from.
         round_index: the round, counted from 0.
     """
 
-    places: Mapping[int, Place]
+    refs: Mapping[int, SampleReference]
     backend: Backend
     training: LocalTraining
     seeds: Seeds
@@ -51,19 +51,19 @@ class BackendDevices:
     @property
     def weights(self) -> Mapping[int, int]:
         """The numbers of training samples."""
-        return {device: place.size for device, place in self.places.items()}
+        return {device: ref.size for device, ref in self.refs.items()}
 
     def begin_loss(self, device: int, model: Vector) -> Pending[float]:
         """Begin to measure a loss; see `Devices`."""
-        return self.backend.begin_loss(model, self.places[device])
+        return self.backend.begin_loss(model, self.refs[device])
 
     def begin_update(
         self, device: int, model: Vector, objective: LocalObjective = PLAIN
     ) -> Pending[Vector]:
         """Begin to train; see `Devices`. Asked twice, a device answers the same."""
         shuffle = self.seeds.integer(Purpose.SHUFFLE, round_index=self.round_index, device=device)
-        place = self.places[device]
-        return self.backend.begin_update(model, place, self.training, shuffle, objective)
+        ref = self.refs[device]
+        return self.backend.begin_update(model, ref, self.training, shuffle, objective)
 
 
 class Device(Protocol):

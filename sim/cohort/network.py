@@ -6,7 +6,7 @@ This is the one place that moves bytes between the two in a simulation.
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import ClientId, Step
 from deltafl.secagg.outgoing import Outgoing
@@ -54,7 +54,7 @@ class Network:
         """
         step = self._server.step
         late: list[tuple[ClientId, bytes]] = []
-        waiting: list[tuple[ClientId, bytes | Task | None]] = []
+        waiting: list[tuple[ClientId, bytes | LocalWork | None]] = []
         for client in outgoing:
             with self._at_work(None, step):
                 data = outgoing[client]
@@ -64,14 +64,14 @@ class Network:
                 continue
             with self._at_work(client, step):
                 reply = self._clients[client].receive(data)
-            if isinstance(reply, Task):
+            if isinstance(reply, LocalWork):
                 self._begin(client, reply)
-            if waiting or isinstance(reply, Task):
+            if waiting or isinstance(reply, LocalWork):
                 waiting.append((client, reply))
             else:
                 self._take(client, reply, step, late)
         for client, reply in waiting:
-            made = self._finish(client, reply, step) if isinstance(reply, Task) else reply
+            made = self._finish(client, reply, step) if isinstance(reply, LocalWork) else reply
             self._take(client, made, step, late)
         with self._at_work(None, step):
             following = self._server.close_round()
@@ -80,15 +80,15 @@ class Network:
             self._server.receive(client, message)
         return following
 
-    def _begin(self, client: ClientId, task: Task) -> None:
-        if task is Task.MEASURE_LOSS:
+    def _begin(self, client: ClientId, task: LocalWork) -> None:
+        if task is LocalWork.MEASURE_LOSS:
             self._work.begin_losses(client, range(len(self._work.models)))
         else:
             self._work.begin_update(client, self._clients[client].level)
 
-    def _finish(self, client: ClientId, task: Task, step: Step) -> bytes:
+    def _finish(self, client: ClientId, task: LocalWork, step: Step) -> bytes:
         machine = self._clients[client]
-        if task is Task.MEASURE_LOSS:
+        if task is LocalWork.MEASURE_LOSS:
             levels = range(len(self._work.models))
             losses = [self._work.loss(client, level) for level in levels]
             weight = self._work.weight(client)

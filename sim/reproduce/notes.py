@@ -38,9 +38,9 @@ def notes_of(
     if overrides:
         notes.append(f"Set by hand for every run: {', '.join(overrides)}.")
     notes += [f"{method.label}: {method.constants}." for method in methods if method.constants]
-    backend = request.overrides.get("privacy", {}).get("backend")
+    sums = request.overrides.get("privacy", {}).get("sums")
     private = any("private" in str(method.layer["federation"]["algorithm"]) for method in methods)
-    if private and backend == "ideal":
+    if private and sums == "ideal":
         notes.append(
             "Private runs use ideal sums, the integers that the masks of secure aggregation cancel "
             "to, and not the protocol itself."

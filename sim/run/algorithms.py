@@ -8,8 +8,7 @@ from deltafl.fl.strategies.aaggff_device import AAggFFDevice
 from deltafl.fl.strategies.aaggff_silo import AAggFFSilo
 from deltafl.fl.strategies.afl import AFL
 from deltafl.fl.strategies.base import Strategy
-from deltafl.fl.strategies.delta_fl import DeltaFL
-from deltafl.fl.strategies.delta_fl import Weighting as DeviceWeighting
+from deltafl.fl.strategies.delta_fl import DeltaFL, DeviceWeights
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.strategies.fedmgda import FedMGDA
 from deltafl.fl.strategies.fedprox import FedProx
@@ -41,7 +40,7 @@ from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.masks.choice import add_masks_of_this_machine
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.cohort.simulated import SecureRounds
-from deltafl.sim.cohort.survivors import SurvivorsOnly
+from deltafl.sim.cohort.with_dropouts import WithDropouts
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import (
     ALGORITHMS,
@@ -88,14 +87,14 @@ def _strategy(config: RunConfig, dropouts: Dropouts) -> Strategy:
                 "of truth has of them"
             )
         return MaskedMean(mean, _private_rounds(config, Fraction(1)))
-    return SurvivorsOnly(_in_clear(algorithm, config), dropouts)
+    return WithDropouts(_in_clear(algorithm, config), dropouts)
 
 
 def _in_clear(algorithm: str, config: RunConfig) -> Strategy:
     strategy = config.strategy
     match algorithm:
         case "delta-fl":
-            weighting = DeviceWeighting(strategy.weighting)
+            weighting = DeviceWeights(strategy.weighting)
             return DeltaFL(config.federation.theta, weighting, strategy.eta_every)
         case "afl":
             return AFL(strategy.mixture_rate)
@@ -173,7 +172,7 @@ def build_rounds(privacy: PrivacyConfig, observer: Observer, device: str = "cpu"
         device: where masks are made: "auto", "cpu", "cuda".
     """
     sessions = sessions_of(privacy)
-    if privacy.backend == "ideal":
+    if privacy.sums == "ideal":
         return IdealRounds(sessions)
     add_masks = add_masks_of_this_machine(device)
     return MaskedRounds(sessions, observer=observer, primitives=lambda: simulated(add_masks))

@@ -32,7 +32,7 @@ from deltafl.fl.strategies.levels import (
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.vectors import Vector
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.cohort.backends.base import Backend, ModelSpec, Place
+from deltafl.sim.cohort.backends.base import Backend, ModelSpec, SampleReference
 from deltafl.sim.cohort.devices import BackendDevices
 from deltafl.sim.cohort.faults import Dropouts, seeded_dropouts
 from deltafl.sim.cohort.sampling import sample_cohort
@@ -301,11 +301,11 @@ class _Run:
             l2=settings.l2,
         )
         backend = self._resources.backend
-        places = {index: Place(train, index, int(self._sizes[index])) for index in ids}
+        refs = {index: SampleReference(train, index, int(self._sizes[index])) for index in ids}
         # what devices hide is noted only where it is written down: updates are large
         told = Told() if self._config.privacy.truth else None
         cohort = SimulatedCohort(
-            BackendDevices(places, backend, training, self._seeds, state.round),
+            BackendDevices(refs, backend, training, self._seeds, state.round),
             state.round,
             self._seeds,
             self._rounds,

@@ -80,7 +80,7 @@ def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) ->
     }
     return {
         "algorithm": config.federation.algorithm,
-        "backend": config.privacy.backend if private else "clear",
+        "sums": config.privacy.sums if private else "clear",
         "quantile_method": config.quantile.method if private else None,
         "theta": float(federation.thetas[0]),
         "rounds": checkpoint.state.round,

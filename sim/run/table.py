@@ -44,7 +44,7 @@ def _costs(summary: Mapping[str, object]) -> list[str]:
         traffic = f", {up / 1000:,.0f} kB up per device and round" if isinstance(up, float) else ""
         lines.append(
             f"The first {summary['algorithm']} run took {summary['secure_sums']} secure sums "
-            f"({summary['backend']}){traffic}."
+            f"({summary['sums']}){traffic}."
         )
     lines.append(
         f"CPU time of the first run: training {summary['train_cpu_s']:.1f} s, "

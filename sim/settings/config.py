@@ -314,7 +314,7 @@ class PrivacyConfig:
     """How sums are kept secure (algorithms whose names begin with "private-").
 
     Attributes:
-        backend: "masked" (real keys, real bytes) or "ideal" (the same sums without cryptography).
+        sums: "masked" (real keys, real bytes) or "ideal" (the same sums without cryptography).
         adversary: what the server may be: "curious" (it follows the protocol and pools what it sees
             with colluding devices) or "active" (it may depart from the protocol in every way).
         signed: whether devices have identities and agree on the survivors of every sum; against an
@@ -335,7 +335,7 @@ class PrivacyConfig:
             compare with; nothing of it passes the server.
     """
 
-    backend: Annotated[str, OneOf(("masked", "ideal"))] = "masked"
+    sums: Annotated[str, OneOf(("masked", "ideal"))] = "masked"
     adversary: Annotated[str, OneOf(("curious", "active"))] = "curious"
     signed: bool = False
     graph: Annotated[str, OneOf(("auto", "complete", "sparse"))] = "auto"

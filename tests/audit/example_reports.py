@@ -291,7 +291,7 @@ def _timeline():
             "the sum of updates over the tail: 640 numbers, its weight 2,301, its size 15, and "
             "its mean loss 1.207 nats"
             if last
-            else f"weight and number of devices below the cut: {below} of {DEVICES}, so the "
+            else f"weight and number of devices below the pivot: {below} of {DEVICES}, so the "
             f"threshold is between {low:.2f} and {high:.2f} nats",
         )
 

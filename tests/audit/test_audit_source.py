@@ -67,7 +67,7 @@ def runs(tmp_path_factory):
             run(folder / "resumed", progress=StopInSecondRound())
         shutil.copytree(folder / "resumed", folder / "killed")
         run(folder / "resumed", resume=True)
-        run(folder / "ideal", privacy={"backend": "ideal"}, federation={"rounds": 1})
+        run(folder / "ideal", privacy={"sums": "ideal"}, federation={"rounds": 1})
         clear = {"algorithm": "delta-fl", "rounds": 1}
         run(folder / "clear", federation=clear, privacy={"truth": False})
     return folder

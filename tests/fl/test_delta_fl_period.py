@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deltafl.fl.strategies.aggregation import add_mean_update
 from deltafl.fl.strategies.base import ServerState
-from deltafl.fl.strategies.delta_fl import DeltaFL, Weighting
+from deltafl.fl.strategies.delta_fl import DeltaFL, DeviceWeights
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.superquantile import weighted_quantile
 from deltafl.sim.cohort.simulated import cohort_of
@@ -54,7 +54,7 @@ cohorts = st.lists(
 
 def algorithm_2(model, eta, devices, theta, weighting):
     """One round as the paper has it, η measured anew."""
-    weights = [d.weight if weighting is Weighting.SAMPLES else 1 for d in devices]
+    weights = [d.weight if weighting is DeviceWeights.SAMPLES else 1 for d in devices]
     if not sum(weights):
         return model, eta
     losses = [d.loss(model) for d in devices]
@@ -64,7 +64,7 @@ def algorithm_2(model, eta, devices, theta, weighting):
     return add_mean_update(model, cohort_of(devices), ids, [weights[k] for k in kept]), eta
 
 
-@given(cohorts, st.sampled_from(list(Weighting)))
+@given(cohorts, st.sampled_from(list(DeviceWeights)))
 @settings(max_examples=40)
 def test_a_period_of_one_is_algorithm_2_bit_for_bit(rounds, weighting):
     strategy, state = DeltaFL(HALF, weighting), start()
@@ -74,7 +74,7 @@ def test_a_period_of_one_is_algorithm_2_bit_for_bit(rounds, weighting):
         model, eta = algorithm_2(model, eta, cohort(*pairs), HALF, weighting)
         assert state.model.tobytes() == model.tobytes()
         assert state.eta == eta
-        assert report.empty == (weighting is Weighting.SAMPLES and not any(w for w, _ in pairs))
+        assert report.empty == (weighting is DeviceWeights.SAMPLES and not any(w for w, _ in pairs))
 
 
 def test_eta_is_measured_every_period_and_kept_between():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.strategies.base import ServerState, Strategy, Visibility
-from deltafl.fl.strategies.delta_fl import DeltaFL, Weighting
+from deltafl.fl.strategies.delta_fl import DeltaFL, DeviceWeights
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.superquantile import weighted_quantile
 from deltafl.sim.cohort.simulated import cohort_of
@@ -42,7 +42,7 @@ def start(value=0.0) -> ServerState:
 
 
 def strategies() -> list[Strategy]:
-    return [FedAvg(), DeltaFL(HALF), DeltaFL(HALF, Weighting.UNIFORM)]
+    return [FedAvg(), DeltaFL(HALF), DeltaFL(HALF, DeviceWeights.UNIFORM)]
 
 
 def test_fedavg_by_hand():
@@ -81,7 +81,7 @@ def test_uniform_weighting_counts_devices():
     # by samples the heavy middle device is the quantile; by heads it is the first
     devices = [(1, 1.0), (98, 2.0), (1, 3.0)]
     by_samples = DeltaFL(HALF).apply(start(), cohort_of(cohort(*devices)))
-    by_heads = DeltaFL(HALF, Weighting.UNIFORM).apply(start(), cohort_of(cohort(*devices)))
+    by_heads = DeltaFL(HALF, DeviceWeights.UNIFORM).apply(start(), cohort_of(cohort(*devices)))
     assert by_samples[1].kept_weight == 99
     assert by_heads[1].kept_weight == by_heads[1].kept_devices == 2
     np.testing.assert_array_equal(by_heads[0].model, np.full(2, 1.25, dtype=np.float32))

@@ -13,7 +13,7 @@ from deltafl.fl.errors import DivergenceError
 from deltafl.fl.objectives import PLAIN
 from deltafl.fl.schedule import StepDecay
 from deltafl.fl.strategies.base import ServerState, Visibility
-from deltafl.fl.strategies.delta_fl import Weighting
+from deltafl.fl.strategies.delta_fl import DeviceWeights
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.strategies.fedprox import FedProx
 from deltafl.fl.strategies.propfair import PropFair
@@ -123,12 +123,12 @@ FORMULAS = [
     (PropFair(30.0), of_propfair),
     (QFFL(2.5, constant_rate), of_q_ffl),
     (
-        QFFL(2.5, constant_rate, Weighting.SAMPLES),
+        QFFL(2.5, constant_rate, DeviceWeights.SAMPLES),
         lambda devices: of_q_ffl(devices, prior=samples_of(devices)),
     ),
     (TiltedERM(1.5), of_tilted_erm),
     (
-        TiltedERM(1.5, Weighting.SAMPLES),
+        TiltedERM(1.5, DeviceWeights.SAMPLES),
         lambda devices: of_tilted_erm(devices, prior=samples_of(devices)),
     ),
 ]
@@ -181,7 +181,7 @@ def test_q_zero_is_the_plain_mean_of_the_devices():
     model, _ = play(QFFL(0.0, constant_rate), cohort(*pairs))
     uniform, _ = play(FedAvg(), cohort(*[(1, c) for _, c in pairs]))
     np.testing.assert_allclose(model, uniform, rtol=1e-6)
-    by_samples, _ = play(QFFL(0.0, constant_rate, Weighting.SAMPLES), cohort(*pairs))
+    by_samples, _ = play(QFFL(0.0, constant_rate, DeviceWeights.SAMPLES), cohort(*pairs))
     np.testing.assert_allclose(by_samples, play(FedAvg(), cohort(*pairs))[0], rtol=1e-6)
 
 

@@ -147,7 +147,7 @@ def envelopes() -> list[Envelope]:
         cohort_size=5,
         theta=Fraction(1, 2),
         method="histogram",
-        num_cuts=4,
+        num_pivots=4,
         max_queries=2,
         grid=LossGrid(resolution_bits=8, bound=8),
         max_weight=500,

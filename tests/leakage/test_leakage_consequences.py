@@ -82,7 +82,7 @@ def test_a_vanished_device_lies_in_one_of_its_places(case, data):
     before = replace(before, tail=None)
     gone = data.draw(st.integers(0, len(ticks) - 1))
     others = [k for k in range(len(ticks)) if k != gone]
-    last = before.answers[-1].cuts[-1]
+    last = before.answers[-1].pivots[-1]
     after = simulate(
         replace(before.config, warm_start=min(last, before.config.grid.max_tick)),
         before.method,
@@ -97,7 +97,7 @@ def test_a_vanished_device_lies_in_one_of_its_places(case, data):
     assert any(low <= ticks[gone] < high for low, high in unnamed.places)
 
 
-def test_the_same_cut_before_and_after_shows_the_vanished_loss_to_the_tick():
+def test_the_same_pivot_before_and_after_shows_the_vanished_loss_to_the_tick():
     ticks, weights = drawn(30, seed=1)
     config = config_of("mm", 30)
     before = simulate(config, "mm", ticks, weights, stop_after=1, with_update=False).view
@@ -113,7 +113,7 @@ def test_cohorts_that_do_not_differ_by_one_device_are_refused():
         vanished_device(view, view)
 
 
-def test_the_quantile_lies_between_two_cuts():
+def test_the_quantile_lies_between_two_pivots():
     ticks, weights = drawn(10, seed=2)
     for method in ("mm", "bracketed", "histogram", "plain"):
         played = simulate(config_of(method, 10), method, ticks, weights)
@@ -147,7 +147,7 @@ def test_contradictory_answers_are_refused():
     view = simulate(config_of("bracketed", 5), "bracketed", ticks, weights, with_update=False).view
     first = view.answers[0]
     below = first.sums["weight_below"][0]
-    false = Answer(first.cuts, {**first.sums, "weight_below": (below + 1,)})
+    false = Answer(first.pivots, {**first.sums, "weight_below": (below + 1,)})
     with pytest.raises(SearchError, match="not the same cohort"):
         ranks(replace(view, answers=(*view.answers, false)))
 

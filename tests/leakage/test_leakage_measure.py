@@ -64,7 +64,7 @@ def test_beta_gives_away_more_than_ranks():
     assert mean_bits("mm", 3, seeds) > mean_bits("bracketed", 3, seeds) + 8
 
 
-def test_more_cuts_give_away_more():
+def test_more_pivots_give_away_more():
     seeds = range(4)
     assert mean_bits("histogram", 5, seeds) > mean_bits("bracketed", 5, seeds) + 1
 
@@ -104,7 +104,7 @@ def test_a_false_claim_costs_bits():
 
 def test_the_law_of_order_statistics_sums_to_one():
     ticks = np.arange(GRID.max_tick // 3, dtype=float)
-    law = order_law(PRIOR, 0, GRID.top_cut, 4, ticks)
+    law = order_law(PRIOR, 0, GRID.top_pivot, 4, ticks)
     assert law.sum(axis=1) == pytest.approx(np.ones(4), abs=0.01)
 
 
@@ -135,13 +135,13 @@ def test_who_is_where_is_believed_as_all_cases_taken_together_say():
 
 
 def test_the_prior_is_that_of_rounded_losses():
-    cuts = np.array([0, 1, 65_536, GRID.top_cut])
-    above = PRIOR.survival(cuts)
+    pivots = np.array([0, 1, 65_536, GRID.top_pivot])
+    above = PRIOR.survival(pivots)
     assert above[0] == 1
     assert above[-1] == 0
     assert above[2] == pytest.approx(3 * math.exp(-2), rel=1e-4)
     shares = np.array([0.01, 0.5, 0.99])
-    positions = PRIOR.between(0, GRID.top_cut, shares)
+    positions = PRIOR.between(0, GRID.top_pivot, shares)
     assert 1 - PRIOR.survival(positions + 0.5) == pytest.approx(shares, rel=1e-6)
 
 

@@ -50,13 +50,13 @@ def config_of(size, **options):
     return SearchConfig(grid=GRID, max_weight=MAX_WEIGHT, cohort_size=size, **(settings | options))
 
 
-def searched(ticks, weights, sigma, *, seed=0, num_cuts=None, with_update=True, **options):
+def searched(ticks, weights, sigma, *, seed=0, num_pivots=None, with_update=True, **options):
     return simulate(
         config_of(len(ticks), **options),
         "noisy",
         ticks,
         weights,
-        num_cuts=num_cuts,
+        num_pivots=num_pivots,
         with_update=with_update,
         noise=Noise(Fraction(sigma) ** 2, len(ticks)),
         randomness=SeededRandomness(seed.to_bytes(32, "big")),
@@ -83,11 +83,11 @@ def enumerated(view, counts):
     """The marginals of the numbers in buckets, from all numbers that there may be."""
     size, found = view.devices, counts.buckets
     (answer,) = view.answers
-    edges = (0, *answer.cuts, GRID.top_cut)
+    edges = (0, *answer.pivots, GRID.top_pivot)
     scale = 2.0**-view.noise.resolution_bits
     table = np.zeros((len(found), size + 1))
     for way in itertools.product(range(size + 1), repeat=len(found)):
-        tail = sum(c for c, b in zip(way, found, strict=True) if b.low >= view.tail.cut)
+        tail = sum(c for c, b in zip(way, found, strict=True) if b.low >= view.tail.pivot)
         if sum(way) != size or tail != view.tail.count:
             continue
         likely = math.prod(
@@ -104,9 +104,9 @@ def enumerated(view, counts):
 @pytest.mark.parametrize("seed", range(4))
 def test_numbers_are_believed_as_all_cases_taken_together_say(seed):
     ticks, weights = drawn(4, seed)
-    view = searched(ticks, weights, 1, seed=seed, num_cuts=3, warm_start=70_000)
+    view = searched(ticks, weights, 1, seed=seed, num_pivots=3, warm_start=70_000)
     counts = infer_counts(view, PRIOR)
-    assert any(bucket.low == view.tail.cut for bucket in counts.buckets)
+    assert any(bucket.low == view.tail.pivot for bucket in counts.buckets)
     table = enumerated(view, counts)
     assert ((table > 0.01) & (table < 0.99)).any()  # something is open
     assert marginals(counts) == pytest.approx(table, abs=1e-9)
@@ -120,7 +120,7 @@ def test_numbers_are_believed_as_all_cases_taken_together_say(seed):
 
 def test_draws_are_from_that_belief():
     ticks, weights = drawn(6, seed=2)
-    counts = infer_counts(searched(ticks, weights, 1, num_cuts=4), PRIOR)
+    counts = infer_counts(searched(ticks, weights, 1, num_pivots=4), PRIOR)
     drawn_counts = counts.draws(np.random.default_rng(1), 4000)
     assert (drawn_counts.sum(axis=1) == 6).all()
     for index in range(len(counts.buckets)):
@@ -138,7 +138,13 @@ def test_draws_are_from_that_belief():
 def test_the_truth_is_never_ruled_out(ticks, sigma, with_update, warm_start, seed):
     weights = [(7 * k + seed) % 5 for k in range(len(ticks))]  # some are zero
     view = searched(
-        ticks, weights, sigma, seed=seed, num_cuts=5, with_update=with_update, warm_start=warm_start
+        ticks,
+        weights,
+        sigma,
+        seed=seed,
+        num_pivots=5,
+        with_update=with_update,
+        warm_start=warm_start,
     )
     counts = infer_counts(view, PRIOR)
     truth = true_counts(counts, ticks)
@@ -160,9 +166,9 @@ def test_without_noise_worth_the_name_counts_are_those_of_a_histogram():
         view = searched(ticks, weights, "1/1000", with_update=False)
         exact = simulate(
             replace(view.config, max_queries=1), "histogram", ticks, weights,
-            num_cuts=16, with_update=False,
+            num_pivots=16, with_update=False,
         ).view  # fmt: skip
-        assert exact.answers[0].cuts == view.answers[0].cuts
+        assert exact.answers[0].pivots == view.answers[0].pivots
         same = bucket_counts(exact, PRIOR)
         likeliest = infer_counts(view, PRIOR).likeliest()
         assert likeliest == same.likeliest() == tuple(true_counts(same, ticks))

@@ -86,7 +86,7 @@ def test_a_corrupted_sum_is_reproduced_by_no_losses():
     for number, answer in enumerate(view.answers[:3]):
         false = {**answer.sums, "beta": (answer.sums["beta"][0] + 40_000,)}
         answers = list(view.answers)
-        answers[number] = Answer(answer.cuts, false)
+        answers[number] = Answer(answer.pivots, false)
         found = attacked(replace(view, answers=tuple(answers)))
         assert not found.verified
         assert not found.exact
@@ -127,9 +127,9 @@ def test_derivatives_are_those_of_the_equations(seed, weighting):
     free = weighting is Weighting.SAMPLES
     shape = (1, 4)
     bucket_weight = np.full(shape, float(sum(weights) if free else 1))
-    places = [[(0, GRID.top_cut)] * 4]
+    places = [[(0, GRID.top_pivot)] * 4]
     equations = set_up(view, places, bucket_weight, None, free_weights=free)
-    start = PRIOR.between(0, GRID.top_cut, np.random.default_rng(seed).uniform(0.1, 0.9, shape))
+    start = PRIOR.between(0, GRID.top_pivot, np.random.default_rng(seed).uniform(0.1, 0.9, shape))
     unknowns = equations.unknowns(start)
     value, jacobian = equations.predict(unknowns)
     for column in range(unknowns.shape[1]):

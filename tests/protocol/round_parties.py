@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from deltafl.fl.cohort import SecureRoundResult
-from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.levels import Levels
@@ -62,7 +62,7 @@ def make_config(**changes) -> RoundConfig:
         "cohort_size": 3,
         "theta": Fraction(1, 2),
         "method": "mm",
-        "num_cuts": None,
+        "num_pivots": None,
         "max_queries": 1,
         "grid": LossGrid(resolution_bits=8, bound=8),
         "max_weight": 500,
@@ -154,13 +154,13 @@ class RoundParties:
         """The machine of the device under test; its loss is the largest."""
         return self.clients[self.victim]
 
-    def do(self, client: int, reply: bytes | Task | None) -> bytes | None:
+    def do(self, client: int, reply: bytes | LocalWork | None) -> bytes | None:
         """Do the task that a device was given, if it was."""
         device = self.devices[client]
         match reply:
-            case Task.MEASURE_LOSS:
+            case LocalWork.MEASURE_LOSS:
                 return self.clients[client].supply_loss(device.loss, device.weight)
-            case Task.TRAIN:
+            case LocalWork.TRAIN:
                 return self.clients[client].supply_update(device.update)
             case _:
                 return reply
@@ -169,7 +169,7 @@ class RoundParties:
         """Let a device take an envelope, with all that follows from it."""
         return self.do(client, self.give(client, data))
 
-    def give(self, client: int, data: bytes) -> bytes | Task | None:
+    def give(self, client: int, data: bytes) -> bytes | LocalWork | None:
         """Let a device take an envelope, and leave its task undone."""
         if client == self.victim:
             self.taken.append(data)
@@ -203,7 +203,7 @@ class RoundParties:
         self.pending = outgoing
         return outgoing.get(self.victim, b"")
 
-    def go_on(self, reply: bytes | Task | None = None) -> RoundOutcome:
+    def go_on(self, reply: bytes | LocalWork | None = None) -> RoundOutcome:
         """Finish the round from where `bring` left it.
 
         Args:

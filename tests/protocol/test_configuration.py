@@ -31,7 +31,7 @@ CHANGES = {
     "cohort_size": (1, 4, 259),
     "theta": (Fraction(1), Fraction(1, 3), Fraction(2, 3), Fraction(2**31, 2**31 + 1)),
     "method": ("bracketed", "histogram"),
-    "num_cuts": (1, 2, 64),
+    "num_pivots": (1, 2, 64),
     "max_queries": (0, 2, 256),
     "grid": (LossGrid(8, 9), LossGrid(9, 8), LossGrid(9, 4), LossGrid(7, 16)),
     "max_weight": (1, 499, 501),
@@ -51,7 +51,7 @@ CHANGES = {
 
 # What some values come with: options of one method only.
 WITH = {
-    "num_cuts": {"method": "histogram"},
+    "num_pivots": {"method": "histogram"},
     "noise": {"method": "noisy", "weighting": Weighting.EQUAL},
 }
 
@@ -119,9 +119,9 @@ def test_the_context_is_of_32_bytes_and_depends_on_every_byte_of_the_model():
     assert CONFIG.context(MODEL) == make_config().context(MODEL)
 
 
-cuts = st.lists(st.integers(0, 2**64 - 1), max_size=4).map(tuple)
+pivots = st.lists(st.integers(0, 2**64 - 1), max_size=4).map(tuple)
 word = st.integers(0, 2**63 - 1) | st.integers(0, 3)
-questions = st.builds(Query, st.text(st.characters(max_codepoint=127), max_size=3), cuts) | (
+questions = st.builds(Query, st.text(st.characters(max_codepoint=127), max_size=3), pivots) | (
     st.builds(Threshold, word, word)
 )
 contexts = st.sampled_from([bytes(32), b"\1" * 32])
@@ -184,7 +184,7 @@ def test_the_layout_of_the_search_is_that_of_its_method():
     lengths = {
         "mm": make_config(),
         "bracketed": make_config(method="bracketed"),
-        "histogram": make_config(method="histogram", num_cuts=5),
+        "histogram": make_config(method="histogram", num_pivots=5),
     }
     assert {m: c.search_layout.length for m, c in lengths.items()} == {
         "mm": 3,
@@ -350,11 +350,11 @@ def test_a_loss_whose_bound_alone_needs_more_than_the_ring_widens_it():
         ({"theta": Fraction(3, 2)}, r"theta=3/2 is not in \(0, 1\]"),
         ({"theta": Fraction(0.8)}, r"theta=\d+/\d+ has parts of more than 32 bits"),
         ({"method": "median"}, "'median': choose one of mm, bracketed, histogram"),
-        ({"num_cuts": 5}, "num_cuts=5 is no option of 'mm'"),
-        ({"method": "histogram", "num_cuts": 0}, "num_cuts=0 is less than 1"),
+        ({"num_pivots": 5}, "num_pivots=5 is no option of 'mm'"),
+        ({"method": "histogram", "num_pivots": 0}, "num_pivots=0 is less than 1"),
         ({"method": "noisy"}, "the noise of 'noisy' is missing"),
         ({"noise": Noise(Fraction(1), 1)}, "noise is no option of 'mm'"),
-        ({"method": "histogram", "num_cuts": 2**27}, "lower update_length or num_cuts"),
+        ({"method": "histogram", "num_pivots": 2**27}, "lower update_length or num_pivots"),
         ({"max_queries": -1}, "max_queries=-1 is negative"),
         ({"max_weight": 0}, "max_weight=0 is less than 1"),
         ({"max_weight": 2**50}, "'beta': bound"),
@@ -388,7 +388,7 @@ def test_the_refused_values_are_next_to_accepted_ones():
         {"update_length": 2**28 - 4},
         {"update_resolution_bits": 42},
         {"theta": Fraction(2**32 - 2, 2**32 - 1)},
-        {"method": "histogram", "num_cuts": 2**27 - 1},
+        {"method": "histogram", "num_pivots": 2**27 - 1},
     ):
         make_config(**changes).slots()
 

@@ -30,7 +30,7 @@ def device(length):
         cohort_size=8,
         theta=Fraction(1, 2),
         method="mm",
-        num_cuts=None,
+        num_pivots=None,
         max_queries=12,
         grid=LossGrid(resolution_bits=8, bound=8),
         max_weight=512,

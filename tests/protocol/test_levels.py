@@ -18,7 +18,7 @@ from round_parties import (
 
 from deltafl.fl.superquantile import weighted_quantile
 from deltafl.protocol import wire
-from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.levels import MAX_LEVELS, LevelRounds, Levels
@@ -287,9 +287,9 @@ class Parties:
 
     def do(self, client, reply):
         machine, device = self.clients[client], self.devices[client]
-        if reply is Task.MEASURE_LOSS:
+        if reply is LocalWork.MEASURE_LOSS:
             return machine.supply_losses([device.loss(m) for m in machine.models], device.weight)
-        if reply is Task.TRAIN:
+        if reply is LocalWork.TRAIN:
             return machine.supply_update(device.update(machine.model))
         return reply
 
@@ -349,12 +349,12 @@ def test_two_levels_with_one_model_are_refused():
 def test_more_levels_than_the_device_wants_are_refused():
     parties = Parties(max_levels=2)
     refused(parties, parties.pending[3], Refusal.POLICY)
-    assert Parties(max_levels=3).machine.receive(parties.pending[3]) is Task.MEASURE_LOSS
+    assert Parties(max_levels=3).machine.receive(parties.pending[3]) is LocalWork.MEASURE_LOSS
 
 
 def test_a_wrong_number_of_losses_is_a_misuse():
     parties = Parties()
-    assert parties.machine.receive(parties.pending[3]) is Task.MEASURE_LOSS
+    assert parties.machine.receive(parties.pending[3]) is LocalWork.MEASURE_LOSS
     for losses in ([], [1.0], [1.0, 2.0], [1.0] * 4):
         with pytest.raises(UsageError, match="one for each"):
             parties.machine.supply_losses(losses, 5)

@@ -33,12 +33,12 @@ def test_losses_that_are_not_finite_are_refused(loss):
         LossGrid().tick(loss)
 
 
-def test_a_cut_lies_half_a_tick_below_its_tick():
+def test_a_pivot_lies_half_a_tick_below_its_tick():
     grid = LossGrid(resolution_bits=16)
-    cut = 70_000
-    position = grid.value(Fraction(2 * cut - 1, 2))
-    assert grid.value(cut - 1) < position < grid.value(cut)
-    assert grid.value(cut) - position == 2.0**-17
+    pivot = 70_000
+    position = grid.value(Fraction(2 * pivot - 1, 2))
+    assert grid.value(pivot - 1) < position < grid.value(pivot)
+    assert grid.value(pivot) - position == 2.0**-17
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from deltafl.protocol.weighting import Weighting
 
 GRID = LossGrid(resolution_bits=4, bound=8)
 CONFIG = SearchConfig(Fraction(1, 2), GRID, max_weight=9, cohort_size=10, max_queries=20)
-TOTAL = Rank(GRID.top_cut, 40, 10)
+TOTAL = Rank(GRID.top_pivot, 40, 10)
 
 
 def whole():
@@ -29,7 +29,7 @@ def sums(**fields):
     return {name: np.array(value, dtype=np.int64).reshape(-1) for name, value in fields.items()}
 
 
-def test_the_quantile_reached_exactly_lies_below_the_cut():
+def test_the_quantile_reached_exactly_lies_below_the_pivot():
     assert whole().narrowed([Rank(50, 20, 5)], TOTAL).high == Rank(50, 20, 5)
     assert whole().narrowed([Rank(50, 19, 5)], TOTAL).low == Rank(50, 19, 5)
 
@@ -54,7 +54,7 @@ def test_one_device_left_ends_a_search_but_two_do_not():
         [Rank(50, 20, 5), Rank(60, 19, 5)],  # falling
         [Rank(50, 20, 6), Rank(60, 20, 5)],
         [Rank(50, 20, 5), Rank(60, 21, 5)],  # weight without a device
-        [Rank(50, 20, 5), Rank(50, 20, 6)],  # one cut, two answers
+        [Rank(50, 20, 5), Rank(50, 20, 6)],  # one pivot, two answers
     ],
 )
 def test_ranks_that_no_cohort_has_are_refused(ranks):
@@ -65,14 +65,14 @@ def test_ranks_that_no_cohort_has_are_refused(ranks):
 @pytest.mark.parametrize(("weighting", "most"), [("equal", 1), ("powers-of-two", 8)])
 def test_more_weight_than_rounded_weights_can_have_is_refused(weighting, most):
     config = replace(CONFIG, weighting=Weighting(weighting))
-    total = Rank(GRID.top_cut, 10 * most, 10)
+    total = Rank(GRID.top_pivot, 10 * most, 10)
     whole = Bracket.whole(config, total)
     assert whole.narrowed([Rank(50, 5 * most, 5)], total)
     with pytest.raises(SearchError, match=f"weight 0 to {most} fit"):
         whole.narrowed([Rank(50, 5 * most + 1, 5)], total)
 
 
-@pytest.mark.parametrize("total", [Rank(GRID.top_cut, 39, 10), Rank(GRID.top_cut, 40, 9)])
+@pytest.mark.parametrize("total", [Rank(GRID.top_pivot, 39, 10), Rank(GRID.top_pivot, 40, 9)])
 def test_another_cohort_is_refused(total):
     with pytest.raises(SearchError, match="end the search"):
         whole().narrowed([Rank(50, 20, 5)], total)
@@ -116,11 +116,13 @@ def test_liars_cannot_make_a_search_go_on_for_ever():
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.integers(0, 1000), st.integers(2, 1000), st.integers(-10, 2100), st.integers(1, 12))
-def test_the_guard_leaves_time_to_bisect_and_moves_no_cut_without_need(low, width, cut, num_left):
+def test_the_guard_leaves_time_to_bisect_and_moves_no_pivot_without_need(
+    low, width, pivot, num_left
+):
     high = low + width
-    chosen = guarded(cut, low, high, num_left)
+    chosen = guarded(pivot, low, high, num_left)
     assert low < chosen < high
     if width <= 2**num_left:
         assert max(chosen - low, high - chosen) <= 2 ** (num_left - 1)
-    if low < cut < high and max(cut - low, high - cut) <= 2 ** (num_left - 1):
-        assert chosen == cut
+    if low < pivot < high and max(pivot - low, high - pivot) <= 2 ** (num_left - 1):
+        assert chosen == pivot

@@ -36,7 +36,7 @@ def exact_quantile(theta, ticks, weights):
 
 def sums_of(method, config, query, ticks, weights):
     """The decoded sums, computed for the whole cohort at once."""
-    half_ticks = 2 * (ticks - np.array(query.cuts)[:, None]) + 1
+    half_ticks = 2 * (ticks - np.array(query.pivots)[:, None]) + 1
     if method.name == "mm":
         resolution = 1 << method.layout(config).fields[0].resolution_bits
         distances = np.maximum(np.abs(half_ticks), 2 * config.epsilon_ticks)
@@ -160,7 +160,7 @@ def test_the_quantile_is_missed_without_the_total_weight_in_the_update(theta):
         assert abs(wrong - eta) > 0.05
 
 
-def test_beta_is_largest_half_a_tick_from_the_cut_and_then_at_its_bound():
+def test_beta_is_largest_half_a_tick_from_the_pivot_and_then_at_its_bound():
     method = MajoriseMinimise()
     config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
     layout = method.layout(config)
@@ -201,7 +201,7 @@ def test_the_least_beta_is_not_lost_to_rounding():
     method = MajoriseMinimise()
     config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 1, 30)
     layout = method.layout(config)
-    farthest = method.contribution(config, Query("mm", (GRID.top_cut,)), 0, 1)
+    farthest = method.contribution(config, Query("mm", (GRID.top_pivot,)), 0, 1)
     sums = layout.decode(layout.encode(farthest)[0])
     assert abs(layout.to_float("beta", sums["beta"])[0] / farthest["beta"] - 1) < 1 / 16
 
@@ -209,40 +209,40 @@ def test_the_least_beta_is_not_lost_to_rounding():
 def test_mm_sends_the_papers_sums():
     method = MajoriseMinimise()
     config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
-    cut, tick, weight = 70_000, 60_000, 5
-    mu, loss = GRID.value(Fraction(2 * cut - 1, 2)), GRID.value(tick)
+    pivot, tick, weight = 70_000, 60_000, 5
+    mu, loss = GRID.value(Fraction(2 * pivot - 1, 2)), GRID.value(tick)
     beta = weight / abs(loss - mu)
-    contribution = method.contribution(config, Query("mm", (cut,)), tick, weight)
+    contribution = method.contribution(config, Query("mm", (pivot,)), tick, weight)
     assert contribution["beta"] * 2**GRID.resolution_bits == pytest.approx(beta)
     assert contribution["signed_weight"] + beta * mu == pytest.approx(beta * loss)
 
 
-@pytest.mark.parametrize("num_cuts", [1, 2, 7, 64, 300])
+@pytest.mark.parametrize("num_pivots", [1, 2, 7, 64, 300])
 @pytest.mark.parametrize("warm_start", [None, 0, 1, 3, 70_000, GRID.max_tick])
-def test_the_ladder_has_its_declared_length_and_lies_inside_the_grid(num_cuts, warm_start):
-    method = Histogram(num_cuts)
+def test_the_ladder_has_its_declared_length_and_lies_inside_the_grid(num_pivots, warm_start):
+    method = Histogram(num_pivots)
     config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 9, warm_start)
-    cuts = method.start(config).query.cuts
-    assert len(cuts) == num_cuts
-    assert list(cuts) == sorted(cuts)
-    assert 0 < cuts[0] <= cuts[-1] < GRID.top_cut
+    pivots = method.start(config).query.pivots
+    assert len(pivots) == num_pivots
+    assert list(pivots) == sorted(pivots)
+    assert 0 < pivots[0] <= pivots[-1] < GRID.top_pivot
     if warm_start == 70_000:
-        assert any(abs(cut - warm_start) <= warm_start / 256 + 1 for cut in cuts)
-        assert len(set(cuts)) == num_cuts
+        assert any(abs(pivot - warm_start) <= warm_start / 256 + 1 for pivot in pivots)
+        assert len(set(pivots)) == num_pivots
 
 
-def test_cuts_are_repeated_where_the_bracket_has_too_few():
+def test_pivots_are_repeated_where_the_bracket_has_too_few():
     grid = LossGrid(resolution_bits=1, bound=2)
     config = SearchConfig(Fraction(1, 2), grid, MAX_WEIGHT, 3, 9)
-    cuts = Histogram(8).start(config).query.cuts
-    assert len(cuts) == 8
-    assert cuts[-1] == cuts[-2]
-    assert set(cuts) <= set(range(1, grid.top_cut))
+    pivots = Histogram(8).start(config).query.pivots
+    assert len(pivots) == 8
+    assert pivots[-1] == pivots[-2]
+    assert set(pivots) <= set(range(1, grid.top_pivot))
 
 
-@pytest.mark.parametrize("num_cuts", [1, 2, 8, 64, 1000])
-def test_a_histogram_certifies_ties_within_its_default_budget(num_cuts):
-    method = Histogram(num_cuts)
+@pytest.mark.parametrize("num_pivots", [1, 2, 8, 64, 1000])
+def test_a_histogram_certifies_ties_within_its_default_budget(num_pivots):
+    method = Histogram(num_pivots)
     for tick in (0, 1, 123_456, GRID.max_tick):
         for warm_start in (None, 5, GRID.max_tick):
             config = SearchConfig(
@@ -256,10 +256,10 @@ def test_a_histogram_certifies_ties_within_its_default_budget(num_cuts):
 def test_the_registry_builds_every_method_by_its_name():
     for name in QUANTILE_METHODS:
         assert quantile_method(name).name == name
-    assert quantile_method("histogram", num_cuts=5) == Histogram(5)
+    assert quantile_method("histogram", num_pivots=5) == Histogram(5)
     with pytest.raises(ConfigurationError, match=r"'median'.*mm, bracketed, histogram"):
         quantile_method("median")
-    with pytest.raises(ConfigurationError, match="num_cuts=5 is no option of 'mm'"):
-        quantile_method("mm", num_cuts=5)
-    with pytest.raises(ConfigurationError, match="num_cuts=0"):
-        quantile_method("histogram", num_cuts=0)
+    with pytest.raises(ConfigurationError, match="num_pivots=5 is no option of 'mm'"):
+        quantile_method("mm", num_pivots=5)
+    with pytest.raises(ConfigurationError, match="num_pivots=0"):
+        quantile_method("histogram", num_pivots=0)

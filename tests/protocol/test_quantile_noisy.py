@@ -91,13 +91,15 @@ thetas = st.sampled_from([Fraction(99, 100), Fraction(4, 5), Fraction(1, 2), Fra
     st.none() | st.just(0) | st.integers(60_000, 70_000) | st.just(GRID.max_tick),
     st.sampled_from([1, 2, 16, 64]),
 )
-def test_without_noise_the_threshold_lies_in_the_bin_of_the_quantile(ticks, theta, warm, num_cuts):
-    method = NoisyHistogram(TRACE, num_cuts)
+def test_without_noise_the_threshold_lies_in_the_bin_of_the_quantile(
+    ticks, theta, warm, num_pivots
+):
+    method = NoisyHistogram(TRACE, num_pivots)
     config = search_config(len(ticks), theta, warm_start=warm)
     search = answered(method, config, ticks)
-    found, cuts = search.result(), search.cuts
+    found, pivots = search.result(), search.pivots
     reached = sorted(ticks)[-int(-(1 - theta) * len(ticks) // 1) - 1]
-    edges = (0, *cuts, GRID.top_cut)
+    edges = (0, *pivots, GRID.top_pivot)
     low, high = next(pair for pair in itertools.pairwise(edges) if pair[0] <= reached < pair[1])
     assert 0 <= found.eta_half_ticks < 2 * high
     assert found.passes(max(ticks)) or low <= max(ticks) < high
@@ -109,7 +111,7 @@ def test_without_noise_the_threshold_lies_in_the_bin_of_the_quantile(ticks, thet
     assert search.query is None
 
 
-def test_a_device_is_in_the_bin_between_the_cuts_around_it():
+def test_a_device_is_in_the_bin_between_the_pivots_around_it():
     method, config, query = NoisyHistogram(TRACE, 3), search_config(1), Query(NOISY, (5, 9, 9))
     for ticks, number in (((0, 4), 0), ((5, 8), 1), ((9, GRID.max_tick), 3)):
         for tick in ticks:
@@ -131,7 +133,7 @@ def test_a_single_device_is_kept(warm, theta):
 def test_devices_that_lie_evenly_in_a_bin_are_split_as_they_should_be(theta):
     method = NoisyHistogram(TRACE, 2)
     config = search_config(100, theta, warm_start=2**20)
-    low, high = 2**20 + 2**12, GRID.top_cut
+    low, high = 2**20 + 2**12, GRID.top_pivot
     ticks = low + (np.arange(100) + 0.5) * (high - low) / 100
     found = answered(method, config, ticks.astype(int)).result()
     assert sum(found.passes(int(tick)) for tick in ticks) == 100 * theta + 1  # and the quantile
@@ -140,14 +142,14 @@ def test_devices_that_lie_evenly_in_a_bin_are_split_as_they_should_be(theta):
 def test_where_a_bin_ends_at_the_quantile_it_is_left_out_and_the_next_kept():
     method, config = NoisyHistogram(TRACE, 2), search_config(4, warm_start=2**20)
     search = answered(method, config, [1, 2**20, 2**20 + 1, 2**21])
-    assert search.cuts == (2**20 - 2**12, 2**20 + 2**12)
-    assert search.result().eta_half_ticks == 2 * search.cuts[0]
+    assert search.pivots == (2**20 - 2**12, 2**20 + 2**12)
+    assert search.result().eta_half_ticks == 2 * search.pivots[0]
 
 
 def test_all_devices_in_the_last_bin_leave_a_threshold_on_the_grid():
-    for num_cuts in (1, 16):
+    for num_pivots in (1, 16):
         config = search_config(3, Fraction(1, 10), warm_start=GRID.max_tick)
-        found = answered(NoisyHistogram(TRACE, num_cuts), config, [GRID.max_tick] * 3).result()
+        found = answered(NoisyHistogram(TRACE, num_pivots), config, [GRID.max_tick] * 3).result()
         assert found.eta_half_ticks <= 2 * GRID.max_tick
         assert found.passes(GRID.max_tick)
 
@@ -189,22 +191,22 @@ def test_no_other_counts_are_nearer(noisy, total, seed):
 # --- noise --------------------------------------------------------------------------------------
 
 
-def rank_errors(deviation, num_cuts, num_devices=60, num_cohorts=40):
+def rank_errors(deviation, num_pivots, num_devices=60, num_cohorts=40):
     """How many devices too many or too few pass; a warm start a few per cent off."""
     generator = np.random.default_rng(5)
-    method = NoisyHistogram(Noise(Fraction(deviation) ** 2, num_devices), num_cuts)
+    method = NoisyHistogram(Noise(Fraction(deviation) ** 2, num_devices), num_pivots)
     errors = []
     for number in range(num_cohorts):
         ticks = np.array([GRID.tick(x)[0] for x in generator.gamma(2, 0.7, num_devices)])
         warm = int(np.median(ticks) * np.exp(0.05 * generator.normal()))
         config = search_config(num_devices, warm_start=warm)
         layout, search = method.layout(config), method.start(config)
-        bins = np.searchsorted(search.cuts, ticks, side="right")
-        counts = np.bincount(bins, minlength=num_cuts + 1)
+        bins = np.searchsorted(search.pivots, ticks, side="right")
+        counts = np.bincount(bins, minlength=num_pivots + 1)
         scale = 2**method.noise.resolution_bits
         # The sum of the shares is as good as one draw of all their variance.
         whole = Noise(method.noise.share_variance * num_devices, 1)
-        noise = whole.share(num_cuts + 1, 10**9, seeded(7, number))
+        noise = whole.share(num_pivots + 1, 10**9, seeded(7, number))
         search = search.update({"count": np.array([num_devices]), "bins": counts * scale + noise})
         assert layout.fields[1].resolution_bits == method.noise.resolution_bits
         kept = sum(search.result().passes(int(tick)) for tick in ticks)
@@ -247,11 +249,11 @@ def test_the_noise_of_a_sum_is_that_of_the_shares_and_no_bin_is_without():
 
 
 @given(st.integers(1, 3000), st.sampled_from([1, 16, 64]), st.data())
-def test_every_sum_of_clipped_shares_fits_its_layout(num_devices, num_cuts, data):
+def test_every_sum_of_clipped_shares_fits_its_layout(num_devices, num_pivots, data):
     variance = data.draw(st.fractions(Fraction(1, 100), 100, max_denominator=100))
     noise = Noise(variance, data.draw(st.integers(1, num_devices)))
-    method, config = NoisyHistogram(noise, num_cuts), search_config(num_devices)
-    layout, bound = method.layout(config), noise.bound((num_cuts + 1) * num_devices)
+    method, config = NoisyHistogram(noise, num_pivots), search_config(num_devices)
+    layout, bound = method.layout(config), noise.bound((num_pivots + 1) * num_devices)
     one = 1 << noise.resolution_bits
     for extreme in (-bound, one + bound):
         for beyond in (0, 1):
@@ -446,8 +448,8 @@ def test_a_second_query_is_refused_and_draws_nothing():
     parties, query, source = at_query()
     parties.machine.receive(query)
     drawn, asked = source.calls, wire.decode(query)
-    cuts = asked.question.cuts
-    other = replace(asked, question=Query(NOISY, (*cuts[:-1], cuts[-1] + 1)))
+    pivots = asked.question.pivots
+    other = replace(asked, question=Query(NOISY, (*pivots[:-1], pivots[-1] + 1)))
     with pytest.raises(PeerError):
         parties.machine.receive(wire.encode(other))
     assert source.calls == drawn
@@ -540,7 +542,7 @@ def test_noise_is_expected_from_the_smallest_cohort_less_those_that_collude():
         ({"epsilon_ticks": 1}, "epsilon_ticks=1 is an option of 'mm' only"),
         ({"noise": Noise(Fraction(1), 9)}, "noise from 9 devices is from more than cohort_size=8"),
         ({"noise": None}, "the noise of 'noisy' is missing"),
-        ({"num_cuts": 0}, "num_cuts=0 is less than 1"),
+        ({"num_pivots": 0}, "num_pivots=0 is less than 1"),
         ({"method": "histogram"}, "noise is no option of 'histogram'"),
     ],
 )
@@ -552,7 +554,7 @@ def test_impossible_noisy_rounds_are_refused(changes, named):
 
 def test_the_registry_builds_the_noisy_method():
     assert quantile_method(NOISY, noise=NOISE) == NoisyHistogram(NOISE, 16)
-    assert quantile_method(NOISY, noise=NOISE, num_cuts=5).num_bins == 6
+    assert quantile_method(NOISY, noise=NOISE, num_pivots=5).num_bins == 6
     assert quantile_method(NOISY, noise=NOISE).name == NOISY
     assert quantile_method(NOISY, noise=NOISE).default_max_queries == 1
 

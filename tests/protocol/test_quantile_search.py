@@ -208,7 +208,9 @@ def test_the_kept_set_is_that_of_the_float_losses_up_to_the_resolution(
     cohort=(SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 0), [0, 0, 0], [0, 0, 0]),
     max_queries=3,
 )
-def test_a_search_cut_short_has_a_result_and_never_a_false_certificate(method, cohort, max_queries):
+def test_a_search_pivot_short_has_a_result_and_never_a_false_certificate(
+    method, cohort, max_queries
+):
     config, ticks, weights = cohort
     config = replace(config, max_queries=max_queries)
     states = searches(method, config, ticks, weights)
@@ -239,10 +241,12 @@ def test_an_uncertified_estimate_is_the_warm_start_then_inside_the_bracket(metho
     assert method.start(warm).result().eta == GRID.value(25_000)
     states = searches(method, config, ticks, weights)
     estimates = {state.result().eta_half_ticks for state in states[1:-1]}
-    assert all(2 * 0 < estimate < 2 * GRID.top_cut for estimate in estimates)
+    assert all(2 * 0 < estimate < 2 * GRID.top_pivot for estimate in estimates)
     for state in states[1:-1]:
         assert (
-            2 * state.bracket.low.cut < state.result().eta_half_ticks < 2 * state.bracket.high.cut
+            2 * state.bracket.low.pivot
+            < state.result().eta_half_ticks
+            < 2 * state.bracket.high.pivot
         )
 
 
@@ -312,9 +316,9 @@ def test_a_vanished_device_ends_a_search_with_what_it_has():
         ({"cohort_size": 0}, "cohort_size=0"),
         ({"max_queries": -1}, "max_queries=-1"),
         ({"epsilon_ticks": -1}, r"epsilon_ticks=-1 is not in \[0, 2097152\]"),
-        ({"epsilon_ticks": GRID.top_cut}, "epsilon_ticks=2097153"),
+        ({"epsilon_ticks": GRID.top_pivot}, "epsilon_ticks=2097153"),
         ({"warm_start": -1}, "warm_start=-1"),
-        ({"warm_start": GRID.top_cut}, "warm_start=2097153"),
+        ({"warm_start": GRID.top_pivot}, "warm_start=2097153"),
     ],
 )
 def test_configurations_out_of_range_are_refused(changes, message):
@@ -327,17 +331,17 @@ def test_configurations_out_of_range_are_refused(changes, message):
 def test_a_device_refuses_foreign_queries_and_values_out_of_range(method):
     config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
     query = method.start(config).query
-    num_cuts = len(query.cuts)
+    num_pivots = len(query.pivots)
     foreign = [
-        Query("other", query.cuts),
-        Query(method.name, (*query.cuts, GRID.max_tick)),
-        Query(method.name, (GRID.top_cut + 1,) * num_cuts),
-        Query(method.name, (-1,) * num_cuts),
+        Query("other", query.pivots),
+        Query(method.name, (*query.pivots, GRID.max_tick)),
+        Query(method.name, (GRID.top_pivot + 1,) * num_pivots),
+        Query(method.name, (-1,) * num_pivots),
     ]
     for other in foreign:
-        with pytest.raises(SearchError, match=r"query of method|cuts"):
+        with pytest.raises(SearchError, match=r"query of method|pivots"):
             method.contribution(config, other, 5, 1)
-    for tick, weight in [(-1, 1), (GRID.top_cut, 1), (5, -1), (5, MAX_WEIGHT + 1)]:
+    for tick, weight in [(-1, 1), (GRID.top_pivot, 1), (5, -1), (5, MAX_WEIGHT + 1)]:
         with pytest.raises(EncodingError, match=r"is not in \[0, "):
             method.contribution(config, query, tick, weight)
 

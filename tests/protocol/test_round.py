@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from round_parties import Played, play_single
 
-from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.errors import EncodingError
@@ -75,7 +75,7 @@ def config(cohort_size: int, theta: Fraction, method: str, **changes) -> RoundCo
         "cohort_size": cohort_size,
         "theta": theta,
         "method": method,
-        "num_cuts": None,
+        "num_pivots": None,
         "max_queries": 26,
         "grid": LossGrid(resolution_bits=8, bound=8),
         "max_weight": 512,
@@ -514,7 +514,7 @@ def test_an_envelope_delayed_in_an_earlier_round_is_ignored():
         ).start()
         for c in (earlier, now)
     ]
-    assert client.receive(openings[1][1]) is Task.MEASURE_LOSS
+    assert client.receive(openings[1][1]) is LocalWork.MEASURE_LOSS
     client.supply_loss(0.5, 10)
     assert client.receive(openings[0][1]) is None
     assert client.state is RoundState.SEARCHING

@@ -34,14 +34,14 @@ from round_parties import (
 from deltafl.protocol import client as client_module
 from deltafl.protocol import server as server_module
 from deltafl.protocol import wire
-from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.encoding import Layout
 from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Ended, Query
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import Fault, PeerError, Refusal, SessionParams, prg, ring, shamir, vetting
+from deltafl.secagg import Fault, PeerError, Refusal, SessionParams, prg, ring, shamir, validation
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.masks import SlotContext, seed_commitment
 from deltafl.secagg.messages import (
@@ -54,14 +54,14 @@ from deltafl.secagg.messages import (
 from deltafl.secagg.randomness import SeededRandomness
 
 LENGTH = 2000
-NUM_CUTS = 1000  # 2002 numbers
-CONFIG = make_config(cohort_size=8, method="histogram", num_cuts=NUM_CUTS, update_length=LENGTH)
+NUM_PIVOTS = 1000  # 2002 numbers
+CONFIG = make_config(cohort_size=8, method="histogram", num_pivots=NUM_PIVOTS, update_length=LENGTH)
 IDS = tuple(make_devices(CONFIG))
 HALF = IDS[4:]
 VICTIM = IDS[-1:]
 ALL_PASS, NONE_PASS = Threshold(0, 0), Threshold(2**63 - 1, 0)
-QUERY = Query("histogram", tuple(range(1, NUM_CUTS + 1)))
-OTHER_QUERY = replace(QUERY, cuts=(*QUERY.cuts[:-1], NUM_CUTS + 1))  # one cut, by one tick
+QUERY = Query("histogram", tuple(range(1, NUM_PIVOTS + 1)))
+OTHER_QUERY = replace(QUERY, pivots=(*QUERY.pivots[:-1], NUM_PIVOTS + 1))  # one pivot, by one tick
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,9 @@ class TwoFacedServer:
     def _tell(self, device: int, envelope) -> bytes:
         machine, own = self._clients[device], self._devices[device]
         reply = machine.receive(wire.encode(envelope))
-        if reply is Task.MEASURE_LOSS:
+        if reply is LocalWork.MEASURE_LOSS:
             return machine.supply_loss(own.loss, own.weight)
-        return machine.supply_update(own.update) if reply is Task.TRAIN else reply
+        return machine.supply_update(own.update) if reply is LocalWork.TRAIN else reply
 
     def _decoded(self, device: int, data: bytes):
         return session_wire.decode(data, self.views[device].params)
@@ -294,7 +294,7 @@ ATTACKS = {
     "another model": (View(ALL_PASS), OTHER_MODEL),
     "another model in the search": (View(QUERY), View(QUERY, model=b"another model")),
     "another configuration": (View(ALL_PASS), View(ALL_PASS, replace(CONFIG, round_index=4))),
-    "another cut": (View(QUERY), View(OTHER_QUERY)),
+    "another pivot": (View(QUERY), View(OTHER_QUERY)),
     "another threshold": (View(NONE_PASS), View(ALL_PASS)),
     "a threshold that only differs": (View(ALL_PASS), View(Threshold(1, 1))),
     "another roster": (View(ALL_PASS), View(ALL_PASS, roster=IDS[1:])),
@@ -312,12 +312,12 @@ victims = pytest.mark.parametrize("victims", [VICTIM, HALF], ids=["one", "half"]
 
 def everybody_is_heard(monkeypatch):
     """Lift the first line of defence: neighbours count although their boxes did not open."""
-    check = vetting.check_members
+    check = validation.check_members
 
     def check_without_hearing(members, before, heard, *rest):
         check(members, before, np.ones_like(heard), *rest)
 
-    monkeypatch.setattr(vetting, "check_members", check_without_hearing)
+    monkeypatch.setattr(validation, "check_members", check_without_hearing)
 
 
 def views_of(attack, victims) -> dict[int, View]:
@@ -346,7 +346,7 @@ def test_when_all_are_shown_the_same_the_sum_is_exact(view):
 
 
 def test_questions_alone_do_not_make_another_session():
-    questions = {"another cut", "another threshold", "a threshold that only differs"}
+    questions = {"another pivot", "another threshold", "a threshold that only differs"}
     assert set(ANOTHER_SESSION) == set(ATTACKS) - questions
 
 
@@ -496,7 +496,7 @@ def test_without_binding_the_same_attack_isolates_the_victims_update(victims, si
         np.testing.assert_array_equal(np.rint(total / step), encoded)
 
 
-@pytest.mark.parametrize("attack", ["another cut", "another threshold"])
+@pytest.mark.parametrize("attack", ["another pivot", "another threshold"])
 @victims
 def test_without_binding_the_strong_attacker_reads_the_sum(attack, victims, monkeypatch):
     unbound(monkeypatch)
@@ -523,14 +523,14 @@ def test_without_either_binding_devices_of_two_models_are_summed(attack, victims
 
 
 @victims
-def test_a_cut_for_each_ends_the_search_of_the_machine(victims):
+def test_a_pivot_for_each_ends_the_search_of_the_machine(victims):
     parties = RoundParties(CONFIG)
 
     def tamper(client, data):
         envelope = wire.decode(data)
         if client in victims and isinstance(envelope, Ask) and isinstance(envelope.question, Query):
-            cuts = envelope.question.cuts
-            other = replace(envelope.question, cuts=(*cuts[:-1], CONFIG.grid.top_cut))
+            pivots = envelope.question.pivots
+            other = replace(envelope.question, pivots=(*pivots[:-1], CONFIG.grid.top_pivot))
             return wire.encode(replace(envelope, question=other))
         return data
 

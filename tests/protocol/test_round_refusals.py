@@ -8,7 +8,7 @@ import pytest
 from round_parties import MODEL, POLICY, Point, RoundParties, make_config, make_params
 
 from deltafl.protocol import wire
-from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
@@ -31,7 +31,7 @@ from deltafl.secagg.messages import SessionOpen
 from deltafl.secagg.randomness import SeededRandomness
 
 CONFIG = make_config()
-TOP_CUT = CONFIG.grid.top_cut
+TOP_PIVOT = CONFIG.grid.top_pivot
 ALL_PASS, NONE_PASS = Threshold(0, 0), Threshold(2**63 - 1, 0)
 TO_DELIVERY, TO_QUERY, TO_THRESHOLD, TO_UNMASK = Point(2), Point(3), Point(5), Point(6)
 
@@ -65,7 +65,7 @@ def at(point, **kwargs):
 
 def test_an_honest_announcement_is_accepted():
     machine = device()
-    assert machine.receive(announcement()) is Task.MEASURE_LOSS
+    assert machine.receive(announcement()) is LocalWork.MEASURE_LOSS
     assert machine.model == MODEL
 
 
@@ -127,7 +127,7 @@ def test_an_announcement_without_a_session_is_refused(session):
 def test_the_longest_update_of_a_slot_is_accepted_and_a_longer_one_refused():
     longest = make_config(update_length=2**28 - 4)
     machine = device()
-    assert machine.receive(announcement(longest)) is Task.MEASURE_LOSS
+    assert machine.receive(announcement(longest)) is LocalWork.MEASURE_LOSS
     longer = announcement(longest).replace(
         (2**28 - 4).to_bytes(4, "big"), (2**28 - 3).to_bytes(4, "big"), 1
     )
@@ -170,10 +170,10 @@ def test_the_server_refuses_a_session_that_is_not_its_round():
 QUERIES = {
     "another method": Query("bracketed", (5,)),
     "unknown method": Query("median", (5,)),
-    "no cut": Query("mm", ()),
-    "two cuts": Query("mm", (5, 6)),
-    "cut above the grid": Query("mm", (TOP_CUT + 1,)),
-    "cut far above the grid": Query("mm", (2**64 - 1,)),
+    "no pivot": Query("mm", ()),
+    "two pivots": Query("mm", (5, 6)),
+    "pivot above the grid": Query("mm", (TOP_PIVOT + 1,)),
+    "pivot far above the grid": Query("mm", (2**64 - 1,)),
 }
 
 
@@ -181,23 +181,23 @@ QUERIES = {
 def test_a_query_that_is_none_of_the_round_is_refused(query):
     parties, honest = at(TO_QUERY)
     data = wire.encode(replace(honest, question=query))
-    assert_refused(parties.machine, data, Refusal.MALFORMED, "cuts")
+    assert_refused(parties.machine, data, Refusal.MALFORMED, "pivots")
 
 
-@pytest.mark.parametrize("cut", [0, 1, TOP_CUT])
-def test_any_cut_of_the_grid_is_answered(cut):
+@pytest.mark.parametrize("pivot", [0, 1, TOP_PIVOT])
+def test_any_pivot_of_the_grid_is_answered(pivot):
     parties, honest = at(TO_QUERY)
-    reply = parties.machine.receive(wire.encode(replace(honest, question=Query("mm", (cut,)))))
+    reply = parties.machine.receive(wire.encode(replace(honest, question=Query("mm", (pivot,)))))
     assert isinstance(reply, bytes)
 
 
-@pytest.mark.parametrize("cuts", [(5, 4, 6), (5, 6), (5, 6, 7, 8), (0, 1, TOP_CUT + 1)])
-def test_cuts_out_of_order_or_number_or_grid_are_refused(cuts):
-    config = make_config(method="histogram", num_cuts=3)
+@pytest.mark.parametrize("pivots", [(5, 4, 6), (5, 6), (5, 6, 7, 8), (0, 1, TOP_PIVOT + 1)])
+def test_pivots_out_of_order_or_number_or_grid_are_refused(pivots):
+    config = make_config(method="histogram", num_pivots=3)
     parties, honest = at(TO_QUERY, config=config)
-    assert len(honest.question.cuts) == 3
-    data = wire.encode(replace(honest, question=Query("histogram", cuts)))
-    assert_refused(parties.machine, data, Refusal.MALFORMED, "cuts")
+    assert len(honest.question.pivots) == 3
+    data = wire.encode(replace(honest, question=Query("histogram", pivots)))
+    assert_refused(parties.machine, data, Refusal.MALFORMED, "pivots")
 
 
 @pytest.mark.parametrize("threshold", [ALL_PASS, NONE_PASS])
@@ -219,7 +219,7 @@ def test_a_query_in_the_update_slot_is_refused():
 def test_nothing_is_asked_after_the_threshold(first, second, trained):
     parties, honest = at(TO_THRESHOLD)
     reply = parties.machine.receive(wire.encode(replace(honest, question=first)))
-    assert (reply is Task.TRAIN) == (first is ALL_PASS)
+    assert (reply is LocalWork.TRAIN) == (first is ALL_PASS)
     if trained:
         parties.do(parties.victim, reply)
     data = wire.encode(replace(honest, question=second))
@@ -339,7 +339,7 @@ TO_CHECK, TO_SIGNED_UNMASK = Point(7), Point(8)  # of the update
 
 def test_a_device_without_an_identity_refuses_a_signed_session():
     machine = device()
-    assert machine.receive(announcement(params=SIGNED)) is Task.MEASURE_LOSS
+    assert machine.receive(announcement(params=SIGNED)) is LocalWork.MEASURE_LOSS
     with pytest.raises(PeerError, match="the device has no identity") as refused:
         machine.supply_loss(1.0, 5)
     assert refused.value.reason is Refusal.POLICY
@@ -435,7 +435,7 @@ def announced_twice(first, second, *, signed=True):
         params = make_params(each, signed=signed, **changes)
         credentials = enrolment.credentials_for(3, params)
         machines.append(machine := RoundClient(3, POLICY, credentials=credentials))
-        assert machine.receive(announcement(each, params=params)) is Task.MEASURE_LOSS
+        assert machine.receive(announcement(each, params=params)) is LocalWork.MEASURE_LOSS
     machines[0].supply_loss(1.0, 5)
     return machines[1]
 

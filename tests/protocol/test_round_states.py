@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from round_parties import MODEL, Point, RoundParties, comparable, make_config, make_params
 
 from deltafl.protocol import wire
-from deltafl.protocol.client import Task
+from deltafl.protocol.client import LocalWork
 from deltafl.protocol.errors import ConfigurationError, EncodingError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
@@ -145,8 +145,8 @@ def test_a_round_walks_through_the_table_and_uses_every_legal_pair(signed):
         data = outgoing.pop(parties.victim)
         replies = {c: parties.answer(c, d) for c, d in outgoing.items()}
         reply = step(event_of(data), lambda data=data: machine.receive(data))
-        if isinstance(reply, Task):
-            event = SupplyLoss if reply is Task.MEASURE_LOSS else SupplyUpdate
+        if isinstance(reply, LocalWork):
+            event = SupplyLoss if reply is LocalWork.MEASURE_LOSS else SupplyUpdate
             reply = step(event, lambda reply=reply: parties.do(parties.victim, reply))
         outgoing = dict(parties.collect({**replies, parties.victim: reply}))
     assert used == {
@@ -211,7 +211,7 @@ def finished(parties, point):
     if point.task_done:
         outcome = parties.go_on() if parties.pending else parties.server.outcomes[0]
     else:
-        task = Task.MEASURE_LOSS if point.num_taken == 1 else Task.TRAIN
+        task = LocalWork.MEASURE_LOSS if point.num_taken == 1 else LocalWork.TRAIN
         outcome = parties.go_on(parties.do(parties.victim, task))
     return comparable(outcome), parties.sent
 
@@ -272,10 +272,10 @@ def test_what_cannot_be_encoded_is_refused_by_name_and_changes_nothing(num_taken
 
 # --- garbage ------------------------------------------------------------------------------------
 
-cuts = st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 2**11), max_size=3).map(tuple)
+pivots = st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 2**11), max_size=3).map(tuple)
 questions = st.one_of(
-    st.builds(Query, st.sampled_from(["mm", "bracketed", "", "m" * 32]), cuts),
-    st.builds(Query, st.just("mm"), st.integers(0, 2**11).map(lambda cut: (cut,))),
+    st.builds(Query, st.sampled_from(["mm", "bracketed", "", "m" * 32]), pivots),
+    st.builds(Query, st.just("mm"), st.integers(0, 2**11).map(lambda pivot: (pivot,))),
     st.builds(Threshold, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)),
 )
 lies = st.fixed_dictionaries(
@@ -333,14 +333,14 @@ def test_garbage_raises_nothing_but_peer_errors(signed, point, data):
         except PeerError:
             assert_over(machine)
         else:
-            assert reply is None or type(reply) in (bytes, Task), client
+            assert reply is None or type(reply) in (bytes, LocalWork), client
             assert machine.state in {before, *TRANSITIONS[before].values(), RoundState.UPDATED}
 
 
 @settings(FAST, max_examples=60)
 @given(st.sampled_from(["mm", "bracketed", "histogram"]), st.data())
 def test_false_answers_of_devices_never_stop_the_server(method, data):
-    config = make_config(method=method, max_queries=4, num_cuts=None)
+    config = make_config(method=method, max_queries=4, num_pivots=None)
     round_ = Round(config, warm_start=data.draw(st.none() | st.integers(0, 2048)))
     ids = (3, 10, 17)
     while round_.question is not None:

@@ -13,7 +13,7 @@ import pytest
 from round_parties import Point, RoundParties, make_config
 
 from deltafl.protocol import wire
-from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.messages import Ask, Relay
 from deltafl.protocol.quantile.search import Ended, Query
 from deltafl.protocol.round import Round
@@ -102,7 +102,7 @@ def test_the_update_may_be_over_fewer_devices_than_the_search(threshold, signed)
     update = replace(honest, question=threshold)
     data = edited(parties, update, slot=CONFIG.update_slot, members=OTHERS)
     reply = parties.machine.receive(data)
-    assert reply is Task.TRAIN if threshold is ALL_PASS else isinstance(reply, bytes)
+    assert reply is LocalWork.TRAIN if threshold is ALL_PASS else isinstance(reply, bytes)
 
 
 @signed_or_not
@@ -173,7 +173,7 @@ def test_the_update_may_be_over_fewer_devices_than_a_search_needs(signed):
     parties, honest = at(to_question(0, signed=signed), signed=signed, least=5)
     update = replace(honest, question=ALL_PASS)
     data = edited(parties, update, slot=CONFIG.update_slot, members=OTHERS)
-    assert parties.machine.receive(data) is Task.TRAIN
+    assert parties.machine.receive(data) is LocalWork.TRAIN
 
 
 @signed_or_not
@@ -198,7 +198,7 @@ def test_after_a_slot_without_a_sum_a_device_answers_the_threshold_only(question
     slot = CONFIG.update_slot if question else 2
     data = edited(parties, following, slot=slot, members=OTHERS)
     if question:
-        assert parties.machine.receive(data) is Task.TRAIN
+        assert parties.machine.receive(data) is LocalWork.TRAIN
     else:
         assert_refused(parties.machine, data, "over fewer devices than the one before")
 

@@ -44,7 +44,7 @@ def configs(draw) -> RoundConfig:
         "cohort_size": cohort_size,
         "theta": Fraction(draw(st.integers(1, denominator)), denominator),
         "method": method,
-        "num_cuts": draw(st.none() | st.integers(1, 2**16))
+        "num_pivots": draw(st.none() | st.integers(1, 2**16))
         if method in ("histogram", "noisy")
         else None,
         "max_queries": draw(st.integers(0, 1 if noisy else 2**16)),
@@ -86,7 +86,7 @@ FIELDS = {
     "theta_numerator": 1,
     "theta_denominator": 2,
     "method": b"mm",
-    "num_cuts": 0,
+    "num_pivots": 0,
     "max_queries": 1,
     "resolution_bits": 8,
     "bound": 8,
@@ -244,10 +244,10 @@ IMPOSSIBLE = {
     "method in other letters": {"method": b"MM"},
     "method not in ASCII": {"method": b"m\xff"},
     "method too long": {"method": b"m" * 33},
-    "cuts for mm": {"num_cuts": 5},
-    "cuts for bracketed": {"method": b"bracketed", "num_cuts": 1},
-    "too many cuts": {"method": b"histogram", "num_cuts": 2**16 + 1},
-    "negative cuts": {"method": b"histogram", "num_cuts": -1},
+    "pivots for mm": {"num_pivots": 5},
+    "pivots for bracketed": {"method": b"bracketed", "num_pivots": 1},
+    "too many pivots": {"method": b"histogram", "num_pivots": 2**16 + 1},
+    "negative pivots": {"method": b"histogram", "num_pivots": -1},
     "negative queries": {"max_queries": -1},
     "too many queries": {"max_queries": 2**16 + 1},
     "negative resolution": {"resolution_bits": -1},
@@ -295,7 +295,7 @@ IMPOSSIBLE = {
     "noisy by samples": NOISY | {"weighting": b"samples"},
     "noisy by powers of two": NOISY | {"weighting": b"powers-of-two"},
     "noisy with epsilon": NOISY | {"epsilon_ticks": 1},
-    "too many noisy cuts": NOISY | {"num_cuts": 2**16 + 1},
+    "too many noisy pivots": NOISY | {"num_pivots": 2**16 + 1},
     "ring overflow": {"cohort_size": 2**20, "update_resolution_bits": 40},
     "ring overflow of the weights": {"cohort_size": 2**32 - 1, "max_weight": 2**40},
     "a text": {"model": "model"},
@@ -320,7 +320,7 @@ def test_the_impossible_ones_are_at_the_edge_of_possible_ones():
         {"theta_numerator": 1, "theta_denominator": 1},
         {"theta_denominator": 2**32 - 1},
         {"round_index": WORD},
-        {"method": b"histogram", "num_cuts": 2**16},
+        {"method": b"histogram", "num_pivots": 2**16},
         {"max_queries": 2**16},
         {"update_length": 2**28 - 4},
         {"update_resolution_bits": 42},
@@ -332,7 +332,7 @@ def test_the_impossible_ones_are_at_the_edge_of_possible_ones():
         {"min_search_cohort": 2**32 - 1},
         NOISY,
         NOISY | {"noise_numerator": WORD, "noise_denominator": 1},
-        NOISY | {"noise_denominator": WORD, "num_cuts": 2**16, "max_queries": 0},
+        NOISY | {"noise_denominator": WORD, "num_pivots": 2**16, "max_queries": 0},
     ]
     for changes in possible:
         assert accepted_only_if_canonical(announcement(**changes)), changes
@@ -406,7 +406,7 @@ def test_size_bombs_are_refused_without_allocating_what_they_claim(received):
 
 def test_a_configuration_as_large_as_the_wire_allows_costs_next_to_nothing():
     received = announcement(
-        method=b"histogram", num_cuts=2**16, max_queries=2**16, update_length=2**28 - 4
+        method=b"histogram", num_pivots=2**16, max_queries=2**16, update_length=2**28 - 4
     )
     tracemalloc.start()
     try:
@@ -425,13 +425,13 @@ def test_envelopes_have_a_largest_size(monkeypatch):
         wire.decode(wire.encode(Relay(bytes(101))))
 
 
-def test_queries_have_a_largest_number_of_cuts():
+def test_queries_have_a_largest_number_of_pivots():
     most = Ask(Query("histogram", (5,) * 2**16), b"")
     assert wire.decode(wire.encode(most)) == most
     with pytest.raises(DecodeError):
         wire.decode(wire.encode(Ask(Query("histogram", (5,) * (2**16 + 1)), b"")))
     with pytest.raises(DecodeError):
-        wire.decode(write_fields([1, 0x23, b"mm", bytes(9), b""]))  # a cut and a byte
+        wire.decode(write_fields([1, 0x23, b"mm", bytes(9), b""]))  # a pivot and a byte
 
 
 @pytest.mark.parametrize("number", [-1, 2**63])

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parties import make_ids, make_params
-from rogues import (
-    Rogues,
+from malicious_clients import (
+    MaliciousClients,
     check_sums,
     deal_outside_the_field,
     lie_about,
     refuse,
     seal_junk,
 )
+from parties import make_ids, make_params
 
 from deltafl.secagg import Fault, SessionAborted, Stage, Step
 from deltafl.secagg.complaints import judge
@@ -146,54 +146,54 @@ def test_a_dealer_whom_all_accuse_leaves_and_its_accusers_stay():
 
 @st.composite
 def feuds(draw, *, some_leave=False):
-    """Rogues who deal and accuse as they like among honest devices.
+    """Malicious clients who deal and accuse as they like among honest devices.
 
-    Rogues are at most half of each honest neighbourhood, which is what the rules need.
+    Malicious clients are at most half of each honest neighbourhood, which is what the rules need.
     """
     num_devices = draw(st.integers(5, 14))
     degree = draw(st.sampled_from([4, 6, num_devices]))
     graph = Graph(num_devices, degree, draw(st.binary(min_size=32, max_size=32)))
     near = {p: graph.neighbours(p).tolist() for p in range(num_devices)}
-    rogues = set[int]()
-    for rogue in draw(st.permutations(range(num_devices)))[: draw(st.integers(1, num_devices))]:
-        more = rogues | {rogue}
+    attackers = set[int]()
+    for attacker in draw(st.permutations(range(num_devices)))[: draw(st.integers(1, num_devices))]:
+        more = attackers | {attacker}
         if all(2 * len(more & set(near[p])) <= len(near[p]) for p in range(num_devices)):
-            rogues = more
-    leaving = draw(st.sets(st.sampled_from(sorted(rogues)))) if some_leave else set()
+            attackers = more
+    leaving = draw(st.sets(st.sampled_from(sorted(attackers)))) if some_leave else set()
     members = everybody(graph)
     members[list(leaving)] = False
     refusals = {}
     for accuser in range(num_devices):
-        others = near[accuser] if accuser in rogues else sorted(rogues & set(near[accuser]))
+        others = near[accuser] if accuser in attackers else sorted(attackers & set(near[accuser]))
         chosen = draw(st.sets(st.sampled_from(others))) if others else set()
         # The worst case often: they all accuse one, or one is dealt nothing by all of them.
         refusals[accuser] = frozenset(others if draw(st.booleans()) else chosen)
-    return graph, members, refusals, rogues
+    return graph, members, refusals, attackers
 
 
 @settings(max_examples=60)
 @given(feud=feuds(), data=st.data())
 def test_an_honest_device_is_not_blamed_while_enough_of_its_holders_are_honest(feud, data):
-    graph, members, refusals, rogues = feud
+    graph, members, refusals, attackers = feud
     threshold = data.draw(st.integers(1, graph.num_holders))
     blamed = judge(graph, members, refusals, threshold)
-    for honest in set(range(graph.num_devices)) - rogues:
+    for honest in set(range(graph.num_devices)) - attackers:
         assert blamed.get(honest) is not Fault.BAD_RECEIPT
-        left = set(graph.holders_of(honest).tolist()) - rogues
+        left = set(graph.holders_of(honest).tolist()) - attackers
         if len(left) >= threshold:
             assert honest not in blamed
 
 
 @settings(max_examples=60)
 @given(feud=feuds(some_leave=True))
-def test_rogues_that_leave_do_not_turn_their_victims_into_accusers_of_most(feud):
+def test_attackers_that_leave_do_not_turn_their_victims_into_accusers_of_most(feud):
     # Boxes of devices which left before the receipts were in are nobody's business any more.
-    graph, members, refusals, rogues = feud
+    graph, members, refusals, attackers = feud
     near = {p: graph.neighbours(p) for p in range(graph.num_devices)}
     blamed = judge(graph, members, refusals, 1)
-    for honest in set(range(graph.num_devices)) - rogues:
-        rogue = sum(members[p] for p in near[honest].tolist() if p in rogues)
-        if 2 * rogue <= np.count_nonzero(members[near[honest]]):
+    for honest in set(range(graph.num_devices)) - attackers:
+        attacker = sum(members[p] for p in near[honest].tolist() if p in attackers)
+        if 2 * attacker <= np.count_nonzero(members[near[honest]]):
             assert honest not in blamed
 
 
@@ -224,39 +224,39 @@ def check_whole(parties, dropped=()):
 
 
 @every_kind
-@pytest.mark.parametrize("rogue", [0, 5])
-def test_boxes_that_nobody_can_open_cost_their_dealer_the_session(params, rogue):
-    rogue = device_at(params, rogue)
-    parties = Rogues(params, {(rogue, Stage.SHARE): seal_junk})
-    check_whole(parties, dropped=[rogue])
-    assert parties.faults == {rogue: Fault.BAD_BOX}
-    assert parties.server.drops[rogue].step == Step(Stage.RECEIPT)
+@pytest.mark.parametrize("attacker", [0, 5])
+def test_boxes_that_nobody_can_open_cost_their_dealer_the_session(params, attacker):
+    attacker = device_at(params, attacker)
+    parties = MaliciousClients(params, {(attacker, Stage.SHARE): seal_junk})
+    check_whole(parties, dropped=[attacker])
+    assert parties.faults == {attacker: Fault.BAD_BOX}
+    assert parties.server.drops[attacker].step == Step(Stage.RECEIPT)
 
 
 @every_kind
 @pytest.mark.parametrize("how", ["junk", "outside the field"])
-@pytest.mark.parametrize("rogue", [0, 5])
-def test_a_box_that_one_device_cannot_use_costs_a_share_only(params, how, rogue):
-    victims = graph_of(params).neighbours(rogue)[:1].tolist()
+@pytest.mark.parametrize("attacker", [0, 5])
+def test_a_box_that_one_device_cannot_use_costs_a_share_only(params, how, attacker):
+    victims = graph_of(params).neighbours(attacker)[:1].tolist()
     change = {
         "junk": lambda *say: seal_junk(*say, victims),
         "outside the field": deal_outside_the_field(victims),
     }[how]
-    parties = Rogues(params, {(device_at(params, rogue), Stage.SHARE): change})
+    parties = MaliciousClients(params, {(device_at(params, attacker), Stage.SHARE): change})
     check_whole(parties)
     assert parties.faults == {}
-    owner, holder = device_at(params, rogue), device_at(params, victims[0])
+    owner, holder = device_at(params, attacker), device_at(params, victims[0])
     assert parties.server.disputes == {Dispute(owner, holder, Step(Stage.RECEIPT))}
-    assert rogue not in parties.clients[holder]._held.positions
+    assert attacker not in parties.clients[holder]._held.positions
 
 
 @every_kind
 def test_boxes_outside_the_field_for_all_cost_their_dealer_the_session(params):
-    rogue = device_at(params, 5)
+    attacker = device_at(params, 5)
     change = deal_outside_the_field(range(params.num_invited))
-    parties = Rogues(params, {(rogue, Stage.SHARE): change})
-    check_whole(parties, dropped=[rogue])
-    assert parties.faults == {rogue: Fault.BAD_BOX}
+    parties = MaliciousClients(params, {(attacker, Stage.SHARE): change})
+    check_whole(parties, dropped=[attacker])
+    assert parties.faults == {attacker: Fault.BAD_BOX}
 
 
 @every_kind
@@ -264,10 +264,10 @@ def test_who_refuses_most_boxes_is_dropped_and_who_refuses_half_is_not(params):
     near = graph_of(params).neighbours(2).tolist()
     half = len(near) // 2
     for count, faults in ((half, {}), (half + 1, {device_at(params, 2): Fault.BAD_RECEIPT})):
-        rogue = device_at(params, 2)
-        parties = Rogues(params, {(rogue, Stage.RECEIPT): refuse(near[:count])})
+        attacker = device_at(params, 2)
+        parties = MaliciousClients(params, {(attacker, Stage.RECEIPT): refuse(near[:count])})
         # What it pretends not to have, it must not give either.
-        parties.changes[rogue, Stage.UNMASK] = withhold(near[:count])
+        parties.changes[attacker, Stage.UNMASK] = withhold(near[:count])
         check_whole(parties, dropped=faults)
         assert parties.faults == faults
 
@@ -289,11 +289,11 @@ def withhold(positions):
 def test_what_was_refused_must_not_be_given_either(params):
     # Its receipt says that it does not have the share.
     near = graph_of(params).neighbours(2).tolist()
-    rogue = device_at(params, 2)
-    parties = Rogues(params, {(rogue, Stage.RECEIPT): refuse(near[:1])})
+    attacker = device_at(params, 2)
+    parties = MaliciousClients(params, {(attacker, Stage.RECEIPT): refuse(near[:1])})
     sums = parties.finish()
-    assert parties.faults == {rogue: Fault.MALFORMED}
-    assert parties.server.drops[rogue].step == Step(Stage.UNMASK)
+    assert parties.faults == {attacker: Fault.MALFORMED}
+    assert parties.server.drops[attacker].step == Step(Stage.UNMASK)
     assert sums[0].contributors == tuple(parties.roster)
 
 
@@ -305,7 +305,7 @@ def test_accusers_that_can_be_spared_expel_nobody_and_the_sum_stands(params):
     for accuser in graph.neighbours(victim).tolist()[:spared]:
         changes[device_at(params, accuser), Stage.RECEIPT] = refuse([victim])
         changes[device_at(params, accuser), Stage.UNMASK] = withhold([victim])
-    parties = Rogues(params, changes)
+    parties = MaliciousClients(params, changes)
     check_whole(parties)
     assert parties.faults == {}
 
@@ -318,7 +318,7 @@ def test_one_accuser_more_expels_its_victim_and_the_sum_of_the_others_stands(par
         (device_at(params, accuser), Stage.RECEIPT): refuse([victim])
         for accuser in graph.neighbours(victim).tolist()[: spared + 1]
     }
-    parties = Rogues(params, changes)
+    parties = MaliciousClients(params, changes)
     check_whole(parties, dropped=[device_at(params, victim)])
     assert parties.faults == {device_at(params, victim): Fault.BAD_BOX}
 
@@ -328,46 +328,46 @@ def test_receipts_about_others_than_the_senders_of_boxes_are_malformed(params):
     graph = graph_of(params)
     strangers = sorted(set(range(params.num_invited)) - set(graph.neighbours(2).tolist()) - {2})
     for named in ([2], [params.num_invited], [2**32 - 1], *([s] for s in strangers[:1])):
-        rogue = device_at(params, 2)
-        parties = Rogues(params, {(rogue, Stage.RECEIPT): refuse(named)})
-        check_whole(parties, dropped=[rogue])
-        assert parties.faults == {rogue: Fault.MALFORMED}
+        attacker = device_at(params, 2)
+        parties = MaliciousClients(params, {(attacker, Stage.RECEIPT): refuse(named)})
+        check_whole(parties, dropped=[attacker])
+        assert parties.faults == {attacker: Fault.MALFORMED}
 
 
 def test_a_receipt_about_a_device_whose_boxes_were_not_delivered_is_malformed():
-    rogue, gone = device_at(COMPLETE, 2), device_at(COMPLETE, 3)
+    attacker, gone = device_at(COMPLETE, 2), device_at(COMPLETE, 3)
     changes = {
         (gone, Stage.SHARE): lambda *_: None,
-        (rogue, Stage.RECEIPT): refuse([3]),
+        (attacker, Stage.RECEIPT): refuse([3]),
     }
-    parties = Rogues(COMPLETE, changes)
-    check_whole(parties, dropped=[rogue, gone])
-    assert parties.faults == {gone: Fault.TIMED_OUT, rogue: Fault.MALFORMED}
+    parties = MaliciousClients(COMPLETE, changes)
+    check_whole(parties, dropped=[attacker, gone])
+    assert parties.faults == {gone: Fault.TIMED_OUT, attacker: Fault.MALFORMED}
 
 
 def test_a_receipt_may_name_a_device_that_leaves_meanwhile():
     # The box came, and did not open; that its sender is gone since does not make this wrong.
-    rogue, victim = device_at(COMPLETE, 2), device_at(COMPLETE, 5)
+    attacker, victim = device_at(COMPLETE, 2), device_at(COMPLETE, 5)
     changes = {
-        (rogue, Stage.SHARE): lambda *say: seal_junk(*say, [5]),
-        (rogue, Stage.RECEIPT): lambda *_: b"\x90",
+        (attacker, Stage.SHARE): lambda *say: seal_junk(*say, [5]),
+        (attacker, Stage.RECEIPT): lambda *_: b"\x90",
     }
-    parties = Rogues(COMPLETE, changes)
-    check_whole(parties, dropped=[rogue])
-    assert parties.faults == {rogue: Fault.MALFORMED}
+    parties = MaliciousClients(COMPLETE, changes)
+    check_whole(parties, dropped=[attacker])
+    assert parties.faults == {attacker: Fault.MALFORMED}
     assert victim in parties.server.remaining
 
 
 @every_kind
-def test_three_rogues_that_leave_do_not_take_a_victim_along(params):
+def test_three_attackers_that_leave_do_not_take_a_victim_along(params):
     # Three of its eight neighbours give it no shares, and are gone before it can say so.
     victim = 6
     changes = {}
-    for rogue in graph_of(params).neighbours(victim)[:3].tolist():
-        rogue = device_at(params, rogue)
-        changes[rogue, Stage.SHARE] = lambda *say: seal_junk(*say, [victim])
-        changes[rogue, Stage.RECEIPT] = lambda *_: None
-    parties = Rogues(params, changes)
+    for attacker in graph_of(params).neighbours(victim)[:3].tolist():
+        attacker = device_at(params, attacker)
+        changes[attacker, Stage.SHARE] = lambda *say: seal_junk(*say, [victim])
+        changes[attacker, Stage.RECEIPT] = lambda *_: None
+    parties = MaliciousClients(params, changes)
     parties.finish()
     assert set(parties.faults.values()) == {Fault.TIMED_OUT}
     assert device_at(params, victim) in parties.server.remaining
@@ -381,11 +381,15 @@ def test_shares_that_were_refused_can_be_missed_later():
     changes |= {
         (device_at(params, accuser), Stage.UNMASK): withhold([3]) for accuser in (0, 1, 2, 4)
     }
-    whole = Rogues(params, changes | {(device_at(params, 2), Stage.UNMASK): lambda *_: None})
+    whole = MaliciousClients(
+        params, changes | {(device_at(params, 2), Stage.UNMASK): lambda *_: None}
+    )
     list(itertools.islice(whole.steps(), 7))
     check_sums(whole)
     assert len(whole.sums) == 1
-    lost = Rogues(params, changes | {(device_at(params, 6), Stage.UNMASK): lambda *_: None})
+    lost = MaliciousClients(
+        params, changes | {(device_at(params, 6), Stage.UNMASK): lambda *_: None}
+    )
     with pytest.raises(SessionAborted, match="2 shares came for position 3"):
         list(lost.steps())
     assert lost.sums == []
@@ -404,7 +408,7 @@ def test_whose_shares_have_become_too_few_leaves_before_the_next_slot():
     for accuser in (0, 1, 2, 4):
         changes[device_at(params, accuser), Stage.RECEIPT] = refuse([3])
         changes[device_at(params, accuser), Stage.UNMASK] = withhold([3])
-    parties = Rogues(params, changes)
+    parties = MaliciousClients(params, changes)
     sums = parties.finish()
     left = tuple(device_at(params, p) for p in (0, 1, 2, 4, 5))
     assert [result.contributors for result in sums] == [tuple(parties.roster), left]
@@ -418,6 +422,6 @@ def test_complaints_are_not_confused_with_lies():
         (accuser, Stage.UNMASK): withhold([2]),
         (liar, Stage.UNMASK): lie_about(),
     }
-    parties = Rogues(COMPLETE, changes)
+    parties = MaliciousClients(COMPLETE, changes)
     parties.finish()
     assert parties.faults == {liar: Fault.BAD_SHARE}

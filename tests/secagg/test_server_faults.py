@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from malicious_clients import COLLECTING, at_step, changed, finish, index_of, step_at
 from parties import STEPS, Parties, make_ids, make_params
-from rogues import COLLECTING, at_step, changed, finish, index_of, step_at
 
 from deltafl.secagg import Drop, Fault, Stage, Step, keys
 from deltafl.secagg.labels import VERSION

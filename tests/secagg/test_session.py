@@ -23,7 +23,7 @@ from deltafl.secagg import (
     Vanish,
     ring,
     run_session,
-    vetting,
+    validation,
     wire,
 )
 from deltafl.secagg.keys import key_pair
@@ -474,12 +474,12 @@ would see what the masks alone are good for."""
 
 def count_everybody(monkeypatch):
     """Devices that take everybody for present, whosever box did not open."""
-    check = vetting.check_members
+    check = validation.check_members
 
     def lenient(members, before, heard, *rest):
         check(members, before, np.ones_like(heard), *rest)
 
-    monkeypatch.setattr("deltafl.secagg.client.vetting.check_members", lenient)
+    monkeypatch.setattr("deltafl.secagg.client.validation.check_members", lenient)
 
 
 def shown_other_parameters(parties, fooled, lie):

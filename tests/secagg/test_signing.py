@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from malicious_clients import MaliciousClients, at_step, be_somebody_else, index_of, sign_badly
 from parties import Parties, make_ids, make_params, plain_sum
-from rogues import Rogues, at_step, be_somebody_else, index_of, sign_badly
 
 from deltafl.secagg import (
     Fault,
@@ -114,44 +114,44 @@ def test_a_statement_begins_with_its_label():
 # Sessions.
 
 
-def check_dropped(parties, rogue, fault, stage):
-    """The rogue left at the stage of slot 0, and the others' sums are whole."""
+def check_dropped(parties, attacker, fault, stage):
+    """The attacker left at the stage of slot 0, and the others' sums are whole."""
     sums = parties.finish()
-    assert parties.faults == {rogue: fault}
-    assert parties.server.drops[rogue].step == Step(stage)
-    others = tuple(client for client in parties.roster if client != rogue)
+    assert parties.faults == {attacker: fault}
+    assert parties.server.drops[attacker].step == Step(stage)
+    others = tuple(client for client in parties.roster if client != attacker)
     counted = [tuple(parties.roster) if stage > Stage.MASK else others, others]
     assert [result.contributors for result in sums] == counted
     assert [result.remaining for result in sums] == [others, others]
 
 
 @both
-@pytest.mark.parametrize("rogue", [0, 4])
+@pytest.mark.parametrize("attacker", [0, 4])
 @pytest.mark.parametrize("stage", [Stage.ADVERTISE, Stage.CONFIRM])
-def test_a_wrong_signature_drops_its_sender(params, stage, rogue):
-    rogue = make_ids(params.num_invited)[rogue]
-    parties = Rogues(params, {(rogue, stage): sign_badly})
-    check_dropped(parties, rogue, Fault.BAD_SIGNATURE, stage)
+def test_a_wrong_signature_drops_its_sender(params, stage, attacker):
+    attacker = make_ids(params.num_invited)[attacker]
+    parties = MaliciousClients(params, {(attacker, stage): sign_badly})
+    check_dropped(parties, attacker, Fault.BAD_SIGNATURE, stage)
 
 
 @both
 def test_an_identity_that_the_directory_does_not_know_drops_its_sender(params):
-    rogue = make_ids(params.num_invited)[2]
-    parties = Rogues(params, {(rogue, Stage.ADVERTISE): be_somebody_else})
-    check_dropped(parties, rogue, Fault.UNKNOWN_IDENTITY, Stage.ADVERTISE)
+    attacker = make_ids(params.num_invited)[2]
+    parties = MaliciousClients(params, {(attacker, Stage.ADVERTISE): be_somebody_else})
+    check_dropped(parties, attacker, Fault.UNKNOWN_IDENTITY, Stage.ADVERTISE)
 
 
 def test_a_server_does_not_learn_an_identity_whose_signature_is_wrong():
     directory, parties = FirstUse(), Parties(COMPLETE)
     parties.server = Server(COMPLETE, parties.ids, directory)
-    honest, rogue = parties.ids[:2]
+    honest, attacker = parties.ids[:2]
     said = parties.deliver(parties.server.start())
     stranger = Credential(identity(b"\1" * 32).public, bytes(64))
-    forged = replace(parties.decode(said[rogue]), credential=stranger)
-    parties.server.receive(rogue, parties.encode(forged))
+    forged = replace(parties.decode(said[attacker]), credential=stranger)
+    parties.server.receive(attacker, parties.encode(forged))
     parties.server.receive(honest, said[honest])
     assert {client: drop.fault for client, drop in parties.server.drops.items()} == {
-        rogue: Fault.BAD_SIGNATURE
+        attacker: Fault.BAD_SIGNATURE
     }
     assert directory.pinned().keys.keys() == {honest}
 
@@ -174,18 +174,18 @@ def signed_by(other, *, in_the_name_of_its_own=False):
     ("own_name", "fault"), [(False, Fault.UNKNOWN_IDENTITY), (True, Fault.BAD_SIGNATURE)]
 )
 def test_the_signature_of_another_device_does_not_do(own_name, fault):
-    rogue, other = make_ids(7)[2:4]
+    attacker, other = make_ids(7)[2:4]
     change = signed_by(other, in_the_name_of_its_own=own_name)
-    parties = Rogues(COMPLETE, {(rogue, Stage.ADVERTISE): change})
-    check_dropped(parties, rogue, fault, Stage.ADVERTISE)
+    parties = MaliciousClients(COMPLETE, {(attacker, Stage.ADVERTISE): change})
+    check_dropped(parties, attacker, fault, Stage.ADVERTISE)
 
 
 def test_the_keys_of_another_session_do_not_do():
-    rogue = make_ids(7)[2]
-    earlier = Rogues(replace(COMPLETE, context=b"\1" * 32), {})
-    said = earlier.decode(earlier.answer(rogue, earlier.server.start()[rogue]))
-    parties = Rogues(COMPLETE, {(rogue, Stage.ADVERTISE): lambda *_: said})
-    check_dropped(parties, rogue, Fault.BAD_SIGNATURE, Stage.ADVERTISE)
+    attacker = make_ids(7)[2]
+    earlier = MaliciousClients(replace(COMPLETE, context=b"\1" * 32), {})
+    said = earlier.decode(earlier.answer(attacker, earlier.server.start()[attacker]))
+    parties = MaliciousClients(COMPLETE, {(attacker, Stage.ADVERTISE): lambda *_: said})
+    check_dropped(parties, attacker, Fault.BAD_SIGNATURE, Stage.ADVERTISE)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_the_keys_of_another_session_do_not_do():
     [{"survivors": 2}, {"slot": 1}, {"binding": b"another"}, {"sealing key of": make_ids(7)[3]}],
 )
 def test_a_signature_of_something_else_drops_its_sender(fields):
-    rogue = make_ids(7)[2]
+    attacker = make_ids(7)[2]
 
     def change(parties, client, message):
         slot, binding = fields.get("slot", parties.server._slot), fields.get("binding", b"")
@@ -209,11 +209,11 @@ def test_a_signature_of_something_else_drops_its_sender(fields):
         statement = signing.survivors(signed, list_of, sealing_key)
         return replace(message, signature=signer.sign(statement))
 
-    parties = Rogues(COMPLETE, {(rogue, Stage.CONFIRM): change})
-    check_dropped(parties, rogue, Fault.BAD_SIGNATURE, Stage.CONFIRM)
+    parties = MaliciousClients(COMPLETE, {(attacker, Stage.CONFIRM): change})
+    check_dropped(parties, attacker, Fault.BAD_SIGNATURE, Stage.CONFIRM)
     # Signed as it should be, it does no harm.
     fields.clear()
-    parties = Rogues(COMPLETE, {(rogue, Stage.CONFIRM): change})
+    parties = MaliciousClients(COMPLETE, {(attacker, Stage.CONFIRM): change})
     parties.finish()
     assert parties.faults == {}
 
@@ -221,8 +221,10 @@ def test_a_signature_of_something_else_drops_its_sender(fields):
 @both
 def test_without_t_signatures_the_sum_is_lost_before_a_share_is_asked_for(params):
     ids = make_ids(params.num_invited)
-    rogues = ids[: params.num_invited - params.threshold + 1]
-    parties = Rogues(params, {(rogue, Stage.CONFIRM): sign_badly for rogue in rogues})
+    attackers = ids[: params.num_invited - params.threshold + 1]
+    parties = MaliciousClients(
+        params, {(attacker, Stage.CONFIRM): sign_badly for attacker in attackers}
+    )
     with pytest.raises(SessionAborted, match="devices are left to help unmask"):
         parties.finish()
     assert parties.server.state is ServerState.ABORTED
@@ -232,7 +234,9 @@ def test_without_t_signatures_the_sum_is_lost_before_a_share_is_asked_for(params
 
 def test_exactly_t_signatures_are_enough():
     ids = make_ids(7)
-    parties = Rogues(COMPLETE, {(rogue, Stage.CONFIRM): sign_badly for rogue in ids[3:]})
+    parties = MaliciousClients(
+        COMPLETE, {(attacker, Stage.CONFIRM): sign_badly for attacker in ids[3:]}
+    )
     next(itertools.islice(parties.steps(), index_of(Stage.MASK, True, 1) - 1, None))
     [result] = parties.sums
     assert set(result.contributors) == set(ids)

@@ -8,9 +8,9 @@ nor as a signer of the survivors.
 from dataclasses import replace
 
 import pytest
+from malicious_clients import MaliciousClients, deal_outside_the_field, seal_junk
 from parties import Parties, make_params, plain_sum
 from refusing import OTHERS, VICTIM, refuse
-from rogues import Rogues, deal_outside_the_field, seal_junk
 
 from deltafl.secagg import PeerError, Refusal, Stage
 from deltafl.secagg.messages import ConsistencyCheck, OpenSlot, ShareReceipt, UnmaskRequest
@@ -199,13 +199,13 @@ HONEST = {
 }
 
 
-def rogue_session(params, deal, num_victims):
+def attacker_session(params, deal, num_victims):
     """A session in which the first of the roster deals to some neighbours what they cannot read."""
     probe = Parties(params)
     probe.advance(ClientState.SHARED)
-    rogue = probe.roster[0]
-    victims = sorted(probe.clients[rogue]._neighbours)[:num_victims]
-    return Rogues(params, {(rogue, Stage.SHARE): deal(victims)}), rogue, victims
+    attacker = probe.roster[0]
+    victims = sorted(probe.clients[attacker]._neighbours)[:num_victims]
+    return MaliciousClients(params, {(attacker, Stage.SHARE): deal(victims)}), attacker, victims
 
 
 DEALS = {
@@ -217,23 +217,23 @@ DEALS = {
 @pytest.mark.parametrize("graph", HONEST)
 @pytest.mark.parametrize("deal", DEALS)
 @pytest.mark.parametrize("num_victims", [1, 3])
-def test_one_rogue_dealer_costs_nobody_a_signed_session(graph, deal, num_victims):
+def test_one_attacker_dealer_costs_nobody_a_signed_session(graph, deal, num_victims):
     params = HONEST[graph]
-    parties, rogue, victims = rogue_session(params, DEALS[deal], num_victims)
+    parties, attacker, victims = attacker_session(params, DEALS[deal], num_victims)
     steps = parties.steps()
     for pending in steps:
         for client, data in pending.items():
             message = parties.decode(data)
             if isinstance(message, UnmaskRequest):
                 assert len(message.signatures) == params.threshold
-                told_of_rogue = parties.position(rogue) in message.signatures
+                told_of_attacker = parties.position(attacker) in message.signatures
                 # First of the roster, it would be asked of every one of its neighbours.
                 position = parties.position(client)
                 near = parties.clients[client]._roster.holders
-                expected = parties.position(rogue) in near and position not in victims
-                assert told_of_rogue == expected
+                expected = parties.position(attacker) in near and position not in victims
+                assert told_of_attacker == expected
     assert parties.server.drops == {}
-    assert {dispute.owner for dispute in parties.server.disputes} == {rogue}
+    assert {dispute.owner for dispute in parties.server.disputes} == {attacker}
     for result in parties.sums:
         assert result.contributors == tuple(parties.roster)
         expected = plain_sum(params, result.slot, parties.inputs, parties.roster)
@@ -244,7 +244,7 @@ def test_one_rogue_dealer_costs_nobody_a_signed_session(graph, deal, num_victims
 @pytest.mark.parametrize("graph", HONEST)
 def test_a_server_that_left_no_signer_out_would_be_refused(graph):
     """Control of the above: the victims would leave, for no fault of theirs."""
-    parties, _, victims = rogue_session(HONEST[graph], DEALS["does not open"], 1)
+    parties, _, victims = attacker_session(HONEST[graph], DEALS["does not open"], 1)
     for client, data in parties.deliver(parties.advance(ClientState.MASKED)).items():
         parties.server.receive(client, data)
     parties.server._refusals = {p: frozenset() for p in parties.server._refusals}

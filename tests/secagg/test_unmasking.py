@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from parties import BINDING, Parties, make_ids, make_params, plain_sum
-from rogues import (
-    Rogues,
+from malicious_clients import (
+    MaliciousClients,
     at_step,
     be_somebody_else,
     changed,
@@ -24,6 +23,7 @@ from rogues import (
     seal_junk,
     sign_badly,
 )
+from parties import BINDING, Parties, make_ids, make_params, plain_sum
 
 from deltafl.secagg import Fault, SessionAborted, Stage, Step, keys, shamir, unmasking
 from deltafl.secagg.graph import Graph
@@ -530,7 +530,7 @@ def test_more_liars_end_the_session_and_no_sum_is_wrong(params, which):
 @every_kind
 def test_session_goes_on_without_the_liar(params):
     liar = device_at(params, holders_of(params, 4)[0])
-    parties = Rogues(params, {(liar, Stage.UNMASK): lie_about()})
+    parties = MaliciousClients(params, {(liar, Stage.UNMASK): lie_about()})
     sums = parties.finish()
     assert parties.faults == {liar: Fault.BAD_SHARE}
     assert {(dispute.holder, dispute.step) for dispute in parties.server.disputes} == {
@@ -613,45 +613,45 @@ def test_shares_of_a_device_that_was_not_in_the_slot_are_refused(signed):
 
 @every_kind
 def test_a_false_commitment_is_named_and_the_sum_survives(params):
-    rogue = device_at(params, 5)
-    parties = Rogues(params, {(rogue, Stage.SHARE): commit_falsely})
+    attacker = device_at(params, 5)
+    parties = MaliciousClients(params, {(attacker, Stage.SHARE): commit_falsely})
     sums = parties.finish()
-    assert parties.faults == {rogue: Fault.BAD_COMMITMENT}
-    assert parties.server.drops[rogue].step == Step(Stage.UNMASK)
-    honest = {client for client in parties.roster if client != rogue}
+    assert parties.faults == {attacker: Fault.BAD_COMMITMENT}
+    assert parties.server.drops[attacker].step == Step(Stage.UNMASK)
+    honest = {client for client in parties.roster if client != attacker}
     assert [set(result.contributors) for result in sums] == [set(parties.roster), honest]
 
 
 @every_kind
 def test_a_device_is_dropped_for_its_first_fault(params):
     """Silent when asked for shares, it is lost for that, whatever its secrets bring to light."""
-    rogue = device_at(params, 5)
-    changes = {(rogue, Stage.SHARE): commit_falsely, (rogue, Stage.UNMASK): lambda *_: None}
-    parties = Rogues(params, changes)
+    attacker = device_at(params, 5)
+    changes = {(attacker, Stage.SHARE): commit_falsely, (attacker, Stage.UNMASK): lambda *_: None}
+    parties = MaliciousClients(params, changes)
     parties.finish()
-    assert parties.faults == {rogue: Fault.TIMED_OUT}
+    assert parties.faults == {attacker: Fault.TIMED_OUT}
 
 
 @every_kind
 def test_a_false_commitment_of_a_device_that_vanishes_does_no_harm(params):
-    rogue = device_at(params, 5)
-    changes = {(rogue, Stage.SHARE): commit_falsely, (rogue, Stage.MASK): lambda *_: None}
-    parties = Rogues(params, changes)
+    attacker = device_at(params, 5)
+    changes = {(attacker, Stage.SHARE): commit_falsely, (attacker, Stage.MASK): lambda *_: None}
+    parties = MaliciousClients(params, changes)
     parties.finish()
-    assert parties.faults == {rogue: Fault.TIMED_OUT}
+    assert parties.faults == {attacker: Fault.TIMED_OUT}
 
 
-def deal_other_keys(parties, rogue):
+def deal_other_keys(parties, attacker):
     """Have a device share other secret keys than those it advertised."""
-    machine = parties.clients[rogue]
+    machine = parties.clients[attacker]
     machine._own_mask_secrets = lambda: [b"\7" * 32 for _ in parties.params.slots]
 
 
 @every_kind
 def test_another_key_of_a_device_that_vanishes_ends_the_session_and_says_whose(params):
-    rogue = device_at(params, 5)
-    parties = Rogues(params, {(rogue, Stage.MASK): lambda *_: None})
-    deal_other_keys(parties, rogue)
+    attacker = device_at(params, 5)
+    parties = MaliciousClients(params, {(attacker, Stage.MASK): lambda *_: None})
+    deal_other_keys(parties, attacker)
     with pytest.raises(SessionAborted, match="position 5, which is gone, had shared another key"):
         parties.finish()
     assert parties.server.state is ServerState.ABORTED
@@ -660,9 +660,9 @@ def test_another_key_of_a_device_that_vanishes_ends_the_session_and_says_whose(p
 
 @every_kind
 def test_another_key_of_a_device_that_stays_does_no_harm_to_a_session(params):
-    rogue = device_at(params, 5)
-    parties = Rogues(params, {})
-    deal_other_keys(parties, rogue)
+    attacker = device_at(params, 5)
+    parties = MaliciousClients(params, {})
+    deal_other_keys(parties, attacker)
     sums = parties.finish()
     assert parties.faults == {}
     assert all(set(result.contributors) == set(parties.roster) for result in sums)
@@ -670,13 +670,13 @@ def test_another_key_of_a_device_that_stays_does_no_harm_to_a_session(params):
 
 @every_kind
 def test_shares_that_do_not_fit_together_end_the_session_and_say_whose(params):
-    rogue = device_at(params, 5)
+    attacker = device_at(params, 5)
 
     def content(recipient, limbs):
         return ((limbs.astype(np.uint64) + 1 + recipient**4) % shamir.PRIME).astype(np.uint32)
 
     change = lambda *say: reseal(*say, content)  # noqa: E731
-    parties = Rogues(params, {(rogue, Stage.SHARE): change})
+    parties = MaliciousClients(params, {(attacker, Stage.SHARE): change})
     with pytest.raises(SessionAborted, match="position 5 do not fit together"):
         parties.finish()
     assert parties.sums == []
@@ -686,8 +686,8 @@ def test_shares_that_do_not_fit_together_end_the_session_and_say_whose(params):
 @pytest.mark.parametrize("num_victims", [1, RADIUS])
 def test_wrong_shares_for_a_few_do_not_cost_the_sum(params, num_victims):
     victims = [p for p in holders_of(params, 5) if p != 5][:num_victims]
-    rogue = device_at(params, 5)
-    parties = Rogues(params, {(rogue, Stage.SHARE): deal_wrong_shares(victims)})
+    attacker = device_at(params, 5)
+    parties = MaliciousClients(params, {(attacker, Stage.SHARE): deal_wrong_shares(victims)})
     list(itertools.islice(parties.steps(), index_of(Stage.MASK, params.signed, 1)))
     check_sums(parties)
     assert set(parties.sums[0].contributors) == set(parties.roster)
@@ -697,8 +697,8 @@ def test_wrong_shares_for_a_few_do_not_cost_the_sum(params, num_victims):
 def test_a_dealer_cannot_have_its_victim_named(params):
     # Both told the truth about what was in the box; only the dealer is not honest.
     victim = next(p for p in holders_of(params, 5) if p != 5)
-    rogue = device_at(params, 5)
-    parties = Rogues(params, {(rogue, Stage.SHARE): deal_wrong_shares([victim])})
+    attacker = device_at(params, 5)
+    parties = MaliciousClients(params, {(attacker, Stage.SHARE): deal_wrong_shares([victim])})
     parties.finish()
     assert device_at(params, victim) not in parties.server.drops
 
@@ -751,20 +751,20 @@ MISCHIEF = {
 @given(
     params=st.sampled_from([COMPLETE, SPARSE]),
     signed=st.booleans(),
-    rogues=st.dictionaries(
+    attackers=st.dictionaries(
         st.integers(0, 8), st.sampled_from(sorted(MISCHIEF)), min_size=1, max_size=RADIUS
     ),
 )
-def test_whatever_a_few_do_the_others_get_their_sums_and_no_blame(params, signed, rogues):
+def test_whatever_a_few_do_the_others_get_their_sums_and_no_blame(params, signed, attackers):
     params = replace(params, signed=signed)
     changes = {}
-    for position, (stage, name) in rogues.items():
+    for position, (stage, name) in attackers.items():
         only_signed = stage is Stage.CONFIRM or name in ("signs badly", "is somebody else")
         if signed or not only_signed:
             changes[device_at(params, position), stage] = MISCHIEF[stage, name]
-    parties = Rogues(params, changes)
+    parties = MaliciousClients(params, changes)
     guilty = {client for client, _ in changes}
-    told = {name for _, name in rogues.values()}
+    told = {name for _, name in attackers.values()}
     try:
         sums = parties.finish()
     except SessionAborted:
@@ -795,7 +795,7 @@ def test_any_number_of_liars_spoil_no_sum_and_no_name(params, signed, liars, who
         (device_at(params, p), Stage.UNMASK): lie_about(whose, error=error)
         for p, error in liars.items()
     }
-    parties = Rogues(params, changes)
+    parties = MaliciousClients(params, changes)
     try:
         list(parties.steps())
     except SessionAborted:
@@ -810,14 +810,14 @@ def test_the_properties_above_can_fail(monkeypatch):
     # A server that believes every commitment takes off a wrong mask, and nobody is named.
     liar = device_at(COMPLETE, 0)
     monkeypatch.setattr("deltafl.secagg.unmasking.Promises.is_seed", lambda *_: True)
-    parties = Rogues(COMPLETE, {(liar, Stage.UNMASK): lie_about({4})})
+    parties = MaliciousClients(COMPLETE, {(liar, Stage.UNMASK): lie_about({4})})
     with pytest.raises(AssertionError):
         parties.finish()
     assert parties.faults == {}
 
 
 def test_an_honest_session_is_one_without_changes():
-    parties, honest = Rogues(COMPLETE, {}), Parties(COMPLETE)
+    parties, honest = MaliciousClients(COMPLETE, {}), Parties(COMPLETE)
     list(honest.steps())
     sums = parties.finish()
     assert [s.vector.tolist() for s in sums] == [s.vector.tolist() for s in honest.sums]

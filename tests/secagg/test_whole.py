@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
+from malicious_clients import MaliciousClients, check_sums
 from parties import BINDING, POLICY, Parties, make_ids, make_inputs, make_params, plain_sum
 from refusing import IDS, OTHERS, VICTIM, refuse
-from rogues import Rogues, check_sums
 
 from deltafl.secagg import (
     Fault,
@@ -123,7 +123,7 @@ def test_a_smaller_list_after_the_signature_is_another_list():
 
 def void_slot(params, silence=lambda *_: None, lost=VICTIM):
     """A session whose first slot is whole and, at its end, lacks a device."""
-    parties = Rogues(params, {})
+    parties = MaliciousClients(params, {})
     parties.exchange(parties.advance(ClientState.SHARED))
     parties.changes = {(lost, Stage.MASK): silence}
     replies = parties.deliver(parties.server.open_slot(0, BINDING))
@@ -186,7 +186,7 @@ def test_whole_slots_that_lack_nobody_have_their_sums(signed):
 def test_the_slots_after_a_void_one_may_be_whole_too(signed):
     """And void, each for itself: somebody is lost in the first and the third of four."""
     params = params_of(WHOLE, WHOLE, WHOLE, WHOLE, signed=signed)
-    parties = Rogues(params, {})
+    parties = MaliciousClients(params, {})
     lost_in = {0: VICTIM, 2: OTHERS[0]}
 
     def silence(parties, client, message):
@@ -203,7 +203,7 @@ def test_the_slots_after_a_void_one_may_be_whole_too(signed):
     ("signed", "stage"), [(False, Stage.UNMASK), (True, Stage.CONFIRM), (True, Stage.UNMASK)]
 )
 def test_who_is_lost_after_its_vector_is_in_is_not_missing(signed, stage):
-    parties = Rogues(params_of(WHOLE, signed=signed), {(VICTIM, stage): lambda *_: None})
+    parties = MaliciousClients(params_of(WHOLE, signed=signed), {(VICTIM, stage): lambda *_: None})
     [result] = parties.finish()
     assert result.contributors == tuple(parties.roster)
     assert result.remaining == tuple(sorted(OTHERS))
@@ -249,7 +249,7 @@ def test_what_comes_for_a_void_slot_is_ignored(signed, reopened):
 @in_both
 def test_too_few_for_a_sum_are_noticed_when_the_next_slot_opens(signed):
     """A void slot reveals nothing, however few are left: it need not abort the session."""
-    parties = Rogues(params_of(WHOLE, PLAIN, signed=signed, min_cohort=5), {})
+    parties = MaliciousClients(params_of(WHOLE, PLAIN, signed=signed, min_cohort=5), {})
     parties.exchange(parties.advance(ClientState.SHARED))
     parties.changes = {(client, Stage.MASK): lambda *_: None for client in OTHERS[:2]}
     assert parties.exchange(parties.server.open_slot(0, BINDING)) == {}
@@ -261,7 +261,9 @@ def test_too_few_for_a_sum_are_noticed_when_the_next_slot_opens(signed):
 
 @in_both
 def test_a_device_that_left_before_the_slot_opened_is_not_missing_from_it(signed):
-    parties = Rogues(params_of(WHOLE, signed=signed), {(VICTIM, Stage.RECEIPT): lambda *_: None})
+    parties = MaliciousClients(
+        params_of(WHOLE, signed=signed), {(VICTIM, Stage.RECEIPT): lambda *_: None}
+    )
     [result] = parties.finish()
     assert result.contributors == tuple(sorted(OTHERS))
 

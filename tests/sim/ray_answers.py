@@ -6,7 +6,7 @@ import torch
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.parameters import to_vector
-from deltafl.sim.cohort.backends.base import ModelSpec, Place
+from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
 from deltafl.sim.cohort.backends.choice import Choice, open_backend
 from deltafl.sim.errors import UserError
 
@@ -23,15 +23,15 @@ def made(index):
 def main():
     torch.set_num_threads(1)
     devices = tuple(map(made, range(9)))
-    places = [Place(devices, k, k + 1) for k in range(9)]
+    refs = [SampleReference(devices, k, k + 1) for k in range(9)]
     start, learner = to_vector(SPEC.build(1)), Learner(SPEC.build())
     try:
         open_backend(Choice("ray", 1, 1), SPEC, address="127.0.0.1:1")
     except UserError as error:
         print("refused:", error)
     backend = open_backend(Choice("ray", 2, 1), SPEC)
-    losses = [backend.begin_loss(start, place) for place in places]
-    updates = [backend.begin_update(start, place, TRAINING, k) for k, place in enumerate(places)]
+    losses = [backend.begin_loss(start, ref) for ref in refs]
+    updates = [backend.begin_update(start, ref, TRAINING, k) for k, ref in enumerate(refs)]
     print("losses:", [one.result() for one in losses] == learner.losses(start, devices))
     expected = list(learner.updates(start, devices, TRAINING, range(9)))
     found = [one.result() for one in updates]
@@ -40,7 +40,7 @@ def main():
     print("evaluation:", backend.evaluate(start, devices) == learner.evaluate(start, devices))
     print("elsewhere:", backend.clock.elsewhere > 0 == backend.clock.here)
     try:
-        backend.begin_loss(start[:-1], places[0]).result()
+        backend.begin_loss(start[:-1], refs[0]).result()
     except ValueError as error:
         print("misfit:", error)
     backend.close()

@@ -165,9 +165,9 @@ def test_the_noise_is_written_and_read_exactly():
 
 
 @pytest.mark.usefixtures("no_figures")
-@pytest.mark.parametrize("backend", ["masked", "ideal"])
-def test_a_noisy_run_tells_what_its_searches_cost(backend, tmp_path):
-    config = config_of(privacy={"backend": backend})
+@pytest.mark.parametrize("sums", ["masked", "ideal"])
+def test_a_noisy_run_tells_what_its_searches_cost(sums, tmp_path):
+    config = config_of(privacy={"sums": sums})
     summary = run_experiment(
         config, tmp_path / "run", resume=False, progress=Silent(), warn=pytest.fail
     )

@@ -24,7 +24,7 @@ TINY = {
     "data": {"num_devices": 20},
     "training": {"learning_rate": 0.2, "device": "cpu"},
     "federation": {"rounds": 2, "cohort_size": COHORT, "evaluate_every": 2},
-    "privacy": {"backend": "ideal", "min_cohort": 5},
+    "privacy": {"sums": "ideal", "min_cohort": 5},
 }
 SEES = {
     "delta-fl": Visibility.LOSSES,

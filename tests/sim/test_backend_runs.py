@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from deltafl.fl.local import LocalTraining
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.cohort.backends.base import Place
+from deltafl.sim.cohort.backends.base import SampleReference
 from deltafl.sim.cohort.backends.choice import Choice, open_backend
 from deltafl.sim.cohort.devices import BackendDevices
 from deltafl.sim.cohort.seeds import Seeds
@@ -45,7 +45,7 @@ PRIVATE = {
         "theta": 0.5,
         "evaluate_every": 3,
     },
-    "privacy": {"backend": "ideal", "min_cohort": 4, "truth": True},
+    "privacy": {"sums": "ideal", "min_cohort": 4, "truth": True},
     "training": {"batch_size": 8, "device": "cpu", "backend": "processes", "workers": 2},
     "experiment": {"baselines": ["delta-fl"], "num_seeds": 1},
     "faults": {"dropout": 0.1},
@@ -128,16 +128,16 @@ import numpy as np
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.parameters import to_vector
-from deltafl.sim.cohort.backends.base import ModelSpec, Place
+from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
 from deltafl.sim.cohort.backends.choice import Choice, open_backend
 
 spec = ModelSpec("convnet", (16, 16), 4)
 rng = np.random.default_rng(0)
 device = DeviceData("0", rng.random((64, 16, 16), np.float32), rng.integers(0, 4, 64))
 backend = open_backend(Choice("processes", 1, 1), spec)
-start, place = to_vector(spec.build()), Place((device,), 0, 64)
-backend.begin_loss(start, place).result()
-backend.begin_update(start, place, LocalTraining(0.1, 1, epochs=100_000), 0)
+start, ref = to_vector(spec.build()), SampleReference((device,), 0, 64)
+backend.begin_loss(start, ref).result()
+backend.begin_update(start, ref, LocalTraining(0.1, 1, epochs=100_000), 0)
 print(backend._crew._processes[0].pid, flush=True)
 sys.stdin.read()
 """
@@ -187,7 +187,9 @@ def open_and_ask(spec, dataset):
     backend = open_backend(Choice("processes", 1, 1), spec)
     try:
         model = np.zeros(sum(p.numel() for p in spec.build().parameters()), np.float32)
-        backend.begin_loss(model, Place(dataset.train, 0, dataset.train[0].num_samples)).result()
+        backend.begin_loss(
+            model, SampleReference(dataset.train, 0, dataset.train[0].num_samples)
+        ).result()
     finally:
         backend.close()
 
@@ -207,8 +209,10 @@ def round_of():
             rng.normal(size=sum(p.numel() for p in spec.build().parameters())).astype(np.float32),
             len(dataset.train),
         )
-        places = {k: Place(dataset.train, k, dataset.train[k].num_samples) for k in range(8)}
-        devices = BackendDevices(places, backend, TRAINING, seeds, 0)
+        refs = {
+            k: SampleReference(dataset.train, k, dataset.train[k].num_samples) for k in range(8)
+        }
+        devices = BackendDevices(refs, backend, TRAINING, seeds, 0)
         rounds = build_rounds(config.privacy, NoObserver())
         state, report = strategy.apply(state, SimulatedCohort(devices, 0, seeds, rounds))
         return state.model.tobytes(), report

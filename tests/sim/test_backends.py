@@ -16,10 +16,10 @@ from deltafl.fl.data.lazy import LazyDevices
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.parameters import to_vector
-from deltafl.sim.cohort.backends.base import ModelSpec, Place
+from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
 from deltafl.sim.cohort.backends.choice import WORTH_PROCESSES_S, Choice, choose, open_backend
+from deltafl.sim.cohort.backends.double_buffer import DoubleBuffer, read_samples
 from deltafl.sim.cohort.backends.pool import IN_FLIGHT, Done, Pool
-from deltafl.sim.cohort.backends.shelf import Shelves, read_samples
 from deltafl.sim.errors import ConfigError, RunError, UserError
 from deltafl.sim.settings.config import TrainingConfig
 
@@ -39,8 +39,8 @@ def made(index, size=None):
 DEVICES = tuple(map(made, range(17)))
 
 
-def places(devices=DEVICES):
-    return [Place(devices, k, devices[k].num_samples) for k in range(len(devices))]
+def refs(devices=DEVICES):
+    return [SampleReference(devices, k, devices[k].num_samples) for k in range(len(devices))]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def one_thread():
 
 
 def test_losses_are_those_of_the_learner_in_any_order(backend):
-    begun = [backend.begin_loss(START, place) for place in places()]
+    begun = [backend.begin_loss(START, ref) for ref in refs()]
     expected = reference().losses(START, DEVICES)
     order = np.random.default_rng(1).permutation(len(begun))
     assert [begun[k].result() for k in order] == [expected[k] for k in order]
@@ -79,8 +79,8 @@ def test_losses_are_those_of_the_learner_in_any_order(backend):
 @pytest.mark.parametrize("objective", [LocalObjective(), LocalObjective(0.5, 3.0)])
 def test_updates_are_those_of_the_learner_to_the_bit(backend, objective):
     begun = [
-        backend.begin_update(START, place, TRAINING, 100 + k, objective)
-        for k, place in enumerate(places())
+        backend.begin_update(START, ref, TRAINING, 100 + k, objective)
+        for k, ref in enumerate(refs())
     ]
     expected = reference().updates(
         START, DEVICES, TRAINING, range(100, 100 + len(DEVICES)), objective
@@ -96,11 +96,11 @@ def test_evaluations_are_those_of_the_learner(backend):
 def test_models_trainings_and_devices_may_be_mixed(backend):
     other = START * 2
     asked = [
-        (backend.begin_update(START, places()[1], TRAINING, 1), START, TRAINING, 1),
-        (backend.begin_update(START, places()[3], replace(TRAINING, epochs=1), 3), START, None, 3),
-        (backend.begin_update(other, places()[2], TRAINING, 2), other, TRAINING, 2),
+        (backend.begin_update(START, refs()[1], TRAINING, 1), START, TRAINING, 1),
+        (backend.begin_update(START, refs()[3], replace(TRAINING, epochs=1), 3), START, None, 3),
+        (backend.begin_update(other, refs()[2], TRAINING, 2), other, TRAINING, 2),
     ]
-    loss = backend.begin_loss(other, places()[4])
+    loss = backend.begin_loss(other, refs()[4])
     for pending, model, training, seed in asked:
         (update,) = reference().updates(
             model, [DEVICES[seed]], training or replace(TRAINING, epochs=1), [seed]
@@ -111,17 +111,15 @@ def test_models_trainings_and_devices_may_be_mixed(backend):
 
 def test_who_asks_when_others_have_their_answer_gets_one_too(backend):
     expected = reference().losses(START, DEVICES[:2])
-    for place, loss in zip(places()[:2], expected, strict=True):
-        assert backend.begin_loss(START, place).result() == loss
+    for ref, loss in zip(refs()[:2], expected, strict=True):
+        assert backend.begin_loss(START, ref).result() == loss
 
 
 def test_what_is_forgotten_is_not_done_and_costs_nothing_later(backend):
-    for place in places():
-        backend.begin_loss(START * 3, place)
+    for ref in refs():
+        backend.begin_loss(START * 3, ref)
     backend.forget()
-    assert backend.begin_loss(START, places()[5]).result() == reference().mean_loss(
-        START, DEVICES[5]
-    )
+    assert backend.begin_loss(START, refs()[5]).result() == reference().mean_loss(START, DEVICES[5])
 
 
 def test_time_is_counted_where_it_is_spent(backend):
@@ -133,14 +131,12 @@ def test_time_is_counted_where_it_is_spent(backend):
 
 def test_a_model_that_does_not_fit_is_refused_and_the_next_one_is_not(backend):
     with pytest.raises(ValueError, match="does not fit"):
-        backend.begin_loss(START[:-1], places()[0]).result()
-    assert backend.begin_loss(START, places()[0]).result() == reference().mean_loss(
-        START, DEVICES[0]
-    )
+        backend.begin_loss(START[:-1], refs()[0]).result()
+    assert backend.begin_loss(START, refs()[0]).result() == reference().mean_loss(START, DEVICES[0])
 
 
 def test_everybody_who_is_asked_to_train_a_model_that_does_not_fit_refuses(backend):
-    begun = [backend.begin_update(START[:-1], place, TRAINING, 0) for place in places()[:2]]
+    begun = [backend.begin_update(START[:-1], ref, TRAINING, 0) for ref in refs()[:2]]
     for pending in begun:
         with pytest.raises(ValueError, match="does not fit"):
             pending.result()
@@ -149,9 +145,9 @@ def test_everybody_who_is_asked_to_train_a_model_that_does_not_fit_refuses(backe
 def test_a_worker_that_dies_ends_the_run_with_a_sentence():
     backend = open_backend(Choice("processes", 1, 1), SPEC)
     try:
-        assert backend.begin_loss(START, places()[0]).result() > 0
+        assert backend.begin_loss(START, refs()[0]).result() > 0
         os.kill(backend._crew._processes[0].pid, signal.SIGSTOP)
-        begun = [backend.begin_loss(START * 2, place) for place in places()[:2]]
+        begun = [backend.begin_loss(START * 2, ref) for ref in refs()[:2]]
         os.kill(backend._crew._processes[0].pid, signal.SIGKILL)
         with pytest.raises(RunError, match=r"worker 1 of 1 ended with signal 9.*lack of memory"):
             begun[-1].result()
@@ -169,7 +165,7 @@ class FakeCrew:
 
     def send(self, worker, chunk):
         assert len(self.open[worker]) < IN_FLIGHT
-        self.chunks.append([place.index for place in chunk.places])
+        self.chunks.append([ref.index for ref in chunk.refs])
         self.open[worker].append(chunk)
 
     def wait(self):
@@ -182,7 +178,7 @@ class FakeCrew:
         busy = [worker for worker in range(self.size) if self.open[worker]]
         worker = busy[self.order.integers(len(busy))]
         chunk = self.open[worker].pop(0)
-        return [(worker, Done([float(place.index) for place in chunk.places], 0.25))]
+        return [(worker, Done([float(ref.index) for ref in chunk.refs], 0.25))]
 
     def stop_waiting(self):
         self.is_stopped.set()
@@ -197,7 +193,7 @@ def test_chunks_do_not_depend_on_who_is_ready_first(size):
     for seed in range(4):
         crew = FakeCrew(size, np.random.default_rng(seed))
         pool = Pool("fake", crew, updates_at_once=3)
-        begun = [pool.begin_update(START, place, TRAINING, 0) for place in places()]
+        begun = [pool.begin_update(START, ref, TRAINING, 0) for ref in refs()]
         assert not crew.chunks, "nobody begins before all are known"
         crew.is_let_go.set()
         assert [one.result() for one in begun] == list(range(len(DEVICES)))
@@ -215,7 +211,7 @@ def test_chunks_do_not_depend_on_who_is_ready_first(size):
 def test_devices_that_train_alone_begin_at_once_and_go_on_unasked():
     crew = FakeCrew(2, np.random.default_rng(0))
     pool = Pool("fake", crew, updates_at_once=1)
-    begun = [pool.begin_update(START, place, TRAINING, 0) for place in places()]
+    begun = [pool.begin_update(START, ref, TRAINING, 0) for ref in refs()]
     assert crew.chunks == [[k] for k in range(2 * IN_FLIGHT)]
     crew.is_let_go.set()
     deadline = time.monotonic() + 30
@@ -232,7 +228,7 @@ class Unwilling(FakeCrew):
     error = None
 
     def send(self, worker, chunk):
-        if chunk.places[0].index == self.refused:
+        if chunk.refs[0].index == self.refused:
             raise OSError("the samples cannot be read")
         super().send(worker, chunk)
 
@@ -247,7 +243,7 @@ def test_who_cannot_be_worked_on_has_no_answer_and_the_others_have():
     crew = Unwilling(2, np.random.default_rng(0))
     crew.is_let_go.set()
     pool = Pool("fake", crew, updates_at_once=1)
-    begun = [pool.begin_update(START, place, TRAINING, 0) for place in places()]
+    begun = [pool.begin_update(START, ref, TRAINING, 0) for ref in refs()]
     for k, pending in enumerate(begun):
         if k == crew.refused:
             with pytest.raises(OSError, match="cannot be read"):
@@ -261,7 +257,7 @@ def test_whoever_waits_for_a_crew_that_fails_is_told():
     crew = Unwilling(1, np.random.default_rng(0))
     crew.error = RunError("the cluster is gone")
     pool = Pool("fake", crew, updates_at_once=1)
-    pending = pool.begin_update(START, places()[0], TRAINING, 0)
+    pending = pool.begin_update(START, refs()[0], TRAINING, 0)
     crew.is_let_go.set()
     with pytest.raises(RunError, match="the cluster is gone"):
         pending.result()
@@ -271,7 +267,7 @@ def test_whoever_waits_for_a_crew_that_fails_is_told():
 def test_what_was_forgotten_is_not_waited_for():
     crew = FakeCrew(1, np.random.default_rng(0))
     pool = Pool("fake", crew, updates_at_once=1)
-    begun = [pool.begin_update(START, place, TRAINING, 0) for place in places()]
+    begun = [pool.begin_update(START, ref, TRAINING, 0) for ref in refs()]
     pool.forget()
     crew.is_let_go.set()
     assert [pending.result() for pending in begun[:IN_FLIGHT]] == [0, 1], "these were begun"
@@ -282,7 +278,7 @@ def test_what_was_forgotten_is_not_waited_for():
     pool.close()
 
 
-def test_samples_stay_on_the_shelf_while_they_fit_and_memory_is_bounded_when_not():
+def test_samples_stay_on_the_buffer_while_they_fit_and_memory_is_bounded_when_not():
     asked = []
 
     def make(number):
@@ -291,50 +287,50 @@ def test_samples_stay_on_the_shelf_while_they_fit_and_memory_is_bounded_when_not
 
     lazy = LazyDevices(list(map(str, range(40))), np.full(40, 50), make, "test")
     lazy._room = 0  # remembers nothing itself
-    spots = [Place(lazy, k, 50) for k in range(40)]
-    shelves = Shelves(room=5 * 50 * (256 * 4 + 8))
-    held = [shelves.hold(spots[0]), shelves.hold(spots[0])]
+    spots = [SampleReference(lazy, k, 50) for k in range(40)]
+    buffers = DoubleBuffer(room=5 * 50 * (256 * 4 + 8))
+    held = [buffers.hold(spots[0]), buffers.hold(spots[0])]
     assert asked == [0]
     for location in held:
-        shelves.release(location)
+        buffers.release(location)
     for spot in spots:
-        location = shelves.hold(spot)
-        data = read_samples(shelves.memories, location)
+        location = buffers.hold(spot)
+        data = read_samples(buffers.memories, location)
         assert np.array_equal(data.x, made(spot.index, size=50).x)
         assert np.array_equal(data.y, made(spot.index, size=50).y)
-        shelves.release(location)
-    assert len(shelves._found[0]) + len(shelves._found[1]) <= 14
-    shelves.hold(spots[39])
+        buffers.release(location)
+    assert len(buffers._found[0]) + len(buffers._found[1]) <= 14
+    buffers.hold(spots[39])
     assert asked.count(39) == 1
 
 
-def test_a_shelf_that_is_read_from_is_not_emptied():
+def test_a_buffer_that_is_read_from_is_not_emptied():
     devices = tuple(made(k, size=50) for k in range(30))
-    shelves = Shelves(room=3 * 50 * (256 * 4 + 8))
-    spots = places(devices)
-    read_on = shelves.hold(spots[0])
-    data = read_samples(shelves.memories, read_on)
+    buffers = DoubleBuffer(room=3 * 50 * (256 * 4 + 8))
+    spots = refs(devices)
+    read_on = buffers.hold(spots[0])
+    data = read_samples(buffers.memories, read_on)
     for spot in spots[1:]:
-        shelves.release(shelves.hold(spot))
+        buffers.release(buffers.hold(spot))
     assert np.array_equal(data.x, devices[0].x)
-    shelves.release(read_on)
+    buffers.release(read_on)
 
 
-def test_a_full_shelf_is_emptied_though_what_lies_there_is_asked_for_all_the_time():
+def test_a_full_buffer_is_emptied_though_what_lies_there_is_asked_for_all_the_time():
     devices = tuple(made(k, size=50) for k in range(120))
     room = 5 * 50 * (256 * 4 + 8)
-    shelves = Shelves(room=room)
-    spots = places(devices)
+    buffers = DoubleBuffer(room=room)
+    spots = refs(devices)
     reading = []
     for number in range(300):
         # every second device is one of the first few, and four are always being read
         spot = spots[number % 7] if number % 2 else spots[number % len(spots)]
-        reading.append(shelves.hold(spot))
-        data = read_samples(shelves.memories, reading[-1])
+        reading.append(buffers.hold(spot))
+        data = read_samples(buffers.memories, reading[-1])
         assert np.array_equal(data.x, devices[spot.index].x)
         if len(reading) > 4:
-            shelves.release(reading.pop(0))
-        assert max(shelves._used) <= 3 * room
+            buffers.release(reading.pop(0))
+        assert max(buffers._used) <= 3 * room
 
 
 @pytest.mark.parametrize(

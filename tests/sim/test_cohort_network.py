@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltafl.protocol.client import Task
+from deltafl.protocol.client import LocalWork
 from deltafl.secagg.session import NoObserver
 from deltafl.secagg.stages import Stage, Step, Vanish
 from deltafl.sim.cohort.network import Network
@@ -110,7 +110,7 @@ devices = st.integers(0, 6)
 
 
 @given(
-    st.dictionaries(devices, st.sampled_from(list(Task))),
+    st.dictionaries(devices, st.sampled_from(list(LocalWork))),
     st.dictionaries(devices, vanishes),
     st.sets(devices),
 )
@@ -126,7 +126,7 @@ def test_the_server_gets_the_same_whoever_has_work(tasks, vanishing, silent):
         assert of[0] == of[1]
 
 
-@pytest.mark.parametrize("task", Task)
+@pytest.mark.parametrize("task", LocalWork)
 def test_all_begin_before_the_first_is_waited_for(task):
     order = []
     log, work = Log(), Work()
@@ -137,7 +137,7 @@ def test_all_begin_before_the_first_is_waited_for(task):
     assert [sent for sent, _, _ in log.seen] == [True] * 3 + [False] * 3
 
 
-@pytest.mark.parametrize("tasks", [{}, {0: Task.MEASURE_LOSS, 2: Task.TRAIN}])
+@pytest.mark.parametrize("tasks", [{}, {0: LocalWork.MEASURE_LOSS, 2: LocalWork.TRAIN}])
 def test_a_late_device_works_and_is_not_heard_in_time(tasks):
     log, work, _ = play(tasks, {0: Vanish(STEP, late=True)}, (), 3)
     assert [entry if entry == "closed" else entry[0] for entry in log.received] == [

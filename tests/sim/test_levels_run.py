@@ -349,7 +349,7 @@ def test_levels_and_strategies_come_in_pairs():
 
 
 def test_private_levels_remember_an_eta_of_each():
-    config = settings(privacy={"backend": "ideal", "transcript": "headers"})
+    config = settings(privacy={"sums": "ideal", "transcript": "headers"})
     levels = strategy_of(config)
     assert isinstance(levels, PrivateLevels)
     assert levels.server_sees is Visibility.SUMS

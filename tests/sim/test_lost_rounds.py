@@ -14,7 +14,7 @@ from deltafl.fl.strategies.responses import Response
 from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
 from deltafl.secagg import Stage, Step, Vanish
 from deltafl.sim.cohort.simulated import cohort_of
-from deltafl.sim.cohort.survivors import SurvivorsOnly
+from deltafl.sim.cohort.with_dropouts import WithDropouts
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
@@ -50,7 +50,7 @@ def losing(strategy, *rounds):
         del num_slots
         return {number: Vanish(Step(Stage.SHARE)) for number in ids if index in rounds}
 
-    return SurvivorsOnly(strategy, dropouts)
+    return WithDropouts(strategy, dropouts)
 
 
 def play(strategy, num_rounds, state=None):

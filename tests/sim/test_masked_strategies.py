@@ -17,7 +17,7 @@ from deltafl.fl.models import build_model
 from deltafl.fl.objectives import PLAIN
 from deltafl.fl.parameters import to_vector
 from deltafl.fl.strategies.base import ServerState, Visibility
-from deltafl.fl.strategies.delta_fl import Weighting
+from deltafl.fl.strategies.delta_fl import DeviceWeights
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.strategies.fedprox import FedProx
 from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, WEIGHT_BITS, MaskedMean
@@ -28,7 +28,7 @@ from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
 from deltafl.fl.strategies.tilted_erm import TiltedERM
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import DevicePolicy, Stage, Step, ThreatModel, UsageError, Vanish
-from deltafl.sim.cohort.backends.base import Place
+from deltafl.sim.cohort.backends.base import SampleReference
 from deltafl.sim.cohort.backends.in_process import InProcess
 from deltafl.sim.cohort.devices import BackendDevices, DeviceObjects
 from deltafl.sim.cohort.ideal import IdealRounds
@@ -83,9 +83,9 @@ def announce(strategy, cohort_size):
 WHOLE = [FedAvg(), FedProx(0.3), PropFair(5.0)]
 REAL = [
     QFFL(1.0, constant_rate),
-    QFFL(10.0, constant_rate, Weighting.SAMPLES),
+    QFFL(10.0, constant_rate, DeviceWeights.SAMPLES),
     TiltedERM(1.0),
-    TiltedERM(10.0, Weighting.SAMPLES),
+    TiltedERM(10.0, DeviceWeights.SAMPLES),
 ]
 
 losses = st.floats(0.0, 4.0)
@@ -382,10 +382,11 @@ def test_learners_on_digits_end_up_with_the_plain_model():
     for mean in (FedProx(0.3), PropFair(5.0), QFFL(1.0, lambda _: 0.1), TiltedERM(2.0)):
         states = [ServerState(start), ServerState(start)]
         for index in range(2):
-            places = {
-                k: Place(dataset.train, k, data.num_samples) for k, data in enumerate(dataset.train)
+            refs = {
+                k: SampleReference(dataset.train, k, data.num_samples)
+                for k, data in enumerate(dataset.train)
             }
-            devices = BackendDevices(places, backend, LocalTraining(0.1, 32), Seeds(1), index)
+            devices = BackendDevices(refs, backend, LocalTraining(0.1, 32), Seeds(1), index)
             cohort = SimulatedCohort(devices, index, Seeds(1), IDEAL)
             for k, strategy in enumerate((mean, masked(mean))):
                 states[k], _ = strategy.apply(states[k], cohort)

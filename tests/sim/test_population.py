@@ -62,7 +62,7 @@ def run(config, path, population):
 @pytest.mark.parametrize("algorithm", ["delta-fl", "private-delta-fl"])
 def test_a_run_holds_its_cohort_and_not_the_population(tiny, tmp_path, algorithm):
     federation = replace(tiny.federation, algorithm=algorithm, rounds=2, cohort_size=6)
-    privacy = replace(tiny.privacy, backend="ideal", min_cohort=5)
+    privacy = replace(tiny.privacy, sums="ideal", min_cohort=5)
     config = replace(tiny, federation=federation, privacy=privacy)
     cohort = federation.cohort_size
     most = []

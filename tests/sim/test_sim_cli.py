@@ -64,7 +64,11 @@ def test_progress_is_shown_on_stderr(capsys, tiny_arguments):
         (["--set=federation.theta=1.5"], "federation.theta = 1.5: must lie in (0, 1]"),
         (["--rounds=no"], "federation.rounds = 'no': must be a whole number"),
         (["--device=gpu"], "training.device = 'gpu': must be one of auto, cpu, cuda"),
-        (["--backend=clear"], "--backend 'clear': must be one of masked, ideal, auto, reference"),
+        (
+            ["--backend=clear"],
+            "training.backend = 'clear': must be one of auto, reference, batched",
+        ),
+        (["--sums=clear"], "privacy.sums = 'clear': must be one of masked, ideal"),
         (["--dropout=2"], "faults.dropout = 2: must lie in [0, 1)"),
         (["--seed=-1"], "experiment.seed = -1: must lie in [0, 9007199254740992)"),
         (["--preset=quickstrat"], "did you mean 'quickstart'?"),

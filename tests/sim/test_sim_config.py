@@ -45,7 +45,7 @@ def refusal(*layers):
         ("training.device=gpu", "training.device = 'gpu': must be one of auto, cpu, cuda"),
         ("faults.dropout=1", "faults.dropout = 1: must lie in [0, 1)"),
         ("faults.dropout=-0.1", "faults.dropout = -0.1: must lie in [0, 1)"),
-        ("privacy.backend=plain", "privacy.backend = 'plain': must be one of masked, ideal"),
+        ("privacy.sums=plain", "privacy.sums = 'plain': must be one of masked, ideal"),
         ("privacy.adversary=lazy", "privacy.adversary = 'lazy': must be one of curious, active"),
         ("privacy.signed=1", "privacy.signed = 1: must be true or false"),
         ("privacy.transcript=every=0", "must be 'headers', 'full' or 'every=N'"),

@@ -13,7 +13,7 @@ from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
 from deltafl.secagg.stages import Stage, Step, Vanish
 from deltafl.sim.cohort.simulated import cohort_of
-from deltafl.sim.cohort.survivors import SurvivorsOnly
+from deltafl.sim.cohort.with_dropouts import WithDropouts
 from deltafl.sim.errors import RunDirectoryError
 from deltafl.sim.record.evaluations import (
     Evaluation,
@@ -71,7 +71,7 @@ def test_the_summary_aggregates_over_seeds(experiment):
         assert group["test_error"]["p90"] == pytest.approx(np.mean(tails))
         assert group["test_error"]["spread"] == pytest.approx(max(tails) - min(tails))
         assert group["test_error"]["percentiles"]["90"] == group["test_error"]["p90"]
-    assert (summary["backend"], summary["secure_sums"]) == ("clear", 0)
+    assert (summary["sums"], summary["secure_sums"]) == ("clear", 0)
     assert summary["model_parameters"] == 640
     assert summary["theta"] == 0.5
     assert summary["train_cpu_s"] > 0
@@ -177,7 +177,7 @@ def test_survivors_play_and_the_rest_is_counted():
     def dropouts(round_index, device_ids, num_slots):
         return {number: fates[number] for number in device_ids if number in fates}
 
-    strategy = SurvivorsOnly(Count(), dropouts)
+    strategy = WithDropouts(Count(), dropouts)
     start = ServerState(np.zeros(3, dtype=np.float32), round=4)
     state, report = strategy.apply(start, cohort_of(map(Named, range(5))))
     assert (state.round, report.kept_devices, report.aborted) == (5, 2, None)

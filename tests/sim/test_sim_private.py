@@ -83,11 +83,11 @@ def test_masked_and_ideal_runs_train_the_same_model(private, tmp_path, dropout, 
         faults=replace(private.faults, dropout=dropout),
         privacy=replace(private.privacy, **privacy),
     )
-    ideal = replace(private, privacy=replace(private.privacy, backend="ideal"))
+    ideal = replace(private, privacy=replace(private.privacy, sums="ideal"))
     summaries = [run(private, tmp_path / "masked"), run(ideal, tmp_path / "ideal")]
     assert learnt(tmp_path / "masked") == learnt(tmp_path / "ideal")
     assert len({summary["final_model_sha256"] for summary in summaries}) == 1
-    assert [summary["backend"] for summary in summaries] == ["masked", "ideal"]
+    assert [summary["sums"] for summary in summaries] == ["masked", "ideal"]
     assert summaries[0]["bytes_up_per_device_round"] > 0
     assert bool(summaries[0]["dropped_by_stage"]) == (dropout > 0)
 
@@ -101,9 +101,9 @@ def test_devices_lost_at_every_stage_are_the_same_in_masked_and_ideal_runs(
     settings["privacy"] |= {"adversary": adversary, "transcript": "headers"}
     settings["faults"] = {"dropout": 0.3}
     summaries = {}
-    for backend in ("masked", "ideal"):
-        settings["privacy"]["backend"] = backend
-        summaries[backend] = run(build_config([settings]), tmp_path / backend)
+    for sums in ("masked", "ideal"):
+        settings["privacy"]["sums"] = sums
+        summaries[sums] = run(build_config([settings]), tmp_path / sums)
     assert learnt(tmp_path / "masked") == learnt(tmp_path / "ideal")
     lost_at = summaries["masked"]["dropped_by_stage"]
     stages = stages_of_session(signed=adversary == "active")
@@ -121,9 +121,9 @@ def test_a_query_that_a_device_misses_has_no_sum_and_ends_the_search(
         return {device_ids[0]: Vanish(Step(Stage.MASK, round_index), late=True)}
 
     monkeypatch.setattr("deltafl.sim.run.engine.seeded_dropouts", lambda *_, **__: lose_one)
-    for backend in ("masked", "ideal"):
-        privacy = replace(private.privacy, backend=backend, signed=signed)
-        run(replace(private, privacy=privacy), tmp_path / backend)
+    for sums in ("masked", "ideal"):
+        privacy = replace(private.privacy, sums=sums, signed=signed)
+        run(replace(private, privacy=privacy), tmp_path / sums)
     first, *later = learnt(tmp_path / "masked")
     assert learnt(tmp_path / "ideal") == [first, *later]
     # The first query sets the cohort of the search.
@@ -183,12 +183,12 @@ def test_an_epsilon_that_does_not_fit_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-def test_searches_that_say_less_train_the_same_model_by_both_backends(private, tmp_path):
+def test_searches_that_say_less_train_the_same_model_by_both_kinds_of_sums(private, tmp_path):
     quantile = replace(
         private.quantile, method="mm", weights="powers-of-two", epsilon=0.05, min_cohort=8
     )
     private = replace(private, quantile=quantile, faults=replace(private.faults, dropout=0.2))
-    ideal = replace(private, privacy=replace(private.privacy, backend="ideal"))
+    ideal = replace(private, privacy=replace(private.privacy, sums="ideal"))
     for name, config in (("masked", private), ("ideal", ideal)):
         run(config, tmp_path / name)
     assert learnt(tmp_path / "masked") == learnt(tmp_path / "ideal")
@@ -449,7 +449,7 @@ def test_notes_cover_every_run_of_an_experiment(private, tmp_path):
         private,
         faults=faults,
         experiment=experiment,
-        privacy=replace(private.privacy, backend="ideal"),
+        privacy=replace(private.privacy, sums="ideal"),
     )
     summary = run(config, tmp_path / "run")
     per_seed = summary["seeds"][DELTA]

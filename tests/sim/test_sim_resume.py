@@ -251,7 +251,7 @@ def test_checkpoints_hold_the_state_exactly(tmp_path):
 
 
 def test_a_private_run_goes_on_with_a_whole_transcript(tmp_path):
-    def config(backend):
+    def config(sums):
         return build_config(
             [
                 {
@@ -264,7 +264,7 @@ def test_a_private_run_goes_on_with_a_whole_transcript(tmp_path):
                     },
                     "training": {"batch_size": 64, "device": "cpu"},
                     "quantile": {"method": "bracketed"},
-                    "privacy": {"backend": backend, "transcript": "every=2"},
+                    "privacy": {"sums": sums, "transcript": "every=2"},
                     "faults": {"dropout": 0.05},
                 }
             ]
@@ -282,7 +282,7 @@ def test_a_private_run_goes_on_with_a_whole_transcript(tmp_path):
     masked = run(config("masked"), tmp_path / "masked", resume=True)
     ideal = run(config("ideal"), tmp_path / "ideal")
     assert masked["final_model_sha256"] == ideal["final_model_sha256"]
-    assert (masked["backend"], ideal["backend"]) == ("masked", "ideal")
+    assert (masked["sums"], ideal["sums"]) == ("masked", "ideal")
     digest = bytes.fromhex(masked["transcript_sha256"])
     records = list(read_transcript(tmp_path / "masked" / "transcript.bin", digest=digest))
     messages = [record for record in records if isinstance(record, Message)]

@@ -1,6 +1,6 @@
 """One device against a server that says anything at any time.
 
-The server has all other devices in its hands (`puppets`), so that whatever can be signed or sealed
+The server has all other devices in its hands (`scripted`), so that whatever can be signed or sealed
 can be signed or sealed wrongly. Every answer of the device goes past a watch, which knows the
 device's promises and nothing of its code.
 """
@@ -19,9 +19,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from parties import BINDING, POLICY, LoggedRandomness, make_inputs, make_params, reachable_secrets
-from puppets import REQUEST_FLAWS, ROSTER_FLAWS, Puppets
+from scripted_clients import REQUEST_FLAWS, ROSTER_FLAWS, ScriptedClients
 
-from deltafl.secagg import Client, PeerError, UsageError, client, signing, vetting, wire
+from deltafl.secagg import Client, PeerError, UsageError, client, signing, validation, wire
 from deltafl.secagg.identity import verify
 from deltafl.secagg.messages import (
     AdvertiseKeys,
@@ -65,8 +65,8 @@ SEARCH = settings(max_examples=40, stateful_step_count=40)
 class Watch:
     """A device's promises, held against what it says."""
 
-    def __init__(self, puppets):
-        self.puppets = puppets
+    def __init__(self, scripted):
+        self.scripted = scripted
         self.cohort = None
         self.slot = -1
         self.masked = set()
@@ -91,31 +91,31 @@ class Watch:
     def believe(self, message):
         public = [key for m in message.keys.values() for key in (m.sealing_key, *m.mask_keys)]
         assert len(public) == len(set(public)), "one key under two names"
-        assert sorted(message.keys) == self.puppets.neighbours, "neighbours that are not its own"
-        if self.puppets.params.signed:
+        assert sorted(message.keys) == self.scripted.neighbours, "neighbours that are not its own"
+        if self.scripted.params.signed:
             for position, theirs in message.keys.items():
                 peer = int(message.roster[position])
-                identity = self.puppets.enrolment.credentials(peer).identity.public
+                identity = self.scripted.enrolment.credentials(peer).identity.public
                 assert theirs.credential.identity == identity, "a peer that somebody else plays"
                 public = (theirs.sealing_key, theirs.mask_keys)
-                statement = signing.advertisement(self.puppets.params, peer, *public)
+                statement = signing.advertisement(self.scripted.params, peer, *public)
                 signature = theirs.credential.signature
                 assert verify(identity, statement, signature), "keys that nobody signed"
 
     def shrink(self, members):
-        params, puppets = self.puppets.params, self.puppets
-        before = puppets.everybody() if self.cohort is None else self.cohort
+        params, scripted = self.scripted.params, self.scripted
+        before = scripted.everybody() if self.cohort is None else self.cohort
         assert not (members & ~before).any(), "the cohort grew"
-        assert members[puppets.position], "the device was left out"
+        assert members[scripted.position], "the device was left out"
         assert members.sum() >= params.min_cohort, "the cohort is too small"
-        assert members[puppets.holders].sum() >= params.threshold, "too few hold its shares"
+        assert members[scripted.holders].sum() >= params.threshold, "too few hold its shares"
         self.cohort = members
 
     def said(self, answer, asked):
         """The device has said something; `asked` is what it answers."""
         match answer:
             case AdvertiseKeys():
-                assert self.puppets.params.threshold >= STRICT.min_threshold, "below its policy"
+                assert self.scripted.params.threshold >= STRICT.min_threshold, "below its policy"
             case MaskedInput(slot):
                 assert slot not in self.masked, "two masked vectors of one slot"
                 self.masked.add(slot)
@@ -123,40 +123,40 @@ class Watch:
                 survivors = asked.survivors
                 assert slot not in self.signed_lists, "two lists signed for one slot"
                 self.signed_lists[slot] = survivors
-                self.puppets.own_signatures[slot, survivors.tobytes()] = answer.signature
+                self.scripted.own_signatures[slot, survivors.tobytes()] = answer.signature
             case UnmaskShares():
                 self.unmasked(answer, asked)
 
     def unmasked(self, answer, asked):
         assert answer.slot in self.masked, "shares of a slot before its vector"
-        if self.puppets.params.signed:
+        if self.scripted.params.signed:
             self.supported(asked)
         for position, kind in zip(answer.positions.tolist(), answer.kinds.tolist(), strict=True):
             earlier = self.given.setdefault((answer.slot, position), kind)
             assert earlier == kind, "both shares of one peer"
             expected = ShareKind.SEED if asked.survivors[position] else ShareKind.KEY
             assert kind == expected, "a share of the wrong kind"
-            own = position == self.puppets.position
+            own = position == self.scripted.position
             assert not (own and kind == ShareKind.KEY), "a share of its own mask key"
 
     def supported(self, asked):
         """There are t valid signatures on the one list that the device has signed itself."""
-        puppets, survivors = self.puppets, asked.survivors
+        scripted, survivors = self.scripted, asked.survivors
         own = self.signed_lists.get(asked.slot)
         assert own is not None, "shares without a signed list"
         assert np.array_equal(own, survivors), "shares for another list"
         valid = [
             position
             for position, signature in asked.signatures.items()
-            if position in puppets.holders and survivors[position]
-            for peer in [int(puppets.roster[position])]
+            if position in scripted.holders and survivors[position]
+            for peer in [int(scripted.roster[position])]
             if verify(
-                puppets.enrolment.credentials(peer).identity.public,
-                puppets.statement(asked.slot, survivors, position),
+                scripted.enrolment.credentials(peer).identity.public,
+                scripted.statement(asked.slot, survivors, position),
                 signature,
             )
         ]
-        assert len(valid) >= puppets.params.threshold, "shares without t signatures"
+        assert len(valid) >= scripted.params.threshold, "shares without t signatures"
 
 
 class LyingServer(RuleBasedStateMachine):
@@ -179,11 +179,11 @@ class LyingServer(RuleBasedStateMachine):
     def begin(self):
         """Turn to a fresh device, and take it some way into the session."""
         self.lives += 1
-        self.puppets = Puppets(self.params, seed=self.lives % 256)
-        self.watch = Watch(self.puppets)
-        victim = self.puppets.victim
+        self.scripted = ScriptedClients(self.params, seed=self.lives % 256)
+        self.watch = Watch(self.scripted)
+        victim = self.scripted.victim
         self.randomness = LoggedRandomness(self.lives.to_bytes(32, "little"))
-        credentials = self.puppets.enrolment.credentials_for(victim, self.params)
+        credentials = self.scripted.enrolment.credentials_for(victim, self.params)
         self.client = Client(victim, STRICT, self.randomness, credentials)
         self.acted_on = {}
         self.go_on(DEPTHS[self.lives % len(DEPTHS)])
@@ -205,19 +205,19 @@ class LyingServer(RuleBasedStateMachine):
         opening = before is ClientState.IDLE
         asked = wire.decode_open(data) if opening else wire.decode(data, self.client.params)
         if opening:
-            self.puppets.params = self.client.params
+            self.scripted.params = self.client.params
         self.watch.accepted(asked)
         if reply is not None:
             answer = wire.decode(reply, self.client.params)
             if opening:
-                self.puppets.advertised = answer
+                self.scripted.advertised = answer
             self.watch.said(answer, asked)
 
     def refused(self, data):
         """The device is silent for good, and keeps no secret. On with a fresh one."""
         machine = self.client
         assert machine.state is ClientState.FAILED, "alive after a refusal"
-        for again in (data, b"", self.puppets.open(), *self.acted_on):
+        for again in (data, b"", self.scripted.open(), *self.acted_on):
             with pytest.raises(UsageError):
                 machine.receive(again)
         with pytest.raises(UsageError):
@@ -229,28 +229,28 @@ class LyingServer(RuleBasedStateMachine):
 
     def honest(self):
         """What an honest server would say next; None where it is not its turn."""
-        puppets, cohort, slot = self.puppets, self.cohort(), self.watch.slot
+        scripted, cohort, slot = self.scripted, self.cohort(), self.watch.slot
         match self.client.state:
             case ClientState.IDLE:
-                return puppets.open()
+                return scripted.open()
             case ClientState.ADVERTISED:
-                return puppets.give_roster(puppets.ids)
+                return scripted.give_roster(scripted.ids)
             case ClientState.SHARED:
-                return puppets.deliver(cohort)
+                return scripted.deliver(cohort)
             case ClientState.READY if slot + 1 < len(SLOTS):
-                return puppets.open_slot(slot + 1, cohort)
+                return scripted.open_slot(slot + 1, cohort)
             case ClientState.MASKED if self.params.signed:
-                return puppets.check(slot, cohort)
+                return scripted.check(slot, cohort)
             case ClientState.MASKED | ClientState.CONFIRMED:
-                return puppets.request(slot, cohort)
+                return scripted.request(slot, cohort)
         return None
 
     def cohort(self):
-        return self.puppets.everybody() if self.watch.cohort is None else self.watch.cohort
+        return self.scripted.everybody() if self.watch.cohort is None else self.watch.cohort
 
     def subset(self, how, bits):
         """A set of devices: the cohort, the cohort without some, or any."""
-        drawn = np.array([bits >> i & 1 for i in range(len(self.puppets.roster))], dtype=np.bool_)
+        drawn = np.array([bits >> i & 1 for i in range(len(self.scripted.roster))], dtype=np.bool_)
         cohort = self.cohort()
         return {"same": cohort, "fewer": cohort & ~drawn, "any": drawn}[how].copy()
 
@@ -291,7 +291,7 @@ class LyingServer(RuleBasedStateMachine):
     )
     def lie(self, topic, slot, how, bits, flaw, which):
         """Say something that fits the moment (topic None) or not, with a flaw or without."""
-        puppets, state = self.puppets, self.client.state
+        scripted, state = self.scripted, self.client.state
         topic = topic or TOPICS[TIMELY.get(state, 0)]
         if topic == "check" and state is ClientState.MASKED and not self.params.signed:
             topic = "request"
@@ -301,26 +301,26 @@ class LyingServer(RuleBasedStateMachine):
         match topic:
             case "open":
                 threshold = 2 + which % 3
-                data = puppets.open(replace(self.params, threshold=threshold, min_cohort=4))
+                data = scripted.open(replace(self.params, threshold=threshold, min_cohort=4))
             case "roster":
-                ids = puppets.ids[self.puppets_left(how, bits)]
+                ids = scripted.ids[self.clients_left(how, bits)]
                 late = state is not ClientState.ADVERTISED  # for another roster than was given
                 flaws = [None, *ROSTER_FLAWS]
-                data = puppets.give_roster(puppets.roster if late else ids, flaws[flaw], which)
-            case "deliver" if puppets.advertised is not None:
+                data = scripted.give_roster(scripted.roster if late else ids, flaws[flaw], which)
+            case "deliver" if scripted.advertised is not None:
                 without = which if flaw == 1 else None
-                data = puppets.deliver(members, spoilt=flaw == 2, without=without)
+                data = scripted.deliver(members, spoilt=flaw == 2, without=without)
             case "slot":
-                data = puppets.open_slot(at, members)
+                data = scripted.open_slot(at, members)
             case "check":
-                data = puppets.check(at, members)
+                data = scripted.check(at, members)
             case _:
                 flaws = [None, None, None, *REQUEST_FLAWS]
-                data = puppets.request(at, members, flaws[flaw], which)
+                data = scripted.request(at, members, flaws[flaw], which)
         self.tell(data)
 
-    def puppets_left(self, how, bits):
-        everybody = range(len(self.puppets.ids))
+    def clients_left(self, how, bits):
+        everybody = range(len(self.scripted.ids))
         return [i for i in everybody if how != "any" or not bits >> i & 1]
 
     @rule(which=st.integers(0, 20))
@@ -331,7 +331,7 @@ class LyingServer(RuleBasedStateMachine):
     @rule(at=st.integers(0, 2**16), bit=st.integers(0, 7), noise=st.none() | st.binary(max_size=9))
     def corrupt(self, at, bit, noise):
         """What an honest server would say, with a bit flipped, or its end lost or noise."""
-        data = bytearray(self.honest() or self.puppets.open())
+        data = bytearray(self.honest() or self.scripted.open())
         at %= len(data)
         if noise is None:
             data[at] ^= 1 << bit
@@ -341,7 +341,7 @@ class LyingServer(RuleBasedStateMachine):
 
     @rule(slot=st.integers(0, len(SLOTS) - 1))
     def speak_of_another_session(self, slot):
-        other = Puppets(replace(self.params, context=b"\1" * 32))
+        other = ScriptedClients(replace(self.params, context=b"\1" * 32))
         machine, state = self.client, self.client.state
         self.tell(other.open_slot(slot, other.everybody()))
         assert state is ClientState.IDLE or machine.state is state, "led into another session"
@@ -398,27 +398,27 @@ def forget_what_was_seen(monkeypatch):
 
 FLAWS = {
     "the cohort": (
-        lambda m: m.setattr(vetting, "check_members", pass_everything),
+        lambda m: m.setattr(validation, "check_members", pass_everything),
         "the cohort grew|left out|too small|too few hold",
     ),
     "the quorum": (
-        lambda m: m.setattr(vetting, "check_quorum", pass_everything),
+        lambda m: m.setattr(validation, "check_quorum", pass_everything),
         "shares for another list|without t signatures|the cohort grew|left out|too small|too few",
     ),
     "signatures of the quorum": (
-        lambda m: m.setattr(vetting, "verify", lambda *_: True),
+        lambda m: m.setattr(validation, "verify", lambda *_: True),
         "without t signatures|keys that nobody signed",
     ),
     "who signs keys": (
-        lambda m: m.setattr(vetting, "check_credentials", pass_everything),
+        lambda m: m.setattr(validation, "check_credentials", pass_everything),
         "somebody else plays|keys that nobody signed",
     ),
     "keys that come twice": (
-        lambda m: m.setattr(vetting, "check_keys", pass_everything),
+        lambda m: m.setattr(validation, "check_keys", pass_everything),
         "one key under two names|computing shared key",
     ),
     "neighbours": (
-        lambda m: m.setattr(vetting, "check_neighbours", pass_everything),
+        lambda m: m.setattr(validation, "check_neighbours", pass_everything),
         "neighbours that are not its own|[0-9]",
     ),
     "one unmasking": (unmask_again, "both shares|cohort grew|an answer without a step"),

@@ -433,7 +433,7 @@ CONFIG = RoundConfig(
     cohort_size=300,
     theta=Fraction(4, 5),
     method="histogram",
-    num_cuts=70,
+    num_pivots=70,
     max_queries=200,
     grid=LossGrid(resolution_bits=8, bound=8),
     max_weight=500,
@@ -455,7 +455,7 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size):
         for name in (
             "round_index",
             "cohort_size",
-            "num_cuts",
+            "num_pivots",
             "max_queries",
             "max_weight",
             "update_length",
@@ -466,7 +466,7 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size):
     }
     config |= {"numerator": 4, "denominator": 5, "resolution_bits": 8, "bound": 8}
     config |= {"noise_numerator": 0, "noise_denominator": 0, "noise_devices": 0}
-    cuts = tuple(range(70))
+    pivots = tuple(range(70))
     samples = {
         "Announce": (Announce(CONFIG, model, session), config),
         "AnnounceLevels": (
@@ -474,7 +474,7 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size):
             config | {"others": 1, "models": 2 * len(model)},
         ),
         "Relay": (Relay(session), {}),
-        "Query": (Ask(Query("histogram", cuts), session), {"cuts": len(cuts)}),
+        "Query": (Ask(Query("histogram", pivots), session), {"pivots": len(pivots)}),
         "Threshold": (Ask(Threshold(300, 70_000), session), {"eta": 300, "delta": 70_000}),
     }
     kinds = {row[0]: row[1] for row in rows(TEXT, "12.7") if row[1].startswith("0x")}

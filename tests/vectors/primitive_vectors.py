@@ -15,13 +15,13 @@ from deltafl.secagg import (
     shamir,
     signing,
 )
-from deltafl.secagg.decoding import decode
 from deltafl.secagg.graph import Graph
 from deltafl.secagg.identity import fingerprint, identity
 from deltafl.secagg.keys import key_pair
 from deltafl.secagg.masks import SlotContext, seed_commitment
 from deltafl.secagg.prg import add_masks
 from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.reed_solomon import decode
 from deltafl.secagg.ring import pack, to_words, unpack, zeros
 from deltafl.secagg.sealing import SealedChannel
 

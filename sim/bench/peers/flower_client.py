@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from deltafl.sim.bench.peers import textbook
-from deltafl.sim.bench.peers.tasks import Federation, Task
+from deltafl.sim.bench.peers.tasks import BenchmarkTask, Federation
 
 
 def train(message: Any, context: Any) -> Any:  # noqa: ANN401 - flwr may not be installed
@@ -36,7 +36,7 @@ def train(message: Any, context: Any) -> Any:  # noqa: ANN401 - flwr may not be 
 
 
 @cache
-def _model(folder: Path) -> tuple[Task, nn.Module, torch.optim.Optimizer]:
+def _model(folder: Path) -> tuple[BenchmarkTask, nn.Module, torch.optim.Optimizer]:
     torch.set_num_threads(1)
     task = Federation.load(folder).task
     module = textbook.build(task)

@@ -19,7 +19,7 @@ from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.sim.bench.peers.conversation import Conversation
 from deltafl.sim.bench.peers.tasks import Federation
-from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec, Place
+from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec, SampleReference
 from deltafl.sim.cohort.backends.choice import choose, open_backend
 from deltafl.sim.cohort.devices import BackendDevices
 from deltafl.sim.cohort.hardware import choose_device
@@ -80,11 +80,11 @@ class Simulator:
         self, strategy: Strategy, state: ServerState, rounds: SecureRounds | None = None
     ) -> tuple[ServerState, RoundReport]:
         """Play one round with everybody, as `deltafl.sim.run.engine` does."""
-        places = {
-            client: Place(self._data, client, data.num_samples)
+        refs = {
+            client: SampleReference(self._data, client, data.num_samples)
             for client, data in enumerate(self._data)
         }
-        devices = BackendDevices(places, self._backend, self._training, self._seeds, state.round)
+        devices = BackendDevices(refs, self._backend, self._training, self._seeds, state.round)
         played = strategy.apply(state, SimulatedCohort(devices, state.round, self._seeds, rounds))
         self._backend.forget()
         return played

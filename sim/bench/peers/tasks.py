@@ -29,7 +29,7 @@ _NOISE: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class BenchmarkTask:
     """One synchronous round of FedAvg: every client trains for one epoch by SGD.
 
     Attributes:
@@ -67,9 +67,9 @@ class Task:
 
 
 TASKS: Final = {
-    "cnn": Task("cnn", "convnet", 40, 179, 16, 0.03, (_SIDE, _SIDE), _CLASSES),
-    "linear": Task("linear", "linear", 100, 179, 10, 0.03, (_SIDE * _SIDE,), _CLASSES),
-    "gru": Task("gru", "gru", 10, 1288, 16, 0.3, (_WINDOW,), _ALPHABET),
+    "cnn": BenchmarkTask("cnn", "convnet", 40, 179, 16, 0.03, (_SIDE, _SIDE), _CLASSES),
+    "linear": BenchmarkTask("linear", "linear", 100, 179, 10, 0.03, (_SIDE * _SIDE,), _CLASSES),
+    "gru": BenchmarkTask("gru", "gru", 10, 1288, 16, 0.3, (_WINDOW,), _ALPHABET),
 }
 
 
@@ -85,7 +85,7 @@ class Federation:
             them.
     """
 
-    task: Task
+    task: BenchmarkTask
     x: Inputs
     y: Labels
     model: npt.NDArray[np.float32]
@@ -100,12 +100,12 @@ class Federation:
     def load(cls, folder: Path) -> "Federation":
         """Read what `save` wrote; arrays stay on the disk until they are used."""
         settings: dict[str, Any] = json.loads((folder / "task.json").read_text())
-        task = Task(**settings | {"input_shape": tuple(settings["input_shape"])})
+        task = BenchmarkTask(**settings | {"input_shape": tuple(settings["input_shape"])})
         arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("x", "y", "model")]
         return cls(task, *arrays)
 
 
-def make(task: Task) -> Federation:
+def make(task: BenchmarkTask) -> Federation:
     """Make up the samples of a task and its first model."""
     from deltafl.fl.models import build_model  # here, so that parties need not load it
     from deltafl.fl.parameters import to_vector
@@ -125,7 +125,9 @@ def make(task: Task) -> Federation:
     return Federation(task, x, y, to_vector(module))
 
 
-def resized(task: Task, *, clients: int | None, samples: int | None, seed: int) -> Task:
+def resized(
+    task: BenchmarkTask, *, clients: int | None, samples: int | None, seed: int
+) -> BenchmarkTask:
     """Give a task other sizes where they are given, and a seed.
 
     Raises:
@@ -139,7 +141,7 @@ def resized(task: Task, *, clients: int | None, samples: int | None, seed: int) 
     )
 
 
-def _images(task: Task, generator: np.random.Generator) -> tuple[Inputs, Labels]:
+def _images(task: BenchmarkTask, generator: np.random.Generator) -> tuple[Inputs, Labels]:
     """Noisy copies of one picture per class; clients differ in their classes and in the noise."""
     shape = (task.num_classes, *task.input_shape)
     pictures = Seeds(task.seed).generator(Purpose.COHORT, device=task.clients).random(shape)
@@ -150,7 +152,7 @@ def _images(task: Task, generator: np.random.Generator) -> tuple[Inputs, Labels]
     return np.clip(pictures[y] + noise, 0, 1).astype(np.float32), y.astype(np.int64)
 
 
-def _texts(task: Task, generator: np.random.Generator) -> tuple[Inputs, Labels]:
+def _texts(task: BenchmarkTask, generator: np.random.Generator) -> tuple[Inputs, Labels]:
     """Windows of one text per client, whose symbols follow each other by a rule and by chance."""
     (window,) = task.input_shape
     steps = generator.integers(1, 4, task.samples + window).cumsum()

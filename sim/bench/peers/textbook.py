@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - as everybody calls it
 
-from deltafl.sim.bench.peers.tasks import Federation, Task
+from deltafl.sim.bench.peers.tasks import BenchmarkTask, Federation
 
 
 class ConvNet(nn.Module):
@@ -50,7 +50,7 @@ class GRU(nn.Module):
         return logits
 
 
-def build(task: Task) -> nn.Module:
+def build(task: BenchmarkTask) -> nn.Module:
     """The model of a task; its parameters are for `load` to fill in."""
     match task.model:
         case "convnet":
@@ -90,7 +90,7 @@ def tensors(federation: Federation, client: int) -> tuple[torch.Tensor, torch.Te
 
 
 def shuffled(
-    task: Task, x: torch.Tensor, y: torch.Tensor, *, round_index: int, client: int
+    task: BenchmarkTask, x: torch.Tensor, y: torch.Tensor, *, round_index: int, client: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Put a client's samples in the order of one round."""
     generator = torch.Generator().manual_seed(task.shuffle_seed(round_index, client))
@@ -123,7 +123,7 @@ def warm_up(module: nn.Module, x: torch.Tensor) -> None:
 
 
 def epoch(
-    task: Task, x: torch.Tensor, y: torch.Tensor, *, round_index: int, client: int
+    task: BenchmarkTask, x: torch.Tensor, y: torch.Tensor, *, round_index: int, client: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """The batches of one client and round, shuffled."""
     x, y = shuffled(task, x, y, round_index=round_index, client=client)

@@ -54,15 +54,15 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
-    """Where a device's samples are: a sequence of devices, and its place there.
+class SampleReference:
+    """Where a device's samples are: a sequence of devices, and its index there.
 
     A sequence may make a device when it is asked for, and a backend that has its samples already
     does not ask.
 
     Attributes:
         devices: the sequence.
-        index: the place.
+        index: the device's.
         size: the number of samples.
     """
 
@@ -127,13 +127,13 @@ class Backend(Protocol):
     def clock(self) -> CpuClock:
         """The CPU time of all work so far."""
 
-    def begin_loss(self, model: Vector, place: Place) -> Pending[float]:
+    def begin_loss(self, model: Vector, ref: SampleReference) -> Pending[float]:
         """Ask for F_k of a model: the mean loss over a device's samples, in nats."""
 
     def begin_update(
         self,
         model: Vector,
-        place: Place,
+        ref: SampleReference,
         training: LocalTraining,
         seed: int,
         objective: LocalObjective = PLAIN,
@@ -142,7 +142,7 @@ class Backend(Protocol):
 
         Args:
             model: where to start.
-            place: whose samples.
+            ref: whose samples.
             training: how to train.
             seed: of the shuffling, in [0, 2^63).
             objective: what to minimise.

@@ -11,7 +11,7 @@ from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import CohortLearner, LocalTraining
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import CpuClock, Place, Work
+from deltafl.sim.cohort.backends.base import CpuClock, SampleReference, Work
 
 T = TypeVar("T")
 
@@ -31,17 +31,17 @@ class InProcess:
         self._losses: _Batch[float] | None = None
         self._updates: _Batch[Vector] | None = None
 
-    def begin_loss(self, model: Vector, place: Place) -> Pending[float]:
+    def begin_loss(self, model: Vector, ref: SampleReference) -> Pending[float]:
         """Ask for a loss; see `Backend`."""
         work = Work(model)
         if self._losses is None or not self._losses.takes(work):
             self._losses = _Batch(work, self._measure, self._measured)
-        return self._losses.add(place, 0)
+        return self._losses.add(ref, 0)
 
     def begin_update(
         self,
         model: Vector,
-        place: Place,
+        ref: SampleReference,
         training: LocalTraining,
         seed: int,
         objective: LocalObjective = PLAIN,
@@ -50,7 +50,7 @@ class InProcess:
         work = Work(model, training, objective)
         if self._updates is None or not self._updates.takes(work):
             self._updates = _Batch(work, self._train, self._measured)
-        return self._updates.add(place, seed)
+        return self._updates.add(ref, seed)
 
     def forget(self) -> None:
         """Drop what was asked for; see `Backend`."""
@@ -73,14 +73,16 @@ class InProcess:
         finally:
             self.clock.here += time.process_time() - start
 
-    def _measure(self, work: Work, places: list[Place], seeds: list[int]) -> Iterator[float]:
+    def _measure(
+        self, work: Work, refs: list[SampleReference], seeds: list[int]
+    ) -> Iterator[float]:
         del seeds  # nothing is random
-        return iter(self._learner.losses(work.model, [place.data() for place in places]))
+        return iter(self._learner.losses(work.model, [ref.data() for ref in refs]))
 
-    def _train(self, work: Work, places: list[Place], seeds: list[int]) -> Iterator[Vector]:
+    def _train(self, work: Work, refs: list[SampleReference], seeds: list[int]) -> Iterator[Vector]:
         if work.training is None:
             raise RuntimeError("losses among updates: this is a bug")
-        devices = [place.data() for place in places]
+        devices = [ref.data() for ref in refs]
         return self._learner.updates(work.model, devices, work.training, seeds, work.objective)
 
 
@@ -90,13 +92,13 @@ class _Batch(Generic[T]):
     def __init__(
         self,
         work: Work,
-        run: Callable[[Work, list[Place], list[int]], Iterator[T]],
+        run: Callable[[Work, list[SampleReference], list[int]], Iterator[T]],
         measured: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._work = work
         self._run = run
         self._measured = measured
-        self._places: list[Place] = []
+        self._refs: list[SampleReference] = []
         self._seeds: list[int] = []
         self._answers: Iterator[T] | None = None
         self._error: Exception | None = None
@@ -107,17 +109,17 @@ class _Batch(Generic[T]):
         """Whether a device with this work may still join."""
         return self._answers is None and self._work.is_same(work)
 
-    def add(self, place: Place, seed: int) -> "_Turn[T]":
+    def add(self, ref: SampleReference, seed: int) -> "_Turn[T]":
         """Let a device join."""
-        self._places.append(place)
+        self._refs.append(ref)
         self._seeds.append(seed)
-        return _Turn(self, len(self._places) - 1)
+        return _Turn(self, len(self._refs) - 1)
 
     def take(self, number: int) -> T:
         """Hand over an answer, working as far as it takes."""
         with self._measured():
             if self._answers is None:
-                self._answers = self._run(self._work, self._places, self._seeds)
+                self._answers = self._run(self._work, self._refs, self._seeds)
             while self._num_answers <= number:
                 if self._error is not None:
                     raise self._error

@@ -18,7 +18,7 @@ from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import CpuClock, Place, Work
+from deltafl.sim.cohort.backends.base import CpuClock, SampleReference, Work
 
 IN_FLIGHT: Final = 2
 """Chunks that a worker may have: the one it is at and the next, so that it never waits."""
@@ -39,13 +39,13 @@ class Chunk:
 
     Attributes:
         work: what is to be done.
-        places: whose samples.
+        refs: whose samples.
         seeds: of each device's shuffling.
         evaluates: whether all metrics are wanted and not the loss alone.
     """
 
     work: Work
-    places: Sequence[Place]
+    refs: Sequence[SampleReference]
     seeds: Sequence[int]
     evaluates: bool
 
@@ -55,7 +55,7 @@ class Done:
     """What came of a chunk.
 
     Attributes:
-        answers: for each place a loss, an update, or metrics.
+        answers: for each device a loss, an update, or metrics.
         cpu_s: CPU seconds of the worker.
         error: why there are no answers; None if there are.
     """
@@ -123,20 +123,20 @@ class Pool:
         self._foreman = threading.Thread(target=self._attend, name=f"{name} backend", daemon=True)
         self._foreman.start()
 
-    def begin_loss(self, model: Vector, place: Place) -> Pending[float]:
+    def begin_loss(self, model: Vector, ref: SampleReference) -> Pending[float]:
         """Ask for a loss; see `Backend`."""
-        return _Turn[float](self, self._add(Work(model), place, 0))
+        return _Turn[float](self, self._add(Work(model), ref, 0))
 
     def begin_update(
         self,
         model: Vector,
-        place: Place,
+        ref: SampleReference,
         training: LocalTraining,
         seed: int,
         objective: LocalObjective = PLAIN,
     ) -> Pending[Vector]:
         """Ask for an update; see `Backend`."""
-        return _Turn[Vector](self, self._add(Work(model, training, objective), place, seed))
+        return _Turn[Vector](self, self._add(Work(model, training, objective), ref, seed))
 
     def forget(self) -> None:
         """Drop what was asked for and not begun; see `Backend`."""
@@ -150,7 +150,10 @@ class Pool:
         sizes = sizes_of(devices).tolist()
         with self._changed:
             batch = self._begin(Work(model), evaluates=True)
-            jobs = [batch.add(Place(devices, index, size), 0) for index, size in enumerate(sizes)]
+            jobs = [
+                batch.add(SampleReference(devices, index, size), 0)
+                for index, size in enumerate(sizes)
+            ]
         return [_Turn[DeviceMetrics](self, job).result() for job in jobs]
 
     def close(self) -> None:
@@ -178,12 +181,12 @@ class Pool:
             raise RuntimeError("an answer was taken twice: this is a bug")
         return answer
 
-    def _add(self, work: Work, place: Place, seed: int) -> "_Job":
+    def _add(self, work: Work, ref: SampleReference, seed: int) -> "_Job":
         with self._changed:
             batch = self._batches[-1] if self._batches else None
             if batch is None or not batch.takes(work):
                 batch = self._begin(work)
-            job = batch.add(place, seed)
+            job = batch.add(ref, seed)
             self._pump()
         return job
 
@@ -255,11 +258,11 @@ class _Turn(Generic[T]):
 class _Job:
     """One device's part in a batch."""
 
-    __slots__ = ("answer", "batch", "error", "is_done", "place", "seed")
+    __slots__ = ("answer", "batch", "error", "is_done", "ref", "seed")
 
-    def __init__(self, batch: "_Batch", place: Place, seed: int) -> None:
+    def __init__(self, batch: "_Batch", ref: SampleReference, seed: int) -> None:
         self.batch = batch
-        self.place = place
+        self.ref = ref
         self.seed = seed
         self.is_done = False
         self.answer: Answer | None = None
@@ -286,9 +289,9 @@ class _Batch:
         """Whether a device with this work may still join."""
         return not (self.is_closed or self._evaluates) and self._work.is_same(work)
 
-    def add(self, place: Place, seed: int) -> _Job:
+    def add(self, ref: SampleReference, seed: int) -> _Job:
         """Let a device join."""
-        job = _Job(self, place, seed)
+        job = _Job(self, ref, seed)
         self._jobs.append(job)
         return job
 
@@ -319,17 +322,17 @@ class _Batch:
 
     def chunk_of(self, jobs: Sequence[_Job]) -> Chunk:
         """Make a chunk of some of the devices."""
-        places, seeds = [job.place for job in jobs], [job.seed for job in jobs]
-        return Chunk(self._work, places, seeds, self._evaluates)
+        refs, seeds = [job.ref for job in jobs], [job.seed for job in jobs]
+        return Chunk(self._work, refs, seeds, self._evaluates)
 
 
 def _by_number(jobs: Sequence[_Job], at_once: int, num_workers: int) -> Iterator[list[_Job]]:
     """Chunks of devices of like sizes, the largest first, as many for each worker."""
-    falling = sorted(jobs, key=lambda job: -job.place.size)
+    falling = sorted(jobs, key=lambda job: -job.ref.size)
     num_turns = -(-len(falling) // (at_once * num_workers))
     num_chunks = min(num_turns * num_workers, len(falling))
     for number in range(num_chunks):
-        start, end = (len(falling) * place // num_chunks for place in (number, number + 1))
+        start, end = (len(falling) * which // num_chunks for which in (number, number + 1))
         yield falling[start:end]
 
 
@@ -338,10 +341,10 @@ def _by_samples(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
     chunk: list[_Job] = []
     size = 0
     for job in jobs:
-        if chunk and (size + job.place.size > _EVALUATED_AT_ONCE or len(chunk) == _LONGEST):
+        if chunk and (size + job.ref.size > _EVALUATED_AT_ONCE or len(chunk) == _LONGEST):
             yield chunk
             chunk, size = [], 0
         chunk.append(job)
-        size += job.place.size
+        size += job.ref.size
     if chunk:
         yield chunk

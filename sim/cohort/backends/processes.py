@@ -22,9 +22,9 @@ from deltafl.fl.freed_memory import keep_freed_memory
 from deltafl.fl.parameters import num_parameters
 from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.backends.base import ModelSpec
+from deltafl.sim.cohort.backends.double_buffer import DoubleBuffer, Location
 from deltafl.sim.cohort.backends.pool import IN_FLIGHT, Chunk, Done
 from deltafl.sim.cohort.backends.shared import SharedMemory, aligned
-from deltafl.sim.cohort.backends.shelf import Location, Shelves
 from deltafl.sim.cohort.backends.worker import encode_chunk, encode_spec
 from deltafl.sim.errors import RunError
 
@@ -50,7 +50,7 @@ class Processes:
         self.size = size
         self._length = num_parameters(spec.build())
         self._at_once = updates_at_once
-        self._shelves = Shelves()
+        self._samples = DoubleBuffer()
         self._models = _Models(self._length)
         self._updates = SharedMemory()
         self._updates.reserve(size * IN_FLIGHT * self._updates_size)
@@ -66,7 +66,7 @@ class Processes:
     def send(self, worker: int, chunk: Chunk) -> None:
         """Give a worker a chunk; see `Crew`."""
         model = self._models.hold(chunk.work.model)  # first, for it may not fit
-        flight = _Flight(chunk, [self._shelves.hold(place) for place in chunk.places], model)
+        flight = _Flight(chunk, [self._samples.hold(ref) for ref in chunk.refs], model)
         slot = worker * IN_FLIGHT + self._num_sent[worker] % IN_FLIGHT
         flight.updates = slot * self._updates_size
         self._num_sent[worker] += 1
@@ -102,7 +102,7 @@ class Processes:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self._shelves.close()
+        self._samples.close()
         self._models.memory.close()
         self._updates.close()
 
@@ -114,7 +114,7 @@ class Processes:
         ours, theirs = Pipe()
         files = [
             theirs.fileno(),
-            *(memory.file for memory in self._shelves.memories),
+            *(memory.file for memory in self._samples.memories),
             self._models.memory.file,
             self._updates.file,
         ]
@@ -146,7 +146,7 @@ class Processes:
             raise self._gone(worker) from None
         flight = self._flights[worker].popleft()
         for location in flight.locations:
-            self._shelves.release(location)
+            self._samples.release(location)
         self._models.release(flight.model)
         if error is not None:
             return Done((), cpu_s, ValueError(error))

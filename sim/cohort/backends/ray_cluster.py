@@ -21,7 +21,7 @@ from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import ModelSpec, Place
+from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
 from deltafl.sim.cohort.backends.learners import build_learner
 from deltafl.sim.cohort.backends.pool import Answer, Chunk, Done
 from deltafl.sim.errors import RunError, UserError
@@ -71,7 +71,7 @@ class RayActors:
         work = chunk.work
         if self._model is None or self._model[0] is not work.model:
             self._model = work.model, self._ray.put(work.model)
-        samples = [self._samples.put(place) for place in chunk.places]
+        samples = [self._samples.put(ref) for ref in chunk.refs]
         self._flights[worker].append(
             self._actors[worker].do.remote(
                 chunk.evaluates,
@@ -170,16 +170,16 @@ class _Store:
         # a sequence is kept alive, so that no other gets its identity
         self._found: OrderedDict[tuple[int, int], tuple[_Reference, int, object]] = OrderedDict()
 
-    def put(self, place: Place) -> _Reference:
+    def put(self, ref: SampleReference) -> _Reference:
         """The reference to a device's samples."""
-        key = id(place.devices), place.index
+        key = id(ref.devices), ref.index
         if key in self._found:
             self._found.move_to_end(key)
             return self._found[key][0]
-        data = place.data()
+        data = ref.data()
         size = data.x.nbytes + data.y.nbytes
         reference = self._ray.put(data)
-        self._found[key] = reference, size, place.devices
+        self._found[key] = reference, size, ref.devices
         self._size += size
         while self._size > _ROOM and len(self._found) > 1:
             _, (_, gone, _) = self._found.popitem(last=False)

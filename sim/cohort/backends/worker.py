@@ -22,13 +22,13 @@ from deltafl.fl.local import CohortLearner, LocalTraining
 from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.parameters import num_parameters
 from deltafl.sim.cohort.backends.base import ModelSpec
+from deltafl.sim.cohort.backends.double_buffer import Location, read_samples
 from deltafl.sim.cohort.backends.learners import build_learner
 from deltafl.sim.cohort.backends.pool import Chunk
 from deltafl.sim.cohort.backends.shared import SharedMemory
-from deltafl.sim.cohort.backends.shelf import Location, read_samples
 
 NUM_FILES: Final = 5
-"""File descriptors that a worker gets: the pipe, two shelves, the models and the updates."""
+"""File descriptors that a worker gets: the pipe, two buffers, the models and the updates."""
 
 _NICENESS: Final = 5
 _FLOAT: Final = np.dtype(np.float32)
@@ -60,7 +60,7 @@ def encode_chunk(chunk: Chunk, locations: list[Location], model: int, updates: i
             model,
             None if training is None else asdict(training),
             asdict(chunk.work.objective),
-            [(at.shelf, at.dtype, at.shape, at.x, at.y) for at in locations],
+            [(at.buffer, at.dtype, at.shape, at.x, at.y) for at in locations],
             list(chunk.seeds),
             updates,
         ]
@@ -77,7 +77,7 @@ class _Worker:
         spec = ModelSpec(model, tuple(input_shape), num_classes, table)
         self._length = num_parameters(spec.build())
         self._learner: CohortLearner = build_learner(name, spec, torch.device("cpu"))
-        self._shelves = memories[0], memories[1]
+        self._samples = memories[0], memories[1]
         self._models, self._updates = memories[2:]
         self._pipe = pipe
 
@@ -111,9 +111,9 @@ class _Worker:
     ) -> list[Any]:
         vector = self._models.array(model, (self._length,), _FLOAT).view(np.float32)
         devices = []
-        for shelf, dtype, shape, x, y in locations:
-            location = Location(shelf, "", dtype, tuple(shape), x, y)
-            devices.append(read_samples(self._shelves, location))
+        for buffer, dtype, shape, x, y in locations:
+            location = Location(buffer, "", dtype, tuple(shape), x, y)
+            devices.append(read_samples(self._samples, location))
         if evaluates:
             measured = self._learner.evaluate(vector, devices)
             return [[metrics.loss, metrics.error] for metrics in measured]

@@ -64,8 +64,8 @@ def one_model_in_two_rounds(defended: bool) -> Loot:
     return searches.loot()
 
 
-_CUT: Final = 16 * 40
-"""A cut with three of five devices above it."""
+_PIVOT: Final = 16 * 40
+"""A pivot with three of five devices above it."""
 _IN_TAIL: Final = 3
 """Position of one of them."""
 
@@ -95,10 +95,10 @@ def lost_after_the_search(defended: bool) -> Loot:
     evil.set_up()
     network.questions = dict.fromkeys(devices, question)
     below = CONFIG.search_layout.decode(_sum(evil, 0, evil.everyone))
-    question = Threshold(2 * _CUT, 0)
+    question = Threshold(2 * _PIVOT, 0)
     network.questions = dict.fromkeys(devices, question)
     tail = CONFIG.update_layout.decode(_sum(evil, CONFIG.update_slot, evil.everyone - {_IN_TAIL}))
-    place = QUERY.cuts.index(_CUT)
+    place = QUERY.pivots.index(_PIVOT)
     taken = [
         int(below[whole][0] - below[f"{whole}_below"][place] - tail[whole][0])
         for whole in ("count", "weight")
@@ -125,7 +125,7 @@ def lost_after_the_search(defended: bool) -> Loot:
     end=Left.EXPOSED,
 )
 def search_in_a_small_cohort(defended: bool) -> Loot:
-    """Between two cuts there is one device at most, so that ranks are devices."""
+    """Between two pivots there is one device at most, so that ranks are devices."""
     del defended
     devices = make_devices(CONFIG)
     network = RoundDevices(CONFIG, devices, questions=dict.fromkeys(devices, QUERY), signed=True)
@@ -134,9 +134,12 @@ def search_in_a_small_cohort(defended: bool) -> Loot:
     evil.set_up()
     sums = CONFIG.search_layout.decode(_sum(evil, 0, evil.everyone))
     weights = np.diff(sums["weight_below"], append=sums["weight"])
-    found = [(QUERY.cuts[i], weights[i]) for i in np.flatnonzero(weights)]
+    found = [(QUERY.pivots[i], weights[i]) for i in np.flatnonzero(weights)]
     truth = [
-        (max(cut for cut in QUERY.cuts if cut <= device.measured(CONFIG).tick), device.weight)
+        (
+            max(pivot for pivot in QUERY.pivots if pivot <= device.measured(CONFIG).tick),
+            device.weight,
+        )
         for device in devices.values()
     ]
     return Loot(

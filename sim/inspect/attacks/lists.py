@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from deltafl.secagg import Client, DevicePolicy, Refusal, vetting
+from deltafl.secagg import Client, DevicePolicy, Refusal, validation
 from deltafl.secagg.graph import Members
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import UnmaskRequest
@@ -15,7 +15,7 @@ from deltafl.sim.inspect.attacks.own_session import ACTIVE_POLICY, POLICY, Devic
 from deltafl.sim.inspect.attacks.replaced import replaced
 
 _ACTIVE = replace(ACTIVE_POLICY, min_cohort=2, min_threshold=2, min_threshold_share=0.0)
-_check_quorum = vetting.check_quorum
+_check_quorum = validation.check_quorum
 
 
 def _session(
@@ -152,7 +152,7 @@ def a_list_for_each(defended: bool) -> Loot:
 def _check_quorum_for_another_list(
     request: UnmaskRequest,
     context: SlotContext,
-    signers: Mapping[int, vetting.Signer],
+    signers: Mapping[int, validation.Signer],
     survivors: Members,
     threshold: int,
 ) -> None:
@@ -174,7 +174,7 @@ def _check_quorum_for_another_list(
 def another_list_than_the_signed_one(defended: bool) -> Loot:
     """Without the defence, devices check signatures of a list, and obey another."""
     substitute = _check_quorum_for_another_list
-    with replaced(vetting, "check_quorum", substitute, unless=defended):
+    with replaced(validation, "check_quorum", substitute, unless=defended):
         devices, evil = _session(5, 3, signed=True, num_colluders=1)
         signed = dict.fromkeys(evil.honest, evil.everyone)
         evil.confirm(0, signed)

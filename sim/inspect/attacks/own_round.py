@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.protocol import wire
-from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.levels import Levels
@@ -42,7 +42,7 @@ UPDATE_ROUND: Final = RoundConfig(
     cohort_size=5,
     theta=Fraction(1),
     method="mm",
-    num_cuts=None,
+    num_pivots=None,
     max_queries=1,
     grid=LossGrid(resolution_bits=8, bound=8),
     max_weight=500,
@@ -164,9 +164,9 @@ class RoundDevices:
         """Let a device take an envelope, and do what it is told to."""
         machine, device = self.clients[client], self.devices[client]
         match machine.receive(data):
-            case Task.MEASURE_LOSS:
+            case LocalWork.MEASURE_LOSS:
                 return machine.supply_loss(device.loss, device.weight)
-            case Task.TRAIN:
+            case LocalWork.TRAIN:
                 dead = machine.model == DEAD_MODEL
                 return machine.supply_update(device.update * np.float32(not dead))
             case reply:

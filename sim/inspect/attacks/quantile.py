@@ -70,7 +70,7 @@ def losses_of_a_small_cohort(defended: bool) -> Loot:
     for query, revealed in zip(devices.asked, learnt, strict=False):
         decoded = config.search_layout.decode(revealed.vector.astype(np.uint64))
         sums = {name: tuple(values.tolist()) for name, values in decoded.items()}
-        answers.append(Answer(query.cuts, sums))
+        answers.append(Answer(query.pivots, sums))
     taken = np.zeros_like(wanted)
     if answers:
         view = SearchView(config.method, config.search(None), len(same), tuple(answers))

@@ -1,6 +1,6 @@
 """Attacks on masks that are used twice, and on sums that differ by one device."""
 
-from deltafl.secagg import Client, ClientId, Refusal, SessionParams, ring, vetting
+from deltafl.secagg import Client, ClientId, Refusal, SessionParams, ring, validation
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import OpenSlot
 from deltafl.secagg.params import SessionId
@@ -95,7 +95,7 @@ def one_key_for_two_slots(defended: bool) -> Loot:
         return _context_of(params, session, 0, binding)
 
     with (
-        replaced(vetting, "check_keys", lambda *_: None, unless=False),
+        replaced(validation, "check_keys", lambda *_: None, unless=False),
         replaced(SlotContext, "of", staticmethod(of_first), unless=defended),
     ):
         params = make_params(5, 3, slots=ONE_SLOT * 2)

@@ -15,17 +15,17 @@ from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
 from deltafl.sim.inspect.attacks.own_round import MODEL, UPDATE_ROUND, RoundDevices, make_devices
 from deltafl.sim.inspect.attacks.own_session import new_enrolment
 
-_CUTS: Final = 63
+_PIVOTS: Final = 63
 
 CONFIG: Final = replace(
     UPDATE_ROUND,
     theta=UPDATE_ROUND.theta / 2,
     method="histogram",
-    num_cuts=_CUTS,
+    num_pivots=_PIVOTS,
     max_queries=2,
     update_length=4,
 )
-QUERY: Final = Query("histogram", tuple(range(0, _CUTS * 16, 16)))
+QUERY: Final = Query("histogram", tuple(range(0, _PIVOTS * 16, 16)))
 LOST: Final = 1
 """Position of the device that the second sum lacks."""
 

@@ -536,8 +536,8 @@ def _knows(slot: SlotView, released: Sum) -> str:
     """What a server knows by a sum, in a few words."""
     count = len(released.contributors)
     if isinstance(slot.question, Query):
-        cuts = len(slot.question.cuts)
-        return f"ranks of {count} devices at {cuts} {'cut' if cuts == 1 else 'cuts'}"
+        pivots = len(slot.question.pivots)
+        return f"ranks of {count} devices at {pivots} {'pivot' if pivots == 1 else 'pivots'}"
     return f"the sum of updates over those of {count} devices that passed"
 
 

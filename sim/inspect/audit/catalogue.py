@@ -139,7 +139,7 @@ _RULES: dict[str, Rule] = {
         "nothing passed the server",
         "Nothing can be said about the privacy of devices: the sums were computed without "
         "cryptography, or the record is of another run.",
-        'Run with `privacy.backend = "masked"`.',
+        'Run with `privacy.sums = "masked"`.',
         _A24,
     ),
     "clear.by-design": Rule(

@@ -3,7 +3,7 @@
 Two sums of the same values, one over a cohort A and one over B, differ by the values of the devices
 in A but not in B, less those in B but not in A. If the values are not the same but related, such as
 two queries of one search for the threshold, the difference still tells something about those
-devices: on which side of the cuts they lie, as far as the others' answers are known.
+devices: on which side of the pivots they lie, as far as the others' answers are known.
 
 Only pairs are looked at. Combinations of many sums of updates are what `participation` is about.
 """

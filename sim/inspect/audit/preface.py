@@ -42,7 +42,7 @@ def facts_of_run(
             ("conformity level θ", ", ".join(map(str, federation.thetas))),
             ("cohort", str(federation.cohort_size)),
             ("quantile method", quantile.method),
-            ("backend", source.config.privacy.backend),
+            ("sums", source.config.privacy.sums),
         ]
         strategy = source.config.strategy
         if strategy.server_optimizer != "sgd" or strategy.server_learning_rate != 1:

@@ -101,7 +101,7 @@ class SearchFacts:
         devices: Devices it was over; the best knowledge of the server.
         queries: Public queries that were answered.
         numbers: Sums that the answers consist of.
-        buckets: Intervals between cuts that hold at least one device.
+        buckets: Intervals between pivots that hold at least one device.
         smallest_bucket: Devices in the least crowded of them; None where the method does not count.
         threshold_low: Loss above which the quantile is known to lie, in nats.
         threshold_high: Loss below which it is known to lie, in nats.

@@ -45,7 +45,7 @@ def view_of(session: SessionView, totals: Mapping[tuple[bytes, int], Vector]) ->
         if tuple(sums.contributors.tolist()) != _searched(session):
             continue
         named = {name: tuple(values.tolist()) for name, values in decoded.items()}
-        answers.append(Answer(slot.question.cuts, named))
+        answers.append(Answer(slot.question.pivots, named))
         devices = len(sums.contributors)
     if not answers:
         return None

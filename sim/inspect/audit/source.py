@@ -59,7 +59,7 @@ def find_source(path: Path) -> Source:
     checkpoint = load_checkpoint(directory.checkpoints)
     summary = read_json(directory.summary)
     events = _events(directory, checkpoint.state.round if checkpoint else None)
-    if config.privacy.backend == "ideal" and config.federation.is_private:
+    if config.privacy.sums == "ideal" and config.federation.is_private:
         events = {}  # there are no messages that they could disagree with
     first, *others = config.arms()
     source = Source(path, directory.transcript, first, events, num_others=len(others))

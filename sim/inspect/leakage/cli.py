@@ -38,7 +38,7 @@ _MOST_NOISE: Final = 1000
 _DESCRIPTION: Final = """\
 Measure what the search for the loss threshold gives away, by playing an attacker in the server's
 place. Cohorts of random losses (Gamma(2), mean 1 nat) are searched by every method; the attacker
-gets what the server gets, sums at public cuts and the sums of the update, knows how losses are
+gets what the server gets, sums at public pivots and the sums of the update, knows how losses are
 distributed, and estimates every loss. No cryptography runs: masked sums are the same integers.
 """
 

@@ -1,6 +1,6 @@
-"""What follows from the sums with certainty: how much lies between any two cuts.
+"""What follows from the sums with certainty: how much lies between any two pivots.
 
-Every answer holds the exact weighted rank at its cuts, so the cuts asked divide the grid into
+Every answer holds the exact weighted rank at its pivots, so the pivots asked divide the grid into
 buckets whose weight is known, and so is, or is bounded, their number of devices. Nothing here is an
 estimate: whatever the losses and weights were, they lie where this module says. From noisy counts
 nothing follows with certainty; it is only the update that then tells how many are in the tail.
@@ -19,16 +19,16 @@ from deltafl.sim.inspect.leakage.observations import PLAIN, SearchView
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """What lies below a cut.
+    """What lies below a pivot.
 
     Attributes:
-        cut: The cut.
+        pivot: The pivot.
         weight: Weight of the devices below it, as it counts in the search.
         fewest: There are at least so many.
         most: There are at most so many.
     """
 
-    cut: int
+    pivot: int
     weight: int
     fewest: int
     most: int
@@ -36,7 +36,7 @@ class Below:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The devices between two neighbouring cuts.
+    """The devices between two neighbouring pivots.
 
     Attributes:
         low: Lowest tick inside.
@@ -59,27 +59,29 @@ class Bucket:
 
 
 def ranks(view: SearchView) -> tuple[Below, ...]:
-    """What is known below every cut, from 0 to the cut above all ticks, in order.
+    """What is known below every pivot, from 0 to the pivot above all ticks, in order.
 
     Raises:
         SearchError: The sums contradict each other: no cohort of honest devices gives them.
     """
-    top = view.config.grid.top_cut
+    top = view.config.grid.top_pivot
     if view.losses is not None:
         return _ranks_in_clear(view)
     found: dict[int, Below] = {}
     total = None
     if view.method not in (PLAIN, NOISY) and view.answers:
-        num_cuts = view.num_cuts if view.method == "histogram" else None
-        search = quantile_method(view.method, num_cuts=num_cuts).start(view.config)
+        num_pivots = view.num_pivots if view.method == "histogram" else None
+        search = quantile_method(view.method, num_pivots=num_pivots).start(view.config)
         assert isinstance(search, BracketSearch)  # noqa: S101 - for mypy: every method's is one
         method = search.method
         for answer in view.answers:
-            *inner, total = method.ranks(view.config, answer.cuts, answer.sums)
+            *inner, total = method.ranks(view.config, answer.pivots, answer.sums)
             for rank in inner:
-                known = _counted(view, rank.cut, rank.weight, rank.count, total.weight)
-                if found.setdefault(rank.cut, known) != known:
-                    raise SearchError(f"two answers differ at cut {rank.cut}: not the same cohort")
+                known = _counted(view, rank.pivot, rank.weight, rank.count, total.weight)
+                if found.setdefault(rank.pivot, known) != known:
+                    raise SearchError(
+                        f"two answers differ at pivot {rank.pivot}: not the same cohort"
+                    )
     total_weight = _total_weight(view, None if total is None else total.weight)
     if total_weight is None:
         # nothing was asked and nothing is known: everybody is somewhere
@@ -87,11 +89,11 @@ def ranks(view: SearchView) -> tuple[Below, ...]:
     found[0] = Below(0, 0, 0, 0)
     found[top] = Below(top, total_weight, view.devices, view.devices)
     _add_tail(view, found, total_weight)
-    return _tightened([found[cut] for cut in sorted(found)])
+    return _tightened([found[pivot] for pivot in sorted(found)])
 
 
 def buckets(view: SearchView) -> tuple[Bucket, ...]:
-    """The devices between neighbouring cuts, from the smallest losses to the largest.
+    """The devices between neighbouring pivots, from the smallest losses to the largest.
 
     Raises:
         SearchError: The sums contradict each other.
@@ -110,11 +112,11 @@ def buckets(view: SearchView) -> tuple[Bucket, ...]:
 
 
 def between(rows: Sequence[Below]) -> tuple[Bucket, ...]:
-    """The buckets between neighbouring cuts of these."""
+    """The buckets between neighbouring pivots of these."""
     return tuple(
         Bucket(
-            below.cut,
-            above.cut,
+            below.pivot,
+            above.pivot,
             above.weight - below.weight,
             max(above.fewest - below.most, 0, int(above.weight > below.weight)),
             above.most - below.fewest,
@@ -132,8 +134,8 @@ def order_intervals(view: SearchView) -> tuple[tuple[int, int], ...]:
     known = ranks(view)
     intervals = []
     for index in range(1, view.devices + 1):
-        low = max(rank.cut for rank in known if rank.most < index)
-        high = min(rank.cut for rank in known if rank.fewest >= index)
+        low = max(rank.pivot for rank in known if rank.most < index)
+        high = min(rank.pivot for rank in known if rank.fewest >= index)
         intervals.append((low, high))
     return tuple(intervals)
 
@@ -150,21 +152,21 @@ def threshold_interval(view: SearchView) -> tuple[int, int]:
     known = ranks(view)
     wanted = (1 - view.config.theta) * known[-1].weight
     if not wanted or (not view.answers and view.losses is None):
-        return 0, view.config.grid.top_cut
-    low = max(rank.cut for rank in known if rank.weight < wanted)
-    return low, min(rank.cut for rank in known if rank.weight >= wanted)
+        return 0, view.config.grid.top_pivot
+    low = max(rank.pivot for rank in known if rank.weight < wanted)
+    return low, min(rank.pivot for rank in known if rank.weight >= wanted)
 
 
 def _ranks_in_clear(view: SearchView) -> tuple[Below, ...]:
     assert view.losses is not None  # noqa: S101 - for mypy
     assert view.weights is not None  # noqa: S101 - told together with the losses
-    top = view.config.grid.top_cut
+    top = view.config.grid.top_pivot
     pairs = list(zip(view.losses, view.weights, strict=True))
-    cuts = {0, top} | {cut for tick in view.losses for cut in (tick, tick + 1)}
+    pivots = {0, top} | {pivot for tick in view.losses for pivot in (tick, tick + 1)}
     rows = []
-    for cut in sorted(cuts):
-        below = [weight for tick, weight in pairs if tick < cut]
-        rows.append(Below(cut, sum(below), len(below), len(below)))
+    for pivot in sorted(pivots):
+        below = [weight for tick, weight in pairs if tick < pivot]
+        rows.append(Below(pivot, sum(below), len(below), len(below)))
     return tuple(rows)
 
 
@@ -174,17 +176,17 @@ def _total_weight(view: SearchView, summed: int | None) -> int | None:
     return None if view.search_weights is None else sum(view.search_weights)
 
 
-def _counted(view: SearchView, cut: int, weight: int, count: int | None, total: int) -> Below:
+def _counted(view: SearchView, pivot: int, weight: int, count: int | None, total: int) -> Below:
     """A rank with its number of devices, or with bounds of it."""
     if count is not None:
-        return Below(cut, weight, count, count)
+        return Below(pivot, weight, count, count)
     if view.search_weights is not None:
         fewest, most = _subset_sizes(view.search_weights, weight)
         other_fewest, _ = _subset_sizes(view.search_weights, total - weight)
-        return Below(cut, weight, fewest, min(most, view.devices - other_fewest))
+        return Below(pivot, weight, fewest, min(most, view.devices - other_fewest))
     largest = view.config.largest_weight
     return Below(
-        cut, weight, -(-weight // largest), view.devices - (-(-(total - weight) // largest))
+        pivot, weight, -(-weight // largest), view.devices - (-(-(total - weight) // largest))
     )
 
 
@@ -211,25 +213,25 @@ def _add_tail(view: SearchView, found: dict[int, Below], total_weight: int) -> N
     """Count the devices below the threshold, from the size of the tail."""
     if view.tail is None:
         return
-    cut, count = view.tail.cut, view.devices - view.tail.count
-    if cut in found:
-        found[cut] = replace(found[cut], fewest=count, most=count)
+    pivot, count = view.tail.pivot, view.devices - view.tail.count
+    if pivot in found:
+        found[pivot] = replace(found[pivot], fewest=count, most=count)
     elif view.method == NOISY:
-        found[cut] = Below(cut, count, count, count)
+        found[pivot] = Below(pivot, count, count, count)
     elif view.config.weighting is Weighting.SAMPLES:
-        found[cut] = Below(cut, total_weight - view.tail.weight, count, count)
+        found[pivot] = Below(pivot, total_weight - view.tail.weight, count, count)
 
 
 def _tightened(rows: list[Below]) -> tuple[Below, ...]:
-    """Counts never fall from one cut to the next."""
+    """Counts never fall from one pivot to the next."""
     fewest = list(itertools.accumulate((row.fewest for row in rows), max))
     most = list(itertools.accumulate((row.most for row in reversed(rows)), min))[::-1]
     for below, above in itertools.pairwise(rows):
         if above.weight < below.weight:
-            raise SearchError(f"less weight lies below {above.cut} than below {below.cut}")
+            raise SearchError(f"less weight lies below {above.pivot} than below {below.pivot}")
     if any(low > high for low, high in zip(fewest, most, strict=True)):
         raise SearchError("no number of devices fits the weights and the size of the tail")
     return tuple(
-        Below(row.cut, row.weight, low, high)
+        Below(row.pivot, row.weight, low, high)
         for row, low, high in zip(rows, fewest, most, strict=True)
     )

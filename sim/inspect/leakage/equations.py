@@ -1,6 +1,6 @@
 """The equations that the sums of `mm` and of the tail are, in variables that keep the ranks.
 
-Device k is somewhere in a bucket whose ends are cuts that were asked, so its position is the
+Device k is somewhere in a bucket whose ends are pivots that were asked, so its position is the
 bucket's low end plus its width times a logistic function of the unknown. Where the weights are not
 known, the devices of a bucket share its weight by a softmax of further unknowns.
 """
@@ -170,7 +170,7 @@ def set_up(
     edges = np.array(places, dtype=float).reshape(len(places), view.devices, 2)
     low, high = edges[:, :, 0], edges[:, :, 1]
     queries = view.answers if view.method == "mm" else ()
-    points = np.array([answer.cuts[0] - 0.5 for answer in queries])
+    points = np.array([answer.pivots[0] - 0.5 for answer in queries])
     unit = 2.0 ** -beta_bits(view.config)
     betas = np.array([answer.sums["beta"][0] * unit for answer in queries])
     grid = view.config.grid
@@ -179,9 +179,9 @@ def set_up(
     groups = low
     if free_weights and view.method == NOISY and view.tail is not None:
         is_own = True
-        groups = (low >= view.tail.cut).astype(float)
+        groups = (low >= view.tail.pivot).astype(float)
     if view.tail is not None and view.tail.weighted_loss and (own_weights is not None or is_own):
-        in_tail = low >= view.tail.cut
+        in_tail = low >= view.tail.pivot
         if (in_tail.sum(axis=1) == view.tail.count).all():
             tail = in_tail * (weights if own_weights is None else own_weights)
             tail_unit = 2.0 ** (grid.resolution_bits - view.tail.loss_bits)

@@ -409,7 +409,7 @@ def run_vanishing(plan: Plan, *, told: Callable[[], None] = lambda: None) -> lis
     """Measure what the loss of one device in the middle of a search tells about it.
 
     The server knows all weights. With a frozen cohort the search ends, and what the server has is
-    what it had before. Without, it goes on over the rest, from the cut at which it stood.
+    what it had before. Without, it goes on over the rest, from the pivot at which it stood.
 
     Args:
         plan: Which methods and cohorts; its mitigations are not used, nor is `noisy`, which asks
@@ -460,7 +460,7 @@ def _vanishing(plan: Plan, cell: Cell, repeat: int) -> tuple[float, float, float
     tick = ticks[gone]
     frozen = float(Belief.of(before, prior, found).of_devices(ticks)[gone])
     rest = [index for index in range(cell.cohort) if index != gone]
-    last = min(before.answers[-1].cuts[len(before.answers[-1].cuts) // 2], grid.max_tick)
+    last = min(before.answers[-1].pivots[len(before.answers[-1].pivots) // 2], grid.max_tick)
     after = simulate(
         replace(config, warm_start=last),
         cell.method,

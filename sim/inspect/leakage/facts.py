@@ -26,7 +26,7 @@ class LeakageFacts:
     Attributes:
         queries: Public queries that were answered.
         numbers: Sums that the answers consist of.
-        buckets: Intervals between cuts that hold at least one device.
+        buckets: Intervals between pivots that hold at least one device.
         smallest_bucket: Devices in the least crowded of them; None where that is not known.
         threshold_low: Loss above which the quantile is known to lie, in nats.
         threshold_high: Loss below which it is known to lie, in nats.

@@ -54,12 +54,12 @@ def puzzles(view: SearchView) -> tuple[Puzzle, ...]:
     search = Puzzle(buckets(view), ranks(view), view.search_weights)
     if view.tail is None or view.config.weighting is Weighting.SAMPLES:
         return (search,)
-    top, tail, total = view.config.grid.top_cut, view.tail, sum(view.weights)
+    top, tail, total = view.config.grid.top_pivot, view.tail, sum(view.weights)
     below = Below(
-        tail.cut, total - tail.weight, view.devices - tail.count, view.devices - tail.count
+        tail.pivot, total - tail.weight, view.devices - tail.count, view.devices - tail.count
     )
     edges = [Below(0, 0, 0, 0), below, Below(top, total, view.devices, view.devices)]
-    if tail.cut in (0, top):
+    if tail.pivot in (0, top):
         edges.remove(below)
     return (search, Puzzle(between(edges), tuple(edges), view.weights))
 
@@ -111,7 +111,7 @@ def _possible(puzzle: Puzzle) -> npt.NDArray[np.bool_]:
     possible = np.array(
         [[_may_hold(box, weight) for box in puzzle.boxes] for weight in puzzle.weights]
     )
-    possible &= _by_cuts(puzzle.edges, puzzle.weights)
+    possible &= _by_pivots(puzzle.edges, puzzle.weights)
     _propagate(possible, puzzle.boxes, puzzle.weights)
     possible.flags.writeable = False
     return possible
@@ -277,8 +277,8 @@ def _may_hold(bucket: Bucket, weight: int) -> bool:
     return bucket.most > 0 and weight <= bucket.weight
 
 
-def _by_cuts(known: Sequence[Below], weights: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Which buckets a device can be in as far as the weights below single cuts tell.
+def _by_pivots(known: Sequence[Below], weights: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Which buckets a device can be in as far as the weights below single pivots tell.
 
     Sums that others can reach are sets of bits; what is left after a device is met in the middle.
     """

@@ -31,8 +31,8 @@ def minimise(model: Model, start: Numbers, *, steps: int, scaled: bool) -> Numbe
         start: Where to start, shape (S, P).
         steps: How many steps to try.
         scaled: Whether every unknown is damped by its own influence (Marquardt) or all alike
-            (Levenberg). A device half a tick from a cut moves its sum 10^10 times as much as one a
-            nat away: damped alike, the latter hardly moves. But far from a solution, and where
+            (Levenberg). A device half a tick from a pivot moves its sum 10^10 times as much as one
+            a nat away: damped alike, the latter hardly moves. But far from a solution, and where
             there are more unknowns than residuals, that is as it should be.
 
     Returns:

@@ -84,7 +84,7 @@ def order_bits(belief: Belief, truth: Sequence[int]) -> float:
     """Unlabelled bits per device."""
     ticks = sorted(truth)
     after = np.diagonal(belief.of_order(ticks))
-    size, top = len(ticks), belief.prior.grid.top_cut
+    size, top = len(ticks), belief.prior.grid.top_pivot
     before = np.diagonal(order_law(belief.prior, 0, top, size, np.array(ticks, dtype=float)))
     return _gain(after, before)
 
@@ -113,7 +113,7 @@ def _gain(after: Numbers, before: Numbers) -> float:
 
 
 def _expected_order(prior: Prior, size: int) -> Numbers:
-    return prior.between(0, prior.grid.top_cut, (np.arange(size) + 0.5) / size)
+    return prior.between(0, prior.grid.top_pivot, (np.arange(size) + 0.5) / size)
 
 
 def _distance(first: Numbers, second: Numbers) -> float:

@@ -25,8 +25,9 @@ from deltafl.sim.inspect.leakage.prior import Numbers, Prior
 def noisy_bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
     """Infer the numbers from the one answer of `noisy`, and from the update if there was one.
 
-    Buckets are bins, or the two parts of the one that the threshold cuts. The marginals are exact.
-    What is certain of a bucket is no more than how many devices are on its side of the threshold.
+    Buckets are bins, or the two parts of the one that the threshold pivots. The marginals are
+    exact. What is certain of a bucket is no more than how many devices are on its side of the
+    threshold.
 
     Args:
         view: What the server saw, with an answer.
@@ -39,10 +40,10 @@ def noisy_bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
     (answer,) = view.answers
     if answer.sums["count"] != (view.devices,):
         raise SearchError(f"{answer.sums['count'][0]} devices answered, not {view.devices}")
-    cut, in_tail = 0, view.devices
+    pivot, in_tail = 0, view.devices
     if view.tail is not None:
-        cut, in_tail = view.tail.cut, view.tail.count
-    if not 0 <= in_tail <= (view.devices if cut < view.config.grid.top_cut else 0):
+        pivot, in_tail = view.tail.pivot, view.tail.count
+    if not 0 <= in_tail <= (view.devices if pivot < view.config.grid.top_pivot else 0):
         raise SearchError(f"{in_tail} of {view.devices} devices can not be in the tail")
     out_of_tail = view.devices - in_tail
     numbers = np.arange(view.devices + 1)
@@ -52,13 +53,13 @@ def noisy_bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
     found: list[Bucket] = []
     rows: list[Numbers] = []
     halved: tuple[int, float] | None = None
-    bins = itertools.pairwise((0, *answer.cuts, view.config.grid.top_cut))
+    bins = itertools.pairwise((0, *answer.pivots, view.config.grid.top_pivot))
     for (low, high), number in zip(bins, answer.sums["bins"], strict=True):
         if low == high:
-            continue  # the last cut is repeated where there are fewer: noise and nothing else
-        parts = [(low, cut), (cut, high)] if low < cut < high else [(low, high)]
+            continue  # the last pivot is repeated where there are fewer: noise and nothing else
+        parts = [(low, pivot), (pivot, high)] if low < pivot < high else [(low, high)]
         for first, last in parts:
-            most = in_tail if first >= cut else out_of_tail
+            most = in_tail if first >= pivot else out_of_tail
             found.append(Bucket(first, last, most, 0, most))
             rows.append(numbers * np.log(prior.mass(first, last)) - factorials)
         if len(parts) == 1:
@@ -73,7 +74,7 @@ def noisy_bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
         right = local[at + 1] + _at(chain(local[: at + 1 : -1])[-1], in_tail - numbers)
         local[at] += np.logaddexp.reduce(both + right, axis=1)
         local[at + 1] += np.logaddexp.reduce(both + left[:, None], axis=0)
-    num_below = sum(bucket.low < cut for bucket in found)
+    num_below = sum(bucket.low < pivot for bucket in found)
     forward = chain(local, Pin(num_below, out_of_tail))
     backward = chain(local[::-1], Pin(len(found) - num_below, in_tail))[::-1]
     return BucketCounts(tuple(found), view.devices, local, forward, backward)

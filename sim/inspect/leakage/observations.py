@@ -1,4 +1,4 @@
-"""What the server saw of one search: public cuts, and sums over the whole cohort.
+"""What the server saw of one search: public pivots, and sums over the whole cohort.
 
 The sums are exact, but for those of `noisy`, whose devices add their noise as in the protocol.
 
@@ -36,12 +36,12 @@ class Answer:
     """One query and its sums.
 
     Attributes:
-        cuts: The public cuts that were asked for, never decreasing.
+        pivots: The public pivots that were asked for, never decreasing.
         sums: The sums over the cohort, by field of the method's layout, in units of the field's
             resolution; exact, but for the bins of `noisy`.
     """
 
-    cuts: tuple[int, ...]
+    pivots: tuple[int, ...]
     sums: Mapping[str, tuple[int, ...]]
 
 
@@ -50,14 +50,14 @@ class Tail:
     """What the update slot says of the devices that passed the threshold.
 
     Attributes:
-        cut: Lowest tick that passes, a cut: who lies below it did not.
+        pivot: Lowest tick that passes, a pivot: who lies below it did not.
         weight: Σ n over those that passed, their own weights.
         weighted_loss: Σ n·F over them, in units of 2^-loss_bits nats, rounded on each device.
         loss_bits: Binary digits of `weighted_loss` after the point.
         count: How many passed.
     """
 
-    cut: int
+    pivot: int
     weight: int
     weighted_loss: int
     loss_bits: int
@@ -98,9 +98,9 @@ class SearchView:
         return tuple(self.config.weighting.of(weight) for weight in self.weights)
 
     @property
-    def num_cuts(self) -> int:
-        """Cuts in a query; 1 where none was asked."""
-        return len(self.answers[0].cuts) if self.answers else 1
+    def num_pivots(self) -> int:
+        """Pivots in a query; 1 where none was asked."""
+        return len(self.answers[0].pivots) if self.answers else 1
 
     def anonymous(self) -> "SearchView":
         """The view of a server that does not know the devices' weights."""
@@ -126,7 +126,7 @@ def simulate(
     ticks: Sequence[int],
     weights: Sequence[int],
     *,
-    num_cuts: int | None = None,
+    num_pivots: int | None = None,
     stop_after: int | None = None,
     with_update: bool = True,
     noise: Noise | None = None,
@@ -139,8 +139,8 @@ def simulate(
         method: A quantile method, or `PLAIN`.
         ticks: Every device's loss on the grid.
         weights: Every device's own weight n_k, at most max_weight.
-        num_cuts: Cuts in a query of `histogram` or `noisy`; None for their defaults and for other
-            methods.
+        num_pivots: Pivots in a query of `histogram` or `noisy`; None for their defaults and for
+            other methods.
         stop_after: Stop after so many answers, as when a device vanishes; None for never.
         with_update: Whether the view has the sums of the update slot too.
         noise: Of the sums of `noisy`; None for other methods.
@@ -152,11 +152,11 @@ def simulate(
     """
     if method == PLAIN:
         return _simulate_in_clear(config, ticks, weights)
-    asked = quantile_method(method, num_cuts=num_cuts, noise=noise)
+    asked = quantile_method(method, num_pivots=num_pivots, noise=noise)
     search = asked.start(config)
     answers: list[Answer] = []
     while (query := search.query) is not None and len(answers) != stop_after:
-        answer = Answer(query.cuts, _summed(asked, config, query, ticks, weights, randomness))
+        answer = Answer(query.pivots, _summed(asked, config, query, ticks, weights, randomness))
         answers.append(answer)
         search = search.update({name: np.array(sums) for name, sums in answer.sums.items()})
     shrank = stop_after is not None and len(answers) == stop_after
@@ -179,8 +179,8 @@ def answer_of(
     config: SearchConfig, query: Query, ticks: Sequence[int], weights: Sequence[int]
 ) -> dict[str, tuple[int, ...]]:
     """The exact sums that devices of these ticks and own weights give, as they are decoded."""
-    cuts = len(query.cuts) if query.method == "histogram" else None
-    method = quantile_method(query.method, num_cuts=cuts)
+    pivots = len(query.pivots) if query.method == "histogram" else None
+    method = quantile_method(query.method, num_pivots=pivots)
     return _summed(method, config, query, ticks, weights, system_randomness)
 
 
@@ -223,8 +223,8 @@ def tail_of(
             weighted_loss += round(own * config.grid.value(tick) * (1 << loss.resolution_bits))
             count += 1
     lowest = -((threshold.half_width_half_ticks - threshold.eta_half_ticks) // 2)
-    cut = min(max(lowest, 0), config.grid.top_cut)
-    return Tail(cut, weight, weighted_loss, loss.resolution_bits, count)
+    pivot = min(max(lowest, 0), config.grid.top_pivot)
+    return Tail(pivot, weight, weighted_loss, loss.resolution_bits, count)
 
 
 def _simulate_in_clear(
@@ -253,7 +253,7 @@ def _round_config(config: SearchConfig) -> RoundConfig:
         cohort_size=config.cohort_size,
         theta=config.theta,
         method="bracketed",
-        num_cuts=None,
+        num_pivots=None,
         max_queries=config.max_queries,
         grid=config.grid,
         max_weight=config.max_weight,

@@ -18,7 +18,7 @@ class Prior:
     """Losses are drawn from a Gamma distribution, weights evenly from an interval.
 
     Losses are rounded to the grid and clipped to its bound. Everything is in ticks here, and a
-    position may be a fraction: tick t stands for [t - ½, t + ½), cut c for the point c - ½.
+    position may be a fraction: tick t stands for [t - ½, t + ½), pivot c for the point c - ½.
 
     Attributes:
         grid: The loss grid.
@@ -45,9 +45,9 @@ class Prior:
             self.grid.tick(loss)[0] for loss in generator.gamma(self.shape, self.scale, size)
         )
 
-    def survival(self, cuts: npt.ArrayLike) -> Numbers:
-        """Probability that a loss lies above these cuts; any shape."""
-        position = np.asarray(cuts, dtype=np.float64)
+    def survival(self, pivots: npt.ArrayLike) -> Numbers:
+        """Probability that a loss lies above these pivots; any shape."""
+        position = np.asarray(pivots, dtype=np.float64)
         scaled = (position - 0.5) / (self.scale * 2.0**self.grid.resolution_bits)
         if self.shape == 2:
             above = (1 + scaled) * np.exp(-np.maximum(scaled, 0))
@@ -77,6 +77,6 @@ class Prior:
             right = np.where(is_beyond, middle, right)
             left = np.where(is_beyond, left, middle)
         # where all is far out in the tail and nothing is left to bisect, evenly
-        cut = np.where(mass < 1e-13, first + part * (last - first), (left + right) / 2)
-        clipped: Numbers = np.clip(cut - 0.5, first - 0.5, last - 0.5)
+        pivot = np.where(mass < 1e-13, first + part * (last - first), (left + right) / 2)
+        clipped: Numbers = np.clip(pivot - 0.5, first - 0.5, last - 0.5)
         return clipped

@@ -1,6 +1,6 @@
 """The attack: which losses give these sums?
 
-Between two cuts a sum of `mm`, Σ n/|F - μ|, is a smooth function of the losses, and every query
+Between two pivots a sum of `mm`, Σ n/|F - μ|, is a smooth function of the losses, and every query
 gives one more equation. The attack places the devices in their buckets at random by the prior,
 solves for the sums by least squares from many such starts, and looks at what all solutions have in
 common. Losses are whole ticks and sums are integers, so at the end a solution can be checked: the
@@ -210,7 +210,7 @@ class _Placer:
         places = _places(ways, found)
         if view.method == NOISY and view.tail is not None and len(set(view.weights or ())) != 1:
             # who is in the tail is not known, and what it weighs is: they share that
-            in_tail = np.array(places)[:, :, 0] >= view.tail.cut
+            in_tail = np.array(places)[:, :, 0] >= view.tail.pivot
             weights = np.where(in_tail, float(view.tail.weight), 1.0)
             return set_up(view, places, weights, None, free_weights=True)
         if self._equal is not None:

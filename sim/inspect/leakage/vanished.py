@@ -1,9 +1,9 @@
 """What the difference of two searches tells about the device that was in one and not in the other.
 
 If a device vanishes and the search goes on over the rest, the server holds ranks of the cohort with
-it and of the cohort without it. At the same cut the difference is the device's own contribution, in
-clear. At neighbouring cuts it still has to fit: the rank of the rest never falls from one cut to
-the next, and that leaves only some places where the device can have been.
+it and of the cohort without it. At the same pivot the difference is the device's own contribution,
+in clear. At neighbouring pivots it still has to fit: the rank of the rest never falls from one
+pivot to the next, and that leaves only some places where the device can have been.
 """
 
 import itertools
@@ -58,9 +58,9 @@ def vanished_device(before: SearchView, after: SearchView) -> Vanished:
     weight = whole[-1].weight - rest[-1].weight
     if weight < 0:
         raise SearchError("the rest of a cohort weighs more than the cohort")
-    cuts = sorted({row.cut for row in (*whole, *rest)})
+    pivots = sorted({row.pivot for row in (*whole, *rest)})
     places = [
-        (low, high) for low, high in itertools.pairwise(cuts) if _fits(whole, rest, weight, low)
+        (low, high) for low, high in itertools.pairwise(pivots) if _fits(whole, rest, weight, low)
     ]
     if before.method == "mm":
         places = _from_beta(before, after, weight, places)
@@ -71,15 +71,15 @@ def vanished_device(before: SearchView, after: SearchView) -> Vanished:
 
 def _fits(whole: tuple[Below, ...], rest: tuple[Below, ...], weight: int, tick: int) -> bool:
     """Whether the ranks of the rest never fall if the device lies on `tick`."""
-    weights = [(row.cut, row.weight - weight * (tick < row.cut)) for row in whole]
-    counts = [(row.cut, row.fewest, row.most, tick < row.cut) for row in whole]
-    by_cut = sorted([*weights, *((row.cut, row.weight) for row in rest)])
-    for (cut, below), (next_cut, above) in itertools.pairwise(by_cut):
-        if above < below or (cut == next_cut and above != below):
+    weights = [(row.pivot, row.weight - weight * (tick < row.pivot)) for row in whole]
+    counts = [(row.pivot, row.fewest, row.most, tick < row.pivot) for row in whole]
+    by_pivot = sorted([*weights, *((row.pivot, row.weight) for row in rest)])
+    for (pivot, below), (next_pivot, above) in itertools.pairwise(by_pivot):
+        if above < below or (pivot == next_pivot and above != below):
             return False
     bounds = sorted(
-        [(cut, low - lies, high - lies) for cut, low, high, lies in counts]
-        + [(row.cut, row.fewest, row.most) for row in rest]
+        [(pivot, low - lies, high - lies) for pivot, low, high, lies in counts]
+        + [(row.pivot, row.fewest, row.most) for row in rest]
     )
     fewest = 0
     for _, low, high in bounds:
@@ -92,25 +92,27 @@ def _fits(whole: tuple[Below, ...], rest: tuple[Below, ...], weight: int, tick: 
 def _from_beta(
     before: SearchView, after: SearchView, weight: int, places: list[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Narrow the places by β at cuts that both searches asked: n / max(|F − μ|, ε)."""
+    """Narrow the places by β at pivots that both searches asked: n / max(|F − μ|, ε)."""
     bits = beta_bits(before.config) + _MARGIN_BITS + 1
-    betas = {answer.cuts[0]: answer.sums["beta"][0] for answer in after.answers}
+    betas = {answer.pivots[0]: answer.sums["beta"][0] for answer in after.answers}
     epsilon = 2 * before.config.epsilon_ticks
     for answer in before.answers:
-        cut = answer.cuts[0]
-        if weight == 0 or cut not in betas:
+        pivot = answer.pivots[0]
+        if weight == 0 or pivot not in betas:
             continue
         # rounded once, on the device: the fraction is off by half a unit and a float's error
-        beta = (answer.sums["beta"][0] - betas[cut]) << _MARGIN_BITS
+        beta = (answer.sums["beta"][0] - betas[pivot]) << _MARGIN_BITS
         margin = (1 << (_MARGIN_BITS - 1)) + 1
-        near = -((weight << bits) // -(beta + margin))  # half ticks from the cut, at least
+        near = -((weight << bits) // -(beta + margin))  # half ticks from the pivot, at least
         far = (
-            (weight << bits) // (beta - margin) if beta > margin else 2 * before.config.grid.top_cut
+            (weight << bits) // (beta - margin)
+            if beta > margin
+            else 2 * before.config.grid.top_pivot
         )
         if near <= epsilon:
             near = 1
-        below = (cut - (far + 1) // 2, cut + 1 - (near + 2) // 2)
-        above = (cut + near // 2, cut + (far + 1) // 2)
+        below = (pivot - (far + 1) // 2, pivot + 1 - (near + 2) // 2)
+        above = (pivot + near // 2, pivot + (far + 1) // 2)
         places = [
             (max(low, first), min(high, last))
             for low, high in places

@@ -91,7 +91,7 @@ def whole_solutions(view: SearchView, region: Region, weights: Numbers) -> Whole
     points = points[((points >= 0) & (points <= top)).all(axis=1)]
     whole = np.rint(weights).astype(np.int64)
     for answer in view.answers:
-        half_ticks = 2 * (points - answer.cuts[0]) + 1
+        half_ticks = 2 * (points - answer.pivots[0]) + 1
         distance = np.maximum(np.abs(half_ticks), 2 * view.config.epsilon_ticks)
         beta = np.rint(np.ldexp(2.0 * whole / distance, beta_bits(view.config))).sum(axis=1)
         signed = (whole * np.sign(half_ticks)).sum(axis=1)

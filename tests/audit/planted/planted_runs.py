@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from deltafl.protocol import wire as round_wire
-from deltafl.protocol.client import RoundClient, Task
+from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
@@ -172,7 +172,7 @@ class Stage:
             cohort_size=cohort_size,
             theta=self.theta,
             method=self.method,
-            num_cuts=None,
+            num_pivots=None,
             max_queries=self.max_queries,
             grid=LossGrid(resolution_bits=10, bound=8),
             max_weight=512,
@@ -422,9 +422,9 @@ def _play_session(run, tape, enrolment, number, take, cohort, config, model, war
 
     def answer(client, received):
         reply = clients[client].receive(received)
-        if reply is Task.MEASURE_LOSS:
+        if reply is LocalWork.MEASURE_LOSS:
             reply = clients[client].supply_loss(devices[client].loss(data), devices[client].weight)
-        elif reply is Task.TRAIN:
+        elif reply is LocalWork.TRAIN:
             reply = clients[client].supply_update(devices[client].update(data))
         return None if reply is None else stage.upload(number, server.step, client, reply, params)
 

@@ -59,8 +59,8 @@ def another_threshold_for_one_device(edit):
 @plant("broadcast.question", modes=EVERYWHERE, round=2)
 def another_query_for_one_device(edit):
     (entry,) = edit.find(2, Kind.SLOT, slot=1, peer=VICTIM)
-    (cut,) = edit.envelope(entry).question.cuts
-    edit.put_envelope(entry, question=Query("bracketed", (cut + 1,)))
+    (pivot,) = edit.envelope(entry).question.pivots
+    edit.put_envelope(entry, question=Query("bracketed", (pivot + 1,)))
 
 
 @plant("lists.roster", modes=EVERYWHERE)
@@ -306,7 +306,7 @@ class ProbingStage(Stage):
 
     def question(self, number, question):
         if number == 2 and isinstance(question, Query) and self._asked:
-            return Query(question.method, (question.cuts[0] // 2,))
+            return Query(question.method, (question.pivots[0] // 2,))
         self._asked = number == 2 and isinstance(question, Query)
         return question
 

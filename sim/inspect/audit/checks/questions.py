@@ -1,7 +1,7 @@
 """Does every question follow from the sums before it, and every model from the round before?
 
-The server of Algorithm 3 decides nothing: which cut it asks for next, which threshold it announces
-and which model follows are functions of the sums. The auditor computes them again.
+The server of Algorithm 3 decides nothing: which pivot it asks for next, which threshold it
+announces and which model follows are functions of the sums. The auditor computes them again.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -192,10 +192,10 @@ def _begin(config: RoundConfig, first: SlotView, past: PastModel) -> tuple[Round
         warm = Round(config, tick)
         if warm.question == first.question:
             return warm, []
-    cuts = getattr(first.question, "cuts", ())
-    for cut in cuts:
-        if 0 <= cut <= config.grid.max_tick:
-            elsewhere = Round(config, cut)
+    pivots = getattr(first.question, "pivots", ())
+    for pivot in pivots:
+        if 0 <= pivot <= config.grid.max_tick:
+            elsewhere = Round(config, pivot)
             if elsewhere.question == first.question:
                 detail = "the search starts neither afresh nor at the last threshold"
                 place = [first.opened[0].place]
@@ -286,6 +286,6 @@ def _shown(question: Question | None, config: RoundConfig) -> str:
     if isinstance(question, Threshold):
         low = question.eta_half_ticks - question.half_width_half_ticks
         return f"for updates from F ≥ {config.grid.value(low / 2):.6g}"
-    cuts = question.cuts
-    shown = ", ".join(f"{config.grid.value(cut - 0.5):.6g}" for cut in cuts[:3])
-    return f"for the rank at {shown}" + (f" and {len(cuts) - 3} more" if len(cuts) > 3 else "")
+    pivots = question.pivots
+    shown = ", ".join(f"{config.grid.value(pivot - 0.5):.6g}" for pivot in pivots[:3])
+    return f"for the rank at {shown}" + (f" and {len(pivots) - 3} more" if len(pivots) > 3 else "")

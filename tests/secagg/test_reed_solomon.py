@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltafl.secagg.decoding import decode
+from deltafl.secagg.reed_solomon import decode
 from deltafl.secagg.shamir import PRIME, combine_plain, split_plain
 
 

@@ -1,4 +1,4 @@
-"""Sessions with rogue devices: what they say is changed on its way to the server."""
+"""Sessions with malicious clients: what they say is changed on its way to the server."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -62,10 +62,10 @@ def changed(parties, data, change):
     return parties.encode(change(parties.decode(data)))
 
 
-Change = Callable[["Rogues", int, Message], Message | bytes | None]
+Change = Callable[["MaliciousClients", int, Message], Message | bytes | None]
 
 
-class Rogues(Parties):
+class MaliciousClients(Parties):
     """Parties some of which cheat.
 
     `changes` says what becomes of a device's message at a stage: another message, bytes, or None
@@ -92,7 +92,7 @@ class Rogues(Parties):
         return {client: drop.fault for client, drop in self.server.drops.items()}
 
 
-# What a rogue may do, each with the stage at which it does it.
+# What a malicious client may do, each with the stage at which it does it.
 
 
 def say(data):

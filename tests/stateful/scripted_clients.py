@@ -1,6 +1,6 @@
 """A lying server with all of a device's peers in its hands: it can say anything, and sign it too.
 
-Whatever an honest server could say to the device is said by the methods of `Puppets`; their
+Whatever an honest server could say to the device is said by the methods of `ScriptedClients`; their
 arguments make lies of it.
 """
 
@@ -27,7 +27,7 @@ ROSTER_FLAWS = ("key twice", "low-order key", "missing", "stranger", "bad signat
 REQUEST_FLAWS = ("too few", "other list", "other slot", "no say")
 
 
-class Puppets:
+class ScriptedClients:
     """All devices of a session but one, and the server's words to that one.
 
     Args:

@@ -70,7 +70,7 @@ class _Survivors:
 
 
 @dataclass(frozen=True, slots=True)
-class SurvivorsOnly:
+class WithDropouts:
     """A strategy in clear, played with those devices of a cohort that do not vanish."""
 
     strategy: Strategy

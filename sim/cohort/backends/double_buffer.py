@@ -1,6 +1,6 @@
 """The devices' samples in memory that workers share: written once, read where they lie.
 
-What lies there stays from round to round. There are two shelves; when one is full, the other is
+What lies there stays from round to round. There are two buffers; when one is full, the other is
 emptied as soon as nobody reads from it, and filled anew. So memory is bounded by the room of both,
 however many devices there are, and data that fit into one are written only once.
 """
@@ -11,13 +11,13 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.data.federated import DeviceData
-from deltafl.sim.cohort.backends.base import Place
+from deltafl.sim.cohort.backends.base import SampleReference
 from deltafl.sim.cohort.backends.shared import SharedMemory, aligned
 
 ROOM: Final = 1 << 27
-"""Bytes that a shelf takes before the other one is used."""
+"""Bytes that a buffer takes before the other one is used."""
 
-_STEP: Final = 1 << 26  # a shelf grows by so much, since to grow is to be mapped anew
+_STEP: Final = 1 << 26  # a buffer grows by so much, since to grow is to be mapped anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Location:
     """Where a device's samples lie.
 
     Attributes:
-        shelf: on which of the two.
+        buffer: on which of the two.
         id: the device.
         dtype: of the inputs, in NumPy's spelling.
         shape: of the inputs, [n, *input_shape].
@@ -33,7 +33,7 @@ class Location:
         y: offset of the labels, int64 [n].
     """
 
-    shelf: int
+    buffer: int
     id: str
     dtype: str
     shape: tuple[int, ...]
@@ -41,11 +41,11 @@ class Location:
     y: int
 
 
-class Shelves:
-    """Both shelves, for the process that fills them.
+class DoubleBuffer:
+    """Both buffers, for the process that fills them.
 
     Args:
-        room: bytes that a shelf takes before the other one is used.
+        room: bytes that a buffer takes before the other one is used.
 
     Attributes:
         memories: those of the two.
@@ -60,28 +60,28 @@ class Shelves:
         # a sequence is kept alive, so that no other gets its identity
         self._found: tuple[dict[tuple[int, int], tuple[Location, object]], ...] = ({}, {})
 
-    def hold(self, place: Place) -> Location:
-        """Put a device's samples on a shelf, unless they are there; they stay until `release`."""
-        key = id(place.devices), place.index
+    def hold(self, ref: SampleReference) -> Location:
+        """Put samples into a buffer, unless they are there; they stay until `release`."""
+        key = id(ref.devices), ref.index
         other = 1 - self._current
         is_full = self._used[self._current] >= self._room
         if is_full and not self._readers[other]:
             self._found[other].clear()
             self._used[other] = 0
             self._current, other, is_full = other, self._current, False
-        # a shelf that is to be emptied gets no new readers, or it might never be
-        for shelf in (self._current,) if is_full else (self._current, other):
-            if key in self._found[shelf]:
-                self._readers[shelf] += 1
-                return self._found[shelf][key][0]
-        location = self._write(place.data())
-        self._found[self._current][key] = location, place.devices
+        # a buffer that is to be emptied gets no new readers, or it might never be
+        for buffer in (self._current,) if is_full else (self._current, other):
+            if key in self._found[buffer]:
+                self._readers[buffer] += 1
+                return self._found[buffer][key][0]
+        location = self._write(ref.data())
+        self._found[self._current][key] = location, ref.devices
         self._readers[self._current] += 1
         return location
 
     def release(self, location: Location) -> None:
         """Somebody does not read there any more."""
-        self._readers[location.shelf] -= 1
+        self._readers[location.buffer] -= 1
 
     def close(self) -> None:
         """Let go of the memory."""
@@ -89,16 +89,16 @@ class Shelves:
             memory.close()
 
     def _write(self, data: DeviceData) -> Location:
-        shelf = self._current
-        x = aligned(self._used[shelf])
+        buffer = self._current
+        x = aligned(self._used[buffer])
         y = aligned(x + data.x.nbytes)
         end = y + data.y.nbytes
-        memory = self.memories[shelf]
+        memory = self.memories[buffer]
         memory.reserve(-(-end // _STEP) * _STEP)
         memory.array(x, data.x.shape, data.x.dtype, writable=True)[...] = data.x
         memory.array(y, data.y.shape, np.int64, writable=True)[...] = data.y
-        self._used[shelf] = end
-        return Location(shelf, data.id, data.x.dtype.str, data.x.shape, x, y)
+        self._used[buffer] = end
+        return Location(buffer, data.id, data.x.dtype.str, data.x.shape, x, y)
 
 
 def read_samples(memories: tuple[SharedMemory, ...], location: Location) -> DeviceData:
@@ -106,7 +106,7 @@ def read_samples(memories: tuple[SharedMemory, ...], location: Location) -> Devi
 
     The arrays are writable all the same, for torch takes others only as copies.
     """
-    memory = memories[location.shelf]
+    memory = memories[location.buffer]
     x = memory.array(location.x, location.shape, location.dtype, writable=True)
     y = memory.array(location.y, location.shape[:1], np.int64, writable=True)
     return DeviceData(location.id, x, y)  # type: ignore[arg-type] # of the types they were made of
