@@ -128,7 +128,7 @@ class Cohort(Protocol):
             UsageError: no session parameters withstand the threat with so small a cohort.
             PeerError: the session falls short of the devices' policy, such as by two levels with
                 one model.
-            EncodingError: a device's loss or update is NaN or infinite, or has the wrong shape.
+            DivergenceError: a device's loss or update is NaN or infinite, or has the wrong shape.
         """
 
 

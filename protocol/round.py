@@ -1,4 +1,4 @@
-"""Algorithm 3 on one page: what the server asks, in which order, and what it learns.
+"""The server's side of Algorithm 3: what it asks, in which order, and what it learns.
 
     search      for the (1 − θ)-quantile η of the losses, one secure sum a query
     threshold   η and its half-width δ are announced; devices filter themselves

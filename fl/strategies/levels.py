@@ -21,7 +21,7 @@ import numpy as np
 
 from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.strategies.base import Memory, RoundReport, ServerState, Strategy, Visibility
-from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL, secure_round
+from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
@@ -172,8 +172,7 @@ class PrivateLevels:
         check_cohort(cohort)
         states = level_states(state, self.thetas)
         pairs = list(zip(self.levels, states, strict=True))
-        result = secure_round(
-            cohort,
+        result = cohort.secure_round(
             self.levels_for(state, len(cohort.weights)),
             [part.model for part in states],
             [level.warm_start_of(part) for level, part in pairs],

@@ -7,19 +7,17 @@ weights or noisy ranks or is forbidden; updates agree up to fixed-point rounding
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 
-from deltafl.fl.cohort import Cohort, SecureRoundResult, Weighing, check_cohort
-from deltafl.fl.errors import DivergenceError
+from deltafl.fl.cohort import Cohort, Weighing, check_cohort
 from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
 from deltafl.fl.superquantile import parse_theta
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
@@ -142,7 +140,7 @@ class PrivateDeltaFL:
         check_cohort(cohort)
         levels = self.levels_for(state, len(cohort.weights))
         warm_starts = [self.warm_start_of(state)]
-        result = secure_round(cohort, levels, [state.model], warm_starts, weighing)
+        result = cohort.secure_round(levels, [state.model], warm_starts, weighing)
         return self.follow(state, result.outcomes[0], result.bytes_up)
 
     def follow(
@@ -214,26 +212,6 @@ class PrivateDeltaFL:
         if not self.warm_start or state.eta is None:
             return None
         return self.encoding.grid.tick(state.eta)[0]
-
-
-def secure_round(
-    cohort: Cohort,
-    levels: Levels,
-    models: Sequence[Vector],
-    warm_starts: Sequence[int | None],
-    weighing: Weighing | None = None,
-) -> SecureRoundResult:
-    """Ask a cohort for a secure round; see `Cohort.secure_round`.
-
-    Raises:
-        DivergenceError: a device's loss or update is NaN or infinite.
-        UsageError: as `Cohort.secure_round`.
-        PeerError: as `Cohort.secure_round`.
-    """
-    try:
-        return cohort.secure_round(levels, models, warm_starts, weighing)
-    except EncodingError as error:
-        raise DivergenceError(f"{error}; training diverged, lower the learning rate") from None
 
 
 def _report(outcome: RoundOutcome, eta: float | None, bytes_up: float | None) -> PrivateRoundReport:

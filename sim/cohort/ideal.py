@@ -1,8 +1,16 @@
-"""Secure rounds by the ideal functionality: a trusted party adds up the same contributions.
+"""Algorithm 3 on one page, both sides of it, over sums that a trusted party makes.
 
-The same devices are lost and the outcome is the same bit for bit. Refusals are the same in all
-cases but one: a device is asked for its loss or update only when it is summed, so that those of a
-device that vanishes before are not met.
+    server      asks for the next sum of the search, until η is found, then announces η and δ
+    devices     answer a query with what their loss says of it; after η, those with F_k ≥ η − δ
+                train and contribute n_k·Δ_k and n_k, and the others contribute zeros
+    server      w ← w + Σ n_k·Δ_k / Σ n_k
+
+`IdealRounds.play` is that loop, `_Devices` the devices' side, and `deltafl.protocol.round` what the
+server concludes from each sum. Rounds of the real protocol (`masked.py`) lose the same devices and
+have the same outcome, bit for bit. Refusals are the same in all cases but one: here a device is
+asked for its loss or update only when it is summed, so that those of a device that vanishes before
+are not met. Source: "Device Heterogeneity in Federated Learning: A Superquantile Approach",
+Algorithm 3 and appendix B.1.
 """
 
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from deltafl.fl.cohort import Pending, SecureRoundResult, Weighing
+from deltafl.fl.errors import DivergenceError
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
+from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId
@@ -106,13 +108,16 @@ class SimulatedCohort:
         thetas = [config.theta for config in levels.rounds]
         work = CohortWork(self.devices, models, thetas, weighing, self.told)
         plan = self.dropouts(self.round_index, list(self.weights), len(levels.slots()))
-        return self.rounds.play(
-            levels,
-            work,
-            warm_starts=warm_starts,
-            graph_seed=self.seeds.digest(Purpose.GRAPH, round_index=self.round_index),
-            vanishing={ClientId(device): vanish for device, vanish in plan.items()},
-        )
+        try:
+            return self.rounds.play(
+                levels,
+                work,
+                warm_starts=warm_starts,
+                graph_seed=self.seeds.digest(Purpose.GRAPH, round_index=self.round_index),
+                vanishing={ClientId(device): vanish for device, vanish in plan.items()},
+            )
+        except EncodingError as error:
+            raise DivergenceError(f"{error}; training diverged, lower the learning rate") from None
 
 
 def cohort_of(
