@@ -42,7 +42,7 @@ from deltafl.secagg import (
 from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.ring import Vector
-from deltafl.secagg.states import ClientState
+from deltafl.secagg.states import ClientState, Close, follow
 from deltafl.secagg.wire import decode_open, tag_of
 
 
@@ -69,7 +69,6 @@ class RoundClient:
         primitives: What the device computes with.
 
     Attributes:
-        state: Where the round stands.
         models: The announced models' bytes, one of each level, once announced.
     """
 
@@ -83,7 +82,7 @@ class RoundClient:
         max_levels: int = MAX_LEVELS,
         primitives: Primitives = PLAIN,
     ) -> None:
-        self.state = RoundState.IDLE
+        self._state = RoundState.IDLE
         self.models: tuple[bytes, ...] = ()
         self._session = Client(client_id, policy, randomness, credentials, primitives)
         self._apply = primitives.apply
@@ -98,6 +97,11 @@ class RoundClient:
         self._devices: tuple[DeviceRound, ...] = ()
         self._binding = b""
         self._seen: set[bytes] = set()
+
+    @property
+    def state(self) -> RoundState:
+        """Where the round stands."""
+        return self._state
 
     @property
     def level(self) -> int:
@@ -148,7 +152,7 @@ class RoundClient:
             PeerError: the session falls short of the device's policy; the round is over.
             UsageError: no loss is asked for, or there is not one for each model; nothing changed.
         """
-        following = self._following(SupplyLoss)
+        self._require(SupplyLoss)
         rounds = self._given().rounds
         if len(losses) != len(rounds):
             raise UsageError(f"{len(losses)} losses for {len(rounds)} models: give one for each")
@@ -163,7 +167,8 @@ class RoundClient:
             raise
         if reply is None:
             raise UsageError("the session had begun before the loss was known")
-        self._devices, self.state = devices, following
+        self._devices = devices
+        self._move(SupplyLoss)
         return reply
 
     def supply_update(self, update: Update) -> bytes:
@@ -177,7 +182,8 @@ class RoundClient:
 
     def close(self) -> None:
         """End the round for good and let go of its secrets."""
-        self.state = RoundState.FAILED
+        if self.state is not RoundState.FAILED:
+            self._move(Close)
         self._session.close()
         self._devices = ()
 
@@ -185,15 +191,15 @@ class RoundClient:
         if self._tag is not None and tag_of(envelope.session) not in (None, self._tag):
             return None  # delayed in another session
         event = type(envelope.question) if isinstance(envelope, Ask) else type(envelope)
-        following = TRANSITIONS[self.state].get(event)
-        if following is None:
+        if event not in TRANSITIONS[self.state]:
             raise PeerError(Refusal.OUT_OF_ORDER, f"{event.__name__} in state {self.state}")
         match envelope:
             case Announce() | AnnounceLevels():
                 self._check_announcement(envelope)
-                self.state = following
+                self._move(event)
                 return LocalWork.MEASURE_LOSS
             case Relay(session):
+                self._move(event)
                 return self._relay(session)
             case Ask(question, session):
                 members = self._session.num_members
@@ -204,9 +210,9 @@ class RoundClient:
                 self._check_search(question, members)
                 self._binding = binding(self._context, question)
                 device = self._measured()
+                self._move(event)
                 if isinstance(question, Query):
                     return self._mask(_answer(device, question, self._noise))
-                self.state = following
                 return LocalWork.TRAIN if device.passes(question) else self._contribute_update(None)
 
     def _relay(self, session: bytes) -> bytes | None:
@@ -270,9 +276,10 @@ class RoundClient:
 
     def _contribute_update(self, update: Update | None) -> bytes:
         is_last = self._levels is None or self._level + 1 == len(self._levels.rounds)
-        following = self._following(SupplyUpdate if is_last else SupplyEarlierUpdate)
+        event = SupplyUpdate if is_last else SupplyEarlierUpdate
+        self._require(event)
         reply = self._mask(self._measured().contribution(update))
-        self.state = following
+        self._move(event)
         if not is_last:
             self._level += 1
         return reply
@@ -280,11 +287,12 @@ class RoundClient:
     def _mask(self, vector: Vector) -> bytes:
         return self._session.contribute(vector, self._binding)
 
-    def _following(self, event: type) -> RoundState:
-        following = TRANSITIONS[self.state].get(event)
-        if following is None:
-            raise UsageError(f"{event.__name__} in state {self.state}")
-        return following
+    def _require(self, event: type) -> None:
+        """Refuse a caller's event that is illegal in the state."""
+        follow(TRANSITIONS, self._state, event)
+
+    def _move(self, event: type) -> None:
+        self._state = follow(TRANSITIONS, self._state, event)
 
     def _given(self) -> Levels:
         if self._levels is None:

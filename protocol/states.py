@@ -14,6 +14,7 @@ from typing import Final
 from deltafl.protocol.messages import Announce, AnnounceLevels, Relay
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
+from deltafl.secagg.states import Close
 
 
 class SupplyLoss:
@@ -42,11 +43,25 @@ class RoundState(StrEnum):
 _R = RoundState
 TRANSITIONS: Final[Mapping[RoundState, Mapping[type, RoundState]]] = MappingProxyType(
     {
-        _R.IDLE: {Announce: _R.MEASURING, AnnounceLevels: _R.MEASURING},
-        _R.MEASURING: {SupplyLoss: _R.SEARCHING},
-        _R.SEARCHING: {Relay: _R.SEARCHING, Query: _R.SEARCHING, Threshold: _R.TRAINING},
-        _R.TRAINING: {SupplyUpdate: _R.UPDATED, SupplyEarlierUpdate: _R.SEARCHING},
-        _R.UPDATED: {Relay: _R.UPDATED},
+        _R.IDLE: {
+            Announce: _R.MEASURING,
+            AnnounceLevels: _R.MEASURING,
+            Close: _R.FAILED,
+        },
+        _R.MEASURING: {SupplyLoss: _R.SEARCHING, Close: _R.FAILED},
+        _R.SEARCHING: {
+            Relay: _R.SEARCHING,
+            Query: _R.SEARCHING,
+            Threshold: _R.TRAINING,
+            Close: _R.FAILED,
+        },
+        _R.TRAINING: {
+            SupplyUpdate: _R.UPDATED,
+            SupplyEarlierUpdate: _R.SEARCHING,
+            Close: _R.FAILED,
+        },
+        _R.UPDATED: {Relay: _R.UPDATED, Close: _R.FAILED},
         _R.FAILED: {},
     }
 )
+"""What was closed stays so."""

@@ -48,7 +48,7 @@ from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.shamir import Limbs
 from deltafl.secagg.signing import Credentials
-from deltafl.secagg.states import CLIENT_TRANSITIONS, ClientState, Contribute
+from deltafl.secagg.states import CLIENT_TRANSITIONS, ClientState, Close, Contribute, follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,6 @@ class Client:
         primitives: What the device computes with.
 
     Attributes:
-        state: Where the session stands.
         params: The session's parameters, once accepted.
 
     Raises:
@@ -122,7 +121,7 @@ class Client:
         if credentials is not None:
             credentials.check(client_id)
         self.client_id = client_id
-        self.state = ClientState.IDLE
+        self._state = ClientState.IDLE
         self.params: SessionParams | None = None
         self._policy = policy
         self._randomness = randomness
@@ -140,6 +139,11 @@ class Client:
         self._slot = -1
         self._context: SlotContext | None = None
         self._seen: set[bytes] = set()
+
+    @property
+    def state(self) -> ClientState:
+        """Where the session stands."""
+        return self._state
 
     def receive(self, data: bytes) -> bytes | None:
         """Take one message of the server; return the answer, where there is one to send at once.
@@ -161,8 +165,7 @@ class Client:
             return None
         try:
             message = self._decode(data)
-            following = self._table[self.state].get(type(message))
-            if following is None:
+            if type(message) not in self._table[self.state]:
                 raise PeerError(
                     _untimely(message, self._slot, self.state), f"in state {self.state}"
                 )
@@ -171,7 +174,7 @@ class Client:
             self.close()
             raise
         self._seen.add(fingerprint)
-        self.state = following
+        self._move(type(message))
         return None if reply is None else wire.encode(reply, self._accepted)
 
     @property
@@ -200,8 +203,7 @@ class Client:
         Raises:
             UsageError: no slot is open, or the vector does not fit; nothing has changed.
         """
-        following = self._table[self.state].get(Contribute)
-        if following is None:
+        if Contribute not in self._table[self.state]:
             raise UsageError(f"contribute in state {self.state}: no slot is open")
         params, roster, slot = self._accepted, self._placed, self._slot
         spec = params.slots[slot]
@@ -219,15 +221,19 @@ class Client:
         ring.reduce(total, spec.ring_bits)
         # Spent: the slot's secrets are out of reach from here on, whatever comes.
         self._mask_keys[slot] = self._seeds[slot] = None
-        self.state = following
+        self._move(Contribute)
         return wire.encode(MaskedInput(slot, ring.pack(total, spec.ring_bits)), params)
 
     def close(self) -> None:
         """End the session for good and let go of its secrets. Spec: §9.11."""
-        self.state = ClientState.FAILED
+        if self.state is not ClientState.FAILED:
+            self._move(Close)
         self._sealing = None
         self._mask_keys, self._seeds = [], []
         self._neighbours, self._roster, self._held = {}, None, None
+
+    def _move(self, event: type) -> None:
+        self._state = follow(self._table, self._state, event)
 
     def _decode(self, data: bytes) -> ServerMessage:
         try:

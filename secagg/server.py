@@ -46,11 +46,15 @@ from deltafl.secagg.records import Records, Rows
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.stages import Dispute, Drop, Step
 from deltafl.secagg.states import (
+    CALLS,
     COLLECTED_AT,
     SERVER_TRANSITIONS,
+    Abort,
     CloseRound,
     OpenSlotCall,
     ServerState,
+    closing,
+    follow,
     is_late,
 )
 from deltafl.secagg.survival import (
@@ -120,7 +124,6 @@ class Server:
         primitives: What the server computes with.
 
     Attributes:
-        state: What is being collected.
         drops: The devices that were dropped, each with its first fault and the step it came at.
         disputes: Shares over which two devices are at odds; a single one drops neither.
 
@@ -142,7 +145,7 @@ class Server:
         self._primitives = primitives
         self._table = SERVER_TRANSITIONS[params.signed]
         self.params = params
-        self.state = ServerState.ADVERTISE
+        self._state = ServerState.ADVERTISE
         self.drops: dict[ClientId, Drop] = {}
         self.disputes: set[Dispute] = set()
         self._invited = check_invited(params, invited)
@@ -159,6 +162,11 @@ class Server:
         self._slot = -1
         self._open: _OpenSlot | None = None
         self._sum: SlotSum | None = None
+
+    @property
+    def state(self) -> ServerState:
+        """What is being collected."""
+        return self._state
 
     def start(self) -> Outgoing:
         """The opening message for everyone invited."""
@@ -180,7 +188,7 @@ class Server:
 
         Spec: §10.2.
         """
-        awaited = self._table[self.state].keys() - {CloseRound, OpenSlotCall}
+        awaited = self._table[self.state].keys() - CALLS
         if not awaited or not self._is_remaining(sender):
             return
         if wire.tag_of(data) not in (None, self.params.tag):
@@ -204,6 +212,7 @@ class Server:
             self._drop(sender, fault)
         else:
             self._heard[sender] = fingerprint
+            self._move(type(message))
 
     def close_round(self) -> Outgoing:
         """End the round: the silent are dropped, and the next messages returned.
@@ -217,21 +226,18 @@ class Server:
             SessionAborted: too few devices are left; the session is over.
         """
         closed = self.state
-        following = self._table[closed].get(CloseRound)
-        if following is None:
+        if CloseRound not in self._table[closed]:
             raise UsageError(f"close_round in state {closed}: no round is open")
         for silent in [client for client in self.remaining if client not in self._heard]:
             self._drop(silent, Fault.TIMED_OUT)
         try:
             outgoing = self._close(closed)
         except SessionAborted:
-            self.state = ServerState.ABORTED
+            self._move(Abort)
             raise
         self._heard = {}
-        if closed is ServerState.MASK and self._open is None:
-            following = ServerState.READY
-        last = following is ServerState.READY and self._slot + 1 == len(self.params.slots)
-        self.state = ServerState.DONE if last else following
+        is_last = self._slot + 1 == len(self.params.slots)
+        self._move(closing(closed, is_open=self._open is not None, is_last=is_last))
         return outgoing
 
     def open_slot(self, slot: int, binding: bytes) -> Outgoing:
@@ -247,8 +253,7 @@ class Server:
             UsageError: a round is open, or the slot cannot be opened (again).
             SessionAborted: too few devices are left; the session is over.
         """
-        following = self._table[self.state].get(OpenSlotCall)
-        if following is None:
+        if OpenSlotCall not in self._table[self.state]:
             raise UsageError(f"open_slot in state {self.state}")
         if not self._slot < slot < len(self.params.slots):
             raise UsageError(
@@ -259,7 +264,7 @@ class Server:
         try:
             self._settle()
         except SessionAborted:
-            self.state = ServerState.ABORTED
+            self._move(Abort)
             raise
         spec = self.params.slots[slot]
         self._open = _OpenSlot(
@@ -268,7 +273,7 @@ class Server:
             total=ring.zeros(spec.length, spec.ring_bits),
             contributed=np.zeros_like(self._members),
         )
-        self.state = following
+        self._move(OpenSlotCall)
         return self._broadcast(OpenSlot(slot, self._open.members))
 
     def take_sum(self) -> SlotSum:
@@ -281,6 +286,9 @@ class Server:
             raise UsageError(f"no sum to take in state {self.state}")
         taken, self._sum = self._sum, None
         return taken
+
+    def _move(self, event: type) -> None:
+        self._state = follow(self._table, self._state, event)
 
     def _is_remaining(self, sender: ClientId) -> bool:
         known = self._invited_set if self._cohort is None else self._cohort.positions

@@ -1,9 +1,9 @@
 """What is legal when: the two state machines of a session, as tables.
 
 `TRANSITIONS[signed][state][event]` is the next state; an absent event is illegal in that state.
-Events are message types and, on the server, its caller's `CloseRound` and `OpenSlotCall`.
+Events are message types and what the machine's caller does, by what comes of it: `CALLS`.
 Everything that decides transitions lives here; what a step does lives in `deltafl.secagg.client`
-and `deltafl.secagg.server`.
+and `deltafl.secagg.server`, which move by `follow` and in no other way.
 
 Signed sessions have tables of their own, with a consistency round in front of every unmasking.
 
@@ -13,8 +13,9 @@ Spec: §9.1, §10.1.
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
+from deltafl.secagg.errors import UsageError
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
@@ -34,15 +35,35 @@ from deltafl.secagg.stages import Stage, Step
 
 
 class CloseRound:
-    """Event: the server's caller ends the round."""
+    """Event: the server's caller ends the round, and nothing below has happened."""
+
+
+class LoseSlot:
+    """Event: the same, and a device is missing from a whole slot that is not the last."""
+
+
+class EndLastSlot:
+    """Event: the same, and the last slot is over, with its sum or without."""
 
 
 class OpenSlotCall:
     """Event: the server's caller opens the next slot."""
 
 
+class Abort:
+    """Event: a round is ended or a slot opened, and too few devices are left."""
+
+
 class Contribute:
     """Event: the device's caller supplies the vector of the open slot."""
+
+
+class Close:
+    """Event: the device refuses a message, or its caller ends the session."""
+
+
+CALLS: Final = frozenset({CloseRound, LoseSlot, EndLastSlot, OpenSlotCall, Abort})
+"""The server's events that are no messages."""
 
 
 class ServerState(StrEnum):
@@ -72,26 +93,39 @@ class ClientState(StrEnum):
     FAILED = "failed"
 
 
+State = TypeVar("State", bound=StrEnum)
+
 _S = ServerState
 _SERVER: Final[Mapping[ServerState, Mapping[type, ServerState]]] = {
-    _S.ADVERTISE: {AdvertiseKeys: _S.ADVERTISE, CloseRound: _S.SHARE},
-    _S.SHARE: {ShareKeys: _S.SHARE, CloseRound: _S.RECEIPT},
+    _S.ADVERTISE: {AdvertiseKeys: _S.ADVERTISE, CloseRound: _S.SHARE, Abort: _S.ABORTED},
+    _S.SHARE: {ShareKeys: _S.SHARE, CloseRound: _S.RECEIPT, Abort: _S.ABORTED},
     _S.RECEIPT: {ShareReceipt: _S.RECEIPT, CloseRound: _S.READY},
-    _S.READY: {OpenSlotCall: _S.MASK},
-    _S.MASK: {MaskedInput: _S.MASK, CloseRound: _S.UNMASK},
+    _S.READY: {OpenSlotCall: _S.MASK, Abort: _S.ABORTED},
+    _S.MASK: {
+        MaskedInput: _S.MASK,
+        CloseRound: _S.UNMASK,
+        LoseSlot: _S.READY,
+        EndLastSlot: _S.DONE,
+        Abort: _S.ABORTED,
+    },
     _S.CONFIRM: {},
-    _S.UNMASK: {UnmaskShares: _S.UNMASK, CloseRound: _S.READY},
+    _S.UNMASK: {
+        UnmaskShares: _S.UNMASK,
+        CloseRound: _S.READY,
+        EndLastSlot: _S.DONE,
+        Abort: _S.ABORTED,
+    },
     _S.DONE: {},
     _S.ABORTED: {},
 }
 _C = ClientState
 _CLIENT: Final[Mapping[ClientState, Mapping[type, ClientState]]] = {
-    _C.IDLE: {SessionOpen: _C.ADVERTISED},
-    _C.ADVERTISED: {RosterMessage: _C.SHARED},
-    _C.SHARED: {ShareDelivery: _C.READY},
-    _C.READY: {OpenSlot: _C.OPENED},
-    _C.OPENED: {Contribute: _C.MASKED},
-    _C.MASKED: {UnmaskRequest: _C.READY, OpenSlot: _C.OPENED},
+    _C.IDLE: {SessionOpen: _C.ADVERTISED, Close: _C.FAILED},
+    _C.ADVERTISED: {RosterMessage: _C.SHARED, Close: _C.FAILED},
+    _C.SHARED: {ShareDelivery: _C.READY, Close: _C.FAILED},
+    _C.READY: {OpenSlot: _C.OPENED, Close: _C.FAILED},
+    _C.OPENED: {Contribute: _C.MASKED, Close: _C.FAILED},
+    _C.MASKED: {UnmaskRequest: _C.READY, OpenSlot: _C.OPENED, Close: _C.FAILED},
     _C.CONFIRMED: {},
     _C.FAILED: {},
 }
@@ -102,15 +136,18 @@ SERVER_TRANSITIONS: Final[Mapping[bool, Mapping[ServerState, Mapping[type, Serve
             False: _SERVER,
             True: {
                 **_SERVER,
-                _S.MASK: {MaskedInput: _S.MASK, CloseRound: _S.CONFIRM},
-                _S.CONFIRM: {ConsistencySignature: _S.CONFIRM, CloseRound: _S.UNMASK},
+                _S.MASK: {**_SERVER[_S.MASK], CloseRound: _S.CONFIRM},
+                _S.CONFIRM: {
+                    ConsistencySignature: _S.CONFIRM,
+                    CloseRound: _S.UNMASK,
+                    Abort: _S.ABORTED,
+                },
             },
         }
     )
 )
-"""By whether the session is signed. Closing a round with too few devices leads to ABORTED instead;
-closing the last slot, to DONE; closing MASK where a device is missing from a whole slot, to READY.
-"""
+"""By whether the session is signed. Receipts may drop devices; that too few are left is noticed
+when a slot is opened."""
 
 CLIENT_TRANSITIONS: Final[Mapping[bool, Mapping[ClientState, Mapping[type, ClientState]]]] = (
     MappingProxyType(
@@ -118,14 +155,17 @@ CLIENT_TRANSITIONS: Final[Mapping[bool, Mapping[ClientState, Mapping[type, Clien
             False: _CLIENT,
             True: {
                 **_CLIENT,
-                _C.MASKED: {ConsistencyCheck: _C.CONFIRMED, OpenSlot: _C.OPENED},
-                _C.CONFIRMED: {UnmaskRequest: _C.READY},
+                _C.MASKED: {
+                    ConsistencyCheck: _C.CONFIRMED,
+                    OpenSlot: _C.OPENED,
+                    Close: _C.FAILED,
+                },
+                _C.CONFIRMED: {UnmaskRequest: _C.READY, Close: _C.FAILED},
             },
         }
     )
 )
-"""By whether the session is signed. Any message that the device refuses leads to FAILED instead,
-for good."""
+"""By whether the session is signed. What was closed stays so."""
 
 COLLECTED_AT: Final[Mapping[ServerState, Stage]] = MappingProxyType(
     {
@@ -139,6 +179,33 @@ COLLECTED_AT: Final[Mapping[ServerState, Stage]] = MappingProxyType(
     }
 )
 """The stage that a state of the server collects, or waits to collect."""
+
+
+def follow(table: Mapping[State, Mapping[type, State]], state: State, event: type) -> State:
+    """The state that an event leads to.
+
+    Raises:
+        UsageError: the event is illegal in the state.
+    """
+    following = table[state].get(event)
+    if following is None:
+        raise UsageError(f"{event.__name__} in state {state}")
+    return following
+
+
+def closing(collected: ServerState, *, is_open: bool, is_last: bool) -> type:
+    """Which event the end of a round is, where the session goes on. Spec: §10.3.
+
+    Args:
+        collected: What was collected.
+        is_open: Whether a slot is open, now that the round is over.
+        is_last: Whether no slot is left to be opened.
+    """
+    if is_open:
+        return CloseRound
+    if is_last:
+        return EndLastSlot
+    return LoseSlot if collected is ServerState.MASK else CloseRound
 
 
 def is_late(message: Message, now: Step) -> bool:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from deltafl.sim.errors import ConfigError
+from deltafl.sim.reproduce.algorithm1 import AlgorithmOne
 from deltafl.sim.reproduce.experiment import Experiment
 from deltafl.sim.reproduce.figures import FIGURES
 from deltafl.sim.reproduce.methods import CROSS_DEVICE, CROSS_SILO, ERROR_TABLES, WORKSHOP
@@ -91,6 +92,7 @@ EXPERIMENTS: Final[tuple[Experiment, ...]] = (
     _silo("berka", f"{_A}, Tables 2 and 5 (there by the area under the ROC curve)"),
     _silo("mqp", f"{_A}, Tables 2 and 5 (there with a fine-tuned DistilBERT)"),
     _silo("adult", "Agnostic Federated Learning (ICML 2019), with the methods of AAggFF, Table 2"),
+    AlgorithmOne(),
     *FIGURES,
 )
 """In the order in which they are listed."""

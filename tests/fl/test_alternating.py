@@ -8,35 +8,12 @@ from scipy.optimize import minimize
 from deltafl.fl.alternating import AlternatingMinimisation, Inexactness
 from deltafl.fl.smoothing import smoothed_objective, smoothed_superquantile, smoothed_weights
 from deltafl.fl.superquantile import superquantile
+from deltafl.sim.reproduce import algorithm1
+from deltafl.sim.reproduce.algorithm1 import LeastSquares
 
 HALF = Fraction(1, 2)
 DELTA = 0.05
 NU = 2 * DELTA * 0.5
-
-
-class LeastSquares:
-    """Ridge-regularised least squares on N devices whose true models differ."""
-
-    def __init__(self, num_devices=20, num_parameters=4, num_samples=8, ridge=0.2, seed=1):
-        rng = np.random.default_rng(seed)
-        x = rng.normal(size=(num_devices, num_samples, num_parameters))
-        truth = rng.normal(size=(num_devices, num_parameters))
-        y = np.einsum("kni,ki->kn", x, truth) + 0.1 * rng.normal(size=(num_devices, num_samples))
-        self.weights = rng.integers(1, 9, size=num_devices)
-        # F_k(w) = ½wᵀA_k w − b_k·w + c_k
-        self.a = np.einsum("kni,knj->kij", x, x) / num_samples + ridge * np.eye(num_parameters)
-        self.b = np.einsum("kn,kni->ki", y, x) / num_samples
-        self.c = 0.5 * (y**2).mean(1)
-        self.strong_convexity = float(np.linalg.eigvalsh(self.a).min())
-        self.start = np.zeros(num_parameters)
-
-    def __call__(self, w):
-        product = self.a @ w
-        return 0.5 * product @ w - self.b @ w + self.c, product - self.b
-
-    def best_for(self, mixture):
-        """argmin over w of Σ π_k F_k(w)."""
-        return np.linalg.solve(np.einsum("k,kij->ij", mixture, self.a), mixture @ self.b)
 
 
 PROBLEM = LeastSquares()
@@ -44,40 +21,16 @@ PROBLEM = LeastSquares()
 
 @pytest.fixture(scope="module")
 def least_superquantile():
-    """min F_θ from the other side: the maximum over π of min over w of Σ π_k F_k(w).
-
-    The dual value is below the minimum and the primal value above it, whatever the solver did.
-    """
-    alpha = PROBLEM.weights / PROBLEM.weights.sum()
-    solved = minimize(
-        lambda pi: -(pi @ PROBLEM(PROBLEM.best_for(pi))[0]),
-        alpha,
-        jac=lambda pi: -PROBLEM(PROBLEM.best_for(pi))[0],
-        method="SLSQP",
-        bounds=[(0, share / 0.5) for share in alpha],
-        constraints={"type": "eq", "fun": lambda pi: pi.sum() - 1},
-        options={"ftol": 1e-16, "maxiter": 1000},
-    )
-    w = PROBLEM.best_for(solved.x)
-    below, above = -solved.fun, superquantile(PROBLEM(w)[0], PROBLEM.weights, HALF)
+    below, above = algorithm1.least_superquantile(PROBLEM, HALF)
     assert -1e-12 <= above - below <= 1e-8
     return below
 
 
 @pytest.fixture(scope="module")
 def least_smoothed():
-    """min F_θ,ν by quasi-Newton steps in (w, η) at once."""
-
-    def joint(point):
-        w, eta = point[:-1], point[-1]
-        values, gradients = PROBLEM(w)
-        mixture = smoothed_weights(values, PROBLEM.weights, HALF, NU, eta)
-        value = smoothed_objective(values, PROBLEM.weights, HALF, NU, eta)
-        return value, np.append(mixture @ gradients, 1 - mixture.sum())
-
-    solved = minimize(joint, np.append(PROBLEM.start, 2.0), jac=True, options={"gtol": 1e-7})
-    assert np.abs(solved.jac).max() <= 1e-6
-    return solved.fun
+    least, gradient = algorithm1.least_smoothed(PROBLEM, HALF, NU)
+    assert gradient <= 1e-6
+    return least
 
 
 def algorithm(inexactness, **changes):

@@ -28,7 +28,7 @@ from deltafl.protocol.states import (
 from deltafl.secagg import PeerError, Refusal, SlotSum, UsageError
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.messages import SessionOpen
-from deltafl.secagg.states import ClientState
+from deltafl.secagg.states import ClientState, Close
 
 FAST = settings(deadline=None)
 CONFIG = make_config()
@@ -104,9 +104,24 @@ def event_of(data: bytes) -> type:
 def test_the_table_names_every_state_and_no_other_event():
     assert set(TRANSITIONS) == set(RoundState)
     for events in TRANSITIONS.values():
-        assert set(events) <= {*MESSAGES, *CALLS, *OF_SEVERAL_LEVELS}
+        assert set(events) <= {*MESSAGES, *CALLS, *OF_SEVERAL_LEVELS, Close}
     for points in POINTS.values():
         assert set(points.values()) == set(RoundState) - {RoundState.FAILED}
+
+
+def test_a_round_is_closed_from_everywhere_but_its_end():
+    for state, events in TRANSITIONS.items():
+        ends = [event for event, following in events.items() if following is RoundState.FAILED]
+        assert ends == ([] if state is RoundState.FAILED else [Close])
+
+
+@places
+def test_closing_ends_the_round_for_good(signed, point):
+    parties = RoundParties(signed=signed)
+    parties.bring(point)
+    for _ in range(2):
+        parties.machine.close()
+        assert_over(parties.machine)
 
 
 @places
@@ -153,7 +168,7 @@ def test_a_round_walks_through_the_table_and_uses_every_legal_pair(signed):
         (state, event)
         for state, events in TRANSITIONS.items()
         for event in events
-        if event not in OF_SEVERAL_LEVELS
+        if event not in (*OF_SEVERAL_LEVELS, Close)
     }
 
 
@@ -334,7 +349,8 @@ def test_garbage_raises_nothing_but_peer_errors(signed, point, data):
             assert_over(machine)
         else:
             assert reply is None or type(reply) in (bytes, LocalWork), client
-            assert machine.state in {before, *TRANSITIONS[before].values(), RoundState.UPDATED}
+            after = {before, *TRANSITIONS[before].values(), RoundState.UPDATED}
+            assert machine.state in after - {RoundState.FAILED}
 
 
 @settings(FAST, max_examples=60)

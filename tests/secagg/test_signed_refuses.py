@@ -111,48 +111,35 @@ def credential_of(signer, message, *, params=PARAMS, client=PEER):
     return Credential(signer.public, signer.sign(statement))
 
 
-def forged(name, parties, message):
+def forgeries(parties, message):
     """What a server may put in the place of a neighbour's honest advertisement."""
     honest = parties.enrolment.credentials(PEER).identity
     other = parties.enrolment.credentials(OTHERS[1]).identity
     own = parties.enrolment.credentials(VICTIM).identity
     signature = message.credential.signature
+    wrong = bytes([signature[0] ^ 1]) + signature[1:]
+    session, threshold = replace(PARAMS, context=b"\1" * 32), replace(PARAMS, threshold=2)
     fresh = AdvertiseKeys(FRESH[0], tuple(FRESH[1:]))
-    match name:
-        case "another sealing key":
-            return replace(message, sealing_key=FRESH[0])
-        case "another mask key":
-            return replace(message, mask_keys=(message.mask_keys[0], FRESH[0]))
-        case "mask keys of other slots":
-            return replace(message, mask_keys=message.mask_keys[::-1])
-        case "a changed signature":
-            wrong = bytes([signature[0] ^ 1]) + signature[1:]
-            credential = Credential(honest.public, wrong)
-        case "no signature":
-            credential = Credential(honest.public, bytes(64))
-        case "an identity that did not sign":
-            credential = Credential(other.public, signature)
-        case "an identity that nobody can have":
-            credential = Credential(bytes(32), bytes(64))
-        case "signed for another session":
-            params = replace(PARAMS, context=b"\1" * 32)
-            credential = credential_of(honest, message, params=params)
-        case "signed for another threshold":
-            params = replace(PARAMS, threshold=2)
-            credential = credential_of(honest, message, params=params)
-        case "signed for another device":
-            credential = credential_of(honest, message, client=OTHERS[1])
-        case "a stranger's own keys":
-            return replace(fresh, credential=credential_of(STRANGER, fresh))
-        case "a stranger for the honest keys":
-            credential = credential_of(STRANGER, message)
-        case "another device of the session":
-            credential = credential_of(other, message)
-        case "the device itself":
-            credential = credential_of(own, message)
-        case "honest":
-            credential = credential_of(honest, message)
-    return replace(message, credential=credential)
+    credentials = {
+        "a changed signature": Credential(honest.public, wrong),
+        "no signature": Credential(honest.public, bytes(64)),
+        "an identity that did not sign": Credential(other.public, signature),
+        "an identity that nobody can have": Credential(bytes(32), bytes(64)),
+        "signed for another session": credential_of(honest, message, params=session),
+        "signed for another threshold": credential_of(honest, message, params=threshold),
+        "signed for another device": credential_of(honest, message, client=OTHERS[1]),
+        "a stranger for the honest keys": credential_of(STRANGER, message),
+        "another device of the session": credential_of(other, message),
+        "the device itself": credential_of(own, message),
+        "honest": credential_of(honest, message),
+    }
+    return {
+        "another sealing key": replace(message, sealing_key=FRESH[0]),
+        "another mask key": replace(message, mask_keys=(message.mask_keys[0], FRESH[0])),
+        "mask keys of other slots": replace(message, mask_keys=message.mask_keys[::-1]),
+        "a stranger's own keys": replace(fresh, credential=credential_of(STRANGER, fresh)),
+        **{name: replace(message, credential=told) for name, told in credentials.items()},
+    }
 
 
 FORGERIES = {
@@ -176,7 +163,7 @@ FORGERIES = {
 def with_forgery(name):
     def change(parties, message):
         position = parties.position(PEER)
-        told = forged(name, parties, message.keys[position])
+        told = forgeries(parties, message.keys[position])[name]
         return replace(message, keys={**message.keys, position: told})
 
     return lie(ClientState.ADVERTISED, change, params=PARAMS)

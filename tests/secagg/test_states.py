@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 from parties import BINDING, STEPS, Parties, make_ids, make_params, plain_sum
 
-from deltafl.secagg import Fault, PeerError, Refusal, Server, SessionAborted, Step, UsageError, wire
+from deltafl.secagg import (
+    Fault,
+    PeerError,
+    Refusal,
+    Server,
+    SessionAborted,
+    Step,
+    UsageError,
+    client,
+    server,
+    wire,
+)
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ClientMessage,
@@ -27,11 +38,17 @@ from deltafl.secagg.states import (
     CLIENT_TRANSITIONS,
     COLLECTED_AT,
     SERVER_TRANSITIONS,
+    Abort,
     ClientState,
+    Close,
     CloseRound,
     Contribute,
+    EndLastSlot,
+    LoseSlot,
     OpenSlotCall,
     ServerState,
+    closing,
+    follow,
 )
 
 PARAMS = {signed: make_params(6, threshold=3, signed=signed) for signed in (False, True)}
@@ -207,12 +224,10 @@ def reachable(table, start):
 @pytest.mark.parametrize("signed", [False, True])
 def test_every_state_is_reachable_and_confirmations_in_signed_sessions_only(signed):
     never = set() if signed else SIGNED_ONLY
-    # Which no event of the tables leads to: see `close_round` and `Client.close`.
-    ends = {ServerState.DONE, ServerState.ABORTED, ClientState.FAILED}
     servers = reachable(SERVER_TRANSITIONS[signed], ServerState.ADVERTISE)
     clients = reachable(CLIENT_TRANSITIONS[signed], ClientState.IDLE)
-    assert servers == set(ServerState) - ends - never
-    assert clients == set(ClientState) - ends - never
+    assert servers == set(ServerState) - never
+    assert clients == set(ClientState) - never
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -226,13 +241,111 @@ def test_every_message_has_its_one_place(signed):
         left_out = set() if signed else SIGNED_ONLY
         return [kind.__name__ for kind in messages.__args__ if kind not in left_out]
 
+    def places(table, event):
+        return [state for state, transitions in table.items() if event in transitions]
+
     closings = [CloseRound.__name__] * (6 if signed else 5) + [OpenSlotCall.__name__]
-    assert events(SERVER_TRANSITIONS[signed]) == sorted([*names(ClientMessage), *closings])
-    assert events(CLIENT_TRANSITIONS[signed]) == sorted(
-        [*names(ServerMessage), OpenSlot.__name__, Contribute.__name__]
+    ends = [Abort.__name__] * (6 if signed else 5) + [LoseSlot.__name__, *["EndLastSlot"] * 2]
+    closed = [Close.__name__] * (7 if signed else 6)
+    servers, clients = SERVER_TRANSITIONS[signed], CLIENT_TRANSITIONS[signed]
+    assert events(servers) == sorted([*names(ClientMessage), *closings, *ends])
+    assert events(clients) == sorted(
+        [*names(ServerMessage), OpenSlot.__name__, Contribute.__name__, *closed]
     )
-    places = [state for state, table in CLIENT_TRANSITIONS[signed].items() if OpenSlot in table]
-    assert places == [ClientState.READY, ClientState.MASKED]
+    assert places(clients, OpenSlot) == [ClientState.READY, ClientState.MASKED]
+    assert places(servers, LoseSlot) == [ServerState.MASK]
+    assert places(servers, EndLastSlot) == [ServerState.MASK, ServerState.UNMASK]
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("tables", [SERVER_TRANSITIONS, CLIENT_TRANSITIONS])
+def test_what_the_table_has_not_is_refused(signed, tables):
+    every = {event for transitions in tables[True].values() for event in transitions}
+    for state, transitions in tables[signed].items():
+        for event in every:
+            if event in transitions:
+                assert follow(tables[signed], state, event) is transitions[event]
+            else:
+                with pytest.raises(UsageError, match=f"^{event.__name__} in state {state}$"):
+                    follow(tables[signed], state, event)
+
+
+def test_what_the_end_of_a_round_is():
+    for collected in ServerState:
+        for is_last in (False, True):
+            assert closing(collected, is_open=True, is_last=is_last) is CloseRound
+        assert closing(collected, is_open=False, is_last=True) is EndLastSlot
+        lost = collected is ServerState.MASK
+        without = closing(collected, is_open=False, is_last=False)
+        assert without is (LoseSlot if lost else CloseRound)
+
+
+def taken(monkeypatch, module):
+    """The transitions that a module's machines make from now on."""
+    transitions = set()
+
+    def spy(table, state, event):
+        following = follow(table, state, event)
+        transitions.add((state, event, following))
+        return following
+
+    monkeypatch.setattr(module, "follow", spy)
+    return transitions
+
+
+def entries(table):
+    return {
+        (state, event, following)
+        for state, transitions in table.items()
+        for event, following in transitions.items()
+    }
+
+
+def leave_at(state, signed):
+    """A session whose devices are all silent from a state of the server on; it is aborted."""
+    parties = Parties(PARAMS[signed])
+    for _ in parties.steps():
+        if parties.server.state is state:
+            break
+    with pytest.raises(SessionAborted):
+        parties.server.close_round()
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_server_takes_every_transition_of_its_table_and_no_other(signed, monkeypatch):
+    found = taken(monkeypatch, server)
+    for _ in Parties(PARAMS[signed]).steps():  # both slots are summed
+        pass
+    whole = Parties(make_params(6, slots=((2, 8, True),) * 2, signed=signed))
+    replies = whole.deliver(whole.advance(ClientState.READY))
+    del replies[VICTIM]
+    whole.collect(replies)  # the first slot is lost
+    replies = whole.deliver(whole.server.open_slot(1, BINDING))
+    replies.popitem()
+    whole.collect(replies)  # and the last
+    for state in (ServerState.ADVERTISE, ServerState.SHARE, ServerState.MASK, ServerState.UNMASK):
+        leave_at(state, signed)
+    if signed:
+        leave_at(ServerState.CONFIRM, signed)
+    unheard = Parties(PARAMS[signed])
+    unheard.deliver(unheard.advance(ClientState.SHARED))
+    unheard.server.close_round()  # no receipt has come
+    with pytest.raises(SessionAborted):
+        unheard.server.open_slot(0, BINDING)
+    assert found == entries(SERVER_TRANSITIONS[signed])
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_device_takes_every_transition_of_its_table_and_no_other(signed, monkeypatch):
+    found = taken(monkeypatch, client)
+    for _ in Parties(PARAMS[signed]).steps():
+        pass
+    parties, _ = advance(signed, ClientState.MASKED)
+    parties.clients[VICTIM].receive(parties.encode(fresh_messages(signed)[OpenSlot]))
+    for name in CLIENT_STATES[signed]:
+        parties, _ = advance(signed, name)
+        parties.clients[VICTIM].close()
+    assert found == entries(CLIENT_TRANSITIONS[signed])
 
 
 @pytest.mark.parametrize("signed", [False, True])

@@ -359,7 +359,7 @@ def pass_everything(*_args):
 
 
 def keep_secrets(machine):
-    machine.state = ClientState.FAILED
+    machine._state = ClientState.FAILED
 
 
 def unmask_again(monkeypatch):
@@ -376,7 +376,7 @@ def mask_again(monkeypatch):
         spared = list(machine._mask_keys), list(machine._seeds)
         data = honest(machine, vector, binding)
         machine._mask_keys, machine._seeds = spared
-        machine.state = ClientState.OPENED
+        machine._state = ClientState.OPENED
         return data
 
     monkeypatch.setattr(Client, "contribute", contribute)

@@ -1,6 +1,7 @@
-"""The state tables of docs/spec.md, generated from the code: `spec_tables.py --write` renews them.
+"""The state tables of docs/spec.md and their diagrams, generated from the code.
 
-Each table stands between `<!-- states:NAME:begin -->` and `<!-- states:NAME:end -->`.
+`spec_tables.py --write` renews them. Each table stands between `<!-- states:NAME:begin -->` and
+`<!-- states:NAME:end -->`, each diagram likewise under `diagram:NAME`.
 """
 
 import argparse
@@ -14,8 +15,6 @@ ROOT: Final = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))  # run as a script, from wherever it is called
 
-from deltafl.protocol.quantile.search import Query  # noqa: E402
-from deltafl.protocol.selection import Threshold  # noqa: E402
 from deltafl.protocol.states import (  # noqa: E402
     TRANSITIONS,
     SupplyEarlierUpdate,
@@ -26,21 +25,27 @@ from deltafl.secagg.states import (  # noqa: E402
     CLIENT_TRANSITIONS,
     COLLECTED_AT,
     SERVER_TRANSITIONS,
+    Abort,
+    Close,
     CloseRound,
     Contribute,
+    EndLastSlot,
+    LoseSlot,
     OpenSlotCall,
 )
 
 SPEC: Final = ROOT / "docs" / "spec.md"
 CALLS: Final = {
     CloseRound: "close",
+    LoseSlot: "lose slot",
+    EndLastSlot: "end last slot",
     OpenSlotCall: "open slot",
+    Abort: "abort",
     Contribute: "contribute",
-    SupplyLoss: "the caller supplies the loss",
-    SupplyUpdate: "the caller supplies the update, or the device its zeros",
-    SupplyEarlierUpdate: "the same, at a level that is not the last",
-    Query: "Query",
-    Threshold: "Threshold",
+    Close: "end",
+    SupplyLoss: "supply loss",
+    SupplyUpdate: "supply update",
+    SupplyEarlierUpdate: "supply earlier update",
 }
 """What events that are not messages are called; a message goes by its own name."""
 
@@ -68,8 +73,34 @@ def both(transitions: Mapping) -> list[list[str]]:
     return rows
 
 
-def tables() -> dict[str, str]:
-    """All generated tables by name."""
+def diagram(transitions: Mapping, signed: Mapping | None = None) -> str:
+    """A machine as a Mermaid diagram; what only one kind of session has says which.
+
+    Events that lead from one state to the same other one share an arrow.
+    """
+    kinds = {"": transitions} if signed is None else {"unsigned": transitions, "signed": signed}
+    arrows: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for kind, machine in kinds.items():
+        for state, events in machine.items():
+            for event, following in events.items():
+                arrow = arrows.setdefault((state, following), {})
+                arrow.setdefault(named(event), []).append(kind)
+    lines = ["stateDiagram-v2", f"[*] --> {next(iter(transitions))}"]
+    for state in transitions:
+        for (start, following), events in arrows.items():
+            if start == state:
+                labels = [
+                    name if len(of) == len(kinds) else f"{name} ({of[0]})"
+                    for name, of in events.items()
+                ]
+                lines.append(f"{start} --> {following}: {', '.join(labels)}")
+        if not any(machine[state] for machine in kinds.values()):
+            lines.append(f"{state} --> [*]")
+    return "```mermaid\n" + "\n    ".join(lines) + "\n```"
+
+
+def generated() -> dict[str, str]:
+    """All generated tables and diagrams by name."""
     head = ["state", "event", "next", "next if signed"]
     collects = [[f"`{state}`", stage.name] for state, stage in COLLECTED_AT.items()]
     single = [
@@ -78,22 +109,25 @@ def tables() -> dict[str, str]:
         for event, following in events.items()
     ]
     return {
-        "client": table(head, both(CLIENT_TRANSITIONS)),
-        "server": table(head, both(SERVER_TRANSITIONS))
+        "diagram:client": diagram(CLIENT_TRANSITIONS[False], CLIENT_TRANSITIONS[True]),
+        "diagram:server": diagram(SERVER_TRANSITIONS[False], SERVER_TRANSITIONS[True]),
+        "diagram:round": diagram(TRANSITIONS),
+        "states:client": table(head, both(CLIENT_TRANSITIONS)),
+        "states:server": table(head, both(SERVER_TRANSITIONS))
         + "\n\nThe step that the server is at, which its drops are recorded with:\n\n"
         + table(["state", "step"], collects),
-        "round": table(["state", "event", "next"], single),
+        "states:round": table(["state", "event", "next"], single),
     }
 
 
 def renewed(text: str) -> str:
-    """The specification with its tables as they must be.
+    """The specification with its tables and diagrams as they must be.
 
     Raises:
-        ValueError: a table's markers are missing, or there more than once.
+        ValueError: the markers of one are missing, or there more than once.
     """
-    for name, content in tables().items():
-        begin, end = f"<!-- states:{name}:begin -->", f"<!-- states:{name}:end -->"
+    for name, content in generated().items():
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
         pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
         text, count = pattern.subn(lambda _, c=f"{begin}\n{content}\n{end}": c, text)
         if count != 1:
@@ -102,13 +136,13 @@ def renewed(text: str) -> str:
 
 
 def main() -> int:
-    """Print the tables, or write them into the specification."""
-    parser = argparse.ArgumentParser(description="The state tables of docs/spec.md.")
+    """Print the tables and diagrams, or write them into the specification."""
+    parser = argparse.ArgumentParser(description="The state tables and diagrams of docs/spec.md.")
     parser.add_argument("--write", action="store_true", help="renew them in docs/spec.md")
     if parser.parse_args().write:
         SPEC.write_text(renewed(SPEC.read_text(encoding="utf-8")), encoding="utf-8")
     else:
-        print("\n\n".join(tables().values()))
+        print("\n\n".join(generated().values()))
     return 0
 
 

@@ -19,6 +19,7 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
+from deltafl.protocol.states import RoundState
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import SessionParams, SlotSpec, errors, server, wire
 from deltafl.secagg import labels as secagg_labels
@@ -37,6 +38,14 @@ from deltafl.secagg.messages import (
     ShareReceipt,
     UnmaskRequest,
     UnmaskShares,
+)
+from deltafl.secagg.states import (
+    Abort,
+    ClientState,
+    CloseRound,
+    LoseSlot,
+    OpenSlotCall,
+    ServerState,
 )
 
 ROOT = spec_tables.ROOT
@@ -235,12 +244,82 @@ def test_state_tables_are_current():
     assert spec_tables.renewed(TEXT) == TEXT, message
 
 
-def test_a_stale_table_and_a_lost_one_are_found():
-    stale = TEXT.replace("| `masked` | UnmaskRequest |", "| `masked` | OpenSlot |", 1)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("| `masked` | UnmaskRequest |", "| `masked` | OpenSlot |"),
+        ("    masked --> opened: OpenSlot\n", "    masked --> ready: OpenSlot\n"),
+        ("    mask --> ready: lose slot\n", ""),
+    ],
+)
+def test_a_stale_table_and_a_stale_diagram_are_found(old, new):
+    stale = TEXT.replace(old, new, 1)
     assert stale != TEXT
     assert spec_tables.renewed(stale) == TEXT
-    with pytest.raises(ValueError, match="0 times"):
-        spec_tables.renewed(TEXT.replace("<!-- states:client:end -->", ""))
+
+
+def test_a_lost_table_is_found():
+    for name in spec_tables.generated():
+        with pytest.raises(ValueError, match="0 times"):
+            spec_tables.renewed(TEXT.replace(f"<!-- {name}:end -->", ""))
+
+
+def changed(table, state, event, following):
+    """A table with another transition, or, to None, without one."""
+    events = {**table[state], event: following}
+    return {**table, state: {e: f for e, f in events.items() if f is not None}}
+
+
+def differing(text):
+    """Which of the generated parts are other than those that the page should have."""
+    renewed = spec_tables.renewed(text)
+    return {
+        name
+        for name, content in spec_tables.generated().items()
+        if content in renewed and content not in text
+    }
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(
+    ("state", "event", "following"),
+    [
+        (ServerState.UNMASK, CloseRound, ServerState.MASK),
+        (ServerState.MASK, LoseSlot, None),
+        (ServerState.RECEIPT, Abort, ServerState.ABORTED),
+        (ServerState.DONE, OpenSlotCall, ServerState.MASK),
+    ],
+)
+def test_another_table_of_the_server_asks_for_another_page(
+    signed, state, event, following, monkeypatch
+):
+    tables = spec_tables.SERVER_TRANSITIONS
+    other = {**tables, signed: changed(tables[signed], state, event, following)}
+    assert differing(TEXT) == set()
+    monkeypatch.setattr(spec_tables, "SERVER_TRANSITIONS", other)
+    assert differing(TEXT) == {"states:server", "diagram:server"}
+
+
+def test_other_tables_of_devices_ask_for_another_page(monkeypatch):
+    tables = spec_tables.CLIENT_TRANSITIONS
+    other = changed(tables[True], ClientState.CONFIRMED, UnmaskRequest, ClientState.CONFIRMED)
+    monkeypatch.setattr(spec_tables, "CLIENT_TRANSITIONS", {**tables, True: other})
+    assert differing(TEXT) == {"states:client", "diagram:client"}
+    rounds = changed(spec_tables.TRANSITIONS, RoundState.UPDATED, Query, RoundState.SEARCHING)
+    monkeypatch.setattr(spec_tables, "TRANSITIONS", rounds)
+    assert differing(TEXT) >= {"states:round", "diagram:round"}
+
+
+def test_a_diagram_says_what_one_kind_of_session_has():
+    plain = {"a": {CloseRound: "b", Abort: "b"}, "b": {}, "c": {}}
+    signed = {"a": {CloseRound: "c", Abort: "b"}, "b": {}, "c": {Abort: "b"}}
+    assert spec_tables.diagram(plain, signed).splitlines()[2:-1] == [
+        "    [*] --> a",
+        "    a --> b: close (unsigned), abort",
+        "    a --> c: close (signed)",
+        "    b --> [*]",
+        "    c --> b: abort (signed)",
+    ]
 
 
 # --- lengths -------------------------------------------------------------------------------------
@@ -504,4 +583,5 @@ def test_the_script_prints_the_tables(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["spec_tables.py"])
     assert spec_tables.main() == 0
     printed = capsys.readouterr().out
-    assert [name for name, content in spec_tables.tables().items() if content not in printed] == []
+    parts = spec_tables.generated()
+    assert [name for name, content in parts.items() if content not in printed] == []
