@@ -244,7 +244,7 @@ class RoundClient:
             # Tails of the same losses: the difference of two sums would be over those between.
             raise PeerError(Refusal.POLICY, "two levels have the same model")
         if common.noise is not None:
-            common.noise.check(params, self._policy, common.min_search_cohort)
+            common.noise.check(params, self._policy, common.search.min_cohort)
         self._levels, self._opening, self.models = levels, announced.session, each
         self._context, self._tag = context, params.tag
 
@@ -266,7 +266,7 @@ class RoundClient:
         """Refuse a query over too few devices, or after the first over fewer than before."""
         if not isinstance(question, Query):
             return
-        asked, needed = self._session.num_members, self._given().common.min_search_cohort
+        asked, needed = self._session.num_members, self._given().common.search.min_cohort
         if asked < needed:
             raise PeerError(
                 Refusal.COHORT_TOO_SMALL, f"a query over {asked} devices, fewer than {needed}"

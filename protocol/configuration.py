@@ -7,18 +7,40 @@ from hashlib import sha256
 from deltafl.protocol import labels
 from deltafl.protocol.encoding import MAX_NUMERATOR_BITS, Field, Layout
 from deltafl.protocol.errors import ConfigurationError
-from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.registry import quantile_method
-from deltafl.protocol.quantile.search import QuantileMethod, Query, SearchConfig
+from deltafl.protocol.quantile.search import QuantileMethod, Query, SearchConfig, SearchParams
 from deltafl.protocol.selection import Threshold
-from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import SlotSpec
 from deltafl.secagg.labels import digest, pack
 from deltafl.secagg.params import MAX_LENGTH
 
 _MAX_THETA_PART = 2**32 - 1
-_MAX_COHORT = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateParams:
+    """How the numbers of an update become integers, the same in all rounds of a run.
+
+    Spec: §12.1.
+
+    Attributes:
+        clip: Largest |Δ| of an element; larger ones are clipped to it. Well above the resolution,
+            or updates round to zero.
+        resolution_bits: n_k·Δ_k is summed in multiples of 2^-resolution_bits.
+        max_weight: Largest n_k; larger ones are clipped to it.
+
+    Raises:
+        ConfigurationError: the clip is not a positive number.
+    """
+
+    clip: float = 2.0
+    resolution_bits: int = 10
+    max_weight: int = 8192
+
+    def __post_init__(self) -> None:
+        if not 0 < self.clip < float("inf"):
+            raise ConfigurationError(f"update_clip={self.clip} is not a positive number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +54,11 @@ class RoundConfig:
         cohort_size: Devices invited, m.
         theta: Conformity level θ in (0, 1], exact; 1 asks nothing and keeps everybody (FedAvg).
         method: Name of the quantile method.
+        search: How the search goes; its queries are the slots kept for it, none for θ = 1.
+        update: How the update becomes integers.
+        update_length: Parameters of the model, d.
         num_pivots: Pivots of a query of `histogram` or `noisy`; None for their defaults and for
             other methods.
-        max_queries: Slots kept for the search; not used for θ = 1.
-        grid: On which losses are compared.
-        max_weight: Largest n_k; larger ones are clipped to it.
-        update_length: Parameters of the model, d.
-        update_clip: Largest |Δ| of an element; larger ones are clipped to it. Well above the
-            resolution, or updates round to zero.
-        update_resolution_bits: n_k·Δ_k is summed in multiples of 2^-update_resolution_bits.
-        weighting: What a device weighs in the search; the update is weighted by n_k in any case.
-        epsilon_ticks: ε of `mm` in ticks of the grid; 0 is half a tick, which changes nothing.
-        min_search_cohort: Fewest devices to search over; with fewer nothing is asked and everybody
-            is kept.
         noise: Of the search's sums, for `noisy`; None for other methods.
         quantile: The quantile method.
         search_layout: Of a contribution to the search.
@@ -58,16 +72,10 @@ class RoundConfig:
     cohort_size: int
     theta: Fraction
     method: str
-    num_pivots: int | None
-    max_queries: int
-    grid: LossGrid
-    max_weight: int
+    search: SearchParams
+    update: UpdateParams
     update_length: int
-    update_clip: float
-    update_resolution_bits: int
-    weighting: Weighting = Weighting.SAMPLES
-    epsilon_ticks: int = 0
-    min_search_cohort: int = 0
+    num_pivots: int | None = None
     noise: Noise | None = None
     quantile: QuantileMethod = field(init=False, repr=False, compare=False)
     search_layout: Layout = field(init=False, repr=False, compare=False)
@@ -80,15 +88,9 @@ class RoundConfig:
             raise ConfigurationError(f"theta={self.theta} has parts of more than 32 bits")
         if self.update_length < 1:
             raise ConfigurationError(f"update_length={self.update_length} is less than 1")
-        if not 0 < self.update_clip < float("inf"):
-            raise ConfigurationError(f"update_clip={self.update_clip} is not a positive number")
-        if not 0 <= self.min_search_cohort <= _MAX_COHORT:
-            raise ConfigurationError(
-                f"min_search_cohort={self.min_search_cohort} is not in [0, {_MAX_COHORT}]"
-            )
         method = quantile_method(self.method, num_pivots=self.num_pivots, noise=self.noise)
         object.__setattr__(self, "quantile", method)
-        object.__setattr__(self, "search_layout", method.layout(self.search(None)))
+        object.__setattr__(self, "search_layout", method.layout(self.search_config(None)))
         object.__setattr__(self, "update_layout", self._lay_out_update())
         for layout in (self.search_layout, self.update_layout):
             if layout.length > MAX_LENGTH:
@@ -100,30 +102,22 @@ class RoundConfig:
     @property
     def num_query_slots(self) -> int:
         """Slots that the session keeps for the search."""
-        return 0 if self.theta == 1 or self.is_too_small else self.max_queries
+        return 0 if self.theta == 1 or self.is_too_small else self.search.max_queries
 
     @property
     def is_too_small(self) -> bool:
         """Whether the cohort as invited is smaller than any that may be searched over."""
-        return self.cohort_size < self.min_search_cohort
+        return self.cohort_size < self.search.min_cohort
 
     @property
     def update_slot(self) -> int:
         """The last slot, in which the update is summed."""
         return self.num_query_slots
 
-    def search(self, warm_start: int | None) -> SearchConfig:
+    def search_config(self, warm_start: int | None) -> SearchConfig:
         """The search's configuration, from a tick near which η is expected."""
-        return SearchConfig(
-            theta=self.theta,
-            grid=self.grid,
-            max_weight=self.max_weight,
-            cohort_size=self.cohort_size,
-            max_queries=self.max_queries,
-            warm_start=warm_start,
-            weighting=self.weighting,
-            epsilon_ticks=self.epsilon_ticks,
-        )
+        max_weight, cohort_size = self.update.max_weight, self.cohort_size
+        return SearchConfig(self.theta, self.search, max_weight, cohort_size, warm_start)
 
     def slots(self) -> tuple[SlotSpec, ...]:
         """The slots of the round's session. Spec: §12.3.
@@ -136,7 +130,7 @@ class RoundConfig:
         first, later, update = (
             SlotSpec(label, layout.length, layout.ring_bits, whole)
             for label, layout, whole in (
-                (labels.QUANTILE_SLOT, self.search_layout, self.min_search_cohort > 0),
+                (labels.QUANTILE_SLOT, self.search_layout, self.search.min_cohort > 0),
                 (labels.QUANTILE_SLOT, self.search_layout, True),
                 (labels.UPDATE_SLOT, self.update_layout, False),
             )
@@ -160,16 +154,16 @@ class RoundConfig:
             self.theta.denominator,
             self.method.encode(),
             0 if self.num_pivots is None else self.num_pivots,
-            self.max_queries,
+            self.search.max_queries,
             self.search_layout.canonical(),
             self.update_layout.canonical(),
-            self.grid.resolution_bits,
-            self.grid.bound,
-            self.max_weight,
-            float(self.update_clip).hex().encode(),
-            self.weighting.encode(),
-            self.epsilon_ticks,
-            self.min_search_cohort,
+            self.search.grid.resolution_bits,
+            self.search.grid.bound,
+            self.update.max_weight,
+            float(self.update.clip).hex().encode(),
+            self.search.weighting.encode(),
+            self.search.epsilon_ticks,
+            self.search.min_cohort,
             *noise_numbers(self.noise),
         )
 
@@ -178,17 +172,18 @@ class RoundConfig:
 
         Spec: §12.3.
         """
-        bound = self.update_clip * self.max_weight
-        update = Field("update", self.update_length, -bound, bound, self.update_resolution_bits)
-        coarse = Field("weighted_loss", 1, 0, self.max_weight * self.grid.bound, 0)
+        heaviest, grid = self.update.max_weight, self.search.grid
+        bound, bits = self.update.clip * heaviest, self.update.resolution_bits
+        update = Field("update", self.update_length, -bound, bound, bits)
+        coarse = Field("weighted_loss", 1, 0, heaviest * grid.bound, 0)
         # An unsigned field has neither the sign's bit nor more digits than a float64.
         spare = min(update.ring_bits(self.cohort_size), 63) - coarse.ring_bits(self.cohort_size)
         exact = MAX_NUMERATOR_BITS - coarse.max_numerator.bit_length()
-        loss_bits = min(max(spare, 0), exact, self.grid.resolution_bits)
+        loss_bits = min(max(spare, 0), exact, grid.resolution_bits)
         fields = (
             update,
-            Field("weight", 1, 0, self.max_weight, 0),
-            Field("weighted_loss", 1, 0, self.max_weight * self.grid.bound, loss_bits),
+            Field("weight", 1, 0, heaviest, 0),
+            Field("weighted_loss", 1, 0, heaviest * grid.bound, loss_bits),
             Field("count", 1, 0, 1, 0),
             Field("clipped", 1, 0, self.update_length + 2, 0),
         )

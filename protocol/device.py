@@ -47,8 +47,8 @@ class DeviceRound:
         """
         if weight < 0:
             raise EncodingError(f"weight={weight} is negative")
-        tick, loss_clipped = config.grid.tick(loss)
-        capped = min(weight, config.max_weight)
+        tick, loss_clipped = config.search.grid.tick(loss)
+        capped = min(weight, config.update.max_weight)
         return cls(config, tick, capped, int(loss_clipped) + int(capped < weight))
 
     def answer(self, query: Query, randomness: Randomness | None = None) -> npt.NDArray[np.uint64]:
@@ -62,8 +62,8 @@ class DeviceRound:
             SearchError: the query is not one of this round's method.
             EncodingError: the answer needs noise, and there is no randomness to draw it from.
         """
-        config = self.config.search(None)
-        weight = config.weighting.of(self.weight)
+        config = self.config.search_config(None)
+        weight = config.search.weighting.of(self.weight)
         method = self.config.quantile
         values = method.contribution(config, query, self.tick, weight)
         if isinstance(method, NoisyHistogram):
@@ -98,7 +98,7 @@ class DeviceRound:
                 f"field 'update': element {index} is {update.flat[index]}; only finite numbers "
                 "can be summed: leave this device out of the round"
             )
-        clip, num_clipped = self.config.update_clip, self.num_clipped
+        clip, num_clipped = self.config.update.clip, self.num_clipped
         clipped: Update | npt.NDArray[np.float64] = update
         if not -clip <= least <= most <= clip:
             exact = update.astype(np.float64)
@@ -108,7 +108,7 @@ class DeviceRound:
             {
                 "update": Multiple(clipped, self.weight),
                 "weight": self.weight,
-                "weighted_loss": self.weight * self.config.grid.value(self.tick),
+                "weighted_loss": self.weight * self.config.search.grid.value(self.tick),
                 "count": 1,
                 "clipped": num_clipped,
             }

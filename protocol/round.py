@@ -68,7 +68,7 @@ class Round:
     def __init__(self, config: RoundConfig, warm_start: int | None) -> None:
         self.config = config
         self.question: Query | Threshold | None = None
-        self._search: Search = config.quantile.start(config.search(warm_start))
+        self._search: Search = config.quantile.start(config.search_config(warm_start))
         self._searched_over: tuple[ClientId, ...] | None = None
         self._found: SearchResult | None = None
         self._num_sums = 0
@@ -89,10 +89,10 @@ class Round:
         Args:
             num_devices: Devices that are left, before the question's slot is opened.
         """
-        if isinstance(self.question, Query) and num_devices < self.config.min_search_cohort:
+        if isinstance(self.question, Query) and num_devices < self.config.search.min_cohort:
             self._announce(
                 SearchResult(
-                    grid=self.config.grid,
+                    grid=self.config.search.grid,
                     eta_half_ticks=0,
                     half_width_half_ticks=0,
                     certified=False,
@@ -109,7 +109,7 @@ class Round:
         Raises:
             SessionAborted: a query would be over too few, who would all refuse it.
         """
-        needed = self.config.min_search_cohort
+        needed = self.config.search.min_cohort
         if isinstance(self.question, Query) and num_devices < needed:
             raise SessionAborted(
                 f"{num_devices} devices are left to be searched over and min_search_cohort is "

@@ -67,7 +67,7 @@ class Sessions:
         )
         self.policy.check(params)
         if config.noise is not None:
-            config.noise.check(params, self.policy, config.min_search_cohort)
+            config.noise.check(params, self.policy, config.search.min_cohort)
         return params
 
     def num_noisy(self, cohort_size: int, min_search_cohort: int) -> int:

@@ -11,14 +11,14 @@ from enum import IntEnum
 from fractions import Fraction
 from typing import Final
 
-from deltafl.protocol.configuration import RoundConfig, noise_numbers
+from deltafl.protocol.configuration import RoundConfig, UpdateParams, noise_numbers
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.labels import VERSION
 from deltafl.protocol.levels import MAX_LEVELS, Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Envelope, Relay
 from deltafl.protocol.noise import Noise
-from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DecodeError
@@ -119,6 +119,7 @@ def _from_fields(kind: int, fields: FieldReader) -> Envelope:
 
 
 def _config_fields(config: RoundConfig) -> list[Value]:
+    search, update = config.search, config.update
     return [
         config.round_index,
         config.cohort_size,
@@ -126,16 +127,16 @@ def _config_fields(config: RoundConfig) -> list[Value]:
         config.theta.denominator,
         config.method.encode(),
         0 if config.num_pivots is None else config.num_pivots,
-        config.max_queries,
-        config.grid.resolution_bits,
-        config.grid.bound,
-        config.max_weight,
+        search.max_queries,
+        search.grid.resolution_bits,
+        search.grid.bound,
+        update.max_weight,
         config.update_length,
-        _DOUBLE.pack(config.update_clip),
-        config.update_resolution_bits,
-        config.weighting.encode(),
-        config.epsilon_ticks,
-        config.min_search_cohort,
+        _DOUBLE.pack(update.clip),
+        update.resolution_bits,
+        search.weighting.encode(),
+        search.epsilon_ticks,
+        search.min_cohort,
         *noise_numbers(config.noise),
     ]
 
@@ -150,7 +151,7 @@ def _read_config(fields: FieldReader) -> RoundConfig:
     (clip,) = _DOUBLE.unpack(fields.binary(_DOUBLE.size))
     update_resolution_bits = fields.integer(0, 64)
     weighting = _read_weighting(fields)
-    epsilon_ticks, min_search_cohort = fields.integer(0, _WORD), fields.integer(0, 2**32 - 1)
+    epsilon_ticks, min_cohort = fields.integer(0, _WORD), fields.integer(0, 2**32 - 1)
     noise = [fields.integer(0, most) for most in (_WORD, _WORD, 2**32 - 1)]
     try:
         return RoundConfig(
@@ -158,16 +159,12 @@ def _read_config(fields: FieldReader) -> RoundConfig:
             cohort_size=cohort_size,
             theta=Fraction(numerator, denominator),
             method=method,
-            num_pivots=num_pivots or None,
-            max_queries=max_queries,
-            grid=LossGrid(resolution_bits, bound),
-            max_weight=max_weight,
+            search=SearchParams(
+                max_queries, LossGrid(resolution_bits, bound), weighting, epsilon_ticks, min_cohort
+            ),
+            update=UpdateParams(clip, update_resolution_bits, max_weight),
             update_length=length,
-            update_clip=clip,
-            update_resolution_bits=update_resolution_bits,
-            weighting=weighting,
-            epsilon_ticks=epsilon_ticks,
-            min_search_cohort=min_search_cohort,
+            num_pivots=num_pivots or None,
             noise=_noise(*noise),
         )
     except ConfigurationError as error:

@@ -54,7 +54,10 @@ from deltafl.fl.strategies.private_delta_fl import (
 )
 from deltafl.fl.strategies.weighted_mean import WeightedMean
 from deltafl.fl.vectors import Vector
+from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.levels import Levels
+from deltafl.protocol.quantile.registry import default_max_queries
+from deltafl.protocol.quantile.search import SearchParams
 
 WEIGHT_BITS: Final = 28
 """Bits of a real weight, once a round has told how large weights are."""
@@ -86,8 +89,8 @@ class MaskedMean:
 
     Attributes:
         mean: which mean.
-        rounds: how rounds are run; its θ is 1. For real weights only `grid` and `update_clip` of
-            its encoding count: weights have the bits that the module says, and products are rounded
+        rounds: how rounds are run; its θ is 1. For real weights only the grid and the clip of its
+            encoding count: weights have the bits that the module says, and products are rounded
             to whole units.
         expected_loss: about the mean loss of the initial model in nats, positive, for the unit of
             the first round; a model that knows nothing of C classes has ln C.
@@ -131,11 +134,11 @@ class MaskedMean:
         """
         check_cohort(cohort)
         rounds, unit = self._rounds(state, len(cohort.weights))
-        weighing = _InUnits(self.mean, state.round, unit, rounds.encoding.max_weight)
+        weighing = _InUnits(self.mean, state.round, unit, rounds.encoding.update.max_weight)
         before = replace(state, memory=MappingProxyType({}))
         played, report = rounds.apply(before, cohort, weighing)
         known = {field.name: getattr(report, field.name) for field in fields(report)}
-        memory = {**state.memory, **self._learnt(report, unit, rounds.encoding.max_weight)}
+        memory = {**state.memory, **self._learnt(report, unit, rounds.encoding.update.max_weight)}
         following = replace(played, memory=MappingProxyType(memory))
         return following, MaskedMeanReport(**known, weight_unit_log2=unit)
 
@@ -158,10 +161,8 @@ class MaskedMean:
         # bracketed: nothing is searched for, but mm's sums would have to fit such weights as well
         encoding = Encoding(
             method="bracketed",
-            grid=own.grid,
-            max_weight=1 << bits,
-            update_clip=own.update_clip,
-            update_resolution_bits=0,
+            search=SearchParams(default_max_queries("bracketed"), own.search.grid),
+            update=UpdateParams(own.update.clip, resolution_bits=0, max_weight=1 << bits),
         )
         return replace(self.rounds, encoding=encoding, noise=no_noise), math.ceil(log2_mean) - (
             bits - headroom

@@ -17,14 +17,12 @@ from deltafl.fl.cohort import Cohort, Weighing, check_cohort
 from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
 from deltafl.fl.superquantile import parse_theta
 from deltafl.fl.vectors import Vector
-from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
-from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
-from deltafl.protocol.quantile.registry import quantile_method
-from deltafl.protocol.quantile.search import Ended
+from deltafl.protocol.quantile.registry import default_max_queries
+from deltafl.protocol.quantile.search import Ended, SearchParams
 from deltafl.protocol.round import RoundOutcome
-from deltafl.protocol.weighting import Weighting
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +31,13 @@ class Encoding:
 
     Attributes:
         method: the quantile method: "mm" (Algorithm 3), "bracketed", "histogram" or "noisy".
-        max_queries: most sums that a search may take; None for the method's own limit.
-        grid: on which losses are compared.
-        max_weight: largest n_k; larger ones are clipped to it.
-        update_clip: largest element of an update; larger ones are clipped to it.
-        update_resolution_bits: n_k·Δ_k is summed in multiples of 2^-update_resolution_bits.
-        weighting: what a device weighs in the search for η.
-        epsilon_ticks: ε of "mm", in ticks of the grid; 0 changes nothing.
-        min_search_cohort: fewest devices to search over; with fewer, everybody is kept.
+        search: how it searches.
+        update: how updates become integers.
     """
 
     method: str = "mm"
-    max_queries: int | None = None
-    grid: LossGrid = field(default_factory=LossGrid)
-    max_weight: int = 8192
-    update_clip: float = 2.0
-    update_resolution_bits: int = 10
-    weighting: Weighting = Weighting.SAMPLES
-    epsilon_ticks: int = 0
-    min_search_cohort: int = 0
+    search: SearchParams = field(default_factory=lambda: SearchParams(default_max_queries("mm")))
+    update: UpdateParams = field(default_factory=UpdateParams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,32 +172,22 @@ class PrivateDeltaFL:
         Raises:
             ConfigurationError: a sum would not fit the ring, or a setting is out of its range.
         """
-        encoding = self.encoding
-        noise = self.noise(cohort_size)
-        default_max_queries = quantile_method(encoding.method, noise=noise).default_max_queries
         return RoundConfig(
             round_index=state.round,
             cohort_size=cohort_size,
             theta=self.theta,
-            method=encoding.method,
-            num_pivots=None,
-            max_queries=encoding.max_queries or default_max_queries,
-            grid=encoding.grid,
-            max_weight=encoding.max_weight,
+            method=self.encoding.method,
+            search=self.encoding.search,
+            update=self.encoding.update,
             update_length=len(state.model),
-            update_clip=encoding.update_clip,
-            update_resolution_bits=encoding.update_resolution_bits,
-            weighting=encoding.weighting,
-            epsilon_ticks=encoding.epsilon_ticks,
-            min_search_cohort=encoding.min_search_cohort,
-            noise=noise,
+            noise=self.noise(cohort_size),
         )
 
     def warm_start_of(self, state: ServerState) -> int | None:
         """The tick from which the next search starts; None to start afresh."""
         if not self.warm_start or state.eta is None:
             return None
-        return self.encoding.grid.tick(state.eta)[0]
+        return self.encoding.search.grid.tick(state.eta)[0]
 
 
 def _report(outcome: RoundOutcome, eta: float | None, bytes_up: float | None) -> PrivateRoundReport:

@@ -72,7 +72,7 @@ class Bracketed:
             SearchError: If the query is not one of this method's.
             EncodingError: If tick or weight are out of range.
         """
-        query.check(self.name, 1, config.grid)
+        query.check(self.name, 1, config.search.grid)
         config.check_device(tick, weight)
         return rank_contribution(query, tick, weight)
 
@@ -88,7 +88,7 @@ class Bracketed:
         """Propose the next pivot outward, or the interpolated one."""
         bracket = position.bracket
         low, high = bracket.low.pivot, bracket.high.pivot
-        if low == 0 or high == position.config.grid.top_pivot:
+        if low == 0 or high == position.config.search.grid.top_pivot:
             pivot = _outward(bracket, from_low=low > 0, num_steps=position.run + 1)
         else:
             pivot = low + round(bracket.width * _fraction(bracket))

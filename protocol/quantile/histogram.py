@@ -74,7 +74,7 @@ class Histogram:
             SearchError: If the query is not one of this method's.
             EncodingError: If tick or weight are out of range.
         """
-        query.check(self.name, self.num_pivots, config.grid)
+        query.check(self.name, self.num_pivots, config.search.grid)
         config.check_device(tick, weight)
         return rank_contribution(query, tick, weight)
 
@@ -85,7 +85,8 @@ class Histogram:
     def first(self, config: SearchConfig) -> Proposal:
         """Propose the ladder."""
         return Proposal(
-            self._filled(self._ladder(config), 0, config.grid.top_pivot), config.warm_start or 0
+            self._filled(self._ladder(config), 0, config.search.grid.top_pivot),
+            config.warm_start or 0,
         )
 
     def propose(self, position: Position) -> Proposal:
@@ -97,7 +98,7 @@ class Histogram:
         return Proposal(self._filled(even, low, high), estimate=interpolated_pivot(bracket))
 
     def _ladder(self, config: SearchConfig) -> Iterable[int]:
-        top = config.grid.max_tick
+        top = config.search.grid.max_tick
         start = config.warm_start
         if not start:
             num_parts = self.num_pivots + 1

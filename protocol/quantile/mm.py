@@ -74,7 +74,7 @@ class MajoriseMinimise:
         """Return the layout: `beta` per tick, `signed_weight` and `weight`."""
         bound = config.largest_weight
         fields = (
-            Field("beta", 1, 0, _beta(config, bound, 1), _beta_resolution_bits(config.grid)),
+            Field("beta", 1, 0, _beta(config, bound, 1), _beta_resolution_bits(config.search.grid)),
             Field("signed_weight", 1, -bound, bound, 0),
             Field("weight", 1, 0, bound, 0),
         )
@@ -93,7 +93,7 @@ class MajoriseMinimise:
             SearchError: If the query is not one of this method's.
             EncodingError: If tick or weight are out of range.
         """
-        query.check(self.name, 1, config.grid)
+        query.check(self.name, 1, config.search.grid)
         config.check_device(tick, weight)
         half_ticks = 2 * (tick - query.pivots[0]) + 1  # from the pivot, never 0
         return {
@@ -113,7 +113,7 @@ class MajoriseMinimise:
             raise SearchError(f"weight {total} and signed weight {signed} differ in parity")
         if total > 0 and sums["beta"][0] <= 0:
             raise SearchError(f"sum of beta is {sums['beta'][0]} although the weight is {total}")
-        return Rank(pivots[0], (total - signed) // 2), Rank(config.grid.top_pivot, total)
+        return Rank(pivots[0], (total - signed) // 2), Rank(config.search.grid.top_pivot, total)
 
     def first(self, config: SearchConfig) -> Proposal:
         """Propose the first query."""
@@ -125,13 +125,13 @@ class MajoriseMinimise:
         (pivot,) = position.pivots
         total = sums["weight"][0]
         pull = sums["signed_weight"][0] + (1 - 2 * config.theta) * total
-        beta = Fraction(sums["beta"][0], 1 << _beta_resolution_bits(config.grid))
+        beta = Fraction(sums["beta"][0], 1 << _beta_resolution_bits(config.search.grid))
         iterate = round(pivot + pull / beta)  # μ and pivots differ by the same half tick
         pull = max(abs(pull), Fraction(total, 2 * config.cohort_size))
         step = position.side * pull * (1 << position.run) / beta
         low, high = bracket.low.pivot, bracket.high.pivot
         following = round(pivot + step)
-        if bracket.width <= 2 * config.epsilon_ticks:
+        if bracket.width <= 2 * config.search.epsilon_ticks:
             following = (low + high) // 2  # β says nothing of what is nearer than ε
         return Proposal(
             pivots=(guarded(following, low, high, position.num_queries_left),),
@@ -141,7 +141,7 @@ class MajoriseMinimise:
 
 def _beta(config: SearchConfig, weight: int, half_ticks: int) -> float:
     """β in 1/tick of a device so many half ticks from the pivot, an odd number."""
-    return 2 * weight / max(abs(half_ticks), 2 * config.epsilon_ticks)
+    return 2 * weight / max(abs(half_ticks), 2 * config.search.epsilon_ticks)
 
 
 def _beta_resolution_bits(grid: LossGrid) -> int:

@@ -108,7 +108,7 @@ class BracketSearch:
     @property
     def query(self) -> Query | None:
         """The next query; None once the search is finished."""
-        if self._ended is not None or self.num_queries >= self.config.max_queries:
+        if self._ended is not None or self.num_queries >= self.config.search.max_queries:
             return None
         return Query(self.method.name, self.proposal.pivots)
 
@@ -146,7 +146,7 @@ class BracketSearch:
             sums=answer,
             side=side,
             run=after.run,
-            num_queries_left=max(self.config.max_queries - after.num_queries, 1),
+            num_queries_left=max(self.config.search.max_queries - after.num_queries, 1),
         )
         return replace(after, proposal=self.method.propose(position))
 
@@ -168,7 +168,7 @@ class BracketSearch:
             low, last = self.bracket.low.pivot, self.bracket.high.pivot - 1
             eta, half_width = low + last, last - low
         return SearchResult(
-            grid=self.config.grid,
+            grid=self.config.search.grid,
             eta_half_ticks=eta,
             half_width_half_ticks=half_width,
             certified=certified,
@@ -197,7 +197,7 @@ def first_proposal(config: SearchConfig) -> Proposal:
     that guesses among C classes has ln C), so one unit is a far better start than the middle of
     the grid.
     """
-    grid = config.grid
+    grid = config.search.grid
     start = grid.tick(1.0)[0] if config.warm_start is None else config.warm_start
-    pivot = guarded(start, 0, grid.top_pivot, max(config.max_queries, 1))
+    pivot = guarded(start, 0, grid.top_pivot, max(config.search.max_queries, 1))
     return Proposal((pivot,), estimate=config.warm_start or 0)

@@ -80,18 +80,19 @@ class NoisyHistogram:
             ConfigurationError: If the search has an ε, weights that are not equal, or more than one
                 query; or if the noise is to come from more devices than there are.
         """
-        if config.epsilon_ticks:
+        search = config.search
+        if search.epsilon_ticks:
             raise ConfigurationError(
-                f"epsilon_ticks={config.epsilon_ticks} is an option of 'mm' only: set it to 0"
+                f"epsilon_ticks={search.epsilon_ticks} is an option of 'mm' only: set it to 0"
             )
-        if config.weighting is not Weighting.EQUAL:
+        if search.weighting is not Weighting.EQUAL:
             raise ConfigurationError(
-                f"weighting={config.weighting.value!r} is not for 'noisy': noise hides one device "
+                f"weighting={search.weighting.value!r} is not for 'noisy': noise hides one device "
                 "that counts one, so set it to 'equal'"
             )
-        if config.max_queries > 1:
+        if search.max_queries > 1:
             raise ConfigurationError(
-                f"max_queries={config.max_queries} is more than the 1 of 'noisy': noise averages "
+                f"max_queries={search.max_queries} is more than the 1 of 'noisy': noise averages "
                 "out over queries"
             )
         if self.noise.num_devices > config.cohort_size:
@@ -122,7 +123,7 @@ class NoisyHistogram:
             SearchError: If the query is not one of this method's.
             EncodingError: If tick or weight are out of range.
         """
-        query.check(self.name, self.num_pivots, config.grid)
+        query.check(self.name, self.num_pivots, config.search.grid)
         config.check_device(tick, weight)
         bins = np.zeros(self.num_bins, dtype=np.int64)
         bins[np.searchsorted(np.asarray(query.pivots), tick, side="right")] = 1
@@ -169,7 +170,7 @@ class NoisySearch:
     @property
     def query(self) -> Query | None:
         """The query; None once it is answered, or where there is none to ask."""
-        if self.config.theta == 1 or self.num_queries >= self.config.max_queries:
+        if self.config.theta == 1 or self.num_queries >= self.config.search.max_queries:
             return None
         return Query(self.method.name, self.pivots)
 
@@ -205,7 +206,7 @@ class NoisySearch:
             estimate = self.estimate or 0
             ended = Ended.NO_WEIGHT if self.estimate is None else Ended.NOISY
         return SearchResult(
-            grid=config.grid,
+            grid=config.search.grid,
             eta_half_ticks=2 * estimate,
             half_width_half_ticks=0,
             certified=config.theta == 1,
@@ -223,7 +224,7 @@ class NoisySearch:
         if wanted == 0:
             return 0
         at = next(index for index, rank in enumerate(below) if rank >= wanted)
-        low, high = (0, *self.pivots, self.config.grid.top_pivot)[at : at + 2]
+        low, high = (0, *self.pivots, self.config.search.grid.top_pivot)[at : at + 2]
         return low + int((high - low) * (1 - (below[at] - wanted) / counts[at]))
 
 

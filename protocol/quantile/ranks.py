@@ -25,9 +25,9 @@ def rank_layout(config: SearchConfig, num_pivots: int) -> Layout:
     Raises:
         ConfigurationError: If the search has an ε, which ranks know nothing of.
     """
-    if config.epsilon_ticks:
+    if config.search.epsilon_ticks:
         raise ConfigurationError(
-            f"epsilon_ticks={config.epsilon_ticks} is an option of 'mm' only: set it to 0"
+            f"epsilon_ticks={config.search.epsilon_ticks} is an option of 'mm' only: set it to 0"
         )
     bound = config.largest_weight
     fields = (
@@ -48,5 +48,5 @@ def rank_contribution(query: Query, tick: int, weight: int) -> Mapping[str, npt.
 def read_ranks(config: SearchConfig, pivots: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
     """Read the ranks at the pivots, and after them the rank of the whole cohort."""
     below = zip(pivots, sums["weight_below"], sums["count_below"], strict=True)
-    total = Rank(config.grid.top_pivot, sums["weight"][0], sums["count"][0])
+    total = Rank(config.search.grid.top_pivot, sums["weight"][0], sums["count"][0])
     return (*(Rank(pivot, weight, count) for pivot, weight, count in below), total)

@@ -1,5 +1,6 @@
 """The quantile methods by name."""
 
+from fractions import Fraction
 from typing import Final
 
 from deltafl.protocol.errors import ConfigurationError
@@ -58,3 +59,16 @@ def quantile_method(
     raise ConfigurationError(
         f"num_pivots={num_pivots} is no option of {name!r}: only of 'histogram' and {NOISY!r}"
     )
+
+
+def default_max_queries(name: str) -> int:
+    """Queries that certify any search by this method on the default loss grid; 1 of `noisy`.
+
+    Raises:
+        ConfigurationError: If there is no such method.
+
+    >>> default_max_queries("bracketed")
+    26
+    """
+    noise = Noise(Fraction(1), 1) if name == NOISY else None  # how much makes no difference
+    return quantile_method(name, noise=noise).default_max_queries

@@ -1,7 +1,7 @@
 """The interface of a private quantile search, and the values that go in and out.
 
 Cohort: device k has a tick F_k of the loss grid and an integer weight n_k ≥ 0, which is what
-`SearchConfig.weighting` makes of its own. For the conformity level θ and τ = 1 - θ, the exact
+`SearchParams.weighting` makes of its own. For the conformity level θ and τ = 1 - θ, the exact
 weighted quantile is q = min{x : W(≤ x) ≥ τ·W}, where W(≤ x) is the weight of the devices with tick
 ≤ x and W the weight of all. The search finds the set {F ≥ q}, which Algorithm 2 of the paper trains
 on, from secure sums alone::
@@ -19,9 +19,9 @@ All objects are values: `update` returns the next search and leaves the old one 
 import enum
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,8 @@ from deltafl.protocol.errors import ConfigurationError, EncodingError, SearchErr
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
+
+_MAX_COHORT: Final = 2**32 - 1
 
 
 class Ended(enum.StrEnum):
@@ -55,33 +57,66 @@ class Ended(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class SearchParams:
+    """How the searches of a run go, whatever the method, the cohort and the level.
+
+    Spec: §12.1.
+
+    Attributes:
+        max_queries: Most queries, ≥ 0; never exceeded.
+        grid: Loss grid on which the cohort's losses lie.
+        weighting: What a device of weight n weighs in the search: weighting.of(n). Updates are
+            weighted by n in any case.
+        epsilon_ticks: ε of Algorithm 3, of `mm` only: devices nearer to a pivot than so many ticks
+            contribute as if they were so far away. 0 is half a tick, and no device is nearer.
+        min_cohort: Fewest devices to search over, in [0, 2^32); with fewer nothing is asked and
+            everybody is kept.
+
+    Raises:
+        ConfigurationError: If an attribute is out of range.
+    """
+
+    max_queries: int
+    grid: LossGrid = field(default_factory=LossGrid)
+    weighting: Weighting = Weighting.SAMPLES
+    epsilon_ticks: int = 0
+    min_cohort: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_queries < 0:
+            raise ConfigurationError(f"max_queries={self.max_queries} is negative")
+        if not 0 <= self.epsilon_ticks <= self.grid.max_tick:
+            raise ConfigurationError(
+                f"epsilon_ticks={self.epsilon_ticks} is not in [0, {self.grid.max_tick}], the "
+                "ticks of the grid"
+            )
+        if not 0 <= self.min_cohort <= _MAX_COHORT:
+            raise ConfigurationError(
+                f"min_search_cohort={self.min_cohort} is not in [0, {_MAX_COHORT}]"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class SearchConfig:
     """What server and devices agree on before a search.
 
     Attributes:
         theta: Conformity level θ, the fraction of the weight to keep, in (0, 1]. Exact:
             `Fraction("0.8")`, not `Fraction(0.8)`.
-        grid: Loss grid on which the cohort's losses lie.
+        search: How it goes.
         max_weight: Largest weight of a device, ≥ 1.
         cohort_size: Most devices in a sum, ≥ 1.
-        max_queries: Most queries, ≥ 0; never exceeded.
         warm_start: Tick near which the quantile is expected, such as the last round's; or None.
-        weighting: What a device of weight n weighs in the search: weighting.of(n).
-        epsilon_ticks: ε of Algorithm 3, of `mm` only: devices nearer to a pivot than so many ticks
-            contribute as if they were so far away. 0 is half a tick, and no device is nearer.
 
     Raises:
         ConfigurationError: If an attribute is out of range.
     """
 
     theta: Fraction
-    grid: LossGrid
+    search: SearchParams
     max_weight: int
     cohort_size: int
-    max_queries: int
     warm_start: int | None = None
-    weighting: Weighting = Weighting.SAMPLES
-    epsilon_ticks: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.theta <= 1:
@@ -90,22 +125,16 @@ class SearchConfig:
             raise ConfigurationError(f"max_weight={self.max_weight} is less than 1")
         if self.cohort_size < 1:
             raise ConfigurationError(f"cohort_size={self.cohort_size} is less than 1")
-        if self.max_queries < 0:
-            raise ConfigurationError(f"max_queries={self.max_queries} is negative")
-        if self.warm_start is not None and not 0 <= self.warm_start <= self.grid.max_tick:
+        max_tick = self.search.grid.max_tick
+        if self.warm_start is not None and not 0 <= self.warm_start <= max_tick:
             raise ConfigurationError(
-                f"warm_start={self.warm_start} is not a tick in [0, {self.grid.max_tick}]"
-            )
-        if not 0 <= self.epsilon_ticks <= self.grid.max_tick:
-            raise ConfigurationError(
-                f"epsilon_ticks={self.epsilon_ticks} is not in [0, {self.grid.max_tick}], the "
-                "ticks of the grid"
+                f"warm_start={self.warm_start} is not a tick in [0, {max_tick}]"
             )
 
     @property
     def largest_weight(self) -> int:
-        """Largest weight in the search, once mapped by `weighting`."""
-        return self.weighting.of(self.max_weight)
+        """Largest weight in the search, once mapped by its weighting."""
+        return self.search.weighting.of(self.max_weight)
 
     def check_device(self, tick: int, weight: int) -> None:
         """Check a device's own tick, and its weight in the search.
@@ -114,14 +143,15 @@ class SearchConfig:
             EncodingError: If the tick is off the grid or the weight is not in
                 [0, largest_weight].
         """
-        if not 0 <= tick <= self.grid.max_tick:
+        max_tick = self.search.grid.max_tick
+        if not 0 <= tick <= max_tick:
             raise EncodingError(
-                f"tick={tick} is not in [0, {self.grid.max_tick}]: take it from LossGrid.tick"
+                f"tick={tick} is not in [0, {max_tick}]: take it from LossGrid.tick"
             )
         if not 0 <= weight <= self.largest_weight:
             raise EncodingError(
                 f"weight={weight} is not in [0, {self.largest_weight}]: cap it or raise "
-                f"max_weight, and pass what weighting={self.weighting.value!r} makes of it"
+                f"max_weight, and pass what weighting={self.search.weighting.value!r} makes of it"
             )
 
 
@@ -259,7 +289,7 @@ class QuantileMethod(Protocol):
             config: Configuration of the search.
             query: The query to answer.
             tick: The device's loss.
-            weight: Its weight in the search, config.weighting.of(n).
+            weight: Its weight in the search, config.search.weighting.of(n).
 
         Raises:
             SearchError: If the query is not one of this method's.

@@ -22,6 +22,8 @@ from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.strategies.base import ServerState
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from deltafl.fl.vectors import Vector
+from deltafl.protocol.quantile.registry import default_max_queries
+from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import GraphKind, SecAggError
 from deltafl.sim.bench.report import machine
@@ -169,7 +171,8 @@ def _record(benchmark: AuditBenchmark, path: Path) -> None:
         for index in range(benchmark.clients)
     )
     with TranscriptWriter(path, benchmark.mode) as transcript:
-        strategy = PrivateDeltaFL(Fraction(1, 2), Encoding(method=benchmark.method))
+        search = SearchParams(default_max_queries(benchmark.method))
+        strategy = PrivateDeltaFL(Fraction(1, 2), Encoding(benchmark.method, search))
         masked = MaskedRounds(Sessions(graph=benchmark.graph), observer=transcript)
         state = ServerState(np.zeros(benchmark.dim, dtype=np.float32))
         rounds = range(1, benchmark.rounds + 1)

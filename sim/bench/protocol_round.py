@@ -15,9 +15,9 @@ from fractions import Fraction
 import numpy as np
 from tqdm import tqdm
 
-from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.errors import ProtocolError
-from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId, GraphKind, SessionParams, Stage, Step, Vanish, run_session
 from deltafl.secagg.errors import SecAggError
@@ -28,7 +28,6 @@ from deltafl.sim.bench.stopwatch import Stopwatch
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.record.memory import peak_memory_mb
-from deltafl.sim.settings.config import PrivacyConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,19 +163,14 @@ def measure(benchmark: RoundBenchmark) -> dict[str, object]:
 
 
 def _round_config(benchmark: RoundBenchmark) -> RoundConfig:
-    privacy = PrivacyConfig()
     return RoundConfig(
         round_index=0,
         cohort_size=benchmark.clients,
         theta=Fraction(1, 2) if benchmark.slots > 1 else Fraction(1),
         method="mm",
-        num_pivots=None,
-        max_queries=benchmark.slots - 1,
-        grid=LossGrid(),
-        max_weight=privacy.max_weight,
+        search=SearchParams(benchmark.slots - 1),
+        update=UpdateParams(),
         update_length=benchmark.dim,
-        update_clip=privacy.update_clip,
-        update_resolution_bits=privacy.update_resolution_bits,
     )
 
 

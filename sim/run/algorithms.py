@@ -3,7 +3,6 @@
 import math
 from fractions import Fraction
 
-from deltafl.fl.schedule import StepDecay
 from deltafl.fl.strategies.aaggff_device import AAggFFDevice
 from deltafl.fl.strategies.aaggff_silo import AAggFFSilo
 from deltafl.fl.strategies.afl import AFL
@@ -27,9 +26,11 @@ from deltafl.fl.strategies.server_optimizer import (
 )
 from deltafl.fl.strategies.tilted_erm import TiltedERM
 from deltafl.fl.strategies.weighted_mean import WeightedMean
+from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
-from deltafl.protocol.quantile.registry import NOISY
+from deltafl.protocol.quantile.registry import NOISY, default_max_queries
+from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import Adversary, DevicePolicy, GraphKind, ThreatModel
@@ -109,15 +110,14 @@ def _in_clear(algorithm: str, config: RunConfig) -> Strategy:
 
 
 def _weighted_mean(algorithm: str, config: RunConfig) -> WeightedMean:
-    strategy, training = config.strategy, config.training
+    strategy = config.strategy
     match algorithm:
         case "fedavg":
             return FedAvg()
         case "fedprox":
             return FedProx(strategy.proximal)
         case "q-ffl":
-            decay = StepDecay(training.learning_rate, training.decay, training.decay_every)
-            return QFFL(strategy.q, decay.rate)
+            return QFFL(strategy.q, config.training.schedule.rate)
         case "tilted-erm":
             return TiltedERM(strategy.tilt)
         case "propfair":
@@ -187,21 +187,18 @@ def _private_rounds(config: RunConfig, theta: Fraction) -> PrivateDeltaFL:
             return None
         return Noise(sigma**2, sessions.num_noisy(cohort_size, quantile.min_cohort))
 
-    return PrivateDeltaFL(
-        theta=theta,
-        encoding=Encoding(
-            method=quantile.method,
-            max_queries=quantile.max_queries or None,
-            grid=LossGrid(quantile.resolution_bits, quantile.loss_bound),
-            max_weight=privacy.max_weight,
-            update_clip=privacy.update_clip,
-            update_resolution_bits=privacy.update_resolution_bits,
-            weighting=Weighting(quantile.weights),
-            epsilon_ticks=_epsilon_ticks(quantile),
-            min_search_cohort=quantile.min_cohort,
-        ),
-        noise=noise,
-        warm_start=quantile.warm_start,
+    update = UpdateParams(privacy.update_clip, privacy.update_resolution_bits, privacy.max_weight)
+    encoding = Encoding(quantile.method, _search_params(quantile), update)
+    return PrivateDeltaFL(theta, encoding, noise, quantile.warm_start)
+
+
+def _search_params(quantile: QuantileConfig) -> SearchParams:
+    return SearchParams(
+        max_queries=quantile.max_queries or default_max_queries(quantile.method),
+        grid=LossGrid(quantile.resolution_bits, quantile.loss_bound),
+        weighting=Weighting(quantile.weights),
+        epsilon_ticks=_epsilon_ticks(quantile),
+        min_cohort=quantile.min_cohort,
     )
 
 

@@ -20,7 +20,6 @@ from deltafl.fl.errors import DivergenceError
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.metrics import Summary, summarise_test_error
 from deltafl.fl.parameters import to_vector
-from deltafl.fl.schedule import StepDecay
 from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy
 from deltafl.fl.strategies.levels import (
     LevelsInClear,
@@ -243,8 +242,7 @@ class _Run:
             if config.federation.is_private
             else None
         )
-        training = config.training
-        self._schedule = StepDecay(training.learning_rate, training.decay, training.decay_every)
+        self._schedule = config.training.schedule
         self._initial = starting_models(
             len(self._metrics),
             self._initial_model,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Annotated, Final
 
+from deltafl.fl.schedule import StepDecay
 from deltafl.sim.settings.constraints import FallingLevels, Interval, OneOf
 
 PRIVATE: Final = "private-"
@@ -195,6 +196,11 @@ class TrainingConfig:
     backend: Annotated[str, OneOf(BACKENDS)] = "auto"
     workers: Annotated[int, Interval("[0, 1024]")] = 0
     address: str = ""
+
+    @property
+    def schedule(self) -> StepDecay:
+        """The learning rate of every round."""
+        return StepDecay(self.learning_rate, self.decay, self.decay_every)
 
 
 @dataclass(frozen=True, slots=True)

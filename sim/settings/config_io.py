@@ -217,7 +217,7 @@ def _check_together(config: RunConfig) -> None:
             f"privacy.transcript = {privacy.transcript!r}: must be 'headers', 'full' or 'every=N'"
         )
     training, last = config.training, federation.rounds - 1
-    if training.learning_rate * training.decay ** (last // training.decay_every) == 0:
+    if training.schedule.rate(last) == 0:
         raise ConfigError(
             f"training.decay = {training.decay} every {training.decay_every} rounds brings the "
             f"learning rate to zero before round {federation.rounds}: raise one of them"

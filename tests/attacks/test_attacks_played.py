@@ -41,7 +41,7 @@ def test_what_is_taken_is_the_update_to_the_last_digit_that_is_sent(name):
     loot = once(BY_NAME[name], defended=False)
     devices = make_devices(UPDATE_ROUND)
     error = np.abs(loot.read(loot.taken) - devices[max(devices)].update).max()
-    assert 0 < error <= 2.0**-UPDATE_ROUND.update_resolution_bits
+    assert 0 < error <= 2.0**-UPDATE_ROUND.update.resolution_bits
 
 
 # --- how defences are taken away ----------------------------------------------------------------

@@ -78,7 +78,7 @@ def test_what_the_truth_does_not_hold_is_not_invented(views):
     everybody = Threshold(0, 0)
     trained = DeviceTruth(1, 4, 1.0, 3, True, None)
     assert input_of(trained, config, everybody) is None
-    filtered = Threshold(2 * config.grid.max_tick, 0)
+    filtered = Threshold(2 * config.search.grid.max_tick, 0)
     assert not input_of(trained, config, filtered).any()
     not_finite = DeviceTruth(1, 4, float("nan"), 3, True, None)
     assert input_of(not_finite, config, everybody) is None

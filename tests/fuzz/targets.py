@@ -10,11 +10,11 @@ from fractions import Fraction
 import numpy as np
 
 from deltafl.protocol import wire as envelope_wire
-from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Envelope, Relay
-from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import (
     ClientId,
@@ -148,12 +148,9 @@ def envelopes() -> list[Envelope]:
         theta=Fraction(1, 2),
         method="histogram",
         num_pivots=4,
-        max_queries=2,
-        grid=LossGrid(resolution_bits=8, bound=8),
-        max_weight=500,
+        search=SearchParams(max_queries=2, grid=LossGrid(resolution_bits=8, bound=8)),
+        update=UpdateParams(clip=4.0, resolution_bits=12, max_weight=500),
         update_length=4,
-        update_clip=4.0,
-        update_resolution_bits=12,
     )
     return [
         Announce(config, b"model", b"session"),

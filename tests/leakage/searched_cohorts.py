@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.registry import quantile_method
-from deltafl.protocol.quantile.search import SearchConfig
+from deltafl.protocol.quantile.search import SearchConfig, SearchParams
 from deltafl.protocol.weighting import Weighting
 from deltafl.sim.inspect.leakage.observations import SearchView, simulate
 from deltafl.sim.inspect.leakage.prior import Prior
@@ -24,11 +24,12 @@ def config_of(
     *,
     grid: LossGrid = GRID,
     theta: Fraction = Fraction(1, 2),
+    warm_start: int | None = None,
     **options: object,
 ) -> SearchConfig:
     default = 1 if method == "plain" else quantile_method(method).default_max_queries
-    settings = {"max_queries": default, **options}
-    return SearchConfig(theta=theta, grid=grid, max_weight=MAX_WEIGHT, cohort_size=size, **settings)
+    search = SearchParams(**{"max_queries": default, "grid": grid, **options})
+    return SearchConfig(theta, search, MAX_WEIGHT, size, warm_start)
 
 
 def drawn(size: int, seed: int, *, equal: int | None = None) -> tuple[list[int], list[int]]:
@@ -40,7 +41,9 @@ def drawn(size: int, seed: int, *, equal: int | None = None) -> tuple[list[int],
 
 
 def attacked(view: SearchView, seed: int = 0, *, starts: int = 60) -> Reconstruction:
-    return reconstruct(view, Prior(view.config.grid), np.random.default_rng(seed), starts=starts)
+    return reconstruct(
+        view, Prior(view.config.search.grid), np.random.default_rng(seed), starts=starts
+    )
 
 
 @st.composite

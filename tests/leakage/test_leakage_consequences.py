@@ -52,7 +52,7 @@ def test_buckets_hold_what_they_are_said_to_hold(case):
             inside = [k for k, tick in enumerate(ticks) if bucket.low <= tick < bucket.high]
             assert bucket.fewest <= len(inside) <= bucket.most
             if view.answers:
-                counted = sum(view.config.weighting.of(weights[k]) for k in inside)
+                counted = sum(view.config.search.weighting.of(weights[k]) for k in inside)
                 assert counted == bucket.weight
 
 
@@ -84,14 +84,14 @@ def test_a_vanished_device_lies_in_one_of_its_places(case, data):
     others = [k for k in range(len(ticks)) if k != gone]
     last = before.answers[-1].pivots[-1]
     after = simulate(
-        replace(before.config, warm_start=min(last, before.config.grid.max_tick)),
+        replace(before.config, warm_start=min(last, before.config.search.grid.max_tick)),
         before.method,
         [ticks[k] for k in others],
         [weights[k] for k in others],
         with_update=False,
     ).view
     known = vanished_device(before, after)
-    assert known.weight == before.config.weighting.of(weights[gone])
+    assert known.weight == before.config.search.weighting.of(weights[gone])
     assert any(low <= ticks[gone] < high for low, high in known.places)
     unnamed = vanished_device(before.anonymous(), after.anonymous())
     assert any(low <= ticks[gone] < high for low, high in unnamed.places)

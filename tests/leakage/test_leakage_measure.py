@@ -21,7 +21,7 @@ from deltafl.sim.inspect.leakage.prior import Prior
 
 
 def leaked(view, ticks, seed=0):
-    prior = Prior(view.config.grid)
+    prior = Prior(view.config.search.grid)
     return measure(Belief.of(view, prior, attacked(view, seed)), ticks)
 
 

@@ -15,7 +15,7 @@ from searched_cohorts import GRID, MAX_WEIGHT, PRIOR, drawn
 
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.noise import Noise
-from deltafl.protocol.quantile.search import SearchConfig
+from deltafl.protocol.quantile.search import SearchConfig, SearchParams
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.inspect.leakage import cli
@@ -45,9 +45,10 @@ def command(*arguments):
     return parser.parse_args(arguments)
 
 
-def config_of(size, **options):
-    settings = {"theta": Fraction(1, 2), "max_queries": 1, "weighting": Weighting.EQUAL}
-    return SearchConfig(grid=GRID, max_weight=MAX_WEIGHT, cohort_size=size, **(settings | options))
+def config_of(size, *, theta=Fraction(1, 2), warm_start=None, **options):
+    settings = {"max_queries": 1, "grid": GRID, "weighting": Weighting.EQUAL}
+    search = SearchParams(**(settings | options))
+    return SearchConfig(theta, search, MAX_WEIGHT, size, warm_start)
 
 
 def searched(ticks, weights, sigma, *, seed=0, num_pivots=None, with_update=True, **options):
@@ -164,10 +165,8 @@ def test_without_noise_worth_the_name_counts_are_those_of_a_histogram():
     for seed in range(3):
         ticks, weights = drawn(8, seed)
         view = searched(ticks, weights, "1/1000", with_update=False)
-        exact = simulate(
-            replace(view.config, max_queries=1), "histogram", ticks, weights,
-            num_pivots=16, with_update=False,
-        ).view  # fmt: skip
+        once = replace(view.config, search=replace(view.config.search, max_queries=1))
+        exact = simulate(once, "histogram", ticks, weights, num_pivots=16, with_update=False).view
         assert exact.answers[0].pivots == view.answers[0].pivots
         same = bucket_counts(exact, PRIOR)
         likeliest = infer_counts(view, PRIOR).likeliest()

@@ -111,7 +111,9 @@ def test_whole_ticks_are_checked_against_every_released_integer():
 def test_the_equations_hold_at_the_truth(case):
     view, ticks, weights = case
     places = [[(tick, tick + 1) for tick in ticks]]
-    mapped = np.array([[view.config.weighting.of(weight) for weight in weights]], dtype=float)
+    mapped = np.array(
+        [[view.config.search.weighting.of(weight) for weight in weights]], dtype=float
+    )
     own = np.array([weights], dtype=float)
     equations = set_up(view, places, mapped, own, free_weights=False)
     unknowns = equations.unknowns(np.array([ticks], dtype=float))
@@ -146,7 +148,7 @@ def test_any_cohort_can_be_attacked(case, weights_known):
     view, ticks, _ = case
     seen = view if weights_known or view.losses is not None else view.anonymous()
     found = reconstruct(
-        seen, replace(PRIOR, grid=seen.config.grid), np.random.default_rng(1), starts=30
+        seen, replace(PRIOR, grid=seen.config.search.grid), np.random.default_rng(1), starts=30
     )
     assert found.sorted_ticks.shape == found.sorted_radius.shape == (len(ticks),)
     assert (np.diff(found.sorted_ticks) >= 0).all()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+from flat_configs import round_of
 
 from deltafl.fl.cohort import SecureRoundResult
 from deltafl.protocol.client import LocalWork, RoundClient
@@ -70,7 +71,7 @@ def make_config(**changes) -> RoundConfig:
         "update_clip": 4.0,
         "update_resolution_bits": 12,
     }
-    return RoundConfig(**(fields | changes))
+    return round_of(**(fields | changes))
 
 
 def make_params(config, model=MODEL, **changes) -> SessionParams:
@@ -105,7 +106,7 @@ def make_devices(config, seed=0) -> dict[int, Device]:
     return {
         3 + 7 * rank: Device(
             0.5 + rank,
-            int(generator.integers(1, config.max_weight, endpoint=True)),
+            int(generator.integers(1, config.update.max_weight, endpoint=True)),
             generator.uniform(-1, 1, config.update_length).astype(np.float32),
         )
         for rank in range(config.cohort_size)

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.quantile.search import SearchParams
 
 CLIP = 0.1  # no number of 32 bits: the nearest one is above
 WEIGHT = 7
@@ -30,13 +31,9 @@ def device(length):
         cohort_size=8,
         theta=Fraction(1, 2),
         method="mm",
-        num_pivots=None,
-        max_queries=12,
-        grid=LossGrid(resolution_bits=8, bound=8),
-        max_weight=512,
+        search=SearchParams(max_queries=12, grid=LossGrid(resolution_bits=8, bound=8)),
+        update=UpdateParams(clip=CLIP, resolution_bits=BITS, max_weight=512),
         update_length=length,
-        update_clip=CLIP,
-        update_resolution_bits=BITS,
     )
     return DeviceRound.measured(config, 1.5, WEIGHT)
 

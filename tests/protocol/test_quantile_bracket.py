@@ -1,10 +1,10 @@
 """What the bracket claims, and sums that no honest cohort gives."""
 
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from flat_configs import changed_search, search_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,11 +13,11 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.bracket import Bracket, Rank, guarded
 from deltafl.protocol.quantile.bracketed import Bracketed
 from deltafl.protocol.quantile.mm import MajoriseMinimise
-from deltafl.protocol.quantile.search import Ended, SearchConfig
+from deltafl.protocol.quantile.search import Ended
 from deltafl.protocol.weighting import Weighting
 
 GRID = LossGrid(resolution_bits=4, bound=8)
-CONFIG = SearchConfig(Fraction(1, 2), GRID, max_weight=9, cohort_size=10, max_queries=20)
+CONFIG = search_of(Fraction(1, 2), GRID, max_weight=9, cohort_size=10, max_queries=20)
 TOTAL = Rank(GRID.top_pivot, 40, 10)
 
 
@@ -64,7 +64,7 @@ def test_ranks_that_no_cohort_has_are_refused(ranks):
 
 @pytest.mark.parametrize(("weighting", "most"), [("equal", 1), ("powers-of-two", 8)])
 def test_more_weight_than_rounded_weights_can_have_is_refused(weighting, most):
-    config = replace(CONFIG, weighting=Weighting(weighting))
+    config = changed_search(CONFIG, weighting=Weighting(weighting))
     total = Rank(GRID.top_pivot, 10 * most, 10)
     whole = Bracket.whole(config, total)
     assert whole.narrowed([Rank(50, 5 * most, 5)], total)
@@ -109,7 +109,7 @@ def test_liars_cannot_make_a_search_go_on_for_ever():
                     sums(weight=40, count=10, weight_below=weight_below, count_below=count_below)
                 )
                 num_queries += 1
-                assert num_queries <= CONFIG.max_queries
+                assert num_queries <= CONFIG.search.max_queries
         except SearchError:
             continue
 

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from flat_configs import search_of
 
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.losses import LossGrid
@@ -11,7 +12,7 @@ from deltafl.protocol.quantile.bracketed import Bracketed
 from deltafl.protocol.quantile.histogram import Histogram
 from deltafl.protocol.quantile.mm import MajoriseMinimise
 from deltafl.protocol.quantile.registry import QUANTILE_METHODS, quantile_method
-from deltafl.protocol.quantile.search import Ended, Query, SearchConfig
+from deltafl.protocol.quantile.search import Ended, Query
 
 GRID = LossGrid()
 MAX_WEIGHT = 447
@@ -39,7 +40,7 @@ def sums_of(method, config, query, ticks, weights):
     half_ticks = 2 * (ticks - np.array(query.pivots)[:, None]) + 1
     if method.name == "mm":
         resolution = 1 << method.layout(config).fields[0].resolution_bits
-        distances = np.maximum(np.abs(half_ticks), 2 * config.epsilon_ticks)
+        distances = np.maximum(np.abs(half_ticks), 2 * config.search.epsilon_ticks)
         beta = np.rint(2 * weights / distances * resolution)
         answer = {
             "beta": [beta.sum()],
@@ -73,7 +74,7 @@ def num_queries(
         ticks, weights = gamma_cohort(num_devices, generator)
         quantile = exact_quantile(theta, ticks, weights)
         near = round(quantile * (1 + 0.02 * generator.normal()))
-        config = SearchConfig(
+        config = search_of(
             theta=theta,
             grid=GRID,
             max_weight=MAX_WEIGHT,
@@ -126,7 +127,7 @@ def test_equal_weights_whose_minimisers_form_an_interval_are_no_slower():
     for _ in range(30):
         ticks, _ = gamma_cohort(100, generator)
         weights = np.ones(100, dtype=np.int64)
-        config = SearchConfig(Fraction(4, 5), GRID, 1, 100, method.default_max_queries)
+        config = search_of(Fraction(4, 5), GRID, 1, 100, method.default_max_queries)
         result = finished(method, config, ticks, weights)
         assert result.certified
         assert sum(result.passes(int(tick)) for tick in ticks) >= 81  # one more than θ·m
@@ -150,7 +151,7 @@ def test_the_quantile_is_missed_without_the_total_weight_in_the_update(theta):
     generator = np.random.default_rng(1)
     for _ in range(5):
         ticks, weights = gamma_cohort(60, generator)
-        config = SearchConfig(theta, GRID, MAX_WEIGHT, 60, 30)
+        config = search_of(theta, GRID, MAX_WEIGHT, 60, 30)
         eta = finished(MajoriseMinimise(), config, ticks, weights).eta
         median = GRID.value(exact_quantile(Fraction(1, 2), ticks, weights))
         right = plain_mm(ticks, weights, theta, with_total_weight=True)
@@ -162,7 +163,7 @@ def test_the_quantile_is_missed_without_the_total_weight_in_the_update(theta):
 
 def test_beta_is_largest_half_a_tick_from_the_pivot_and_then_at_its_bound():
     method = MajoriseMinimise()
-    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
     layout = method.layout(config)
     query = Query("mm", (70_000,))
     for tick in (69_999, 70_000):
@@ -176,7 +177,7 @@ def test_beta_is_largest_half_a_tick_from_the_pivot_and_then_at_its_bound():
 @pytest.mark.parametrize("epsilon", [1, 3, 655])
 def test_devices_nearer_than_epsilon_cannot_be_told_apart_by_beta(epsilon):
     method = MajoriseMinimise()
-    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30, epsilon_ticks=epsilon)
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30, epsilon_ticks=epsilon)
     layout, query = method.layout(config), Query("mm", (70_000,))
     near = [
         method.contribution(config, query, tick, MAX_WEIGHT)
@@ -192,14 +193,14 @@ def test_devices_nearer_than_epsilon_cannot_be_told_apart_by_beta(epsilon):
 
 @pytest.mark.parametrize("method", [Bracketed(), Histogram()], ids=repr)
 def test_ranks_have_no_epsilon(method):
-    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30, epsilon_ticks=1)
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30, epsilon_ticks=1)
     with pytest.raises(ConfigurationError, match="epsilon_ticks=1 is an option of 'mm' only"):
         method.layout(config)
 
 
 def test_the_least_beta_is_not_lost_to_rounding():
     method = MajoriseMinimise()
-    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 1, 30)
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 1, 30)
     layout = method.layout(config)
     farthest = method.contribution(config, Query("mm", (GRID.top_pivot,)), 0, 1)
     sums = layout.decode(layout.encode(farthest)[0])
@@ -208,7 +209,7 @@ def test_the_least_beta_is_not_lost_to_rounding():
 
 def test_mm_sends_the_papers_sums():
     method = MajoriseMinimise()
-    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
     pivot, tick, weight = 70_000, 60_000, 5
     mu, loss = GRID.value(Fraction(2 * pivot - 1, 2)), GRID.value(tick)
     beta = weight / abs(loss - mu)
@@ -221,7 +222,7 @@ def test_mm_sends_the_papers_sums():
 @pytest.mark.parametrize("warm_start", [None, 0, 1, 3, 70_000, GRID.max_tick])
 def test_the_ladder_has_its_declared_length_and_lies_inside_the_grid(num_pivots, warm_start):
     method = Histogram(num_pivots)
-    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 9, warm_start)
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 9, warm_start)
     pivots = method.start(config).query.pivots
     assert len(pivots) == num_pivots
     assert list(pivots) == sorted(pivots)
@@ -233,7 +234,7 @@ def test_the_ladder_has_its_declared_length_and_lies_inside_the_grid(num_pivots,
 
 def test_pivots_are_repeated_where_the_bracket_has_too_few():
     grid = LossGrid(resolution_bits=1, bound=2)
-    config = SearchConfig(Fraction(1, 2), grid, MAX_WEIGHT, 3, 9)
+    config = search_of(Fraction(1, 2), grid, MAX_WEIGHT, 3, 9)
     pivots = Histogram(8).start(config).query.pivots
     assert len(pivots) == 8
     assert pivots[-1] == pivots[-2]
@@ -245,9 +246,7 @@ def test_a_histogram_certifies_ties_within_its_default_budget(num_pivots):
     method = Histogram(num_pivots)
     for tick in (0, 1, 123_456, GRID.max_tick):
         for warm_start in (None, 5, GRID.max_tick):
-            config = SearchConfig(
-                Fraction(1, 2), GRID, 1, 4, method.default_max_queries, warm_start
-            )
+            config = search_of(Fraction(1, 2), GRID, 1, 4, method.default_max_queries, warm_start)
             result = finished(method, config, np.full(4, tick), np.ones(4, dtype=np.int64))
             assert result.ended is Ended.EXACT
             assert result.eta == GRID.value(tick)

@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from flat_configs import search_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from round_parties import Device as Party
@@ -24,7 +25,7 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.noisy import NoisyHistogram, nearest_counts
 from deltafl.protocol.quantile.registry import NOISY, QUANTILE_METHODS, quantile_method
-from deltafl.protocol.quantile.search import Ended, Query, SearchConfig
+from deltafl.protocol.quantile.search import Ended, Query
 from deltafl.protocol.round import Round
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.sessions import Sessions
@@ -56,7 +57,7 @@ MODEL = np.arange(4, dtype="<f4").tobytes()
 
 def search_config(num_devices, theta=Fraction(1, 2), **changes):
     fields = {"max_queries": 1, "weighting": Weighting.EQUAL}
-    return SearchConfig(theta, GRID, 447, num_devices, **(fields | changes))
+    return search_of(theta, GRID, 447, num_devices, **(fields | changes))
 
 
 def seeded(*numbers):
@@ -365,7 +366,7 @@ def test_a_whole_query_that_a_device_misses_ends_the_search_in_both_backends():
 
 def test_a_device_of_no_weight_counts_as_any_other():
     config = config_of()
-    layout, query = config.search_layout, config.quantile.start(config.search(None)).query
+    layout, query = config.search_layout, config.quantile.start(config.search_config(None)).query
     for weight in (0, 1, 500):
         answer = DeviceRound.measured(config, 1.5, weight).answer(query, seeded(3))
         light = DeviceRound.measured(config, 1.5, 0).answer(query, seeded(3))
@@ -485,7 +486,7 @@ def test_the_noise_comes_from_the_devices_randomness_unless_it_has_a_source_of_i
 
 def test_an_answer_without_noise_is_not_encoded():
     device = Party(1.5, 10, np.zeros(4)).measured(config_of())
-    query = device.config.quantile.start(device.config.search(None)).query
+    query = device.config.quantile.start(device.config.search_config(None)).query
     with pytest.raises(EncodingError, match="not encoded without its noise"):
         device.answer(query)
     exact = replace(device, config=make_config(method="bracketed"))

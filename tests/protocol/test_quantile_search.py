@@ -1,10 +1,10 @@
 """The filter found from secure sums is that of the exact weighted quantile, whatever the method."""
 
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from flat_configs import changed_search, search_of
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +13,7 @@ from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.bracketed import Bracketed
 from deltafl.protocol.quantile.histogram import Histogram
 from deltafl.protocol.quantile.mm import MajoriseMinimise
-from deltafl.protocol.quantile.search import Ended, Query, SearchConfig
+from deltafl.protocol.quantile.search import Ended, Query
 from deltafl.protocol.weighting import Weighting
 
 GRID = LossGrid()
@@ -84,7 +84,7 @@ def cohorts(draw, grid=GRID):
         )
     )
     return (
-        SearchConfig(
+        search_of(
             theta=theta,
             grid=grid,
             max_weight=MAX_WEIGHT,
@@ -103,7 +103,7 @@ def cohorts(draw, grid=GRID):
 def test_the_kept_set_is_that_of_the_exact_quantile(method, cohort):
     config, ticks, weights = cohort
     assume(sum(weights) > 0)
-    config = replace(config, max_queries=method.default_max_queries)
+    config = changed_search(config, max_queries=method.default_max_queries)
     result = searches(method, config, ticks, weights)[-1].result()
     assert result.certified
     assert result.ended in (Ended.EXACT, Ended.LAST_DEVICE)
@@ -116,7 +116,7 @@ def test_the_kept_set_is_that_of_the_exact_quantile(method, cohort):
 def test_the_kept_set_is_exact_on_tiny_grids(method, cohort):
     config, ticks, weights = cohort
     assume(sum(weights) > 0)
-    config = replace(config, max_queries=method.default_max_queries)
+    config = changed_search(config, max_queries=method.default_max_queries)
     result = searches(method, config, ticks, weights)[-1].result()
     assert result.certified
     assert kept(result, ticks) == expected(config, ticks, weights)
@@ -128,7 +128,7 @@ def test_the_kept_set_is_exact_on_tiny_grids(method, cohort):
 def test_the_kept_set_is_that_of_the_quantile_of_rounded_weights(method, cohort, weighting):
     config, ticks, weights = cohort
     assume(sum(weights) > 0)
-    config = replace(config, weighting=weighting, max_queries=method.default_max_queries)
+    config = changed_search(config, weighting=weighting, max_queries=method.default_max_queries)
     rounded = [weighting.of(weight) for weight in weights]
     result = searches(method, config, ticks, rounded)[-1].result()
     assert result.certified
@@ -137,8 +137,8 @@ def test_the_kept_set_is_that_of_the_quantile_of_rounded_weights(method, cohort,
 
 def test_the_quantile_of_equal_weights_is_another_one():
     ticks, weights = [10_000, 20_000, 30_000], [1, 1, 9]
-    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
-    equal = replace(config, weighting=Weighting.EQUAL)
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
+    equal = changed_search(config, weighting=Weighting.EQUAL)
     for method in METHODS[:3]:
         assert kept(searches(method, config, ticks, weights)[-1].result(), ticks) == ticks[2:]
         assert kept(searches(method, equal, ticks, [1, 1, 1])[-1].result(), ticks) == ticks[1:]
@@ -151,7 +151,7 @@ def test_with_an_epsilon_the_kept_set_is_exact_and_certified_in_time(epsilon, co
     config, ticks, weights = cohort
     assume(sum(weights) > 0)
     method = MajoriseMinimise()
-    config = replace(config, epsilon_ticks=epsilon, max_queries=method.default_max_queries)
+    config = changed_search(config, epsilon_ticks=epsilon, max_queries=method.default_max_queries)
     result = searches(method, config, ticks, weights)[-1].result()
     assert result.certified
     assert kept(result, ticks) == expected(config, ticks, weights)
@@ -165,8 +165,8 @@ def test_with_an_epsilon_the_kept_set_is_exact_and_certified_in_time(epsilon, co
 def test_with_an_epsilon_the_kept_set_is_exact_on_tiny_grids(cohort, share):
     config, ticks, weights = cohort
     assume(sum(weights) > 0)
-    epsilon = round(share * config.grid.max_tick)
-    config = replace(config, epsilon_ticks=epsilon, max_queries=30)
+    epsilon = round(share * config.search.grid.max_tick)
+    config = changed_search(config, epsilon_ticks=epsilon, max_queries=30)
     result = searches(MajoriseMinimise(), config, ticks, weights)[-1].result()
     assert result.certified
     assert kept(result, ticks) == expected(config, ticks, weights)
@@ -184,7 +184,7 @@ def test_the_kept_set_is_that_of_the_float_losses_up_to_the_resolution(
 ):
     ticks = [GRID.tick(loss)[0] for loss in losses]
     weights = [1 + index % MAX_WEIGHT for index in range(len(losses))]
-    config = SearchConfig(
+    config = search_of(
         theta,
         GRID,
         MAX_WEIGHT,
@@ -205,14 +205,14 @@ def test_the_kept_set_is_that_of_the_float_losses_up_to_the_resolution(
 @DETERMINISTIC
 @given(cohort=cohorts(), max_queries=st.integers(0, 12))
 @example(
-    cohort=(SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 0), [0, 0, 0], [0, 0, 0]),
+    cohort=(search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 0), [0, 0, 0], [0, 0, 0]),
     max_queries=3,
 )
 def test_a_search_pivot_short_has_a_result_and_never_a_false_certificate(
     method, cohort, max_queries
 ):
     config, ticks, weights = cohort
-    config = replace(config, max_queries=max_queries)
+    config = changed_search(config, max_queries=max_queries)
     states = searches(method, config, ticks, weights)
     assert len(states) <= max_queries + 1
     for num_queries, state in enumerate(states):
@@ -235,9 +235,9 @@ def test_a_search_pivot_short_has_a_result_and_never_a_false_certificate(
 @EVERY_METHOD
 def test_an_uncertified_estimate_is_the_warm_start_then_inside_the_bracket(method):
     ticks, weights = [10_000, 20_000, 30_000, 40_000], [1, 2, 3, 4]
-    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 4, 30)
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 4, 30)
     assert kept(method.start(config).result(), ticks) == ticks
-    warm = replace(config, warm_start=25_000)
+    warm = changed_search(config, warm_start=25_000)
     assert method.start(warm).result().eta == GRID.value(25_000)
     states = searches(method, config, ticks, weights)
     estimates = {state.result().eta_half_ticks for state in states[1:-1]}
@@ -255,7 +255,7 @@ def test_an_uncertified_estimate_is_the_warm_start_then_inside_the_bracket(metho
 @pytest.mark.parametrize("weights", [[3] * 6, [0, 9, 1, 0, 2, 5]])
 def test_ties_keep_everybody(method, theta, weights):
     ticks = [GRID.tick(4.127134)[0]] * 6
-    config = SearchConfig(Fraction(theta), GRID, MAX_WEIGHT, 6, method.default_max_queries)
+    config = search_of(Fraction(theta), GRID, MAX_WEIGHT, 6, method.default_max_queries)
     result = searches(method, config, ticks, weights)[-1].result()
     assert result.certified
     assert result.ended is Ended.EXACT
@@ -266,7 +266,7 @@ def test_ties_keep_everybody(method, theta, weights):
 
 @EVERY_METHOD
 def test_a_conformity_of_one_asks_nothing_and_keeps_everybody(method):
-    search = method.start(SearchConfig(Fraction(1), GRID, MAX_WEIGHT, 3, 30, warm_start=77))
+    search = method.start(search_of(Fraction(1), GRID, MAX_WEIGHT, 3, 30, warm_start=77))
     assert search.query is None
     result = search.result(shrank=True)
     assert result.certified
@@ -278,7 +278,7 @@ def test_a_conformity_of_one_asks_nothing_and_keeps_everybody(method):
 
 @EVERY_METHOD
 def test_a_cohort_without_weight_ends_uncertified_after_one_query(method):
-    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30, warm_start=70_000)
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30, warm_start=70_000)
     result = searches(method, config, [5, 6, 7], [0, 0, 0])[-1].result()
     assert (result.ended, result.certified, result.num_queries) == (Ended.NO_WEIGHT, False, 1)
     assert kept(result, [0, 5, 6, 7]) == [0, 5, 6, 7]
@@ -286,7 +286,7 @@ def test_a_cohort_without_weight_ends_uncertified_after_one_query(method):
 
 @EVERY_METHOD
 def test_update_leaves_the_search_as_it_was(method):
-    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
     search = method.start(config)
     before = search.query
     search.update(answer(method, config, before, [1, 70_000, 90_000], [1, 2, 3]))
@@ -295,7 +295,7 @@ def test_update_leaves_the_search_as_it_was(method):
 
 
 def test_a_vanished_device_ends_a_search_with_what_it_has():
-    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 5, 30)
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 5, 30)
     method = Bracketed()
     ticks, weights = [10_000, 20_000, 60_000, 70_000, 90_000], [1, 2, 3, 4, 5]
     search = method.start(config)
@@ -322,14 +322,14 @@ def test_a_vanished_device_ends_a_search_with_what_it_has():
     ],
 )
 def test_configurations_out_of_range_are_refused(changes, message):
-    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
     with pytest.raises(ConfigurationError, match=message):
-        replace(config, **changes)
+        changed_search(config, **changes)
 
 
 @EVERY_METHOD
 def test_a_device_refuses_foreign_queries_and_values_out_of_range(method):
-    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30)
     query = method.start(config).query
     num_pivots = len(query.pivots)
     foreign = [
@@ -349,7 +349,7 @@ def test_a_device_refuses_foreign_queries_and_values_out_of_range(method):
 @EVERY_METHOD
 @pytest.mark.parametrize(("weighting", "largest"), [("equal", 1), ("powers-of-two", 8)])
 def test_a_device_refuses_a_weight_that_is_not_rounded(method, weighting, largest):
-    config = SearchConfig(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30, weighting=Weighting(weighting))
+    config = search_of(Fraction(1, 2), GRID, MAX_WEIGHT, 3, 30, weighting=Weighting(weighting))
     query = method.start(config).query
     method.contribution(config, query, 5, largest)
     with pytest.raises(EncodingError, match=rf"weight={largest + 1} is not in \[0, {largest}\]"):

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from flat_configs import round_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from round_parties import Played, play_single
@@ -83,7 +84,7 @@ def config(cohort_size: int, theta: Fraction, method: str, **changes) -> RoundCo
         "update_clip": 4.0,
         "update_resolution_bits": 12,
     }
-    return RoundConfig(**(fields | changes))
+    return round_of(**(fields | changes))
 
 
 def masked(sessions=SESSIONS) -> MaskedRounds:
@@ -151,7 +152,7 @@ def test_both_backends_give_the_same_outcome_whoever_vanishes(
     round_config = config(len(devices), theta, method)
     gone = data.draw(st.sets(st.sampled_from([d.id for d in devices]), max_size=3))
     vanishing = {i: data.draw(st.builds(Vanish, steps, st.booleans())) for i in gone}
-    warm = data.draw(st.none() | st.integers(0, round_config.grid.max_tick))
+    warm = data.draw(st.none() | st.integers(0, round_config.search.grid.max_tick))
     real = play(masked(sessions), round_config, devices, vanishing, warm)
     ideal = play(IdealRounds(sessions), round_config, devices, vanishing, warm)
     assert comparable(real) == comparable(ideal)
@@ -266,7 +267,7 @@ def test_both_backends_agree_on_searches_that_are_to_say_less(
     gone = data.draw(st.sets(st.sampled_from([d.id for d in devices]), max_size=3))
     late = st.sampled_from([*(Step(s) for s in Stage), Step(Stage.MASK, 1)])
     vanishing = {i: data.draw(st.builds(Vanish, late, st.booleans())) for i in gone}
-    warm = data.draw(st.none() | st.integers(0, round_config.grid.max_tick))
+    warm = data.draw(st.none() | st.integers(0, round_config.search.grid.max_tick))
     real = play(masked(sessions), round_config, devices, vanishing, warm)
     ideal = play(IdealRounds(sessions), round_config, devices, vanishing, warm)
     assert comparable(real) == comparable(ideal)
@@ -361,7 +362,7 @@ def test_a_search_over_too_few_only_because_some_are_isolated_ends_the_round_in_
 def test_the_update_is_the_weighted_mean_over_the_exact_tail(devices, theta, method, weighting):
     round_config = config(len(devices), theta, method, weighting=weighting)
     outcome = play(IdealRounds(SESSIONS), round_config, devices).outcome
-    ticks = [round_config.grid.tick(d.value)[0] for d in devices]
+    ticks = [round_config.search.grid.tick(d.value)[0] for d in devices]
     weights = [min(d.weight, 512) for d in devices]
     total = sum(weights)
     if total == 0:
@@ -379,7 +380,7 @@ def test_the_update_is_the_weighted_mean_over_the_exact_tail(devices, theta, met
     assert outcome.kept_devices == len(tail)
     assert outcome.kept_weight == sum(weights[i] for i in tail)
     expected = sum(weights[i] * devices[i].update(MODEL).astype(float) for i in tail)
-    step = 2.0**-round_config.update_resolution_bits
+    step = 2.0**-round_config.update.resolution_bits
     assert np.abs(outcome.update * outcome.kept_weight - expected).max() <= step * len(tail)
     assert outcome.search is not None
     assert outcome.search.certified

@@ -22,6 +22,7 @@ from typing import Self
 
 import numpy as np
 import pytest
+from flat_configs import changed_round
 from round_parties import (
     MODEL,
     POLICY,
@@ -442,7 +443,7 @@ signed_or_not = pytest.mark.parametrize("signed", [False, True])
 
 def run_with_the_machine(victims, shown: Threshold, to_victims: Threshold, signed: bool):
     """Every device answers the server's honest machine, but to thresholds of the attacker's."""
-    parties = RoundParties(replace(CONFIG, max_queries=0), signed=signed)
+    parties = RoundParties(changed_round(CONFIG, max_queries=0), signed=signed)
 
     def tamper(client, data):
         envelope = wire.decode(data)
@@ -487,7 +488,7 @@ def test_without_binding_the_same_attack_isolates_the_victims_update(victims, si
     devices = [parties.devices[i] for i in victims]
     assert outcome.kept_weight == sum(d.weight for d in devices)
     expected = sum(d.weight * d.update.astype(float) for d in devices) / outcome.kept_weight
-    step = 2.0**-CONFIG.update_resolution_bits
+    step = 2.0**-CONFIG.update.resolution_bits
     assert np.abs(outcome.update - expected).max() <= step * len(victims) / outcome.kept_weight
     if victims == VICTIM:
         total = parties.devices[VICTIM[0]].measured(CONFIG).weight * outcome.update
@@ -530,7 +531,7 @@ def test_a_pivot_for_each_ends_the_search_of_the_machine(victims):
         envelope = wire.decode(data)
         if client in victims and isinstance(envelope, Ask) and isinstance(envelope.question, Query):
             pivots = envelope.question.pivots
-            other = replace(envelope.question, pivots=(*pivots[:-1], CONFIG.grid.top_pivot))
+            other = replace(envelope.question, pivots=(*pivots[:-1], CONFIG.search.grid.top_pivot))
             return wire.encode(replace(envelope, question=other))
         return data
 

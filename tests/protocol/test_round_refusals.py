@@ -31,7 +31,7 @@ from deltafl.secagg.messages import SessionOpen
 from deltafl.secagg.randomness import SeededRandomness
 
 CONFIG = make_config()
-TOP_PIVOT = CONFIG.grid.top_pivot
+TOP_PIVOT = CONFIG.search.grid.top_pivot
 ALL_PASS, NONE_PASS = Threshold(0, 0), Threshold(2**63 - 1, 0)
 TO_DELIVERY, TO_QUERY, TO_THRESHOLD, TO_UNMASK = Point(2), Point(3), Point(5), Point(6)
 
@@ -75,7 +75,7 @@ OTHER_CONFIGS = {
     "theta": Fraction(1, 10),
     "method": "bracketed",
     "max_queries": 2,
-    "grid": replace(CONFIG.grid, bound=9),
+    "grid": replace(CONFIG.search.grid, bound=9),
     "max_weight": 501,
     "update_length": 5,
     "update_clip": 4.5,

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from round_parties import MODEL, play_single
 
-from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import DevicePolicy, Enrolment, GraphKind, Stage, Step, ThreatModel, Vanish
 from deltafl.secagg.primitives import PLAIN
@@ -24,13 +25,9 @@ CONFIG = RoundConfig(
     cohort_size=8,
     theta=Fraction(1, 2),
     method="mm",
-    num_pivots=None,
-    max_queries=12,
-    grid=LossGrid(resolution_bits=8, bound=8),
-    max_weight=512,
+    search=SearchParams(max_queries=12, grid=LossGrid(resolution_bits=8, bound=8)),
+    update=UpdateParams(clip=4.0, resolution_bits=12, max_weight=512),
     update_length=500,
-    update_clip=4.0,
-    update_resolution_bits=12,
 )
 
 

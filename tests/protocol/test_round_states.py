@@ -369,6 +369,6 @@ def test_false_answers_of_devices_never_stop_the_server(method, data):
         )
         round_.take(SlotSum(round_.slot, words, ids, ids))
     outcome = round_.outcome({})
-    assert 1 <= outcome.secure_sums <= config.max_queries + 1
+    assert 1 <= outcome.secure_sums <= config.search.max_queries + 1
     assert (outcome.update is None) == (outcome.kept_weight == 0)
     assert outcome.search is not None

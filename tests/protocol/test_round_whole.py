@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from flat_configs import changed_round
 from round_parties import Point, RoundParties, make_config
 
 from deltafl.protocol import wire
@@ -45,7 +46,7 @@ def to_survivors(slot: int, *, signed: bool) -> Point:
 
 def at(point, *, signed=False, least=0):
     """A round in which the victim stands at the point, and the envelope that it is to get."""
-    parties = RoundParties(replace(CONFIG, min_search_cohort=least), signed=signed)
+    parties = RoundParties(changed_round(CONFIG, min_search_cohort=least), signed=signed)
     assert tuple(parties.devices) == IDS
     return parties, wire.decode(parties.bring(point))
 
@@ -303,7 +304,7 @@ def test_where_too_few_are_left_before_the_first_query_the_server_asks_for_updat
 
 
 def test_too_few_are_noticed_before_the_first_question_only():
-    round_ = Round(replace(CONFIG, min_search_cohort=4), warm_start=100)
+    round_ = Round(changed_round(CONFIG, min_search_cohort=4), warm_start=100)
     for enough in (5, 4):
         round_.assemble(enough)
         round_.check_opened(enough)

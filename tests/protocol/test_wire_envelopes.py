@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import msgpack
 import pytest
+from flat_configs import round_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from round_parties import make_config
@@ -58,7 +59,7 @@ def configs(draw) -> RoundConfig:
         "min_search_cohort": draw(st.integers(0, 2**32 - 1)),
         "noise": draw(noises(cohort_size)) if noisy else None,
     }
-    return RoundConfig(**fields)
+    return round_of(**fields)
 
 
 LEVELS = Levels.at(make_config(), (Fraction(1, 2), Fraction(1, 3)))

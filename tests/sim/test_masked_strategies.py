@@ -26,6 +26,7 @@ from deltafl.fl.strategies.propfair import PropFair
 from deltafl.fl.strategies.q_ffl import QFFL
 from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
 from deltafl.fl.strategies.tilted_erm import TiltedERM
+from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import DevicePolicy, Stage, Step, ThreatModel, UsageError, Vanish
 from deltafl.sim.cohort.backends.base import SampleReference
@@ -70,8 +71,8 @@ class Drawn:
         return np.array(self.given_update, dtype=np.float32)
 
 
-def masked(mean, *, expected_loss=2.0, **encoding):
-    encoding = Encoding(update_resolution_bits=RESOLUTION_BITS, **encoding)
+def masked(mean, *, expected_loss=2.0, **update):
+    encoding = Encoding(update=UpdateParams(resolution_bits=RESOLUTION_BITS, **update))
     return MaskedMean(mean, PrivateDeltaFL(Fraction(1), encoding), expected_loss)
 
 

@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 from doubles import Killed, Silent
 
+from deltafl.fl.data.load import DatasetSpec
 from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.private_delta_fl import Encoding
+from deltafl.protocol.quantile.search import SearchParams
 from deltafl.secagg import Adversary, DevicePolicy, Stage, Step, ThreatModel, Vanish
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.cli import main
 from deltafl.sim.cohort.faults import stages_of_session
 from deltafl.sim.cohort.simulated import cohort_of
+from deltafl.sim.data.dataset import dataset_spec
 from deltafl.sim.errors import ConfigError, RunDirectoryError
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import read_events
@@ -29,6 +33,7 @@ from deltafl.sim.record.transcript import (
 from deltafl.sim.record.truth import read_truth
 from deltafl.sim.run.algorithms import build_rounds, build_strategy, sessions_of
 from deltafl.sim.run.experiment import run_experiment
+from deltafl.sim.settings.config import DataConfig
 from deltafl.sim.settings.config_io import build_config
 
 DELTA = "private-delta-fl"
@@ -145,26 +150,42 @@ def strategy_of(**quantile):
 
 def test_what_a_search_is_to_hide_comes_from_the_settings():
     plain = strategy_of().encoding
-    assert (plain.weighting, plain.epsilon_ticks, plain.min_search_cohort) == ("samples", 0, 0)
+    searched = plain.search
+    assert (searched.weighting, searched.epsilon_ticks, searched.min_cohort) == ("samples", 0, 0)
     hiding = strategy_of(method="mm", weights="equal", epsilon=0.5, min_cohort=6).encoding
-    assert (hiding.weighting, hiding.epsilon_ticks, hiding.min_search_cohort) == ("equal", 128, 6)
+    searched = hiding.search
+    assert (searched.weighting, searched.epsilon_ticks, searched.min_cohort) == ("equal", 128, 6)
     assert (
         replace(
             hiding,
             method="bracketed",
-            weighting=plain.weighting,
-            epsilon_ticks=0,
-            min_search_cohort=0,
+            search=SearchParams(plain.search.max_queries, hiding.search.grid),
         )
         == plain
     )
 
 
 @pytest.mark.parametrize(
+    ("method", "own"), [("mm", 30), ("bracketed", 26), ("histogram", 5), ("noisy", 1)]
+)
+def test_a_search_may_take_as_many_queries_as_its_method_needs_or_as_are_set(method, own):
+    options = {"method": method}
+    if method == "noisy":
+        options |= {"noise": 1, "weights": "equal"}
+    assert strategy_of(**options).encoding.search.max_queries == own
+    assert strategy_of(**options, max_queries=3).encoding.search.max_queries == 3
+
+
+def test_the_defaults_of_the_settings_are_those_of_the_library():
+    assert build_strategy(build_config([])).encoding == Encoding()
+    assert dataset_spec(DataConfig()) == DatasetSpec("digits")
+
+
+@pytest.mark.parametrize(
     ("epsilon", "ticks"), [(0.0, 0), (2.0**-10, 0), (2.0**-9, 0), (2.0**-8, 1), (8.0, 2048)]
 )
 def test_an_epsilon_in_nats_is_one_in_ticks_and_half_a_tick_is_none(epsilon, ticks):
-    assert strategy_of(method="mm", epsilon=epsilon).encoding.epsilon_ticks == ticks
+    assert strategy_of(method="mm", epsilon=epsilon).encoding.search.epsilon_ticks == ticks
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ import pytest
 
 from deltafl.fl.strategies.base import ServerState
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from deltafl.protocol.quantile.registry import default_max_queries
+from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.simulated import cohort_of
@@ -36,7 +38,8 @@ def written(tmp_path_factory):
     """A transcript of two rounds and its head, hex."""
     path = tmp_path_factory.mktemp("reader") / "transcript.bin"
     with TranscriptWriter(path, "headers") as writer:
-        strategy = PrivateDeltaFL(Fraction(1, 2), Encoding(method="bracketed"))
+        search = SearchParams(default_max_queries("bracketed"))
+        strategy = PrivateDeltaFL(Fraction(1, 2), Encoding("bracketed", search))
         masked = MaskedRounds(Sessions(), observer=writer)
         state = ServerState(np.zeros(2000, dtype=np.float32))
         for number in (1, 2):

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from deltafl.protocol import labels as protocol_labels
 from deltafl.protocol import wire as envelopes
-from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
-from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import RoundState
 from deltafl.protocol.weighting import Weighting
@@ -513,14 +513,14 @@ CONFIG = RoundConfig(
     theta=Fraction(4, 5),
     method="histogram",
     num_pivots=70,
-    max_queries=200,
-    grid=LossGrid(resolution_bits=8, bound=8),
-    max_weight=500,
+    search=SearchParams(
+        max_queries=200,
+        grid=LossGrid(resolution_bits=8, bound=8),
+        weighting=Weighting.POWERS_OF_TWO,
+        min_cohort=1000,
+    ),
+    update=UpdateParams(clip=4.0, resolution_bits=12, max_weight=500),
     update_length=70_000,
-    update_clip=4.0,
-    update_resolution_bits=12,
-    weighting=Weighting.POWERS_OF_TWO,
-    min_search_cohort=1000,
 )
 
 
@@ -529,20 +529,14 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size):
     session, model = bytes(size), bytes(size + 1)
     fixed = {"name": len("histogram"), "model": len(model), "session": size}
     fixed["weighting"] = len("powers-of-two")
+    search, update = CONFIG.search, CONFIG.update
     config = {
         name: getattr(CONFIG, name)
-        for name in (
-            "round_index",
-            "cohort_size",
-            "num_pivots",
-            "max_queries",
-            "max_weight",
-            "update_length",
-            "update_resolution_bits",
-            "epsilon_ticks",
-            "min_search_cohort",
-        )
+        for name in ("round_index", "cohort_size", "num_pivots", "update_length")
     }
+    config |= {name: getattr(search, name) for name in ("max_queries", "epsilon_ticks")}
+    config |= {"max_weight": update.max_weight, "update_resolution_bits": update.resolution_bits}
+    config["min_search_cohort"] = search.min_cohort
     config |= {"numerator": 4, "denominator": 5, "resolution_bits": 8, "bound": 8}
     config |= {"noise_numerator": 0, "noise_denominator": 0, "noise_devices": 0}
     pivots = tuple(range(70))

@@ -9,12 +9,12 @@ import numpy as np
 
 from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
-from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Relay
-from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.round import RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import RoundServer
@@ -42,17 +42,18 @@ UPDATE_ROUND: Final = RoundConfig(
     cohort_size=5,
     theta=Fraction(1),
     method="mm",
-    num_pivots=None,
-    max_queries=1,
-    grid=LossGrid(resolution_bits=8, bound=8),
-    max_weight=500,
+    search=SearchParams(max_queries=1, grid=LossGrid(resolution_bits=8, bound=8)),
+    update=UpdateParams(clip=4.0, resolution_bits=12, max_weight=500),
     update_length=64,
-    update_clip=4.0,
-    update_resolution_bits=12,
 )
 """A round without a search: the one slot is the update's."""
 
-WHOLE_ROUND: Final = replace(UPDATE_ROUND, theta=Fraction(1, 2), method="bracketed", max_queries=12)
+WHOLE_ROUND: Final = replace(
+    UPDATE_ROUND,
+    theta=Fraction(1, 2),
+    method="bracketed",
+    search=replace(UPDATE_ROUND.search, max_queries=12),
+)
 """The same with a search."""
 
 
@@ -81,7 +82,7 @@ def make_devices(config: RoundConfig) -> dict[ClientId, Device]:
     return {
         ClientId(3 + 7 * rank): Device(
             0.5 + rank,
-            int(generator.integers(1, config.max_weight, endpoint=True)),
+            int(generator.integers(1, config.update.max_weight, endpoint=True)),
             generator.uniform(-1, 1, config.update_length).astype(np.float32),
         )
         for rank in range(config.cohort_size)

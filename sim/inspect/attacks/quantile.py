@@ -7,7 +7,7 @@ import numpy as np
 
 from deltafl.protocol import wire
 from deltafl.protocol.messages import Ask
-from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.secagg import ClientId, SlotSum
 from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack
 from deltafl.sim.inspect.attacks.own_round import (
@@ -21,7 +21,7 @@ from deltafl.sim.inspect.leakage.observations import Answer, SearchView
 from deltafl.sim.inspect.leakage.prior import Prior
 from deltafl.sim.inspect.leakage.reconstruction import reconstruct
 
-_SEARCH: Final = replace(UPDATE_ROUND, theta=UPDATE_ROUND.theta / 2, max_queries=30)
+_SEARCH: Final = SearchParams(max_queries=30, grid=UPDATE_ROUND.search.grid)
 _WEIGHT: Final = 200
 _SMALLEST: Final = 10
 _SEED: Final = 1
@@ -58,7 +58,8 @@ class _Overheard(RoundDevices):
 )
 def losses_of_a_small_cohort(defended: bool) -> Loot:
     """Nobody departs from the protocol; all devices weigh the same."""
-    config = replace(_SEARCH, min_search_cohort=_SMALLEST if defended else 0)
+    search = replace(_SEARCH, min_cohort=_SMALLEST if defended else 0)
+    config = replace(UPDATE_ROUND, theta=UPDATE_ROUND.theta / 2, search=search)
     same = {
         client: Device(device.loss, _WEIGHT, device.update)
         for client, device in make_devices(config).items()
@@ -73,8 +74,8 @@ def losses_of_a_small_cohort(defended: bool) -> Loot:
         answers.append(Answer(query.pivots, sums))
     taken = np.zeros_like(wanted)
     if answers:
-        view = SearchView(config.method, config.search(None), len(same), tuple(answers))
-        prior = Prior(config.grid, lightest=_WEIGHT, heaviest=_WEIGHT)
+        view = SearchView(config.method, config.search_config(None), len(same), tuple(answers))
+        prior = Prior(config.search.grid, lightest=_WEIGHT, heaviest=_WEIGHT)
         found = reconstruct(view, prior, np.random.default_rng(_SEED))
         taken = np.array(np.rint(found.sorted_ticks), dtype=np.uint64)
     note = f"{len(answers)} queries were answered; losses in ticks of 1/256 nat, sorted"

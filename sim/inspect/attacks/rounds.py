@@ -125,7 +125,7 @@ def model_inconsistency(defended: bool) -> Loot:
         # What the server learns is the sum, of which it keeps the mean.
         sums = present(outcome.update) * outcome.kept_weight
         layout = WHOLE_ROUND.update_layout
-        scaled = np.rint(sums * 2**WHOLE_ROUND.update_resolution_bits).astype(np.int64)
+        scaled = np.rint(sums * 2**WHOLE_ROUND.update.resolution_bits).astype(np.int64)
         taken = scaled.view(np.uint64) & np.uint64(2**layout.ring_bits - 1)
         mine = devices[last].measured(WHOLE_ROUND).contribution(devices[last].update)
         num_queries = outcome.secure_sums - 1
@@ -183,7 +183,7 @@ def clipping_in_clear(defended: bool) -> Loot:
 
 
 def _num_clipped(device: Device) -> int:
-    return int(np.count_nonzero(np.abs(device.update) > UPDATE_ROUND.update_clip))
+    return int(np.count_nonzero(np.abs(device.update) > UPDATE_ROUND.update.clip))
 
 
 def _masked_words(network: RoundDevices) -> slice:
@@ -213,9 +213,9 @@ def wrap_around(defended: bool) -> Harm:
 
     with replaced(Field, "ring_bits", for_one, unless=defended):
         config = replace(UPDATE_ROUND)  # its layout is computed when it is made
-        largest = np.full(_LENGTH, config.update_clip, np.float32)
+        largest = np.full(_LENGTH, config.update.clip, np.float32)
         devices = {
-            i: Device(device.loss, config.max_weight, largest)
+            i: Device(device.loss, config.update.max_weight, largest)
             for i, device in make_devices(config).items()
         }
         outcome = with_an_honest_server(RoundDevices(config, devices), _as_it_is)

@@ -22,7 +22,7 @@ CONFIG: Final = replace(
     theta=UPDATE_ROUND.theta / 2,
     method="histogram",
     num_pivots=_PIVOTS,
-    max_queries=2,
+    search=replace(UPDATE_ROUND.search, max_queries=2),
     update_length=4,
 )
 QUERY: Final = Query("histogram", tuple(range(0, _PIVOTS * 16, 16)))

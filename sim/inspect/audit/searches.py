@@ -50,7 +50,9 @@ def view_of(session: SessionView, totals: Mapping[tuple[bytes, int], Vector]) ->
     if not answers:
         return None
     tail = _tail_of(session, config)
-    return SearchView(config.method, config.search(None), devices, tuple(answers), None, tail)
+    return SearchView(
+        config.method, config.search_config(None), devices, tuple(answers), None, tail
+    )
 
 
 def facts_of(
@@ -76,7 +78,7 @@ def facts_of(
     if view is None:
         return None
     ticks = [
-        view.config.grid.tick(truth[device].loss)[0]
+        view.config.search.grid.tick(truth[device].loss)[0]
         for device in _searched(session)
         if device in truth
     ]

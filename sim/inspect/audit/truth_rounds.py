@@ -46,7 +46,7 @@ class TruthRounds:
 
 def passes(truth: DeviceTruth, config: RoundConfig, threshold: Threshold) -> bool:
     """Whether a device passes a threshold, whether or not it came to train."""
-    return threshold.passes(config.grid.tick(truth.loss)[0])
+    return threshold.passes(config.search.grid.tick(truth.loss)[0])
 
 
 def input_of(truth: DeviceTruth, config: RoundConfig, question: Question) -> Vector | None:

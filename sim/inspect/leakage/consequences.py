@@ -64,7 +64,7 @@ def ranks(view: SearchView) -> tuple[Below, ...]:
     Raises:
         SearchError: The sums contradict each other: no cohort of honest devices gives them.
     """
-    top = view.config.grid.top_pivot
+    top = view.config.search.grid.top_pivot
     if view.losses is not None:
         return _ranks_in_clear(view)
     found: dict[int, Below] = {}
@@ -152,7 +152,7 @@ def threshold_interval(view: SearchView) -> tuple[int, int]:
     known = ranks(view)
     wanted = (1 - view.config.theta) * known[-1].weight
     if not wanted or (not view.answers and view.losses is None):
-        return 0, view.config.grid.top_pivot
+        return 0, view.config.search.grid.top_pivot
     low = max(rank.pivot for rank in known if rank.weight < wanted)
     return low, min(rank.pivot for rank in known if rank.weight >= wanted)
 
@@ -160,7 +160,7 @@ def threshold_interval(view: SearchView) -> tuple[int, int]:
 def _ranks_in_clear(view: SearchView) -> tuple[Below, ...]:
     assert view.losses is not None  # noqa: S101 - for mypy
     assert view.weights is not None  # noqa: S101 - told together with the losses
-    top = view.config.grid.top_pivot
+    top = view.config.search.grid.top_pivot
     pairs = list(zip(view.losses, view.weights, strict=True))
     pivots = {0, top} | {pivot for tick in view.losses for pivot in (tick, tick + 1)}
     rows = []
@@ -218,7 +218,7 @@ def _add_tail(view: SearchView, found: dict[int, Below], total_weight: int) -> N
         found[pivot] = replace(found[pivot], fewest=count, most=count)
     elif view.method == NOISY:
         found[pivot] = Below(pivot, count, count, count)
-    elif view.config.weighting is Weighting.SAMPLES:
+    elif view.config.search.weighting is Weighting.SAMPLES:
         found[pivot] = Below(pivot, total_weight - view.tail.weight, count, count)
 
 

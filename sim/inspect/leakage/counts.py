@@ -173,7 +173,7 @@ def _weight_law(view: SearchView, prior: Prior) -> Numbers:
     if view.search_weights is not None:
         return np.bincount(view.search_weights).astype(float) / len(view.search_weights)
     own = range(prior.lightest, prior.heaviest + 1)
-    mapped = [view.config.weighting.of(weight) for weight in own]
+    mapped = [view.config.search.weighting.of(weight) for weight in own]
     return np.bincount(mapped).astype(float) / len(mapped)
 
 

@@ -173,9 +173,9 @@ def set_up(
     points = np.array([answer.pivots[0] - 0.5 for answer in queries])
     unit = 2.0 ** -beta_bits(view.config)
     betas = np.array([answer.sums["beta"][0] * unit for answer in queries])
-    grid = view.config.grid
+    grid = view.config.search.grid
     tail, tail_loss, tail_unit = np.zeros_like(low), None, 0.0
-    is_own = view.config.weighting is Weighting.SAMPLES
+    is_own = view.config.search.weighting is Weighting.SAMPLES
     groups = low
     if free_weights and view.method == NOISY and view.tail is not None:
         is_own = True
@@ -197,7 +197,7 @@ def set_up(
         points=points,
         betas=betas,
         unit=unit,
-        epsilon=float(view.config.epsilon_ticks),
+        epsilon=float(view.config.search.epsilon_ticks),
         tail=tail,
         tail_loss=tail_loss,
         tail_unit=tail_unit,

@@ -22,11 +22,12 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.superquantile import weighted_quantile
+from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.noisy import NoisyHistogram
-from deltafl.protocol.quantile.registry import NOISY, QUANTILE_METHODS, quantile_method
-from deltafl.protocol.quantile.search import SearchConfig, SearchResult
+from deltafl.protocol.quantile.registry import NOISY, QUANTILE_METHODS, default_max_queries
+from deltafl.protocol.quantile.search import SearchConfig, SearchParams, SearchResult
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.randomness import Randomness, SeededRandomness, system_randomness
 from deltafl.sim.inspect.leakage.belief import Belief
@@ -51,7 +52,6 @@ from deltafl.sim.inspect.leakage.prior import Prior
 from deltafl.sim.inspect.leakage.reconstruction import from_ranks, reconstruct
 from deltafl.sim.inspect.leakage.vanished import vanished_device
 from deltafl.sim.run.accounting import rho_of
-from deltafl.sim.settings.config import PrivacyConfig
 
 METHODS: Final = (PLAIN, *QUANTILE_METHODS, NOISY)
 """Every way to find the threshold, from Algorithm 2 on."""
@@ -286,11 +286,11 @@ def play(
         randomness: Source of the devices' noise, if they add any.
     """
     config = search_config(plan, cell)
-    ticks = [config.grid.tick(loss)[0] for loss in cohort.losses]
+    ticks = [config.search.grid.tick(loss)[0] for loss in cohort.losses]
     if cell.mitigation.warm_start:
         exact = _algorithm_two(cohort, plan.theta)
         near = exact * (1 + _WARM_START_ERROR * generator.standard_normal())
-        config = search_config(plan, cell, warm_start=config.grid.tick(near)[0])
+        config = search_config(plan, cell, warm_start=config.search.grid.tick(near)[0])
     if len(ticks) < cell.mitigation.min_cohort:
         return without_search(config, cell.method, ticks, cohort.weights)
     return simulate(
@@ -310,19 +310,15 @@ def search_config(plan: Plan, cell: Cell, warm_start: int | None = None) -> Sear
     grid = LossGrid() if bits is None else LossGrid(resolution_bits=bits)
     queries = 1
     if cell.method != PLAIN:
-        method = quantile_method(cell.method, noise=cell.sum_noise)
-        queries = one.max_queries or method.default_max_queries
+        queries = one.max_queries or default_max_queries(cell.method)
     epsilon = one.epsilon if cell.method == "mm" else 0.0
-    return SearchConfig(
-        theta=plan.theta,
-        grid=grid,
-        max_weight=PrivacyConfig().max_weight,
-        cohort_size=cell.cohort,
+    search = SearchParams(
         max_queries=queries,
-        warm_start=warm_start,
+        grid=grid,
         weighting=Weighting.EQUAL if cell.method == NOISY else one.weighting,
         epsilon_ticks=round(epsilon * 2**grid.resolution_bits),
     )
+    return SearchConfig(plan.theta, search, UpdateParams().max_weight, cell.cohort, warm_start)
 
 
 def price(plan: Plan, cohort: Cohort, result: SearchResult) -> Price:
@@ -363,7 +359,7 @@ def _measured(plan: Plan, cell: Cell) -> Row:
         view = played.view
         if cell.weights is Weights.UNKNOWN and view.losses is None:
             view = view.anonymous()
-        grid = view.config.grid
+        grid = view.config.search.grid
         prior = Prior(grid)
         found = reconstruct(view, prior, generator)
         truth = [grid.tick(loss)[0] for loss in cohort.losses]
@@ -444,7 +440,7 @@ def _vanishing(plan: Plan, cell: Cell, repeat: int) -> tuple[float, float, float
     cohort = draw_cohort(plan, cell.cohort, cell.weights, repeat)
     generator = np.random.default_rng([plan.seed, cell.cohort, repeat, 2])
     config = search_config(plan, cell)
-    grid, prior = config.grid, Prior(config.grid)
+    grid, prior = config.search.grid, Prior(config.search.grid)
     ticks = [grid.tick(loss)[0] for loss in cohort.losses]
     asked = len(simulate(config, cell.method, ticks, cohort.weights).view.answers)
     before = simulate(

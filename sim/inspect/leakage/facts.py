@@ -69,7 +69,7 @@ def search_facts(
     Raises:
         SearchError: The sums contradict each other: they are those of no cohort.
     """
-    grid = view.config.grid
+    grid = view.config.search.grid
     if prior is None:
         prior = _prior(view)
     counts = infer_counts(view, prior)
@@ -112,7 +112,7 @@ def fitted_prior(view: SearchView, ticks: Sequence[int]) -> Prior:
         view: What the server saw.
         ticks: Every device's loss on the grid, at least one.
     """
-    losses = np.array(ticks, dtype=np.float64) * 2.0**-view.config.grid.resolution_bits
+    losses = np.array(ticks, dtype=np.float64) * 2.0**-view.config.search.grid.resolution_bits
     mean = max(float(losses.mean()), _LEAST_MEAN)
     shape = min(mean**2 / max(float(losses.var()), 1e-300), _NARROWEST)
     return replace(_prior(view), scale=mean / shape, shape=shape)
@@ -121,4 +121,4 @@ def fitted_prior(view: SearchView, ticks: Sequence[int]) -> Prior:
 def _prior(view: SearchView) -> Prior:
     known = ranks(view)
     mean = known[-1].weight / max(view.devices, 1)
-    return Prior(view.config.grid, lightest=1, heaviest=max(round(2 * mean), 1))
+    return Prior(view.config.search.grid, lightest=1, heaviest=max(round(2 * mean), 1))

@@ -52,9 +52,9 @@ def puzzles(view: SearchView) -> tuple[Puzzle, ...]:
     if view.weights is None or view.search_weights is None or view.losses is not None:
         return ()
     search = Puzzle(buckets(view), ranks(view), view.search_weights)
-    if view.tail is None or view.config.weighting is Weighting.SAMPLES:
+    if view.tail is None or view.config.search.weighting is Weighting.SAMPLES:
         return (search,)
-    top, tail, total = view.config.grid.top_pivot, view.tail, sum(view.weights)
+    top, tail, total = view.config.search.grid.top_pivot, view.tail, sum(view.weights)
     below = Below(
         tail.pivot, total - tail.weight, view.devices - tail.count, view.devices - tail.count
     )

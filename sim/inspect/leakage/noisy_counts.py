@@ -43,7 +43,7 @@ def noisy_bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
     pivot, in_tail = 0, view.devices
     if view.tail is not None:
         pivot, in_tail = view.tail.pivot, view.tail.count
-    if not 0 <= in_tail <= (view.devices if pivot < view.config.grid.top_pivot else 0):
+    if not 0 <= in_tail <= (view.devices if pivot < view.config.search.grid.top_pivot else 0):
         raise SearchError(f"{in_tail} of {view.devices} devices can not be in the tail")
     out_of_tail = view.devices - in_tail
     numbers = np.arange(view.devices + 1)
@@ -53,7 +53,7 @@ def noisy_bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
     found: list[Bucket] = []
     rows: list[Numbers] = []
     halved: tuple[int, float] | None = None
-    bins = itertools.pairwise((0, *answer.pivots, view.config.grid.top_pivot))
+    bins = itertools.pairwise((0, *answer.pivots, view.config.search.grid.top_pivot))
     for (low, high), number in zip(bins, answer.sums["bins"], strict=True):
         if low == high:
             continue  # the last pivot is repeated where there are fewer: noise and nothing else

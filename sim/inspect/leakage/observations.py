@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.registry import NOISY, quantile_method
@@ -25,7 +25,6 @@ from deltafl.protocol.quantile.search import (
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.randomness import Randomness, system_randomness
-from deltafl.sim.settings.config import PrivacyConfig
 
 PLAIN = "plain"
 """Name of Algorithm 2, in which every device tells its loss."""
@@ -95,7 +94,7 @@ class SearchView:
             return (1,) * self.devices
         if self.weights is None:
             return None
-        return tuple(self.config.weighting.of(weight) for weight in self.weights)
+        return tuple(self.config.search.weighting.of(weight) for weight in self.weights)
 
     @property
     def num_pivots(self) -> int:
@@ -170,7 +169,7 @@ def without_search(
     config: SearchConfig, method: str, ticks: Sequence[int], weights: Sequence[int]
 ) -> Simulated:
     """A round that asks nothing, because its cohort is too small, and keeps everybody."""
-    result = SearchResult(config.grid, 0, 0, False, Ended.TOO_FEW, 0)
+    result = SearchResult(config.search.grid, 0, 0, False, Ended.TOO_FEW, 0)
     tail = tail_of(config, result.threshold, ticks, weights)
     return Simulated(SearchView(method, config, len(ticks), (), tuple(weights), tail), result)
 
@@ -196,7 +195,7 @@ def _summed(
     layout = method.layout(config)
     total = np.zeros(layout.length, dtype=np.uint64)
     for tick, weight in zip(ticks, weights, strict=True):
-        values = method.contribution(config, query, tick, config.weighting.of(weight))
+        values = method.contribution(config, query, tick, config.search.weighting.of(weight))
         if isinstance(method, NoisyHistogram):
             values = method.with_noise(config, values, randomness)
         total += layout.encode(values)[0]
@@ -220,10 +219,12 @@ def tail_of(
     for tick, own in zip(ticks, weights, strict=True):
         if threshold.passes(tick):
             weight += own
-            weighted_loss += round(own * config.grid.value(tick) * (1 << loss.resolution_bits))
+            weighted_loss += round(
+                own * config.search.grid.value(tick) * (1 << loss.resolution_bits)
+            )
             count += 1
     lowest = -((threshold.half_width_half_ticks - threshold.eta_half_ticks) // 2)
-    pivot = min(max(lowest, 0), config.grid.top_pivot)
+    pivot = min(max(lowest, 0), config.search.grid.top_pivot)
     return Tail(pivot, weight, weighted_loss, loss.resolution_bits, count)
 
 
@@ -239,7 +240,7 @@ def _simulate_in_clear(
             eta = tick
             break
     ended = Ended.EXACT if total else Ended.NO_WEIGHT
-    result = SearchResult(config.grid, 2 * eta, 0, total > 0, ended, 1)
+    result = SearchResult(config.search.grid, 2 * eta, 0, total > 0, ended, 1)
     tail = tail_of(config, result.threshold, ticks, weights)
     view = SearchView(PLAIN, config, len(ticks), (), tuple(weights), tail, tuple(ticks))
     return Simulated(view, result)
@@ -247,18 +248,12 @@ def _simulate_in_clear(
 
 def _round_config(config: SearchConfig) -> RoundConfig:
     """A round with this search: only its layout of the update matters, as fine as by default."""
-    privacy = PrivacyConfig()
     return RoundConfig(
         round_index=0,
         cohort_size=config.cohort_size,
         theta=config.theta,
         method="bracketed",
-        num_pivots=None,
-        max_queries=config.max_queries,
-        grid=config.grid,
-        max_weight=config.max_weight,
+        search=replace(config.search, weighting=Weighting.SAMPLES, epsilon_ticks=0),
+        update=UpdateParams(max_weight=config.max_weight),
         update_length=1,
-        update_clip=privacy.update_clip,
-        update_resolution_bits=privacy.update_resolution_bits,
-        weighting=Weighting.SAMPLES,
     )

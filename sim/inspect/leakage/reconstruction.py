@@ -223,7 +223,7 @@ class _Placer:
         self, way: tuple[int, ...], generator: np.random.Generator
     ) -> tuple[int, ...]:
         """Devices of the same weight in the search may differ in the update."""
-        if self._view.config.weighting is Weighting.SAMPLES:
+        if self._view.config.search.weighting is Weighting.SAMPLES:
             return way
         exchanged = np.array(way)
         for weight in set(self._weights or ()):

@@ -95,7 +95,7 @@ def _from_beta(
     """Narrow the places by β at pivots that both searches asked: n / max(|F − μ|, ε)."""
     bits = beta_bits(before.config) + _MARGIN_BITS + 1
     betas = {answer.pivots[0]: answer.sums["beta"][0] for answer in after.answers}
-    epsilon = 2 * before.config.epsilon_ticks
+    epsilon = 2 * before.config.search.epsilon_ticks
     for answer in before.answers:
         pivot = answer.pivots[0]
         if weight == 0 or pivot not in betas:
@@ -107,7 +107,7 @@ def _from_beta(
         far = (
             (weight << bits) // (beta - margin)
             if beta > margin
-            else 2 * before.config.grid.top_pivot
+            else 2 * before.config.search.grid.top_pivot
         )
         if near <= epsilon:
             near = 1

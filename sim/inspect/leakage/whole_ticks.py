@@ -87,12 +87,12 @@ def whole_solutions(view: SearchView, region: Region, weights: Numbers) -> Whole
     """
     listed = _whole_points(region)
     points = np.rint(region.centre).astype(np.int64)[None, :] if listed is None else listed
-    top = view.config.grid.max_tick
+    top = view.config.search.grid.max_tick
     points = points[((points >= 0) & (points <= top)).all(axis=1)]
     whole = np.rint(weights).astype(np.int64)
     for answer in view.answers:
         half_ticks = 2 * (points - answer.pivots[0]) + 1
-        distance = np.maximum(np.abs(half_ticks), 2 * view.config.epsilon_ticks)
+        distance = np.maximum(np.abs(half_ticks), 2 * view.config.search.epsilon_ticks)
         beta = np.rint(np.ldexp(2.0 * whole / distance, beta_bits(view.config))).sum(axis=1)
         signed = (whole * np.sign(half_ticks)).sum(axis=1)
         agrees = (beta == answer.sums["beta"][0]) & (signed == answer.sums["signed_weight"][0])

@@ -18,9 +18,10 @@ import numpy as np
 
 from deltafl.protocol import wire as round_wire
 from deltafl.protocol.client import LocalWork, RoundClient
-from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.round import Round, RoundOutcome
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
@@ -172,13 +173,11 @@ class Stage:
             cohort_size=cohort_size,
             theta=self.theta,
             method=self.method,
-            num_pivots=None,
-            max_queries=self.max_queries,
-            grid=LossGrid(resolution_bits=10, bound=8),
-            max_weight=512,
+            search=SearchParams(
+                max_queries=self.max_queries, grid=LossGrid(resolution_bits=10, bound=8)
+            ),
+            update=UpdateParams(clip=2.0, resolution_bits=10, max_weight=512),
             update_length=self.length,
-            update_clip=2.0,
-            update_resolution_bits=10,
         )
 
     def graph_seed(self, number: int, take: int) -> bytes:
@@ -395,7 +394,7 @@ def play(stage: Stage) -> PlantedRun:
         if outcome.update is not None:
             model = (model + outcome.update).astype(np.float32)
         if outcome.search is not None and stage.theta < 1:
-            warm_start = config.grid.tick(outcome.search.eta)[0]
+            warm_start = config.search.grid.tick(outcome.search.eta)[0]
     run.entries.extend(tape.entries)
     return run
 

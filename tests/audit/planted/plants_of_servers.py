@@ -46,7 +46,7 @@ def other_settings_for_half_the_devices(edit):
     for device in edit.run.stage.ids[3:]:
         (entry,) = edit.find(2, Kind.OPEN, peer=device)
         config = edit.envelope(entry).config
-        edit.put_envelope(entry, config=replace(config, update_clip=4.0))
+        edit.put_envelope(entry, config=replace(config, update=replace(config.update, clip=4.0)))
     del edit.touched[1:]
 
 

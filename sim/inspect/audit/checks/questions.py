@@ -188,13 +188,13 @@ def _begin(config: RoundConfig, first: SlotView, past: PastModel) -> tuple[Round
     if fresh.question == first.question or not first.opened:
         return fresh, []
     for start in past.starts:
-        tick = min(round(start.eta_half_ticks / 2), config.grid.max_tick)
+        tick = min(round(start.eta_half_ticks / 2), config.search.grid.max_tick)
         warm = Round(config, tick)
         if warm.question == first.question:
             return warm, []
     pivots = getattr(first.question, "pivots", ())
     for pivot in pivots:
-        if 0 <= pivot <= config.grid.max_tick:
+        if 0 <= pivot <= config.search.grid.max_tick:
             elsewhere = Round(config, pivot)
             if elsewhere.question == first.question:
                 detail = "the search starts neither afresh nor at the last threshold"
@@ -285,7 +285,7 @@ def _shown(question: Question | None, config: RoundConfig) -> str:
         return "nothing more"
     if isinstance(question, Threshold):
         low = question.eta_half_ticks - question.half_width_half_ticks
-        return f"for updates from F ≥ {config.grid.value(low / 2):.6g}"
+        return f"for updates from F ≥ {config.search.grid.value(low / 2):.6g}"
     pivots = question.pivots
-    shown = ", ".join(f"{config.grid.value(pivot - 0.5):.6g}" for pivot in pivots[:3])
+    shown = ", ".join(f"{config.search.grid.value(pivot - 0.5):.6g}" for pivot in pivots[:3])
     return f"for the rank at {shown}" + (f" and {len(pivots) - 3} more" if len(pivots) > 3 else "")
