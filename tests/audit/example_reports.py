@@ -12,18 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from deltafl.sim.inspect.audit.catalogue import RULES
-from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.html import render
-from deltafl.sim.inspect.audit.report import (
-    AuditReport,
+from deltafl.sim.inspect.audit.facts import (
     CheckResult,
-    Observed,
     Outcome,
     ParticipationFacts,
     SearchFacts,
     StatisticsFacts,
-    TimelineStep,
 )
+from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.html import render
+from deltafl.sim.inspect.audit.report import AuditReport, Observed, TimelineStep
 
 DEVICES = 30
 QUERIES = 6

@@ -10,7 +10,7 @@ from honest_runs import play_honestly
 from deltafl.sim.cli import main
 from deltafl.sim.inspect.audit import cli
 from deltafl.sim.inspect.audit.auditor import audit
-from deltafl.sim.inspect.audit.catalogue import RULES, found
+from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
 from deltafl.sim.inspect.audit.options import Options
 
@@ -131,20 +131,20 @@ def with_findings(monkeypatch, *findings):
 def test_the_exit_code_is_1_from_the_severity_that_was_asked_for(
     monkeypatch, capsys, transcript, worst, limit
 ):
-    with_findings(monkeypatch, found("retry.aborted", "seen", [Evidence(1)], worst))
+    with_findings(monkeypatch, RULES.found("retry.aborted", "seen", [Evidence(1)], worst))
     code = 1 if worst >= limit else 0
     said(capsys, transcript, "--quiet", "--fail-on", limit.name.lower(), code=code)
 
 
 def test_medium_is_what_fails_by_default(monkeypatch, capsys, transcript):
     for severity, code in ((Severity.LOW, 0), (Severity.MEDIUM, 1)):
-        with_findings(monkeypatch, found("retry.aborted", "seen", [Evidence(1)], severity))
+        with_findings(monkeypatch, RULES.found("retry.aborted", "seen", [Evidence(1)], severity))
         said(capsys, transcript, "--quiet", code=code)
 
 
 def test_a_finding_is_told_with_all_that_one_needs(monkeypatch, capsys, transcript):
     places = [Evidence(3, 70, 81_234), Evidence(4, 90), Evidence()]
-    with_findings(monkeypatch, found("clear.values", "a loss of 1.5", places))
+    with_findings(monkeypatch, RULES.found("clear.values", "a loss of 1.5", places))
     out, rule = said(capsys, transcript, "--quiet", code=1).out, RULES["clear.values"]
     for text in ("CRITICAL", "clear.values", "a loss of 1.5", *rule.texts().values()):
         assert text in out
@@ -155,7 +155,9 @@ def test_a_finding_is_told_with_all_that_one_needs(monkeypatch, capsys, transcri
 def test_of_many_findings_the_first_are_told_and_the_others_counted(
     monkeypatch, capsys, transcript
 ):
-    with_findings(monkeypatch, *[found("input.late", f"n{i}.", [Evidence(1)]) for i in range(31)])
+    with_findings(
+        monkeypatch, *[RULES.found("input.late", f"n{i}.", [Evidence(1)]) for i in range(31)]
+    )
     out = said(capsys, transcript, "--quiet", code=0).out
     assert "n19." in out
     assert "n20." not in out

@@ -27,9 +27,9 @@ from deltafl.sim.cohort.faults import stages_of_session
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.options import Options
-from deltafl.sim.inspect.audit.report import Outcome
 from deltafl.sim.record.transcript import SUM_WORDS, TranscriptWriter, read_transcript
 from deltafl.sim.run.algorithms import build_rounds, build_strategy
 

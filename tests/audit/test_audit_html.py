@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.sim.inspect.audit.catalogue import RULES
+from deltafl.sim.inspect.audit.facts import CheckResult, Outcome
 from deltafl.sim.inspect.audit.findings import Finding, Severity
 from deltafl.sim.inspect.audit.html import charts, render, sequence, writing
 from deltafl.sim.inspect.audit.html.grouping import SHOWN_PER_RULE, group
 from deltafl.sim.inspect.audit.html.render import SHOWN_EVIDENCE, SHOWN_SEARCHES, SHOWN_STEPS
 from deltafl.sim.inspect.audit.html.verdict import verdict
-from deltafl.sim.inspect.audit.report import CheckResult, Outcome
 
 EXAMPLES = sorted(example_reports.EXAMPLES)
 FOREIGN = {"script", "img", "iframe", "object", "embed", "form", "base", "foreignObject", "use"}

@@ -8,10 +8,11 @@ import pytest
 from honest_runs import in_mode, play_honestly
 
 from deltafl.sim.inspect.audit.auditor import audit
-from deltafl.sim.inspect.audit.catalogue import MAX_PLACES, RULES, found
+from deltafl.sim.inspect.audit.catalogue import RULES
+from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
 from deltafl.sim.inspect.audit.options import Options
-from deltafl.sim.inspect.audit.report import Outcome
+from deltafl.sim.inspect.audit.rules import MAX_PLACES
 from deltafl.sim.record.transcript import Message, Sum, TranscriptWriter, read_transcript
 
 COHORT = 7
@@ -100,11 +101,11 @@ def test_findings_are_sorted_and_have_places(report):
 
 def test_a_finding_names_a_few_places_and_counts_all():
     places = [Evidence(1, number) for number in range(MAX_PLACES + 4)]
-    finding = found("clear.values", "seen", iter(places))
+    finding = RULES.found("clear.values", "seen", iter(places))
     assert (len(finding.evidence), finding.count) == (MAX_PLACES, MAX_PLACES + 4)
     assert finding.evidence == tuple(places[:MAX_PLACES])
     assert finding.severity is RULES["clear.values"].severity
-    assert found("clear.values", "seen", places, Severity.INFO).severity is Severity.INFO
+    assert RULES.found("clear.values", "seen", places, Severity.INFO).severity is Severity.INFO
 
 
 def test_every_rule_has_its_texts():

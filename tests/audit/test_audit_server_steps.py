@@ -10,8 +10,8 @@ from honest_runs import config_of, in_mode, play_honestly
 from deltafl.secagg import Stage, Step, Vanish
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.catalogue import RULES
+from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.options import Options
-from deltafl.sim.inspect.audit.report import Outcome
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.engine import strategy_of
 

@@ -5,9 +5,10 @@ from hashlib import sha256
 import numpy as np
 import pytest
 from honest_runs import messages_of
+from one_check import found_in, new
 
 from deltafl.secagg.messages import ShareKind
-from deltafl.sim.inspect.audit.checks import shares
+from deltafl.sim.inspect.audit.checks.shares import Shares
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.transcript import Message
@@ -36,13 +37,13 @@ def given(view, *, seeds, keys, owner=2):
 
 
 def test_an_honest_round_gives_one_kind_of_each(view):
-    assert list(shares.check(view)) == []
+    assert found_in(view, new(Shares)) == []
 
 
 @pytest.mark.parametrize(("seeds", "keys"), [(0, 0), (COHORT, 0), (0, COHORT)])
 def test_one_kind_is_what_was_asked_for(view, seeds, keys):
     given(view, seeds=seeds, keys=keys)
-    assert list(shares.check(view)) == []
+    assert found_in(view, new(Shares)) == []
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -52,7 +53,7 @@ def test_a_share_of_a_second_kind_is_high_and_a_threshold_of_both_critical(view,
     threshold = session.params.threshold
     counts = {"seeds": threshold, "keys": threshold} | {second: 1 if not more else threshold}
     _, slot = given(view, **counts)
-    (found,) = shares.check(view)
+    (found,) = found_in(view, new(Shares))
     assert found.rule == "shares.both-kinds"
     assert found.severity is (Severity.CRITICAL if more else Severity.HIGH)
     assert f"device {session.ids[2]}," in found.detail
@@ -64,4 +65,4 @@ def test_shares_of_different_devices_are_not_both_of_one(view):
     slot = session.slots[0]
     given(view, seeds=COHORT, keys=0)
     slot.given[ShareKind.KEY][:, 3] = True
-    assert list(shares.check(view)) == []
+    assert found_in(view, new(Shares)) == []

@@ -8,9 +8,9 @@ import pytest
 from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.options import Options
-from deltafl.sim.inspect.audit.report import Outcome
 from deltafl.sim.inspect.audit.source import find_source
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.run.experiment import run_experiment

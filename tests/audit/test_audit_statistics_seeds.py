@@ -36,7 +36,7 @@ def caught(named):
     return {name for name, result in named.items() if result.value < CAUGHT}
 
 
-def planted(*secrets, among=20):
+def injected(*secrets, among=20):
     """Secrets among ideal ones, from position 5 on."""
     ideal = ideal_secrets(among)
     return ideal[:5] + list(secrets) + ideal[5:]
@@ -56,7 +56,7 @@ def test_many_ideal_secrets_pass():
 
 @pytest.mark.parametrize("secret", SMALL_SEEDS.values(), ids=SMALL_SEEDS)
 def test_an_expanded_small_seed_is_caught(secret):
-    named = examined(planted(secret))
+    named = examined(injected(secret))
     result = named["secrets from small seeds"]
     assert caught(named) == {"secrets from small seeds"}
     assert result.at == (5,)
@@ -65,7 +65,7 @@ def test_an_expanded_small_seed_is_caught(secret):
 
 def test_a_seed_beyond_those_tried_is_not_caught():
     large = np.random.default_rng(1 << SEED_BITS).bytes(32)
-    assert caught(examined(planted(large))) == set()
+    assert caught(examined(injected(large))) == set()
 
 
 def test_eight_bytes_in_common_with_a_small_seed_are_not_enough():
@@ -79,7 +79,7 @@ def test_the_table_is_made_once():
 
 @pytest.mark.parametrize("order", ["little", "big"])
 def test_a_number_padded_with_zeros_is_caught(order):
-    named = examined(planted((54_321).to_bytes(32, order)))
+    named = examined(injected((54_321).to_bytes(32, order)))
     assert caught(named) == {"small secrets"}
     assert named["small secrets"].at == (5,)
     assert "16 of 256 bits" in named["small secrets"].detail
@@ -88,7 +88,7 @@ def test_a_number_padded_with_zeros_is_caught(order):
 @pytest.mark.parametrize("period", [1, 2, 4, 8, 16])
 def test_repeated_bytes_are_caught(period):
     block = ideal_secrets(1, seed=7)[0][:period]
-    named = examined(planted(block * (32 // period)))
+    named = examined(injected(block * (32 // period)))
     assert caught(named) == {"repeating secrets"}
     assert named["repeating secrets"].at == (5,)
     assert f"first {period} bytes" in named["repeating secrets"].detail
@@ -96,12 +96,12 @@ def test_repeated_bytes_are_caught(period):
 
 def test_half_a_repetition_is_none():
     secret = ideal_secrets(1, seed=7)[0]
-    assert caught(examined(planted(secret[:15] + secret[:15] + secret[:2]))) == set()
+    assert caught(examined(injected(secret[:15] + secret[:15] + secret[:2]))) == set()
 
 
 def test_equal_secrets_are_caught():
     secret = ideal_secrets(1, seed=8)[0]
-    named = examined(planted(secret, secret))
+    named = examined(injected(secret, secret))
     assert caught(named) == {"equal or consecutive secrets"}
     assert named["equal or consecutive secrets"].at == (5, 6)
     assert named["equal or consecutive secrets"].detail.endswith("are equal")
@@ -110,7 +110,7 @@ def test_equal_secrets_are_caught():
 @pytest.mark.parametrize("order", ["little", "big"])
 def test_a_counter_is_caught_wherever_it_started(order):
     start = int.from_bytes(ideal_secrets(1, seed=9)[0], order)
-    named = examined(planted(start.to_bytes(32, order), (start + 3).to_bytes(32, order)))
+    named = examined(injected(start.to_bytes(32, order), (start + 3).to_bytes(32, order)))
     assert caught(named) == {"equal or consecutive secrets"}
     assert named["equal or consecutive secrets"].at == (5, 6)
     assert "3 apart" in named["equal or consecutive secrets"].detail

@@ -4,8 +4,7 @@ import re
 
 from audit_tables import PAGE, current, table
 
-from deltafl.sim.inspect.audit.catalogue import RULES
-from deltafl.sim.inspect.audit.coverage import CHECK_OF
+from deltafl.sim.inspect.audit.catalogue import CHECK_OF, RULES
 from deltafl.sim.inspect.audit.findings import Severity
 
 ATTACK = re.compile(r"^\| (A\d+) \| ([^|]+?) \|", re.MULTILINE)

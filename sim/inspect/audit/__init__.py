@@ -1,12 +1,16 @@
 """The auditor: what did the server see, and what follows from it?
 
-    auditor     one pass over a transcript, with every check in its place: read this first
-    seen        a record as the message that it is      views      what the server saw in a round
-    replay      a sum again, from the messages          checks/    one kind of trouble each
-    catalogue   the rules by id; findings, collected    coverage   the checks by name
-    report      the verdict as one value; html/, cli    options    what a person may set
+    auditor     one pass over a transcript, for every check: read this first
+    check       the one shape of a check            checks/      one kind of trouble each
+    catalogue   the table of checks, and all rules  rules        what a rule is; findings, collected
+    seen        a record as the message that it is  views        what the server saw in a round
+    prefixes    what first bytes tell               replay       a sum again, from the messages
+    round_replay    a round again, from its sums (search_start, server_step)
+    facts       figures of checks for the report    coverage     on how much a check was made
+    options     what a person may set               report       the verdict; html/, cli
+    in_clear    the verdict on a run without masks
 
-Statistics: `false_alarms` is the budget, `tails` the p-values, `uniformity`, `relations`,
-`independence` and `weak_seeds` the tests. Sums together: `differencing`, `participation`.
-`searches` hands recorded searches to `deltafl.sim.inspect.leakage`.
+Statistics: `false_alarms` is the budget, `tails` the p-values, `mask_tests` takes in what is to be
+tested, by `uniformity`, `relations`, `independence`, `weak_seeds`. Sums together: `differencing`,
+`participation`. `searches` hands recorded searches to `deltafl.sim.inspect.leakage`.
 """

@@ -21,12 +21,13 @@ from deltafl.sim.inspect.audit.expected import (
     DEFAULT_MIN_COHORT,
     DEFAULT_MIN_TAIL,
 )
+from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.html import render
 from deltafl.sim.inspect.audit.html.verdict import verdict
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.audit.preface import NOT_AUDITED
-from deltafl.sim.inspect.audit.report import AuditReport, Outcome
+from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.record.atomic import write_file
 
 _DIGEST_HEX: Final = 64

@@ -1,58 +1,62 @@
-"""The checks by name: which rules each is about, and what became of it."""
+"""On how much a check could be made, and what became of it."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
 
-from deltafl.sim.inspect.audit.catalogue import RULES
+from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.report import Outcome
 
-_CHECKS: Final = {
-    "integrity of the record": ("record",),
-    "values in clear": ("clear",),
-    "the same for all": ("broadcast", "lists"),
-    "keys, signatures, bindings": ("keys", "boxes", "session"),
-    "shares of one kind": ("shares", "input"),
-    "sums from messages": (
-        "sums.differ",
-        "sums.unreplayable",
-        "sums.out-of-range",
-        "sums.unrecorded",
-    ),
-    "questions from sums": ("question",),
-    "models from sums": ("model",),
-    "masked bytes": ("masks",),
-    "floors and parameters": ("cohort", "parameters", "sums.small-tail"),
-    "differences of cohorts": ("sums.differ-by-few", "sums.search-and-update", "retry"),
-    "participation over rounds": ("participation",),
-    "metadata": ("metadata",),
-    "leakage of the searches": ("search",),
-}
-"""Names of the checks, with the rules, or the first words of the rules, that they are about."""
 
-CHECK_OF: Final = {
-    rule: name
-    for rule in RULES
-    for name, rules in _CHECKS.items()
-    if rule in rules or rule.partition(".")[0] in rules
-}
-"""Which check a rule belongs to."""
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The rounds of a transcript, counted.
+
+    Attributes:
+        rounds: All of them.
+        whole: Those whose messages it holds whole.
+        opaque: Those of which it keeps less than an announcement.
+        has_truth: Whether a truth file was read beside it.
+        is_cut: Whether the record is damaged, so that there may have been more rounds.
+    """
+
+    rounds: int
+    whole: int
+    opaque: int
+    has_truth: bool
+    is_cut: bool
+
+    @property
+    def told(self) -> int:
+        """Rounds of which at least the first bytes of every message tell something."""
+        return self.rounds - self.opaque
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """On how much a check could be made.
+
+    Attributes:
+        rounds: Rounds on which it could be made, from 0 to all.
+        detail: What it looked at, a phrase with the figures.
+    """
+
+    rounds: int
+    detail: str
 
 
 def outcome_of(
-    name: str, findings: Sequence[Finding], rounds: int, every: int, *, is_cut: bool
+    rules: Container[str], findings: Iterable[Finding], rounds: int, tally: Tally
 ) -> Outcome:
     """What became of a check.
 
     Args:
-        name: Its name.
+        rules: The ids of its rules.
         findings: All findings of the audit.
         rounds: Rounds on which it could be made.
-        every: All rounds.
-        is_cut: Whether the record is damaged, so that there may have been more rounds.
+        tally: All rounds.
     """
-    if any(f.severity >= Severity.MEDIUM and CHECK_OF[f.rule] == name for f in findings):
+    if any(f.severity >= Severity.MEDIUM and f.rule in rules for f in findings):
         return Outcome.FAILED
     if not rounds:
         return Outcome.SKIPPED
-    return Outcome.PARTIAL if rounds < every or is_cut else Outcome.PASSED
+    return Outcome.PARTIAL if rounds < tally.rounds or tally.is_cut else Outcome.PASSED

@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from deltafl.protocol.quantile.search import Query
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.report import Observed, TimelineStep
 from deltafl.sim.inspect.audit.seen import Seen
+from deltafl.sim.inspect.audit.views import Question
 from deltafl.sim.record.transcript import Sum
 
 _TELLS: Final = {
@@ -74,13 +76,25 @@ class Inventory:
 
 @dataclass(slots=True)
 class Timeline:
-    """Follows one round, step by step."""
+    """Follows one round, step by step: the first that anything is recorded of.
 
+    Attributes:
+        round: Which; None before there is one.
+    """
+
+    round: int | None = None
     _steps: list[TimelineStep] = field(default_factory=list)
     _devices: set[int] = field(default_factory=set)
 
+    def begin(self, number: int) -> None:
+        """A round begins; it is followed if it is the first."""
+        if self.round is None:
+            self.round = number
+
     def add(self, seen: Seen) -> None:
         """Add a message to its step, or begin a new one."""
+        if seen.record.round != self.round:
+            return
         label, record = name_of(seen.content.kind), seen.record
         step = self._steps[-1] if self._steps else None
         if step is None or (step.label, step.sent, step.slot) != (
@@ -104,8 +118,11 @@ class Timeline:
             ),
         )
 
-    def add_sum(self, released: Sum, knows: str) -> None:
-        """Note what the server knew after the last step of a slot."""
+    def add_sum(self, released: Sum, question: Question | None) -> None:
+        """Note what the server knew after the last step of a slot, by what it had asked."""
+        if released.round != self.round:
+            return
+        knows = _knows(question, released)
         for step in reversed(self._steps):
             if step.slot == released.slot and not step.sent:
                 self._replace(step, replace(step, revealed=knows))
@@ -123,6 +140,15 @@ class Timeline:
 
     def _replace(self, old: TimelineStep, new: TimelineStep) -> None:
         self._steps[self._steps.index(old)] = new
+
+
+def _knows(question: Question | None, released: Sum) -> str:
+    """What a server knows by a sum, in a few words."""
+    count = len(released.contributors)
+    if isinstance(question, Query):
+        pivots = len(question.pivots)
+        return f"ranks of {count} devices at {pivots} {'pivot' if pivots == 1 else 'pivots'}"
+    return f"the sum of updates over those of {count} devices that passed"
 
 
 def name_of(kind: Kind | None) -> str:

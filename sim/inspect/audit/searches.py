@@ -8,9 +8,7 @@ from deltafl.protocol.errors import EncodingError, SearchError
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.audit.catalogue import found
-from deltafl.sim.inspect.audit.findings import Finding
-from deltafl.sim.inspect.audit.report import SearchFacts
+from deltafl.sim.inspect.audit.facts import SearchFacts
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
 from deltafl.sim.inspect.audit.views import RoundView, SessionView
 from deltafl.sim.inspect.leakage.facts import fitted_prior, search_facts
@@ -60,8 +58,8 @@ def facts_of(
     session: SessionView,
     totals: Mapping[tuple[bytes, int], Vector],
     truth: TruthOfRound,
-) -> tuple[SearchFacts, Finding | None] | None:
-    """What a session's search gave away, and the finding if it gave away the losses themselves.
+) -> tuple[SearchFacts, bool] | None:
+    """What a session's search gave away, and whether that is the losses themselves.
 
     The attack on the sums is made where the cohort is small enough for it to succeed.
 
@@ -108,10 +106,7 @@ def facts_of(
         error=facts.error,
         prior_error=facts.prior_error,
     )
-    if not facts.exact:
-        return shown, None
-    detail = f"all {view.devices} losses, from {facts.queries} queries by {view.method}"
-    return shown, found("search.losses-found", detail, [session.announcements[0].place])
+    return shown, facts.exact
 
 
 def _searched(session: SessionView) -> tuple[int, ...]:

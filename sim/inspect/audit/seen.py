@@ -18,7 +18,7 @@ from deltafl.secagg.graph import Members
 from deltafl.secagg.messages import Message as SessionMessage
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.inspect.audit.heads import scan
+from deltafl.sim.inspect.audit.prefixes import scan
 from deltafl.sim.record.transcript import Message
 
 NUM_FIELDS: Final = {
@@ -132,14 +132,20 @@ class Decoder:
         params = self.params.get(tag)
         if params is None and not self.is_opaque:
             raise DecodeError("it belongs to no session that was announced in this round")
-        head = scan(data)
-        if head is None or len(head.fields) < _BEFORE_FIELDS or head.fields[1] not in set(Kind):
+        prefix = scan(data)
+        if (
+            prefix is None
+            or len(prefix.fields) < _BEFORE_FIELDS
+            or prefix.fields[1] not in set(Kind)
+        ):
             raise DecodeError("it does not begin as a message of a session does")
-        kind = Kind(head.fields[1])
-        if head.num_fields != NUM_FIELDS.get(kind, head.num_fields):
-            raise DecodeError(f"it has {head.num_fields} fields, and a {kind.name} message has not")
+        kind = Kind(prefix.fields[1])
+        if prefix.num_fields != NUM_FIELDS.get(kind, prefix.num_fields):
+            raise DecodeError(
+                f"it has {prefix.num_fields} fields, and a {kind.name} message has not"
+            )
         message = session_wire.decode(data, params) if whole and params is not None else None
-        slot, members = _slot_and_members(kind, list(head.fields[_BEFORE_FIELDS:]))
+        slot, members = _slot_and_members(kind, list(prefix.fields[_BEFORE_FIELDS:]))
         if slot is not None and params is not None and slot >= len(params.slots):
             raise DecodeError(f"it is about slot {slot} of {len(params.slots)}")
         return Content(kind, tag, slot, members, message=message)
@@ -147,12 +153,16 @@ class Decoder:
 
 def _cut_envelope(data: bytes) -> tuple[Envelope, bytes] | None:
     """The public part of an envelope that is cut, and what is there of the session's message."""
-    head = scan(data)
-    if head is None:
+    prefix = scan(data)
+    if prefix is None:
         raise DecodeError("it does not begin as an envelope does")
-    if not head.begins_all or not head.fields or not isinstance(last := head.fields[-1], bytes):
+    if (
+        not prefix.begins_all
+        or not prefix.fields
+        or not isinstance(last := prefix.fields[-1], bytes)
+    ):
         return None
-    envelope = round_wire.decode(write_fields([*head.fields[:-1], b""]))
+    envelope = round_wire.decode(write_fields([*prefix.fields[:-1], b""]))
     if isinstance(envelope, Announce | AnnounceLevels):
         return envelope, envelope.session  # what is cut are the models, which come last
     return envelope, last

@@ -1,5 +1,5 @@
-"""The checks, each for one kind of trouble.
+"""The checks, each for one kind of trouble, with the rules that it holds a run to.
 
-Each takes a round as the server saw it, and what it needs of the rounds before and of the limits
-that the run is held to; it yields findings and changes nothing but its own memory of the past.
+All have one shape (`deltafl.sim.inspect.audit.check.Check`) and stand in one table
+(`catalogue.CHECKS`).
 """

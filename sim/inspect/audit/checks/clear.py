@@ -12,26 +12,65 @@ from typing import Final
 import msgpack
 
 from deltafl.secagg.wire import Kind
-from deltafl.sim.inspect.audit.catalogue import found
-from deltafl.sim.inspect.audit.findings import Finding
-from deltafl.sim.inspect.audit.heads import scan
-from deltafl.sim.inspect.audit.seen import NUM_FIELDS, Seen
-from deltafl.sim.inspect.audit.views import RoundView
+from deltafl.sim.inspect.audit.check import Check, RoundOver
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
+from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.prefixes import scan
+from deltafl.sim.inspect.audit.rules import A15, Rule, Rules
+from deltafl.sim.inspect.audit.seen import NUM_FIELDS
 
 _NAMED_NUMBER: Final = re.compile(rb"[A-Za-z_]{2,}[^0-9A-Za-z]{1,4}-?[0-9]")
 _MAX_SHOWN: Final = 60
 
 
-def check(round_: RoundView) -> Iterator[Finding]:
-    """Find messages that are none of the protocol, and say what can be read in them."""
-    for seen in round_.strange:
-        party = "the server sent to" if seen.record.sent else "the server received from"
-        who = f"{seen.record.size} bytes that {party} device {seen.record.peer}"
-        readable = "" if seen.record.sent else readable_values(seen.content.data)
-        if readable:
-            yield found("clear.values", f"{who} hold {readable}", [seen.place])
-        else:
-            yield found("clear.unknown", f"{who}: {seen.content.problem}", [seen.place])
+RULES: Final = Rules(
+    {
+        "clear.by-design": Rule(
+            Severity.CRITICAL,
+            "the algorithm shows the server every device's loss",
+            "The server reads every loss and knows who passed the filter.",
+            "Use `private-delta-fl`, which needs sums only.",
+            A15,
+        ),
+        "clear.values": Rule(
+            Severity.CRITICAL,
+            "a device's message holds values in clear",
+            "The server reads what it should only know as part of a sum.",
+            "Put the values into the masked vector; send nothing beside it.",
+            A15,
+        ),
+        "clear.unknown": Rule(
+            Severity.MEDIUM,
+            "a message is none of the protocol",
+            "What it holds is not known, and nothing in the protocol protects it.",
+            "Find out which party sends it; honest ones send the messages of the specification "
+            "only.",
+            A15,
+        ),
+    }
+)
+
+
+class ValuesInClear(Check):
+    """Finds messages that are none of the protocol, and says what can be read in them."""
+
+    name = "values in clear"
+    rules = RULES
+
+    def on_round(self, over: RoundOver) -> Iterator[Finding]:
+        """Look at what the strict readers refused."""
+        for seen in over.view.strange:
+            party = "the server sent to" if seen.record.sent else "the server received from"
+            who = f"{seen.record.size} bytes that {party} device {seen.record.peer}"
+            readable = "" if seen.record.sent else readable_values(seen.content.data)
+            if readable:
+                yield RULES.found("clear.values", f"{who} hold {readable}", [seen.place])
+            else:
+                yield RULES.found("clear.unknown", f"{who}: {seen.content.problem}", [seen.place])
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Heads tell it all: they are enough to know a message of the protocol."""
+        return Coverage(tally.told, "every message, field by field")
 
 
 def readable_values(data: bytes) -> str:
@@ -40,10 +79,10 @@ def readable_values(data: bytes) -> str:
     >>> readable_values(b'{"loss": 1.5}')
     'JSON: {"loss": 1.5}'
     """
-    head = scan(data)
-    if head is not None and len(head.fields) > 1 and head.fields[1] in NUM_FIELDS:
-        kind = Kind(head.fields[1])
-        extra = head.num_fields - NUM_FIELDS[kind]
+    prefix = scan(data)
+    if prefix is not None and len(prefix.fields) > 1 and prefix.fields[1] in NUM_FIELDS:
+        kind = Kind(prefix.fields[1])
+        extra = prefix.num_fields - NUM_FIELDS[kind]
         return f"{extra} fields more than a {kind.name} message has" if extra > 0 else ""
     try:
         return f"JSON: {_shown(json.dumps(json.loads(data)))}"
@@ -69,8 +108,3 @@ def _has_numbers(value: object) -> bool:
 
 def _shown(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
-
-
-def describe(seen: Seen) -> str:
-    """The kind of a message, as the specification calls it."""
-    return seen.content.kind.name if seen.content.kind is not None else "unknown"

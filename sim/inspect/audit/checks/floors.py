@@ -1,29 +1,75 @@
 """Are cohorts, tails and parameters as large as the policy wants them?"""
 
 from collections.abc import Iterator
+from typing import Final
 
 from deltafl.secagg import PeerError
-from deltafl.sim.inspect.audit.catalogue import found
+from deltafl.sim.inspect.audit.check import Check, RoundOver
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.expected import Expected
 from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.views import RoundView, SessionView, place_of
+from deltafl.sim.inspect.audit.rules import A4, A19, Rule, Rules
+from deltafl.sim.inspect.audit.views import SessionView, place_of
 from deltafl.sim.record.transcript import Sum
 
+RULES: Final = Rules(
+    {
+        "cohort.below-floor": Rule(
+            Severity.HIGH,
+            "a sum was released over fewer devices than the floor",
+            "Each device hides among those in the sum only.",
+            "Raise `privacy.min_cohort`; invite more devices.",
+            A4,
+        ),
+        "parameters.below-policy": Rule(
+            Severity.HIGH,
+            "the parameters of a session fall short of the policy",
+            "Fewer colluding devices than assumed rebuild a device's secrets.",
+            "Compute the parameters from the threat model, as `SessionParams.for_threat` does.",
+            A19,
+        ),
+        "sums.small-tail": Rule(
+            Severity.HIGH,
+            "few devices passed the filter",
+            "The sum of updates is that of these few; of one device, it is its update.",
+            "Raise θ or the cohort; announce a threshold that keeps more.",
+            A19,
+        ),
+    }
+)
 
-def check(round_: RoundView, expected: Expected) -> Iterator[Finding]:
-    """Compare parameters with the policy, and every released sum with its floor."""
-    for session in round_.sessions.values():
-        try:
-            expected.policy.check(session.params)
-        except PeerError as error:
-            yield found("parameters.below-policy", str(error), [session.announcements[0].place])
-        for level in session.by_level():
-            yield from _tails(level, expected)
-    for released in round_.sums:
-        count, floor = len(released.contributors), expected.policy.min_cohort
-        if count < floor:
-            detail = f"slot {released.slot}: a sum over {count} devices, and the floor is {floor}"
-            yield found("cohort.below-floor", detail, [place_of(released)])
+
+class Floors(Check):
+    """Compares parameters with the policy, and every released sum with its floor."""
+
+    name = "floors and parameters"
+    rules = RULES
+
+    def on_round(self, over: RoundOver) -> Iterator[Finding]:
+        """Look at a round's sessions, and at its sums."""
+        expected = self._premises.expected
+        for session in over.view.sessions.values():
+            try:
+                expected.policy.check(session.params)
+            except PeerError as error:
+                place = session.announcements[0].place
+                yield RULES.found("parameters.below-policy", str(error), [place])
+            for level in session.by_level():
+                yield from _tails(level, expected)
+        floor = expected.policy.min_cohort
+        for released in over.view.sums:
+            count = len(released.contributors)
+            if count < floor:
+                detail = (
+                    f"slot {released.slot}: a sum over {count} devices, and the floor is {floor}"
+                )
+                yield RULES.found("cohort.below-floor", detail, [place_of(released)])
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Heads tell it all."""
+        expected = self._premises.expected
+        floors = f"{expected.policy.min_cohort} in a cohort, {expected.min_tail} in a tail"
+        return Coverage(tally.told, floors)
 
 
 def _tails(session: SessionView, expected: Expected) -> Iterator[Finding]:
@@ -36,7 +82,7 @@ def _tails(session: SessionView, expected: Expected) -> Iterator[Finding]:
             devices = "one device" if count == 1 else f"{count} devices"
             detail = f"{devices} of {len(released.contributors)} passed the filter"
             severity = Severity.CRITICAL if count == 1 else None
-            yield found("sums.small-tail", detail, [place_of(released)], severity)
+            yield RULES.found("sums.small-tail", detail, [place_of(released)], severity)
 
 
 def tail_count(update: Sum) -> int | None:

@@ -1,7 +1,9 @@
 """Are keys new, their owners' own, and signed? Are sessions bound to what was announced?"""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -10,12 +12,101 @@ from deltafl.secagg.errors import present
 from deltafl.secagg.identity import verify
 from deltafl.secagg.messages import AdvertiseKeys, ConsistencySignature
 from deltafl.secagg.params import ClientId
-from deltafl.sim.inspect.audit.catalogue import found
-from deltafl.sim.inspect.audit.expected import Expected
+from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.rules import A3, A6, A8, A20, A23, Rule, Rules
+from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
+from deltafl.sim.record.transcript import Record, Resumed
 
 _KEY_WORD = np.dtype("<u8")
+
+RULES: Final = Rules(
+    {
+        "keys.substituted": Rule(
+            Severity.HIGH,
+            "a device's keys were replaced on the way",
+            "Whoever replaced them can read the shares that were sealed for them and compute "
+            "the masks.",
+            "Sign sessions with identities that the server does not choose.",
+            A3,
+        ),
+        "keys.twice": Rule(
+            Severity.MEDIUM,
+            "a device advertised two sets of keys",
+            "Which of the two others were shown is for the server to choose.",
+            "Advertise keys once; repeat them only byte for byte.",
+            A3,
+        ),
+        "keys.reused": Rule(
+            Severity.HIGH,
+            "a public key was used twice",
+            "Masks under one key pair repeat, and the difference of two vectors is the "
+            "difference of their inputs.",
+            "Draw new keys for every slot of every session.",
+            A6,
+        ),
+        "keys.low-order": Rule(
+            Severity.HIGH,
+            "a public key is of low order",
+            "Everybody can compute what is agreed with it.",
+            "Refuse such keys, as devices and server of this protocol do.",
+            A23,
+        ),
+        "keys.unsigned": Rule(
+            Severity.HIGH,
+            "sessions are not signed although the server may be active",
+            "Nothing shows devices whose keys they use, or that all were told the same survivors.",
+            'Set `privacy.adversary = "active"` or `privacy.signed = true`.',
+            A3,
+        ),
+        "keys.bad-signature": Rule(
+            Severity.HIGH,
+            "a signature does not hold",
+            "Keys or lists are not vouched for by the device that is said to have sent them.",
+            "Find out whether the device or the server made it.",
+            A3,
+        ),
+        "keys.identity-changed": Rule(
+            Severity.HIGH,
+            "a device's identity key changed between sessions",
+            "Somebody else may be speaking for it since.",
+            "Compare fingerprints with the device's owner.",
+            A3,
+        ),
+        "boxes.exchanged": Rule(
+            Severity.MEDIUM,
+            "sealed shares did not arrive as they were sent",
+            "Devices refuse a box that was changed; those whose shares are missing are easier "
+            "to isolate.",
+            "Find out whether the network or the server changed them.",
+            A3,
+        ),
+        "session.reused": Rule(
+            Severity.HIGH,
+            "the parameters of a session came twice",
+            "Masks are bound to the session: what is bound to the same can be made equal.",
+            "Draw a new graph seed for every session; keep the devices' ledgers.",
+            A6,
+        ),
+        "session.twice": Rule(
+            Severity.HIGH,
+            "one round was announced in two sessions",
+            "Two sums of the same inputs over different devices differ by what the devices in "
+            "one of them sent.",
+            "Keep the devices' ledgers, which refuse a round that they were in before.",
+            A20,
+        ),
+        "session.unbound": Rule(
+            Severity.HIGH,
+            "a session is not bound to the model and settings it was announced with",
+            "Devices cannot tell whether all were shown the same model.",
+            "Keep devices that check the binding; stop using this server.",
+            A8,
+        ),
+    }
+)
 
 
 @dataclass(slots=True)
@@ -57,29 +148,77 @@ class PastKeys:
             places = [int(order[index]), int(order[index + 1])]
             first, second = (self._owners[int(np.searchsorted(ends, p, "right"))] for p in places)
             detail = f"one key in the advertisements of devices {first[0]} and {second[0]}"
-            yield found("keys.reused", detail, [second[1], first[1]])
+            yield RULES.found("keys.reused", detail, [second[1], first[1]])
 
 
-def check(round_: RoundView, past: PastKeys, expected: Expected) -> Iterator[Finding]:
-    """Look at the keys, signatures and bindings of a round's sessions."""
-    for tag, session in round_.sessions.items():
-        place = session.announcements[0].place
-        if (before := past.sessions.setdefault(tag, place)) != place:
-            yield found("session.reused", f"session {tag.hex()} was opened before", [place, before])
-        yield from _binding(session, past)
-        if expected.is_active and not session.params.signed and past.unsigned is None:
-            past.unsigned = place
-            yield found("keys.unsigned", "the server may be active, and nothing is signed", [place])
-        yield from _advertised(session, past)
-        for seen, device in session.substituted:
-            detail = f"device {seen.record.peer} was shown keys that device {device} did not send"
-            yield found("keys.substituted", detail, [seen.place])
-        for seen in session.exchanged:
-            detail = f"device {seen.record.peer} got a box that no device had sealed for it"
-            yield found("boxes.exchanged", detail, [seen.place])
-        if session.params.signed:
-            for slot in session.slots.values():
-                yield from _signatures(session, slot)
+class Keys(Check):
+    """Looks at the keys, signatures and bindings of every session."""
+
+    name = "keys, signatures, bindings"
+    rules = RULES
+
+    def __init__(self, premises: Premises) -> None:
+        super().__init__(premises)
+        self._past = PastKeys()
+
+    def on_record(self, record: Record, digest: bytes) -> tuple[Finding, ...]:
+        """Where the run was interrupted, devices may come back under other identities."""
+        del digest
+        if isinstance(record, Resumed):
+            self._past.resume()
+        return ()
+
+    def on_round(self, over: RoundOver) -> Iterator[Finding]:
+        """Look at a round's sessions, one by one."""
+        past, is_active = self._past, self._premises.expected.is_active
+        yield from _announced_twice(over.view)
+        for tag, session in over.view.sessions.items():
+            place = session.announcements[0].place
+            if (before := past.sessions.setdefault(tag, place)) != place:
+                detail = f"session {tag.hex()} was opened before"
+                yield RULES.found("session.reused", detail, [place, before])
+            yield from _binding(session, past)
+            if is_active and not session.params.signed and past.unsigned is None:
+                past.unsigned = place
+                detail = "the server may be active, and nothing is signed"
+                yield RULES.found("keys.unsigned", detail, [place])
+            yield from _advertised(session, past)
+            yield from _relayed(session)
+            if session.params.signed:
+                for slot in session.slots.values():
+                    yield from _signatures(session, slot)
+
+    def on_end(self) -> Iterator[Finding]:
+        """Compare the keys of all rounds."""
+        return self._past.repeated()
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Keys and signatures are in whole messages only."""
+        return Coverage(tally.whole, f"{tally.whole} of {tally.rounds} rounds are recorded whole")
+
+
+def _announced_twice(round_: RoundView) -> Iterator[Finding]:
+    """Devices that were announced a round in two ways."""
+    first: dict[bytes, Seen] = {}
+    told: Counter[int] = Counter()
+    for session in round_.sessions.values():
+        for seen in session.announcements:
+            first.setdefault(seen.record.sha256, seen)
+            told[seen.record.peer] += 1
+    devices = sorted(device for device, times in told.items() if times > 1)
+    if len(first) > 1 and devices:
+        detail = f"{len(devices)} devices, such as {devices[0]}, were announced the round twice"
+        yield RULES.found("session.twice", detail, [seen.place for seen in first.values()])
+
+
+def _relayed(session: SessionView) -> Iterator[Finding]:
+    """Keys and boxes that are not what was sent."""
+    for seen, device in session.substituted:
+        detail = f"device {seen.record.peer} was shown keys that device {device} did not send"
+        yield RULES.found("keys.substituted", detail, [seen.place])
+    for seen in session.exchanged:
+        detail = f"device {seen.record.peer} got a box that no device had sealed for it"
+        yield RULES.found("boxes.exchanged", detail, [seen.place])
 
 
 def _binding(session: SessionView, past: PastKeys) -> Iterator[Finding]:
@@ -87,23 +226,25 @@ def _binding(session: SessionView, past: PastKeys) -> Iterator[Finding]:
     place = session.announcements[0].place
     if (before := past.contexts.setdefault(params.context, place)) != place:
         detail = "model, settings and round are those of an earlier session"
-        yield found("session.twice", detail, [place, before])
+        yield RULES.found("session.twice", detail, [place, before])
     if session.context is not None and session.context != params.context:
-        yield found("session.unbound", "its context is another than that of its model", [place])
+        yield RULES.found(
+            "session.unbound", "its context is another than that of its model", [place]
+        )
     elif levels is not None and (
         params.slots != levels.slots() or params.num_invited != levels.common.cohort_size
     ):
-        yield found("session.unbound", "its slots are not those of its round", [place])
+        yield RULES.found("session.unbound", "its slots are not those of its round", [place])
 
 
 def _advertised(session: SessionView, past: PastKeys) -> Iterator[Finding]:
     for seen in session.repeated:
         detail = f"device {seen.record.peer} advertised other keys before"
-        yield found("keys.twice", detail, [seen.place])
+        yield RULES.found("keys.twice", detail, [seen.place])
     for device, message, seen in session.advertised():
         past.add(device, message, seen.place)
         if any(keys.is_low_order(key) for key in (message.sealing_key, *message.mask_keys)):
-            yield found("keys.low-order", f"device {device} sent such a key", [seen.place])
+            yield RULES.found("keys.low-order", f"device {device} sent such a key", [seen.place])
         if message.credential is None:
             continue
         identity, signature = message.credential.identity, message.credential.signature
@@ -112,14 +253,14 @@ def _advertised(session: SessionView, past: PastKeys) -> Iterator[Finding]:
         )
         if not verify(identity, statement, signature):
             detail = f"device {device}'s signature of its keys does not hold"
-            yield found("keys.bad-signature", detail, [seen.place])
+            yield RULES.found("keys.bad-signature", detail, [seen.place])
         before, place = past.identities.setdefault(device, (identity, seen.place))
         if before != identity:
             past.identities[device] = identity, seen.place
             detail, severity = f"device {device} has another key than before", None
             if device in past.unseen:
                 detail, severity = f"{detail}; the run was interrupted meanwhile", Severity.LOW
-            yield found("keys.identity-changed", detail, [seen.place, place], severity)
+            yield RULES.found("keys.identity-changed", detail, [seen.place, place], severity)
         past.unseen.discard(device)
 
 
@@ -141,4 +282,4 @@ def _signatures(session: SessionView, slot: SlotView) -> Iterator[Finding]:
         statement = signing.survivors(context, survivors, keys_of.sealing_key)
         if not verify(present(keys_of.credential).identity, statement, message.signature):
             detail = f"device {device}'s signature of the survivors of slot {slot.index} is wrong"
-            yield found("keys.bad-signature", detail, [seen.place])
+            yield RULES.found("keys.bad-signature", detail, [seen.place])

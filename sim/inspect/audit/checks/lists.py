@@ -1,56 +1,111 @@
 """Was everybody told the same: model, question, roster, cohort, survivors?"""
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Final
 
 from deltafl.protocol.messages import Ask
-from deltafl.sim.inspect.audit.catalogue import found
-from deltafl.sim.inspect.audit.findings import Finding
+from deltafl.sim.inspect.audit.check import Check, RoundOver
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
+from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.rules import A1, A8, A13, Rule, Rules
 from deltafl.sim.inspect.audit.seen import Seen
-from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView, contributors
+from deltafl.sim.inspect.audit.views import SessionView, SlotView, contributors
+
+RULES: Final = Rules(
+    {
+        "broadcast.announcement": Rule(
+            Severity.HIGH,
+            "devices were shown different models or settings",
+            "The masks of those who were shown different ones do not cancel; a party without "
+            "this binding would have its update isolated.",
+            "Keep devices that check the binding; stop using this server.",
+            A8,
+        ),
+        "broadcast.question": Rule(
+            Severity.HIGH,
+            "devices were asked different questions in one slot",
+            "Different queries or thresholds single out a device; only the binding of the "
+            "masks stands between.",
+            "Keep devices that check the binding; stop using this server.",
+            A8,
+        ),
+        "lists.roster": Rule(
+            Severity.HIGH,
+            "devices were shown different rosters",
+            "Devices that believe in different cohorts can be isolated from one another.",
+            "Sign sessions (`privacy.signed`); stop using this server.",
+            A1,
+        ),
+        "lists.members": Rule(
+            Severity.HIGH,
+            "devices were told different cohorts for one slot",
+            "A device may have been made to mask against devices that are not there.",
+            "Sign sessions (`privacy.signed`); stop using this server.",
+            A1,
+        ),
+        "lists.survivors": Rule(
+            Severity.HIGH,
+            "devices were told different survivors",
+            "With enough helpers on each side, the server gets both secrets of a device and "
+            "reads its vector.",
+            "Sign sessions (`privacy.signed`): devices then compare the list before they help.",
+            A1,
+        ),
+        "lists.not-whole": Rule(
+            Severity.HIGH,
+            "a query was asked over a part of its search's cohort",
+            "The difference of two answers is the answer of whoever is missing.",
+            "Keep devices that insist on whole slots; stop using this server.",
+            A13,
+        ),
+    }
+)
 
 
-def check(round_: RoundView) -> Iterator[Finding]:
-    """Compare what devices were told, message by message."""
-    yield from _announcements(round_)
-    for session in round_.sessions.values():
-        if len(session.listed) > 1:
-            places = [seen.place for seen in session.listed.values()]
-            yield found("lists.roster", f"{len(places)} different rosters", places)
-        yield from _differing("lists.members", "deliveries of shares", session.deliveries, _members)
-        for slot in session.slots.values():
-            yield from _slot(session, slot)
-        for level in session.by_level():
-            yield from _whole_slots(level)
+class ToldTheSame(Check):
+    """Compares what devices were told, message by message."""
+
+    name = "the same for all"
+    rules = RULES
+
+    def on_round(self, over: RoundOver) -> Iterator[Finding]:
+        """Look at a round's announcements, and at every list in its sessions."""
+        sessions = over.view.sessions.values()
+        yield from _announcements([seen for session in sessions for seen in session.announcements])
+        for session in sessions:
+            if len(session.listed) > 1:
+                places = [seen.place for seen in session.listed.values()]
+                yield RULES.found("lists.roster", f"{len(places)} different rosters", places)
+            told = session.deliveries
+            yield from _differing("lists.members", "deliveries of shares", told, _members)
+            for slot in session.slots.values():
+                yield from _slot(slot)
+            for level in session.by_level():
+                yield from _whole_slots(level)
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Heads tell it all."""
+        return Coverage(tally.told, "models, questions, rosters, cohorts, survivors")
 
 
-def _announcements(round_: RoundView) -> Iterator[Finding]:
-    """Different announcements to different devices, or to the same ones."""
+def _announcements(announced: Sequence[Seen]) -> Iterator[Finding]:
+    """Different announcements to different devices; two to one device are two sessions."""
     by_digest: dict[bytes, list[Seen]] = {}
-    for session in round_.sessions.values():
-        for seen in session.announcements:
-            by_digest.setdefault(seen.record.sha256, []).append(seen)
-    if len(by_digest) < 2:
-        return
-    told = [seen.record.peer for group in by_digest.values() for seen in group]
-    places = [group[0].place for group in by_digest.values()]
-    if len(set(told)) == len(told):
+    for seen in announced:
+        by_digest.setdefault(seen.record.sha256, []).append(seen)
+    if len(by_digest) > 1 and len({seen.record.peer for seen in announced}) == len(announced):
         sizes = " and ".join(str(len(group)) for group in by_digest.values())
         detail = f"{len(by_digest)} different announcements, to {sizes} devices"
-        yield found("broadcast.announcement", detail, places)
-    else:
-        devices = sorted(device for device, times in Counter(told).items() if times > 1)
-        detail = f"{len(devices)} devices, such as {devices[0]}, were announced the round twice"
-        yield found("session.twice", detail, places)
+        places = [group[0].place for group in by_digest.values()]
+        yield RULES.found("broadcast.announcement", detail, places)
 
 
-def _slot(session: SessionView, slot: SlotView) -> Iterator[Finding]:
+def _slot(slot: SlotView) -> Iterator[Finding]:
     name = f"slot {slot.index}"
     yield from _differing("broadcast.question", f"questions in {name}", slot.opened, _question)
     yield from _differing("lists.members", f"cohorts in {name}", slot.opened, _members)
     lists = [*slot.checks, *slot.requests]
     yield from _differing("lists.survivors", f"lists of survivors in {name}", lists, _members)
-    del session
 
 
 def _whole_slots(session: SessionView) -> Iterator[Finding]:
@@ -67,7 +122,7 @@ def _whole_slots(session: SessionView) -> Iterator[Finding]:
                 missing |= told - frozenset(released.contributors.tolist())
             if missing:
                 detail = f"slot {index} lacks devices {_some(missing)} of the search's cohort"
-                yield found("lists.not-whole", detail, [slot.opened[0].place])
+                yield RULES.found("lists.not-whole", detail, [slot.opened[0].place])
         before = told
         for released in slot.sums:
             before = frozenset(released.contributors.tolist())
@@ -83,7 +138,7 @@ def _differing(
     if len(groups) > 1:
         sizes = " and ".join(str(len(group)) for group in groups.values())
         detail = f"{len(groups)} different {what}, told to {sizes} devices"
-        yield found(rule, detail, [group[0].place for group in groups.values()])
+        yield RULES.found(rule, detail, [group[0].place for group in groups.values()])
 
 
 def _members(seen: Seen) -> bytes | None:

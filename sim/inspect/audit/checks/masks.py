@@ -4,233 +4,112 @@ Statistics can only ever find fault: bytes that pass may still come from a gener
 can run. All tests together raise a false alarm with the probability that the audit states.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
-import numpy as np
+from deltafl.protocol.selection import Threshold
+from deltafl.sim.inspect.audit.check import Check, MaskedVector, Premises, ReleasedSum, RoundOver
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
+from deltafl.sim.inspect.audit.facts import CheckFacts, StatisticsFacts
+from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.mask_tests import BIASED, DEPENDS, REUSED, WEAK, MaskTests
+from deltafl.sim.inspect.audit.rules import A6, A7, Rule, Rules
+from deltafl.sim.inspect.audit.truth_rounds import input_of, passes
+from deltafl.sim.inspect.audit.views import place_of
 
-from deltafl.secagg import ring
-from deltafl.secagg.params import SlotSpec
-from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.audit.catalogue import found
-from deltafl.sim.inspect.audit.checks.metadata import ANSWERS, ORDER
-from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
-from deltafl.sim.inspect.audit.findings import Evidence, Finding
-from deltafl.sim.inspect.audit.independence import InputDependence, compare_groups
-from deltafl.sim.inspect.audit.relations import MAX_WORDS, relate, small_words
-from deltafl.sim.inspect.audit.tails import Floats, PValue
-from deltafl.sim.inspect.audit.uniformity import BitCounts, WordCounts
-from deltafl.sim.inspect.audit.weak_seeds import examine_secrets
-
-_LONG: Final = 1 << 12  # bits from which a vector is also tested by itself
-_MAX_SECRETS: Final = 1 << 16
-_MAX_DEVICES: Final = 1 << 12  # whose vectors are remembered from round to round
-
-_REUSED, _WEAK, _DEPENDS, _BIASED = "reused: ", "secrets: ", "inputs: ", "masked: "
-_RULES: Final = {
-    _REUSED: "masks.reused",
-    _WEAK: "masks.weak-seed",
-    _DEPENDS: "masks.depend",
-    _BIASED: "masks.biased",
-    ORDER: "metadata.order",
-    ANSWERS: "metadata.answers",
-}
-
-_Shape = tuple[int, int]
-"""Ring bits and words looked at: vectors that can be compared."""
-
-
-@dataclass(slots=True, eq=False)
-class _OfRound:
-    """What was collected of one round."""
-
-    pooled: dict[int, WordCounts] = field(default_factory=dict)
-    devices: dict[tuple[int, int], WordCounts] = field(default_factory=dict)
-    depend: dict[int, InputDependence] = field(default_factory=dict)
-    vectors: dict[_Shape, dict[int, dict[int, Vector]]] = field(default_factory=dict)
-    places: dict[tuple[int, int], Evidence] = field(default_factory=dict)  # by device and slot
-    first_of_ring: dict[int, Evidence] = field(default_factory=dict)
-    first_of_device: dict[tuple[int, int], Evidence] = field(default_factory=dict)  # and ring
+RULES: Final = Rules(
+    {
+        "masks.biased": Rule(
+            Severity.HIGH,
+            "masked bytes are not uniform",
+            "The masks do not hide all of the inputs.",
+            "Check the generator of the masks; the protocol's is ChaCha20.",
+            A7,
+        ),
+        "masks.reused": Rule(
+            Severity.CRITICAL,
+            "masks were used twice",
+            "The difference of two masked vectors is the difference of their inputs.",
+            "Bind masks to session and slot, as the specification says.",
+            A6,
+        ),
+        "masks.weak-seed": Rule(
+            Severity.CRITICAL,
+            "secrets were drawn from too few values",
+            "Whoever tries all values takes the masks off.",
+            "Draw secrets from the operating system.",
+            A7,
+        ),
+        "masks.depend": Rule(
+            Severity.CRITICAL,
+            "masked vectors depend on what they hide",
+            "The vectors tell about the inputs without any share.",
+            "Check how devices mask; compare with the test vectors.",
+            A7,
+        ),
+    }
+)
 
 
-class MaskTests:
-    """Takes in masked vectors and rebuilt secrets, and tests them.
+class MaskedBytes(Check):
+    """Hands masked vectors and rebuilt secrets to the tests; what they find, the budget says."""
 
-    Args:
-        budget: Takes the p-values.
+    name = "masked bytes"
+    rules = RULES
+    tests = MappingProxyType(
+        {
+            REUSED: "masks.reused",
+            WEAK: "masks.weak-seed",
+            DEPENDS: "masks.depend",
+            BIASED: "masks.biased",
+        }
+    )
 
-    Attributes:
-        bytes_tested: Masked bytes taken in.
-    """
+    def __init__(self, premises: Premises) -> None:
+        super().__init__(premises)
+        self._tests = MaskTests(premises.budget)
 
-    def __init__(self, budget: FalseAlarmBudget) -> None:
-        self.bytes_tested = 0
-        self._budget = budget
-        self._round: _OfRound | None = None
-        self._passed: dict[int, BitCounts] = {}
-        self._failed: dict[int, BitCounts] = {}
-        self._last: dict[_Shape, dict[int, dict[int, Vector]]] = {}
-        self._secrets: list[bytes] = []
-        self._secret_places: list[Evidence] = []
-
-    def add(self, device: int, slot: int, spec: SlotSpec, vector: Vector, place: Evidence) -> None:
-        """Take in a masked vector.
-
-        Args:
-            device: Whose.
-            slot: Of which slot.
-            spec: The slot's ring and length.
-            vector: Its words, below 2^ring_bits.
-            place: Where it is.
-        """
-        bits = spec.ring_bits
-        self.bytes_tested += len(vector) * bits // 8
-        current = self._current()
-        counts = WordCounts(bits)
-        counts.add(vector)
-        if len(vector) * bits >= _LONG:
-            self._add_all(_BIASED, counts, place)
-        current.pooled.setdefault(bits, WordCounts(bits)).merge(counts)
-        current.devices.setdefault((device, bits), WordCounts(bits)).merge(counts)
-        head = vector[:MAX_WORDS].copy()
-        of_shape = current.vectors.setdefault((bits, len(head)), {})
-        of_shape.setdefault(device, {}).setdefault(slot, head)
-        current.places.setdefault((device, slot), place)
-        current.first_of_ring.setdefault(bits, place)
-        current.first_of_device.setdefault((device, bits), place)
-
-    def add_input(
-        self, spec: SlotSpec, vector: Vector, true: Vector, *, passed: bool | None
-    ) -> None:
-        """Take in what a vector was to hide.
-
-        Args:
-            spec: The slot's ring and length.
-            vector: The masked words.
-            true: The words that were masked.
-            passed: Whether the device passed the filter; None in slots before it was announced.
-        """
-        if self._round is None or len(vector) != len(true):
+    def on_vector(self, vector: MaskedVector) -> None:
+        """Take in a vector, and where it is known, what it was to hide."""
+        session, slot, words = vector.session, vector.slot, vector.words
+        spec, config, asked = session.params.slots[slot.index], session.config, slot.question
+        device = vector.seen.record.peer
+        self._tests.add(device, slot.index, spec, words, vector.seen.place)
+        true = vector.truth.get(device)
+        if true is None or config is None or asked is None:
             return
-        bits = spec.ring_bits
-        tests = self._round.depend.setdefault(bits, InputDependence(bits))
-        tests.add(vector, ring.to_words(true, bits))
-        if passed is not None:
-            group = self._passed if passed else self._failed
-            group.setdefault(bits, BitCounts(bits)).add(vector)
+        hidden = input_of(true, config, asked)
+        passed = passes(true, config, asked) if isinstance(asked, Threshold) else None
+        if hidden is not None:
+            self._tests.add_input(spec, words, hidden, passed=passed)
 
-    def add_secrets(self, secrets: Mapping[int, bytes], place: Evidence) -> None:
-        """Take in the self-mask seeds that were rebuilt for a slot."""
-        self._secrets += secrets.values()
-        self._secret_places += [place] * len(secrets)
-        if len(self._secrets) >= _MAX_SECRETS:
-            self._examine_secrets()
+    def on_sum(self, released: ReleasedSum) -> tuple[Finding, ...]:
+        """Take in the self-mask seeds that were rebuilt for it."""
+        if released.replayed is not None:
+            self._tests.add_secrets(released.replayed.secrets, place_of(released.record))
+        return ()
 
-    def end_round(self) -> None:
-        """Test what came together in a round."""
-        current, self._round = self._round, None
-        if current is None:
-            return
-        for bits, counts in current.pooled.items():
-            self._add_all(_BIASED, counts, current.first_of_ring[bits])
-        for of_device, counts in current.devices.items():
-            self._add_all(_BIASED, counts, current.first_of_device[of_device])
-        for bits, tests in current.depend.items():
-            for result in tests.results():
-                self._budget.add(_named(_DEPENDS, result), current.first_of_ring[bits])
-        for shape, devices in current.vectors.items():
-            self._relate(shape, devices, current)
-        num_devices = len({device for device, _ in current.places})
-        self._last = current.vectors if num_devices <= _MAX_DEVICES else {}
+    def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
+        """Test what came together in the round."""
+        del over
+        self._tests.end_round()
+        return ()
 
-    def finish(self) -> Iterator[Finding]:
-        """Make the last tests, and report those that ideal masks do not explain."""
-        self._examine_secrets()
-        for bits in self._passed.keys() & self._failed.keys():
-            for result in compare_groups(self._passed[bits], self._failed[bits]):
-                self._budget.add(_named(_DEPENDS, result), Evidence())
-        for alarm in self._budget.alarms():
-            rule = next(rule for prefix, rule in _RULES.items() if alarm.test.startswith(prefix))
-            detail = (
-                f"{alarm.detail}; p = {alarm.value:.1e}, or {alarm.corrected:.1e} with regard to "
-                f"all {self._budget.num_tests} tests"
+    def on_end(self) -> tuple[Finding, ...]:
+        """Make the last tests; the alarms come when all tests are made."""
+        self._tests.finish()
+        return ()
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Vectors are in whole messages only."""
+        num_tests, size = self._premises.budget.num_tests, self._tests.bytes_tested
+        return Coverage(tally.whole, f"{num_tests} tests of {size} bytes")
+
+    def facts(self) -> CheckFacts:
+        """How many tests there were, all checks' together, and of how much."""
+        budget = self._premises.budget
+        return {
+            "statistics": StatisticsFacts(
+                budget.num_tests, budget.smallest, budget.rate, self._tests.bytes_tested
             )
-            yield found(rule, detail, alarm.evidence)
-
-    def _current(self) -> _OfRound:
-        if self._round is None:
-            self._round = _OfRound()
-        return self._round
-
-    def _add_all(self, prefix: str, counts: WordCounts, place: Evidence) -> None:
-        for result in counts.results():
-            self._budget.add(_named(prefix, result), place)
-
-    def _relate(
-        self, shape: _Shape, devices: Mapping[int, Mapping[int, Vector]], current: _OfRound
-    ) -> None:
-        """Compare vectors of one device: all pairs of a round, and slot by slot with the last."""
-        bits, _ = shape
-        alike: dict[tuple[int, ...], list[int]] = {}
-        for device, by_slot in devices.items():
-            alike.setdefault(tuple(sorted(by_slot)), []).append(device)
-        for slots, members in alike.items():
-            vectors = _stack([_stack([devices[d][slot] for slot in slots]) for d in members])
-            if len(slots) > 1:
-                related = relate(vectors, bits)
-                pairs = [(slots[a], slots[b]) for a, b in related.pairs.tolist()]
-                for values in (related.differences, related.sums):
-                    self._add_related(values, members, pairs, current)
-            self._relate_with_last(shape, slots, members, devices, current)
-
-    def _relate_with_last(
-        self,
-        shape: _Shape,
-        slots: tuple[int, ...],
-        members: list[int],
-        devices: Mapping[int, Mapping[int, Vector]],
-        current: _OfRound,
-    ) -> None:
-        before = self._last.get(shape, {})
-        for slot in slots:
-            both = [device for device in members if slot in before.get(device, {})]
-            if not both:
-                continue
-            now = _stack([devices[device][slot] for device in both])
-            then = _stack([before[device][slot] for device in both])
-            for words in (now - then, now + then):
-                values = small_words(words, shape[0]).reshape(-1, 1)
-                self._add_related(values, both, [(slot, slot)], current)
-
-    def _add_related(
-        self,
-        values: Floats,
-        devices: list[int],
-        pairs: list[tuple[int, int]],
-        current: _OfRound,
-    ) -> None:
-        def describe(index: int) -> tuple[str, Evidence]:
-            device, (first, second) = devices[index // len(pairs)], pairs[index % len(pairs)]
-            where = (
-                f"slots {first} and {second}" if first != second else f"slot {first} of two rounds"
-            )
-            place = current.places[device, second]
-            return f"device {device}'s vectors of {where} are too close", place
-
-        self._budget.add_all(f"{_REUSED}pairs of vectors", values, describe)
-
-    def _examine_secrets(self) -> None:
-        for result in examine_secrets(self._secrets):
-            place = self._secret_places[result.at[0] if result.at else 0]
-            self._budget.add(_named(_WEAK, result), place)
-        self._secrets, self._secret_places = [], []
-
-
-def _stack(vectors: Sequence[Vector]) -> Vector:
-    stacked: Vector = np.stack(vectors)  # type: ignore[assignment] # all are of one slot's ring
-    return stacked
-
-
-def _named(prefix: str, result: PValue) -> PValue:
-    return PValue(f"{prefix}{result.test}", result.value, result.detail, result.at)
+        }

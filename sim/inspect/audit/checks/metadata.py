@@ -9,6 +9,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,18 +21,46 @@ from deltafl.secagg import SessionParams, ring, wire
 from deltafl.secagg.codec import header_size
 from deltafl.secagg.messages import MaskedInput
 from deltafl.secagg.wire import Kind
-from deltafl.sim.inspect.audit.catalogue import found
+from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
-from deltafl.sim.inspect.audit.findings import Evidence, Finding
-from deltafl.sim.inspect.audit.heads import scan
+from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.prefixes import scan
+from deltafl.sim.inspect.audit.rules import A16, Rule, Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.tails import Floats, PValue
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound, passes
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView, contributors
 
-ORDER = "order of answers and filter"
-ANSWERS = "missing answers and filter"
+_ORDER = "order of answers and filter"
+_ANSWERS = "missing answers and filter"
 _AT_SLOT = 3  # field of a masked input: version, kind, tag, slot, …
+
+RULES: Final = Rules(
+    {
+        "metadata.size": Rule(
+            Severity.HIGH,
+            "the size of devices' messages varies within a slot",
+            "The size may tell who passed the filter.",
+            "Send vectors of one size, zeros included.",
+            A16,
+        ),
+        "metadata.order": Rule(
+            Severity.MEDIUM,
+            "the order of answers depends on who passed the filter",
+            "Who answers late has trained, and so passed.",
+            "Wait a fixed time before answering.",
+            A16,
+        ),
+        "metadata.answers": Rule(
+            Severity.MEDIUM,
+            "who answers depends on who passed the filter",
+            "Who stays away has, or has not, passed.",
+            "Answer in any case, with zeros where there is nothing to add.",
+            A16,
+        ),
+    }
+)
 
 
 @dataclass(slots=True)
@@ -57,42 +87,88 @@ class PastAnswers:
         far = abs(counts - mean) >= abs(self.missing_passed - mean) - 1e-9
         value = min(float(self.missing_null[far].sum()), 1.0)
         detail = f"{self.missing_passed} of the missing had passed, {mean:.2f} expected"
-        budget.add(PValue(ANSWERS, value, detail), place)
+        budget.add(PValue(_ANSWERS, value, detail), place)
         if self.later_variance > 0:
             score = self.later / self.later_variance**0.5
             detail = (
                 f"those who passed came later than in the slot before, by {score:.1f} deviations"
             )
-            budget.add(PValue(ORDER, float(2 * special.ndtr(-abs(score))), detail), place)
+            budget.add(PValue(_ORDER, float(2 * special.ndtr(-abs(score))), detail), place)
 
 
-def sizes(round_: RoundView) -> Iterator[Finding]:
-    """Find slots whose masked vectors are not all of one size."""
-    by_slot: dict[tuple[bytes, int], list[Seen]] = {}
-    due: dict[tuple[bytes, int], int] = {}
+class Metadata(Check):
+    """Compares sizes, and with a truth file also order and presence with who passed."""
+
+    name = "metadata"
+    rules = RULES
+    tests = MappingProxyType({_ORDER: "metadata.order", _ANSWERS: "metadata.answers"})
+
+    def __init__(self, premises: Premises) -> None:
+        super().__init__(premises)
+        self._past = PastAnswers()
+
+    def on_round(self, over: RoundOver) -> Iterator[Finding]:
+        """Look at the sizes of a round's vectors; note who answered, and when."""
+        if over.truth is not None:
+            _compare(over.view, over.truth, self._past)
+        by_slot, due = _vectors(over.view)
+        for at, inputs in by_slot.items():
+            yield from _odd_sizes(at[1], inputs, due.get(at))
+
+    def on_end(self) -> tuple[Finding, ...]:
+        """Test what was collected; the alarms come when all tests are made."""
+        self._past.into(self._premises.budget)
+        return ()
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Heads tell it all; order and answers take the truth too."""
+        return Coverage(tally.told, "sizes, order, answers" if tally.has_truth else "sizes")
+
+
+_At = tuple[bytes, int]
+"""Where a vector belongs: its session's tag, and its slot."""
+
+
+def _vectors(round_: RoundView) -> tuple[dict[_At, list[Seen]], dict[_At, int]]:
+    """The masked vectors of every slot, strange ones among them, and the bytes that they must be.
+
+    What a slot's vectors must be is not known where the session does not have it.
+    """
+    by_slot: dict[_At, list[Seen]] = {}
+    due: dict[_At, int] = {}
     for tag, view in round_.sessions.items():
         for slot in view.slots.values():
             by_slot.setdefault((tag, slot.index), []).extend(slot.inputs)
             if slot.index < len(view.params.slots):
                 due[tag, slot.index] = masked_size(view.params, slot.index)
     for seen in round_.strange:
-        head = scan(seen.content.data)
-        fields = head.fields if head is not None else ()
-        if seen.record.sent or len(fields) <= _AT_SLOT or fields[1] != Kind.MASKED:
-            continue
-        session, at = fields[2], fields[_AT_SLOT]
-        if isinstance(session, bytes) and isinstance(at, int):
-            by_slot.setdefault((session, at), []).append(seen)
-    for (tag, index), inputs in by_slot.items():
-        counts = Counter(seen.record.size for seen in inputs)
-        usual = due.get((tag, index)) or max(counts, key=lambda size: counts[size], default=0)
-        odd = [seen for seen in inputs if seen.record.size != usual]
-        if odd:
-            detail = (
-                f"slot {index}: {len(odd)} of {len(inputs)} vectors are not of {usual} bytes, such "
-                f"as device {odd[0].record.peer}'s of {odd[0].record.size}"
-            )
-            yield found("metadata.size", detail, [seen.place for seen in odd])
+        at = _strange_at(seen)
+        if at is not None:
+            by_slot.setdefault(at, []).append(seen)
+    return by_slot, due
+
+
+def _strange_at(seen: Seen) -> _At | None:
+    """Where a strange message belongs if it begins as a masked vector does; else None."""
+    prefix = scan(seen.content.data)
+    fields = prefix.fields if prefix is not None else ()
+    if seen.record.sent or len(fields) <= _AT_SLOT or fields[1] != Kind.MASKED:
+        return None
+    session, at = fields[2], fields[_AT_SLOT]
+    return (session, at) if isinstance(session, bytes) and isinstance(at, int) else None
+
+
+def _odd_sizes(index: int, inputs: Sequence[Seen], due: int | None) -> Iterator[Finding]:
+    """Vectors of a slot that are not of its size; where that is not known, of the most common."""
+    counts = Counter(seen.record.size for seen in inputs)
+    usual = due or max(counts, key=lambda size: counts[size], default=0)
+    odd = [seen for seen in inputs if seen.record.size != usual]
+    if odd:
+        detail = (
+            f"slot {index}: {len(odd)} of {len(inputs)} vectors are not of {usual} bytes, such "
+            f"as device {odd[0].record.peer}'s of {odd[0].record.size}"
+        )
+        yield RULES.found("metadata.size", detail, [seen.place for seen in odd])
 
 
 def masked_size(params: SessionParams, slot: int) -> int:
@@ -103,7 +179,7 @@ def masked_size(params: SessionParams, slot: int) -> int:
     return len(empty) - header_size(0) + header_size(packed) + packed
 
 
-def compare(round_: RoundView, truth: TruthOfRound, past: PastAnswers) -> None:
+def _compare(round_: RoundView, truth: TruthOfRound, past: PastAnswers) -> None:
     """Collect who answered to the update, and in which order, beside who passed the filter."""
     for session in round_.sessions.values():
         config = session.config

@@ -2,15 +2,30 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from deltafl.protocol.round import RoundOutcome
 from deltafl.sim.errors import ChainError, Damage
-from deltafl.sim.inspect.audit.catalogue import found
-from deltafl.sim.inspect.audit.findings import Evidence, Finding
+from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
+from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
 from deltafl.sim.inspect.audit.views import RoundView, place_of
 from deltafl.sim.record.events import Event
+from deltafl.sim.record.transcript import (
+    HEAD_RECEIVED,
+    HEAD_SENT,
+    Closing,
+    Message,
+    Opening,
+    Record,
+    RoundEnd,
+    Sum,
+    keeps_whole,
+)
+from deltafl.sim.settings.config_io import show
 
-RULE_OF = {
+_RULE_OF: Final = {
     Damage.CUT: "record.cut",
     Damage.EDITED: "record.edited",
     Damage.MISSING: "record.missing",
@@ -19,26 +34,226 @@ RULE_OF = {
 }
 
 
-def damage(error: ChainError, round_number: int | None) -> Finding:
-    """The finding for a chain that is broken.
+RULES: Final = Rules(
+    {
+        "record.edited": Rule(
+            Severity.HIGH,
+            "a record was edited",
+            "What follows it in the file proves nothing, and what it says itself may be invented.",
+            "Take the file from where it was written, and compare its digest with the one in "
+            "the run's summary.",
+            A24,
+        ),
+        "record.missing": Rule(
+            Severity.HIGH,
+            "records were taken out",
+            "Whatever was in them is not audited.",
+            "Take the file from where it was written; a log that leaves the server's hands at "
+            "once cannot be cut later.",
+            A24,
+        ),
+        "record.reordered": Rule(
+            Severity.HIGH,
+            "records were moved or repeated",
+            "The order in which things happened decides whether masks protect a vector, and "
+            "it is not known.",
+            "Take the file from where it was written.",
+            A24,
+        ),
+        "record.cut": Rule(
+            Severity.HIGH,
+            "the file ends too early",
+            "What was in the rest is not audited.",
+            "Take the whole file; after a crash, resume the run, which cuts the file back to "
+            "its last checkpoint and goes on.",
+            A24,
+        ),
+        "record.malformed": Rule(
+            Severity.HIGH,
+            "a record is none of the format",
+            "The program that wrote the file is not the one that the format describes.",
+            "Write transcripts with the release whose version the file names.",
+            A24,
+        ),
+        "record.unfinished": Rule(
+            Severity.MEDIUM,
+            "the file has no closing record",
+            "The run was stopped, still goes on, or the end of its record was cut off between "
+            "two records.",
+            "Finish the run (`--resume`), or give the digest that the run's checkpoint vouches "
+            "for.",
+            A24,
+        ),
+        "record.head-differs": Rule(
+            Severity.HIGH,
+            "the digest of the file is not the one that the run states",
+            "The whole file may be another than the one that the run wrote.",
+            "Take the file from where it was written.",
+            A24,
+        ),
+        "record.disagrees": Rule(
+            Severity.HIGH,
+            "the run's own record says something else",
+            "The run published results that do not follow from what its server received.",
+            "Find out which of the two was changed; trust neither until then.",
+            A24,
+        ),
+        "record.unasked": Rule(
+            Severity.HIGH,
+            "an answer has no question",
+            "What the server sent to get it was left out of the record, and may have been a lie.",
+            "Take the file from where it was written; a log that leaves the server's hands at once "
+            "cannot be cut later.",
+            A24,
+        ),
+        "record.no-messages": Rule(
+            Severity.MEDIUM,
+            "nothing passed the server",
+            "Nothing can be said about the privacy of devices: the sums were computed without "
+            "cryptography, or the record is of another run.",
+            'Run with `privacy.backend = "masked"`.',
+            A24,
+        ),
+    }
+)
 
-    Args:
-        error: What the reader says.
-        round_number: The round in which it happened; None outside of any.
-    """
-    place = Evidence(round_number, error.frame, error.offset)
-    return found(RULE_OF[error.damage], f"record {error.frame}: {error.problem}", [place])
+
+class Integrity(Check):
+    """Follows the record from its first to its last, and compares it with the run's own account."""
+
+    name = "integrity of the record"
+    rules = RULES
+    guards_record = True
+
+    def __init__(self, premises: Premises) -> None:
+        super().__init__(premises)
+        # how many records the run vouches for; a digest that somebody gives is that of all
+        self._vouched = premises.source.num_records if premises.digest is None else None
+        self._mode: str | None = None
+        self._rounds: set[int] = set()
+        self._num_records = 0
+        self._digest = b""
+        self._is_closed = False
+        self._is_silent = True
+        self._is_damaged = False
+
+    def on_record(self, record: Record, digest: bytes) -> Iterator[Finding]:
+        """Note how far the record goes, and look whether it goes on as it must."""
+        self._num_records, self._digest = record.number + 1, digest
+        if self._is_closed:
+            place = Evidence(None, record.number, record.offset)
+            yield RULES.found("record.malformed", "it follows the closing record", [place])
+        if isinstance(record, Message | Sum | RoundEnd):
+            self._rounds.add(record.round)
+            self._is_silent = self._is_silent and isinstance(record, RoundEnd)
+        match record:
+            case Opening():
+                self._mode = record.mode
+            case Message():
+                yield from self._kept(record)
+            case Closing():
+                self._is_closed = True
+                yield from self._closed(record)
+        if self._num_records == self._vouched:
+            yield from self._differs(self._premises.source.head, record.offset)
+
+    def on_damage(self, error: ChainError, round_number: int | None) -> Iterator[Finding]:
+        """Say what was done to the file; what no checkpoint vouches for may just be unfinished."""
+        self._is_damaged = True
+        place = Evidence(round_number, error.frame, error.offset)
+        vouched = self._vouched
+        if vouched is not None and error.frame >= vouched:
+            detail = f"{error.problem}; the run's checkpoint vouches for {vouched} records only"
+            yield RULES.found("record.unfinished", detail, [place])
+        else:
+            detail = f"record {error.frame}: {error.problem}"
+            yield RULES.found(_RULE_OF[error.damage], detail, [place])
+
+    def on_round(self, over: RoundOver) -> Iterator[Finding]:
+        """Look for what was left out of a round, and compare it with the run's events."""
+        round_ = over.view
+        if over.following is not None and round_.end is None:
+            place = Evidence(round_.number, over.following.number, over.following.offset)
+            detail = f"round {round_.number} has no end"
+            yield RULES.found("record.missing", detail, [place])
+        for session in round_.sessions.values():
+            for seen in session.unasked:
+                kind = seen.content.kind.name if seen.content.kind is not None else "unknown"
+                detail = f"a {kind} message of device {seen.record.peer}, to which nothing was sent"
+                yield RULES.found("record.unasked", detail, [seen.place])
+        event = (self._premises.source.events or {}).get(round_.number)
+        if event is not None:
+            yield from _compare_round(over, event)
+
+    def on_end(self) -> Iterator[Finding]:
+        """Look whether the record goes as far as it should."""
+        if self._is_damaged:
+            return
+        last = self._num_records - 1
+        yield from self._differs(self._premises.digest)
+        if self._vouched is not None and self._num_records < self._vouched:
+            knows = f"the run's checkpoint knows of {self._vouched}"
+            detail = f"{self._num_records} records, and {knows}"
+            yield RULES.found("record.cut", detail, [Evidence(None, last)])
+        elif not self._is_closed:
+            detail = f"record {last} is the last"
+            yield RULES.found("record.unfinished", detail, [Evidence(None, last)])
+        if self._is_silent:
+            detail = "no message is recorded"
+            yield RULES.found("record.no-messages", detail, [Evidence(None, last)])
+        yield from self._missing()
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Every record counts, however little is in it."""
+        return Coverage(tally.rounds, f"{self._num_records} records")
+
+    def _kept(self, message: Message) -> Iterator[Finding]:
+        """A message of which less is kept than the mode says was cut to hide something."""
+        is_whole = self._mode is not None and keeps_whole(self._mode, message.round)
+        limit = HEAD_SENT if message.sent else HEAD_RECEIVED
+        kept = message.size if is_whole else min(message.size, limit)
+        if message.repeats is None and len(message.head) != kept:
+            detail = f"it keeps {len(message.head)} bytes of a message, where {kept} belong"
+            place = Evidence(message.round, message.number, message.offset)
+            yield RULES.found("record.malformed", detail, [place])
+
+    def _closed(self, closing: Closing) -> Iterator[Finding]:
+        """The closing record says how many rounds there are."""
+        if closing.rounds != len(self._rounds):
+            played = len(self._rounds)
+            detail = f"it says that {closing.rounds} rounds were played, and has {played}"
+            place = Evidence(None, closing.number, closing.offset)
+            yield RULES.found("record.disagrees", detail, [place])
+
+    def _differs(self, wanted: bytes | None, offset: int | None = None) -> Iterator[Finding]:
+        """The digest up to here is to be another one."""
+        if wanted is not None and self._digest != wanted:
+            detail = f"it is {self._digest.hex()}, not {wanted.hex()}"
+            place = Evidence(None, self._num_records - 1, offset)
+            yield RULES.found("record.head-differs", detail, [place])
+
+    def _missing(self) -> Iterator[Finding]:
+        """Rounds that the run says it played and the transcript does not have."""
+        if missing := sorted(set(self._premises.source.events or {}) - self._rounds):
+            detail = f"rounds {', '.join(map(str, missing[:5]))} are in the run's events only"
+            places = [Evidence(number) for number in missing]
+            yield RULES.found("record.disagrees", detail, places)
 
 
-def compare(round_: RoundView, event: Event, outcome: RoundOutcome | None) -> Iterator[Finding]:
-    """Compare what the run says of a round with what its sums come to."""
+def _compare_round(over: RoundOver, event: Event) -> Iterator[Finding]:
+    """Compare what the run says of a round, and of its levels, with what its sums come to."""
+    round_, played = over.view, over.played
+    outcome = played[0].outcome if len(played) == 1 else None
     stated: dict[str, object] = {"secure_sums": len(round_.sums)}
     if round_.end is not None:
         stated["aborted"] = round_.end.aborted or None
     yield from _compare(round_, event, stated | _stated(event, outcome), "")
+    if len(round_.sessions) == 1 < len(played):
+        for one in played:
+            yield from _compare_level(round_, event, show(one.theta), one.outcome)
 
 
-def compare_level(
+def _compare_level(
     round_: RoundView, event: Event, level: str, outcome: RoundOutcome | None
 ) -> Iterator[Finding]:
     """Compare what the run says of one level of a round with what the level's sums come to.
@@ -56,7 +271,7 @@ def compare_level(
     else:
         detail = f"the run's events do not tell of the level θ = {level}"
         place = place_of(round_.end) if round_.end else Evidence(round_.number)
-        yield found("record.disagrees", detail, [place])
+        yield RULES.found("record.disagrees", detail, [place])
 
 
 def _stated(event: Event, outcome: RoundOutcome | None) -> dict[str, object]:
@@ -85,29 +300,7 @@ def _compare(
             said = f"{key}{where} is {event.get(key)!r} in the run's events"
             detail = f"{said}, and {value!r} by its sums"
             place = place_of(round_.end) if round_.end else Evidence(round_.number)
-            yield found("record.disagrees", detail, [place])
-
-
-def check(round_: RoundView) -> Iterator[Finding]:
-    """Find answers to questions that are not in the record."""
-    for session in round_.sessions.values():
-        for seen in session.unasked:
-            kind = seen.content.kind.name if seen.content.kind is not None else "unknown"
-            detail = f"a {kind} message of device {seen.record.peer}, to which nothing was sent"
-            yield found("record.unasked", detail, [seen.place])
-
-
-def without_end(round_: RoundView, number: int, offset: int) -> Finding:
-    """The finding for a round that another record follows, although it has no end."""
-    place = Evidence(round_.number, number, offset)
-    return found("record.missing", f"round {round_.number} has no end", [place])
-
-
-def missing_rounds(events: Mapping[int, Event], seen: set[int]) -> Iterator[Finding]:
-    """Find rounds that the run says it played and the transcript does not have."""
-    if missing := sorted(set(events) - seen):
-        detail = f"rounds {', '.join(map(str, missing[:5]))} are in the run's events only"
-        yield found("record.disagrees", detail, [Evidence(number) for number in missing])
+            yield RULES.found("record.disagrees", detail, [place])
 
 
 def _same(first: object, second: object) -> bool:

@@ -1,19 +1,73 @@
 """Were both secrets of a device given away? Did vectors come late, or twice?"""
 
 from collections.abc import Iterator
+from typing import Final
 
 from deltafl.secagg.messages import ShareKind
-from deltafl.sim.inspect.audit.catalogue import found
+from deltafl.sim.inspect.audit.check import Check, ReleasedSum, RoundOver
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
+from deltafl.sim.inspect.audit.rules import A2, A5, A6, A22, Rule, Rules
+from deltafl.sim.inspect.audit.views import SessionView, SlotView, place_of
+
+RULES: Final = Rules(
+    {
+        "shares.both-kinds": Rule(
+            Severity.CRITICAL,
+            "both secrets of a device were given away",
+            "With its self mask and its pairwise masks known, the device's vector is in clear.",
+            "Sign sessions; devices must release one kind of share for a device and slot.",
+            A2,
+        ),
+        "shares.wrong": Rule(
+            Severity.LOW,
+            "a rebuilt secret is not what was promised",
+            "A device dealt or returned false shares; the sum may be wrong or lost.",
+            "Nothing, if it is rare; else exclude the devices that the run names.",
+            A22,
+        ),
+        "input.late": Rule(
+            Severity.LOW,
+            "a masked vector came for a device that was called lost",
+            "Its pairwise masks are known, and its self mask alone protects it.",
+            "Nothing, as long as no share of its self mask is given; expect it where networks "
+            "are slow.",
+            A5,
+        ),
+        "input.twice": Rule(
+            Severity.HIGH,
+            "a device sent two different vectors for one slot",
+            "Under one mask, their difference is the difference of the inputs.",
+            "Send a masked vector once; repeat it only byte for byte.",
+            A6,
+        ),
+    }
+)
 
 
-def check(round_: RoundView) -> Iterator[Finding]:
-    """Look at the shares that came, and at vectors beside those that were summed."""
-    for session in round_.sessions.values():
-        for slot in session.slots.values():
-            yield from _both_kinds(session, slot)
-            yield from _inputs(session, slot)
+class Shares(Check):
+    """Looks at the shares that came, and at vectors beside those that were summed."""
+
+    name = "shares of one kind"
+    rules = RULES
+
+    def on_sum(self, released: ReleasedSum) -> Iterator[Finding]:
+        """Name who dealt or returned shares that are not what was promised."""
+        if released.replayed is not None and released.replayed.wrong:
+            devices = ", ".join(map(str, sorted(released.replayed.wrong)))
+            detail = f"slot {released.record.slot}: devices {devices}"
+            yield RULES.found("shares.wrong", detail, [place_of(released.record)])
+
+    def on_round(self, over: RoundOver) -> Iterator[Finding]:
+        """Look at a round's slots, one by one."""
+        for session in over.view.sessions.values():
+            for slot in session.slots.values():
+                yield from _both_kinds(session, slot)
+                yield from _inputs(session, slot)
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Shares are in whole messages only."""
+        return Coverage(tally.whole, f"{tally.whole} of {tally.rounds} rounds are recorded whole")
 
 
 def _both_kinds(session: SessionView, slot: SlotView) -> Iterator[Finding]:
@@ -30,7 +84,7 @@ def _both_kinds(session: SessionView, slot: SlotView) -> Iterator[Finding]:
         )
         places = [seen.place for seen in slot.requests[:2]] or [slot.opened[0].place]
         severity = Severity.CRITICAL if known else Severity.HIGH
-        yield found("shares.both-kinds", detail, places, severity)
+        yield RULES.found("shares.both-kinds", detail, places, severity)
 
 
 def _inputs(session: SessionView, slot: SlotView) -> Iterator[Finding]:
@@ -40,10 +94,10 @@ def _inputs(session: SessionView, slot: SlotView) -> Iterator[Finding]:
         device = seen.record.peer
         if first.setdefault(device, seen.record.sha256) != seen.record.sha256:
             detail = f"device {device} sent two different vectors for slot {slot.index}"
-            yield found("input.twice", detail, [seen.place])
+            yield RULES.found("input.twice", detail, [seen.place])
         position = session.positions.get(device)
         if survivors is None or position is None or position >= len(survivors):
             continue
         if not survivors[position]:
             detail = f"the vector of device {device} for slot {slot.index} came, and was not summed"
-            yield found("input.late", detail, [seen.place])
+            yield RULES.found("input.late", detail, [seen.place])

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from deltafl.sim.inspect.audit.catalogue import RULES, Rule
+from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.rules import Rule
 
 SHOWN_PER_RULE: Final = 200
 """Findings of one rule that a page shows; the JSON report has all."""

@@ -5,11 +5,12 @@ from typing import Final
 
 import jinja2
 
+from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.html import charts, searches, sequence, writing
 from deltafl.sim.inspect.audit.html.grouping import SHOWN_PER_RULE, group
 from deltafl.sim.inspect.audit.html.verdict import verdict
-from deltafl.sim.inspect.audit.report import REPORT_VERSION, AuditReport, Outcome
+from deltafl.sim.inspect.audit.report import REPORT_VERSION, AuditReport
 
 _TEMPLATE: Final = "report.html.j2"
 

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from deltafl.sim.inspect.audit.facts import SearchFacts
 from deltafl.sim.inspect.audit.html.charts import Chart, chart
 from deltafl.sim.inspect.audit.html.writing import count, number, quantity, span
-from deltafl.sim.inspect.audit.report import SearchFacts
 
 
 def width(search: SearchFacts) -> float:

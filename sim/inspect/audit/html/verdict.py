@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Final
 
+from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.html.writing import count, number
-from deltafl.sim.inspect.audit.report import AuditReport, Outcome
+from deltafl.sim.inspect.audit.report import AuditReport
 
 _MEANINGS: Final = {
     Severity.CRITICAL: "a device's own value is known, or was there to be computed",

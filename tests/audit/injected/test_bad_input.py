@@ -15,7 +15,7 @@ from frames import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted_runs import (
+from staged_runs import (
     RUN_ID,
     Edit,
     Kind,
@@ -29,6 +29,7 @@ from planted_runs import (
 
 from deltafl.sim.errors import ChainError, Damage, UserError
 from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.record.transcript import TRANSCRIPT
@@ -72,6 +73,14 @@ def test_a_file_cut_inside_a_record_is_cut(tiny, tmp_path, record, inside):
     report = audited(tmp_path / "t.bin", tiny.read_bytes()[:at])
     assert "record.cut" in serious(report)
     assert [place.record for place in places(report, "record.cut")] == [record]
+
+
+def test_checks_of_a_file_that_is_cut_are_partial(tiny, tmp_path):
+    whole, cut = audit(tiny), audited(tmp_path / "t.bin", tiny.read_bytes()[: starts_of(tiny)[52]])
+    assert {check.outcome for check in whole.checks} == {Outcome.PASSED}
+    failed, *others = cut.checks
+    assert failed.outcome is Outcome.FAILED
+    assert {check.outcome for check in others} == {Outcome.PARTIAL}
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 20, 30, 47, 51, 52])

@@ -8,14 +8,14 @@ from hashlib import sha256
 from unittest import mock
 
 import numpy as np
-from planted_runs import (
+from leaks import leak
+from staged_runs import (
     Edit,
     Kind,
     SignedStage,
     Stage,
     SteepStage,
 )
-from plants import plant
 
 from deltafl.secagg import keys, prg, ring, shamir
 from deltafl.secagg import wire as session_wire
@@ -41,14 +41,14 @@ def in_masked(edit: Edit, number: int, slot: int, change) -> None:
         edit.put_message(entry, MaskedInput(slot, ring.pack(words, spec.ring_bits)))
 
 
-@plant("clear.values", "clear.unknown")  # no reader tells where a message ends and a loss begins
+@leak("clear.values", "clear.unknown")  # no reader tells where a message ends and a loss begins
 def losses_behind_masked_vectors(edit):
     for entry in edit.find(1, Kind.MASKED, slot=0):
         loss = edit.run.loss(1, entry.peer)
         edit.put_data(entry, entry.data + struct.pack("<d", loss))
 
 
-@plant("clear.values")
+@leak("clear.values")
 def losses_in_a_field_more(edit):
     for entry in edit.find(1, Kind.MASKED, slot=0):
         fields = read_fields(entry.data, most=9)
@@ -56,14 +56,14 @@ def losses_in_a_field_more(edit):
         edit.put_data(entry, write_fields([*fields, loss]))
 
 
-@plant("clear.values")
+@leak("clear.values")
 def a_float32_loss_in_a_field_more(edit):
     (entry,) = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
     loss = struct.pack("<f", edit.run.loss(1, VICTIM))
     edit.put_data(entry, write_fields([*read_fields(entry.data, most=9), loss]))
 
 
-@plant("clear.values")
+@leak("clear.values")
 def weights_in_messages_of_their_own(edit):
     for entry in edit.find(1, Kind.ADVERTISE):
         weight = edit.run.stage.weight(entry.peer)
@@ -71,27 +71,27 @@ def weights_in_messages_of_their_own(edit):
         edit.insert_after(entry, replace(entry, data=write_fields(fields)))
 
 
-@plant("clear.values")
+@leak("clear.values")
 def telemetry_in_json(edit):
     (entry,) = edit.find(1, Kind.MASKED, slot=1, peer=VICTIM)
     said = {"device": VICTIM, "loss": edit.run.loss(1, VICTIM)}
     edit.insert_after(entry, replace(entry, data=json.dumps(said).encode()))
 
 
-@plant("clear.values", "clear.unknown")
+@leak("clear.values", "clear.unknown")
 def an_update_in_clear(edit):
     (device,) = [d for n, d in edit.run.truths if n == 1 and d.id == max(edit.run.stage.ids)]
     (entry,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=device.id)
     edit.insert_after(entry, replace(entry, data=device.noted_update.astype("<f4").tobytes()))
 
 
-@plant("clear.unknown")
+@leak("clear.unknown")
 def a_message_that_nobody_can_read(edit):
     (entry,) = edit.find(1, Kind.MASKED, slot=1, peer=VICTIM)
     edit.insert_after(entry, replace(entry, data=SeededRandomness(bytes(32))(64)))
 
 
-@plant("masks.reused", stage=SteepStage)
+@leak("masks.reused", stage=SteepStage)
 def masks_used_in_two_slots(edit):
     (first,) = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
     spec = edit.run.params[session_wire.tag_of(first.data)].slots[0]
@@ -101,7 +101,7 @@ def masks_used_in_two_slots(edit):
     edit.touched = [first, *edit.find(1, Kind.MASKED, slot=1, peer=VICTIM)]
 
 
-@plant("masks.reused", round=None)
+@leak("masks.reused", round=None)
 def masks_used_in_two_rounds(edit):
     (first,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
     spec = edit.run.params[session_wire.tag_of(first.data)].slots[UPDATE]
@@ -127,12 +127,12 @@ class BiasedStage(Stage):
         return mock.patch.object(prg, "keystream", biased)
 
 
-@plant("masks.biased", stage=BiasedStage, round=None)
+@leak("masks.biased", stage=BiasedStage, round=None)
 def a_biased_keystream(edit):
     assert edit.run.entries
 
 
-@plant("masks.biased", round=None)
+@leak("masks.biased", round=None)
 def masked_bytes_without_their_top_bit(edit):
     for number in (1, 2):
         for entry in edit.find(number, Kind.MASKED, slot=UPDATE):
@@ -141,7 +141,7 @@ def masked_bytes_without_their_top_bit(edit):
             edit.put_message(entry, MaskedInput(UPDATE, packed))
 
 
-@plant("masks.biased", round=None)
+@leak("masks.biased", round=None)
 def masked_bits_of_which_six_in_ten_are_ones(edit):
     generator = np.random.default_rng(0)
     for number in (1, 2):
@@ -181,17 +181,17 @@ class SpreadSeedStage(WeakSeedStage):
     expand = staticmethod(lambda number: sha256(number.to_bytes(2, "little")).digest())
 
 
-@plant("masks.weak-seed", stage=WeakSeedStage, round=None)
+@leak("masks.weak-seed", stage=WeakSeedStage, round=None)
 def seeds_that_are_small_numbers(edit):
     assert edit.run.entries
 
 
-@plant("masks.weak-seed", stage=SpreadSeedStage, round=None)
+@leak("masks.weak-seed", stage=SpreadSeedStage, round=None)
 def seeds_of_sixteen_bits_behind_a_hash(edit):
     assert edit.run.entries
 
 
-@plant("masks.biased", "masks.depend", with_truth=True)
+@leak("masks.biased", "masks.depend", with_truth=True)
 def a_vector_without_masks(edit):
     in_masked(
         edit, 1, UPDATE, lambda i, words: edit.run.input(1, i, UPDATE) if i == VICTIM else words
@@ -199,7 +199,7 @@ def a_vector_without_masks(edit):
     edit.touched = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
 
 
-@plant("masks.depend", with_truth=True, round=None)
+@leak("masks.depend", with_truth=True, round=None)
 def masks_that_keep_the_sign(edit):
     """The top bit of a masked word is that of the input: each looks uniform by itself."""
     for number in (1, 2):
@@ -227,7 +227,7 @@ class OneKeyStage(Stage):
         return repeating
 
 
-@plant("keys.reused", stage=OneKeyStage)
+@leak("keys.reused", stage=OneKeyStage)
 def one_key_for_two_slots(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
@@ -239,7 +239,7 @@ class SameKeysStage(Stage):
         return super().randomness(1 if device == VICTIM else number, take, device)
 
 
-@plant("keys.reused", stage=SameKeysStage, round=2)
+@leak("keys.reused", stage=SameKeysStage, round=2)
 def the_same_keys_in_two_rounds(edit):
     edit.touched = edit.find(2, Kind.ADVERTISE, peer=VICTIM)
 
@@ -254,19 +254,27 @@ class LowOrderStage(Stage):
         return session_wire.encode(replace(message, sealing_key=keys.PublicKey(bytes(32))), params)
 
 
-@plant("keys.low-order", stage=LowOrderStage)
+@leak("keys.twice")
+def a_second_advertisement_with_other_keys(edit):
+    (first,) = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
+    (later,) = edit.find(2, Kind.ADVERTISE, peer=VICTIM)
+    other = replace(edit.message(first), sealing_key=edit.message(later).sealing_key)
+    edit.insert_like(first, first, other)
+
+
+@leak("keys.low-order", stage=LowOrderStage)
 def a_key_of_low_order(edit):
     edit.touched = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
 
 
-@plant("keys.bad-signature", stage=SignedStage)
+@leak("keys.bad-signature", stage=SignedStage)
 def a_signature_of_other_survivors(edit):
     (entry,) = edit.find(1, Kind.SIGNATURE, slot=1, peer=VICTIM)
     (earlier,) = edit.find(1, Kind.SIGNATURE, slot=0, peer=VICTIM)
     edit.put_message(entry, replace(edit.message(earlier), slot=1))
 
 
-@plant("keys.bad-signature", stage=SignedStage)
+@leak("keys.bad-signature", stage=SignedStage)
 def keys_signed_by_nobody(edit):
     def forged(advertised):
         signature = bytes(64)
@@ -291,7 +299,7 @@ class OtherIdentityStage(SignedStage):
             enrolment._enrolled[VICTIM] = Credentials(other, enrolment)
 
 
-@plant("keys.identity-changed", stage=OtherIdentityStage, round=2)
+@leak("keys.identity-changed", stage=OtherIdentityStage, round=2)
 def another_identity(edit):
     edit.touched = edit.find(2, Kind.ADVERTISE, peer=VICTIM)
 
@@ -303,7 +311,7 @@ class LateStage(Stage):
         return {VICTIM: Vanish(Step(Sending.MASK, UPDATE), late=True)} if number == 1 else {}
 
 
-@plant("input.late", stage=LateStage)
+@leak("input.late", stage=LateStage)
 def an_update_that_comes_late(edit):
     edit.touched = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
     assert edit.place(edit.touched[0]) > edit.place(edit.find(1, Kind.MASKED, slot=UPDATE)[-2])
@@ -316,13 +324,13 @@ class GoneStage(Stage):
         return {VICTIM: Vanish(Step(Sending.MASK, UPDATE))} if number == 1 else {}
 
 
-@plant("sums.search-and-update", stage=GoneStage, modes=("full", "headers"))
+@leak("sums.search-and-update", stage=GoneStage, modes=("full", "headers"))
 def an_update_over_fewer_devices_than_the_search(edit):
     assert len(edit.sums(1)[-1].total.contributors) == 6
     edit.touched = edit.sums(1)[-1:]
 
 
-@plant("input.twice")
+@leak("input.twice")
 def two_vectors_under_one_mask(edit):
     (entry,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
     message = edit.message(entry)
@@ -344,6 +352,6 @@ class WrongShareStage(Stage):
         return session_wire.encode(replace(message, shares=wrong), params)
 
 
-@plant("shares.wrong", stage=WrongShareStage)
+@leak("shares.wrong", stage=WrongShareStage)
 def wrong_shares(edit):
     assert edit.find(1, Kind.SHARES, slot=0, peer=VICTIM)

@@ -3,8 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from planted_runs import Edit, Kind, OneQuestionStage, Stage, played, write
-from plants_of_devices import UPDATE, VICTIM, losses_behind_masked_vectors
+from leaks_by_devices import (
+    UPDATE,
+    VICTIM,
+    a_second_advertisement_with_other_keys,
+    losses_behind_masked_vectors,
+)
+from staged_runs import Edit, Kind, OneQuestionStage, Stage, played, write
 
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
@@ -35,13 +40,6 @@ def a_request_that_is_left_out(edit):
 
 def the_end_of_a_round_that_is_left_out(edit):
     edit.remove(edit.end(1))
-
-
-def a_second_advertisement_with_other_keys(edit):
-    (first,) = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
-    (later,) = edit.find(2, Kind.ADVERTISE, peer=VICTIM)
-    other = replace(edit.message(first), sealing_key=edit.message(later).sealing_key)
-    edit.insert_like(first, first, other)
 
 
 def a_message_of_a_stranger(edit):

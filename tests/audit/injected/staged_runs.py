@@ -2,7 +2,7 @@
 """Whole runs of a few devices, played by the real machines and kept in memory, to be lied about.
 
 A `Stage` says how a run is played: by honest parties, unless a subclass says otherwise. What is
-played is a `PlantedRun`. An `Edit` changes what its record will say: the chain over it is always
+played is a `StagedRun`. An `Edit` changes what its record will say: the chain over it is always
 right, as that of a server that lies from the start, or writes its record anew.
 """
 
@@ -45,7 +45,7 @@ from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.transcript import TranscriptWriter
 from deltafl.sim.record.truth import Told, TruthWriter
 
-RUN_ID = b"the planted run."
+RUN_ID = b"the staged run.."
 
 SESSIONS = Sessions()
 SIGNED = Sessions(signed=True, threat=ThreatModel(adversary=Adversary.ACTIVE))
@@ -273,7 +273,7 @@ class BatchedStage(OneQuestionStage):
 HONEST = (TinyStage, Stage, SignedStage, SteepStage, OneQuestionStage, ManyStage, BatchedStage)
 
 
-class PlantedClient(RoundClient):
+class StagedClient(RoundClient):
     """A device that notes what it masks; a lenient one goes on where others refuse."""
 
     def __init__(self, client_id, policy, randomness, credentials, *, stage, number):
@@ -322,7 +322,7 @@ class _LenientRound(Round):
         super()._take_answer(total, replace(revealed, remaining=revealed.contributors))
 
 
-class _PlantedServer(RoundServer):
+class _StagedServer(RoundServer):
     """Asks what the stage says."""
 
     def __init__(self, stage, number, config, model, params, cohort, warm_start, enrolment):
@@ -340,7 +340,7 @@ class _PlantedServer(RoundServer):
 
 
 @dataclass(frozen=True, eq=False)
-class PlantedRun:
+class StagedRun:
     """A run that was played.
 
     Attributes:
@@ -356,7 +356,7 @@ class PlantedRun:
     entries: list[Entry]
     truths: list[tuple[int, Device]]
     params: dict[bytes, SessionParams]
-    clients: dict[tuple[int, int, int], PlantedClient]
+    clients: dict[tuple[int, int, int], StagedClient]
     outcomes: dict[int, RoundOutcome]
 
     def input(self, number: int, device: int, slot: int) -> np.ndarray:
@@ -372,9 +372,9 @@ class PlantedRun:
         return {d.id for n, d in self.truths if n == number and d.noted_update is not None}
 
 
-def play(stage: Stage) -> PlantedRun:
+def play(stage: Stage) -> StagedRun:
     """Play a run to its end."""
-    tape, run = Tape(), PlantedRun(stage, [], [], {}, {}, {})
+    tape, run = Tape(), StagedRun(stage, [], [], {}, {}, {})
     enrolment = Enrolment(SeededRandomness(b"identities".ljust(32)))
     model = np.linspace(-1, 1, stage.length).astype(np.float32)
     warm_start = None
@@ -406,7 +406,7 @@ def _play_session(run, tape, enrolment, number, take, cohort, config, model, war
     policy = LENIENT if stage.is_lenient else stage.sessions.policy
     devices = {i: Device(i, stage.weight(i), stage.base(i), number) for i in cohort}
     clients = {
-        i: PlantedClient(
+        i: StagedClient(
             i,
             policy,
             stage.randomness(number, take, i),
@@ -417,7 +417,7 @@ def _play_session(run, tape, enrolment, number, take, cohort, config, model, war
         for i in cohort
     }
     run.clients.update({(number, take, i): client for i, client in clients.items()})
-    server = _PlantedServer(stage, number, config, data, params, cohort, warm_start, enrolment)
+    server = _StagedServer(stage, number, config, data, params, cohort, warm_start, enrolment)
 
     def answer(client, received):
         reply = clients[client].receive(received)
@@ -437,7 +437,7 @@ def _play_session(run, tape, enrolment, number, take, cohort, config, model, war
 
 
 @functools.cache
-def played(stage_type: type[Stage]) -> PlantedRun:
+def played(stage_type: type[Stage]) -> StagedRun:
     """The run of a stage, which is played once and shared."""
     stage = stage_type()
     with stage.machinery():
@@ -455,7 +455,7 @@ class Edit:
         touched: The entries that are not as they were.
     """
 
-    def __init__(self, run: PlantedRun):
+    def __init__(self, run: StagedRun):
         self.run = run
         self.entries = list(run.entries)
         self.touched: list[Entry] = []
@@ -539,7 +539,7 @@ def _session_bytes(entry: Said) -> bytes:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _kind_and_slot(run: PlantedRun, entry: Said) -> tuple[Kind | None, int | None]:
+def _kind_and_slot(run: StagedRun, entry: Said) -> tuple[Kind | None, int | None]:
     session = _session_bytes(entry)
     params = run.params.get(session_wire.tag_of(session) or b"")
     if params is None:
@@ -588,7 +588,7 @@ def _by_round(entries: Sequence[Entry]) -> Iterator[tuple[int, list[Entry]]]:
         yield part[-1].round, part
 
 
-def write_truth(run: PlantedRun, path: Path, mode: str = "full", run_id: bytes = RUN_ID) -> None:
+def write_truth(run: StagedRun, path: Path, mode: str = "full", run_id: bytes = RUN_ID) -> None:
     """Write the run's truth file."""
     with TruthWriter(path, run_id, mode) as writer:
         for number, device in run.truths:

@@ -1,8 +1,14 @@
 # ruff: noqa: ARG002 - what a stage is asked, another may need to know
-"""What sizes, times and presence give away, and what many rounds do."""
+"""What sizes, times and presence give away, and what many rounds and searches do."""
 
-from planted_runs import BatchedStage, Kind, ManyStage, OneQuestionStage
-from plants import plant
+from leaks import leak
+from staged_runs import (
+    BatchedStage,
+    Kind,
+    ManyStage,
+    OneQuestionStage,
+    Stage,
+)
 
 from deltafl.secagg.codec import read_fields, write_fields
 from deltafl.secagg.stages import Stage as Sending
@@ -12,7 +18,7 @@ UPDATE = 2
 EVERYWHERE = ("full", "headers")
 
 
-@plant("metadata.size", modes=EVERYWHERE)
+@leak("metadata.size", modes=EVERYWHERE)
 def shorter_vectors_of_whoever_fails_the_filter(edit):
     passed = edit.run.passed(1)
     for entry in edit.find(1, Kind.MASKED, slot=UPDATE):
@@ -22,7 +28,7 @@ def shorter_vectors_of_whoever_fails_the_filter(edit):
     edit.touched = []
 
 
-@plant("metadata.order", stage=ManyStage, with_truth=True, round=None, modes=EVERYWHERE)
+@leak("metadata.order", stage=ManyStage, with_truth=True, round=None, modes=EVERYWHERE)
 def whoever_trains_answers_last(edit):
     update = ManyStage.max_queries
     for number in range(1, edit.run.stage.num_rounds + 1):
@@ -41,7 +47,7 @@ class SilentStage(ManyStage):
         return dict.fromkeys(self.by_loss()[:5], Vanish(Step(Sending.MASK, self.max_queries)))
 
 
-@plant("metadata.answers", stage=SilentStage, with_truth=True, round=None, modes=EVERYWHERE)
+@leak("metadata.answers", stage=SilentStage, with_truth=True, round=None, modes=EVERYWHERE)
 def whoever_fails_the_filter_stays_away(edit):
     for number in range(1, edit.run.stage.num_rounds + 1):
         assert edit.run.passed(number).isdisjoint(edit.run.stage.by_loss()[:5])
@@ -54,6 +60,11 @@ class LonelyStage(OneQuestionStage):
         return [self.ids[: 5 + number]]
 
 
-@plant("participation.solvable", stage=LonelyStage, twin=BatchedStage, round=2, modes=EVERYWHERE)
+@leak("participation.solvable", stage=LonelyStage, twin=BatchedStage, round=2, modes=EVERYWHERE)
 def cohorts_that_isolate_one_device_over_rounds(edit):
     assert len(edit.sums(2)[0].total.contributors) == len(edit.sums(1)[0].total.contributors) + 1
+
+
+@leak("search.narrow", stage=Stage, twin=OneQuestionStage, modes=EVERYWHERE)
+def searches_that_tell_what_all_searches_tell(edit):
+    assert len(edit.sums(1)) > 1

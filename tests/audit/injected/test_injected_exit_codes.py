@@ -2,10 +2,10 @@
 
 import json
 
-import plants_of_devices
-import plants_of_servers
+import leaks_by_devices
+import leaks_by_servers
 import pytest
-from planted_runs import Edit, Stage, TinyStage, played, write, write_truth
+from staged_runs import Edit, Stage, TinyStage, played, write, write_truth
 
 from deltafl.sim.cli import main
 
@@ -19,7 +19,7 @@ def clean(tmp_path_factory):
     return path
 
 
-def planted(path, lie, stage=Stage):
+def injected(path, lie, stage=Stage):
     edit = Edit(played(stage))
     lie(edit)
     write(edit.entries, path)
@@ -42,7 +42,7 @@ def test_what_was_not_recorded_is_not_said_to_be_clean_in_full(tmp_path, capsys)
 
 
 def test_a_finding_is_1_and_named(tmp_path, capsys):
-    path = planted(tmp_path / "t.bin", plants_of_devices.telemetry_in_json)
+    path = injected(tmp_path / "t.bin", leaks_by_devices.telemetry_in_json)
     assert audit(path) == CODES["found"]
     said = capsys.readouterr().out
     assert "clear.values" in said
@@ -60,25 +60,25 @@ def test_damage_is_1_and_named(clean, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("level", "lie", "stage", "code"),
     [
-        ("critical", plants_of_devices.telemetry_in_json, Stage, 1),
-        ("critical", plants_of_servers.another_model_for_one_device, Stage, 0),
-        ("high", plants_of_servers.another_model_for_one_device, Stage, 1),
-        ("high", plants_of_servers.two_boxes_exchanged, Stage, 0),
-        ("medium", plants_of_servers.two_boxes_exchanged, Stage, 1),
-        ("medium", plants_of_devices.an_update_that_comes_late, plants_of_devices.LateStage, 0),
-        ("low", plants_of_devices.an_update_that_comes_late, plants_of_devices.LateStage, 1),
+        ("critical", leaks_by_devices.telemetry_in_json, Stage, 1),
+        ("critical", leaks_by_servers.another_model_for_one_device, Stage, 0),
+        ("high", leaks_by_servers.another_model_for_one_device, Stage, 1),
+        ("high", leaks_by_servers.two_boxes_exchanged, Stage, 0),
+        ("medium", leaks_by_servers.two_boxes_exchanged, Stage, 1),
+        ("medium", leaks_by_devices.an_update_that_comes_late, leaks_by_devices.LateStage, 0),
+        ("low", leaks_by_devices.an_update_that_comes_late, leaks_by_devices.LateStage, 1),
         ("low", lambda _: None, Stage, 0),
-        ("low", lambda _: None, plants_of_servers.ElsewhereStage, 0),
-        ("info", lambda _: None, plants_of_servers.ElsewhereStage, 1),
+        ("low", lambda _: None, leaks_by_servers.ElsewhereStage, 0),
+        ("info", lambda _: None, leaks_by_servers.ElsewhereStage, 1),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_the_code_follows_the_severity_asked_for(tmp_path, level, lie, stage, code):
-    assert audit(planted(tmp_path / "t.bin", lie, stage), "--fail-on", level) == code
+    assert audit(injected(tmp_path / "t.bin", lie, stage), "--fail-on", level) == code
 
 
 def test_json_has_every_finding_with_its_place(tmp_path, capsys):
-    path = planted(tmp_path / "t.bin", plants_of_devices.two_vectors_under_one_mask)
+    path = injected(tmp_path / "t.bin", leaks_by_devices.two_vectors_under_one_mask)
     assert audit(path, "--json") == CODES["found"]
     report = json.loads(capsys.readouterr().out)
     (found,) = [f for f in report["findings"] if f["rule"] == "input.twice"]
@@ -87,7 +87,7 @@ def test_json_has_every_finding_with_its_place(tmp_path, capsys):
 
 
 def test_the_page_is_written_whatever_was_found(tmp_path, capsys):
-    path = planted(tmp_path / "t.bin", plants_of_devices.telemetry_in_json)
+    path = injected(tmp_path / "t.bin", leaks_by_devices.telemetry_in_json)
     assert audit(path, "--html", tmp_path / "r.html") == CODES["found"]
     assert "clear.values" in (tmp_path / "r.html").read_text()
 

@@ -4,14 +4,14 @@
 from dataclasses import replace
 
 import numpy as np
-from planted_runs import (
+from leaks import leak
+from staged_runs import (
     Edit,
     Kind,
     OneQuestionStage,
     SignedStage,
     Stage,
 )
-from plants import plant
 
 from deltafl.protocol import wire as round_wire
 from deltafl.protocol.quantile.search import Query
@@ -34,14 +34,14 @@ def without(edit: Edit, members: np.ndarray, device: int) -> np.ndarray:
     return fewer
 
 
-@plant("broadcast.announcement", modes=EVERYWHERE)
+@leak("broadcast.announcement", modes=EVERYWHERE)
 def another_model_for_one_device(edit):
     (entry,) = edit.find(1, Kind.OPEN, peer=VICTIM)
     model = np.zeros(edit.run.stage.length, "<f4").tobytes()
     edit.put_envelope(entry, model=model)
 
 
-@plant("broadcast.announcement", modes=EVERYWHERE, round=2)
+@leak("broadcast.announcement", modes=EVERYWHERE, round=2)
 def other_settings_for_half_the_devices(edit):
     for device in edit.run.stage.ids[3:]:
         (entry,) = edit.find(2, Kind.OPEN, peer=device)
@@ -50,20 +50,20 @@ def other_settings_for_half_the_devices(edit):
     del edit.touched[1:]
 
 
-@plant("broadcast.question", modes=EVERYWHERE)
+@leak("broadcast.question", modes=EVERYWHERE)
 def another_threshold_for_one_device(edit):
     (entry,) = edit.find(1, Kind.SLOT, slot=UPDATE, peer=VICTIM)
     edit.put_envelope(entry, question=Threshold(0, 0))
 
 
-@plant("broadcast.question", modes=EVERYWHERE, round=2)
+@leak("broadcast.question", modes=EVERYWHERE, round=2)
 def another_query_for_one_device(edit):
     (entry,) = edit.find(2, Kind.SLOT, slot=1, peer=VICTIM)
     (pivot,) = edit.envelope(entry).question.pivots
     edit.put_envelope(entry, question=Query("bracketed", (pivot + 1,)))
 
 
-@plant("lists.roster", modes=EVERYWHERE)
+@leak("lists.roster", modes=EVERYWHERE)
 def a_roster_without_one_device(edit):
     (entry,) = edit.find(1, Kind.ROSTER, peer=VICTIM)
     message = edit.message(entry)
@@ -72,21 +72,21 @@ def a_roster_without_one_device(edit):
     edit.put_message(entry, replace(message, roster=message.roster[:-1], keys=shown))
 
 
-@plant("lists.members", modes=EVERYWHERE)
+@leak("lists.members", modes=EVERYWHERE)
 def another_cohort_for_one_device(edit):
     (entry,) = edit.find(1, Kind.SLOT, slot=UPDATE, peer=VICTIM)
     message = edit.message(entry)
     edit.put_message(entry, replace(message, members=without(edit, message.members, OTHER)))
 
 
-@plant("lists.survivors", modes=EVERYWHERE)
+@leak("lists.survivors", modes=EVERYWHERE)
 def other_survivors_for_one_device(edit):
     (entry,) = edit.find(1, Kind.REQUEST, slot=UPDATE, peer=VICTIM)
     message = edit.message(entry)
     edit.put_message(entry, replace(message, survivors=without(edit, message.survivors, OTHER)))
 
 
-@plant("lists.survivors", stage=SignedStage, modes=EVERYWHERE)
+@leak("lists.survivors", stage=SignedStage, modes=EVERYWHERE)
 def other_survivors_to_be_signed_by_one_device(edit):
     (entry,) = edit.find(1, Kind.CHECK, slot=0, peer=VICTIM)
     message = edit.message(entry)
@@ -112,13 +112,13 @@ def ask_again(edit: Edit, victim: int, helpers: list[int]) -> None:
     assert (kinds[position], kinds.sum()) == (ShareKind.KEY, 1)
 
 
-@plant("shares.both-kinds")
+@leak("shares.both-kinds")
 def both_secrets_of_one_device(edit):
     ask_again(edit, VICTIM, edit.run.stage.ids)
     edit.touched = []
 
 
-@plant("shares.both-kinds")
+@leak("shares.both-kinds")
 def both_secrets_of_one_device_once_its_sum_is_there(edit):
     learnt = edit.sums(1)[-1]
     ask_again(edit, VICTIM, edit.run.stage.ids)
@@ -127,13 +127,13 @@ def both_secrets_of_one_device_once_its_sum_is_there(edit):
     edit.touched = []
 
 
-@plant("shares.both-kinds")
+@leak("shares.both-kinds")
 def one_share_too_many(edit):
     ask_again(edit, VICTIM, [OTHER])
     edit.touched = []
 
 
-@plant("keys.substituted")
+@leak("keys.substituted")
 def a_key_of_the_server_s_own(edit):
     (entry,) = edit.find(1, Kind.ROSTER, peer=VICTIM)
     message = edit.message(entry)
@@ -143,7 +143,7 @@ def a_key_of_the_server_s_own(edit):
     edit.put_message(entry, replace(message, keys=shown))
 
 
-@plant(
+@leak(
     "keys.unsigned",
     twin=SignedStage,
     options={"adversary": Adversary.ACTIVE},
@@ -153,7 +153,7 @@ def no_signatures_against_an_active_server(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]
 
 
-@plant("boxes.exchanged")
+@leak("boxes.exchanged")
 def two_boxes_exchanged(edit):
     (entry,) = edit.find(1, Kind.DELIVERY, peer=VICTIM)
     message = edit.message(entry)
@@ -169,12 +169,12 @@ class TwiceStage(OneQuestionStage):
         return [self.ids, [i for i in self.ids if i != VICTIM]] if number == 1 else [self.ids]
 
 
-@plant("session.twice", stage=TwiceStage, modes=EVERYWHERE)
+@leak("session.twice", stage=TwiceStage, modes=EVERYWHERE)
 def one_round_in_two_sessions(edit):
     edit.touched = edit.find(1, Kind.OPEN)[-6:-5]
 
 
-@plant("sums.differ-by-few", stage=TwiceStage)
+@leak("sums.differ-by-few", stage=TwiceStage)
 def one_question_over_one_device_less(edit):
     edit.touched = edit.sums(1)[1:]
 
@@ -186,7 +186,7 @@ class SameModelStage(Stage):
         return np.linspace(-1, 1, self.length).astype(np.float32)
 
 
-@plant("retry.same-model", stage=SameModelStage, round=2, modes=("full",))
+@leak("retry.same-model", stage=SameModelStage, round=2, modes=("full",))
 def the_same_model_again(edit):
     edit.touched = edit.find(2, Kind.OPEN)[:1]
 
@@ -200,7 +200,7 @@ class SameModelFewerStage(SameModelStage):
         return [[i for i in self.ids if number == 1 or i != VICTIM]]
 
 
-@plant("sums.differ-by-few", stage=SameModelFewerStage, round=2, twin=OneQuestionStage)
+@leak("sums.differ-by-few", stage=SameModelFewerStage, round=2, twin=OneQuestionStage)
 def the_same_model_for_one_device_less(edit):
     edit.touched = edit.sums(2)
 
@@ -215,7 +215,7 @@ class SameSessionStage(SameModelStage):
         return super().graph_seed(1, take)
 
 
-@plant("session.reused", stage=SameSessionStage, round=2, modes=EVERYWHERE)
+@leak("session.reused", stage=SameSessionStage, round=2, modes=EVERYWHERE)
 def the_same_session_again(edit):
     edit.touched = [e for e in edit.find(2, Kind.OPEN)][:1]
 
@@ -239,7 +239,7 @@ class PairStage(OneQuestionStage):
         )
 
 
-@plant("cohort.below-floor", stage=PairStage, modes=EVERYWHERE)
+@leak("cohort.below-floor", stage=PairStage, modes=EVERYWHERE)
 def a_cohort_of_two(edit):
     edit.touched = edit.sums(1)
 
@@ -250,7 +250,7 @@ class StrictStage(OneQuestionStage):
     sessions = Sessions(min_cohort=7)
 
 
-@plant(
+@leak(
     "cohort.below-floor",
     stage=StrictStage,
     twin=StrictStage,
@@ -272,12 +272,12 @@ class ShrinkingStage(Stage):
         return {VICTIM: Vanish(Step(Sending.MASK, 1))} if number == 1 else {}
 
 
-@plant("lists.not-whole", stage=ShrinkingStage, modes=EVERYWHERE)
+@leak("lists.not-whole", stage=ShrinkingStage, modes=EVERYWHERE)
 def a_query_over_a_part_of_its_cohort(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
 
 
-@plant("sums.differ-by-few", stage=ShrinkingStage, modes=EVERYWHERE)
+@leak("sums.differ-by-few", stage=ShrinkingStage, modes=EVERYWHERE)
 def a_search_over_cohorts_that_differ_by_one(edit):
     edit.touched = edit.sums(1)[1:2]
 
@@ -290,13 +290,13 @@ class IsolatingStage(Stage):
         return Threshold(2 * 3379, 0) if isolates else question
 
 
-@plant("sums.small-tail", stage=IsolatingStage, modes=EVERYWHERE)
+@leak("sums.small-tail", stage=IsolatingStage, modes=EVERYWHERE)
 def a_threshold_for_one_device(edit):
     assert len(edit.run.passed(1)) == 1
     edit.touched = edit.sums(1)[-1:]
 
 
-@plant("question.unfounded", stage=IsolatingStage, modes=EVERYWHERE)
+@leak("question.unfounded", stage=IsolatingStage, modes=EVERYWHERE)
 def a_threshold_of_the_server_s_own(edit):
     edit.touched = edit.find(1, Kind.SLOT, slot=UPDATE)[:1]
 
@@ -311,7 +311,7 @@ class ProbingStage(Stage):
         return question
 
 
-@plant("question.unfounded", stage=ProbingStage, round=2, modes=EVERYWHERE)
+@leak("question.unfounded", stage=ProbingStage, round=2, modes=EVERYWHERE)
 def a_query_of_the_server_s_own(edit):
     edit.touched = edit.find(2, Kind.SLOT, slot=1)[:1]
 
@@ -323,7 +323,7 @@ class ElsewhereStage(Stage):
         return 700 if number == 2 else tick
 
 
-@plant("question.unfounded", stage=ElsewhereStage, round=2, modes=EVERYWHERE)
+@leak("question.unfounded", stage=ElsewhereStage, round=2, modes=EVERYWHERE)
 def a_search_that_starts_where_the_server_likes(edit):
     edit.touched = edit.find(2, Kind.SLOT, slot=0)[:1]
 
@@ -337,7 +337,7 @@ class WeakStage(Stage):
         return replace(super().params(number, take, config, model), threshold=2)
 
 
-@plant("parameters.below-policy", stage=WeakStage, modes=EVERYWHERE)
+@leak("parameters.below-policy", stage=WeakStage, modes=EVERYWHERE)
 def a_threshold_of_two_shares(edit):
     edit.touched = edit.find(1, Kind.OPEN)[:1]
 
@@ -349,12 +349,12 @@ class OtherModelStage(Stage):
         return model if number == 1 else model + np.float32(0.01)
 
 
-@plant("model.unfounded", stage=OtherModelStage, round=2)
+@leak("model.unfounded", stage=OtherModelStage, round=2)
 def a_model_of_the_server_s_own(edit):
     edit.touched = edit.find(2, Kind.OPEN)[:1]
 
 
-@plant("session.unbound", round=2)
+@leak("session.unbound", round=2)
 def a_session_that_is_bound_to_another_model(edit):
     model = np.zeros(edit.run.stage.length, "<f4").tobytes()
     for entry in edit.find(2, Kind.OPEN):
@@ -362,7 +362,7 @@ def a_session_that_is_bound_to_another_model(edit):
     del edit.touched[1:]
 
 
-@plant("sums.differ")
+@leak("sums.differ")
 def a_forged_sum_of_updates(edit):
     learnt = edit.sums(1)[-1]
     vector = learnt.total.vector.copy()
@@ -370,7 +370,7 @@ def a_forged_sum_of_updates(edit):
     edit.put(learnt, replace(learnt, total=replace(learnt.total, vector=vector)))
 
 
-@plant("sums.differ", round=2)
+@leak("sums.differ", round=2)
 def a_forged_answer_to_a_query(edit):
     learnt = edit.sums(2)[1]
     vector = learnt.total.vector.copy()
@@ -378,7 +378,7 @@ def a_forged_answer_to_a_query(edit):
     edit.put(learnt, replace(learnt, total=replace(learnt.total, vector=vector)))
 
 
-@plant("sums.differ", round=1)
+@leak("sums.differ", round=1)
 def a_masked_vector_changed_afterwards(edit):
     """Whoever changes a message writes the chain anew; what the sum says is another matter."""
     (entry,) = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
@@ -394,30 +394,30 @@ def say_contributors(edit: Edit, contributors) -> None:
     edit.put(learnt, replace(learnt, total=total))
 
 
-@plant("sums.differ", modes=EVERYWHERE)
+@leak("sums.differ", modes=EVERYWHERE)
 def a_sum_said_to_be_over_one_device_more(edit):
     say_contributors(edit, lambda ids: (*ids, 999))
 
 
-@plant("sums.differ", modes=EVERYWHERE)
+@leak("sums.differ", modes=EVERYWHERE)
 def a_sum_said_to_be_over_some_devices_twice(edit):
     say_contributors(edit, lambda ids: ids[:4] * 2)
 
 
-@plant("sums.unreplayable")
+@leak("sums.unreplayable")
 def a_sum_before_its_shares(edit):
     learnt = edit.sums(1)[-1]
     edit.remove(learnt)
     edit.insert_after(edit.find(1, Kind.REQUEST, slot=UPDATE)[0], learnt)
 
 
-@plant("sums.unreplayable", modes=EVERYWHERE)
+@leak("sums.unreplayable", modes=EVERYWHERE)
 def a_second_sum_of_one_slot(edit):
     learnt = edit.sums(1)[-1]
     edit.insert_after(learnt, replace(learnt))
 
 
-@plant("broadcast.question", modes=EVERYWHERE)
+@leak("broadcast.question", modes=EVERYWHERE)
 def a_slot_opened_again_with_another_question(edit):
     last = edit.sums(1)[0]
     for entry in edit.find(1, Kind.SLOT, slot=0):
@@ -426,19 +426,19 @@ def a_slot_opened_again_with_another_question(edit):
     edit.touched = []
 
 
-@plant("sums.unreplayable")
+@leak("sums.unreplayable")
 def a_sum_without_messages(edit):
     edit.remove(*edit.find(1, Kind.MASKED, slot=0))
     edit.touched = edit.sums(1)[:1]
 
 
-@plant("sums.unreplayable")
+@leak("sums.unreplayable")
 def a_masked_vector_taken_out(edit):
     edit.remove(*edit.find(1, Kind.MASKED, slot=0, peer=VICTIM))
     edit.touched = edit.sums(1)[:1]
 
 
-@plant("sums.unreplayable", round=2, modes=EVERYWHERE)
+@leak("sums.unreplayable", round=2, modes=EVERYWHERE)
 def a_sum_of_a_slot_that_was_never_opened(edit):
     learnt = edit.sums(2)[-1]
     slot = [*edit.find(2, Kind.SLOT, slot=1), *edit.find(2, Kind.MASKED, slot=1)]
@@ -448,7 +448,7 @@ def a_sum_of_a_slot_that_was_never_opened(edit):
     assert learnt in edit.entries
 
 
-@plant("sums.unrecorded", modes=EVERYWHERE)
+@leak("sums.unrecorded", modes=EVERYWHERE)
 def a_sum_that_is_not_recorded(edit):
     edit.remove(edit.sums(1)[-1])
 
@@ -463,14 +463,14 @@ class OutOfRangeStage(Stage):
         return words
 
 
-@plant("sums.unrecorded")
+@leak("sums.unrecorded")
 def a_sum_hidden_behind_a_round_that_was_given_up(edit):
     edit.remove(edit.sums(1)[-1])
     edit.put(edit.end(1), replace(edit.end(1), aborted="too few devices are left"))
     edit.touched = []
 
 
-@plant("sums.out-of-range", stage=OutOfRangeStage)
+@leak("sums.out-of-range", stage=OutOfRangeStage)
 def a_sum_outside_its_range(edit):
     assert "field 'update'" in edit.end(1).aborted
     edit.touched = edit.sums(1)[-1:]
@@ -483,12 +483,12 @@ class AbortedStage(Stage):
         return dict.fromkeys(self.ids[:4], Vanish(Step(Sending.UNMASK, 1))) if number == 1 else {}
 
 
-@plant("retry.aborted", stage=AbortedStage, modes=EVERYWHERE)
+@leak("retry.aborted", stage=AbortedStage, modes=EVERYWHERE)
 def a_round_given_up_after_its_first_sum(edit):
     assert edit.end(1).aborted
     edit.touched = [edit.end(1)]
 
 
-@plant("retry.aborted", modes=EVERYWHERE)
+@leak("retry.aborted", modes=EVERYWHERE)
 def a_round_given_up_by_a_server_that_had_its_sums(edit):
     edit.put(edit.end(1), replace(edit.end(1), aborted="it did not please the server"))

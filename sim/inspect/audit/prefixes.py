@@ -10,7 +10,7 @@ _INTEGER: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class Prefix:
     """The beginning of a flat msgpack array of naturals and byte strings (docs/spec.md §7.1).
 
     Attributes:
@@ -27,11 +27,11 @@ class Head:
         return len(self.fields) == self.num_fields
 
 
-def scan(data: bytes) -> Head | None:
+def scan(data: bytes) -> Prefix | None:
     """Read the fields of a message from its first bytes; None where it is no such array.
 
     >>> scan(bytes.fromhex("93 01 cc 80 c4 03 61"))
-    Head(num_fields=3, fields=(1, 128, b'a'))
+    Prefix(num_fields=3, fields=(1, 128, b'a'))
     """
     if data[:1] == b"\xdc" and len(data) >= 3:
         num_fields, at = int.from_bytes(data[1:3], "big"), 3
@@ -58,4 +58,4 @@ def scan(data: bytes) -> Head | None:
         else:
             fields.append(data[at : at + number])
             at += number
-    return Head(num_fields, tuple(fields))
+    return Prefix(num_fields, tuple(fields))

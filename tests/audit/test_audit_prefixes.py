@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.secagg.codec import write_fields
-from deltafl.sim.inspect.audit.heads import Head, scan
+from deltafl.sim.inspect.audit.prefixes import Prefix, scan
 
 NATURAL = st.integers(0, 2**64 - 1) | st.sampled_from(
     [0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 0x10000, 2**32 - 1, 2**32]
@@ -19,20 +19,20 @@ FIELDS = st.lists(NATURAL | BINARY, max_size=18)
 
 @given(FIELDS)
 def test_a_whole_message_is_its_fields(fields):
-    head = scan(write_fields(fields))
-    assert head == Head(len(fields), tuple(fields))
-    assert head.begins_all
+    prefix = scan(write_fields(fields))
+    assert prefix == Prefix(len(fields), tuple(fields))
+    assert prefix.begins_all
 
 
 @given(FIELDS, st.data())
 def test_the_beginning_of_a_message_is_the_beginning_of_its_fields(fields, data):
     whole = write_fields(fields)
-    head = scan(whole[: data.draw(st.integers(0, len(whole)))])
-    if head is None:
+    prefix = scan(whole[: data.draw(st.integers(0, len(whole)))])
+    if prefix is None:
         return
-    assert head.num_fields == len(fields)
-    assert head.begins_all == (len(head.fields) == len(fields))
-    *before, last = (*head.fields,) or (None,)
+    assert prefix.num_fields == len(fields)
+    assert prefix.begins_all == (len(prefix.fields) == len(fields))
+    *before, last = (*prefix.fields,) or (None,)
     assert before == fields[: len(before)]
     if isinstance(last, bytes):
         assert fields[len(before)][: len(last)] == last
@@ -52,13 +52,13 @@ def test_nothing_is_known_before_the_number_of_fields_is(num_fields):
     whole = write_fields([7] * num_fields)
     header = 1 if num_fields < 16 else 3
     assert [scan(whole[:cut]) for cut in range(header)] == [None] * header
-    assert scan(whole[:header]) == Head(num_fields, ())
+    assert scan(whole[:header]) == Prefix(num_fields, ())
 
 
 @given(st.binary(max_size=80))
 def test_bytes_of_anybody_are_scanned_or_refused(data):
-    head = scan(data)
-    assert head is None or len(head.fields) <= head.num_fields
+    prefix = scan(data)
+    assert prefix is None or len(prefix.fields) <= prefix.num_fields
 
 
 @pytest.mark.parametrize("value", [None, True, -1, 1.5, "text", [1], {1: 2}])

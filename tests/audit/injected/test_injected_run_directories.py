@@ -2,77 +2,16 @@
 
 from dataclasses import replace
 
-import numpy as np
-import plants_of_servers
+import leaks_by_servers
 import pytest
 from frames import MAGIC, whole_frames
-from planted_runs import Edit, Stage, played, write
+from run_directories import CONFIG, directory_of, save
+from staged_runs import Edit, Stage, played, write
 
-from deltafl.fl.strategies.base import ServerState
 from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
-from deltafl.sim.record.chain import Mark
-from deltafl.sim.record.checkpoint import Checkpoint, save_checkpoint
-from deltafl.sim.record.events import EventLog
-from deltafl.sim.record.rundir import RunDirectory, write_json
-from deltafl.sim.record.truth import TRUTH
-from deltafl.sim.settings.config import FederationConfig, PrivacyConfig, QuantileConfig, RunConfig
-
-CONFIG = RunConfig(
-    federation=FederationConfig(algorithm="private-delta-fl", rounds=2),
-    quantile=QuantileConfig(method="bracketed", max_queries=2),
-    privacy=PrivacyConfig(min_cohort=5, transcript="full"),
-)
-
-
-def event_of(number, outcome):
-    search = outcome.search
-    return {
-        "round": number,
-        "kept_devices": outcome.kept_devices,
-        "kept_weight": outcome.kept_weight,
-        "train_loss": outcome.train_loss,
-        "secure_sums": outcome.secure_sums,
-        "num_queries": search.num_queries,
-        "certified": search.certified,
-        "clipped": outcome.clipped,
-        "aborted": outcome.aborted,
-    }
-
-
-def directory_of(path, *, config=CONFIG, entries=None, finished=True, change=None, **written):
-    """The directory of a run of two rounds.
-
-    Args:
-        path: Where.
-        config: Its settings.
-        entries: What the transcript says in place of what happened.
-        finished: Whether it has a summary.
-        change: Changes its events.
-        written: Of `write`.
-    """
-    run, directory = played(Stage), RunDirectory(path)
-    directory.prepare(config)
-    events = [event_of(number, outcome) for number, outcome in run.outcomes.items()]
-    if change is not None:
-        change(events)
-    with EventLog(directory.events) as log:
-        for event in events:
-            log.append(event)
-        size = log.flush()
-    mark = write(run.entries if entries is None else entries, directory.transcript, **written)
-    save(directory, mark, size)
-    if finished:
-        write_json(directory.summary, {"transcript_sha256": mark.digest.hex()})
-    return directory
-
-
-def save(directory, mark: Mark, events_size: int, number: int = 2):
-    state = ServerState(np.zeros(60, np.float32), number, None)
-    checkpoint = Checkpoint(state, events_size, mark, TRUTH.start)
-    save_checkpoint(directory.checkpoints, checkpoint)
 
 
 def serious(directory):
@@ -119,7 +58,7 @@ def test_a_round_of_the_events_that_no_message_knows_of_is_found(tmp_path):
 def test_another_run_s_transcript_is_found(tmp_path):
     directory = directory_of(tmp_path / "run")
     other = Edit(played(Stage))
-    plants_of_servers.a_round_given_up_by_a_server_that_had_its_sums(other)
+    leaks_by_servers.a_round_given_up_by_a_server_that_had_its_sums(other)
     write(other.entries, directory.transcript)
     assert "record.head-differs" in serious(directory)
 

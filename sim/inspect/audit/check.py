@@ -1,0 +1,207 @@
+"""The one shape of all checks.
+
+A check is an object: the rules it may find broken, its own memory of the rounds before, what it
+does with what comes, and how much it could look at. The auditor hands every check everything, in
+the order in which it happened; a check overrides what it needs.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import ClassVar
+
+from deltafl.fl.strategies.server_optimizer import ServerOptimizer
+from deltafl.secagg.ring import Vector
+from deltafl.sim.errors import ChainError
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally, outcome_of
+from deltafl.sim.inspect.audit.expected import Expected
+from deltafl.sim.inspect.audit.facts import CheckFacts, CheckResult
+from deltafl.sim.inspect.audit.false_alarms import Alarm, FalseAlarmBudget
+from deltafl.sim.inspect.audit.findings import Finding
+from deltafl.sim.inspect.audit.replay import Replayed
+from deltafl.sim.inspect.audit.round_replay import Played
+from deltafl.sim.inspect.audit.rules import Rules
+from deltafl.sim.inspect.audit.seen import Seen
+from deltafl.sim.inspect.audit.source import Source
+from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
+from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
+from deltafl.sim.record.transcript import Record, Sum
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Premises:
+    """What an audit goes by, the same for all checks.
+
+    Attributes:
+        source: What is audited, with what the run says of itself.
+        expected: The limits that the run is held to.
+        digest: The digest that the transcript must end with, 32 bytes; None where nobody gave one.
+        optimizer: How the server says that it steps along the mean of the updates.
+        budget: Takes the p-values of all statistical tests.
+    """
+
+    source: Source
+    expected: Expected
+    digest: bytes | None
+    optimizer: ServerOptimizer
+    budget: FalseAlarmBudget
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskedVector:
+    """A masked vector of a round that is recorded whole, read again from the file.
+
+    Attributes:
+        session: Its session.
+        slot: Its slot.
+        seen: The message that it came in, without the vector.
+        words: Its words, below 2^ring_bits of the slot.
+        truth: What the devices of the round had to hide, as far as it is known.
+    """
+
+    session: SessionView
+    slot: SlotView
+    seen: Seen
+    words: Vector
+    truth: TruthOfRound
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReleasedSum:
+    """A sum that the server says it learnt, in its place.
+
+    Attributes:
+        record: What the server says.
+        round: Its round, as far as it has gone.
+        slot: Its session and slot; None where no session can have given it.
+        replayed: What its messages come to; None where the transcript does not keep them whole.
+    """
+
+    record: Sum
+    round: RoundView
+    slot: tuple[SessionView, SlotView] | None
+    replayed: Replayed | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundOver:
+    """A round that is over, and what was computed of it.
+
+    Attributes:
+        view: What the server saw.
+        following: The record that follows it although it has no end; None where it has one, or
+            where the file ends.
+        played: The round played again from its sums: its sessions' levels, in order.
+        totals: Sums that were replayed, by session's tag and slot.
+        truth: What its devices had to hide; None where there is no truth file.
+        is_first: Whether it is the transcript's first.
+    """
+
+    view: RoundView
+    following: Record | None = None
+    played: tuple[Played, ...] = ()
+    totals: Mapping[tuple[bytes, int], Vector] = field(default_factory=dict)
+    truth: TruthOfRound | None = None
+    is_first: bool = True
+
+
+class Check(ABC):
+    """Looks for one kind of trouble.
+
+    Its memory is that of a round, and of short notes on the rounds before. What it finds it yields;
+    it changes nothing but its own notes.
+
+    Args:
+        premises: What the audit goes by.
+
+    Attributes:
+        name: What is checked, a short noun phrase.
+        rules: What it may find broken; no other check has these rules.
+        tests: Its statistical tests by the rule that they are about: the first words of their
+            names in the budget.
+        guards_record: Whether a finding of it means that there may have been more in the record.
+    """
+
+    name: ClassVar[str]
+    rules: ClassVar[Rules]
+    tests: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    guards_record: ClassVar[bool] = False
+
+    def __init__(self, premises: Premises) -> None:
+        self._premises = premises
+
+    def on_record(self, record: Record, digest: bytes) -> Iterable[Finding]:
+        """Take a record of the file, after the round that it ends is over.
+
+        Args:
+            record: The record, in its order.
+            digest: That of the chain up to it, 32 bytes.
+        """
+        del record, digest
+        return ()
+
+    def on_damage(self, error: ChainError, round_number: int | None) -> Iterable[Finding]:
+        """The file is damaged: nothing that follows is known, and no further record comes.
+
+        Args:
+            error: What the reader says.
+            round_number: The round in which it happened; None outside of any.
+        """
+        del error, round_number
+        return ()
+
+    def on_vector(self, vector: MaskedVector) -> None:  # noqa: B027 - most checks have no use for it
+        """Take a masked vector, before the sum of its slot."""
+
+    def on_sum(self, released: ReleasedSum) -> Iterable[Finding]:
+        """Take a released sum."""
+        del released
+        return ()
+
+    def on_round(self, over: RoundOver) -> Iterable[Finding]:
+        """Take a round that is over."""
+        del over
+        return ()
+
+    def on_end(self) -> Iterable[Finding]:
+        """The transcript is over, or damaged: say what follows from all of it."""
+        return ()
+
+    def on_alarms(self, alarms: Sequence[Alarm]) -> Iterator[Finding]:
+        """Say which of its statistical tests ideal masks do not explain, once all tests are made.
+
+        Args:
+            alarms: Those of the whole budget.
+        """
+        for alarm in alarms:
+            for test, rule in self.tests.items():
+                if alarm.test.startswith(test):
+                    detail = (
+                        f"{alarm.detail}; p = {alarm.value:.1e}, or {alarm.corrected:.1e} with "
+                        f"regard to all {self._premises.budget.num_tests} tests"
+                    )
+                    yield self.rules.found(rule, detail, alarm.evidence)
+
+    @abstractmethod
+    def coverage(self, tally: Tally) -> Coverage:
+        """On how much it was made, at the end.
+
+        Args:
+            tally: The rounds of the transcript.
+        """
+
+    def facts(self) -> CheckFacts:
+        """What it adds to the report, at the end."""
+        return {}
+
+    def result(self, findings: Iterable[Finding], tally: Tally) -> CheckResult:
+        """What became of it.
+
+        Args:
+            findings: All findings of the audit.
+            tally: The rounds of the transcript.
+        """
+        made = self.coverage(tally)
+        outcome = outcome_of(self.rules, findings, made.rounds, tally)
+        return CheckResult(self.name, outcome, made.detail)

@@ -1,0 +1,87 @@
+"""What did the searches for the threshold give away, and was it the losses themselves?"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from deltafl.protocol.noise import Noise
+from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
+from deltafl.sim.inspect.audit.facts import CheckFacts, SearchFacts
+from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.rules import A14, Rule, Rules
+from deltafl.sim.inspect.audit.searches import facts_of
+
+RULES: Final = Rules(
+    {
+        "search.losses-found": Rule(
+            Severity.HIGH,
+            "the losses of a cohort follow from the sums of its search",
+            "The server knows the losses, and with known weights whose they are.",
+            "Search over more devices (`quantile.min_cohort`), or by `bracketed`.",
+            A14,
+        ),
+        "search.narrow": Rule(
+            Severity.INFO,
+            "what the searches gave away",
+            "The server knows the threshold, and the ranks of the losses at every query.",
+            "Part of the method; docs/audit.md says how much each method gives away.",
+            A14,
+        ),
+    }
+)
+
+
+class Searches(Check):
+    """Plays the server on every search, and says how much it learnt."""
+
+    name = "leakage of the searches"
+    rules = RULES
+
+    def __init__(self, premises: Premises) -> None:
+        super().__init__(premises)
+        self._searches: list[SearchFacts] = []
+        self._noisy: Counter[Noise] = Counter()
+
+    def on_round(self, over: RoundOver) -> Iterator[Finding]:
+        """Look at a round's searches, level by level."""
+        for session in over.view.sessions.values():
+            for level in session.by_level():
+                if level.config is not None and level.config.noise is not None:
+                    self._noisy[level.config.noise] += 1
+                told = facts_of(over.view, level, over.totals, over.truth or {})
+                if told is not None:
+                    facts, is_exact = told
+                    self._searches.append(facts)
+                    if is_exact:
+                        yield _losses_found(facts, level.announcements[0].place)
+
+    def on_end(self) -> Iterator[Finding]:
+        """Say that there were searches: each of them tells something."""
+        if self._searches:
+            queries = sum(facts.queries for facts in self._searches)
+            detail = f"{len(self._searches)} searches, {queries} queries; see the table of searches"
+            rounds = [Evidence(facts.round) for facts in self._searches]
+            yield RULES.found("search.narrow", detail, rounds)
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Of the sums of queries, heads keep all words."""
+        exact, noisy = len(self._searches), self._noisy.total()
+        return Coverage(tally.told, f"{exact} searches by exact sums, {noisy} by noisy ones")
+
+    def facts(self) -> CheckFacts:
+        """The searches; what noise is worth, the run's summary says (`search_privacy`)."""
+        noise = tuple(
+            (
+                "noise of the search",
+                f"variance {noise.variance}, due from {noise.num_devices} devices, in {rounds} "
+                "rounds; the sums of updates have none",
+            )
+            for noise, rounds in self._noisy.items()
+        )
+        return {"searches": tuple(self._searches), "noise": noise}
+
+
+def _losses_found(facts: SearchFacts, place: Evidence) -> Finding:
+    method = f"{facts.queries} queries by {facts.method}"
+    return RULES.found("search.losses-found", f"all {facts.devices} losses, from {method}", [place])

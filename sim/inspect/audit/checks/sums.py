@@ -1,0 +1,128 @@
+"""Is every sum what the messages add up to, and none left out of the record?"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
+from deltafl.sim.inspect.audit.facts import CheckFacts
+from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.rules import A17, A24, Rule, Rules
+from deltafl.sim.inspect.audit.views import SessionView, SlotView, contributors, place_of
+from deltafl.sim.record.transcript import Sum, sum_sha256
+
+RULES: Final = Rules(
+    {
+        "sums.differ": Rule(
+            Severity.HIGH,
+            "a sum is not what the messages add up to",
+            "The server reported something else than it received.",
+            "Trust the replayed sums; find out why the server's differ.",
+            A17,
+        ),
+        "sums.unreplayable": Rule(
+            Severity.MEDIUM,
+            "a sum cannot be computed from the messages",
+            "Either messages are missing from the record, or the server has it from elsewhere.",
+            "Look at the evidence; a sum that no message explains was not learnt by this protocol.",
+            A17,
+        ),
+        "sums.out-of-range": Rule(
+            Severity.MEDIUM,
+            "a sum is outside its range",
+            "Devices were bound to different values, or one sent something else than the layout "
+            "says.",
+            "Discard the round; look for different announcements.",
+            A17,
+        ),
+        "sums.unrecorded": Rule(
+            Severity.HIGH,
+            "shares were given for a sum that the record does not have",
+            "The server learnt a sum that it does not admit.",
+            "Find out what became of it.",
+            A24,
+        ),
+    }
+)
+
+
+class Sums(Check):
+    """Compares sums with those that their messages come to."""
+
+    name = "sums from messages"
+    rules = RULES
+
+    def __init__(self, premises: Premises) -> None:
+        super().__init__(premises)
+        self._released = 0
+        self._replayed = 0  # and equal
+
+    def on_sum(self, released: ReleasedSum) -> Iterator[Finding]:
+        """Compare a sum, or where its messages are not kept, over whom it is said to be."""
+        self._released += 1
+        entry, replayed = released.record, released.replayed
+        if released.slot is None:
+            if not released.round.is_opaque:
+                detail = f"slot {entry.slot}: nobody was asked for shares, and yet there is a sum"
+                yield RULES.found("sums.unreplayable", detail, [place_of(entry)])
+            return
+        session, slot = released.slot
+        if replayed is None:
+            if slot.survivors is not None:
+                yield from _contributors(session, slot, entry)
+        elif replayed.total is None:
+            detail = f"slot {slot.index}: {replayed.problem}"
+            yield RULES.found("sums.unreplayable", detail, [place_of(entry)])
+        elif sum_sha256(replayed.total) != entry.sha256:
+            detail = f"slot {slot.index}: its {entry.length} words are not those recorded"
+            yield RULES.found("sums.differ", detail, [place_of(entry)])
+        else:
+            others = tuple(_contributors(session, slot, entry))
+            self._replayed += not others
+            yield from others
+
+    def on_round(self, over: RoundOver) -> Iterator[Finding]:
+        """Look for sums that are not recorded, and for those that no vectors add up to."""
+        end = over.view.end
+        severity = Severity.LOW if end is not None and end.aborted else None
+        for session in over.view.sessions.values():
+            for slot in session.slots.values():
+                if not slot.sums and slot.shares and _could_unmask(session, slot):
+                    # in a round that was given up, the last shares may have come too late
+                    detail = f"slot {slot.index}: enough shares came to unmask it"
+                    place = slot.shares[0].place
+                    yield RULES.found("sums.unrecorded", detail, [place], severity)
+        for one in over.played:
+            for seen in one.out_of_range:
+                yield RULES.found("sums.out-of-range", seen.detail, [seen.place])
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Vectors and shares are in whole messages only."""
+        replayed = f"{self._replayed} of {self._released} sums computed again and equal"
+        return Coverage(tally.whole, replayed)
+
+    def facts(self) -> CheckFacts:
+        """How many sums there were, and how many of them agree."""
+        return {"sums_released": self._released, "sums_replayed": self._replayed}
+
+
+def _contributors(session: SessionView, slot: SlotView, entry: Sum) -> Iterator[Finding]:
+    """Whether a sum is said to be over those that devices were asked to help with."""
+    survivors = slot.survivors
+    devices = () if survivors is None else contributors(session, survivors)
+    if sorted(devices) != entry.contributors.tolist():
+        detail = f"slot {slot.index}: it is over other devices than recorded"
+        yield RULES.found("sums.differ", detail, [place_of(entry)])
+
+
+def _could_unmask(session: SessionView, slot: SlotView) -> bool:
+    """Whether enough shares came: of every device where they are kept, else from enough."""
+    if not slot.given:
+        return len({seen.record.peer for seen in slot.shares}) >= session.params.threshold
+    given = np.sum(list(slot.given.values()), axis=(0, 1))
+    members = slot.members
+    if members is None or len(members) != len(given) or not members.any():
+        return False
+    return bool((given[members] >= session.params.threshold).all())

@@ -1,0 +1,44 @@
+"""The verdict on a run that masks nothing: its server sees losses or updates as they are."""
+
+from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
+from deltafl.sim.inspect.audit.facts import CheckResult, Outcome, no_facts
+from deltafl.sim.inspect.audit.findings import Evidence
+from deltafl.sim.inspect.audit.options import Options, expected_of, reproduce
+from deltafl.sim.inspect.audit.preface import LIMITS, facts_of_run
+from deltafl.sim.inspect.audit.report import AuditReport
+from deltafl.sim.inspect.audit.source import Source
+
+
+def report_in_clear(source: Source, options: Options) -> AuditReport:
+    """The report on a run whose algorithm has no masks; its transcript, if any, is not read.
+
+    Args:
+        source: The run.
+        options: What to hold it to.
+    """
+    algorithm = source.config.federation.algorithm if source.config else "unknown"
+    detail = f"the run's algorithm is {algorithm}, which has no masks"
+    facts = no_facts(options.false_alarm_rate)
+    return AuditReport(
+        source=str(source.given),
+        head="",
+        run_id="",
+        facts=facts_of_run(source, None, expected_of(source, options)),
+        rounds=len(source.events or {}),
+        full_rounds=0,
+        records=0,
+        size=0,
+        sums_released=facts["sums_released"],
+        sums_replayed=facts["sums_replayed"],
+        has_truth=False,
+        checks=(CheckResult(ValuesInClear.name, Outcome.FAILED, detail),),
+        findings=(ValuesInClear.rules.found("clear.by-design", detail, [Evidence()]),),
+        observed=(),
+        timeline=(),
+        timeline_round=None,
+        searches=facts["searches"],
+        statistics=facts["statistics"],
+        participation=facts["participation"],
+        limits=LIMITS,
+        reproduce=reproduce(source, options),
+    )

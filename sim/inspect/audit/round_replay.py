@@ -1,0 +1,309 @@
+"""A round again, from its released sums: which questions they lead to, and to which model.
+
+The server of Algorithm 3 decides nothing: which pivot it asks for next, which threshold it
+announces and which model follows are functions of the sums. Here they are computed again; what is
+to be thought of a round that went another way, the checks say.
+"""
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from deltafl.fl.strategies.server_optimizer import Moments, ServerOptimizer
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.errors import EncodingError
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.round import Round, RoundOutcome
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import SlotSum
+from deltafl.secagg.params import ClientId
+from deltafl.secagg.ring import Vector
+from deltafl.sim.inspect.audit.findings import Evidence, Severity
+from deltafl.sim.inspect.audit.search_start import begin, given_up
+from deltafl.sim.inspect.audit.server_step import PLAIN_STEP, following
+from deltafl.sim.inspect.audit.views import (
+    Question,
+    RoundView,
+    SessionView,
+    SlotView,
+    contributors,
+    place_of,
+)
+from deltafl.sim.record.transcript import Sum
+
+_MAX_STARTS: Final = 8  # a run ends long before so many rounds in a row are given up
+
+
+@dataclass(slots=True)
+class PastModel:
+    """What the rounds so far have come to.
+
+    Attributes:
+        starts: At which thresholds the next search may start: at the last one announced, or, where
+            a round was given up before that, at what its search may have come to.
+        following: The model that must be announced next, float32 bytes; None where it is not known.
+        moments: What the server's optimiser remembers; None where it is not known.
+    """
+
+    starts: tuple[Threshold, ...] = ()
+    following: bytes | None = None
+    moments: Moments | None = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Where a round went another way than its sums.
+
+    Attributes:
+        detail: What was seen, one sentence without the full stop.
+        place: Where.
+        severity: How bad, where it is not as bad as such a thing is in general.
+    """
+
+    detail: str
+    place: Evidence
+    severity: Severity | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Played:
+    """One level of a round, played again from its released sums.
+
+    Attributes:
+        level: Which level of its session it is, counted from 0.
+        theta: Its conformity level; None where the announcement is not kept.
+        outcome: What it comes to; None where it could not be played to its end.
+        has_known_model: Whether the round before says which model it must begin with.
+        other_model: Where another model than that was announced; None where it was not.
+        unfounded: The questions that do not follow from the sums before them.
+        out_of_range: The sums that vectors of the layout cannot add up to.
+    """
+
+    level: int
+    theta: Fraction | None
+    outcome: RoundOutcome | None
+    has_known_model: bool
+    other_model: Departure | None = None
+    unfounded: tuple[Departure, ...] = ()
+    out_of_range: tuple[Departure, ...] = ()
+
+
+def play_again(
+    round_: RoundView,
+    past: MutableMapping[int, PastModel],
+    totals: Mapping[tuple[bytes, int], Vector],
+    optimizer: ServerOptimizer = PLAIN_STEP,
+) -> tuple[Played, ...]:
+    """Play the sessions of a round again, level by level, each from its sums.
+
+    Args:
+        round_: The round.
+        past: What the rounds before have come to, by level; brought up to date.
+        totals: Sums that were replayed from whole messages, by session's tag and slot.
+        optimizer: How the server says that it steps along the mean of the updates.
+    """
+    played = []
+    for session in round_.sessions.values():
+        levels = session.by_level()
+        for view in levels:
+            before = past.setdefault(view.level, PastModel())
+            wanted = before.following if view.is_whole and view.announce is not None else None
+            way = _Way(view, totals)
+            is_left = any(later.slots for later in levels[view.level + 1 :])
+            outcome = _play(way, round_, before, optimizer, is_left=is_left)
+            played.append(
+                Played(
+                    view.level,
+                    None if view.config is None else view.config.theta,
+                    outcome,
+                    wanted is not None,
+                    _other_model(view, wanted),
+                    tuple(way.unfounded),
+                    tuple(way.out_of_range),
+                )
+            )
+    return tuple(played)
+
+
+def _other_model(session: SessionView, wanted: bytes | None) -> Departure | None:
+    announce = session.announce
+    if announce is not None and wanted is not None and announce.model != wanted:
+        detail = "the announced model is not the last one with the last round's update"
+        return Departure(detail, session.announcements[0].place)
+    return None
+
+
+@dataclass(slots=True, eq=False)
+class _Way:
+    """The way that a level goes through its sums.
+
+    Attributes:
+        session: The level's view.
+        totals: Sums that were replayed, by session's tag and slot.
+        is_exact: Whether all words of all its sums are known.
+        unfounded: As of `Played`.
+        out_of_range: As of `Played`.
+    """
+
+    session: SessionView
+    totals: Mapping[tuple[bytes, int], Vector]
+    is_exact: bool = True
+    unfounded: list[Departure] = field(default_factory=list)
+    out_of_range: list[Departure] = field(default_factory=list)
+
+    def follow(
+        self, round_again: Round, slots: Sequence[SlotView], config: RoundConfig, past: PastModel
+    ) -> bool:
+        """Hand a round the sums of its slots; whether it could be played to its end."""
+        for slot, later in zip(slots, [*slots[1:], None], strict=True):
+            if slot.members is not None:
+                round_again.assemble(int(slot.members.sum()))
+            if slot.question != round_again.question:
+                detail = (
+                    f"slot {slot.index} asks {_shown(slot.question, config)}, and the sums before "
+                    f"it lead to {_shown(round_again.question, config)}"
+                )
+                self.unfounded.append(Departure(detail, _begin_of(slot)))
+                return False
+            total: SlotSum | None = None
+            if slot.sums:
+                total = self._total(slot, later, config)
+                if total is None:
+                    return False
+            if later is None:
+                past.starts = (*past.starts, *given_up(round_again, total))[-_MAX_STARTS:]
+            if total is not None:
+                round_again.take(total)
+            elif later is not None:  # else the session ended here
+                round_again.lose()
+        return True
+
+    def _total(self, slot: SlotView, later: SlotView | None, config: RoundConfig) -> SlotSum | None:
+        """The sum of a slot, as its round takes it; None where it cannot be gone on with."""
+        params = self.session.params
+        length = params.slots[slot.index].length
+        if slot.sums[0].length != length:
+            detail = f"slot {slot.index} is of {length} words, and the sum of {slot.sums[0].length}"
+            self.out_of_range.append(Departure(detail, place_of(slot.sums[0])))
+            return None
+        replayed = self.totals.get((params.tag, slot.index))
+        is_known = replayed is not None or _is_kept(slot.sums[0])
+        if isinstance(slot.question, Query) and not is_known:
+            return None
+        vector = _words(slot.sums[0], replayed)
+        self.is_exact = self.is_exact and is_known
+        problem = _out_of_range(config, slot, vector)
+        if problem is not None:
+            self.out_of_range.append(problem)
+        return _slot_sum(self.session, slot, later, vector)
+
+
+def _play(
+    way: _Way,
+    round_: RoundView,
+    past: PastModel,
+    optimizer: ServerOptimizer,
+    *,
+    is_left: bool,
+) -> RoundOutcome | None:
+    """Play a level again; what it comes to, or None where it could not be played to its end.
+
+    Args:
+        way: Of the level; takes what is wrong with it.
+        round_: The level's round.
+        past: What the rounds before have come to at this level; brought up to date.
+        optimizer: As of `play_again`.
+        is_left: Whether a later level of the session was played.
+    """
+    session = way.session
+    config, announce = session.config, session.announce
+    moments = past.moments
+    past.following, past.moments = None, None
+    if config is None or announce is None:
+        return None
+    slots = [slot for _, slot in sorted(session.slots.items()) if slot.opened or slot.sums]
+    if not slots or slots[0].question is None:
+        if session.is_whole:
+            past.following, past.moments = announce.model, moments
+        if is_left and not slots:
+            detail = f"the level θ = {config.theta} was left out, and a later one played"
+            way.unfounded.append(Departure(detail, session.announcements[0].place))
+        return None
+    round_again, is_elsewhere = begin(config, slots[0], past.starts)
+    if is_elsewhere:
+        detail = "the search starts neither afresh nor at the last threshold"
+        way.unfounded.append(Departure(detail, slots[0].opened[0].place, Severity.INFO))
+    announced = [slot.question for slot in slots if isinstance(slot.question, Threshold)]
+    if isinstance(slots[0].question, Query) and announced:
+        past.starts = (announced[-1],)  # without a search, the one before is still the last
+    if not way.follow(round_again, slots, config, past):
+        return None
+    if is_left and round_again.question is not None:
+        detail = f"the level θ = {config.theta} was left before its updates were summed"
+        way.unfounded.append(Departure(detail, _begin_of(slots[-1])))
+    aborted = round_.end.aborted if round_.end and round_.end.aborted else None
+    # a level that was over when the session ended early has come to its end all the same
+    outcome = round_again.outcome({}, None if round_again.question is None else aborted)
+    if session.is_whole and way.is_exact:
+        past.following, past.moments = following(announce.model, outcome, optimizer, moments)
+    return outcome
+
+
+def _begin_of(slot: SlotView) -> Evidence:
+    """Where a slot was opened; where it never was, its sum."""
+    return slot.opened[0].place if slot.opened else place_of(slot.sums[0])
+
+
+def _out_of_range(config: RoundConfig, slot: SlotView, vector: Vector) -> Departure | None:
+    """Why a sum is not one of vectors that all follow the layout; None where it is."""
+    is_query = isinstance(slot.question, Query)
+    layout = config.search_layout if is_query else config.update_layout
+    try:
+        layout.decode(vector.astype(np.uint64))
+    except EncodingError as error:
+        return Departure(f"slot {slot.index}: {error}", place_of(slot.sums[0]))
+    return None
+
+
+def _slot_sum(
+    session: SessionView, slot: SlotView, later: SlotView | None, vector: Vector
+) -> SlotSum:
+    released = slot.sums[0]
+    summed = tuple(ClientId(device) for device in released.contributors.tolist())
+    remaining = summed
+    if later is not None and later.members is not None:
+        remaining = tuple(ClientId(d) for d in contributors(session, later.members))
+    return SlotSum(slot.index, vector, summed, remaining)
+
+
+def _is_kept(released: Sum) -> bool:
+    return len(released.words) == released.length
+
+
+def _words(released: Sum, replayed: Vector | None) -> Vector:
+    """All words of a sum: as recorded where they all are, else as replayed.
+
+    Where there is neither, those that are not recorded are zeros. Of a sum of updates, only the
+    update is made of them.
+    """
+    if _is_kept(released):
+        return released.words
+    if replayed is not None:
+        return replayed.astype(np.uint64)
+    words = np.zeros(released.length, dtype=np.uint64)
+    words[-len(released.words) :] = released.words
+    return words
+
+
+def _shown(question: Question | None, config: RoundConfig) -> str:
+    if question is None:
+        return "nothing more"
+    if isinstance(question, Threshold):
+        low = question.eta_half_ticks - question.half_width_half_ticks
+        return f"for updates from F ≥ {config.search.grid.value(low / 2):.6g}"
+    pivots = question.pivots
+    shown = ", ".join(f"{config.search.grid.value(pivot - 0.5):.6g}" for pivot in pivots[:3])
+    return f"for the rank at {shown}" + (f" and {len(pivots) - 3} more" if len(pivots) > 3 else "")

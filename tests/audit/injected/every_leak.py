@@ -1,0 +1,9 @@
+"""All injected leaks: importing a module of them puts them on the list."""
+
+import leaks_by_devices  # noqa: F401
+import leaks_by_servers  # noqa: F401
+import leaks_in_files  # noqa: F401
+import leaks_over_rounds  # noqa: F401
+from leaks import LEAKS
+
+__all__ = ["LEAKS"]

@@ -1,0 +1,108 @@
+"""What is wrong in a run, by whom, and what the auditor has to say about it."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from staged_runs import Edit, Entry, Stage, StagedRun, played, write, write_truth
+
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.options import Options
+
+Laid = Callable[[StagedRun, list[Entry], Path, str], Path]
+"""Puts what a record says of a run into a folder, in a mode: what is to be audited."""
+
+
+def as_transcript(_run: StagedRun, entries: list[Entry], folder: Path, mode: str) -> Path:
+    """A transcript by itself, whose chain is right."""
+    write(entries, folder / "t.bin", mode)
+    return folder / "t.bin"
+
+
+@dataclass(frozen=True)
+class InjectedLeak:
+    """Something that is wrong in a run.
+
+    Attributes:
+        name: What.
+        rules: Of these, one must be found.
+        lie: Changes what the record says, or points at what is wrong in it (`Edit.touched`).
+        stage: The run in which it is.
+        twin: The run without it.
+        options: Of the audit, in both.
+        round: Where it is; None where it is in all rounds, or in none.
+        modes: The transcripts in which it shows.
+        with_truth: Whether it takes the truth file to see it.
+        laid: How the record lies; of a leak in a file, this is where it is injected.
+        twin_laid: How that of the twin lies.
+    """
+
+    name: str
+    rules: tuple[str, ...]
+    lie: Callable[[Edit], None]
+    stage: type[Stage] = Stage
+    twin: type[Stage] = Stage
+    options: dict[str, object] = field(default_factory=dict)
+    round: int | None = 1
+    modes: tuple[str, ...] = ("full",)
+    with_truth: bool = False
+    laid: Laid = as_transcript
+    twin_laid: Laid = as_transcript
+
+    def edited(self) -> Edit:
+        """What the record says."""
+        edit = Edit(played(self.stage))
+        self.lie(edit)
+        return edit
+
+    def audit(self, folder: Path, mode: str):
+        """The report on the run with the leak."""
+        edit = self.edited()
+        path = self.laid(edit.run, edit.entries, folder, mode)
+        truth = truth_of(edit.run, folder, mode) if self.with_truth else None
+        return audit(path, Options(**self.options, truth=truth))
+
+    def audit_of_twin(self, folder: Path, mode: str):
+        """The report on the run without it."""
+        options = tuple(self.options.items())
+        return _audit_of_twin(folder, self.twin, self.twin_laid, mode, options, self.with_truth)
+
+
+@functools.cache
+def _audit_of_twin(folder, stage, laid, mode, options, with_truth):
+    """Twins are shared by many leaks."""
+    run = played(stage)
+    own = folder / f"{stage.__name__}-{laid.__name__}-{mode}-{with_truth}-{len(options)}"
+    own.mkdir(exist_ok=True)
+    path = laid(run, run.entries, own, mode)
+    truth = truth_of(run, own, mode) if with_truth else None
+    return audit(path, Options(**dict(options), truth=truth))
+
+
+def truth_of(run: StagedRun, folder: Path, mode: str) -> Path:
+    """The run's truth file, in a folder."""
+    write_truth(run, folder / "truth.bin", mode)
+    return folder / "truth.bin"
+
+
+LEAKS: list[InjectedLeak] = []
+
+
+def leak(*rules: str, stage: type[Stage] = Stage, twin: type[Stage] | None = None, **more):
+    """Put a lie on the list.
+
+    Args:
+        rules: See `InjectedLeak`.
+        stage: See `InjectedLeak`; where it misbehaves by itself, the twin is what it derives from.
+        twin: See `InjectedLeak`.
+        more: See `InjectedLeak`.
+    """
+    if twin is None:
+        twin = stage.honest()
+
+    def put(lie):
+        LEAKS.append(InjectedLeak(lie.__name__, rules, lie, stage, twin, **more))
+        return lie
+
+    return put

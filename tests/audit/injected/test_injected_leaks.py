@@ -1,0 +1,46 @@
+"""Every leak is found, under its own rule and in its place; the run without it is clean."""
+
+import json
+
+import pytest
+from every_leak import LEAKS
+
+from deltafl.sim.inspect.audit.cli import describe
+from deltafl.sim.inspect.audit.findings import Severity
+
+CASES = [(leak, mode) for leak in LEAKS for mode in leak.modes]
+NAMES = [f"{leak.name}-{mode}" for leak, mode in CASES]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("twins")
+
+
+@pytest.mark.parametrize(("leak", "mode"), CASES, ids=NAMES)
+def test_it_is_found(leak, mode, tmp_path):
+    edit, report = leak.edited(), leak.audit(tmp_path, mode)
+    assert json.dumps(report.to_json(), allow_nan=False)
+    assert describe(report)
+    found = [finding for finding in report.findings if finding.rule in leak.rules]
+    assert found, [finding.rule for finding in report.findings]
+    places = [place for finding in found for place in finding.evidence]
+    if leak.round is not None:
+        assert leak.round in {place.round for place in places}
+    numbers = {edit.record_number(entry) for entry in edit.touched}
+    if numbers:
+        assert numbers & {place.record for place in places}, (numbers, places)
+
+
+@pytest.mark.parametrize(("leak", "mode"), CASES, ids=NAMES)
+def test_without_it_nothing_is_found(leak, mode, folder):
+    report = leak.audit_of_twin(folder, mode)
+    serious = [f for f in report.findings if f.severity >= Severity.MEDIUM]
+    assert not serious
+    assert not {finding.rule for finding in report.findings} & set(leak.rules)
+
+
+def test_an_alarm_is_of_its_own_rule(tmp_path):
+    (biased,) = [leak for leak in LEAKS if leak.name == "masked_bytes_without_their_top_bit"]
+    found = {finding.rule for finding in biased.audit(tmp_path, "full").findings}
+    assert {rule for rule in found if rule.startswith(("masks.", "metadata."))} == {"masks.biased"}
