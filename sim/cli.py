@@ -21,7 +21,7 @@ from deltafl import __version__
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.table import describe
-from deltafl.sim.settings.config import BACKENDS, RunConfig
+from deltafl.sim.settings.config import BACKENDS, SUMS, RunConfig
 from deltafl.sim.settings.config_io import (
     Table,
     assignment,
@@ -208,7 +208,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--rounds", metavar="N", help="number of rounds")
     run.add_argument(
         "--sums",
-        metavar="masked|ideal",
+        metavar="|".join(SUMS),
         help="how secure sums are made: masked (real keys, real masks) or ideal (the same sums "
         "without cryptography)",
     )

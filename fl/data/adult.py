@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from deltafl.fl.data.delimited import number, read_rows, wrong_category
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, Split
+from deltafl.fl.data.registry import BY_SAMPLES, UCI, Download, Format, Published
 from deltafl.fl.errors import DataError
 
 DOMAINS: Final = ("non-phd", "phd")
@@ -284,3 +285,17 @@ def _leaf_device(path: Path, user: str, x: list[object], y: list[object]) -> Dev
             )
         samples.append((_features(path, row, [str(field) for field in fields]), int(bool(label))))
     return _device(user.removesuffix("_test"), samples)
+
+
+FORMAT: Final = Format(
+    "adult",
+    "income of people with and without a doctorate",
+    lambda source, partition, _: load_adult(Path(source), partition),
+    BY_SAMPLES,
+    needs="the folder of adult.data and adult.test",
+    origin="Becker, Kohavi 1996, UCI Adult; domains as in Mohri, Sivek, Suresh 2019",
+    licence="CC BY 4.0",
+    published=Published("the files: 32,561 + 16,281 rows", 2, 2, num_samples=48_842),
+    downloads=tuple(Download(f"{UCI}/adult/adult.{side}", 1 << 24) for side in ("data", "test")),
+    note="Raw features: standardise them (data.standardise = train). Split as the files are.",
+)

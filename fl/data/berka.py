@@ -16,6 +16,7 @@ import numpy as np
 
 from deltafl.fl.data.delimited import number, read_rows
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.data.registry import BY_SAMPLES, TABLE_A2, Download, Format, Published
 from deltafl.fl.errors import DataError
 
 LEFT_OUT: Final = "north Bohemia"
@@ -194,3 +195,24 @@ def _frequency(account: _Row) -> list[float]:
     if frequency not in _FREQUENCIES:
         raise account.wrong("frequency", f"one of {', '.join(_FREQUENCIES)}")
     return [float(frequency == known) for known in _FREQUENCIES[1:]]
+
+
+FORMAT: Final = Format(
+    "berka",
+    "defaulted loans in seven regions",
+    lambda source, partition, _: load_berka(Path(source), partition),
+    BY_SAMPLES,
+    needs="the folder of loan, account, district, order and trans (.asc or .csv)",
+    origin="Berka 1999, PKDD'99 Discovery Challenge; devices as in AAggFF",
+    licence="none stated; anonymised by the bank, for research",
+    published=Published(TABLE_A2, 2, 7, num_samples=621),
+    downloads=(
+        Download(
+            "http://sorry.vse.cz/~berka/challenge/pkdd1999/data_berka.zip",
+            1 << 27,
+            ("loan.asc", "account.asc", "district.asc", "order.asc", "trans.asc"),
+            "88d001738478c5e348a0896878f2433c",
+        ),
+    ),
+    note="Raw features: standardise them (data.standardise = train or device).",
+)

@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate, split_ids
+from deltafl.fl.data.registry import MINORITY_SHARE, Format
 
 NUM_DEVICES: Final = 60
-MINORITY_SHARE: Final = Fraction(1, 5)
 
 
 def load_digits(
@@ -65,3 +65,18 @@ def load_digits(
         _, side = split_ids([i for i in ids if i.startswith(group)], partition)
         test_ids |= side
     return federate("digits", devices, partition, test_ids=test_ids)
+
+
+FORMAT: Final = Format(
+    "digits",
+    "1,797 handwritten digits of 8×8, a fifth of the devices holds them sideways",
+    lambda _, partition, options: load_digits(
+        partition,
+        num_devices=options.num_devices or NUM_DEVICES,
+        minority_share=options.minority_share,
+    ),
+    options=frozenset({"num_devices", "minority_share"}),
+    origin="Alpaydin, Kaynak 1998, UCI Optical Recognition of Handwritten Digits; comes with "
+    "scikit-learn",
+    licence="CC BY 4.0",
+)

@@ -24,6 +24,7 @@ from PIL import Image, UnidentifiedImageError
 
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition
 from deltafl.fl.data.leaf import LeafUser, numeric_device, read_leaf
+from deltafl.fl.data.registry import EMNIST_ROW, Download, Format
 from deltafl.fl.data.subset import WHOLE, Subset, choose_users, draw_rows, federate_chosen
 from deltafl.fl.errors import DataError
 
@@ -216,3 +217,26 @@ def _leaf_writer(user: LeafUser) -> DeviceData:
         )
     x = pixels.astype(np.uint8).reshape(-1, SIDE, SIDE)
     return DeviceData(user.id, x, device.y)
+
+
+FORMAT: Final = Format(
+    "femnist",
+    "62 characters by 3,597 writers, 28×28",
+    lambda source, partition, options: load_femnist(
+        Path(source),
+        partition,
+        legacy_duplicates=options.legacy_duplicates,
+        subset=options.subset,
+    ),
+    Partition(more_than=100, num_classes=62),
+    needs="a folder with NIST's by_class/ and by_write/, or LEAF's JSON",
+    options=frozenset({"legacy_duplicates", "subset"}),
+    origin="Grother 1995, NIST Special Database 19; devices as in Caldas et al. 2018 (LEAF)",
+    licence="public domain (a work of the US government)",
+    published=EMNIST_ROW,
+    downloads=(
+        Download("https://s3.amazonaws.com/nist-srd/SD19/by_class.zip", 1 << 31),
+        Download("https://s3.amazonaws.com/nist-srd/SD19/by_write.zip", 1 << 31),
+    ),
+    note="The paper drew half of the train and of the test devices by a seed; this does not.",
+)

@@ -13,6 +13,7 @@ import numpy as np
 
 from deltafl.fl.data.delimited import number, one_hot, read_rows
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.data.registry import BY_SAMPLES, UCI, Download, Format, Published
 from deltafl.fl.errors import DataError
 
 HOSPITALS: Final = ("cleveland", "hungarian", "switzerland", "va")
@@ -77,3 +78,20 @@ def _features(path: Path, line: int, row: dict[str, str]) -> list[float]:
     for column, categories in _CATEGORIES.items():
         features += one_hot(path, line, column, f"{values[column]:g}", categories)[1:]
     return features
+
+
+FORMAT: Final = Format(
+    "heart",
+    "heart disease in four hospitals",
+    lambda source, partition, _: load_heart(Path(source), partition),
+    BY_SAMPLES,
+    needs="the folder of processed.{cleveland,hungarian,switzerland,va}.data",
+    origin="Janosi, Steinbrunn, Pfisterer, Detrano 1988, UCI Heart Disease",
+    licence="CC BY 4.0",
+    published=Published("arXiv 2210.04620 (Fed-Heart-Disease)", 2, 4, num_samples=740),
+    downloads=tuple(
+        Download(f"{UCI}/heart-disease/processed.{hospital}.data", 1 << 20)
+        for hospital in ("cleveland", "hungarian", "switzerland", "va")
+    ),
+    note="Raw features: standardise them (data.standardise = train or device).",
+)

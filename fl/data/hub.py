@@ -21,6 +21,7 @@ from PIL import Image
 
 from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import FederatedDataset, Partition, federate
+from deltafl.fl.data.registry import Format, Options
 from deltafl.fl.errors import DataError
 
 MAX_PIXELS: Final = 1 << 20
@@ -227,3 +228,25 @@ def _by_package(source: str, *, saved: bool) -> Iterator[pa.Table]:
         raise DataError(
             f"{source}: 'datasets' cannot load it ({error}): check the name and the connection"
         ) from error
+
+
+def _load(source: str, partition: Partition, options: Options) -> FederatedDataset:
+    return load_hub(
+        source,
+        partition,
+        user_column=options.user_column,
+        input_column=options.input_column,
+        label_column=options.label_column,
+    )
+
+
+FORMAT: Final = Format(
+    "hub",
+    "tables of the Hugging Face hub, by default flwrlabs/femnist",
+    _load,
+    needs="a .parquet file or their folder, a saved data set, or a repository 'owner/name'",
+    options=frozenset({"user_column", "input_column", "label_column"}),
+    origin="huggingface.co/datasets",
+    licence="see the data set's card",
+    note="Parquet files are read as they are; for the others, pip install '.[hub]'.",
+)

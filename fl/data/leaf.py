@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from deltafl.fl.data.checks import check_user, checked_device
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.data.registry import Format
 from deltafl.fl.errors import DataError
 
 MAX_JSON_BYTES: Final = 1 << 32
@@ -223,3 +224,11 @@ def _array(user: LeafUser, rows: object) -> npt.NDArray[np.generic]:
             f"{user.source}: user {user.id!r} has samples of unequal length: bring them to one "
             "shape"
         ) from error
+
+
+FORMAT: Final = Format(
+    "leaf",
+    "a folder of LEAF JSON files whose inputs are numbers",
+    lambda source, partition, _: load_leaf(Path(source), partition),
+    needs="a folder with train/ and test/, or all_data/, or .json(.gz) files",
+)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from deltafl.fl.data.delimited import read_rows
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
 from deltafl.fl.data.glove import WordVectors, load_glove, tokenise
+from deltafl.fl.data.registry import BY_SAMPLES, TABLE_A2, Download, Format, Published, word_vectors
 from deltafl.fl.errors import DataError
 
 _MAX_BYTES: Final = 1 << 24
@@ -66,3 +67,27 @@ def _mean(words: WordVectors, text: str) -> npt.NDArray[np.float32]:
     rows = [row for row in words.indices(tokenise(text.lower())) if row != words.unknown]
     mean: npt.NDArray[np.float32] = words.table[rows or [words.unknown]].mean(axis=0)
     return mean
+
+
+FORMAT: Final = Format(
+    "mqp",
+    "whether two medical questions mean the same, by doctor",
+    lambda source, partition, options: load_mqp(
+        Path(source), partition, vectors=word_vectors(options, "mqp")
+    ),
+    BY_SAMPLES,
+    needs="mqp.csv or its folder",
+    options=frozenset({"vectors"}),
+    origin="McCreery et al. 2020, Curai; devices as in AAggFF",
+    licence="see the repository curai/medical-question-pair-dataset",
+    published=Published(TABLE_A2, 2, 11, num_samples=3_048),
+    downloads=(
+        Download(
+            "https://raw.githubusercontent.com/curai/medical-question-pair-dataset/master/mqp.csv",
+            1 << 24,
+            md5="06c0121fe60cefa3cdf4d49a637dcaa6",
+        ),
+    ),
+    note="Mean word vectors stand in for DistilBERT. They are needed (data.vectors): "
+    "`deltafl data fetch glove`.",
+)

@@ -6,6 +6,7 @@ unpickled.
 """
 
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from deltafl.fl.data.archive import read_arrays
 from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.data.registry import Format
 from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
 from deltafl.fl.errors import DataError
 
@@ -79,3 +81,12 @@ def _users(
             f"{path}: user index {wrong} is not in 0..{len(users) - 1}: name every user in 'users'"
         )
     return [str(name) for name in users], values[index]
+
+
+FORMAT: Final = Format(
+    "npz",
+    "an .npz archive with the arrays x, y and user",
+    lambda source, partition, options: load_npz(Path(source), partition, subset=options.subset),
+    needs="an .npz file",
+    options=frozenset({"subset"}),
+)

@@ -25,6 +25,7 @@ import numpy as np
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition
 from deltafl.fl.data.glove import WordVectors, load_glove, tokenise
 from deltafl.fl.data.leaf import LeafUser, read_leaf
+from deltafl.fl.data.registry import SENT140_ROW, Download, Format, Options, word_vectors
 from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
 from deltafl.fl.errors import DataError
 
@@ -206,3 +207,38 @@ def _leaf_device(user: LeafUser, view: _View) -> DeviceData:
         texts.append(text)
         labels.append(int(label))
     return view.device(user.id, texts, labels)
+
+
+def _load(source: str, partition: Partition, options: Options) -> FederatedDataset:
+    return load_sent140(
+        Path(source),
+        partition,
+        vectors=word_vectors(options, "sent140"),
+        features=options.features,
+        lower_case=options.lower_case,
+        subset=options.subset,
+    )
+
+
+FORMAT: Final = Format(
+    "sent140",
+    "tweets by account, happy or sad",
+    _load,
+    Partition(more_than=50, num_classes=2),
+    needs="the folder of training.1600000...csv and testdata.manual...csv, or LEAF's JSON",
+    options=frozenset({"vectors", "features", "lower_case", "subset"}),
+    origin="Go, Bhayani, Huang 2009, Stanford",
+    licence="none stated; for research. Tweets are their authors'",
+    published=SENT140_ROW,
+    downloads=(
+        Download(
+            "http://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",
+            1 << 28,
+            (
+                "training.1600000.processed.noemoticon.csv",
+                "testdata.manual.2009.06.14.csv",
+            ),
+        ),
+    ),
+    note="Needs word vectors (data.vectors): `deltafl data fetch glove`.",
+)

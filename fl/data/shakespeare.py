@@ -21,6 +21,7 @@ import numpy.typing as npt
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, Split
 from deltafl.fl.data.leaf import LeafUser, read_leaf
 from deltafl.fl.data.plays import read_plays
+from deltafl.fl.data.registry import TABLE_1, Download, Format, Published
 from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
 from deltafl.fl.data.windows import split_text, windowed_device
 from deltafl.fl.errors import DataError
@@ -168,3 +169,23 @@ def _role(user: LeafUser, letters: Alphabet, length: int) -> DeviceData:
     if np.array_equal(device.x, windows):
         return device
     return DeviceData(user.id, windows, labels.astype(np.int64))
+
+
+FORMAT: Final = Format(
+    "shakespeare",
+    "the next character of a role's lines",
+    lambda source, partition, options: load_shakespeare(
+        Path(source), partition, alphabet=options.alphabet, subset=options.subset
+    ),
+    Partition(more_than=100),
+    needs="a folder or file: the 1994 Gutenberg text, the roles' texts, or LEAF's windows",
+    options=frozenset({"alphabet", "subset"}),
+    origin="The Complete Works, Project Gutenberg 1994 (#100); devices as in LEAF",
+    licence="of the 1994 edition: World Library, Inc., copies for personal use only; the plays "
+    "are in the public domain",
+    published=Published(TABLE_1, 53, 544, 545, 1288, 101, 66_963),
+    downloads=(
+        Download("https://www.gutenberg.org/files/100/old/1994-01-100.zip", 1 << 24, ("100.txt",)),
+    ),
+    note="The paper's median is that of all its 1,089 devices.",
+)

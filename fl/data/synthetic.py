@@ -12,6 +12,7 @@ how far the devices' labels differ.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import Final
 
@@ -19,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import zoom
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, Split
 from deltafl.fl.data.lazy import LazyDevices, federate_lazily
+from deltafl.fl.data.registry import EMNIST_ROW, MADE_UP, SENT140_ROW, Format
 
 MAX_DEVICES: Final = 100_000
 EMNIST_DEVICES: Final = 865 + 865
@@ -304,3 +306,52 @@ def _check(num_devices: int, heterogeneity: float) -> None:
         raise ValueError(f"num_devices={num_devices} is not in [6, {MAX_DEVICES:,}]")
     if not 0 <= heterogeneity <= 1:
         raise ValueError(f"heterogeneity={heterogeneity} is not in [0, 1]")
+
+
+EMNIST: Final = Format(
+    "synthetic-emnist",
+    "made-up characters of 62 classes, 28×28",
+    lambda _, partition, options: load_synthetic_emnist(
+        partition,
+        num_devices=options.num_devices or EMNIST_DEVICES,
+        heterogeneity=options.heterogeneity,
+    ),
+    Partition(num_classes=62),
+    options=frozenset({"num_devices", "heterogeneity"}),
+    origin=MADE_UP,
+    licence="none needed",
+    published=EMNIST_ROW,
+    stands_for="EMNIST",
+)
+
+SENT140: Final = Format(
+    "synthetic-sent140",
+    "made-up short texts of two classes",
+    lambda _, partition, options: load_synthetic_sent140(
+        partition,
+        num_devices=options.num_devices or SENT140_DEVICES,
+        heterogeneity=options.heterogeneity,
+        features=options.features,
+    ),
+    Partition(num_classes=2),
+    options=frozenset({"num_devices", "heterogeneity", "features"}),
+    origin=MADE_UP,
+    licence="none needed",
+    published=SENT140_ROW,
+    stands_for="Sent140",
+)
+
+FORMAT: Final = Format(
+    "synthetic",
+    "Synthetic(α, β): 60 features, 10 classes, up to 100,000 devices",
+    lambda _, partition, options: load_synthetic(
+        partition,
+        num_devices=options.num_devices or SYNTHETIC_DEVICES,
+        alpha=options.alpha,
+        beta=options.beta,
+    ),
+    Partition(train_fraction=Fraction(4, 5), split=Split.SAMPLES, num_classes=10),
+    options=frozenset({"num_devices", "alpha", "beta"}),
+    origin=f"Li et al. 2020, arXiv 1812.06127, Section 5.1; {MADE_UP}",
+    licence="none needed",
+)

@@ -5,8 +5,6 @@ of it leaves a device. It says which inputs it takes, and refuses others when it
 only the data can tell (tokens or numbers), when it meets them.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,44 +12,11 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from deltafl.fl.models.convnet import ConvNet
-from deltafl.fl.models.convnet_groupnorm import GroupNormConvNet
-from deltafl.fl.models.gru import EmbeddingGRU, OneHotGRU
-from deltafl.fl.models.linear import Linear
-from deltafl.fl.models.logistic import Logistic
-from deltafl.fl.models.lstm import FrozenEmbeddingLSTM, StackedLSTM
-from deltafl.fl.models.m5 import M5
+from deltafl.fl.registry import MODELS
 
+__all__ = ["MODELS", "READ_TOKENS", "build_model"]
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DataShape:
-    """What a model is built for.
-
-    Attributes:
-        input_shape: the shape of one input, without the batch.
-        num_classes: at least 2.
-        embedding: frozen vectors of the tokens, float32 [vocabulary, dimension]; None without text.
-    """
-
-    input_shape: tuple[int, ...]
-    num_classes: int
-    embedding: npt.NDArray[np.float32] | None = None
-
-
-MODELS: Final[dict[str, Callable[[DataShape], nn.Module]]] = {
-    "linear": lambda task: Linear(task.input_shape, task.num_classes),
-    "convnet": lambda task: ConvNet(task.input_shape, task.num_classes),
-    "logistic": lambda task: Logistic(task.input_shape, task.num_classes, bias=False),
-    "logistic-bias": lambda task: Logistic(task.input_shape, task.num_classes, bias=True),
-    "lstm": lambda task: FrozenEmbeddingLSTM(task.input_shape, task.num_classes, task.embedding),
-    "gru": lambda task: OneHotGRU(task.input_shape, task.num_classes),
-    "gru-embedding": lambda task: EmbeddingGRU(task.input_shape, task.num_classes),
-    "convnet-groupnorm": lambda task: GroupNormConvNet(task.input_shape, task.num_classes),
-    "lstm-stacked": lambda task: StackedLSTM(task.input_shape, task.num_classes),
-    "m5": lambda task: M5(task.input_shape, task.num_classes),
-}
-
-READ_TOKENS: Final = frozenset({"lstm", "gru", "gru-embedding", "lstm-stacked"})
+READ_TOKENS: Final = frozenset(name for name, entry in MODELS.items() if entry.reads_tokens)
 """The models that read rows of tokens; the others take numbers."""
 
 
@@ -84,4 +49,5 @@ def build_model(
     with torch.random.fork_rng(devices=[]):
         # not torch.manual_seed, which would seed accelerators too, outside the fork
         torch.default_generator.manual_seed(seed)
-        return MODELS[name](DataShape(input_shape, num_classes, embedding))
+        values = {"input_shape": input_shape, "num_classes": num_classes, "embedding": embedding}
+        return MODELS[name].build(values)

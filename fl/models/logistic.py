@@ -43,3 +43,13 @@ class Logistic(nn.Module):
         """Map float inputs [batch, *input_shape] to logits [batch, num_classes]."""
         check_numbers(x, self._name)
         return as_logits(linear(x.flatten(1), self.weight, self.bias))
+
+
+def without_bias(input_shape: tuple[int, ...], num_classes: int) -> Logistic:
+    """The model `logistic`."""
+    return Logistic(input_shape, num_classes, bias=False)
+
+
+def with_bias(input_shape: tuple[int, ...], num_classes: int) -> Logistic:
+    """The model `logistic-bias`."""
+    return Logistic(input_shape, num_classes, bias=True)

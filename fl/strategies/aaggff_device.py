@@ -28,13 +28,14 @@ from scipy.special import softmax
 from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.simplex import Reals
 from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
+from deltafl.fl.strategies.choices import Response
 from deltafl.fl.strategies.mixture import (
     ids_in_population,
     measure_losses,
     report_mixture,
     step_by_mixture,
 )
-from deltafl.fl.strategies.responses import Response, respond
+from deltafl.fl.strategies.responses import respond
 from deltafl.fl.vectors import Vector
 
 DECISION: Final = "decision"

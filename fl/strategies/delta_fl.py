@@ -8,7 +8,6 @@ plays the w-step of Algorithm 1 for T_η rounds in place of one: `eta_every`.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 from fractions import Fraction
 
 import numpy as np
@@ -16,19 +15,10 @@ import numpy as np
 from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.strategies.aggregation import add_mean_update
 from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
+from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.mixture import measure_losses
 from deltafl.fl.superquantile import parse_theta, weighted_quantile
 from deltafl.fl.vectors import Vector
-
-
-class DeviceWeights(StrEnum):
-    """What a device weighs, in the quantile and in the mean alike."""
-
-    SAMPLES = "samples"
-    """n_k, as in arXiv 2002.11223."""
-
-    UNIFORM = "uniform"
-    """One, as in the workshop version."""
 
 
 @dataclass(frozen=True, slots=True)

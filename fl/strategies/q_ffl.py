@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from deltafl.fl.cohort import Local
-from deltafl.fl.strategies.delta_fl import DeviceWeights
+from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.weighted_mean import Share, WeightedMean
 
 LOSS_GUARD: Final = 1e-10

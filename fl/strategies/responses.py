@@ -7,7 +7,6 @@ the location of Normal, Gumbel and Logistic is 1.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
@@ -15,28 +14,7 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from deltafl.fl.simplex import Reals
-
-
-class Response(StrEnum):
-    """A distribution function of Appendix B.1."""
-
-    WEIBULL = "weibull"
-    """1 − exp(−z²)."""
-
-    EXPONENTIAL = "exponential"
-    """1 − exp(−z)."""
-
-    FRECHET = "frechet"
-    """exp(−1/z); 0 at z = 0."""
-
-    NORMAL = "normal"
-    """½·(1 + erf((z − 1)/√2))."""
-
-    GUMBEL = "gumbel"
-    """exp(−exp(−(z − 1)))."""
-
-    LOGISTIC = "logistic"
-    """1/(1 + exp(−(z − 1)))."""
+from deltafl.fl.strategies.choices import Response
 
 
 def _frechet(z: Reals) -> Reals:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
@@ -153,6 +154,11 @@ class Adaptive:
                 second = second - (1 - self.beta2) * square * np.sign(second - square)
         step = self.learning_rate * first / (np.sqrt(second) + self.tau)
         return step, {"m": first, "v": second}
+
+
+adam: Final = partial(Adaptive, SecondMoment.ADAM)
+yogi: Final = partial(Adaptive, SecondMoment.YOGI)
+adagrad: Final = partial(Adaptive, SecondMoment.ADAGRAD)
 
 
 def step_along(

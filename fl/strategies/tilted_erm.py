@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 
 from deltafl.fl.cohort import Local
-from deltafl.fl.strategies.delta_fl import DeviceWeights
+from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.weighted_mean import Share, WeightedMean
 
 

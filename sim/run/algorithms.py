@@ -1,30 +1,16 @@
-"""The one place that knows algorithms by name."""
+"""From settings to the algorithm that they name, and to what plays its secure rounds."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import fields
 from fractions import Fraction
 
-from deltafl.fl.strategies.aaggff_device import AAggFFDevice
-from deltafl.fl.strategies.aaggff_silo import AAggFFSilo
-from deltafl.fl.strategies.afl import AFL
+from deltafl.fl.registry import DELTA_FL, OTHER_STRATEGIES, SERVER_OPTIMIZERS, WEIGHTED_MEANS
 from deltafl.fl.strategies.base import Strategy
-from deltafl.fl.strategies.delta_fl import DeltaFL, DeviceWeights
-from deltafl.fl.strategies.fedavg import FedAvg
-from deltafl.fl.strategies.fedmgda import FedMGDA
-from deltafl.fl.strategies.fedprox import FedProx
+from deltafl.fl.strategies.choices import DeviceWeights, Response
 from deltafl.fl.strategies.masked import MaskedMean
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
-from deltafl.fl.strategies.propfair import PropFair
-from deltafl.fl.strategies.q_ffl import QFFL
-from deltafl.fl.strategies.responses import Response
-from deltafl.fl.strategies.server_optimizer import (
-    Adaptive,
-    Momentum,
-    SecondMoment,
-    ServerOptimizer,
-    Sgd,
-    WithServerOptimizer,
-)
-from deltafl.fl.strategies.tilted_erm import TiltedERM
+from deltafl.fl.strategies.server_optimizer import ServerOptimizer, Sgd, WithServerOptimizer
 from deltafl.fl.strategies.weighted_mean import WeightedMean
 from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.losses import LossGrid
@@ -72,12 +58,12 @@ def build_strategy(config: RunConfig, dropouts: Dropouts = nobody) -> Strategy:
 
 def _strategy(config: RunConfig, dropouts: Dropouts) -> Strategy:
     algorithm, theta = config.federation.algorithm, config.federation.theta
-    if config.strategy.eta_every > 1 and algorithm != "delta-fl":
+    if config.strategy.eta_every > 1 and algorithm != DELTA_FL:
         raise ConfigError(
             f"strategy.eta_every = {config.strategy.eta_every}: must be 1 with "
-            f"federation.algorithm = {algorithm!r}, for only 'delta-fl' keeps its threshold"
+            f"federation.algorithm = {algorithm!r}, for only {DELTA_FL!r} keeps its threshold"
         )
-    if algorithm == "private-delta-fl":
+    if algorithm == PRIVATE + DELTA_FL:
         return _private_rounds(config, theta)
     if config.federation.is_private:
         mean = _weighted_mean(algorithm.removeprefix(PRIVATE), config)
@@ -92,52 +78,36 @@ def _strategy(config: RunConfig, dropouts: Dropouts) -> Strategy:
 
 
 def _in_clear(algorithm: str, config: RunConfig) -> Strategy:
-    strategy = config.strategy
-    match algorithm:
-        case "delta-fl":
-            weighting = DeviceWeights(strategy.weighting)
-            return DeltaFL(config.federation.theta, weighting, strategy.eta_every)
-        case "afl":
-            return AFL(strategy.mixture_rate)
-        case "fedmgda":
-            return FedMGDA(strategy.mgda_epsilon)
-        case "aaggff-s":
-            return AAggFFSilo(Response(strategy.response))
-        case "aaggff-d":
-            return AAggFFDevice(Response(strategy.response))
-        case _:
-            return _weighted_mean(algorithm, config)
+    if algorithm in OTHER_STRATEGIES:
+        return OTHER_STRATEGIES[algorithm].build(_constants(config))
+    return _weighted_mean(algorithm, config)
 
 
 def _weighted_mean(algorithm: str, config: RunConfig) -> WeightedMean:
-    strategy = config.strategy
-    match algorithm:
-        case "fedavg":
-            return FedAvg()
-        case "fedprox":
-            return FedProx(strategy.proximal)
-        case "q-ffl":
-            return QFFL(strategy.q, config.training.schedule.rate)
-        case "tilted-erm":
-            return TiltedERM(strategy.tilt)
-        case "propfair":
-            return PropFair(strategy.ceiling)
-        case _:
-            raise ValueError(f"federation.algorithm={algorithm!r} is none of {ALGORITHMS}")
+    if algorithm not in WEIGHTED_MEANS:
+        raise ValueError(f"federation.algorithm={algorithm!r} is none of {ALGORITHMS}")
+    return WEIGHTED_MEANS[algorithm].build(_constants(config))
+
+
+def _constants(config: RunConfig) -> Mapping[str, object]:
+    """What strategies are built from, by the names of `deltafl.fl.registry`."""
+    return {
+        **_of_section(config.strategy),
+        "weighting": DeviceWeights(config.strategy.weighting),
+        "response": Response(config.strategy.response),
+        "theta": config.federation.theta,
+        "learning_rate": config.training.schedule.rate,
+    }
+
+
+def _of_section(strategy: StrategyConfig) -> dict[str, object]:
+    return {field.name: getattr(strategy, field.name) for field in fields(strategy)}
 
 
 def server_optimizer_of(strategy: StrategyConfig) -> ServerOptimizer | None:
     """How the server steps; None where it takes the algorithm's model as it is."""
-    rate, beta1 = strategy.server_learning_rate, strategy.server_beta1
-    match strategy.server_optimizer:
-        case "sgd":
-            return None if rate == 1 else Sgd(rate)
-        case "momentum":
-            return Momentum(rate, beta1)
-        case name:
-            return Adaptive(
-                SecondMoment(name), rate, beta1, strategy.server_beta2, strategy.server_tau
-            )
+    optimizer = SERVER_OPTIMIZERS[strategy.server_optimizer].build(_of_section(strategy))
+    return None if optimizer == Sgd(1.0) else optimizer
 
 
 def sessions_of(privacy: PrivacyConfig) -> Sessions:

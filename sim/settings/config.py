@@ -9,67 +9,33 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Annotated, Final
 
+from deltafl.fl import registry as learning
 from deltafl.fl.schedule import StepDecay
+from deltafl.fl.strategies.choices import DeviceWeights, Response
+from deltafl.protocol.quantile import registry as quantile
+from deltafl.protocol.weighting import Weighting as SearchWeighting
+from deltafl.sim.settings import backends
 from deltafl.sim.settings.constraints import FallingLevels, Interval, OneOf
 
 PRIVATE: Final = "private-"
 """What the name of an algorithm begins with that runs under secure aggregation."""
 
 ALGORITHMS: Final = (
-    "fedavg",
-    "fedprox",
-    "q-ffl",
-    "tilted-erm",
-    "propfair",
-    "afl",
-    "fedmgda",
-    "aaggff-s",
-    "aaggff-d",
-    "delta-fl",
-    "private-fedavg",
-    "private-fedprox",
-    "private-q-ffl",
-    "private-tilted-erm",
-    "private-propfair",
-    "private-delta-fl",
+    *learning.WEIGHTED_MEANS,
+    *learning.OTHER_STRATEGIES,
+    *(PRIVATE + name for name in (*learning.WEIGHTED_MEANS, learning.DELTA_FL)),
 )
-WITH_LEVELS: Final = ("delta-fl", "private-delta-fl")
+WITH_LEVELS: Final = (learning.DELTA_FL, PRIVATE + learning.DELTA_FL)
 """The algorithms that can train several conformity levels together."""
 
-RESPONSES: Final = ("weibull", "exponential", "frechet", "normal", "gumbel", "logistic")
-SERVER_OPTIMIZERS: Final = ("sgd", "momentum", "adam", "yogi", "adagrad")
-MODELS: Final = (
-    "linear",
-    "convnet",
-    "logistic",
-    "logistic-bias",
-    "lstm",
-    "gru",
-    "gru-embedding",
-    "convnet-groupnorm",
-    "lstm-stacked",
-    "m5",
-)
-FORMATS: Final = (
-    "auto",
-    "digits",
-    "npz",
-    "leaf",
-    "femnist",
-    "sent140",
-    "shakespeare",
-    "heart",
-    "adult",
-    "berka",
-    "mqp",
-    "hub",
-    "synthetic-emnist",
-    "synthetic-sent140",
-    "synthetic",
-)
-BACKENDS: Final = ("auto", "reference", "batched", "processes", "cuda", "ray")
-METHODS: Final = ("mm", "bracketed", "histogram", "noisy")
-WEIGHTS: Final = ("samples", "powers-of-two", "equal")
+RESPONSES: Final = tuple(Response)
+SERVER_OPTIMIZERS: Final = tuple(learning.SERVER_OPTIMIZERS)
+MODELS: Final = tuple(learning.MODELS)
+FORMATS: Final = ("auto", *learning.FORMATS)
+BACKENDS: Final = ("auto", *backends.BACKENDS)
+METHODS: Final = tuple(quantile.METHODS)
+WEIGHTS: Final = tuple(SearchWeighting)
+SUMS: Final = ("masked", "ideal")
 
 Count = Annotated[int, Interval("[1, inf)")]
 CountOrZero = Annotated[int, Interval("[0, inf)")]
@@ -267,7 +233,7 @@ class StrategyConfig:
         server_tau: τ, the adaptivity.
     """
 
-    weighting: Annotated[str, OneOf(("samples", "uniform"))] = "samples"
+    weighting: Annotated[str, OneOf(tuple(DeviceWeights))] = "samples"
     eta_every: Count = 1
     proximal: NotNegative = 0.1
     q: NotNegative = 1.0
@@ -341,7 +307,7 @@ class PrivacyConfig:
             compare with; nothing of it passes the server.
     """
 
-    sums: Annotated[str, OneOf(("masked", "ideal"))] = "masked"
+    sums: Annotated[str, OneOf(SUMS)] = "masked"
     adversary: Annotated[str, OneOf(("curious", "active"))] = "curious"
     signed: bool = False
     graph: Annotated[str, OneOf(("auto", "complete", "sparse"))] = "auto"

@@ -7,7 +7,6 @@ Layers are tables {section: {key: value}}, merged left to right: defaults, prese
 import contextlib
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from fractions import Fraction
@@ -53,6 +52,8 @@ def read_table(text: str, origin: str) -> Table:
     Raises:
         ConfigError: the text is not TOML, or has a key outside of a section.
     """
+    import tomllib  # here, for help reads no file and is instant
+
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -157,6 +158,8 @@ def show(value: object) -> str:
 
 def _word(text: str) -> object:
     """A value of the command line: TOML, or a number that TOML does not know, such as .5."""
+    import tomllib
+
     with contextlib.suppress(tomllib.TOMLDecodeError):
         value: object = tomllib.loads(f"value = {text}")["value"]
         return value

@@ -1,6 +1,5 @@
 """Constraints on a single setting, attached to its type: `Annotated[float, Interval("(0, 1]")]`."""
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -111,6 +110,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     >>> nearest("xyz", ["fedavg", "delta-fl"])
     'known are fedavg, delta-fl'
     """
+    import difflib  # here, for most people make no mistake
+
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.55)
     return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"

@@ -18,7 +18,8 @@ from deltafl.fl.strategies.aaggff_device import (
 )
 from deltafl.fl.strategies.aaggff_silo import AAggFFSilo, newton_step
 from deltafl.fl.strategies.base import Visibility
-from deltafl.fl.strategies.responses import Response, respond
+from deltafl.fl.strategies.choices import Response
+from deltafl.fl.strategies.responses import respond
 from deltafl.sim.cohort.simulated import cohort_of
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from deltafl.fl.strategies.aggregation import add_mean_update
 from deltafl.fl.strategies.base import ServerState
-from deltafl.fl.strategies.delta_fl import DeltaFL, DeviceWeights
+from deltafl.fl.strategies.choices import DeviceWeights
+from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.superquantile import weighted_quantile
 from deltafl.sim.cohort.simulated import cohort_of

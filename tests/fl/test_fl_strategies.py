@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.strategies.base import ServerState, Strategy, Visibility
-from deltafl.fl.strategies.delta_fl import DeltaFL, DeviceWeights
+from deltafl.fl.strategies.choices import DeviceWeights
+from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.superquantile import weighted_quantile
 from deltafl.sim.cohort.simulated import cohort_of

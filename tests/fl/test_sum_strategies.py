@@ -13,7 +13,7 @@ from deltafl.fl.errors import DivergenceError
 from deltafl.fl.objectives import PLAIN
 from deltafl.fl.schedule import StepDecay
 from deltafl.fl.strategies.base import ServerState, Visibility
-from deltafl.fl.strategies.delta_fl import DeviceWeights
+from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.strategies.fedprox import FedProx
 from deltafl.fl.strategies.propfair import PropFair

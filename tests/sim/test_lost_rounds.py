@@ -9,8 +9,8 @@ import pytest
 from deltafl.fl.objectives import PLAIN
 from deltafl.fl.strategies.aaggff_device import AAggFFDevice
 from deltafl.fl.strategies.afl import AFL, average_iterate
+from deltafl.fl.strategies.choices import Response
 from deltafl.fl.strategies.delta_fl import DeltaFL
-from deltafl.fl.strategies.responses import Response
 from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
 from deltafl.secagg import Stage, Step, Vanish
 from deltafl.sim.cohort.simulated import cohort_of

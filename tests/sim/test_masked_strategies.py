@@ -17,7 +17,7 @@ from deltafl.fl.models import build_model
 from deltafl.fl.objectives import PLAIN
 from deltafl.fl.parameters import to_vector
 from deltafl.fl.strategies.base import ServerState, Visibility
-from deltafl.fl.strategies.delta_fl import DeviceWeights
+from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.strategies.fedprox import FedProx
 from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, WEIGHT_BITS, MaskedMean

@@ -1,21 +1,16 @@
 """Which backend a run takes, and how it is opened."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import torch
 
 from deltafl.sim.cohort.backends.base import Backend, ModelSpec
-from deltafl.sim.cohort.backends.in_process import InProcess
-from deltafl.sim.cohort.backends.learners import BATCHED, REFERENCE, build_learner, updates_at_once
-from deltafl.sim.cohort.backends.pool import Pool
+from deltafl.sim.cohort.backends.learners import REFERENCE
 from deltafl.sim.cohort.hardware import choose_device, choose_threads, usable_cores
 from deltafl.sim.errors import ConfigError, UserError
+from deltafl.sim.settings.backends import BACKENDS, CUDA, PROCESSES, RAY
 from deltafl.sim.settings.config import TrainingConfig
-
-PROCESSES: Final = "processes"
-CUDA: Final = "cuda"
-RAY: Final = "ray"
 
 WORTH_PROCESSES_S: Final = 20.0
 """Seconds of training, on one core, from which "auto" starts workers: each takes two to begin."""
@@ -94,17 +89,10 @@ def open_backend(
     Raises:
         UserError: the package ray is not installed, or there is no such cluster.
     """
-    if choice.backend == PROCESSES:
-        from deltafl.sim.cohort.backends.processes import Processes
-
-        learner, at_once = updates_at_once(spec.name)
-        crew = Processes(spec, learner, size=choice.workers, updates_at_once=at_once)
-        return Pool(PROCESSES, crew, updates_at_once=at_once)
-    if choice.backend == RAY:
-        from deltafl.sim.cohort.backends.ray_cluster import RayActors
-
-        learner, at_once = updates_at_once(spec.name)
-        actors = RayActors(spec, learner, size=choice.workers, address=address)
-        return Pool(RAY, actors, updates_at_once=at_once)
-    learner = REFERENCE if choice.backend == REFERENCE else BATCHED
-    return InProcess(choice.backend, build_learner(learner, spec, device or torch.device("cpu")))
+    values = {
+        "spec": spec,
+        "workers": choice.workers,
+        "device": device or torch.device("cpu"),
+        "address": address,
+    }
+    return cast("Backend", BACKENDS[choice.backend].build(values))

@@ -5,15 +5,34 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, TypeVar
 
+import torch
+
 from deltafl.fl.cohort import Pending
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import CohortLearner, LocalTraining
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.sim.cohort.backends.base import CpuClock, SampleReference, Work
+from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec, SampleReference, Work
+from deltafl.sim.cohort.backends.learners import BATCHED, REFERENCE, build_learner
+from deltafl.sim.settings.backends import CUDA
 
 T = TypeVar("T")
+
+
+def reference(spec: ModelSpec, device: torch.device) -> "InProcess":
+    """Open the backend `reference`: one device after another."""
+    return InProcess(REFERENCE, build_learner(REFERENCE, spec, device))
+
+
+def batched(spec: ModelSpec, device: torch.device) -> "InProcess":
+    """Open the backend `batched`: many devices as one."""
+    return InProcess(BATCHED, build_learner(BATCHED, spec, device))
+
+
+def cuda(spec: ModelSpec, device: torch.device) -> "InProcess":
+    """Open the backend `cuda`: `batched`, with data that stay on the GPU."""
+    return InProcess(CUDA, build_learner(BATCHED, spec, device))
 
 
 class InProcess:

@@ -23,16 +23,25 @@ from deltafl.fl.parameters import num_parameters
 from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.backends.double_buffer import DoubleBuffer, Location
-from deltafl.sim.cohort.backends.pool import IN_FLIGHT, Chunk, Done
+from deltafl.sim.cohort.backends.learners import updates_at_once
+from deltafl.sim.cohort.backends.pool import IN_FLIGHT, Chunk, Done, Pool
 from deltafl.sim.cohort.backends.shared import SharedMemory, aligned
 from deltafl.sim.cohort.backends.worker import encode_chunk, encode_spec
 from deltafl.sim.errors import RunError
+from deltafl.sim.settings.backends import PROCESSES
 
 _ONE_THREAD: Final = {
     name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 }
 _FAREWELL_S: Final = 5.0
 _WORKER: Final = "deltafl.sim.cohort.backends.worker"
+
+
+def open_pool(spec: ModelSpec, workers: int) -> Pool:
+    """Open the backend `processes`."""
+    learner, at_once = updates_at_once(spec.name)
+    crew = Processes(spec, learner, size=workers, updates_at_once=at_once)
+    return Pool(PROCESSES, crew, updates_at_once=at_once)
 
 
 class Processes:

@@ -22,9 +22,10 @@ from deltafl.fl.local import LocalTraining
 from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
-from deltafl.sim.cohort.backends.learners import build_learner
-from deltafl.sim.cohort.backends.pool import Answer, Chunk, Done
+from deltafl.sim.cohort.backends.learners import build_learner, updates_at_once
+from deltafl.sim.cohort.backends.pool import Answer, Chunk, Done, Pool
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.settings.backends import RAY
 
 # Objects of ray. They are Any, for mypy accepts this module with and without ray.
 _Ray: TypeAlias = Any
@@ -36,6 +37,17 @@ _ROOM: Final = 1 << 30
 _PATIENCE_S: Final = 5.0
 _SOON_S: Final = 0.005
 _EXTRA: Final = "install the extra: pip install '.[ray]'"
+
+
+def open_pool(spec: ModelSpec, workers: int, address: str) -> Pool:
+    """Open the backend `ray`.
+
+    Raises:
+        UserError: the package ray is not installed, or there is no such cluster.
+    """
+    learner, at_once = updates_at_once(spec.name)
+    actors = RayActors(spec, learner, size=workers, address=address)
+    return Pool(RAY, actors, updates_at_once=at_once)
 
 
 class RayActors:

@@ -111,7 +111,7 @@ RULES: Final = Rules(
             "nothing passed the server",
             "Nothing can be said about the privacy of devices: the sums were computed without "
             "cryptography, or the record is of another run.",
-            'Run with `privacy.backend = "masked"`.',
+            'Run with `privacy.sums = "masked"`.',
             A24,
         ),
     }

@@ -1,0 +1,107 @@
+"""What learning knows by name; nothing of it is loaded before it is used.
+
+To add a strategy, a model or a data set is to write its file and one line here: docs/extending.md.
+The settings and the help of the command take their words from these tables.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from deltafl.protocol.registry import Entry, T_co
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from deltafl.fl.strategies.base import Strategy
+    from deltafl.fl.strategies.server_optimizer import ServerOptimizer
+    from deltafl.fl.strategies.weighted_mean import WeightedMean
+
+DELTA_FL: Final = "delta-fl"
+"""Algorithm 2; under secure aggregation it is Algorithm 3."""
+
+WEIGHTED_MEANS: Final[Mapping[str, "Entry[WeightedMean]"]] = {
+    "fedavg": Entry("deltafl.fl.strategies.fedavg:FedAvg"),
+    "fedprox": Entry("deltafl.fl.strategies.fedprox:FedProx", ("proximal",)),
+    "q-ffl": Entry("deltafl.fl.strategies.q_ffl:QFFL", ("q", "learning_rate")),
+    "tilted-erm": Entry("deltafl.fl.strategies.tilted_erm:TiltedERM", ("tilt",)),
+    "propfair": Entry("deltafl.fl.strategies.propfair:PropFair", ("ceiling",)),
+}
+"""Strategies that need nothing but two sums: each runs in clear and under secure aggregation.
+
+The arguments are settings of the section `strategy`, or `theta`, or `learning_rate`: from the round
+to the rate of the devices' training in it."""
+
+OTHER_STRATEGIES: Final[Mapping[str, "Entry[Strategy]"]] = {
+    "afl": Entry("deltafl.fl.strategies.afl:AFL", ("mixture_rate",)),
+    "fedmgda": Entry("deltafl.fl.strategies.fedmgda:FedMGDA", ("mgda_epsilon",)),
+    "aaggff-s": Entry("deltafl.fl.strategies.aaggff_silo:AAggFFSilo", ("response",)),
+    "aaggff-d": Entry("deltafl.fl.strategies.aaggff_device:AAggFFDevice", ("response",)),
+    DELTA_FL: Entry("deltafl.fl.strategies.delta_fl:DeltaFL", ("theta", "weighting", "eta_every")),
+}
+"""Strategies in clear that see more; arguments as those of `WEIGHTED_MEANS`."""
+
+_SERVER_RATES: Final = (
+    "server_learning_rate",
+    "server_beta1",
+    "server_beta2",
+    "server_tau",
+)
+
+SERVER_OPTIMIZERS: Final[Mapping[str, "Entry[ServerOptimizer]"]] = {
+    "sgd": Entry("deltafl.fl.strategies.server_optimizer:Sgd", _SERVER_RATES[:1]),
+    "momentum": Entry("deltafl.fl.strategies.server_optimizer:Momentum", _SERVER_RATES[:2]),
+    "adam": Entry("deltafl.fl.strategies.server_optimizer:adam", _SERVER_RATES),
+    "yogi": Entry("deltafl.fl.strategies.server_optimizer:yogi", _SERVER_RATES),
+    "adagrad": Entry("deltafl.fl.strategies.server_optimizer:adagrad", _SERVER_RATES),
+}
+"""How the server steps; the arguments are settings of the section `strategy`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry(Entry[T_co]):
+    """A model; its arguments are those of `deltafl.fl.models.build_model`.
+
+    Attributes:
+        reads_tokens: whether it reads rows of tokens; others take numbers.
+    """
+
+    arguments: tuple[str, ...] = ("input_shape", "num_classes")
+    reads_tokens: bool = False
+
+
+MODELS: Final[Mapping[str, "ModelEntry[nn.Module]"]] = {
+    "linear": ModelEntry("deltafl.fl.models.linear:Linear"),
+    "convnet": ModelEntry("deltafl.fl.models.convnet:ConvNet"),
+    "logistic": ModelEntry("deltafl.fl.models.logistic:without_bias"),
+    "logistic-bias": ModelEntry("deltafl.fl.models.logistic:with_bias"),
+    "lstm": ModelEntry(
+        "deltafl.fl.models.lstm:FrozenEmbeddingLSTM",
+        ("input_shape", "num_classes", "embedding"),
+        reads_tokens=True,
+    ),
+    "gru": ModelEntry("deltafl.fl.models.gru:OneHotGRU", reads_tokens=True),
+    "gru-embedding": ModelEntry("deltafl.fl.models.gru:EmbeddingGRU", reads_tokens=True),
+    "convnet-groupnorm": ModelEntry("deltafl.fl.models.convnet_groupnorm:GroupNormConvNet"),
+    "lstm-stacked": ModelEntry("deltafl.fl.models.lstm:StackedLSTM", reads_tokens=True),
+    "m5": ModelEntry("deltafl.fl.models.m5:M5"),
+}
+"""The models of the papers."""
+
+FORMATS: Final[Mapping[str, str]] = {
+    "digits": "deltafl.fl.data.digits:FORMAT",
+    "npz": "deltafl.fl.data.npz:FORMAT",
+    "leaf": "deltafl.fl.data.leaf:FORMAT",
+    "femnist": "deltafl.fl.data.femnist:FORMAT",
+    "sent140": "deltafl.fl.data.sent140:FORMAT",
+    "shakespeare": "deltafl.fl.data.shakespeare:FORMAT",
+    "heart": "deltafl.fl.data.heart:FORMAT",
+    "adult": "deltafl.fl.data.adult:FORMAT",
+    "berka": "deltafl.fl.data.berka:FORMAT",
+    "mqp": "deltafl.fl.data.mqp:FORMAT",
+    "hub": "deltafl.fl.data.hub:FORMAT",
+    "synthetic-emnist": "deltafl.fl.data.synthetic:EMNIST",
+    "synthetic-sent140": "deltafl.fl.data.synthetic:SENT140",
+    "synthetic": "deltafl.fl.data.synthetic:FORMAT",
+}
+"""Data sets and kinds of files; `deltafl.fl.data.registry` says what each says of itself."""

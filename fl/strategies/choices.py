@@ -1,0 +1,39 @@
+"""What settings may choose inside a strategy; these words load nothing.
+
+Each is explained where it acts: `deltafl.fl.strategies.responses`,
+`deltafl.fl.strategies.delta_fl`.
+"""
+
+from enum import StrEnum
+
+
+class Response(StrEnum):
+    """A distribution function of Appendix B.1."""
+
+    WEIBULL = "weibull"
+    """1 − exp(−z²)."""
+
+    EXPONENTIAL = "exponential"
+    """1 − exp(−z)."""
+
+    FRECHET = "frechet"
+    """exp(−1/z); 0 at z = 0."""
+
+    NORMAL = "normal"
+    """½·(1 + erf((z − 1)/√2))."""
+
+    GUMBEL = "gumbel"
+    """exp(−exp(−(z − 1)))."""
+
+    LOGISTIC = "logistic"
+    """1/(1 + exp(−(z − 1)))."""
+
+
+class DeviceWeights(StrEnum):
+    """What a device weighs, in the quantile and in the mean alike."""
+
+    SAMPLES = "samples"
+    """n_k, as in arXiv 2002.11223."""
+
+    UNIFORM = "uniform"
+    """One, as in the workshop version."""
