@@ -114,7 +114,7 @@ def generated() -> dict[str, str]:
         "diagram:round": diagram(TRANSITIONS),
         "states:client": table(head, both(CLIENT_TRANSITIONS)),
         "states:server": table(head, both(SERVER_TRANSITIONS))
-        + "\n\nThe step that the server is at, which its drops are recorded with:\n\n"
+        + "\n\nA drop is recorded with the step that the server is at:\n\n"
         + table(["state", "step"], collects),
         "states:round": table(["state", "event", "next"], single),
     }
