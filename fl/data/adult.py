@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.delimited import number, read_rows, wrong_category
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, Split
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy
 from deltafl.fl.data.registry import BY_SAMPLES, UCI, Download, Format, Published
 from deltafl.fl.errors import DataError
 
@@ -157,22 +157,22 @@ _TEST_HEADER: Final = "|1x3 Cross validator"  # the first line of adult.test
 _Rows = Iterator[tuple[int, list[str], str]]
 
 
-def load_adult(folder: Path, partition: Partition) -> FederatedDataset:
+def load_adult(folder: Path, split: Split) -> FederatedDataset:
     """Read both domains, split as the files are: adult.data trains, adult.test tests.
 
     Args:
         folder: holds adult.data and adult.test as UCI gives them, or one file *.json or *.json.gz
             in the LEAF format with the users phd, non-phd, phd_test and non-phd_test and the raw
             columns as inputs.
-        partition: a split by samples; its fraction and seed have nothing to decide here.
+        split: a split by samples; its fraction and seed have nothing to decide here.
 
     Returns:
         Raw features, float32 [n, 105]: standardise them.
 
     Raises:
-        DataError: a file is missing or damaged, or the partition asks for a split by devices.
+        DataError: a file is missing or damaged, or the split is by devices.
     """
-    if partition.split is not Split.SAMPLES:
+    if split.by is not SplitBy.SAMPLES:
         raise DataError(
             "adult: two devices cannot be split into train and test devices: split by samples"
         )
@@ -186,10 +186,10 @@ def load_adult(folder: Path, partition: Partition) -> FederatedDataset:
         sides = [_read_side(folder / name) for name in ("adult.data", "adult.test")]
     train, test = (tuple(side[domain] for domain in DOMAINS) for side in sides)
     smallest = min(device.num_samples for device in train)
-    if smallest <= partition.more_than:
+    if smallest <= split.more_than:
         raise DataError(
             f"adult: a device has {smallest} samples and the rule is to keep those with more than "
-            f"{partition.more_than}: lower the number"
+            f"{split.more_than}: lower the number"
         )
     return FederatedDataset(
         name="adult",
@@ -290,12 +290,12 @@ def _leaf_device(path: Path, user: str, x: list[object], y: list[object]) -> Dev
 FORMAT: Final = Format(
     "adult",
     "income of people with and without a doctorate",
-    lambda source, partition, _: load_adult(Path(source), partition),
+    lambda source, split, _: load_adult(Path(source), split),
     BY_SAMPLES,
     needs="the folder of adult.data and adult.test",
     origin="Becker, Kohavi 1996, UCI Adult; domains as in Mohri, Sivek, Suresh 2019",
     licence="CC BY 4.0",
     published=Published("the files: 32,561 + 16,281 rows", 2, 2, num_samples=48_842),
     downloads=tuple(Download(f"{UCI}/adult/adult.{side}", 1 << 24) for side in ("data", "test")),
-    note="Raw features: standardise them (data.standardise = train). Split as the files are.",
+    note="Raw features: standardise them (data.standardise = train). SplitBy as the files are.",
 )

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.data.delimited import number, read_rows
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.data.registry import BY_SAMPLES, TABLE_A2, Download, Format, Published
 from deltafl.fl.errors import DataError
 
@@ -89,13 +89,13 @@ class _Row:
         )
 
 
-def load_berka(folder: Path, partition: Partition) -> FederatedDataset:
+def load_berka(folder: Path, split: Split) -> FederatedDataset:
     """Read and join the tables.
 
     Args:
         folder: holds loan, account, district, order and trans, each .asc (as published) or .csv,
             with semicolons.
-        partition: usually a split by samples, for there are seven devices only.
+        split: usually a split by samples, for there are seven devices only.
 
     Returns:
         Raw features, float32 [n, 15] in the order of `FEATURES`: standardise them.
@@ -138,7 +138,7 @@ def load_berka(folder: Path, partition: Partition) -> FederatedDataset:
         )
         for region, samples in regions.items()
     ]
-    return federate("berka", devices, partition)
+    return federate("berka", devices, split)
 
 
 def _rows(folder: Path, table: str) -> Iterator[_Row]:
@@ -200,7 +200,7 @@ def _frequency(account: _Row) -> list[float]:
 FORMAT: Final = Format(
     "berka",
     "defaulted loans in seven regions",
-    lambda source, partition, _: load_berka(Path(source), partition),
+    lambda source, split, _: load_berka(Path(source), split),
     BY_SAMPLES,
     needs="the folder of loan, account, district, order and trans (.asc or .csv)",
     origin="Berka 1999, PKDD'99 Discovery Challenge; devices as in AAggFF",

@@ -54,7 +54,7 @@ class SourceKey:
     Attributes:
         loader: the loader's name.
         version: of the loader, to be raised when the same source gives another data set.
-        options: everything the loader was told, the partition included.
+        options: everything the loader was told, the split included.
         sources: files and folders (with all that is below them) that the loader reads.
     """
 

@@ -1,4 +1,4 @@
-"""Dealing pooled samples to devices: skewed labels or skewed sizes, as strong as one likes.
+"""Partitioner pooled samples to devices: skewed labels or skewed sizes, as strong as one likes.
 
 Source: Hsu, Qi, Brown 2019, "Measuring the Effects of Non-Identical Data Distribution for Federated
 Visual Classification" (arXiv 1909.06335), Section 2: each device has its own class proportions
@@ -15,13 +15,13 @@ Rows = npt.NDArray[np.int64]
 """Numbers of samples."""
 
 
-def deal_by_label(
+def assign_by_label(
     y: npt.NDArray[np.int64],
     num_devices: int,
     concentration: float,
     generator: np.random.Generator,
 ) -> list[Rows]:
-    """Deal samples so that devices differ in their labels and not in their sizes.
+    """Assign samples so that devices differ in their labels and not in their sizes.
 
     Args:
         y: labels [n], integers from 0 on.
@@ -30,7 +30,7 @@ def deal_by_label(
         generator: the source of all that is random.
 
     Returns:
-        For each device the rows of its samples in ascending order; each row is dealt once.
+        For each device the rows of its samples in ascending order; each row is assigned once.
 
     Raises:
         ValueError: an argument is out of range.
@@ -40,7 +40,7 @@ def deal_by_label(
     piles = [generator.permutation(np.flatnonzero(y == label)) for label in range(len(counts))]
     left, prior = counts.copy(), counts / len(y)
     classes = np.flatnonzero(counts)
-    dealt = []
+    assigned = []
     for size in _even(len(y), num_devices):
         proportions = np.zeros(len(counts))
         proportions[classes] = generator.dirichlet(concentration * prior[classes])
@@ -55,14 +55,14 @@ def deal_by_label(
                 rows.append(piles[label][start : start + taken[label]])
             left -= taken
             size -= int(taken.sum())
-        dealt.append(np.sort(np.concatenate(rows)))
-    return dealt
+        assigned.append(np.sort(np.concatenate(rows)))
+    return assigned
 
 
-def deal_by_size(
+def assign_by_size(
     num_samples: int, num_devices: int, concentration: float, generator: np.random.Generator
 ) -> list[Rows]:
-    """Deal samples so that devices differ in their sizes and not, but by chance, in their labels.
+    """Assign samples so that devices differ in their sizes and not, but by chance, in their labels.
 
     Everybody gets one sample, and of the rest a share: the shares are Dir(α, …, α).
 
@@ -73,7 +73,7 @@ def deal_by_size(
         generator: the source of all that is random.
 
     Returns:
-        For each device the rows of its samples in ascending order; each row is dealt once.
+        For each device the rows of its samples in ascending order; each row is assigned once.
 
     Raises:
         ValueError: an argument is out of range.
@@ -89,7 +89,7 @@ def deal_by_size(
     return [np.sort(rows) for rows in np.split(order, cuts)]
 
 
-def deal_again(dataset: FederatedDataset, rows: list[Rows]) -> list[DeviceData]:
+def assign_again(dataset: FederatedDataset, rows: list[Rows]) -> list[DeviceData]:
     """Pool everybody's samples and give them to new devices, "device-0000" and so on.
 
     Args:

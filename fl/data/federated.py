@@ -69,7 +69,7 @@ class DeviceData:
 class FederatedDataset:
     """Train and test devices, each in the order of their ids.
 
-    They are disjoint, or the same devices with disjoint samples (`Split`).
+    They are disjoint, or the same devices with disjoint samples (`SplitBy`).
 
     Attributes:
         name: what to call it in tables.
@@ -94,7 +94,7 @@ class FederatedDataset:
     embedding: npt.NDArray[np.float32] | None = None
 
 
-class Split(StrEnum):
+class SplitBy(StrEnum):
     """What is divided into train and test."""
 
     DEVICES = "devices"
@@ -105,22 +105,22 @@ class Split(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
-    """Which devices stay, and which of them train.
+class Split:
+    """The train/test split: which devices stay, and which of them train.
 
     Attributes:
         more_than: a device stays if it has strictly more samples than this.
         train_fraction: the share of the devices that train, rounded down, in (0, 1).
         seed: of the split.
         num_classes: how many classes there are; None takes the largest label in the data plus one.
-        split: whether devices are divided, or the samples of each device.
+        by: whether devices are divided, or the samples of each device.
     """
 
     more_than: int = 0
     train_fraction: Fraction = Fraction(1, 2)
     seed: int = 0
     num_classes: int | None = None
-    split: Split = Split.DEVICES
+    by: SplitBy = SplitBy.DEVICES
 
     def __post_init__(self) -> None:
         if self.more_than < 0:
@@ -134,7 +134,7 @@ class Partition:
 def federate(
     name: str,
     devices: Sequence[DeviceData],
-    partition: Partition,
+    split: Split,
     *,
     test_ids: Collection[str] | None = None,
 ) -> FederatedDataset:
@@ -143,16 +143,16 @@ def federate(
     Args:
         name: what to call the data set, in tables and in messages.
         devices: everybody, in any order.
-        partition: the rule for small devices and the split.
+        split: the rule for small devices, and who trains.
         test_ids: a split that came with the data, which then holds instead of the seed's.
 
     Raises:
         DataError: two devices share an id, inputs differ in shape, a label is out of range, or
             there are not enough devices left for a train and a test side.
     """
-    _check_together(name, devices, partition.num_classes)
-    rule = f"keep devices with more than {partition.more_than} samples"
-    kept = [device for device in devices if device.num_samples > partition.more_than]
+    _check_together(name, devices, split.num_classes)
+    rule = f"keep devices with more than {split.more_than} samples"
+    kept = [device for device in devices if device.num_samples > split.more_than]
     if len(kept) < 2:
         largest = max((device.num_samples for device in devices), default=0)
         raise DataError(
@@ -160,12 +160,12 @@ def federate(
             f"least 2 are needed (largest device: {largest} samples): lower the number"
         )
     kept.sort(key=lambda device: device.id)
-    if partition.split is Split.SAMPLES:
-        sides = [split_samples(device, partition) for device in kept]
+    if split.by is SplitBy.SAMPLES:
+        sides = [split_samples(device, split) for device in kept]
         train, test = tuple(side[0] for side in sides), tuple(side[1] for side in sides)
     else:
         if test_ids is None:
-            _, test_ids = split_ids([device.id for device in kept], partition)
+            _, test_ids = split_ids([device.id for device in kept], split)
         train = tuple(device for device in kept if device.id not in test_ids)
         test = tuple(device for device in kept if device.id in test_ids)
     if not train or not test:
@@ -178,31 +178,31 @@ def federate(
         name=name,
         train=train,
         test=test,
-        num_classes=partition.num_classes or max(highest + 1, 2),
+        num_classes=split.num_classes or max(highest + 1, 2),
         input_shape=devices[0].x.shape[1:],
         dropped=len(devices) - len(kept),
         rule=rule,
     )
 
 
-def split_ids(ids: Sequence[str], partition: Partition) -> tuple[frozenset[str], frozenset[str]]:
+def split_ids(ids: Sequence[str], split: Split) -> tuple[frozenset[str], frozenset[str]]:
     """Split device ids into train and test by rank of SHA-256 of (seed, id).
 
     Both sides get at least one of two or more ids.
 
-    >>> split_ids(["a", "b", "c"], Partition()) == split_ids(["c", "a", "b"], Partition())
+    >>> split_ids(["a", "b", "c"], Split()) == split_ids(["c", "a", "b"], Split())
     True
     """
 
     def rank(device_id: str) -> bytes:
-        return hashlib.sha256(f"split\0{partition.seed}\0{device_id}".encode()).digest()
+        return hashlib.sha256(f"split\0{split.seed}\0{device_id}".encode()).digest()
 
     ranked = sorted(ids, key=rank)
-    num_train = max(1, int(len(ranked) * partition.train_fraction))
+    num_train = max(1, int(len(ranked) * split.train_fraction))
     return frozenset(ranked[:num_train]), frozenset(ranked[num_train:])
 
 
-def split_samples(device: DeviceData, partition: Partition) -> tuple[DeviceData, DeviceData]:
+def split_samples(device: DeviceData, split: Split) -> tuple[DeviceData, DeviceData]:
     """Divide one device's samples at random, by the seed and the device's id alone.
 
     Both sides get at least one sample.
@@ -216,9 +216,9 @@ def split_samples(device: DeviceData, partition: Partition) -> tuple[DeviceData,
             f"user {device.id!r} has {count} sample and a split by samples needs 2: leave the user "
             "out (min_samples)"
         )
-    seed = hashlib.sha256(f"samples\0{partition.seed}\0{device.id}".encode()).digest()
+    seed = hashlib.sha256(f"samples\0{split.seed}\0{device.id}".encode()).digest()
     order = np.random.default_rng(int.from_bytes(seed, "big")).permutation(count)
-    num_train = min(max(1, int(count * partition.train_fraction)), count - 1)
+    num_train = min(max(1, int(count * split.train_fraction)), count - 1)
     train, test = np.sort(order[:num_train]), np.sort(order[num_train:])
     return (
         DeviceData(device.id, device.x[train], device.y[train]),

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split
 from deltafl.fl.data.leaf import LeafUser, numeric_device, read_leaf
 from deltafl.fl.data.registry import EMNIST_ROW, Download, Format
 from deltafl.fl.data.subset import WHOLE, Subset, choose_users, draw_rows, federate_chosen
@@ -45,7 +45,7 @@ _CLASSES: Final[Mapping[str, int]] = {
 
 def load_femnist(
     path: Path,
-    partition: Partition,
+    split: Split,
     *,
     legacy_duplicates: bool = False,
     subset: Subset = WHOLE,
@@ -58,7 +58,7 @@ def load_femnist(
     Args:
         path: a folder with by_class/ and by_write/ (or raw_data/ with both), or LEAF's JSON (a
             file, or a folder).
-        partition: the rule for small devices and the split. The papers keep writers with more
+        split: the rule for small devices, and who trains. The papers keep writers with more
             than 100 images.
         legacy_duplicates: store the first image of every writer but the first twice. Not for
             LEAF's JSON, which has them.
@@ -67,10 +67,10 @@ def load_femnist(
     Raises:
         DataError: the source is neither, or damaged (the file is named); too few writers remain.
     """
-    partition = replace(partition, num_classes=partition.num_classes or NUM_CLASSES)
+    split = replace(split, num_classes=split.num_classes or NUM_CLASSES)
     nist = next((root for root in (path, path / "raw_data") if _is_nist(root)), None)
     if nist is not None:
-        return _load_nist(nist, partition, legacy_duplicates, subset)
+        return _load_nist(nist, split, legacy_duplicates, subset)
     if legacy_duplicates:
         raise DataError(
             f"{path}: no folders by_class and by_write, and LEAF's JSON has the duplicates "
@@ -78,11 +78,11 @@ def load_femnist(
         )
     writers, test_ids = read_leaf(path, _leaf_writer)
     counts = {writer.id: writer.num_samples for writer in writers}
-    chosen = frozenset(choose_users(str(path), counts, partition, subset))
+    chosen = frozenset(choose_users(str(path), counts, split, subset))
     return federate_chosen(
         "femnist",
         [writer for writer in writers if writer.id in chosen],
-        partition,
+        split,
         counts=counts,
         subset=subset,
         test_ids=test_ids,
@@ -94,7 +94,7 @@ def _is_nist(root: Path) -> bool:
 
 
 def _load_nist(
-    root: Path, partition: Partition, legacy_duplicates: bool, subset: Subset
+    root: Path, split: Split, legacy_duplicates: bool, subset: Subset
 ) -> FederatedDataset:
     classes = {_md5(file): label for label, file in _class_images(root)}
     images: dict[str, list[tuple[Path, int]]] = {}
@@ -109,18 +109,18 @@ def _load_nist(
         for writer in sorted(images)[1:]:
             images[writer].insert(0, images[writer][0])
     counts = {writer: len(found) for writer, found in images.items()}
-    chosen = choose_users(str(root), counts, partition, subset)
+    chosen = choose_users(str(root), counts, split, subset)
     devices = [
         _device(
             writer,
             [
                 images[writer][row]
-                for row in draw_rows(writer, counts[writer], subset, partition.seed).tolist()
+                for row in draw_rows(writer, counts[writer], subset, split.seed).tolist()
             ],
         )
         for writer in chosen
     ]
-    dataset = federate_chosen("femnist", devices, partition, counts=counts, subset=subset)
+    dataset = federate_chosen("femnist", devices, split, counts=counts, subset=subset)
     if unmatched:
         return replace(dataset, rule=f"{dataset.rule}; {unmatched} images without a class left out")
     return dataset
@@ -222,13 +222,13 @@ def _leaf_writer(user: LeafUser) -> DeviceData:
 FORMAT: Final = Format(
     "femnist",
     "62 characters by 3,597 writers, 28×28",
-    lambda source, partition, options: load_femnist(
+    lambda source, split, options: load_femnist(
         Path(source),
-        partition,
+        split,
         legacy_duplicates=options.legacy_duplicates,
         subset=options.subset,
     ),
-    Partition(more_than=100, num_classes=62),
+    Split(more_than=100, num_classes=62),
     needs="a folder with NIST's by_class/ and by_write/, or LEAF's JSON",
     options=frozenset({"legacy_duplicates", "subset"}),
     origin="Grother 1995, NIST Special Database 19; devices as in Caldas et al. 2018 (LEAF)",

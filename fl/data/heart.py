@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.data.delimited import number, one_hot, read_rows
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.data.registry import BY_SAMPLES, UCI, Download, Format, Published
 from deltafl.fl.errors import DataError
 
@@ -40,12 +40,12 @@ _MAX_BYTES: Final = 1 << 20
 _CATEGORIES: Final = {"cp": ("1", "2", "3", "4"), "restecg": ("0", "1", "2")}
 
 
-def load_heart(folder: Path, partition: Partition) -> FederatedDataset:
+def load_heart(folder: Path, split: Split) -> FederatedDataset:
     """Read the four hospitals' files; the label is 1 where the disease is present (num > 0).
 
     Args:
         folder: holds processed.cleveland.data, .hungarian.data, .switzerland.data and .va.data.
-        partition: usually a split by samples, for there are four devices only.
+        split: usually a split by samples, for there are four devices only.
 
     Returns:
         Raw features, float32 [n, 13]: standardise them, on average chol is 200 and sex below 1.
@@ -56,7 +56,7 @@ def load_heart(folder: Path, partition: Partition) -> FederatedDataset:
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder: it holds processed.<hospital>.data")
     devices = [_read(folder / f"processed.{hospital}.data", hospital) for hospital in HOSPITALS]
-    return federate("heart", devices, partition)
+    return federate("heart", devices, split)
 
 
 def _read(path: Path, hospital: str) -> DeviceData:
@@ -83,7 +83,7 @@ def _features(path: Path, line: int, row: dict[str, str]) -> list[float]:
 FORMAT: Final = Format(
     "heart",
     "heart disease in four hospitals",
-    lambda source, partition, _: load_heart(Path(source), partition),
+    lambda source, split, _: load_heart(Path(source), split),
     BY_SAMPLES,
     needs="the folder of processed.{cleveland,hungarian,switzerland,va}.data",
     origin="Janosi, Steinbrunn, Pfisterer, Detrano 1988, UCI Heart Disease",

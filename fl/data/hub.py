@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from deltafl.fl.data.checks import checked_device
-from deltafl.fl.data.federated import FederatedDataset, Partition, federate
+from deltafl.fl.data.federated import FederatedDataset, Split, federate
 from deltafl.fl.data.registry import Format, Options
 from deltafl.fl.errors import DataError
 
@@ -58,18 +58,18 @@ _Arrays = npt.NDArray[np.generic]
 
 def load_hub(
     source: str,
-    partition: Partition,
+    split: Split,
     *,
     user_column: str = "",
     input_column: str = "",
     label_column: str = "",
 ) -> FederatedDataset:
-    """Read a table and deal its rows to their users; all its splits are put together.
+    """Read a table and assign its rows to their users; all its splits are put together.
 
     Args:
         source: a .parquet file, a folder of them (at any depth), a folder that
             `Dataset.save_to_disk` has written, or a repository of the hub, "owner/name".
-        partition: the rule for small devices and the split.
+        split: the rule for small devices, and who trains.
         user_column: the column of the user; "" takes the known one, else FEMNIST's.
         input_column: the column of the inputs, likewise.
         label_column: the column of the labels, likewise.
@@ -97,7 +97,7 @@ def load_hub(
             )
         devices.append(checked_device(source, user, np.stack(inputs), np.array(labels)))
         inputs.clear()  # or everything would be in memory twice
-    return federate(Path(source).stem or source, devices, partition)
+    return federate(Path(source).stem or source, devices, split)
 
 
 def _gather(source: str, columns: Columns) -> dict[str, tuple[list[_Arrays], list[float]]]:
@@ -230,10 +230,10 @@ def _by_package(source: str, *, saved: bool) -> Iterator[pa.Table]:
         ) from error
 
 
-def _load(source: str, partition: Partition, options: Options) -> FederatedDataset:
+def _load(source: str, split: Split, options: Options) -> FederatedDataset:
     return load_hub(
         source,
-        partition,
+        split,
         user_column=options.user_column,
         input_column=options.input_column,
         label_column=options.label_column,

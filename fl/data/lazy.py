@@ -9,8 +9,8 @@ import numpy.typing as npt
 from deltafl.fl.data.federated import (
     DeviceData,
     FederatedDataset,
-    Partition,
     Split,
+    SplitBy,
     split_samples,
 )
 from deltafl.fl.errors import DataError
@@ -117,7 +117,7 @@ def _num_bytes(device: DeviceData) -> int:
 
 
 def federate_lazily(
-    name: str, devices: LazyDevices, partition: Partition, *, num_classes: int
+    name: str, devices: LazyDevices, split: Split, *, num_classes: int
 ) -> FederatedDataset:
     """Drop small devices and split the others, without making one of them but the first.
 
@@ -127,25 +127,25 @@ def federate_lazily(
     Args:
         name: what to call the data set.
         devices: everybody, in the order of their ids.
-        partition: the rule for small devices and the split.
+        split: the rule for small devices, and who trains.
         num_classes: labels are below it.
 
     Raises:
         DataError: there are not enough devices left for a train and a test side.
     """
-    least = max(partition.more_than, 1 if partition.split is Split.SAMPLES else 0)
+    least = max(split.more_than, 1 if split.by is SplitBy.SAMPLES else 0)
     kept = np.flatnonzero(devices.sizes > least)
-    rule = f"keep devices with more than {partition.more_than} samples"
+    rule = f"keep devices with more than {split.more_than} samples"
     if len(kept) < 2:
         raise DataError(
             f"{name}: {len(kept)} of {len(devices)} devices are left by the rule '{rule}' and at "
             f"least 2 are needed (largest device: {devices.sizes.max(initial=0)} samples): lower "
             "the number"
         )
-    if partition.split is Split.SAMPLES:
-        train, test = (_side(devices, kept, partition, number) for number in (0, 1))
+    if split.by is SplitBy.SAMPLES:
+        train, test = (_side(devices, kept, split, number) for number in (0, 1))
     else:
-        num_train = max(1, int(len(kept) * partition.train_fraction))
+        num_train = max(1, int(len(kept) * split.train_fraction))
         train, test = _some(devices, kept[:num_train]), _some(devices, kept[num_train:])
     return FederatedDataset(
         name=name,
@@ -170,17 +170,17 @@ def _some(devices: LazyDevices, numbers: npt.NDArray[np.int64]) -> LazyDevices:
 
 
 def _side(
-    devices: LazyDevices, numbers: npt.NDArray[np.int64], partition: Partition, side: int
+    devices: LazyDevices, numbers: npt.NDArray[np.int64], split: Split, side: int
 ) -> LazyDevices:
     whole = _some(devices, numbers)
     num_train = np.clip(
-        (whole.sizes * partition.train_fraction.numerator) // partition.train_fraction.denominator,
+        (whole.sizes * split.train_fraction.numerator) // split.train_fraction.denominator,
         1,
         whole.sizes - 1,
     )
     return LazyDevices(
         whole.ids,
         num_train if side == 0 else whole.sizes - num_train,
-        lambda place: split_samples(whole._make(place), partition)[side],
-        f"{whole.identity} samples={partition.train_fraction} seed={partition.seed} side={side}",
+        lambda place: split_samples(whole._make(place), split)[side],
+        f"{whole.identity} samples={split.train_fraction} seed={split.seed} side={side}",
     )

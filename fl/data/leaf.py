@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.checks import check_user, checked_device
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.data.registry import Format
 from deltafl.fl.errors import DataError
 
@@ -72,7 +72,7 @@ Convert: TypeAlias = Callable[[LeafUser], DeviceData]
 """From a user of a file to a device."""
 
 
-def load_leaf(folder: Path, partition: Partition) -> FederatedDataset:
+def load_leaf(folder: Path, split: Split) -> FederatedDataset:
     """Read all files of the folder, whose inputs are rows of numbers.
 
     Raises:
@@ -80,7 +80,7 @@ def load_leaf(folder: Path, partition: Partition) -> FederatedDataset:
             cannot be used; too few devices remain.
     """
     devices, test_ids = read_leaf(folder, numeric_device)
-    return federate(folder.name, devices, partition, test_ids=test_ids)
+    return federate(folder.name, devices, split, test_ids=test_ids)
 
 
 def read_leaf(path: Path, convert: Convert) -> tuple[list[DeviceData], Collection[str] | None]:
@@ -229,6 +229,6 @@ def _array(user: LeafUser, rows: object) -> npt.NDArray[np.generic]:
 FORMAT: Final = Format(
     "leaf",
     "a folder of LEAF JSON files whose inputs are numbers",
-    lambda source, partition, _: load_leaf(Path(source), partition),
+    lambda source, split, _: load_leaf(Path(source), split),
     needs="a folder with train/ and test/, or all_data/, or .json(.gz) files",
 )

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.delimited import read_rows
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.data.glove import WordVectors, load_glove, tokenise
 from deltafl.fl.data.registry import BY_SAMPLES, TABLE_A2, Download, Format, Published, word_vectors
 from deltafl.fl.errors import DataError
@@ -27,12 +27,12 @@ _MAX_DIGITS: Final = 9  # of a doctor's number; there are eleven
 _NUM_COLUMNS: Final = 4  # doctor, question, question, label
 
 
-def load_mqp(path: Path, partition: Partition, *, vectors: Path) -> FederatedDataset:
+def load_mqp(path: Path, split: Split, *, vectors: Path) -> FederatedDataset:
     """Read the pairs of every doctor.
 
     Args:
         path: mqp.csv, or the folder that holds it.
-        partition: usually a split by samples, for there are eleven devices only.
+        split: usually a split by samples, for there are eleven devices only.
         vectors: word vectors, as `deltafl.fl.data.glove.load_glove` takes them. Words are looked up
             in lower case; an unknown one is not counted.
 
@@ -60,7 +60,7 @@ def load_mqp(path: Path, partition: Partition, *, vectors: Path) -> FederatedDat
         DeviceData(f"doctor-{doctor:02}", np.stack(pairs[doctor]), np.array(labels[doctor]))
         for doctor in pairs
     ]
-    return federate("mqp (mean word vectors)", devices, partition)
+    return federate("mqp (mean word vectors)", devices, split)
 
 
 def _mean(words: WordVectors, text: str) -> npt.NDArray[np.float32]:
@@ -72,8 +72,8 @@ def _mean(words: WordVectors, text: str) -> npt.NDArray[np.float32]:
 FORMAT: Final = Format(
     "mqp",
     "whether two medical questions mean the same, by doctor",
-    lambda source, partition, options: load_mqp(
-        Path(source), partition, vectors=word_vectors(options, "mqp")
+    lambda source, split, options: load_mqp(
+        Path(source), split, vectors=word_vectors(options, "mqp")
     ),
     BY_SAMPLES,
     needs="mqp.csv or its folder",

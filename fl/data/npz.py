@@ -13,18 +13,18 @@ import numpy.typing as npt
 
 from deltafl.fl.data.archive import read_arrays
 from deltafl.fl.data.checks import checked_device
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.data.registry import Format
 from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
 from deltafl.fl.errors import DataError
 
 
-def load_npz(path: Path, partition: Partition, *, subset: Subset = WHOLE) -> FederatedDataset:
-    """Read the archive and deal its samples to their users.
+def load_npz(path: Path, split: Split, *, subset: Subset = WHOLE) -> FederatedDataset:
+    """Read the archive and assign its samples to their users.
 
     Args:
         path: the archive.
-        partition: the rule for small devices and the split.
+        split: the rule for small devices, and who trains.
         subset: which part of the users and of their samples.
 
     Raises:
@@ -47,13 +47,13 @@ def load_npz(path: Path, partition: Partition, *, subset: Subset = WHOLE) -> Fed
         for name, rows in zip(names, np.split(order, ends), strict=True)
     ]
     if subset == WHOLE:
-        return federate(path.stem, devices, partition)
+        return federate(path.stem, devices, split)
     counts = {device.id: device.num_samples for device in devices}
-    chosen = frozenset(choose_users(path.stem, counts, partition, subset))
+    chosen = frozenset(choose_users(path.stem, counts, split, subset))
     return federate_chosen(
         path.stem,
         [device for device in devices if device.id in chosen],
-        partition,
+        split,
         counts=counts,
         subset=subset,
     )
@@ -86,7 +86,7 @@ def _users(
 FORMAT: Final = Format(
     "npz",
     "an .npz archive with the arrays x, y and user",
-    lambda source, partition, options: load_npz(Path(source), partition, subset=options.subset),
+    lambda source, split, options: load_npz(Path(source), split, subset=options.subset),
     needs="an .npz file",
     options=frozenset({"subset"}),
 )

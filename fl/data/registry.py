@@ -1,7 +1,7 @@
 """Every data set that can be loaded, by name: how, from where, under which licence.
 
 The names are in `deltafl.fl.registry`; each loader's file says the rest, in a `Format`.
-`Format.partition` is what the data set's paper did, so a person need not look it up.
+`Format.split` is what the data set's paper did, so a person need not look it up.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from deltafl.fl import registry
-from deltafl.fl.data.federated import FederatedDataset, Partition, Split
+from deltafl.fl.data.federated import FederatedDataset, Split, SplitBy
 from deltafl.fl.data.subset import WHOLE, Subset
 from deltafl.fl.errors import DataError
 from deltafl.protocol.registry import Registry
@@ -22,7 +22,7 @@ MINORITY_SHARE: Final = Fraction(1, 5)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What loaders can be told beside the source and the partition; each uses some.
+    """What loaders can be told beside the source and the split; each uses some.
 
     Attributes:
         vectors: sent140, mqp: the file of the word vectors.
@@ -59,7 +59,7 @@ class Options:
 
 DEFAULTS: Final = Options()
 
-Loader: TypeAlias = Callable[[str, Partition, Options], FederatedDataset]
+Loader: TypeAlias = Callable[[str, Split, Options], FederatedDataset]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Format:
         name: of the format in settings and on the command line.
         title: what it is, in a line.
         load: reads it.
-        partition: the rule and the split that its source uses.
+        split: the rule and the sides that its source uses.
         needs: what the source is: "" for none, else in words.
         options: the fields of `Options` that it uses.
         origin: who made it and where it is.
@@ -127,7 +127,7 @@ class Format:
     name: str
     title: str
     load: Loader
-    partition: Partition = field(default_factory=Partition)
+    split: Split = field(default_factory=Split)
     needs: str = ""
     options: frozenset[str] = frozenset()
     origin: str = "of your own"
@@ -140,7 +140,7 @@ class Format:
 
 TABLE_1: Final = "arXiv 2002.11223, Table 1"
 TABLE_A2: Final = "arXiv 2405.20821, Table A2"
-BY_SAMPLES: Final = Partition(train_fraction=Fraction(4, 5), split=Split.SAMPLES, num_classes=2)
+BY_SAMPLES: Final = Split(train_fraction=Fraction(4, 5), by=SplitBy.SAMPLES, num_classes=2)
 UCI: Final = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 MADE_UP: Final = "made up by this package from a seed"
 EMNIST_ROW: Final = Published(TABLE_1, 62, 865, 865, 179, 101, 447)

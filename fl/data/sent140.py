@@ -22,7 +22,7 @@ from typing import Final, TextIO
 
 import numpy as np
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split
 from deltafl.fl.data.glove import WordVectors, load_glove, tokenise
 from deltafl.fl.data.leaf import LeafUser, read_leaf
 from deltafl.fl.data.registry import SENT140_ROW, Download, Format, Options, word_vectors
@@ -79,7 +79,7 @@ class _View:
 
 def load_sent140(
     path: Path,
-    partition: Partition,
+    split: Split,
     *,
     vectors: Path,
     features: Features | str = Features.MEAN,
@@ -91,7 +91,7 @@ def load_sent140(
     Args:
         path: one of the .csv files, a folder with both (which are put together), or LEAF's JSON (a
             file, or a folder).
-        partition: the rule for small accounts and the split. The papers keep accounts with more
+        split: the rule for small accounts, and who trains. The papers keep accounts with more
             than 50 tweets.
         vectors: word vectors, as `deltafl.fl.data.glove.load_glove` takes them.
         features: the mean vector of a tweet, or its tokens; with tokens the data set carries the
@@ -109,17 +109,17 @@ def load_sent140(
     if files:
         # two passes: only the tweets of those who stay are ever held, a twentieth of all
         counts: Mapping[str, int] = Counter(tweet[0] for tweet in _tweets(files))
-        chosen = choose_users(str(path), counts, partition, subset)
+        chosen = choose_users(str(path), counts, split, subset)
         devices = _collect(files, chosen, view)
     else:
         everybody, test_ids = read_leaf(path, lambda user: _leaf_device(user, view))
         counts = {device.id: device.num_samples for device in everybody}
-        wanted = frozenset(choose_users(str(path), counts, partition, subset))
+        wanted = frozenset(choose_users(str(path), counts, split, subset))
         devices = [device for device in everybody if device.id in wanted]
     dataset = federate_chosen(
         "sent140",
         devices,
-        replace(partition, num_classes=partition.num_classes or _NUM_CLASSES),
+        replace(split, num_classes=split.num_classes or _NUM_CLASSES),
         counts=counts,
         subset=subset,
         test_ids=test_ids,
@@ -209,10 +209,10 @@ def _leaf_device(user: LeafUser, view: _View) -> DeviceData:
     return view.device(user.id, texts, labels)
 
 
-def _load(source: str, partition: Partition, options: Options) -> FederatedDataset:
+def _load(source: str, split: Split, options: Options) -> FederatedDataset:
     return load_sent140(
         Path(source),
-        partition,
+        split,
         vectors=word_vectors(options, "sent140"),
         features=options.features,
         lower_case=options.lower_case,
@@ -224,7 +224,7 @@ FORMAT: Final = Format(
     "sent140",
     "tweets by account, happy or sad",
     _load,
-    Partition(more_than=50, num_classes=2),
+    Split(more_than=50, num_classes=2),
     needs="the folder of training.1600000...csv and testdata.manual...csv, or LEAF's JSON",
     options=frozenset({"vectors", "features", "lower_case", "subset"}),
     origin="Go, Bhayani, Huang 2009, Stanford",

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, Split
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy
 from deltafl.fl.data.leaf import LeafUser, read_leaf
 from deltafl.fl.data.plays import read_plays
 from deltafl.fl.data.registry import TABLE_1, Download, Format, Published
@@ -70,7 +70,7 @@ ALPHABETS: Final[Mapping[str, Alphabet]] = {
 
 def load_shakespeare(
     path: Path,
-    partition: Partition,
+    split: Split,
     *,
     alphabet: str = "letters",
     window: int | None = None,
@@ -83,7 +83,7 @@ def load_shakespeare(
     Args:
         path: a .json or .json.gz file with the texts of the roles or with LEAF's windows, a .txt
             file (the 1994 Gutenberg text), or a folder with one of them.
-        partition: the rule for small roles (counted in windows) and the split. The papers keep
+        split: the rule for small roles (counted in windows), and who trains. The papers keep
             roles with more than 100 windows.
         alphabet: one of `ALPHABETS`.
         window: how many characters a model reads; None takes the alphabet's own number. LEAF's
@@ -110,24 +110,24 @@ def load_shakespeare(
     else:
         roles, test_ids = read_leaf(source, lambda user: _role(user, letters, length))
     counts = {role.id: role.num_samples for role in roles}
-    chosen = frozenset(choose_users(str(path), counts, partition, subset))
+    chosen = frozenset(choose_users(str(path), counts, split, subset))
     dataset = federate_chosen(
         "shakespeare",
         [role for role in roles if role.id in chosen],
         replace(
-            partition,
-            num_classes=partition.num_classes or len(letters.characters),
-            split=Split.DEVICES,
+            split,
+            num_classes=split.num_classes or len(letters.characters),
+            by=SplitBy.DEVICES,
         ),
         counts=counts,
         subset=subset,
         is_text=True,
         test_ids=test_ids,
     )
-    if partition.split is Split.DEVICES:
+    if split.by is SplitBy.DEVICES:
         return dataset
     both = sorted([*dataset.train, *dataset.test], key=lambda role: role.id)
-    sides = [split_text(role, partition) for role in both]
+    sides = [split_text(role, split) for role in both]
     return replace(
         dataset, train=tuple(train for train, _ in sides), test=tuple(test for _, test in sides)
     )
@@ -174,10 +174,10 @@ def _role(user: LeafUser, letters: Alphabet, length: int) -> DeviceData:
 FORMAT: Final = Format(
     "shakespeare",
     "the next character of a role's lines",
-    lambda source, partition, options: load_shakespeare(
-        Path(source), partition, alphabet=options.alphabet, subset=options.subset
+    lambda source, split, options: load_shakespeare(
+        Path(source), split, alphabet=options.alphabet, subset=options.subset
     ),
-    Partition(more_than=100),
+    Split(more_than=100),
     needs="a folder or file: the 1994 Gutenberg text, the roles' texts, or LEAF's windows",
     options=frozenset({"alphabet", "subset"}),
     origin="The Complete Works, Project Gutenberg 1994 (#100); devices as in LEAF",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, federate
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.errors import DataError
 
 
@@ -40,25 +40,23 @@ WHOLE = Subset()
 """Everybody and everything."""
 
 
-def choose_users(
-    name: str, counts: Mapping[str, int], partition: Partition, subset: Subset
-) -> list[str]:
+def choose_users(name: str, counts: Mapping[str, int], split: Split, subset: Subset) -> list[str]:
     """Say who stays, in the order of the ids, before anything of theirs is read.
 
     Args:
         name: of the data set, for messages.
         counts: how many samples each user has.
-        partition: the rule for small devices, and the seed.
+        split: the rule for small devices, and the seed.
         subset: how many to take.
 
     Raises:
         DataError: fewer than two users, or fewer than asked for, are left by the rule.
     """
-    kept = sorted(user for user, count in counts.items() if count > partition.more_than)
+    kept = sorted(user for user, count in counts.items() if count > split.more_than)
     wanted = subset.num_users
     if len(kept) < 2 or (wanted is not None and len(kept) < wanted):
         raise DataError(
-            f"{name}: {len(kept)} of {len(counts)} users have more than {partition.more_than} "
+            f"{name}: {len(kept)} of {len(counts)} users have more than {split.more_than} "
             f"samples and {wanted or 'at least 2'} are needed (largest: "
             f"{max(counts.values(), default=0)} samples): lower the number"
         )
@@ -66,7 +64,7 @@ def choose_users(
         return kept
 
     def rank(user: str) -> bytes:
-        return hashlib.sha256(f"subset\0{partition.seed}\0{user}".encode()).digest()
+        return hashlib.sha256(f"subset\0{split.seed}\0{user}".encode()).digest()
 
     return sorted(sorted(kept, key=rank)[:wanted])
 
@@ -87,7 +85,7 @@ def draw_rows(user: str, count: int, subset: Subset, seed: int) -> npt.NDArray[n
 def federate_chosen(
     name: str,
     devices: Sequence[DeviceData],
-    partition: Partition,
+    split: Split,
     *,
     counts: Mapping[str, int],
     subset: Subset,
@@ -99,7 +97,7 @@ def federate_chosen(
     Args:
         name: what to call the data set.
         devices: one for each user of `choose_users`, with all samples or those of the part.
-        partition: the split. Its rule for small devices has been applied to `counts`.
+        split: the split. Its rule for small devices has been applied to `counts`.
         counts: how many samples each user of the source has.
         subset: the part; devices are cut to its max_samples here if they are not yet.
         is_text: whether a device's samples are to stay in one piece.
@@ -108,12 +106,12 @@ def federate_chosen(
     Raises:
         DataError: as `deltafl.fl.data.federated.federate`.
     """
-    cut = [_cut(device, subset, partition.seed, is_text) for device in devices]
+    cut = [_cut(device, subset, split.seed, is_text) for device in devices]
     # a device cut to fewer samples than the rule asks for must not be dropped by it
-    dataset = federate(name, cut, replace(partition, more_than=0), test_ids=test_ids)
-    kept = sum(count > partition.more_than for count in counts.values())
+    dataset = federate(name, cut, replace(split, more_than=0), test_ids=test_ids)
+    kept = sum(count > split.more_than for count in counts.values())
     return replace(
-        dataset, dropped=len(counts) - kept, rule=_rule(kept, partition.more_than, subset, is_text)
+        dataset, dropped=len(counts) - kept, rule=_rule(kept, split.more_than, subset, is_text)
     )
 
 

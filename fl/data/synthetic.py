@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import zoom
 
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, Split
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy
 from deltafl.fl.data.lazy import LazyDevices, federate_lazily
 from deltafl.fl.data.registry import EMNIST_ROW, MADE_UP, SENT140_ROW, Format
 
@@ -79,7 +79,7 @@ SENT140_SIZES: Final = Sizes(51, 69, 549)
 
 
 def load_synthetic_emnist(
-    partition: Partition, *, num_devices: int = EMNIST_DEVICES, heterogeneity: float = 0.5
+    split: Split, *, num_devices: int = EMNIST_DEVICES, heterogeneity: float = 0.5
 ) -> FederatedDataset:
     """Make up images of 62 classes, uint8 [n, 28, 28], dark ink on white.
 
@@ -87,16 +87,16 @@ def load_synthetic_emnist(
     writes it mirrored along the diagonal, the more so the larger `heterogeneity`.
 
     Args:
-        partition: the rule for small devices and the split; its seed also makes up the data.
+        split: the rule for small devices, and who trains; its seed also makes up the data.
         num_devices: in [6, 100,000].
         heterogeneity: in [0, 1]; at 0 all devices are alike.
 
     Raises:
         ValueError: an argument is out of range.
-        DataError: the rule of `partition` leaves too few devices.
+        DataError: the rule of `split` leaves too few devices.
     """
     _check(num_devices, heterogeneity)
-    generator = np.random.default_rng([partition.seed, 0])
+    generator = np.random.default_rng([split.seed, 0])
     smooth = zoom(np.eye(7), (_SIDE / 7, 1), order=3)  # a spline is linear in what it joins
     waves = smooth @ generator.standard_normal((_EMNIST_CLASSES + _SMEARS, 7, 7)) @ smooth.T
     waves, smears = np.split(waves.astype(np.float32), [_EMNIST_CLASSES])
@@ -105,7 +105,7 @@ def load_synthetic_emnist(
     figures = np.stack([ink, mirrored]).astype(np.float32)
 
     def make(ids: tuple[str, ...], sizes: npt.NDArray[np.int64], number: int) -> DeviceData:
-        rng = np.random.default_rng([partition.seed, 1, number])
+        rng = np.random.default_rng([split.seed, 1, number])
         size = int(sizes[number])
         y = _labels(rng, size, _EMNIST_CLASSES, heterogeneity)
         own = figures[int(_is_minority(number))]
@@ -118,7 +118,7 @@ def load_synthetic_emnist(
     return _stand_in(
         "synthetic-emnist (stand-in)",
         make,
-        partition,
+        split,
         EMNIST_SIZES,
         num_devices,
         heterogeneity,
@@ -127,7 +127,7 @@ def load_synthetic_emnist(
 
 
 def load_synthetic_sent140(
-    partition: Partition,
+    split: Split,
     *,
     num_devices: int = SENT140_DEVICES,
     heterogeneity: float = 0.5,
@@ -140,7 +140,7 @@ def load_synthetic_sent140(
     angle of 150° times `heterogeneity`, so that one model serves both groups only in part.
 
     Args:
-        partition: the rule for small devices and the split; its seed also makes up the data.
+        split: the rule for small devices, and who trains; its seed also makes up the data.
         num_devices: in [6, 100,000].
         heterogeneity: in [0, 1]; at 0 all devices are alike.
         features: "mean" gives the mean of the vectors of a text's words, float32 [n, 50];
@@ -149,12 +149,12 @@ def load_synthetic_sent140(
 
     Raises:
         ValueError: an argument is out of range.
-        DataError: the rule of `partition` leaves too few devices.
+        DataError: the rule of `split` leaves too few devices.
     """
     _check(num_devices, heterogeneity)
     if features not in ("mean", "tokens"):
         raise ValueError(f"features={features!r} is not 'mean' or 'tokens'")
-    generator = np.random.default_rng([partition.seed, 2])
+    generator = np.random.default_rng([split.seed, 2])
     meanings = generator.standard_normal((2, _VOCABULARY))
     angle = np.array([0, 5 / 6 * np.pi * heterogeneity])
     tilts = np.outer(np.cos(angle), meanings[0]) + np.outer(np.sin(angle), meanings[1])
@@ -168,7 +168,7 @@ def load_synthetic_sent140(
     cumulative[:, :, -1] = 1
 
     def make(ids: tuple[str, ...], sizes: npt.NDArray[np.int64], number: int) -> DeviceData:
-        rng = np.random.default_rng([partition.seed, 3, number])
+        rng = np.random.default_rng([split.seed, 3, number])
         size = int(sizes[number])
         y = _labels(rng, size, 2, heterogeneity)
         negative, positive = cumulative[int(_is_minority(number))]
@@ -188,7 +188,7 @@ def load_synthetic_sent140(
     dataset = _stand_in(
         "synthetic-sent140 (stand-in)",
         make,
-        partition,
+        split,
         SENT140_SIZES,
         num_devices,
         heterogeneity,
@@ -199,7 +199,7 @@ def load_synthetic_sent140(
 
 
 def load_synthetic(
-    partition: Partition,
+    split: Split,
     *,
     num_devices: int = SYNTHETIC_DEVICES,
     alpha: float = 1.0,
@@ -215,25 +215,25 @@ def load_synthetic(
     models differ all the same, for W and b are drawn anew for each.
 
     Args:
-        partition: the rule for small devices and the split; its seed also makes up the data.
+        split: the rule for small devices, and who trains; its seed also makes up the data.
         num_devices: in [6, 100,000].
         alpha: deviation of the mean of a device's model, at least 0.
         beta: how far their inputs differ, at least 0.
 
     Raises:
         ValueError: an argument is out of range.
-        DataError: the rule of `partition` leaves too few devices.
+        DataError: the rule of `split` leaves too few devices.
     """
     _check(num_devices, 0.0)
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not 0 <= value < np.inf:
             raise ValueError(f"{name}={value} is not a number from 0 on")
-    logs = np.random.default_rng([partition.seed, 4]).normal(4, 2, num_devices)
+    logs = np.random.default_rng([split.seed, 4]).normal(4, 2, num_devices)
     sizes = 50 + np.floor(np.exp(logs)).astype(np.int64)
     deviations = np.sqrt(np.arange(1, _FEATURES + 1) ** -1.2)
 
     def make(ids: tuple[str, ...], sizes: npt.NDArray[np.int64], number: int) -> DeviceData:
-        rng = np.random.default_rng([partition.seed, 5, number])
+        rng = np.random.default_rng([split.seed, 5, number])
         u, centre = rng.normal(0, alpha), rng.normal(0, beta)
         w, b = rng.normal(u, 1, (_FEATURES, _CLASSES)), rng.normal(u, 1, _CLASSES)
         mean = rng.normal(centre, 1, _FEATURES)
@@ -252,17 +252,15 @@ def load_synthetic(
         ids,
         sizes,
         partial(make, ids, sizes),
-        f"synthetic/1 seed={partition.seed} devices={num_devices} alpha={alpha!r} beta={beta!r}",
+        f"synthetic/1 seed={split.seed} devices={num_devices} alpha={alpha!r} beta={beta!r}",
     )
-    return federate_lazily(
-        f"synthetic({alpha:g}, {beta:g})", devices, partition, num_classes=_CLASSES
-    )
+    return federate_lazily(f"synthetic({alpha:g}, {beta:g})", devices, split, num_classes=_CLASSES)
 
 
 def _stand_in(
     name: str,
     make: Callable[[tuple[str, ...], npt.NDArray[np.int64], int], DeviceData],
-    partition: Partition,
+    split: Split,
     sizes: Sizes,
     num_devices: int,
     heterogeneity: float,
@@ -270,8 +268,8 @@ def _stand_in(
     detail: str = "",
 ) -> FederatedDataset:
     """Give both sides of the split the sizes of the table, in an order by the seed."""
-    generator = np.random.default_rng([partition.seed, 6])
-    num_train = int(num_devices * partition.train_fraction)
+    generator = np.random.default_rng([split.seed, 6])
+    num_train = int(num_devices * split.train_fraction)
     sides = (max(3, num_train), num_devices - max(3, num_train))
     all_sizes = np.concatenate([generator.permutation(sizes.spread(side)) for side in sides])
     ids = tuple(
@@ -282,10 +280,10 @@ def _stand_in(
         ids,
         all_sizes,
         partial(make, ids, all_sizes),
-        f"{name}/1 seed={partition.seed} train={sides[0]} test={sides[1]} "
+        f"{name}/1 seed={split.seed} train={sides[0]} test={sides[1]} "
         f"heterogeneity={heterogeneity!r}{detail}",
     )
-    return federate_lazily(name, devices, partition, num_classes=num_classes)
+    return federate_lazily(name, devices, split, num_classes=num_classes)
 
 
 def _is_minority(number: int) -> bool:
@@ -311,12 +309,12 @@ def _check(num_devices: int, heterogeneity: float) -> None:
 EMNIST: Final = Format(
     "synthetic-emnist",
     "made-up characters of 62 classes, 28×28",
-    lambda _, partition, options: load_synthetic_emnist(
-        partition,
+    lambda _, split, options: load_synthetic_emnist(
+        split,
         num_devices=options.num_devices or EMNIST_DEVICES,
         heterogeneity=options.heterogeneity,
     ),
-    Partition(num_classes=62),
+    Split(num_classes=62),
     options=frozenset({"num_devices", "heterogeneity"}),
     origin=MADE_UP,
     licence="none needed",
@@ -327,13 +325,13 @@ EMNIST: Final = Format(
 SENT140: Final = Format(
     "synthetic-sent140",
     "made-up short texts of two classes",
-    lambda _, partition, options: load_synthetic_sent140(
-        partition,
+    lambda _, split, options: load_synthetic_sent140(
+        split,
         num_devices=options.num_devices or SENT140_DEVICES,
         heterogeneity=options.heterogeneity,
         features=options.features,
     ),
-    Partition(num_classes=2),
+    Split(num_classes=2),
     options=frozenset({"num_devices", "heterogeneity", "features"}),
     origin=MADE_UP,
     licence="none needed",
@@ -344,13 +342,13 @@ SENT140: Final = Format(
 FORMAT: Final = Format(
     "synthetic",
     "Synthetic(α, β): 60 features, 10 classes, up to 100,000 devices",
-    lambda _, partition, options: load_synthetic(
-        partition,
+    lambda _, split, options: load_synthetic(
+        split,
         num_devices=options.num_devices or SYNTHETIC_DEVICES,
         alpha=options.alpha,
         beta=options.beta,
     ),
-    Partition(train_fraction=Fraction(4, 5), split=Split.SAMPLES, num_classes=10),
+    Split(train_fraction=Fraction(4, 5), by=SplitBy.SAMPLES, num_classes=10),
     options=frozenset({"num_devices", "alpha", "beta"}),
     origin=f"Li et al. 2020, arXiv 1812.06127, Section 5.1; {MADE_UP}",
     licence="none needed",

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
-from deltafl.fl.data.federated import DeviceData, Partition, Samples
+from deltafl.fl.data.federated import DeviceData, Samples, Split
 from deltafl.fl.errors import DataError
 
 
@@ -41,7 +41,7 @@ def text_under(x: Samples) -> Samples | None:
     return text
 
 
-def split_text(device: DeviceData, partition: Partition) -> tuple[DeviceData, DeviceData]:
+def split_text(device: DeviceData, split: Split) -> tuple[DeviceData, DeviceData]:
     """Cut one text in two: the first part trains, the second tests.
 
     Windows overlap, and a split at random would show a test window's characters to training. After
@@ -63,7 +63,7 @@ def split_text(device: DeviceData, partition: Partition) -> tuple[DeviceData, De
             "leave the user out (min_samples)"
         )
     usable = count - length
-    num_train = min(max(1, int(usable * partition.train_fraction)), usable - 1)
+    num_train = min(max(1, int(usable * split.train_fraction)), usable - 1)
     train = DeviceData(device.id, device.x[:num_train], device.y[:num_train])
     test = slice(num_train + length, None)
     return train, DeviceData(device.id, device.x[test], device.y[test])

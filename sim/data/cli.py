@@ -188,16 +188,16 @@ def _read(options: argparse.Namespace) -> tuple[Format, DataConfig, FederatedDat
 
 
 def _as_published(kind: Format, source: str) -> Table:
-    """The settings that the format's own partition stands for, so that each can be changed."""
-    partition = kind.partition
+    """The settings that the format's own split stands for, so that each can be changed."""
+    split = kind.split
     return {
         "data": {
             "format": kind.name,
             "source": source,
-            "min_samples": partition.more_than,
-            "test_fraction": str(1 - partition.train_fraction),
-            "split": partition.split.value,
-            "num_classes": partition.num_classes or 0,
+            "min_samples": split.more_than,
+            "test_fraction": str(1 - split.train_fraction),
+            "split": split.by.value,
+            "num_classes": split.num_classes or 0,
         }
     }
 

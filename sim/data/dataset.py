@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from deltafl.fl.data.cache import SourceKey, cached, default_cache_folder
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, Split
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy
 from deltafl.fl.data.lazy import LazyDevices
-from deltafl.fl.data.load import AUTO, DatasetSpec, Dealing, load_dataset
+from deltafl.fl.data.load import AUTO, DatasetSpec, Partitioner, load_dataset
 from deltafl.fl.data.registry import DEFAULTS, FORMATS, Format, Options, format_of
 from deltafl.fl.data.standardise import Standardise
 from deltafl.fl.data.subset import Subset
@@ -52,13 +52,13 @@ def dataset_spec(config: DataConfig) -> DatasetSpec:
     except ValueError as error:
         raise ConfigError(f"[data]: {error}") from error
     # these two are in the preset that every configuration may begin with, and are looked at only
-    # by who deals; whatever else a format has no use for is refused
+    # for a partitioner; whatever else a format has no use for is refused
     uses = dataset_format(config).options
-    deals = "num_devices" in uses or config.dealing != Dealing.NATURAL
+    is_partitioned = "num_devices" in uses or config.partitioner != Partitioner.NATURAL
     own = DEFAULTS.minority_share
     return DatasetSpec(
         source=config.source,
-        partition=_partition(config),
+        split=_partition(config),
         standardise=Standardise(config.standardise),
         format=config.format,
         options=Options(
@@ -68,7 +68,7 @@ def dataset_spec(config: DataConfig) -> DatasetSpec:
             alphabet=config.alphabet,
             legacy_duplicates=config.legacy_duplicates,
             subset=subset,
-            num_devices=(config.num_devices or None) if deals else None,
+            num_devices=(config.num_devices or None) if is_partitioned else None,
             minority_share=config.rotated_fraction if "minority_share" in uses else own,
             heterogeneity=config.heterogeneity,
             alpha=config.alpha,
@@ -77,7 +77,7 @@ def dataset_spec(config: DataConfig) -> DatasetSpec:
             input_column=config.input_column,
             label_column=config.label_column,
         ),
-        dealing=Dealing(config.dealing),
+        partitioner=Partitioner(config.partitioner),
         concentration=config.concentration,
     )
 
@@ -132,14 +132,14 @@ def _update(update: Callable[[bytes], None], device: DeviceData) -> None:
     update(device.x.tobytes() + device.y.tobytes())
 
 
-def _partition(config: DataConfig) -> Partition:
+def _partition(config: DataConfig) -> Split:
     if config.rule == "given":
-        return Partition(
+        return Split(
             more_than=config.min_samples,
             train_fraction=Fraction(1) - config.test_fraction,
             seed=config.split_seed,
             num_classes=config.num_classes or None,
-            split=Split(config.split),
+            by=SplitBy(config.split),
         )
     untouched = DataConfig()
     for name in ("min_samples", "test_fraction", "split", "num_classes"):
@@ -148,7 +148,7 @@ def _partition(config: DataConfig) -> Partition:
                 f"data.{name} = {getattr(config, name)} and data.rule = 'published' contradict "
                 "each other: leave one of them out"
             )
-    return replace(dataset_format(config).partition, seed=config.split_seed)
+    return replace(dataset_format(config).split, seed=config.split_seed)
 
 
 def _from_cache(config: DataConfig, build: Callable[[], FederatedDataset]) -> FederatedDataset:

@@ -64,17 +64,17 @@ class DataConfig:
         test_fraction: share of the devices that only evaluate, never train, or of each device's
             samples.
         split: what is divided into train and test: "devices", or the "samples" of each device.
-        split_seed: seed of the split, and of all that is dealt or made up; the same for all seeds
-            of an experiment, so that its devices can be compared one by one.
+        split_seed: seed of the split, and of all that is assigned or made up; the same for all
+            seeds of an experiment, so that its devices can be compared one by one.
         num_classes: how many classes there are; 0 takes the largest label plus one.
         standardise: scale features by "none", by mean and deviation over the "train" devices or
             over each "device", or as the published code of arXiv 2002.11223 ("legacy").
-        num_devices: how many devices to make (digits, synthetic formats, any dealing but
+        num_devices: how many devices to make (digits, synthetic formats, any partitioner but
             "natural"); 0 takes the format's own number.
         rotated_fraction: digits: share of the devices that write rotated by 90 degrees.
-        dealing: who gets which samples: their makers ("natural"), or new devices that differ in
+        partitioner: who gets which samples: their makers ("natural"), or new devices that differ in
             labels ("dirichlet") or in sizes ("quantity").
-        concentration: α of the dealing: the smaller, the more devices differ.
+        concentration: α of the partitioner: the smaller, the more devices differ.
         heterogeneity: synthetic-emnist, synthetic-sent140: how far devices differ.
         alpha: synthetic: α of Synthetic(α, β), how far the means of the devices' models differ.
         beta: synthetic: its β, how far their inputs differ.
@@ -103,7 +103,7 @@ class DataConfig:
     standardise: Annotated[str, OneOf(("none", "train", "device", "legacy"))] = "none"
     num_devices: Annotated[int, Interval("[0, 100000]")] = 0
     rotated_fraction: Annotated[Fraction, Interval("(0, 0.5]")] = Fraction(1, 5)
-    dealing: Annotated[str, OneOf(("natural", "dirichlet", "quantity"))] = "natural"
+    partitioner: Annotated[str, OneOf(("natural", "dirichlet", "quantity"))] = "natural"
     concentration: Positive = 1.0
     heterogeneity: Annotated[float, Interval("[0, 1]")] = 0.5
     alpha: NotNegative = 1.0

@@ -11,7 +11,7 @@ from numpy.lib import format as npy
 
 from deltafl.fl.data import archive
 from deltafl.fl.data.archive import read_arrays
-from deltafl.fl.data.federated import Partition
+from deltafl.fl.data.federated import Split
 from deltafl.fl.data.glove import load_glove
 from deltafl.fl.data.npz import load_npz
 from deltafl.fl.errors import DataError
@@ -75,7 +75,7 @@ def test_a_header_that_asks_for_more_than_there_is_is_refused(tmp_path, shape, m
     both = stored(np.zeros(3, np.int64))
     path = write(tmp_path / "bomb.npz", x=header(shape), y=both, user=both)
     with pytest.raises(DataError, match=message):
-        load_npz(path, Partition())
+        load_npz(path, Split())
     path = write(tmp_path / "bomb.npz", words=header(shape, "<U1"), vectors=both)
     with pytest.raises(DataError, match=r"array 'words'|not a readable"):
         load_glove(path)

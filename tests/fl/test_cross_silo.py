@@ -9,14 +9,14 @@ import pytest
 from deltafl.fl.data.adult import NUM_FEATURES as ADULT_FEATURES
 from deltafl.fl.data.adult import load_adult
 from deltafl.fl.data.berka import FEATURES, load_berka
-from deltafl.fl.data.federated import Partition, Split
+from deltafl.fl.data.federated import Split, SplitBy
 from deltafl.fl.data.heart import NUM_FEATURES as HEART_FEATURES
 from deltafl.fl.data.heart import load_heart
 from deltafl.fl.data.mqp import load_mqp
 from deltafl.fl.errors import DataError
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
-BY_SAMPLES = Partition(train_fraction=Fraction(4, 5), split=Split.SAMPLES)
+BY_SAMPLES = Split(train_fraction=Fraction(4, 5), by=SplitBy.SAMPLES)
 
 
 def shared(name):
@@ -205,9 +205,9 @@ def test_adult_that_does_not_fit_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"adult\.data: no such file"):
         load_adult(tmp_path, BY_SAMPLES)
     with pytest.raises(DataError, match="split by samples"):
-        load_adult(write_adult(tmp_path), Partition())
+        load_adult(write_adult(tmp_path), Split())
     with pytest.raises(DataError, match=r"a device has 1 samples .*more than 1"):
-        load_adult(tmp_path, Partition(more_than=1, split=Split.SAMPLES))
+        load_adult(tmp_path, Split(more_than=1, by=SplitBy.SAMPLES))
     with pytest.raises(DataError, match=r"no rows of 'phd'"):
         load_adult(write_adult(tmp_path, (ADULT_ROW, ADULT_ROW)), BY_SAMPLES)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deltafl.fl.data import cache
 from deltafl.fl.data.cache import SourceKey, cached, default_cache_folder
 from deltafl.fl.data.digits import load_digits
-from deltafl.fl.data.federated import DeviceData, FederatedDataset, Partition, Split, federate
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy, federate
 from deltafl.fl.data.windows import split_text, text_under, windowed_device
 from deltafl.fl.errors import DataError
 from deltafl.sim.data.dataset import dataset_digest
@@ -27,10 +27,10 @@ def windows(seed=0, length=20):
     ]
 
 
-def text_dataset(split=Split.DEVICES):
-    if split is Split.DEVICES:
-        return federate("text", windows(), Partition(num_classes=53))
-    sides = [split_text(device, Partition()) for device in windows()[2:]]
+def text_dataset(split=SplitBy.DEVICES):
+    if split is SplitBy.DEVICES:
+        return federate("text", windows(), Split(num_classes=53))
+    sides = [split_text(device, Split()) for device in windows()[2:]]
     train, test = (tuple(side) for side in zip(*sides, strict=True))
     return FederatedDataset("text", train, test, 53, (20,), 3, "rule")
 
@@ -41,7 +41,7 @@ def token_dataset():
         DeviceData(f"u\xe9{k}", rng.integers(0, 9, (k + 1, 4), np.int32), np.arange(k + 1) % 2)
         for k in range(5)
     ]
-    dataset = federate("tokens", devices, Partition(more_than=1))
+    dataset = federate("tokens", devices, Split(more_than=1))
     return FederatedDataset(
         *(getattr(dataset, name) for name in dataset.__slots__[:7]),
         embedding=rng.random((9, 3), dtype=np.float32),
@@ -50,15 +50,15 @@ def token_dataset():
 
 DATASETS = {
     "windows": text_dataset,
-    "windows split by samples": lambda: text_dataset(Split.SAMPLES),
+    "windows split by samples": lambda: text_dataset(SplitBy.SAMPLES),
     "tokens with vectors": token_dataset,
-    "images": lambda: load_digits(Partition(train_fraction=Fraction(1, 3))),
+    "images": lambda: load_digits(Split(train_fraction=Fraction(1, 3))),
     "numbers": lambda: federate(
         "n", [DeviceData(f"{k}", np.full((3, 1), k, np.float32), np.arange(3)) for k in range(3)],
-        Partition(),
+        Split(),
     ),
     "loose windows": lambda: federate(
-        "w", [DeviceData(d.id, np.ascontiguousarray(d.x), d.y) for d in windows()], Partition()
+        "w", [DeviceData(d.id, np.ascontiguousarray(d.x), d.y) for d in windows()], Split()
     ),
 }  # fmt: skip
 
@@ -115,7 +115,7 @@ def test_any_windows_come_back(tmp_path_factory, texts, length, loose):
         device = windowed_device(f"{k}", np.frombuffer(text, np.int8) & 31, length)
         x = np.ascontiguousarray(device.x) if loose else device.x
         devices.append(DeviceData(device.id, x, device.y))
-    built = federate("t", devices, Partition())
+    built = federate("t", devices, Split())
     assert dataset_digest(cached(SourceKey("t", 1), lambda: built, folder)) == dataset_digest(built)
     shutil.rmtree(folder)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from deltafl.fl.data.federated import Partition
+from deltafl.fl.data.federated import Split
 from deltafl.fl.data.femnist import load_femnist
 from deltafl.fl.data.subset import Subset, draw_rows
 from deltafl.fl.errors import DataError
@@ -61,7 +61,7 @@ def same(first, second):
 
 
 def test_writers_and_classes_are_joined_by_the_images(nist):
-    data = load_femnist(nist, Partition())
+    data = load_femnist(nist, Split())
     assert {writer: device.y.tolist() for writer, device in by_id(data).items()} == {
         writer: [LABELS[character] for character in characters]
         for writer, characters in WRITERS.items()
@@ -71,7 +71,7 @@ def test_writers_and_classes_are_joined_by_the_images(nist):
 
 
 def test_paper_is_white_and_ink_is_black(nist):
-    x = by_id(load_femnist(nist, Partition()))["f0001_05"].x
+    x = by_id(load_femnist(nist, Split()))["f0001_05"].x
     assert (x.dtype, x.shape) == (np.uint8, (2, 28, 28))
     assert (x[:, 10:18, 14] < 10).all()
     assert (x[:, :, -1] == 255).all()
@@ -82,7 +82,7 @@ def test_the_folder_of_the_raw_data_will_do(nist, tmp_path):
     (tmp_path / "data").mkdir()
     for name in ("by_class", "by_write"):
         shutil.move(nist / name, tmp_path / "data" / "raw_data" / name)
-    assert len(by_id(load_femnist(tmp_path / "data", Partition()))) == 3
+    assert len(by_id(load_femnist(tmp_path / "data", Split()))) == 3
 
 
 def test_the_rule_is_applied_before_anything_is_decoded(nist):
@@ -94,17 +94,17 @@ def test_the_rule_is_applied_before_anything_is_decoded(nist):
     )
     for path in (image, copy):
         path.write_bytes(b"\x89PNG no more")
-    data = load_femnist(nist, Partition(more_than=2))
+    data = load_femnist(nist, Split(more_than=2))
     assert sorted(by_id(data)) == ["f0000_14", "f0002_10"]
     assert data.dropped == 1
     with pytest.raises(DataError, match="not a readable PNG") as caught:
-        load_femnist(nist, Partition())
+        load_femnist(nist, Split())
     assert str(image) in str(caught.value)
 
 
 def test_an_image_without_a_class_is_left_out_and_counted(nist):
     (nist / "by_class" / "62" / "hsf_2" / "hsf_2_00014.png").unlink()
-    data = load_femnist(nist, Partition())
+    data = load_femnist(nist, Split())
     assert by_id(data)["f0002_10"].num_samples == 2
     assert data.rule.endswith("; 1 images without a class left out")
 
@@ -112,24 +112,24 @@ def test_an_image_without_a_class_is_left_out_and_counted(nist):
 def test_an_image_with_two_classes_gets_the_first(nist):
     source = nist / "by_class" / "7a" / "hsf_1" / "hsf_1_00011.png"
     save(Image.open(source), nist / "by_class" / "30" / "hsf_1" / "again.png")
-    assert by_id(load_femnist(nist, Partition()))["f0000_14"].y.tolist() == [0, 9, 35, 36, 0]
+    assert by_id(load_femnist(nist, Split()))["f0000_14"].y.tolist() == [0, 9, 35, 36, 0]
 
 
 def test_the_first_image_twice_as_in_leaf(nist):
-    once = by_id(load_femnist(nist, Partition()))
-    twice = by_id(load_femnist(nist, Partition(), legacy_duplicates=True))
+    once = by_id(load_femnist(nist, Split()))
+    twice = by_id(load_femnist(nist, Split(), legacy_duplicates=True))
     assert same(once["f0000_14"], twice["f0000_14"])  # not the first writer's
     for writer in ("f0001_05", "f0002_10"):
         assert np.array_equal(twice[writer].x[1:], once[writer].x)
         assert np.array_equal(twice[writer].x[0], once[writer].x[0])
         assert twice[writer].y[0] == once[writer].y[0]
     # and so a writer passes a rule that would have dropped it
-    assert len(by_id(load_femnist(nist, Partition(2), legacy_duplicates=True))) == 3
+    assert len(by_id(load_femnist(nist, Split(2), legacy_duplicates=True))) == 3
 
 
 def test_a_subset(nist):
-    data = load_femnist(nist, Partition(), subset=Subset(2, 2))
-    whole = by_id(load_femnist(nist, Partition()))
+    data = load_femnist(nist, Split(), subset=Subset(2, 2))
+    whole = by_id(load_femnist(nist, Split()))
     assert len(by_id(data)) == 2
     for writer, device in by_id(data).items():
         rows = draw_rows(writer, whole[writer].num_samples, Subset(2, 2), 0)
@@ -140,7 +140,7 @@ def test_a_subset(nist):
 
 
 def test_the_json_of_leaf_becomes_the_same_bytes(nist, tmp_path):
-    whole = load_femnist(nist, Partition())
+    whole = load_femnist(nist, Split())
     path = tmp_path / "leaf" / "all_data_0.json"
     path.parent.mkdir()
     content = {
@@ -155,21 +155,21 @@ def test_the_json_of_leaf_becomes_the_same_bytes(nist, tmp_path):
         },
     }
     path.write_text(json.dumps(content))
-    from_leaf = load_femnist(path.parent, Partition())
+    from_leaf = load_femnist(path.parent, Split())
     assert from_leaf.num_classes == 62
     for writer, device in by_id(from_leaf).items():
         assert device.x.dtype == np.uint8
         assert same(device, by_id(whole)[writer])
     with pytest.raises(DataError, match="has the duplicates already"):
-        load_femnist(path.parent, Partition(), legacy_duplicates=True)
+        load_femnist(path.parent, Split(), legacy_duplicates=True)
     content["user_data"]["f0001_05"]["x"][0][3] = 0.1
     path.write_text(json.dumps(content))
     with pytest.raises(DataError, match="'f0001_05' has inputs that are no pixels"):
-        load_femnist(path.parent, Partition())
+        load_femnist(path.parent, Split())
     content["user_data"]["f0001_05"]["x"] = [[0.0] * 9, [0.0] * 9]
     path.write_text(json.dumps(content))
     with pytest.raises(DataError, match=r"inputs of shape \(9,\)"):
-        load_femnist(path.parent, Partition())
+        load_femnist(path.parent, Split())
 
 
 def test_damaged_archives_are_refused_by_file(nist):
@@ -177,19 +177,19 @@ def test_damaged_archives_are_refused_by_file(nist):
     copy = nist / "by_write" / "hsf_1" / "f0000_14" / "c0000_14" / "f0000_14_00002.png"
     save(drawing(99, size=64), image, copy)
     with pytest.raises(DataError, match="64×64 pixels instead of 128×128") as caught:
-        load_femnist(nist, Partition())
+        load_femnist(nist, Split())
     assert str(copy) in str(caught.value)
     copy.write_bytes(b"x" * ((1 << 20) + 1))
     with pytest.raises(DataError, match="this is no image of NIST's"):
-        load_femnist(nist, Partition())
+        load_femnist(nist, Split())
     copy.unlink()
     (nist / "by_class" / "7f").mkdir()
     with pytest.raises(DataError, match="no character of FEMNIST has the code '7f'"):
-        load_femnist(nist, Partition())
+        load_femnist(nist, Split())
 
 
 def test_a_folder_that_is_neither_is_refused(tmp_path):
     with pytest.raises(DataError, match="no such folder"):
-        load_femnist(tmp_path / "none", Partition())
+        load_femnist(tmp_path / "none", Split())
     with pytest.raises(DataError, match=r"no \.json"):
-        load_femnist(tmp_path, Partition())
+        load_femnist(tmp_path, Split())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from deltafl.fl.data.digits import load_digits
-from deltafl.fl.data.federated import DeviceData, Partition, federate, split_ids
+from deltafl.fl.data.federated import DeviceData, Split, federate, split_ids
 from deltafl.fl.data.load import DatasetSpec, Standardise, load_dataset
 from deltafl.fl.data.standardise import STD_FLOOR, standardise
 from deltafl.fl.errors import DataError
@@ -32,7 +32,7 @@ def ids(devices):
 
 
 def test_devices_are_split_and_nobody_is_lost():
-    data = federate("t", [device(f"u{k}") for k in range(11)], Partition())
+    data = federate("t", [device(f"u{k}") for k in range(11)], Split())
     assert (len(data.train), len(data.test)) == (5, 6)
     assert sorted(ids(data.train) + ids(data.test)) == sorted(f"u{k}" for k in range(11))
     assert data.input_shape == (2,)
@@ -41,9 +41,9 @@ def test_devices_are_split_and_nobody_is_lost():
 
 def test_the_split_depends_on_the_seed_and_not_on_the_order():
     devices = [device(f"u{k}") for k in range(20)]
-    first = federate("t", devices, Partition(seed=1))
-    again = federate("t", devices[::-1], Partition(seed=1))
-    other = federate("t", devices, Partition(seed=2))
+    first = federate("t", devices, Split(seed=1))
+    again = federate("t", devices[::-1], Split(seed=1))
+    other = federate("t", devices, Split(seed=2))
     assert ids(first.train) == ids(again.train)
     assert ids(first.test) == ids(again.test)
     assert ids(first.train) != ids(other.train)
@@ -51,13 +51,13 @@ def test_the_split_depends_on_the_seed_and_not_on_the_order():
 
 def test_the_split_is_pinned():
     # a change here breaks the comparison with every run made before
-    train, _ = split_ids(["a", "b", "c", "d", "e", "f"], Partition(seed=1))
+    train, _ = split_ids(["a", "b", "c", "d", "e", "f"], Split(seed=1))
     assert sorted(train) == ["c", "e", "f"]
 
 
 def test_the_rule_for_small_devices_is_strict_and_named():
     devices = [device("a", 100), device("b", 101), device("c", 102), device("d", 3, label=7)]
-    data = federate("t", devices, Partition(more_than=100))
+    data = federate("t", devices, Split(more_than=100))
     assert sorted(ids(data.train) + ids(data.test)) == ["b", "c"]
     assert data.dropped == 2
     assert data.rule == "keep devices with more than 100 samples"
@@ -66,26 +66,26 @@ def test_the_rule_for_small_devices_is_strict_and_named():
 
 def test_train_fraction():
     devices = [device(f"u{k}") for k in range(10)]
-    data = federate("t", devices, Partition(train_fraction=Fraction(9, 10)))
+    data = federate("t", devices, Split(train_fraction=Fraction(9, 10)))
     assert len(data.train) == 9
-    tiny = federate("t", devices, Partition(train_fraction=Fraction(1, 100)))
+    tiny = federate("t", devices, Split(train_fraction=Fraction(1, 100)))
     assert len(tiny.train) == 1
 
 
 @pytest.mark.parametrize(
-    ("devices", "partition", "message"),
+    ("devices", "split", "message"),
     [
-        ([], Partition(), "0 of 0 devices"),
-        ([device("a")], Partition(), "at least 2 are needed"),
-        ([device("a"), device("b", 5)], Partition(more_than=5), "largest device: 5 samples"),
-        ([device("a"), device("a")], Partition(), "user 'a' appears twice"),
-        ([device("a"), device("b", features=3)], Partition(), r"'b' have shape \(3,\)"),
-        ([device("a"), device("b", label=4)], Partition(num_classes=4), r"label 4 .* 0\.\.3"),
+        ([], Split(), "0 of 0 devices"),
+        ([device("a")], Split(), "at least 2 are needed"),
+        ([device("a"), device("b", 5)], Split(more_than=5), "largest device: 5 samples"),
+        ([device("a"), device("a")], Split(), "user 'a' appears twice"),
+        ([device("a"), device("b", features=3)], Split(), r"'b' have shape \(3,\)"),
+        ([device("a"), device("b", label=4)], Split(num_classes=4), r"label 4 .* 0\.\.3"),
     ],
 )
-def test_devices_that_make_no_data_set_are_refused(devices, partition, message):
+def test_devices_that_make_no_data_set_are_refused(devices, split, message):
     with pytest.raises(DataError, match=message):
-        federate("t", devices, partition)
+        federate("t", devices, split)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_devices_that_make_no_data_set_are_refused(devices, partition, message):
 )
 def test_partitions_that_make_no_sense_are_refused(arguments):
     with pytest.raises(ValueError, match="is n"):
-        Partition(**arguments)
+        Split(**arguments)
 
 
 def test_standardising_learns_from_train_devices_only():
@@ -104,7 +104,7 @@ def test_standardising_learns_from_train_devices_only():
         )
         for k in range(6)
     ]
-    raw = federate("t", devices, Partition())
+    raw = federate("t", devices, Split())
     scaled = standardise(raw)
     pooled = np.concatenate([data.x for data in scaled.train])
     np.testing.assert_allclose(pooled[:, 0].mean(), 0, atol=1e-6)
@@ -124,13 +124,13 @@ def test_the_floor_bounds_a_feature_that_only_test_devices_vary():
         DeviceData("a", np.zeros((2, 1), np.float32), np.array([0, 1])),
         DeviceData("b", np.ones((2, 1), np.float32), np.array([0, 1])),
     ]
-    scaled = standardise(federate("t", devices, Partition(), test_ids={"b"}))
+    scaled = standardise(federate("t", devices, Split(), test_ids={"b"}))
     np.testing.assert_allclose(scaled.test[0].x, 1 / STD_FLOOR, rtol=1e-6)
 
 
-def test_digits_deal_every_digit_once_with_the_minority_on_both_sides():
+def test_digits_assign_every_digit_once_with_the_minority_on_both_sides():
     for seed in range(5):
-        data = load_digits(Partition(seed=seed))
+        data = load_digits(Split(seed=seed))
         assert sum(d.num_samples for d in data.train + data.test) == 1797
         for side in (data.train, data.test):
             turned = [d for d in side if d.id.startswith("sideways")]
@@ -143,8 +143,8 @@ def test_digits_deal_every_digit_once_with_the_minority_on_both_sides():
 
 
 def test_sideways_digits_are_turned_by_a_quarter():
-    plain = load_digits(Partition(), num_devices=20, minority_share=Fraction(1, 10))
-    turned = load_digits(Partition(), num_devices=20, minority_share=Fraction(1, 2))
+    plain = load_digits(Split(), num_devices=20, minority_share=Fraction(1, 10))
+    turned = load_digits(Split(), num_devices=20, minority_share=Fraction(1, 2))
     before = next(d for d in plain.train + plain.test if d.id == "upright-002")
     after = next(d for d in turned.train + turned.test if d.id == "sideways-002")
     np.testing.assert_array_equal(np.rot90(before.x[0]), after.x[0])
@@ -152,7 +152,7 @@ def test_sideways_digits_are_turned_by_a_quarter():
 
 
 def test_digits_follow_the_seed():
-    first, again, other = (load_digits(Partition(seed=seed)) for seed in (1, 1, 2))
+    first, again, other = (load_digits(Split(seed=seed)) for seed in (1, 1, 2))
     assert ids(first.train) == ids(again.train)
     np.testing.assert_array_equal(first.train[3].x, again.train[3].x)
     assert first.train[3].x.shape != other.train[3].x.shape or not np.array_equal(
@@ -163,9 +163,9 @@ def test_digits_follow_the_seed():
 @pytest.mark.parametrize(
     "arguments", [{"num_devices": 7}, {"num_devices": 301}, {"minority_share": Fraction(2, 3)}]
 )
-def test_digits_that_can_not_be_dealt_are_refused(arguments):
+def test_digits_that_can_not_be_assigned_are_refused(arguments):
     with pytest.raises(ValueError, match="is not in"):
-        load_digits(Partition(), **arguments)
+        load_digits(Split(), **arguments)
 
 
 def write_npz(folder, **changes):
@@ -182,7 +182,7 @@ def write_npz(folder, **changes):
     return path
 
 
-def test_npz_deals_samples_to_their_users(tmp_path):
+def test_npz_assigns_samples_to_their_users(tmp_path):
     path = write_npz(tmp_path)
     data = load_dataset(DatasetSpec(str(path)))
     with np.load(path) as arrays:
@@ -294,7 +294,7 @@ def test_leaf_split_by_user_is_used_as_it_is(tmp_path):
     write_leaf(tmp_path / "train" / "a.json", leaf(["u1", "u5"]))
     write_leaf(tmp_path / "test" / "a.json", leaf(["u2", "u3", "u4"]))
     for seed in range(3):
-        data = load_dataset(DatasetSpec(str(tmp_path), Partition(seed=seed)))
+        data = load_dataset(DatasetSpec(str(tmp_path), Split(seed=seed)))
         assert ids(data.train) == ["u1", "u5"]
         assert ids(data.test) == ["u2", "u3", "u4"]
 
@@ -394,7 +394,7 @@ def test_digits_are_a_source():
 
 def test_unipen62_has_the_published_counts():
     source = shared("unipen62/unipen62.npz")
-    data = load_dataset(DatasetSpec(source, Partition(more_than=100)))
+    data = load_dataset(DatasetSpec(source, Split(more_than=100)))
     assert (len(data.train), len(data.test), data.dropped) == (96, 96, 114)
     assert sum(d.num_samples for d in data.train + data.test) == 96_720
     assert np.median([d.num_samples for d in data.train + data.test]) == 325.5
@@ -428,5 +428,5 @@ def test_a_label_that_would_make_absurdly_many_classes_is_refused():
     devices = [DeviceData(n, np.zeros((2, 3), np.float32), np.array([0, 1])) for n in ("a", "b")]
     devices.append(DeviceData("c", np.zeros((1, 3), np.float32), np.array([10_000])))
     with pytest.raises(DataError, match=r"label 10000 of user 'c' would make 10001 classes"):
-        federate("data", devices, Partition())
-    assert federate("data", devices, Partition(num_classes=10_001)).num_classes == 10_001
+        federate("data", devices, Split())
+    assert federate("data", devices, Split(num_classes=10_001)).num_classes == 10_001

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from deltafl.fl.data.digits import load_digits
-from deltafl.fl.data.federated import DeviceData, Partition
+from deltafl.fl.data.federated import DeviceData, Split
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.metrics import summarise_test_error
 from deltafl.fl.models import build_model
@@ -43,7 +43,7 @@ class TrainingDevice:
 
 def measure_test_error(strategy, seed):
     """Mean and 90th percentile of the test error; equal seeds give equal cohorts."""
-    dataset = load_digits(Partition(seed=seed))
+    dataset = load_digits(Split(seed=seed))
     module = build_model("linear", input_shape=(8, 8), num_classes=10, seed=seed)
     learner, state = Learner(module), ServerState(to_vector(module))
     cohorts = np.random.default_rng(seed)

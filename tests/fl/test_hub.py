@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from deltafl.fl.data.federated import Partition
+from deltafl.fl.data.federated import Split
 from deltafl.fl.data.hub import load_hub
 from deltafl.fl.errors import DataError
 
@@ -47,7 +47,7 @@ def everybody(data):
 def test_femnist_of_the_hub_is_read_by_its_known_columns(tmp_path):
     path = write(tmp_path, femnist())
     for source in (path, tmp_path):
-        devices = everybody(load_hub(str(source), Partition()))
+        devices = everybody(load_hub(str(source), Split()))
         assert sorted(devices) == ["f0000_1", "f0001_1", "f0002_1", "f0003_1"]
         np.testing.assert_array_equal(devices["f0001_1"].x, images(12)[1::4])
         assert devices["f0001_1"].x.dtype == np.uint8
@@ -58,7 +58,7 @@ def test_all_files_of_a_folder_are_one_data_set(tmp_path):
     whole = femnist()
     write(tmp_path, whole.slice(0, 5), "test-00000.parquet")
     write(tmp_path, whole.slice(5), "train-00000.parquet")
-    devices = everybody(load_hub(str(tmp_path), Partition()))
+    devices = everybody(load_hub(str(tmp_path), Split()))
     assert sum(device.num_samples for device in devices.values()) == 12
 
 
@@ -72,7 +72,7 @@ def test_other_columns_are_named_and_may_hold_numbers(tmp_path):
     )
     data = load_hub(
         str(write(tmp_path, table)),
-        Partition(),
+        Split(),
         user_column="who",
         input_column="features",
         label_column="class",
@@ -86,7 +86,7 @@ def test_images_in_colour_keep_their_channels(tmp_path):
     colour = np.zeros((4, 6, 3), np.uint8)
     both = [{"bytes": png(colour, kind), "path": None} for kind in ("JPEG", "PNG")]
     table = femnist(image=both * 3, count=6)
-    data = load_hub(str(write(tmp_path, table)), Partition())
+    data = load_hub(str(write(tmp_path, table)), Split())
     assert data.input_shape == (4, 6, 3)
 
 
@@ -119,13 +119,13 @@ def large():
 def test_tables_that_can_not_be_used_are_refused(tmp_path, changes, message):
     path = write(tmp_path, femnist(**changes))
     with pytest.raises(DataError, match=message):
-        load_hub(str(path), Partition())
+        load_hub(str(path), Split())
 
 
 def test_a_missing_column_is_named_beside_those_that_are_there(tmp_path):
     path = write(tmp_path, femnist().drop_columns(["writer_id"]))
     with pytest.raises(DataError, match=r"no column 'writer_id' .found: image, hsf_id, character."):
-        load_hub(str(path), Partition())
+        load_hub(str(path), Split())
 
 
 def test_files_that_are_no_tables_are_refused(tmp_path):
@@ -133,25 +133,25 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
     for content in (b"", b"PAR1", path.read_bytes()[:-100]):
         path.write_bytes(content)
         with pytest.raises(DataError, match="not a readable Parquet file"):
-            load_hub(str(path), Partition())
+            load_hub(str(path), Split())
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"no \.parquet file in the folder"):
-        load_hub(str(tmp_path / "empty"), Partition())
+        load_hub(str(tmp_path / "empty"), Split())
     with pytest.raises(DataError, match="no rows"):
-        load_hub(str(write(tmp_path, femnist().slice(0, 0))), Partition())
+        load_hub(str(write(tmp_path, femnist().slice(0, 0))), Split())
     with pytest.raises(DataError, match="nor a repository 'owner/name'"):
-        load_hub(str(tmp_path / "none" / "here"), Partition())
+        load_hub(str(tmp_path / "none" / "here"), Split())
 
 
 def test_the_package_is_asked_for_only_where_it_is_needed(tmp_path, monkeypatch):
     path = write(tmp_path, femnist())
     monkeypatch.setitem(sys.modules, "datasets", None)  # importing it fails
-    assert load_hub(str(path), Partition()).num_classes == 12
+    assert load_hub(str(path), Split()).num_classes == 12
     with pytest.raises(DataError, match=r"pip install '\.\[hub\]'"):
-        load_hub("flwrlabs/femnist", Partition())
+        load_hub("flwrlabs/femnist", Split())
 
 
-class Split:
+class SplitBy:
     """What the package gives, as far as it is used."""
 
     def __init__(self, table):
@@ -169,15 +169,15 @@ class Package:
     def load_dataset(self, name):
         if name != "flwrlabs/femnist":
             raise ValueError("no such data set")
-        return {"train": Split(femnist().slice(0, 7)), "test": Split(femnist().slice(7))}
+        return {"train": SplitBy(femnist().slice(0, 7)), "test": SplitBy(femnist().slice(7))}
 
 
 def test_a_repository_is_loaded_by_the_package_with_all_its_splits(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", Package())
-    data = load_hub("flwrlabs/femnist", Partition())
+    data = load_hub("flwrlabs/femnist", Split())
     assert sum(device.num_samples for device in everybody(data).values()) == 12
     with pytest.raises(DataError, match=r"'datasets' cannot load it .no such data set."):
-        load_hub("flwrlabs/nothing", Partition())
+        load_hub("flwrlabs/nothing", Split())
 
 
 @pytest.mark.skipif(
@@ -190,5 +190,5 @@ def test_a_saved_data_set_is_read_by_the_package(tmp_path):
 
     datasets.disable_progress_bars()
     datasets.Dataset(femnist()).save_to_disk(str(tmp_path / "saved"))
-    data = load_hub(str(tmp_path / "saved"), Partition())
+    data = load_hub(str(tmp_path / "saved"), Split())
     assert sum(device.num_samples for device in everybody(data).values()) == 12

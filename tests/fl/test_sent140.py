@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.fl.data import glove as glove_module
-from deltafl.fl.data.federated import Partition
+from deltafl.fl.data.federated import Split
 from deltafl.fl.data.glove import load_glove, tokenise
 from deltafl.fl.data.sent140 import TOKENS, load_sent140
 from deltafl.fl.data.subset import Subset, draw_rows
@@ -44,7 +44,7 @@ def by_id(dataset):
 
 
 def load(path, glove, **options):
-    return by_id(load_sent140(path, Partition(), vectors=glove, **options))
+    return by_id(load_sent140(path, Split(), vectors=glove, **options))
 
 
 ROWS = [
@@ -79,7 +79,7 @@ def test_lower_case_is_a_choice(tmp_path, glove):
 def test_tokens_are_the_first_20_words_padded_on_the_right(tmp_path, glove):
     rows = [*ROWS, tweet("ann", "bad " * 30), tweet("ann", "good day, don't")]
     data = load_sent140(
-        write_csv(tmp_path / "t.csv", rows), Partition(), vectors=glove, features="tokens"
+        write_csv(tmp_path / "t.csv", rows), Split(), vectors=glove, features="tokens"
     )
     ann = by_id(data)["ann"]
     none = len(VECTORS)
@@ -92,7 +92,7 @@ def test_tokens_are_the_first_20_words_padded_on_the_right(tmp_path, glove):
     assert data.embedding.shape == (none + 1, 2)
     assert data.embedding[none].tolist() == [0, 0]
     assert data.embedding[1].tolist() == [3, -4]
-    assert load_sent140(tmp_path / "t.csv", Partition(), vectors=glove).embedding is None
+    assert load_sent140(tmp_path / "t.csv", Split(), vectors=glove).embedding is None
 
 
 def test_words_and_marks():
@@ -110,7 +110,7 @@ def test_no_word_is_empty_or_holds_a_space(text):
 
 def test_accounts_with_more_than_50_tweets_stay(tmp_path, glove):
     rows = [tweet(user, "day") for user, n in {"a": 50, "b": 51, "c": 52}.items() for _ in range(n)]
-    data = load_sent140(write_csv(tmp_path / "t.csv", rows), Partition(50), vectors=glove)
+    data = load_sent140(write_csv(tmp_path / "t.csv", rows), Split(50), vectors=glove)
     assert sorted(by_id(data)) == ["b", "c"]
     assert (data.dropped, data.num_classes) == (1, 2)
 
@@ -128,8 +128,8 @@ def test_both_files_are_put_together_and_latin_1_is_read(tmp_path, glove):
 def test_a_subset_of_accounts_and_tweets(tmp_path, glove):
     texts = ["good", "day", "bad", "!", "good day", "bad day", "good !", "bad !", "day !"]
     path = write_csv(tmp_path / "t.csv", [tweet(f"u{k}", text) for text in texts for k in range(9)])
-    data = load_sent140(path, Partition(8), vectors=glove, subset=Subset(3, 4))
-    whole = by_id(load_sent140(path, Partition(8), vectors=glove))
+    data = load_sent140(path, Split(8), vectors=glove, subset=Subset(3, 4))
+    whole = by_id(load_sent140(path, Split(8), vectors=glove))
     assert len(by_id(data)) == 3
     assert "3 of the 9 kept; at most 4 samples of each" in data.rule
     for user, device in by_id(data).items():

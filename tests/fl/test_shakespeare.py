@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deltafl.fl.data import leaf as leaf_module
 from deltafl.fl.data import plays
-from deltafl.fl.data.federated import DeviceData, Partition, Split, split_samples
+from deltafl.fl.data.federated import DeviceData, Split, SplitBy, split_samples
 from deltafl.fl.data.plays import read_plays
 from deltafl.fl.data.shakespeare import ALPHABETS, load_shakespeare
 from deltafl.fl.data.subset import Subset, choose_users
@@ -173,8 +173,8 @@ def test_the_roles_of_the_1994_edition(tmp_path):
         "THE_COMEDY_OF_ERRORS_DORA": "One two three. 1609 A POEM ",
     }
     path.write_text(EDITION)
-    data = load_shakespeare(tmp_path, Partition())
-    assert [*by_id(data)] == [*by_id(load_shakespeare(path, Partition()))]
+    data = load_shakespeare(tmp_path, Split())
+    assert [*by_id(data)] == [*by_id(load_shakespeare(path, Split()))]
     assert sorted(by_id(data)) == sorted(read_plays(path))
     assert by_id(data)["A_PLAY__FOR_TWO_ANNE"].num_samples == 45 - 20
 
@@ -183,20 +183,20 @@ def test_a_text_that_is_not_the_1994_edition_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "other.txt"
     path.write_text("ANNE.\nFirst line of Anne.\n" * 9)
     with pytest.raises(DataError, match="0 roles found: only the 1994"):
-        load_shakespeare(path, Partition())
+        load_shakespeare(path, Split())
     path.write_text("\n" * 9 + "by William Shakespeare\n" + "\n" * 9 + "by William Shakespeare")
     with pytest.raises(DataError, match=r"line 20: .* without a title"):
-        load_shakespeare(path, Partition())
+        load_shakespeare(path, Split())
     monkeypatch.setattr(plays, "MAX_TEXT_BYTES", 20)
     with pytest.raises(DataError, match="more than 20 bytes"):
-        load_shakespeare(path, Partition())
+        load_shakespeare(path, Split())
     with pytest.raises(DataError, match="not readable"):
-        load_shakespeare(tmp_path / "none.txt", Partition())
+        load_shakespeare(tmp_path / "none.txt", Split())
 
 
 def test_the_rule_is_strict_and_counts_windows(tmp_path):
     texts = {name: words(20 + n) for name, n in {"a": 100, "b": 101, "c": 102, "d": -5}.items()}
-    data = load_shakespeare(write(tmp_path / "r.json", raw(texts)), Partition(more_than=100))
+    data = load_shakespeare(write(tmp_path / "r.json", raw(texts)), Split(more_than=100))
     assert {name: device.num_samples for name, device in by_id(data).items()} == {
         "b": 101,
         "c": 102,
@@ -206,23 +206,21 @@ def test_the_rule_is_strict_and_counts_windows(tmp_path):
 
 def test_packed_texts_in_a_folder_are_read_alike(tmp_path):
     texts = {"a": words(50, 1), "b": words(60, 2)}
-    plain = load_shakespeare(write(tmp_path / "r.json", raw(texts)), Partition())
+    plain = load_shakespeare(write(tmp_path / "r.json", raw(texts)), Split())
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "README.md").write_text("not data")
     (folder / "r.json.gz").write_bytes(gzip.compress(json.dumps(raw(texts)).encode()))
-    packed = load_shakespeare(folder, Partition())
+    packed = load_shakespeare(folder, Split())
     assert all(same(by_id(plain)[name], by_id(packed)[name]) for name in texts)
 
 
 @pytest.mark.parametrize(("alphabet", "length"), [("letters", 20), ("leaf-80", 80)])
 def test_windows_of_leaf_give_what_the_text_gives(tmp_path, alphabet, length):
     texts = {"a": words(200, 1), "b": words(120, 2)}
-    from_text = load_shakespeare(
-        write(tmp_path / "r.json", raw(texts)), Partition(), alphabet=alphabet
-    )
+    from_text = load_shakespeare(write(tmp_path / "r.json", raw(texts)), Split(), alphabet=alphabet)
     path = write(tmp_path / "leaf" / "w.json", leaf(texts, length))
-    from_windows = load_shakespeare(path.parent, Partition(), alphabet=alphabet)
+    from_windows = load_shakespeare(path.parent, Split(), alphabet=alphabet)
     assert from_windows.input_shape == (length,)
     for name, device in by_id(from_windows).items():
         assert same(device, by_id(from_text)[name])
@@ -235,17 +233,17 @@ def test_windows_in_another_order_stay_as_they_are(tmp_path):
         samples["x"].reverse()
         samples["y"].reverse()
     path = write(tmp_path / "w.json", content)
-    device = load_shakespeare(path, Partition()).train[0]
+    device = load_shakespeare(path, Split()).train[0]
     first = content["user_data"][device.id]["x"][0]
     assert device.x[0].tolist() == LETTERS.encode(first).tolist()
     with pytest.raises(DataError, match="no text in one piece"):
-        load_shakespeare(path, Partition(split=Split.SAMPLES))
+        load_shakespeare(path, Split(by=SplitBy.SAMPLES))
 
 
 def test_a_split_by_user_of_leaf_holds(tmp_path):
     write(tmp_path / "train" / "t.json", leaf({"a": words(60), "b": words(60)}))
     write(tmp_path / "test" / "t.json", leaf({"c": words(60)}))
-    data = load_shakespeare(tmp_path, Partition())
+    data = load_shakespeare(tmp_path, Split())
     assert [device.id for device in data.train] == ["a", "b"]
     assert [device.id for device in data.test] == ["c"]
 
@@ -260,7 +258,7 @@ def characters_seen(device, text):
 def test_a_split_by_samples_shows_no_character_twice(length, more, fraction):
     text = np.arange(length + length + 2 + more, dtype=np.int8)
     device = windowed_device("a", text, length)
-    train, test = split_text(device, Partition(train_fraction=fraction, split=Split.SAMPLES))
+    train, test = split_text(device, Split(train_fraction=fraction, by=SplitBy.SAMPLES))
     assert train.num_samples >= 1
     assert test.num_samples >= 1
     assert train.num_samples + test.num_samples == device.num_samples - length
@@ -269,52 +267,52 @@ def test_a_split_by_samples_shows_no_character_twice(length, more, fraction):
 
 @pytest.mark.parametrize("fraction", [Fraction(1, 99), Fraction(98, 99)])
 def test_a_text_with_one_window_too_few_can_not_be_split(fraction):
-    partition = Partition(train_fraction=fraction, split=Split.SAMPLES)
+    split = Split(train_fraction=fraction, by=SplitBy.SAMPLES)
     text = np.arange(20, dtype=np.int8)
-    for part in split_text(windowed_device("a", text[:10], 4), partition):
+    for part in split_text(windowed_device("a", text[:10], 4), split):
         assert part.num_samples == 1
     with pytest.raises(DataError, match="'a' has 5 windows and a split by samples needs 6"):
-        split_text(windowed_device("a", text[:9], 4), partition)
+        split_text(windowed_device("a", text[:9], 4), split)
 
 
 def test_a_split_at_random_would_show_characters_twice():
     text = np.arange(100, dtype=np.int8)
-    train, test = split_samples(windowed_device("a", text, 20), Partition())
+    train, test = split_samples(windowed_device("a", text, 20), Split())
     assert not characters_seen(train, text).isdisjoint(characters_seen(test, text))
 
 
 def test_a_split_by_samples_through_the_loader(tmp_path):
     path = write(tmp_path / "r.json", raw({"a": words(80, 1), "b": words(62, 2), "c": words(30)}))
-    split = Partition(more_than=30, split=Split.SAMPLES)
+    split = Split(more_than=30, by=SplitBy.SAMPLES)
     data = load_shakespeare(path, split)
     assert [device.id for device in data.train] == [device.id for device in data.test] == ["a", "b"]
     assert [device.num_samples for device in [*data.train, *data.test]] == [20, 11, 20, 11]
     with pytest.raises(DataError, match="'c' has 10 windows and a split by samples needs 22"):
-        load_shakespeare(path, Partition(split=Split.SAMPLES))
+        load_shakespeare(path, Split(by=SplitBy.SAMPLES))
 
 
 def test_a_subset_is_stated_and_taken_after_the_rule(tmp_path):
     texts = {f"u{k}": words(20 + 10 * k, k) for k in range(1, 31)}
     path = write(tmp_path / "r.json", raw(texts))
-    data = load_shakespeare(path, Partition(more_than=100), subset=Subset(8, 50))
+    data = load_shakespeare(path, Split(more_than=100), subset=Subset(8, 50))
     assert len(by_id(data)) == 8
     assert data.dropped == 10
     assert data.rule == (
         "keep devices with more than 100 samples; 8 of the 20 kept; the first 50 samples of each"
     )
-    whole = by_id(load_shakespeare(path, Partition(more_than=100)))
+    whole = by_id(load_shakespeare(path, Split(more_than=100)))
     for name, device in by_id(data).items():
         assert same(device, DeviceData(name, whole[name].x[:50], whole[name].y[:50]))
 
 
 def test_a_larger_subset_contains_a_smaller_one():
     counts = {f"u{k}": 10 for k in range(50)}
-    chosen = [set(choose_users("t", counts, Partition(), Subset(n))) for n in (2, 10, 49)]
+    chosen = [set(choose_users("t", counts, Split(), Subset(n))) for n in (2, 10, 49)]
     assert chosen[0] < chosen[1] < chosen[2]
-    other = choose_users("t", counts, Partition(seed=1), Subset(10))
+    other = choose_users("t", counts, Split(seed=1), Subset(10))
     assert set(other) != chosen[1]
     shuffled = dict(sorted(counts.items(), reverse=True))
-    assert choose_users("t", shuffled, Partition(), Subset(10)) == sorted(chosen[1])
+    assert choose_users("t", shuffled, Split(), Subset(10)) == sorted(chosen[1])
 
 
 @pytest.mark.parametrize(
@@ -327,7 +325,7 @@ def test_a_larger_subset_contains_a_smaller_one():
 )
 def test_too_few_users_are_refused(counts, subset, message):
     with pytest.raises(DataError, match=message):
-        choose_users("t", counts, Partition(more_than=5), subset)
+        choose_users("t", counts, Split(more_than=5), subset)
 
 
 @pytest.mark.parametrize(
@@ -335,8 +333,8 @@ def test_too_few_users_are_refused(counts, subset, message):
     [
         (lambda: Subset(num_users=1), "num_users=1 is not at least 2"),
         (lambda: Subset(max_samples=0), "max_samples=0 is not at least 1"),
-        (lambda: load_shakespeare(Path(), Partition(), alphabet="greek"), "'greek' is unknown"),
-        (lambda: load_shakespeare(Path(), Partition(), window=0), "window=0"),
+        (lambda: load_shakespeare(Path(), Split(), alphabet="greek"), "'greek' is unknown"),
+        (lambda: load_shakespeare(Path(), Split(), window=0), "window=0"),
     ],
 )
 def test_wrong_arguments_are_refused(call, message):
@@ -368,10 +366,10 @@ def change(key, value):
 )
 def test_damaged_sources_are_refused_by_file_and_user(tmp_path, damage, message):
     content = leaf({"a": words(65), "b": words(60)})
-    load_shakespeare(write(tmp_path / "w.json", content), Partition())
+    load_shakespeare(write(tmp_path / "w.json", content), Split())
     damage(content)
     with pytest.raises(DataError, match=message) as caught:
-        load_shakespeare(write(tmp_path / "w.json", content), Partition())
+        load_shakespeare(write(tmp_path / "w.json", content), Split())
     assert "w.json" in str(caught.value)
 
 
@@ -380,16 +378,16 @@ def test_a_packed_file_can_not_fill_the_memory(tmp_path, monkeypatch):
     path = tmp_path / "w.json.gz"
     path.write_bytes(gzip.compress(b" " * 1001))
     with pytest.raises(DataError, match="more than 1000 bytes"):
-        load_shakespeare(path, Partition())
+        load_shakespeare(path, Split())
     path.write_bytes(gzip.compress(b"[" * 1000))
     with pytest.raises(DataError, match="broken or cut short"):
-        load_shakespeare(path, Partition())
+        load_shakespeare(path, Split())
 
 
 def test_the_moby_shakespeare_has_the_published_counts():
     if not MOBY.exists():
         pytest.skip("shakespeare_moby does not lie beside the repository")
-    data = load_shakespeare(MOBY, Partition(more_than=100))
+    data = load_shakespeare(MOBY, Split(more_than=100))
     counts = [device.num_samples for device in by_id(data).values()]
     assert (len(data.train), len(data.test), data.num_classes) == (553, 553, 53)
     assert (min(counts), statistics.median(counts), max(counts)) == (101, 1266.5, 61_269)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltafl.fl.data.federated import DeviceData, Partition
+from deltafl.fl.data.federated import DeviceData, Split
 from deltafl.fl.data.npz import load_npz
 from deltafl.fl.data.sent140 import load_sent140
 from deltafl.fl.data.subset import WHOLE, Subset, draw_rows, federate_chosen
@@ -35,7 +35,7 @@ def cut(num_samples, limit, *, is_text=False, user="a"):
     dataset = federate_chosen(
         "t",
         devices,
-        Partition(),
+        Split(),
         counts={device.id: num_samples for device in devices},
         subset=Subset(max_samples=limit),
         is_text=is_text,
@@ -83,8 +83,8 @@ def test_samples_are_drawn_and_of_a_text_the_first_are_taken():
 
 def test_npz_gives_the_drawn_samples_of_the_chosen_users(tmp_path):
     path = write_sorted_npz(tmp_path / "sorted.npz")
-    whole = by_id(load_npz(path, Partition(seed=5)))
-    part = load_npz(path, Partition(seed=5), subset=Subset(3, 8))
+    whole = by_id(load_npz(path, Split(seed=5)))
+    part = load_npz(path, Split(seed=5), subset=Subset(3, 8))
     assert len(by_id(part)) == 3
     for user, device in by_id(part).items():
         rows = draw_rows(user, NUM_SAMPLES, Subset(max_samples=8), 5)
@@ -96,8 +96,8 @@ def test_npz_gives_the_drawn_samples_of_the_chosen_users(tmp_path):
 
 def test_npz_that_is_sorted_by_class_keeps_every_class(tmp_path):
     path = write_sorted_npz(tmp_path / "sorted.npz")
-    whole = by_id(load_npz(path, Partition()))
-    part = by_id(load_npz(path, Partition(), subset=Subset(max_samples=12)))
+    whole = by_id(load_npz(path, Split()))
+    part = by_id(load_npz(path, Split(), subset=Subset(max_samples=12)))
     assert len(part) == 4
     for user, device in part.items():
         assert set(device.y) == {0, 1}
@@ -118,8 +118,8 @@ def test_tweets_that_are_sorted_by_polarity_keep_both_classes(tmp_path, features
         csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
     (tmp_path / "glove.txt").write_text("word 1 2\n")
     options = {"vectors": tmp_path / "glove.txt", "features": features}
-    whole = by_id(load_sent140(path, Partition(), **options))
-    part = by_id(load_sent140(path, Partition(), subset=Subset(max_samples=12), **options))
+    whole = by_id(load_sent140(path, Split(), **options))
+    part = by_id(load_sent140(path, Split(), subset=Subset(max_samples=12), **options))
     assert len(part) == 4
     for user, device in part.items():
         assert set(device.y) == {0, 1}

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from deltafl.fl.data.federated import Partition, Split
+from deltafl.fl.data.federated import Split, SplitBy
 from deltafl.fl.data.synthetic import (
     Sizes,
     load_synthetic,
@@ -15,9 +15,7 @@ from deltafl.fl.data.synthetic import (
 LOADERS = {
     "emnist": load_synthetic_emnist,
     "sent140": load_synthetic_sent140,
-    "tokens": lambda partition, **rest: load_synthetic_sent140(
-        partition, features="tokens", **rest
-    ),
+    "tokens": lambda split, **rest: load_synthetic_sent140(split, features="tokens", **rest),
     "synthetic": load_synthetic,
 }
 
@@ -31,7 +29,7 @@ LOADERS = {
 )
 def test_stand_ins_have_the_counts_of_table_1_and_say_what_they_are(load, counts, sizes):
     for seed in (0, 5):
-        data = load(Partition(seed=seed))
+        data = load(Split(seed=seed))
         found = (len(data.train), len(data.test), data.num_classes, data.input_shape)
         assert found == counts
         for side in (data.train, data.test):
@@ -53,7 +51,7 @@ def test_sizes_have_exactly_the_statistics_asked_for(smallest, more, most, num_d
 
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
 def test_data_follow_the_seed_and_every_device_has_its_size_and_id(load):
-    first, again, other = (load(Partition(seed=seed), num_devices=8) for seed in (1, 1, 2))
+    first, again, other = (load(Split(seed=seed), num_devices=8) for seed in (1, 1, 2))
     ids = [device.id for device in first.train] + [device.id for device in first.test]
     assert ids == sorted(ids)
     assert ids == [*first.train.ids, *first.test.ids]
@@ -69,7 +67,7 @@ def test_data_follow_the_seed_and_every_device_has_its_size_and_id(load):
 
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
 def test_a_hundred_thousand_devices_cost_one(load):
-    data = load(Partition(), num_devices=100_000)
+    data = load(Split(), num_devices=100_000)
     assert len(data.train) + len(data.test) == 100_000
     assert len(data.train._kept) == 0
     assert data.test[-1].num_samples == data.test.sizes[-1]
@@ -77,7 +75,7 @@ def test_a_hundred_thousand_devices_cost_one(load):
 
 def test_tokens_and_means_are_two_views_of_the_same_texts():
     means, tokens = (
-        load_synthetic_sent140(Partition(), num_devices=10, features=view)
+        load_synthetic_sent140(Split(), num_devices=10, features=view)
         for view in ("mean", "tokens")
     )
     assert tokens.embedding.shape == (2001, 50)
@@ -107,8 +105,8 @@ def errors(data):
 
 
 def test_the_minority_is_neglected_as_far_as_devices_differ():
-    alike = errors(load_synthetic_sent140(Partition(), heterogeneity=0.0))
-    apart = errors(load_synthetic_sent140(Partition(), heterogeneity=1.0))
+    alike = errors(load_synthetic_sent140(Split(), heterogeneity=0.0))
+    apart = errors(load_synthetic_sent140(Split(), heterogeneity=1.0))
     assert abs(alike[0] - alike[1]) < 0.06
     assert apart[0] > apart[1] + 0.1
 
@@ -128,7 +126,7 @@ def likeness(one, other):
 
 @pytest.mark.parametrize(("heterogeneity", "mirrored"), [(0.0, False), (1.0, True)])
 def test_the_minority_mirrors_its_figures_as_far_as_devices_differ(heterogeneity, mirrored):
-    data = load_synthetic_emnist(Partition(), num_devices=60, heterogeneity=heterogeneity)
+    data = load_synthetic_emnist(Split(), num_devices=60, heterogeneity=heterogeneity)
     minority = class_means([data.train[k] for k in range(4, 30, 5)])
     majority = class_means([data.train[k] for k in range(0, 30, 5)])
     as_it_is = likeness(majority, minority)
@@ -139,7 +137,7 @@ def test_the_minority_mirrors_its_figures_as_far_as_devices_differ(heterogeneity
 
 def test_labels_differ_with_heterogeneity():
     def skew(heterogeneity):
-        data = load_synthetic_emnist(Partition(), num_devices=12, heterogeneity=heterogeneity)
+        data = load_synthetic_emnist(Split(), num_devices=12, heterogeneity=heterogeneity)
         return np.mean([np.bincount(d.y).max() / d.num_samples for d in data.train])
 
     assert skew(1.0) > 2 * skew(0.0)
@@ -147,7 +145,7 @@ def test_labels_differ_with_heterogeneity():
 
 def test_synthetic_devices_differ_in_their_inputs_with_beta():
     def spread(beta):
-        data = load_synthetic(Partition(), num_devices=40, beta=beta)
+        data = load_synthetic(Split(), num_devices=40, beta=beta)
         return np.std([device.x.mean() for device in data.train])
 
     assert spread(10.0) > 3 * spread(0.0)
@@ -155,19 +153,19 @@ def test_synthetic_devices_differ_in_their_inputs_with_beta():
 
 def test_alpha_of_the_published_definition_changes_no_label():
     # the mean of a device's weights adds the same to every class
-    one, other = (load_synthetic(Partition(), num_devices=6, alpha=alpha) for alpha in (0.0, 5.0))
+    one, other = (load_synthetic(Split(), num_devices=6, alpha=alpha) for alpha in (0.0, 5.0))
     for a, b in zip(one.train, other.train, strict=True):
         np.testing.assert_array_equal(a.y, b.y)
 
 
 def test_synthetic_devices_have_more_than_fifty_samples():
-    data = load_synthetic(Partition(), num_devices=500)
+    data = load_synthetic(Split(), num_devices=500)
     assert min(data.train.sizes.min(), data.test.sizes.min()) >= 50
     assert data.train.sizes.max() > 1000
 
 
 def test_they_can_be_split_by_samples():
-    data = load_synthetic(Partition(split=Split.SAMPLES), num_devices=6)
+    data = load_synthetic(Split(by=SplitBy.SAMPLES), num_devices=6)
     assert data.train.ids == data.test.ids
     assert data.train[0].num_samples == data.train.sizes[0]
 
@@ -185,4 +183,4 @@ def test_they_can_be_split_by_samples():
 )
 def test_arguments_out_of_range_are_refused(load, arguments, message):
     with pytest.raises(ValueError, match=message):
-        load(Partition(), **arguments)
+        load(Split(), **arguments)

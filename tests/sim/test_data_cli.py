@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from deltafl.fl.data.federated import Partition, Split
+from deltafl.fl.data.federated import Split, SplitBy
 from deltafl.fl.data.registry import FORMATS, Download, Options, format_of
 from deltafl.sim.cli import main
 from deltafl.sim.data.convert import _leaf
@@ -68,16 +68,16 @@ def test_every_format_says_where_its_data_come_from():
 
 
 @pytest.mark.parametrize(
-    ("name", "partition"),
+    ("name", "split"),
     [
-        ("femnist", Partition(more_than=100, num_classes=62)),
-        ("sent140", Partition(more_than=50, num_classes=2)),
-        ("shakespeare", Partition(more_than=100)),
-        ("heart", Partition(train_fraction=Fraction(4, 5), split=Split.SAMPLES, num_classes=2)),
+        ("femnist", Split(more_than=100, num_classes=62)),
+        ("sent140", Split(more_than=50, num_classes=2)),
+        ("shakespeare", Split(more_than=100)),
+        ("heart", Split(train_fraction=Fraction(4, 5), by=SplitBy.SAMPLES, num_classes=2)),
     ],
 )
-def test_the_published_rule_of_a_format(name, partition):
-    assert FORMATS[name].partition == partition
+def test_the_published_rule_of_a_format(name, split):
+    assert FORMATS[name].split == split
 
 
 def test_a_source_without_files_is_a_format_by_its_name():
@@ -94,8 +94,10 @@ def test_settings_of_the_digits_are_no_obstacle_to_other_data(archive):
     # the preset that everything begins with has them
     data = DataConfig(source=str(archive), num_devices=60, rotated_fraction=Fraction(1, 4))
     assert len(build_dataset(data).train) == 3
-    dealt = build_dataset(DataConfig(source=str(archive), num_devices=8, dealing="dirichlet"))
-    assert len(dealt.train) + len(dealt.test) == 8
+    assigned = build_dataset(
+        DataConfig(source=str(archive), num_devices=8, partitioner="dirichlet")
+    )
+    assert len(assigned.train) + len(assigned.test) == 8
 
 
 def test_the_published_rule_can_be_asked_for_and_leaves_no_say(archive):
@@ -110,7 +112,7 @@ def test_the_published_rule_can_be_asked_for_and_leaves_no_say(archive):
     [
         ({"heterogeneity": 0.1}, "'digits' does not use heterogeneity"),
         ({"num_devices": 5}, r"num_devices=5 is not in \[8, 300\]"),
-        ({"dealing": "dirichlet"}, "makes its own devices"),
+        ({"partitioner": "dirichlet"}, "makes its own devices"),
         ({"cache": True}, "nothing to keep of 'digits'"),
         ({"num_users": 1}, "num_users=1"),
         ({"format": "synthetic-emnist", "num_devices": 3}, "num_devices=3"),

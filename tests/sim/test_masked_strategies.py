@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltafl.fl.data.digits import load_digits
-from deltafl.fl.data.federated import Partition
+from deltafl.fl.data.federated import Split
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.models import build_model
@@ -377,7 +377,7 @@ def test_memory_survives_a_checkpoint(tmp_path):
 
 
 def test_learners_on_digits_end_up_with_the_plain_model():
-    dataset = load_digits(Partition(train_fraction=Fraction(1, 2)), num_devices=12)
+    dataset = load_digits(Split(train_fraction=Fraction(1, 2)), num_devices=12)
     module = build_model("linear", input_shape=dataset.input_shape, num_classes=10, seed=1)
     backend, start = InProcess("reference", Learner(module)), to_vector(module)
     for mean in (FedProx(0.3), PropFair(5.0), QFFL(1.0, lambda _: 0.1), TiltedERM(2.0)):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from doubles import Silent
 
-from deltafl.fl.data.federated import DeviceData, Partition
+from deltafl.fl.data.federated import DeviceData, Split
 from deltafl.fl.data.lazy import LazyDevices, federate_lazily, sizes_of
 from deltafl.sim.record.evaluations import read_last_evaluation
 from deltafl.sim.record.memory import peak_memory_mb, peak_memory_of_children_mb
@@ -34,7 +34,7 @@ class Population:
             ids, np.full(num_devices, SAMPLES), self._make, f"counted {num_devices}"
         )
         with self.limits:
-            self.dataset = federate_lazily("counted", devices, Partition(), num_classes=2)
+            self.dataset = federate_lazily("counted", devices, Split(), num_classes=2)
 
     def _make(self, number):
         rng = np.random.default_rng(number)

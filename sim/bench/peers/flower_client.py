@@ -17,10 +17,10 @@ from deltafl.sim.bench.peers.tasks import BenchmarkTask, Federation
 
 
 def train(message: Any, context: Any) -> Any:  # noqa: ANN401 - flwr may not be installed
-    """Train on the partition that Flower gives this client, and return model and count."""
+    """Train on the split that Flower gives this client, and return model and count."""
     flwr = import_module("flwr.app")
     config = message.content["config"]
-    folder, client = Path(config["folder"]), int(context.node_config["partition-id"])
+    folder, client = Path(config["folder"]), int(context.node_config["split-id"])
     task, module, optimizer = _model(folder)
     x, y = _samples(folder, client)
     module.load_state_dict(message.content["arrays"].to_torch_state_dict())

@@ -1,8 +1,8 @@
 """The plain peer: the textbook loop, in as many processes of one thread as there are cores.
 
-`python -m deltafl.sim.bench.peers.plain FOLDER CORES` starts the workers (`plain_worker`) and deals
-the clients among them. In a round every worker is sent the model, trains its clients one after
-another, and sends back the sum of their models, weighted by samples; the parent divides.
+`python -m deltafl.sim.bench.peers.plain FOLDER CORES` starts the workers (`plain_worker`) and
+assigns the clients among them. In a round every worker is sent the model, trains its clients one
+after another, and sends back the sum of their models, weighted by samples; the parent divides.
 
 With a third argument, "warm", a worker evaluates a client before the first round
 (`textbook.warm_up`), which makes it faster for good.

@@ -3,17 +3,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltafl.fl.data.dirichlet import deal_again, deal_by_label, deal_by_size, pooled_labels
-from deltafl.fl.data.federated import DeviceData, Partition, Split, federate
+from deltafl.fl.data.dirichlet import assign_again, assign_by_label, assign_by_size, pooled_labels
+from deltafl.fl.data.federated import DeviceData, Split, SplitBy, federate
 from deltafl.fl.data.lazy import LazyDevices, federate_lazily
-from deltafl.fl.data.load import DatasetSpec, Dealing, load_dataset
+from deltafl.fl.data.load import DatasetSpec, Partitioner, load_dataset
 from deltafl.fl.data.registry import Options
 from deltafl.fl.data.standardise import Standardise, standardise
 from deltafl.fl.errors import DataError
 
-DEALINGS = {
-    "label": deal_by_label,
-    "size": lambda y, *rest: deal_by_size(len(y), *rest),
+PARTITIONERS = {
+    "label": assign_by_label,
+    "size": lambda y, *rest: assign_by_size(len(y), *rest),
 }
 
 
@@ -21,42 +21,42 @@ def generator(seed=0):
     return np.random.default_rng(seed)
 
 
-@pytest.mark.parametrize("deal", DEALINGS.values(), ids=DEALINGS)
+@pytest.mark.parametrize("assign", PARTITIONERS.values(), ids=PARTITIONERS)
 @given(
     labels=st.lists(st.integers(0, 5), min_size=1, max_size=60),
     share=st.floats(0, 1),
     concentration=st.sampled_from([1e-3, 0.1, 1.0, 100.0, 1e6]),
     seed=st.integers(0, 2**32),
 )
-def test_every_sample_is_dealt_once_and_nobody_goes_without(
-    deal, labels, share, concentration, seed
+def test_every_sample_is_assigned_once_and_nobody_goes_without(
+    assign, labels, share, concentration, seed
 ):
     y = np.array(labels)
     num_devices = max(1, round(share * len(y)))
-    dealt = deal(y, num_devices, concentration, generator(seed))
-    assert len(dealt) == num_devices
-    assert min(map(len, dealt)) >= 1
-    assert sorted(np.concatenate(dealt)) == list(range(len(y)))
-    again = deal(y, num_devices, concentration, generator(seed))
-    assert all(np.array_equal(a, b) for a, b in zip(dealt, again, strict=True))
+    assigned = assign(y, num_devices, concentration, generator(seed))
+    assert len(assigned) == num_devices
+    assert min(map(len, assigned)) >= 1
+    assert sorted(np.concatenate(assigned)) == list(range(len(y)))
+    again = assign(y, num_devices, concentration, generator(seed))
+    assert all(np.array_equal(a, b) for a, b in zip(assigned, again, strict=True))
 
 
-def test_dealing_follows_the_seed():
+def test_partitioner_follows_the_seed():
     y = np.arange(100) % 5
-    for deal in DEALINGS.values():
-        one, other = (np.concatenate(deal(y, 10, 1.0, generator(seed))) for seed in (1, 2))
+    for assign in PARTITIONERS.values():
+        one, other = (np.concatenate(assign(y, 10, 1.0, generator(seed))) for seed in (1, 2))
         assert not np.array_equal(one, other)
 
 
-def own_share(y, dealt):
+def own_share(y, assigned):
     """The share of a device's most frequent label, in the mean over devices."""
-    return np.mean([np.bincount(y[rows]).max() / len(rows) for rows in dealt])
+    return np.mean([np.bincount(y[rows]).max() / len(rows) for rows in assigned])
 
 
 def test_a_small_concentration_gives_devices_labels_of_their_own_and_equal_sizes():
     y = np.repeat(np.arange(10), 100)
-    apart = deal_by_label(y, 20, 0.01, generator())
-    alike = deal_by_label(y, 20, 1e4, generator())
+    apart = assign_by_label(y, 20, 0.01, generator())
+    alike = assign_by_label(y, 20, 1e4, generator())
     assert own_share(y, apart) > 0.8
     assert own_share(y, alike) < 0.3
     assert {len(rows) for rows in apart} == {50}
@@ -64,16 +64,16 @@ def test_a_small_concentration_gives_devices_labels_of_their_own_and_equal_sizes
 
 def test_a_large_concentration_gives_everybody_the_proportions_of_all():
     y = np.repeat([0, 1], [900, 100])
-    dealt = deal_by_label(y, 10, 1e6, generator())
-    assert all(abs(y[rows].mean() - 0.1) < 0.12 for rows in dealt)
+    assigned = assign_by_label(y, 10, 1e6, generator())
+    assert all(abs(y[rows].mean() - 0.1) < 0.12 for rows in assigned)
     # the negative control: with little concentration they are far from it
-    apart = deal_by_label(y, 10, 0.1, generator())
+    apart = assign_by_label(y, 10, 0.1, generator())
     assert any(abs(y[rows].mean() - 0.1) > 0.12 for rows in apart)
 
 
 def test_a_small_concentration_gives_nearly_all_to_a_few():
     sizes = {
-        alpha: np.sort([len(rows) for rows in deal_by_size(1000, 20, alpha, generator())])
+        alpha: np.sort([len(rows) for rows in assign_by_size(1000, 20, alpha, generator())])
         for alpha in (0.05, 1e4)
     }
     assert sizes[0.05][-3:].sum() > 800
@@ -83,17 +83,17 @@ def test_a_small_concentration_gives_nearly_all_to_a_few():
 
 def test_classes_that_nobody_has_are_no_obstacle():
     y = np.array([0, 7, 7, 0, 7])
-    assert sum(map(len, deal_by_label(y, 5, 1.0, generator()))) == 5
+    assert sum(map(len, assign_by_label(y, 5, 1.0, generator()))) == 5
 
 
-@pytest.mark.parametrize("deal", DEALINGS.values(), ids=DEALINGS)
+@pytest.mark.parametrize("assign", PARTITIONERS.values(), ids=PARTITIONERS)
 @pytest.mark.parametrize(
     ("num_devices", "concentration", "message"),
     [(0, 1, "num_devices=0"), (4, 1, "num_devices=4"), (2, 0, "conc"), (2, np.inf, "conc")],
 )
-def test_dealings_that_are_impossible_are_refused(deal, num_devices, concentration, message):
+def test_dealings_that_are_impossible_are_refused(assign, num_devices, concentration, message):
     with pytest.raises(ValueError, match=message):
-        deal(np.array([0, 1, 1]), num_devices, concentration, generator())
+        assign(np.array([0, 1, 1]), num_devices, concentration, generator())
 
 
 def natural():
@@ -104,14 +104,14 @@ def natural():
             DeviceData(f"u{k}", rng.random((20, 3), np.float32), np.full(20, k % 3))
             for k in range(6)
         ],
-        Partition(),
+        Split(),
     )
 
 
-def test_dealt_samples_keep_their_labels():
+def test_assigned_samples_keep_their_labels():
     data = natural()
-    rows = deal_by_label(pooled_labels(data), 12, 1.0, generator())
-    devices = deal_again(data, rows)
+    rows = assign_by_label(pooled_labels(data), 12, 1.0, generator())
+    devices = assign_again(data, rows)
     assert [device.id for device in devices[:2]] == ["device-00", "device-01"]
     pairs = {
         (x.tobytes(), int(y))
@@ -134,13 +134,13 @@ def npz(folder):
     return str(path)
 
 
-def test_a_data_set_is_dealt_anew_and_then_the_rule_holds(tmp_path):
+def test_a_data_set_is_assigned_anew_and_then_the_rule_holds(tmp_path):
     source = npz(tmp_path)
     spec = DatasetSpec(
         source,
-        Partition(more_than=10),
+        Split(more_than=10),
         options=Options(num_devices=11),
-        dealing=Dealing.DIRICHLET,
+        partitioner=Partitioner.DIRICHLET,
         concentration=0.5,
     )
     data = load_dataset(spec)
@@ -149,9 +149,9 @@ def test_a_data_set_is_dealt_anew_and_then_the_rule_holds(tmp_path):
     assert (len(data.train), len(data.test), data.dropped) == (5, 5, 1)  # ten of 11, one of 10
     by_samples = DatasetSpec(
         source,
-        Partition(split=Split.SAMPLES),
+        Split(by=SplitBy.SAMPLES),
         options=Options(num_devices=11),
-        dealing=Dealing.QUANTITY,
+        partitioner=Partitioner.QUANTITY,
         concentration=1e3,
     )
     assert len(load_dataset(by_samples).train) == 11
@@ -167,17 +167,17 @@ def test_a_data_set_is_dealt_anew_and_then_the_rule_holds(tmp_path):
         ({"format": "tables"}, "format='tables' is unknown: choose one of digits, npz"),
     ],
 )
-def test_a_dealing_that_does_not_fit_is_refused(tmp_path, changes, message):
+def test_a_partitioner_that_does_not_fit_is_refused(tmp_path, changes, message):
     arguments = {
         "source": npz(tmp_path),
         "options": Options(num_devices=5),
-        "dealing": Dealing.DIRICHLET,
+        "partitioner": Partitioner.DIRICHLET,
     }
     with pytest.raises(ValueError, match=message):
         load_dataset(DatasetSpec(**(arguments | changes)))
 
 
-def test_an_option_without_use_is_refused_without_a_dealing_too(tmp_path):
+def test_an_option_without_use_is_refused_without_a_partitioner_too(tmp_path):
     with pytest.raises(ValueError, match="'npz' does not use num_devices"):
         load_dataset(DatasetSpec(npz(tmp_path), options=Options(num_devices=5)))
 
@@ -192,7 +192,7 @@ def shifted(centres, seed=0):
 
 def test_the_published_scaling_divides_by_the_mean_of_each_side():
     devices = shifted([-4, -6, 10])
-    data = federate("t", devices, Partition(), test_ids={"u2"})
+    data = federate("t", devices, Split(), test_ids={"u2"})
     scaled = standardise(data, Standardise.LEGACY)
     mean = np.concatenate([devices[0].x, devices[1].x]).mean()
     np.testing.assert_allclose(scaled.train[0].x, (devices[0].x - mean) / mean, rtol=1e-4)
@@ -205,12 +205,12 @@ def test_the_published_scaling_divides_by_the_mean_of_each_side():
 
 def test_a_mean_of_zero_does_not_divide_by_zero():
     devices = [DeviceData(n, np.zeros((2, 1), np.float32), np.array([0, 1])) for n in "ab"]
-    scaled = standardise(federate("t", devices, Partition()), Standardise.LEGACY)
+    scaled = standardise(federate("t", devices, Split()), Standardise.LEGACY)
     assert np.isfinite(scaled.train[0].x).all()
 
 
 def test_each_device_can_be_scaled_by_its_own_train_samples():
-    data = federate("t", shifted([0, 100]), Partition(split=Split.SAMPLES))
+    data = federate("t", shifted([0, 100]), Split(by=SplitBy.SAMPLES))
     scaled = standardise(data, Standardise.DEVICE)
     for before, after, test in zip(data.train, scaled.train, scaled.test, strict=True):
         np.testing.assert_allclose(
@@ -237,7 +237,7 @@ def counted(num_devices, made, size=4):
 
 def test_a_lazy_device_is_made_when_it_is_asked_for_and_once():
     made = []
-    data = federate_lazily("lazy", counted(1000, made), Partition(), num_classes=2)
+    data = federate_lazily("lazy", counted(1000, made), Split(), num_classes=2)
     assert made == [0]  # for the shape
     assert (len(data.train), len(data.test), data.input_shape) == (500, 500, (2,))
     assert data.train[7].x[0, 0] == 7
@@ -251,9 +251,9 @@ def test_a_lazy_device_is_made_when_it_is_asked_for_and_once():
 
 def test_lazy_devices_equal_the_same_devices_made_at_once():
     made = []
-    partition = Partition(split=Split.SAMPLES, seed=3)
-    lazy = federate_lazily("t", counted(5, made, size=7), partition, num_classes=2)
-    eager = federate("t", list(counted(5, made, size=7)), partition)
+    split = Split(by=SplitBy.SAMPLES, seed=3)
+    lazy = federate_lazily("t", counted(5, made, size=7), split, num_classes=2)
+    eager = federate("t", list(counted(5, made, size=7)), split)
     for one, other in ((lazy.train, eager.train), (lazy.test, eager.test)):
         assert one.sizes.tolist() == [device.num_samples for device in other]
         for a, b in zip(one, other, strict=True):
@@ -264,7 +264,7 @@ def test_lazy_devices_equal_the_same_devices_made_at_once():
 
 def test_lazy_devices_are_scaled_when_they_are_made():
     made = []
-    data = federate_lazily("lazy", counted(6, made), Partition(), num_classes=2)
+    data = federate_lazily("lazy", counted(6, made), Split(), num_classes=2)
     scaled = standardise(data)
     assert isinstance(scaled.train, LazyDevices)
     assert scaled.train.identity != data.train.identity
@@ -274,21 +274,19 @@ def test_lazy_devices_are_scaled_when_they_are_made():
 
 def test_lazy_devices_are_scaled_one_by_one_by_their_own_constants():
     made = []
-    partition = Partition(split=Split.SAMPLES, seed=3)
-    data = federate_lazily("t", counted(6, made, size=7), partition, num_classes=2)
+    split = Split(by=SplitBy.SAMPLES, seed=3)
+    data = federate_lazily("t", counted(6, made, size=7), split, num_classes=2)
     scaled = standardise(data, Standardise.DEVICE)
     assert set(made) == {0}  # for its type; 100,000 devices must not be made at once
     assert scaled.train.identity != data.train.identity
-    eager = standardise(
-        federate("t", list(counted(6, made, size=7)), partition), Standardise.DEVICE
-    )
+    eager = standardise(federate("t", list(counted(6, made, size=7)), split), Standardise.DEVICE)
     for one, other in ((scaled.train, eager.train), (scaled.test, eager.test)):
         for a, b in zip(one, other, strict=True):
             np.testing.assert_array_equal(a.x, b.x)
 
 
 def test_a_device_that_only_tests_is_scaled_by_itself():
-    data = federate("t", shifted([0, 100]), Partition(), test_ids={"u1"})
+    data = federate("t", shifted([0, 100]), Split(), test_ids={"u1"})
     scaled = standardise(data, Standardise.DEVICE)
     for side in (scaled.train, scaled.test):
         np.testing.assert_allclose([side[0].x.mean(), side[0].x.std()], [0, 1], atol=1e-4)
@@ -297,6 +295,6 @@ def test_a_device_that_only_tests_is_scaled_by_itself():
 
 def test_lazy_devices_that_are_too_few_are_refused():
     with pytest.raises(DataError, match=r"0 of 5 devices .*largest device: 4 samples"):
-        federate_lazily("lazy", counted(5, []), Partition(more_than=4), num_classes=2)
+        federate_lazily("lazy", counted(5, []), Split(more_than=4), num_classes=2)
     with pytest.raises(ValueError, match="2 ids and 1 sizes"):
         LazyDevices(["a", "b"], np.array([1]), lambda _: None, "")
