@@ -27,7 +27,7 @@ from scipy.special import softmax
 
 from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.simplex import Reals
-from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
+from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.fl.strategies.choices import Response
 from deltafl.fl.strategies.mixture import (
     ids_in_population,
@@ -65,15 +65,15 @@ class AAggFFDevice:
         """Each device's loss; the server knows p, so the updates could be summed securely."""
         return Visibility.LOSSES
 
-    def init(self, model: Vector, num_devices: int) -> ServerState:
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from `model` with equal weights."""
         memory = {
             DECISION: np.full(num_devices, 1 / num_devices),
             GRADIENT_SUM: np.zeros(num_devices),
         }
-        return ServerState(model, memory=memory)
+        return TrainingState(model, memory=memory)
 
-    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Play one round with this cohort.
 
         Raises:
@@ -97,7 +97,7 @@ class AAggFFDevice:
         model = step_by_mixture(state.model, cohort, mixture)
         memory = {DECISION: decided, GRADIENT_SUM: total}
         report = report_mixture(cohort, mixture, losses)
-        return ServerState(model, state.round + 1, memory=memory), report
+        return TrainingState(model, state.round + 1, memory=memory), report
 
 
 def doubly_robust(observed: Reals, ids: Sequence[int], num_devices: int) -> Reals:

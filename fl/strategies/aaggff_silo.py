@@ -20,7 +20,7 @@ import numpy as np
 
 from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.simplex import Reals, minimise_quadratic
-from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
+from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.fl.strategies.choices import Response
 from deltafl.fl.strategies.mixture import measure_losses, report_mixture, step_by_mixture
 from deltafl.fl.strategies.responses import respond
@@ -56,16 +56,16 @@ class AAggFFSilo:
         """Each device's loss; the server knows p, so the updates could be summed securely."""
         return Visibility.LOSSES
 
-    def init(self, model: Vector, num_devices: int) -> ServerState:
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from `model` with equal weights."""
         memory = {
             DECISION: np.full(num_devices, 1 / num_devices),
             CURVATURE: np.zeros((num_devices, num_devices)),
             LINEAR: np.zeros(num_devices),
         }
-        return ServerState(model, memory=memory)
+        return TrainingState(model, memory=memory)
 
-    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Play one round with all devices.
 
         Raises:
@@ -88,7 +88,7 @@ class AAggFFSilo:
         mixture = memory[DECISION]
         model = step_by_mixture(state.model, cohort, mixture)
         report = report_mixture(cohort, mixture, losses)
-        return ServerState(model, state.round + 1, memory=memory), report
+        return TrainingState(model, state.round + 1, memory=memory), report
 
 
 def newton_step(

@@ -26,7 +26,7 @@ import numpy as np
 
 from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.simplex import project_to_simplex
-from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
+from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.fl.strategies.mixture import (
     ids_in_population,
     measure_losses,
@@ -72,16 +72,16 @@ class AFL:
         """Each device's loss; the server knows λ, so the updates could be summed securely."""
         return Visibility.LOSSES
 
-    def init(self, model: Vector, num_devices: int) -> ServerState:
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from `model` with equal weights."""
         memory = {
             MIXTURE: np.full(num_devices, 1 / num_devices),
             MODEL_SUM: np.zeros(model.shape),
             NUM_ROUNDS: np.zeros(1),
         }
-        return ServerState(model, memory=memory)
+        return TrainingState(model, memory=memory)
 
-    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Play one round with this cohort.
 
         Raises:
@@ -103,10 +103,10 @@ class AFL:
             NUM_ROUNDS: num_rounds + 1,
         }
         report = report_mixture(cohort, mixture, losses)
-        return ServerState(model, state.round + 1, memory=memory), report
+        return TrainingState(model, state.round + 1, memory=memory), report
 
 
-def average_iterate(state: ServerState) -> Vector:
+def average_iterate(state: TrainingState) -> Vector:
     """Take the model that the paper returns: the mean of w_1, …, w_t; w_0 before any round."""
     num_rounds = float(state.memory[NUM_ROUNDS][0])
     if num_rounds == 0:

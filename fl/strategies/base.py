@@ -35,7 +35,7 @@ class Visibility(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ServerState:
+class TrainingState:
     """All that the server carries from one round to the next.
 
     Attributes:
@@ -84,7 +84,7 @@ class Strategy(Protocol):
     def server_sees(self) -> Visibility:
         """What the server must see of a device to run it."""
 
-    def init(self, model: Vector, num_devices: int) -> ServerState:
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Make the state before the first round.
 
         Args:
@@ -92,7 +92,7 @@ class Strategy(Protocol):
             num_devices: how many training devices there are, K; their ids are 0..K − 1.
         """
 
-    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Play one round with this cohort.
 
         Raises:

@@ -14,7 +14,7 @@ import numpy as np
 
 from deltafl.fl.cohort import Cohort, check_cohort
 from deltafl.fl.strategies.aggregation import add_mean_update
-from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
+from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.mixture import measure_losses
 from deltafl.fl.superquantile import parse_theta, weighted_quantile
@@ -55,12 +55,12 @@ class DeltaFL:
         """Each device's loss; the updates could be summed securely."""
         return Visibility.LOSSES
 
-    def init(self, model: Vector, num_devices: int) -> ServerState:
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from `model`; there is nothing else to remember."""
         del num_devices
-        return ServerState(model)
+        return TrainingState(model)
 
-    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Play one round with this cohort.
 
         Ties at η are all kept. A cohort without any weight leaves the model as it was, and so does
@@ -94,15 +94,15 @@ class DeltaFL:
             empty=False,
             secure_sums=1,
         )
-        return ServerState(model, state.round + 1, eta), report
+        return TrainingState(model, state.round + 1, eta), report
 
     def _weight(self, num_samples: int) -> int:
         return num_samples if self.weighting is DeviceWeights.SAMPLES else 1
 
 
-def _leave(state: ServerState, eta: float | None) -> tuple[ServerState, RoundReport]:
+def _leave(state: TrainingState, eta: float | None) -> tuple[TrainingState, RoundReport]:
     """End a round in which nobody with any weight was kept."""
     report = RoundReport(
         eta=eta, kept_devices=0, kept_weight=0, train_loss=None, empty=True, secure_sums=1
     )
-    return ServerState(state.model, state.round + 1, state.eta), report
+    return TrainingState(state.model, state.round + 1, state.eta), report

@@ -22,7 +22,7 @@ from deltafl.fl.simplex import Reals, minimise_quadratic
 from deltafl.fl.strategies.aggregation import finite_updates
 from deltafl.fl.strategies.base import (
     RoundReport,
-    ServerState,
+    TrainingState,
     Visibility,
 )
 from deltafl.fl.strategies.mixture import report_mixture
@@ -58,12 +58,12 @@ class FedMGDA:
         """Each device's update: their inner products decide the mixture."""
         return Visibility.UPDATES
 
-    def init(self, model: Vector, num_devices: int) -> ServerState:
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from `model`; there is nothing else to remember."""
         del num_devices
-        return ServerState(model)
+        return TrainingState(model)
 
-    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Play one round with this cohort. An update that is zero stays zero.
 
         Raises:
@@ -81,7 +81,7 @@ class FedMGDA:
             total += factor * update
         model: Vector = total.astype(np.float32)
         report = report_mixture(cohort, mixture, None)
-        return ServerState(model, state.round + 1), report
+        return TrainingState(model, state.round + 1), report
 
     def mix(self, products: Reals) -> Reals:
         """Find λ*.

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.cohort import Cohort, check_cohort
-from deltafl.fl.strategies.base import Memory, RoundReport, ServerState, Strategy, Visibility
+from deltafl.fl.strategies.base import Memory, RoundReport, Strategy, TrainingState, Visibility
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
@@ -89,7 +89,7 @@ class LevelsInClear:
         """What the strategies of the levels show."""
         return self.strategies[0].server_sees
 
-    def init(self, model: Vector, num_devices: int) -> ServerState:
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from the levels' models, joined in order.
 
         Raises:
@@ -99,7 +99,7 @@ class LevelsInClear:
         pairs = zip(self.strategies, parts, strict=True)
         return _joined([strategy.init(part, num_devices) for strategy, part in pairs])
 
-    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, LevelsReport]:
+    def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, LevelsReport]:
         """Play one round at every level with this cohort.
 
         Raises:
@@ -149,7 +149,7 @@ class PrivateLevels:
         """Nothing but sums over the cohort."""
         return Visibility.SUMS
 
-    def init(self, model: Vector, num_devices: int) -> ServerState:
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from the levels' models, joined in order.
 
         Raises:
@@ -159,7 +159,7 @@ class PrivateLevels:
         pairs = zip(self.levels, parts, strict=True)
         return _joined([level.init(part, num_devices) for level, part in pairs])
 
-    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, LevelsReport]:
+    def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, LevelsReport]:
         """Play one round at every level with this cohort, in one session.
 
         Raises:
@@ -187,7 +187,7 @@ class PrivateLevels:
             _report(self.thetas, reports, result.bytes_up),
         )
 
-    def levels_for(self, state: ServerState, cohort_size: int) -> Levels:
+    def levels_for(self, state: TrainingState, cohort_size: int) -> Levels:
         """What the next round announces to a cohort of this size.
 
         Raises:
@@ -250,12 +250,12 @@ def starting_models(
     return np.concatenate(started)
 
 
-def level_states(state: ServerState, thetas: Sequence[Fraction]) -> list[ServerState]:
+def level_states(state: TrainingState, thetas: Sequence[Fraction]) -> list[TrainingState]:
     """The state of each level, out of that of all of them."""
     etas = state.memory.get(_ETA, np.full(len(thetas), np.nan))
     parts = split_models(state.model, len(thetas))
     return [
-        ServerState(
+        TrainingState(
             model,
             state.round,
             None if np.isnan(eta) else float(eta),
@@ -265,7 +265,7 @@ def level_states(state: ServerState, thetas: Sequence[Fraction]) -> list[ServerS
     ]
 
 
-def _joined(states: Sequence[ServerState]) -> ServerState:
+def _joined(states: Sequence[TrainingState]) -> TrainingState:
     memory = {
         f"{level}/{name}": remembered
         for level, state in enumerate(states)
@@ -274,7 +274,7 @@ def _joined(states: Sequence[ServerState]) -> ServerState:
     etas = [np.nan if state.eta is None else state.eta for state in states]
     memory[_ETA] = np.array(etas, dtype=np.float64)
     model = np.concatenate([state.model for state in states])
-    return ServerState(model, states[0].round, None, memory)
+    return TrainingState(model, states[0].round, None, memory)
 
 
 def _memory_of(memory: Memory, level: int) -> Memory:

@@ -45,7 +45,7 @@ import numpy as np
 
 from deltafl.fl.cohort import Cohort, Local, check_cohort
 from deltafl.fl.objectives import LocalObjective
-from deltafl.fl.strategies.base import Memory, ServerState, Visibility
+from deltafl.fl.strategies.base import Memory, TrainingState, Visibility
 from deltafl.fl.strategies.private_delta_fl import (
     Encoding,
     PrivateDeltaFL,
@@ -119,11 +119,11 @@ class MaskedMean:
         """Nothing but sums over the cohort."""
         return Visibility.SUMS
 
-    def init(self, model: Vector, num_devices: int) -> ServerState:
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
         """As in clear."""
         return self.mean.init(model, num_devices)
 
-    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, MaskedMeanReport]:
+    def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, MaskedMeanReport]:
         """Play one round with this cohort.
 
         Raises:
@@ -142,11 +142,11 @@ class MaskedMean:
         following = replace(played, memory=MappingProxyType(memory))
         return following, MaskedMeanReport(**known, weight_unit_log2=unit)
 
-    def levels_for(self, state: ServerState, cohort_size: int) -> Levels:
+    def levels_for(self, state: TrainingState, cohort_size: int) -> Levels:
         """What the next round announces to a cohort of this size; see `PrivateDeltaFL`."""
         return self._rounds(state, cohort_size)[0].levels_for(state, cohort_size)
 
-    def _rounds(self, state: ServerState, cohort_size: int) -> tuple[PrivateDeltaFL, int]:
+    def _rounds(self, state: TrainingState, cohort_size: int) -> tuple[PrivateDeltaFL, int]:
         """How the next round is run, and log2 of its unit."""
         if self.mean.has_whole_weights:
             return self.rounds, 0

@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from deltafl.fl.cohort import Cohort, Weighing, check_cohort
-from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
+from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.fl.superquantile import parse_theta
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
@@ -102,14 +102,14 @@ class PrivateDeltaFL:
         """Nothing but sums over the cohort."""
         return Visibility.SUMS
 
-    def init(self, model: Vector, num_devices: int) -> ServerState:
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from `model`; there is nothing else to remember."""
         del num_devices
-        return ServerState(model)
+        return TrainingState(model)
 
     def apply(
-        self, state: ServerState, cohort: Cohort, weighing: Weighing | None = None
-    ) -> tuple[ServerState, PrivateRoundReport]:
+        self, state: TrainingState, cohort: Cohort, weighing: Weighing | None = None
+    ) -> tuple[TrainingState, PrivateRoundReport]:
         """Play one round with this cohort.
 
         Args:
@@ -130,8 +130,8 @@ class PrivateDeltaFL:
         return self.follow(state, result.outcomes[0], result.bytes_up)
 
     def follow(
-        self, state: ServerState, outcome: RoundOutcome, bytes_up: float | None
-    ) -> tuple[ServerState, PrivateRoundReport]:
+        self, state: TrainingState, outcome: RoundOutcome, bytes_up: float | None
+    ) -> tuple[TrainingState, PrivateRoundReport]:
         """Draw the conclusions of a round: the next state, and the report.
 
         Args:
@@ -147,10 +147,10 @@ class PrivateDeltaFL:
         if found is not None and self.theta < 1 and found.ended is not Ended.TOO_FEW:
             eta = found.eta
         report = _report(outcome, eta, bytes_up)
-        following = ServerState(model, state.round + 1, state.eta if eta is None else eta)
+        following = TrainingState(model, state.round + 1, state.eta if eta is None else eta)
         return following, report
 
-    def levels_for(self, state: ServerState, cohort_size: int) -> Levels:
+    def levels_for(self, state: TrainingState, cohort_size: int) -> Levels:
         """What the next round announces to a cohort of this size: a single level.
 
         Raises:
@@ -166,7 +166,7 @@ class PrivateDeltaFL:
         """
         return None if self.theta == 1 else self.noise(cohort_size)
 
-    def round_config(self, state: ServerState, cohort_size: int) -> RoundConfig:
+    def round_config(self, state: TrainingState, cohort_size: int) -> RoundConfig:
         """The configuration of the next round, over a cohort of this size.
 
         Raises:
@@ -183,7 +183,7 @@ class PrivateDeltaFL:
             noise=self.noise(cohort_size),
         )
 
-    def warm_start_of(self, state: ServerState) -> int | None:
+    def warm_start_of(self, state: TrainingState) -> int | None:
         """The tick from which the next search starts; None to start afresh."""
         if not self.warm_start or state.eta is None:
             return None

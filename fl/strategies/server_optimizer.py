@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.cohort import Cohort
-from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy, Visibility
+from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState, Visibility
 from deltafl.fl.vectors import Vector
 
 Moments: TypeAlias = Mapping[str, npt.NDArray[np.float64]]
@@ -205,11 +205,11 @@ class WithServerOptimizer:
         """What the wrapped strategy shows."""
         return self.strategy.server_sees
 
-    def init(self, model: Vector, num_devices: int) -> ServerState:
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
         """As the wrapped strategy."""
         return self.strategy.init(model, num_devices)
 
-    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Play one round with this cohort.
 
         A round that is empty or given up has no gradient: model and moments stay as they are.

@@ -20,7 +20,7 @@ import numpy as np
 from deltafl.fl.cohort import Cohort, Local, Pending, check_cohort
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.strategies.aggregation import finite_loss, finite_update, step_by_mean
-from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
+from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.fl.vectors import Vector
 
 
@@ -147,12 +147,12 @@ class WeightedMean(ABC):
         del round_index
         return Share(own.num_samples)
 
-    def init(self, model: Vector, num_devices: int) -> ServerState:
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
         """Start from `model`; there is nothing else to remember."""
         del num_devices
-        return ServerState(model)
+        return TrainingState(model)
 
-    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Play one round with this cohort.
 
         A device without samples takes no part. The report's train_loss, where the strategy asks

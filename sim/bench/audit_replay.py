@@ -19,7 +19,7 @@ import numpy as np
 from tqdm import tqdm
 
 from deltafl.fl.objectives import PLAIN, LocalObjective
-from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.quantile.registry import default_max_queries
@@ -174,7 +174,7 @@ def _record(benchmark: AuditBenchmark, path: Path) -> None:
         search = SearchParams(default_max_queries(benchmark.method))
         strategy = PrivateDeltaFL(Fraction(1, 2), Encoding(benchmark.method, search))
         masked = MaskedRounds(Sessions(graph=benchmark.graph), observer=transcript)
-        state = ServerState(np.zeros(benchmark.dim, dtype=np.float32))
+        state = TrainingState(np.zeros(benchmark.dim, dtype=np.float32))
         rounds = range(1, benchmark.rounds + 1)
         quiet = None if os.isatty(sys.stderr.fileno()) else True
         for number in tqdm(rounds, desc="recording", file=sys.stderr, leave=False, disable=quiet):

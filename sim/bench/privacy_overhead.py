@@ -28,7 +28,7 @@ from typing import Final
 import numpy as np
 from tqdm import tqdm
 
-from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy
+from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
 from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.bench.peers.ours import Simulator
@@ -168,7 +168,7 @@ def check_filter(name: str, private: RoundReport, clear: RoundReport) -> None:
 
 
 def _play(
-    simulator: Simulator, strategy: Strategy, state: ServerState, rounds: SecureRounds
+    simulator: Simulator, strategy: Strategy, state: TrainingState, rounds: SecureRounds
 ) -> tuple[float, float, RoundReport]:
     """Seconds by the clock, the protocol's CPU seconds, and what the round reports."""
     learning, cpu, wall = simulator.clock.seconds, _cpu_s(), time.perf_counter()

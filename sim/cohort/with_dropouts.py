@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 
 from deltafl.fl.cohort import Cohort, Pending, SecureRoundResult, Weighing
 from deltafl.fl.objectives import PLAIN, LocalObjective
-from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy, Visibility
+from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState, Visibility
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
 from deltafl.secagg.stages import Vanish
@@ -86,11 +86,11 @@ class WithDropouts:
         """What the wrapped strategy shows."""
         return self.strategy.server_sees
 
-    def init(self, model: Vector, num_devices: int) -> ServerState:
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
         """As the wrapped strategy."""
         return self.strategy.init(model, num_devices)
 
-    def apply(self, state: ServerState, cohort: Cohort) -> tuple[ServerState, RoundReport]:
+    def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
         """Play one round with the survivors; without any, the round is given up.
 
         Raises:

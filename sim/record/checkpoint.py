@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.base import TrainingState
 from deltafl.sim.errors import RunDirectoryError
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.chain import Mark
@@ -44,7 +44,7 @@ class Checkpoint:
         truth: how far the truth file goes.
     """
 
-    state: ServerState
+    state: TrainingState
     events_size: int
     transcript: Mark
     truth: Mark
@@ -100,7 +100,7 @@ def _read(path: Path) -> Checkpoint:
     with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
         eta = float(file["eta"])
         return Checkpoint(
-            state=ServerState(
+            state=TrainingState(
                 model=file["model"],
                 round=int(file["round"]),
                 eta=None if np.isnan(eta) else eta,

@@ -20,7 +20,7 @@ from deltafl.fl.errors import DivergenceError
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.metrics import Summary, summarise_test_error
 from deltafl.fl.parameters import to_vector
-from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy
+from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
 from deltafl.fl.strategies.levels import (
     LevelsInClear,
     LevelsReport,
@@ -254,7 +254,7 @@ class _Run:
         spec = spec_of(self._config, self._resources.dataset)
         return to_vector(spec.build(self._seeds.integer(Purpose.WEIGHTS, device=level)))
 
-    def go_on(self, state: ServerState | None) -> None:
+    def go_on(self, state: TrainingState | None) -> None:
         """Play the rounds that are left; without a state, all of them."""
         progress, rounds = self._resources.progress, self._config.federation.rounds
         progress.begin(self._config, state.round if state else 0)
@@ -287,7 +287,7 @@ class _Run:
                 f"federation.cohort_size or privacy.expected_dropout"
             )
 
-    def _play_round(self, state: ServerState) -> tuple[ServerState, Event]:
+    def _play_round(self, state: TrainingState) -> tuple[TrainingState, Event]:
         train = self._resources.dataset.train
         generator = self._seeds.generator(Purpose.COHORT, round_index=state.round)
         ids = sample_cohort(generator, len(train), self._config.federation.cohort_size)
@@ -332,7 +332,7 @@ class _Run:
         )
         return state, event
 
-    def _evaluate(self, state: ServerState) -> None:
+    def _evaluate(self, state: TrainingState) -> None:
         models = split_models(state.model, len(self._metrics))
         for folder, model in zip(self._metrics.values(), models, strict=True):
             self._evaluate_model(state.round, model, folder)
@@ -353,7 +353,7 @@ class _Run:
         write_evaluation(folder, evaluation)
         self._resources.progress.evaluated(round_number, summarise_test_error(evaluation.test))
 
-    def _save(self, state: ServerState) -> None:
+    def _save(self, state: TrainingState) -> None:
         """Last of all, for a checkpoint vouches for everything that it counts."""
         marks = self._events.flush(), self._transcript.flush(), self._truth.flush()
         save_checkpoint(self._directory.checkpoints, Checkpoint(state, *marks))

@@ -16,7 +16,7 @@ from deltafl.fl.data.federated import DeviceData, FederatedDataset
 from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.local import Learner
 from deltafl.fl.parameters import to_vector
-from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.levels import PrivateLevels, split_models
 from deltafl.fl.strategies.masked import MaskedMean
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
@@ -151,7 +151,7 @@ def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
                 strategy = strategy.strategy
             if isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
                 models = np.tile(to_vector(module), len(arm.federation.thetas))
-                levels = strategy.levels_for(ServerState(models), size)
+                levels = strategy.levels_for(TrainingState(models), size)
                 seed = Seeds(arm.experiment.seed).digest(Purpose.GRAPH)
                 sessions_of(arm.privacy).params_of_levels(levels, models.tobytes(), seed)
         except (ProtocolError, SecAggError) as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.base import TrainingState
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.faults import seeded_dropouts
@@ -71,7 +71,7 @@ class HonestRun:
     mark: Mark
     reports: list
     told: list
-    state: ServerState
+    state: TrainingState
 
     @property
     def lost_at(self) -> Counter:
@@ -121,7 +121,7 @@ def play_honestly(
     config, seeds = config_of(**changes), Seeds(seed)
     signed = config.privacy.sessions_are_signed
     transcript, truth = folder / "transcript.bin", folder / "truth.bin"
-    state = ServerState(np.linspace(-1, 1, length).astype(np.float32))
+    state = TrainingState(np.linspace(-1, 1, length).astype(np.float32))
     reports, rounds_told = [], []
     with (
         TranscriptWriter(transcript, mode, run_id=RUN_ID) as writer,
@@ -164,7 +164,7 @@ def messages_of(*, rounds=1, dropout=0.0, seed=1, length=40, **changes):
     config, seeds, tape = config_of(**changes), Seeds(seed), _Tape()
     dropouts = seeded_dropouts(seeds, dropout, signed=config.privacy.sessions_are_signed)
     strategy, secure = build_strategy(config), build_rounds(config.privacy, tape)
-    state = ServerState(np.linspace(-1, 1, length).astype(np.float32))
+    state = TrainingState(np.linspace(-1, 1, length).astype(np.float32))
     for number in range(1, rounds + 1):
         ids = [3 * i + 1 for i in range(config.federation.cohort_size)]
         devices = device_objects(StandIn(i, number) for i in ids)

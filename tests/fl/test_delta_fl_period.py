@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltafl.fl.strategies.aggregation import add_mean_update
-from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.fedavg import FedAvg
@@ -39,7 +39,7 @@ def cohort(*pairs):
 
 
 def start(value=0.0):
-    return ServerState(np.full(1, value, dtype=np.float32))
+    return TrainingState(np.full(1, value, dtype=np.float32))
 
 
 cohorts = st.lists(
@@ -143,7 +143,7 @@ def test_resuming_in_the_middle_of_a_period_changes_nothing():
     strategy = DeltaFL(HALF, eta_every=3)
     devices = cohort((1, 0.0), (1, 1.0), (1, 10.0))
     state, _ = strategy.apply(start(), cohort_of(devices))
-    resumed = ServerState(state.model, state.round, state.eta)
+    resumed = TrainingState(state.model, state.round, state.eta)
     on, _ = strategy.apply(state, cohort_of(devices))
     again, _ = strategy.apply(resumed, cohort_of(devices))
     assert (on.eta, on.model.tobytes()) == (again.eta, again.model.tobytes())

@@ -13,7 +13,7 @@ from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.metrics import summarise_test_error
 from deltafl.fl.models import build_model
 from deltafl.fl.parameters import to_vector
-from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.sim.cohort.simulated import cohort_of
@@ -45,7 +45,7 @@ def measure_test_error(strategy, seed):
     """Mean and 90th percentile of the test error; equal seeds give equal cohorts."""
     dataset = load_digits(Split(seed=seed))
     module = build_model("linear", input_shape=(8, 8), num_classes=10, seed=seed)
-    learner, state = Learner(module), ServerState(to_vector(module))
+    learner, state = Learner(module), TrainingState(to_vector(module))
     cohorts = np.random.default_rng(seed)
     for round_number in range(NUM_ROUNDS):
         cohort = sorted(cohorts.choice(len(dataset.train), COHORT_SIZE, replace=False))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.fl.errors import DivergenceError
-from deltafl.fl.strategies.base import ServerState, Strategy, Visibility
+from deltafl.fl.strategies.base import Strategy, TrainingState, Visibility
 from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.fedavg import FedAvg
@@ -38,8 +38,8 @@ def cohort(*pairs):
     return [Quadratic(k, weight, centre) for k, (weight, centre) in enumerate(pairs)]
 
 
-def start(value=0.0) -> ServerState:
-    return ServerState(np.full(2, value, dtype=np.float32))
+def start(value=0.0) -> TrainingState:
+    return TrainingState(np.full(2, value, dtype=np.float32))
 
 
 def strategies() -> list[Strategy]:
@@ -141,7 +141,7 @@ def test_a_whole_number_of_devices_keeps_one_more():
 
 @pytest.mark.parametrize("strategy", [FedAvg(), DeltaFL(HALF)])
 def test_a_cohort_without_weight_leaves_the_model(strategy):
-    before = ServerState(np.ones(2, dtype=np.float32), 7, 0.25)
+    before = TrainingState(np.ones(2, dtype=np.float32), 7, 0.25)
     state, report = strategy.apply(before, cohort_of(cohort((0, 1.0), (0, 2.0))))
     assert report.empty
     assert state.round == 8

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
+from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.fl.strategies.server_optimizer import (
     Adaptive,
     Momentum,
@@ -41,7 +41,7 @@ class Moves:
 
     def init(self, model, num_devices):
         del num_devices
-        return ServerState(model, memory={"count": np.zeros(1)})
+        return TrainingState(model, memory={"count": np.zeros(1)})
 
     def apply(self, state, devices):
         del devices
@@ -50,7 +50,7 @@ class Moves:
         model = (state.model + self.changes[number]).astype(np.float32)
         memory = {"count": state.memory["count"] + 1}
         told = self.reports[number] if self.reports else report()
-        return ServerState(model, state.round + 1, 0.5, memory), told
+        return TrainingState(model, state.round + 1, 0.5, memory), told
 
 
 def adaptive(kind, beta1=BETA1, rate=RATE):
@@ -162,7 +162,7 @@ def test_a_whole_step_is_exact_where_a_difference_would_round():
     class Jumps(Moves):
         def apply(self, state, devices):
             state, told = super().apply(state, devices)
-            return ServerState(np.array([1e-30], np.float32), 1, None, state.memory), told
+            return TrainingState(np.array([1e-30], np.float32), 1, None, state.memory), told
 
     wrapped = WithServerOptimizer(Jumps([np.zeros(1)]), Sgd(1.0))
     start = wrapped.init(np.ones(1, np.float32), 1)

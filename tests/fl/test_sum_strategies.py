@@ -12,7 +12,7 @@ from scipy.special import softmax
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.objectives import PLAIN
 from deltafl.fl.schedule import StepDecay
-from deltafl.fl.strategies.base import ServerState, Visibility
+from deltafl.fl.strategies.base import TrainingState, Visibility
 from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.strategies.fedprox import FedProx
@@ -72,7 +72,7 @@ def cohort(*pairs, kind=Quadratic, **settings):
 
 
 def play(strategy, devices, model=START):
-    state, report = strategy.apply(ServerState(model), cohort_of(devices))
+    state, report = strategy.apply(TrainingState(model), cohort_of(devices))
     return state.model, report
 
 
@@ -169,7 +169,7 @@ def test_fedprox_settles_where_the_pulled_minimisers_balance(pull):
     # minimum of the mean loss
     n, h, c = np.array([1, 3]), np.array([4.0, 1.0]), np.array([1.0, -1.0])
     devices = [Minimiser(k, int(n[k]), c[k], h[k]) for k in range(2)]
-    state = ServerState(START)
+    state = TrainingState(START)
     for _ in range(400):
         state, _ = FedProx(pull).apply(state, cohort_of(devices))
     weights = n * h / (h + pull)
@@ -205,13 +205,13 @@ def test_q_ffl_takes_the_rate_of_the_round():
     schedule = StepDecay(GAMMA, 0.5, every_rounds=10)
     strategy = QFFL(2.0, schedule.rate)
     devices = cohort((1, 1.0), (1, -2.0))
-    first, _ = strategy.apply(ServerState(START), cohort_of(devices))
-    tenth, _ = strategy.apply(ServerState(START, 9), cohort_of(devices))
-    later, _ = strategy.apply(ServerState(START, 10), cohort_of(devices))
+    first, _ = strategy.apply(TrainingState(START), cohort_of(devices))
+    tenth, _ = strategy.apply(TrainingState(START, 9), cohort_of(devices))
+    later, _ = strategy.apply(TrainingState(START, 10), cohort_of(devices))
     np.testing.assert_array_equal(first.model, tenth.model)
     assert not np.allclose(first.model, later.model)
     with pytest.raises(ValueError, match="learning_rate=0 of round 3 is not a positive number"):
-        QFFL(2.0, lambda _: 0).apply(ServerState(START, 3), cohort_of(devices))
+        QFFL(2.0, lambda _: 0).apply(TrainingState(START, 3), cohort_of(devices))
 
 
 def test_q_ffl_asks_for_the_loss_of_the_model_that_was_sent():
@@ -235,7 +235,7 @@ def test_tilted_steps_are_whole_steps_of_a_convex_combination():
     # neither 1/m of one, nor twice one in the first round, nor of a size that depends on the past
     devices = cohort(*[(1, 3.0)] * 7)
     alone, _ = play(FedAvg(), devices[:1])
-    state = ServerState(START)
+    state = TrainingState(START)
     for _ in range(3):
         before = state.model
         state, _ = TiltedERM(2.0).apply(state, cohort_of(devices))
@@ -280,7 +280,7 @@ def test_a_device_without_samples_takes_no_part(strategy):
 
 @pytest.mark.parametrize("strategy", strategies())
 def test_a_round_without_samples_leaves_the_model_and_what_else_is_known(strategy):
-    before = ServerState(START, 7, 0.25, {"kept": np.ones(1)})
+    before = TrainingState(START, 7, 0.25, {"kept": np.ones(1)})
     state, report = strategy.apply(before, cohort_of(cohort((0, 1.0), (0, 2.0))))
     assert report.empty
     assert report.train_loss is None

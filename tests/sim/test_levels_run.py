@@ -13,7 +13,7 @@ from deltafl.fl.bundle import Architecture, Bundle, embedding_sha256
 from deltafl.fl.data.glove import load_glove
 from deltafl.fl.models import build_model
 from deltafl.fl.parameters import to_vector
-from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
+from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.fl.strategies.delta_fl import DeltaFL
 from deltafl.fl.strategies.levels import (
     LevelsInClear,
@@ -365,7 +365,7 @@ def test_private_levels_remember_an_eta_of_each():
     etas = [part.eta for part in level_states(state, THETAS)]
     assert etas == [one.eta for one in report.levels.values()]
     assert None not in etas
-    assert isinstance(state, ServerState)
+    assert isinstance(state, TrainingState)
 
 
 def test_one_level_is_no_framework():

@@ -16,7 +16,7 @@ from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.models import build_model
 from deltafl.fl.objectives import PLAIN
 from deltafl.fl.parameters import to_vector
-from deltafl.fl.strategies.base import ServerState, Visibility
+from deltafl.fl.strategies.base import TrainingState, Visibility
 from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.strategies.fedprox import FedProx
@@ -77,7 +77,7 @@ def masked(mean, *, expected_loss=2.0, **update):
 
 
 def announce(strategy, cohort_size):
-    levels = strategy.levels_for(ServerState(START), cohort_size)
+    levels = strategy.levels_for(TrainingState(START), cohort_size)
     return SESSIONS.params_of_levels(levels, START.tobytes(), bytes(32))
 
 
@@ -120,7 +120,7 @@ def squared(device):
 
 def check_close_to_plain(strategy, devices):
     """Play two rounds each way; the derived bound holds in both, clipping aside."""
-    state, told = ServerState(START), []
+    state, told = TrainingState(START), []
     for _ in range(2):
         before = state
         following, plain = strategy.mean.apply(before, cohort_of(devices, IDEAL))
@@ -164,13 +164,13 @@ def test_a_coarse_unit_would_miss_the_plain_step():
         Drawn(k, 1, loss, (loss, 0.0, 0.0)) for k, loss in enumerate((0.1, 0.2, 0.3, 0.6, 1))
     ]
     mean = TiltedERM(5.0)
-    plain, _ = mean.apply(ServerState(START), cohort_of(devices, IDEAL))
-    fine, _ = masked(mean, expected_loss=0.5).apply(ServerState(START), cohort_of(devices, IDEAL))
+    plain, _ = mean.apply(TrainingState(START), cohort_of(devices, IDEAL))
+    fine, _ = masked(mean, expected_loss=0.5).apply(TrainingState(START), cohort_of(devices, IDEAL))
     assert np.abs(fine.model - plain.model).max() < 1e-5
     # a mean that is said to be 2^22 times larger leaves weights of a few units
     memory = {"masked.mean_weight": np.array([5.0 + 22, 0])}
     coarse, report = masked(mean).apply(
-        ServerState(START, memory=memory), cohort_of(devices, IDEAL)
+        TrainingState(START, memory=memory), cohort_of(devices, IDEAL)
     )
     assert np.abs(coarse.model - plain.model).max() > 1e-3
     assert report.kept_weight < 100
@@ -185,7 +185,7 @@ def test_real_masks_and_ideal_sums_agree_to_the_bit(mean):
     states = {}
     for name, rounds in (("ideal", IDEAL), ("masked", MASKED)):
         strategy = masked(mean)
-        state = ServerState(START)
+        state = TrainingState(START)
         reports = []
         for gone in ({}, vanish):
             cohort = cohort_of(STEEP, rounds, dropouts=lambda *_, gone=gone: gone)
@@ -215,7 +215,7 @@ def test_a_device_measures_once_and_trains_once(mean, rounds):
             return super().begin_update(device, model, objective)
 
     devices = Counted({one.id: one for one in STEEP})
-    masked(mean).apply(ServerState(START), SimulatedCohort(devices, rounds=rounds))
+    masked(mean).apply(TrainingState(START), SimulatedCohort(devices, rounds=rounds))
     assert sorted(begun) == sorted((what, one.id) for what in ("loss", "update") for one in STEEP)
 
 
@@ -223,8 +223,8 @@ def test_a_device_that_vanishes_is_in_neither_sum():
     vanish = {0: Vanish(Step(Stage.ADVERTISE, 0), late=False)}
     mean = TiltedERM(1.0)
     cohort = cohort_of(STEEP, IDEAL, dropouts=lambda *_: vanish)
-    state, report = masked(mean).apply(ServerState(START), cohort)
-    plain, _ = mean.apply(ServerState(START), cohort_of(STEEP[1:], IDEAL))
+    state, report = masked(mean).apply(TrainingState(START), cohort)
+    plain, _ = mean.apply(TrainingState(START), cohort_of(STEEP[1:], IDEAL))
     np.testing.assert_allclose(state.model, plain.model, atol=1e-5)
     assert report.dropped_by_stage == {"advertise": 1}
 
@@ -232,7 +232,7 @@ def test_a_device_that_vanishes_is_in_neither_sum():
 def test_the_unit_follows_the_weights_over_many_orders_of_magnitude():
     # exp(t·F) falls by a factor of e^12 a round, more than a million altogether
     strategy = masked(TiltedERM(4.0), expected_loss=16.0)
-    state = ServerState(START)
+    state = TrainingState(START)
     for height in (16.0, 13.0, 10.0, 7.0, 4.0):
         devices = [replace(one, given_loss=height + one.given_loss / 10) for one in STEEP]
         before = state
@@ -248,7 +248,7 @@ def test_the_unit_follows_the_weights_over_many_orders_of_magnitude():
 def test_weights_may_grow_tenfold_between_rounds_and_are_not_clipped():
     strategy = masked(TiltedERM(1.0))
     same = [Drawn(k, 1, 2.0, (0.1, 0.0, 0.0)) for k in range(4)] + [Drawn(4, 1, 4.3, (0.0,) * 3)]
-    state, _ = strategy.apply(ServerState(START), cohort_of(same, IDEAL))
+    state, _ = strategy.apply(TrainingState(START), cohort_of(same, IDEAL))
     grown = [replace(one, given_loss=one.given_loss + math.log(10)) for one in same]
     _, report = strategy.apply(state, cohort_of(grown, IDEAL))
     assert report.clipped == 0
@@ -263,7 +263,7 @@ def test_weights_are_rounded_to_the_nearest_unit():
     memory = {"masked.mean_weight": np.array([21.0, 0])}
     devices = [Drawn(k, 1, math.log(2.75), (0.1, 0.0, 0.0)) for k in range(5)]
     _, report = masked(TiltedERM(1.0)).apply(
-        ServerState(START, memory=memory), cohort_of(devices, IDEAL)
+        TrainingState(START, memory=memory), cohort_of(devices, IDEAL)
     )
     assert (report.weight_unit_log2, report.kept_weight) == (0, 15)
 
@@ -271,7 +271,7 @@ def test_weights_are_rounded_to_the_nearest_unit():
 def test_weights_that_have_grown_too_much_are_clipped_and_counted_and_then_fit():
     strategy = masked(TiltedERM(1.0), expected_loss=0.5)
     grown = [replace(one, given_loss=one.given_loss + 28) for one in STEEP]
-    state, first = strategy.apply(ServerState(START), cohort_of(grown, IDEAL))
+    state, first = strategy.apply(TrainingState(START), cohort_of(grown, IDEAL))
     assert first.clipped > 0
     assert first.kept_weight <= 6 << FIRST_WEIGHT_BITS
     for _ in range(3):
@@ -287,7 +287,7 @@ def test_weights_that_have_grown_too_much_are_clipped_and_counted_and_then_fit()
 def test_weights_that_round_to_nothing_leave_the_model_and_make_the_unit_finer():
     strategy = masked(QFFL(30.0, constant_rate), expected_loss=2.0)
     tiny = [replace(one, given_loss=0.05 + one.given_loss / 100) for one in STEEP]
-    state = ServerState(START)
+    state = TrainingState(START)
     emptied = 0
     for _ in range(20):
         state, report = strategy.apply(state, cohort_of(tiny, IDEAL))
@@ -307,7 +307,7 @@ def test_weights_that_round_to_nothing_leave_the_model_and_make_the_unit_finer()
 def test_a_round_that_was_given_up_teaches_nothing():
     everybody = {one.id: Vanish(Step(Stage.SHARE, 0), late=False) for one in STEEP}
     strategy = masked(TiltedERM(1.0))
-    first, _ = strategy.apply(ServerState(START), cohort_of(STEEP, IDEAL))
+    first, _ = strategy.apply(TrainingState(START), cohort_of(STEEP, IDEAL))
     lost = cohort_of(STEEP, IDEAL, round_index=1, dropouts=lambda *_: everybody)
     second, report = strategy.apply(first, lost)
     assert report.aborted
@@ -316,7 +316,7 @@ def test_a_round_that_was_given_up_teaches_nothing():
 
 
 def test_heavy_numbers_of_samples_are_clipped_like_in_every_private_round():
-    _, report = masked(FedAvg(), max_weight=22).apply(ServerState(START), cohort_of(STEEP, IDEAL))
+    _, report = masked(FedAvg(), max_weight=22).apply(TrainingState(START), cohort_of(STEEP, IDEAL))
     assert report.clipped == 3
     assert report.kept_weight == 20 + 21 + 22 * 4
 
@@ -324,8 +324,8 @@ def test_heavy_numbers_of_samples_are_clipped_like_in_every_private_round():
 def test_a_device_without_samples_changes_nothing():
     idle = Drawn(9, 0, 3.0, (9.0, 9.0, 9.0))
     for mean in (FedAvg(), TiltedERM(1.0), QFFL(1.0, constant_rate)):
-        alone, _ = masked(mean).apply(ServerState(START), cohort_of(STEEP, IDEAL))
-        joined, report = masked(mean).apply(ServerState(START), cohort_of([*STEEP, idle], IDEAL))
+        alone, _ = masked(mean).apply(TrainingState(START), cohort_of(STEEP, IDEAL))
+        joined, report = masked(mean).apply(TrainingState(START), cohort_of([*STEEP, idle], IDEAL))
         np.testing.assert_array_equal(alone.model, joined.model)
         assert report.kept_devices == 7
 
@@ -336,9 +336,9 @@ def test_what_diverged_names_its_device():
     for mean in (FedAvg(), TiltedERM(1.0), QFFL(1.0, constant_rate)):
         for rounds in (IDEAL, MASKED):
             with pytest.raises(DivergenceError, match="update of device 9"):
-                masked(mean).apply(ServerState(START), cohort_of([*STEEP, broken], rounds))
+                masked(mean).apply(TrainingState(START), cohort_of([*STEEP, broken], rounds))
             with pytest.raises(DivergenceError, match="loss of device 9"):
-                masked(mean).apply(ServerState(START), cohort_of([*STEEP, unbounded], rounds))
+                masked(mean).apply(TrainingState(START), cohort_of([*STEEP, unbounded], rounds))
 
 
 def test_names_and_what_the_server_sees():
@@ -381,7 +381,7 @@ def test_learners_on_digits_end_up_with_the_plain_model():
     module = build_model("linear", input_shape=dataset.input_shape, num_classes=10, seed=1)
     backend, start = InProcess("reference", Learner(module)), to_vector(module)
     for mean in (FedProx(0.3), PropFair(5.0), QFFL(1.0, lambda _: 0.1), TiltedERM(2.0)):
-        states = [ServerState(start), ServerState(start)]
+        states = [TrainingState(start), TrainingState(start)]
         for index in range(2):
             refs = {
                 k: SampleReference(dataset.train, k, data.num_samples)

@@ -10,7 +10,7 @@ import pytest
 from doubles import Silent
 
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.fl.strategies.base import RoundReport, ServerState, Visibility
+from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.secagg.stages import Stage, Step, Vanish
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.cohort.with_dropouts import WithDropouts
@@ -178,7 +178,7 @@ def test_survivors_play_and_the_rest_is_counted():
         return {number: fates[number] for number in device_ids if number in fates}
 
     strategy = WithDropouts(Count(), dropouts)
-    start = ServerState(np.zeros(3, dtype=np.float32), round=4)
+    start = TrainingState(np.zeros(3, dtype=np.float32), round=4)
     state, report = strategy.apply(start, cohort_of(map(Named, range(5))))
     assert (state.round, report.kept_devices, report.aborted) == (5, 2, None)
     assert report.dropped_by_stage == {"share": 1, "mask": 2}

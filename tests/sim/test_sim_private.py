@@ -9,7 +9,7 @@ import pytest
 from doubles import Killed, Silent
 
 from deltafl.fl.data.load import DatasetSpec
-from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.private_delta_fl import Encoding
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.secagg import Adversary, DevicePolicy, Stage, Step, ThreatModel, Vanish
@@ -247,7 +247,7 @@ def test_the_threshold_of_a_round_without_a_search_is_the_one_before(private):
         def update(self, model):
             return np.zeros_like(model)
 
-    state = ServerState(np.zeros(3, dtype=np.float32), eta=0.75)
+    state = TrainingState(np.zeros(3, dtype=np.float32), eta=0.75)
     rounds = build_rounds(build_config([PRIVATE_RUN]).privacy, NoObserver())
     for num_devices, ended in ((8, "too few"), (9, "exact")):
         cohort = cohort_of(map(Constant, range(num_devices)), rounds)
@@ -289,7 +289,7 @@ def test_the_default_settings_withstand_an_active_server():
     settings["federation"] = {**PRIVATE_RUN["federation"], "cohort_size": 12}
     config = build_config([settings])
     model, sessions = np.zeros(5, dtype=np.float32), sessions_of(config.privacy)
-    levels = build_strategy(config).levels_for(ServerState(model), 12)
+    levels = build_strategy(config).levels_for(TrainingState(model), 12)
     sessions.params_of_levels(levels, model.tobytes(), bytes(32))
     assert build_rounds(config.privacy, NoObserver()).sessions == sessions
 

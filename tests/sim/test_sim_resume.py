@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from doubles import Killed, Silent
 
-from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.base import TrainingState
 from deltafl.sim.errors import RunDirectoryError, RunError, UserError
 from deltafl.sim.record import atomic, checkpoint, evaluations, rundir
 from deltafl.sim.record.chain import Mark
@@ -167,7 +167,7 @@ def test_a_damaged_last_checkpoint_costs_one_more_round(tiny, tmp_path, referenc
 def test_a_checkpoint_whose_arrays_have_no_head_is_damaged(tmp_path, head):
     """NumPy reads the head of an array as a literal of Python, and raises whatever Python does."""
     for number in (1, 2):
-        state = ServerState(np.zeros(3, np.float32), number)
+        state = TrainingState(np.zeros(3, np.float32), number)
         save_checkpoint(tmp_path, Checkpoint(state, 0, TRANSCRIPT.start, TRUTH.start))
     last = tmp_path / "round-000002.npz"
     last.write_bytes(last.read_bytes().replace(b"{'descr'", head))
@@ -240,7 +240,7 @@ def test_checkpoints_hold_the_state_exactly(tmp_path):
     model = np.random.default_rng(0).normal(size=100).astype(np.float32)
     marks = Mark(12345, 67, bytes(range(32))), Mark(89, 1, bytes(range(1, 33)))
     for number, eta in enumerate((None, 0.1 + 0.2, 0.3)):
-        state = ServerState(model, number, eta)
+        state = TrainingState(model, number, eta)
         save_checkpoint(tmp_path, Checkpoint(state, 99, *marks))
         loaded = load_checkpoint(tmp_path)
         assert loaded.state.model.tobytes() == model.tobytes()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.protocol.sessions import Sessions
 from deltafl.sim.cohort.ideal import IdealRounds
@@ -66,7 +66,7 @@ def test_what_devices_tell_a_secure_round_is_noted():
     told = Told()
     rounds = IdealRounds(Sessions())
     cohort = cohort_of(map(Device, range(8)), rounds, told=told)
-    _, report = PrivateDeltaFL(Fraction(1, 2)).apply(ServerState(MODEL), cohort)
+    _, report = PrivateDeltaFL(Fraction(1, 2)).apply(TrainingState(MODEL), cohort)
     assert told.losses == {number: number / 3 for number in range(8)}
     assert 0 < report.kept_devices < 8
     assert sorted(told.updates) == list(range(8 - report.kept_devices, 8))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from deltafl.protocol.quantile.registry import default_max_queries
 from deltafl.protocol.quantile.search import SearchParams
@@ -41,7 +41,7 @@ def written(tmp_path_factory):
         search = SearchParams(default_max_queries("bracketed"))
         strategy = PrivateDeltaFL(Fraction(1, 2), Encoding("bracketed", search))
         masked = MaskedRounds(Sessions(), observer=writer)
-        state = ServerState(np.zeros(2000, dtype=np.float32))
+        state = TrainingState(np.zeros(2000, dtype=np.float32))
         for number in (1, 2):
             writer.begin_round(number)
             cohort = cohort_of(map(Device, range(6)), masked, round_index=number)

@@ -15,7 +15,7 @@ import torch
 
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import LocalTraining
-from deltafl.fl.strategies.base import RoundReport, ServerState, Strategy
+from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.sim.bench.peers.conversation import Conversation
 from deltafl.sim.bench.peers.tasks import Federation
@@ -77,8 +77,8 @@ class Simulator:
         return self._backend.clock
 
     def play(
-        self, strategy: Strategy, state: ServerState, rounds: SecureRounds | None = None
-    ) -> tuple[ServerState, RoundReport]:
+        self, strategy: Strategy, state: TrainingState, rounds: SecureRounds | None = None
+    ) -> tuple[TrainingState, RoundReport]:
         """Play one round with everybody, as `deltafl.sim.run.engine` does."""
         refs = {
             client: SampleReference(self._data, client, data.num_samples)

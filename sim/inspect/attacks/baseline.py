@@ -67,7 +67,7 @@ def losses_in_clear(defended: bool) -> Loot:
 
 def _as_reported(devices: dict[ClientId, Device]) -> tuple[list[npt.NDArray[np.uint64]], str]:
     """What a server of Algorithm 2 knows that every device would answer."""
-    from deltafl.fl.strategies.base import ServerState  # with it comes torch, which takes seconds
+    from deltafl.fl.strategies.base import TrainingState  # with it comes torch, which takes seconds
     from deltafl.fl.strategies.delta_fl import DeltaFL
     from deltafl.sim.cohort.devices import device_objects
     from deltafl.sim.cohort.simulated import SimulatedCohort
@@ -75,7 +75,7 @@ def _as_reported(devices: dict[ClientId, Device]) -> tuple[list[npt.NDArray[np.u
     reporting = [_Reporting(client, device) for client, device in devices.items()]
     model = np.zeros(CONFIG.update_length, np.float32)
     cohort = SimulatedCohort(device_objects(reporting))
-    DeltaFL(Fraction(1, 2)).apply(ServerState(model), cohort)
+    DeltaFL(Fraction(1, 2)).apply(TrainingState(model), cohort)
     losses = [device.reported[0] for device in reporting]
     weights = [device.weight for device in reporting]
     answers = [

@@ -3,7 +3,7 @@
 import numpy as np
 from staged_runs import Stage, played, write
 
-from deltafl.fl.strategies.base import ServerState
+from deltafl.fl.strategies.base import TrainingState
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import Checkpoint, save_checkpoint
 from deltafl.sim.record.events import EventLog
@@ -61,6 +61,6 @@ def directory_of(path, *, config=CONFIG, entries=None, finished=True, change=Non
 
 
 def save(directory, mark: Mark, events_size: int, number: int = 2):
-    state = ServerState(np.zeros(60, np.float32), number, None)
+    state = TrainingState(np.zeros(60, np.float32), number, None)
     checkpoint = Checkpoint(state, events_size, mark, TRUTH.start)
     save_checkpoint(directory.checkpoints, checkpoint)
