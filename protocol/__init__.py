@@ -1,5 +1,5 @@
-"""The Δ-FL round over secure sums: encoding, private quantile, self-filter and what is bound.
+"""The Δ-FL round over secure sums: encoding, private quantile, self-filter, bindings of the masks.
 
-This package takes a loss and a vector, never a model; it knows no learning, no sockets, no clock.
-"Spec: §x.y" is a section of docs/spec.md.
+This package takes a loss and a vector, never a model. It does no training, and has no sockets and
+no clock. "Spec: §x.y" refers to a section of docs/spec.md.
 """

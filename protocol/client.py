@@ -1,12 +1,12 @@
-"""A device's side of a round: a machine that takes envelopes and gives masked messages.
+"""A device's side of a round: a state machine that takes envelopes and returns masked messages.
 
-It keeps its loss to itself, answers each query under a mask bound to the model, configuration and
-query that it has seen, and decides alone whether it passes the filter. Nobody can tell from what it
-sends whether it did: it always sends a vector of the same size (when it sends it is another matter,
-see docs/limitations.md).
+The device keeps its loss to itself. It answers each query under a mask that is bound to the model,
+configuration and query it has seen, and it alone decides whether it passes the filter. What it
+sends does not show whether it passed, because the vector always has the same size. The time at
+which it sends may show more; see docs/limitations.md.
 
-A session may hold several rounds, one for each conformity level, which the device answers one
-after the other; see `deltafl.protocol.levels`.
+A session may contain several rounds, one for each conformity level. The device answers them one
+after another; see `deltafl.protocol.levels`.
 
 Spec: §12.8, §12.11.
 """
@@ -47,7 +47,7 @@ from deltafl.secagg.wire import decode_open, tag_of
 
 
 class LocalWork(Enum):
-    """What the device's caller has to do before the round goes on."""
+    """The work that the round needs from the device's caller before it can go on."""
 
     MEASURE_LOSS = "measure loss"
     TRAIN = "train"
@@ -56,20 +56,20 @@ class LocalWork(Enum):
 class RoundClient:
     """One device in one round.
 
-    Feed it with `receive`. It returns bytes to send, a `LocalWork` for the caller, or None. After
-    an error it is FAILED and says nothing more.
+    Pass it each envelope with `receive`. It returns bytes to send, a `LocalWork` for the caller, or
+    None. After an error it is FAILED and sends nothing more.
 
     Args:
         client_id: The device's id.
         policy: What the device insists on.
         randomness: Source of every secret.
-        credentials: What signed sessions need; without them, the device refuses those.
-        noise: Source of the noise of `noisy`; None for `randomness`.
+        credentials: Needed for signed sessions; without them, the device refuses such sessions.
+        noise: Source of the noise for the method `noisy`; None to use `randomness`.
         max_levels: Most conformity levels of one session.
         primitives: What the device computes with.
 
     Attributes:
-        models: The announced models' bytes, one of each level, once announced.
+        models: The bytes of the announced models, one per level, once announced.
     """
 
     def __init__(
@@ -100,25 +100,25 @@ class RoundClient:
 
     @property
     def state(self) -> RoundState:
-        """Where the round stands."""
+        """The round's state."""
         return self._state
 
     @property
     def level(self) -> int:
-        """The level that is being played, counted from 0."""
+        """The current level, counted from 0."""
         return self._level
 
     @property
     def model(self) -> bytes:
-        """The model of the level that is being played; empty before the announcement."""
+        """The model of the current level; empty before the announcement."""
         return self.models[self._level] if self.models else b""
 
     def receive(self, data: bytes) -> bytes | LocalWork | None:
-        """Take one envelope of the server. Repetitions and those of other sessions are ignored.
+        """Take one envelope from the server. Repeats and envelopes of other sessions are ignored.
 
         Raises:
             PeerError: the server broke the protocol or the device's policy; the round is over.
-            UsageError: the round was over before.
+            UsageError: the round was already over.
         """
         if self.state is RoundState.FAILED:
             raise UsageError("the device has ended this round")
@@ -134,11 +134,11 @@ class RoundClient:
         return reply
 
     def supply_loss(self, loss: float, weight: int) -> bytes:
-        """Give the device's loss under the only model and its weight; see `supply_losses`."""
+        """Supply the device's loss under the only model, and its weight; see `supply_losses`."""
         return self.supply_losses((loss,), weight)
 
     def supply_losses(self, losses: Sequence[float], weight: int) -> bytes:
-        """Give the device's loss under each announced model and its weight; joins the session.
+        """Supply the device's loss under each announced model, and its weight; joins the session.
 
         Args:
             losses: F_k(w) for each of `models`, finite.
@@ -150,7 +150,7 @@ class RoundClient:
         Raises:
             EncodingError: a loss is NaN or infinite, or the weight negative; nothing changed.
             PeerError: the session falls short of the device's policy; the round is over.
-            UsageError: no loss is asked for, or there is not one for each model; nothing changed.
+            UsageError: no loss is due, or there is not one loss per model; nothing changed.
         """
         self._require(SupplyLoss)
         rounds = self._given().rounds
@@ -172,16 +172,16 @@ class RoundClient:
         return reply
 
     def supply_update(self, update: Update) -> bytes:
-        """Give the update of `model` that the device has trained; returns the message to send.
+        """Supply the update of `model` that the device has trained; return the message to send.
 
         Raises:
             EncodingError: the update does not fit the round or is not finite; nothing changed.
-            UsageError: no update is asked for; nothing changed.
+            UsageError: no update is due; nothing changed.
         """
         return self._contribute_update(update)
 
     def close(self) -> None:
-        """End the round for good and let go of its secrets."""
+        """End the round for good and discard its secrets."""
         if self.state is not RoundState.FAILED:
             self._move(Close)
         self._session.close()
@@ -217,13 +217,13 @@ class RoundClient:
 
     def _relay(self, session: bytes) -> bytes | None:
         reply = self._session.receive(session)
-        # Only a question may open a slot: what it is over is compared with the cohort before.
+        # Only a question may open a slot, because the cohort is then compared with the last one.
         if self._session.state is ClientState.OPENED:
             raise PeerError(Refusal.OUT_OF_ORDER, "a slot opened without a question")
         return reply
 
     def _check_announcement(self, announced: Announce | AnnounceLevels) -> None:
-        """Refuse a session that is not the one of the configurations and models."""
+        """Refuse a session that does not match the announced configurations and models."""
         levels, _ = self._apply(_read, announced)
         if len(levels.rounds) > self._max_levels:
             raise PeerError(
@@ -241,7 +241,8 @@ class RoundClient:
             raise PeerError(Refusal.MALFORMED, "the session's slots are not those of this round")
         each = self._apply(_split, announced)
         if len(set(each)) != len(each):
-            # Tails of the same losses: the difference of two sums would be over those between.
+            # Both would keep a tail of the same losses, and the difference of the two sums would
+            # be a sum over only the devices between the two thresholds.
             raise PeerError(Refusal.POLICY, "two levels have the same model")
         if common.noise is not None:
             common.noise.check(params, self._policy, common.search.min_cohort)
@@ -250,11 +251,11 @@ class RoundClient:
 
     @property
     def _level_slot(self) -> int:
-        """The open slot, counted from the first of the level that is being played."""
+        """The open slot, counted from the first slot of the current level."""
         return self._session.slot - self._given().first_slot(self._level)
 
     def _check_slot(self, question: object) -> None:
-        """Refuse a question in the other kind of slot, or in one of another level."""
+        """Refuse a question in the wrong kind of slot, or in a slot of another level."""
         last = self._given().rounds[self._level].update_slot
         is_update = self._level_slot == last
         if is_update == isinstance(question, Query) or self._level_slot > last:
@@ -263,7 +264,7 @@ class RoundClient:
             )
 
     def _check_search(self, question: object, members: int) -> None:
-        """Refuse a query over too few devices, or after the first over fewer than before."""
+        """Refuse a query over too few devices, or a later query over fewer than before."""
         if not isinstance(question, Query):
             return
         asked, needed = self._session.num_members, self._given().common.search.min_cohort
@@ -306,12 +307,12 @@ class RoundClient:
 
 
 def _fingerprint(data: bytes) -> bytes:
-    """By which a repetition of an envelope is known; 32 bytes."""
+    """A digest by which a repeated envelope is recognised; 32 bytes."""
     return sha256(data).digest()
 
 
 def _read(announced: Announce | AnnounceLevels) -> tuple[Levels, bytes]:
-    """The levels that are announced, and their models, joined."""
+    """The announced levels, and their models, joined."""
     match announced:
         case Announce(config, model, _):
             return Levels((config,)), model
@@ -326,7 +327,7 @@ def _split(announced: Announce | AnnounceLevels) -> tuple[bytes, ...]:
 
 
 def _context(announced: Announce | AnnounceLevels) -> bytes:
-    """The context that a session of these levels and models has."""
+    """The context of a session of these levels and models."""
     levels, models = _read(announced)
     return levels.context(models)
 

@@ -1,4 +1,4 @@
-"""What a round is about: everything public that server and devices fix before it."""
+"""The public configuration of a round, which server and devices agree on before it starts."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -20,13 +20,13 @@ _MAX_THETA_PART = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class UpdateParams:
-    """How the numbers of an update become integers, the same in all rounds of a run.
+    """How the numbers of an update become integers; the same in all rounds of a run.
 
     Spec: §12.1.
 
     Attributes:
-        clip: Largest |Δ| of an element; larger ones are clipped to it. Well above the resolution,
-            or updates round to zero.
+        clip: Largest |Δ| of an element; larger ones are clipped to it. It must be well above the
+            resolution, or updates round to zero.
         resolution_bits: n_k·Δ_k is summed in multiples of 2^-resolution_bits.
         max_weight: Largest n_k; larger ones are clipped to it.
 
@@ -45,24 +45,25 @@ class UpdateParams:
 
 @dataclass(frozen=True, slots=True)
 class RoundConfig:
-    """One round of Algorithm 3, as everyone must agree on it.
+    """One round of Algorithm 3: everything that all parties must agree on.
 
     Spec: §12.1.
 
     Attributes:
-        round_index: Which round of the run; a session's masks are bound to it.
+        round_index: Number of the round in the run; a session's masks are bound to it.
         cohort_size: Devices invited, m.
-        theta: Conformity level θ in (0, 1], exact; 1 asks nothing and keeps everybody (FedAvg).
+        theta: Conformity level θ in (0, 1], exact; 1 asks no queries and keeps all devices
+            (FedAvg).
         method: Name of the quantile method.
-        search: How the search goes; its queries are the slots kept for it, none for θ = 1.
+        search: Parameters of the search; the session keeps one slot per query, none for θ = 1.
         update: How the update becomes integers.
         update_length: Parameters of the model, d.
         num_pivots: Pivots of a query of `histogram` or `noisy`; None for their defaults and for
             other methods.
-        noise: Of the search's sums, for `noisy`; None for other methods.
+        noise: Noise of the search's sums, for `noisy`; None for other methods.
         quantile: The quantile method.
-        search_layout: Of a contribution to the search.
-        update_layout: Of a contribution to the update.
+        search_layout: Layout of a contribution to the search.
+        update_layout: Layout of a contribution to the update.
 
     Raises:
         ConfigurationError: a value is out of range, or a sum would not fit the ring.
@@ -101,12 +102,12 @@ class RoundConfig:
 
     @property
     def num_query_slots(self) -> int:
-        """Slots that the session keeps for the search."""
+        """Number of slots that the session keeps for the search."""
         return 0 if self.theta == 1 or self.is_too_small else self.search.max_queries
 
     @property
     def is_too_small(self) -> bool:
-        """Whether the cohort as invited is smaller than any that may be searched over."""
+        """Whether even the whole invited cohort is too small to search over."""
         return self.cohort_size < self.search.min_cohort
 
     @property
@@ -115,17 +116,17 @@ class RoundConfig:
         return self.num_query_slots
 
     def search_config(self, warm_start: int | None) -> SearchConfig:
-        """The search's configuration, from a tick near which η is expected."""
+        """The search's configuration, given a tick near which η is expected, or None."""
         max_weight, cohort_size = self.update.max_weight, self.cohort_size
         return SearchConfig(self.theta, self.search, max_weight, cohort_size, warm_start)
 
     def slots(self) -> tuple[SlotSpec, ...]:
         """The slots of the round's session. Spec: §12.3.
 
-        The first query sets the cohort of the search; the others are summed over all of it or not
-        at all, for a device that is in one sum and not in the next is exposed by the difference.
-        Where a search needs some number of devices, its first sum is over all that it was asked of
-        too, or it could be over fewer.
+        The first query sets the cohort of the search. The slots of the other queries are whole
+        (all-or-nothing), because the difference of two sums exposes a device that is in one and not
+        in the next. If a search needs a minimum number of devices, the first slot is whole too;
+        otherwise its sum could be over fewer.
         """
         first, later, update = (
             SlotSpec(label, layout.length, layout.ring_bits, whole)
@@ -168,7 +169,7 @@ class RoundConfig:
         )
 
     def _lay_out_update(self) -> Layout:
-        """The fields of the update; the loss is as fine as the ring of the update allows.
+        """The fields of the update; the loss gets all the resolution that the ring has room for.
 
         Spec: §12.3.
         """
@@ -176,7 +177,7 @@ class RoundConfig:
         bound, bits = self.update.clip * heaviest, self.update.resolution_bits
         update = Field("update", self.update_length, -bound, bound, bits)
         coarse = Field("weighted_loss", 1, 0, heaviest * grid.bound, 0)
-        # An unsigned field has neither the sign's bit nor more digits than a float64.
+        # An unsigned field cannot use the sign bit, or more digits than a float64 has.
         spare = min(update.ring_bits(self.cohort_size), 63) - coarse.ring_bits(self.cohort_size)
         exact = MAX_NUMERATOR_BITS - coarse.max_numerator.bit_length()
         loss_bits = min(max(spare, 0), exact, grid.resolution_bits)
@@ -201,7 +202,7 @@ def noise_numbers(noise: Noise | None) -> tuple[int, int, int]:
 
 
 def binding(context: bytes, question: Query | Threshold) -> bytes:
-    """What the masks of a slot are bound to: the round's context and the slot's public question.
+    """The value that a slot's masks are bound to: the round's context and the public question.
 
     Spec: §12.6.
 

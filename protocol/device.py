@@ -24,13 +24,13 @@ Update = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class DeviceRound:
-    """What a device knows of itself in a round.
+    """What a device knows about itself in a round.
 
     Attributes:
         config: The round.
         tick: Its loss F_k on the grid.
         weight: Its weight n_k, at most max_weight.
-        num_clipped: How many of loss and weight had to be clipped.
+        num_clipped: How many of the two, loss and weight, had to be clipped.
     """
 
     config: RoundConfig
@@ -55,11 +55,12 @@ class DeviceRound:
         """Its contribution to a query of the search, a ring vector of the search layout.
 
         Args:
-            query: The query. A device answers it once: noise drawn again would average out.
-            randomness: Where `noisy` takes its noise from; other methods draw nothing.
+            query: The query. A device must answer it only once, because fresh noise on the same
+                answer would average out.
+            randomness: Source of the noise for `noisy`; other methods draw nothing.
 
         Raises:
-            SearchError: the query is not one of this round's method.
+            SearchError: the query does not belong to this round's method.
             EncodingError: the answer needs noise, and there is no randomness to draw it from.
         """
         config = self.config.search_config(None)
@@ -80,8 +81,8 @@ class DeviceRound:
         """Its contribution to the update, a ring vector of the update layout.
 
         Args:
-            update: Δ_k = w_k − w, shape (update_length,); None where the device failed the filter,
-                which gives zeros: masked, they look like everybody else's.
+            update: Δ_k = w_k − w, shape (update_length,); None if the device failed the filter. The
+                contribution is then zeros, which once masked look like any other.
 
         Raises:
             EncodingError: the update has the wrong shape, or holds NaN or an infinity.
@@ -89,10 +90,10 @@ class DeviceRound:
         layout = self.config.update_layout
         if update is None:
             return ring.zeros(layout.length, layout.ring_bits)
-        # Two passes over the update tell nearly always that there is nothing to refuse or to clip.
+        # Two passes over the update nearly always show that there is nothing to refuse or to clip.
         least, most = float(update.min(initial=0.0)), float(update.max(initial=0.0))
         if not (math.isfinite(least) and math.isfinite(most)):
-            # Clipping would turn an infinity into a number.
+            # Refuse it here, because clipping would turn an infinity into a number.
             index = int(np.argmin(np.isfinite(update)))
             raise EncodingError(
                 f"field 'update': element {index} is {update.flat[index]}; only finite numbers "

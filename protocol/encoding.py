@@ -1,8 +1,8 @@
 """Typed fixed-point layouts: named real fields in a vector over Z_2^b that cannot overflow.
 
-A layout knows the bound and the resolution of each field and the size of the cohort; the ring width
-b follows. Any sum over any part of the cohort decodes to the exact integer sum of what was encoded,
-since rounding and clipping happen on the device, before the sum.
+A layout knows the bounds and the resolution of each field, and the size of the cohort. These
+determine the ring width b. Any sum over any part of the cohort decodes to the exact integer sum of
+what was encoded, because rounding and clipping happen on the device, before the sum.
 
 Spec: §12.3.
 """
@@ -35,7 +35,7 @@ class Field:
         name: What the numbers are; unique in a layout.
         size: How many numbers, ≥ 1.
         low: Smallest value, in the field's own unit.
-        high: Largest value; the same as `low` at least.
+        high: Largest value; at least `low`.
         resolution_bits: Binary digits after the point, ≥ 0.
         min_numerator: `low` in units of 2^-resolution_bits.
         max_numerator: `high` in units of 2^-resolution_bits.
@@ -81,7 +81,7 @@ class Field:
         return cohort_size * min(0, self.min_numerator), cohort_size * max(0, self.max_numerator)
 
     def ring_bits(self, cohort_size: int) -> int:
-        """Return the fewest bits that tell all those sums apart (two's complement if signed)."""
+        """Return the fewest bits that distinguish all those sums (two's complement if signed)."""
         low, high = self.sum_range(cohort_size)
         if low < 0:
             return max((-low - 1).bit_length(), high.bit_length()) + 1
@@ -90,10 +90,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Multiple:
-    """Numbers times a factor, for a field; encoded without an array of the products.
+    """Numbers times a factor, for a field; the products are never stored as an array.
 
     Attributes:
-        numbers: What a field takes; the products are rounded to float64 before they are encoded.
+        numbers: Values of any kind that a field accepts; the products are rounded to float64 before
+            they are encoded.
         factor: In [0, 2^53].
     """
 
@@ -112,7 +113,8 @@ class Layout:
         ring_bits: Smallest b for which every sum decodes exactly from Z_2^b; 1 to 64.
 
     Raises:
-        ConfigurationError: If that does not hold, or a field's sums do not fit 64-bit integers.
+        ConfigurationError: If these limits do not hold, or a field's sums do not fit 64-bit
+            integers.
 
     >>> layout = Layout((Field("delta", 2, -1.0, 1.0, 8), Field("weight", 1, 0, 500, 0)), 100)
     >>> layout.length, layout.ring_bits
@@ -137,7 +139,7 @@ class Layout:
             raise ConfigurationError(f"cohort_size={self.cohort_size} is less than 1")
         for field in self.fields:
             num_bits = field.ring_bits(self.cohort_size)
-            # sums are decoded to int64, so an unsigned field may not use the last bit
+            # sums are decoded to int64, so an unsigned field must not use the last bit
             most = _MAX_RING_BITS if field.min_numerator < 0 else _MAX_RING_BITS - 1
             if num_bits > most:
                 raise ConfigurationError(
@@ -154,12 +156,12 @@ class Layout:
         """Encode one device's values; cost O(length), vectorised.
 
         Args:
-            values: For every field an array of booleans, integers or floats of shape (size,); a
-                scalar will do for a field of size 1. Or a `Multiple` of them.
+            values: For every field an array of booleans, integers or floats of shape (size,), or a
+                `Multiple` of them. A field of size 1 also accepts a scalar.
 
         Returns:
             The ring vector, in words of the ring (`deltafl.secagg.ring`) of shape (length,), each
-            in [0, 2^ring_bits); and how many elements lay outside their field's interval and were
+            in [0, 2^ring_bits); and how many elements were outside their field's interval and were
             clipped to its nearest end.
 
         Raises:
@@ -196,8 +198,8 @@ class Layout:
             For every field the sums, int64 of shape (size,), in units of 2^-resolution_bits.
 
         Raises:
-            EncodingError: If the vector is not of that form, or a sum is out of its field's range,
-                which proves that some device did not follow the layout.
+            EncodingError: If the vector does not have that form, or a sum is out of its field's
+                range, which proves that some device did not follow the layout.
         """
         if total.dtype not in (np.uint32, np.uint64) or total.shape != (self.length,):
             raise EncodingError(
@@ -250,7 +252,7 @@ class Layout:
 def _numerators(
     field: Field, values: npt.ArrayLike | Multiple
 ) -> tuple[npt.NDArray[np.float64] | npt.NDArray[np.int64], int]:
-    """The numerators that are nearest to some values, all whole; how many were clipped."""
+    """The whole numerators nearest to some values, and how many were clipped."""
     given = values if isinstance(values, Multiple) else Multiple(values, 1)
     array, factor = np.asarray(given.numbers), given.factor
     if array.dtype.kind not in "biuf":
@@ -258,7 +260,7 @@ def _numerators(
     if array.shape != (field.size,) and not (array.shape == () and field.size == 1):
         raise EncodingError(f"field {field.name!r}: shape {array.shape} is not ({field.size},)")
     array = array.reshape(field.size)
-    ends = float(array.min()), float(array.max())  # a NaN where any is one
+    ends = float(array.min()), float(array.max())  # NaN if any element is NaN
     if not all(map(math.isfinite, ends)):
         index = int(np.argmin(np.isfinite(array)))
         raise EncodingError(
@@ -267,14 +269,14 @@ def _numerators(
         )
     low, high = field.min_numerator, field.max_numerator
     # float64 is exact here: in-range numerators have at most 53 bits, scaling is by a power of two,
-    # and a product that overflows to infinity is clipped as it should be. A factor is multiplied
-    # by that power first, which rounds the products as if it came after them.
+    # and a product that overflows to infinity is clipped as it should be. The factor is multiplied
+    # by that power first; the products are rounded as if they were scaled afterwards.
     scale = float(factor << field.resolution_bits)
     with np.errstate(over="ignore"):
         scaled = np.multiply(array, scale, dtype=np.float64)
     np.rint(scaled, out=scaled)
     num_clipped = 0
-    # Scaling and rounding keep the order: the ends tell whether any numerator is out of range.
+    # Scaling and rounding keep the order, so the two ends show if any numerator is out of range.
     least, most = np.rint([end * scale for end in ends])
     if least < low or most > high:
         num_clipped = int(np.count_nonzero((scaled < low) | (scaled > high)))

@@ -7,7 +7,7 @@ The tree::
     ├── EncodingError        a value its layout cannot carry, or a sum that no cohort gives
     └── SearchError          a query or an answer that cannot belong to its search
 
-Each message names the value that was wrong and says what would be right.
+Each message names the wrong value and says what would be right.
 """
 
 

@@ -1,10 +1,10 @@
 """Rounds at several conformity levels that share one session: one set-up, then level by level.
 
-The framework trains r models at once, one for each conformity level, and lets people choose among
-them afterwards. Levels differ in θ and in their models; everything else of their rounds is the
-same, and so is the cohort. The session's slots are those of the levels one after another, and its
-context is of all of them: each level is a round of `deltafl.protocol.round` that begins where the
-one before has ended. A single level is that round, byte for byte.
+The framework trains r models at once, one for each conformity level, and people choose among them
+afterwards. Levels differ only in θ and in their models; the rest of their rounds is the same, and
+so is the cohort. The session has the slots of all levels, one level after another, and its context
+covers all of them. Each level is a round of `deltafl.protocol.round` that begins when the previous
+one has ended. With a single level, the session is that round, byte for byte.
 
 Source: "Device Heterogeneity in Federated Learning: A Superquantile Approach", section 3.
 
@@ -68,20 +68,20 @@ class Levels:
 
     @classmethod
     def at(cls, config: RoundConfig, thetas: Sequence[Fraction]) -> "Levels":
-        """The levels `thetas` of a round that is else configured as `config`.
+        """The levels `thetas` of a round that is otherwise configured as `config`.
 
         Raises:
-            ConfigurationError: the levels are not as `Levels` wants them.
+            ConfigurationError: `Levels` does not accept these levels.
         """
         return cls(tuple(replace(config, theta=theta) for theta in thetas))
 
     @property
     def common(self) -> RoundConfig:
-        """The first level's round, which tells of everything but θ for all of them."""
+        """The first level's round, which is the same as all others except for θ."""
         return self.rounds[0]
 
     def first_slot(self, level: int) -> int:
-        """The session's slot in which a level's slot 0 lies."""
+        """The session's slot that is a level's slot 0."""
         return sum(config.update_slot + 1 for config in self.rounds[:level])
 
     def slots(self) -> tuple[SlotSpec, ...]:
@@ -121,7 +121,7 @@ class LevelRounds:
 
     Args:
         levels: The rounds.
-        warm_starts: For each level the tick near which its η is expected; None for none.
+        warm_starts: For each level, the tick near which its η is expected, or None.
     """
 
     def __init__(self, levels: Levels, warm_starts: Sequence[int | None]) -> None:
@@ -132,7 +132,7 @@ class LevelRounds:
 
     @property
     def level(self) -> int:
-        """The level that is being played; the last one once all are over."""
+        """The current level; once all are over, the last one."""
         return self._level
 
     @property
@@ -146,11 +146,11 @@ class LevelRounds:
         return self._levels.first_slot(self._level) + self._playing.slot
 
     def assemble(self, num_devices: int) -> None:
-        """Learn how many devices are there to be asked; see `Round`."""
+        """Record how many devices can be asked; see `Round`."""
         self._playing.assemble(num_devices)
 
     def check_opened(self, num_devices: int) -> None:
-        """Check that the question may be asked of those with whom its slot was opened.
+        """Check that the question may be asked of the devices that its slot was opened with.
 
         Raises:
             SessionAborted: a query would be over too few.
@@ -158,7 +158,7 @@ class LevelRounds:
         self._playing.check_opened(num_devices)
 
     def take(self, revealed: SlotSum) -> None:
-        """Go on with the sum that answers the question, if need be to the next level."""
+        """Go on with the sum that answers the question, if necessary to the next level."""
         self._playing.take(revealed)
         if self._playing.question is None and self._level + 1 < len(self._rounds):
             self._level += 1
@@ -170,9 +170,9 @@ class LevelRounds:
     def outcomes(
         self, drops: Mapping[ClientId, Drop], aborted: str | None = None
     ) -> tuple[RoundOutcome, ...]:
-        """What each level has come to.
+        """The outcome of each level.
 
-        Levels that were over when the session ended early have come to their end all the same.
+        If the session ended early, the levels that were already over still have a complete outcome.
 
         Args:
             drops: The devices that were lost, at any level.

@@ -2,13 +2,13 @@
 
 A device rounds its loss to a *tick*, a whole number of steps of r = 2^-resolution_bits. The server
 asks about *pivots*: pivot c is the point μ = (c - ½)·r, half a step below tick c, so a device lies
-below the pivot exactly when its tick is less than c. What follows:
+below the pivot exactly when its tick is less than c. It follows that:
 
-- No loss ever equals a pivot. |F - μ| ≥ r/2 always, so the weights n/max(|F - μ|, ε) of Algorithm 3
-  are bounded by 2n/r without an ε that changes them: ε is r/2 and the max never acts.
-- The side on which a loss lies is exact; no rounding error can put the boundary device on the
+- No loss ever equals a pivot: |F - μ| is always at least r/2. So the weights n/max(|F - μ|, ε) of
+  Algorithm 3 are bounded by 2n/r even with ε = r/2, for which the max never changes anything.
+- Which side of a pivot a loss is on is exact. No rounding error can put the boundary device on the
   wrong side, and the weighted rank at a pivot is an exact integer.
-- Ticks that are equal are ties, and ties share their fate: all of them pass a filter or none.
+- Equal ticks are ties, and ties are treated alike: all of them pass a filter, or none.
 
 Spec: §12.2.
 """
@@ -28,7 +28,7 @@ class LossGrid:
 
     Attributes:
         resolution_bits: Binary digits after the point, ≥ 0.
-        bound: Largest loss that the grid tells apart, an integer ≥ 1, in units of the loss.
+        bound: Largest loss that the grid distinguishes, an integer ≥ 1, in units of the loss.
 
     Raises:
         ConfigurationError: If an attribute is out of range or the grid has 2^52 ticks or more.

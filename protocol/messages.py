@@ -1,6 +1,6 @@
-"""What server and devices say in a round, around the messages of secure aggregation.
+"""The messages of a round, which wrap those of secure aggregation.
 
-The server speaks in envelopes: a public part and the message of the session that goes with it.
+The server sends envelopes: a public part, and the message of the session that goes with it.
 Devices answer with the session's messages alone, since all
 that they have to say is masked.
 
@@ -32,7 +32,7 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class AnnounceLevels:
-    """Rounds at several levels begin: their configurations, and each one's model.
+    """Rounds at several levels begin: their configurations, and a model for each.
 
     Attributes:
         levels: The rounds, two or more.
@@ -57,7 +57,7 @@ class Ask:
     """A query of the search, or the threshold that ends it and asks for updates.
 
     Attributes:
-        question: What the next sum is about.
+        question: The question that the next sum answers.
         session: The message that opens the slot.
     """
 

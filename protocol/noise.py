@@ -1,10 +1,10 @@
-"""Noise that devices add before they mask: each a share, so that the sum has all of it.
+"""Noise that devices add before masking: each adds a share, and the sum has the full noise.
 
-Every device adds a discrete Gaussian of its own to each number of its answer. No device and no
-server ever holds the sum without noise, and whoever colludes can take away only its own shares. The
-sampler is exact: it draws integers, compares integers, and never rounds a probability, for the
-holes that floating point leaves in a distribution betray what was added (Mironov 2012). Its time
-depends on what it draws, as rejection sampling does.
+Every device adds its own discrete Gaussian noise to each number of its answer. No device and no
+server ever holds the sum without noise, and colluding devices can remove only their own shares. The
+sampler is exact: it draws and compares integers, and never rounds a probability, because the gaps
+that floating point leaves in a distribution reveal what was added (Mironov 2012). Its running time
+depends on what it draws, as in any rejection sampling.
 
 Source: Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy", algorithms
 1 to 3; Kairouz, Liu, Steinke 2021, "The Distributed Discrete Gaussian Mechanism for Federated
@@ -35,17 +35,17 @@ _TWICE_LN_2: Final = Fraction(1387, 1000)  # a little more than 2·ln 2
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """How much noise a sum is to have, and how many devices are trusted to bring it.
+    """How much noise a sum must have, and how many devices are trusted to add it.
 
-    Numbers are carried in steps of 2^-resolution_bits, so fine that a share has a variance of at
-    least four steps: the sum of shares that are coarser is visibly no discrete Gaussian.
+    Numbers are carried in steps of 2^-resolution_bits. These are so fine that a share has a
+    variance of at least four steps; the sum of coarser shares is visibly not a discrete Gaussian.
 
     Spec: §12.10.
 
     Attributes:
         variance: σ² of each number of the sum, exact, > 0. Devices beyond `num_devices` add to it.
-        num_devices: h, the fewest devices whose shares are in a sum and are not known to the
-            server: survivors less those that collude.
+        num_devices: h, the fewest devices whose shares are in a sum and unknown to the server: the
+            survivors less the colluding ones.
 
     Raises:
         ConfigurationError: a value is out of range.
@@ -78,10 +78,10 @@ class Noise:
         return self.variance / self.num_devices * (1 << 2 * self.resolution_bits)
 
     def bound(self, num_draws: int) -> int:
-        """Where shares are clipped, in steps.
+        """The bound to which shares are clipped, in steps.
 
-        By the tail of a discrete Gaussian, 2·exp(-c²/2s²), any of `num_draws` shares lies beyond
-        with probability 2^-64 at most.
+        By the tail of a discrete Gaussian, 2·exp(-c²/2s²), the probability that any of `num_draws`
+        shares lies beyond it is at most 2^-64.
         """
         bits = _CLIP_BITS + 1 + (num_draws - 1).bit_length()
         square = self.share_variance * bits * _TWICE_LN_2
@@ -93,7 +93,7 @@ class Noise:
         Args:
             size: How many numbers.
             bound: Where to clip, in steps.
-            randomness: Source of the noise; whoever can repeat it can take the noise away.
+            randomness: Source of the noise; anyone who can reproduce it can remove the noise.
 
         Returns:
             int64 of shape (size,), in steps.
@@ -103,13 +103,13 @@ class Noise:
         return np.clip(np.array(drawn, dtype=np.int64), -bound, bound)
 
     def check(self, params: SessionParams, policy: DevicePolicy, min_search_cohort: int) -> None:
-        """Check, for a device, that so many honest devices are in every sum of the search.
+        """Check, for a device, that every sum of the search has at least h honest devices.
 
-        A sum is over `min_cohort` devices at least. Where a search needs some number, its slot is
-        whole, and the sum is over that many.
+        A sum is over at least `min_cohort` devices. If a search needs a minimum number of devices,
+        its slot is whole (all-or-nothing), and the sum is over at least that many.
 
         Raises:
-            PeerError: fewer are certain to be there, so that the noise would be less than promised.
+            PeerError: fewer are guaranteed, so the noise could be less than promised.
         """
         fewest = max(params.min_cohort, min_search_cohort)
         honest = fewest - at_most(policy.colluding_rate, params.num_invited)
@@ -122,9 +122,9 @@ class Noise:
 
 
 def discrete_gaussian(variance: Fraction, randomness: Randomness) -> int:
-    """Draw an integer x with a probability in proportion to exp(-x²/2·variance), exactly.
+    """Draw an integer x with probability proportional to exp(-x²/2·variance), exactly.
 
-    Algorithm 3 of the source: a discrete Laplace, accepted with the quotient of the two.
+    Algorithm 3 of the source: a discrete Laplace, accepted with the ratio of the two probabilities.
 
     Args:
         variance: σ² > 0.
@@ -141,7 +141,7 @@ def discrete_gaussian(variance: Fraction, randomness: Randomness) -> int:
 
 
 def discrete_laplace(scale: int, randomness: Randomness) -> int:
-    """Draw an integer x with a probability in proportion to exp(-|x|/scale), exactly.
+    """Draw an integer x with probability proportional to exp(-|x|/scale), exactly.
 
     Algorithm 2 of the source.
     """
@@ -155,7 +155,7 @@ def discrete_laplace(scale: int, randomness: Randomness) -> int:
         size = rest + scale * whole
         if uniform_below(2, randomness) == 0:
             return size
-        if size > 0:  # zero has no second sign
+        if size > 0:  # zero has only one sign
             return -size
 
 

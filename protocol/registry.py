@@ -1,7 +1,7 @@
-"""What is known by a name, and where it is: `"module:attribute"`, imported when it is first used.
+"""Tables of things by name, each at a `"module:attribute"` that is imported when first used.
 
-A table of such names costs nothing to import, so that settings and help pages read their words off
-it. To add something is to write its file and one line of the table; docs/extending.md shows it.
+Such a table costs nothing to import, so settings and help pages can read the names from it. To add
+something, write its file and add one line to the table; docs/extending.md shows how.
 """
 
 import importlib
@@ -13,7 +13,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 def load(where: str) -> object:
-    """Import what lies at `"module:attribute"`.
+    """Import the object at `"module:attribute"`.
 
     >>> load("fractions:Fraction")
     <class 'fractions.Fraction'>
@@ -42,7 +42,7 @@ class Registry(Mapping[str, T_co]):
         return found
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places  # and import nothing
+        return name in self._places  # without importing anything
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
@@ -53,23 +53,23 @@ class Registry(Mapping[str, T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[T_co]):
-    """One line of a table: what makes a thing, and which values it is made from.
+    """One line of a table: a factory, and the values that it takes.
 
     Attributes:
         where: `"module:attribute"` of a class or a function.
-        arguments: the names of its arguments' values, in their order.
+        arguments: the names of the values to pass to it, in the order of its arguments.
     """
 
     where: str
     arguments: tuple[str, ...] = ()
 
     def make(self, *arguments: object, **options: object) -> T_co:
-        """Make it from these arguments."""
+        """Make the object from these arguments."""
         made: T_co = load(self.where)(*arguments, **options)  # type: ignore[operator]
         return made
 
     def build(self, values: Mapping[str, object]) -> T_co:
-        """Make it from the values that it names; others are left alone.
+        """Make the object from the values named in `arguments`; others are ignored.
 
         >>> Entry("fractions:Fraction", ("above", "below")).build({"above": 1, "below": 3})
         Fraction(1, 3)

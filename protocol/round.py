@@ -1,13 +1,14 @@
-"""The server's side of Algorithm 3: what it asks, in which order, and what it learns.
+"""The server's side of Algorithm 3: what it asks, in what order, and what it learns.
 
     search      for the (1 − θ)-quantile η of the losses, one secure sum a query
     threshold   η and its half-width δ are announced; devices filter themselves
-    update      one secure sum of n_k·Δ_k, n_k, n_k·F_k, 1 over those that passed, zeros of the rest
+    update      one secure sum of n_k·Δ_k, n_k, n_k·F_k, 1 where devices passed, zeros otherwise
     model       w ← w + Σ n_k·Δ_k / Σ n_k
 
-A device that vanishes during the search would be exposed by the difference of two sums. So the
-slots of all queries but the first are whole, which devices see to, and the search then ends with
-what it has. Over fewer devices than the configuration asks for there is no search at all. Source:
+If a device vanished during the search, the difference of two sums would expose it. So the slots of
+all queries but the first are whole (all-or-nothing), which the devices enforce; if a device
+vanishes, the search ends with what it has. If there are fewer devices than the configuration asks
+for, there is no search at all. Source:
 "Device Heterogeneity in Federated Learning: A Superquantile Approach", Algorithm 3 and appendix
 B.1; differences are argued in docs/architecture.md.
 
@@ -29,18 +30,18 @@ from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSum
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundOutcome:
-    """All that the server has learnt in a round.
+    """Everything that the server has learned in a round.
 
     Attributes:
-        search: What the search found; None where the round ended before.
-        secure_sums: Sums that were revealed.
-        update: Σ n_k·Δ_k / Σ n_k, float64 of shape (d,); None where the model stays as it is.
+        search: What the search found; None if the round ended before that.
+        secure_sums: Number of sums that were revealed.
+        update: Σ n_k·Δ_k / Σ n_k, float64 of shape (d,); None if the model does not change.
         kept_weight: Σ n_k over the devices that passed.
         kept_devices: How many passed.
-        train_loss: Σ n_k·F_k / Σ n_k over them; None where Σ n_k = 0.
-        clipped: Numbers that devices had to clip.
+        train_loss: Σ n_k·F_k / Σ n_k over them; None if Σ n_k = 0.
+        clipped: How many numbers the devices had to clip.
         drops: The devices that were lost, and how.
-        aborted: Why the round ended early; None where it did not.
+        aborted: Why the round ended early; None if it did not.
     """
 
     search: SearchResult | None
@@ -55,11 +56,11 @@ class RoundOutcome:
 
 
 class Round:
-    """The server's side of a round, driven by sums, whoever computes them.
+    """The server's side of a round. It is driven by sums, and does not depend on who computes them.
 
     Args:
         config: The round.
-        warm_start: Tick near which η is expected, such as the last round's; None for none.
+        warm_start: Tick near which η is expected, such as the last round's, or None.
 
     Attributes:
         question: What to ask the devices next; None when the round is over.
@@ -84,7 +85,7 @@ class Round:
         return self._num_sums if is_query else self.config.update_slot
 
     def assemble(self, num_devices: int) -> None:
-        """Learn how many devices are there to be asked; too few are not searched over, but kept.
+        """Record how many devices can be asked; if they are too few, keep all without a search.
 
         Args:
             num_devices: Devices that are left, before the question's slot is opened.
@@ -102,12 +103,13 @@ class Round:
             )
 
     def check_opened(self, num_devices: int) -> None:
-        """Check that the question may be asked of those with whom its slot was opened.
+        """Check that the question may be asked of the devices that its slot was opened with.
 
-        They can be fewer than were left: a device without enough neighbours is not asked.
+        There may be fewer of them than were left, because a device without enough neighbours is not
+        asked.
 
         Raises:
-            SessionAborted: a query would be over too few, who would all refuse it.
+            SessionAborted: a query would be over too few devices, which would all refuse it.
         """
         needed = self.config.search.min_cohort
         if isinstance(self.question, Query) and num_devices < needed:
@@ -126,11 +128,11 @@ class Round:
             self._take_update(total)
 
     def lose(self) -> None:
-        """Go on without an answer: a device was missing from a query's slot, which is whole."""
+        """Go on without an answer, because a device was missing from a query's whole slot."""
         self._announce(self._search.result(shrank=True))
 
     def outcome(self, drops: Mapping[ClientId, Drop], aborted: str | None = None) -> RoundOutcome:
-        """What the round has come to.
+        """The outcome of the round.
 
         Args:
             drops: The devices that were lost.
@@ -170,7 +172,7 @@ class Round:
         try:
             self._search = self._search.update(self.config.search_layout.decode(total))
         except (EncodingError, SearchError):
-            # Some device answered falsely, and no search can go on from there.
+            # At least one device sent a false answer, so the search cannot continue.
             self._announce(self._search.result(shrank=True))
             return
         if self._search.query is not None and revealed.remaining != self._searched_over:

@@ -1,4 +1,4 @@
-"""The filter: a device decides for itself whether it takes part, F ≥ η − δ. Spec: §12.5."""
+"""The filter: each device decides for itself whether it takes part, F ≥ η − δ. Spec: §12.5."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class Threshold:
     """The loss threshold η and its half-width δ, in half ticks of the loss grid: integers.
 
-    A search knows η up to δ; subtracting δ keeps the boundary device in, which a bare comparison
-    with η would include by chance.
+    A search knows η up to δ. Subtracting δ always keeps the boundary device in; a plain comparison
+    with η would include it only by chance.
 
     Attributes:
         eta_half_ticks: η.
@@ -27,7 +27,7 @@ class Threshold:
         return 2 * tick >= self.eta_half_ticks - self.half_width_half_ticks
 
     def canonical(self) -> bytes:
-        """Describe the threshold in bytes, differently for every threshold."""
+        """Describe the threshold in bytes; different thresholds give different bytes."""
         return b"".join(
             number.to_bytes(8, "big", signed=True)
             for number in (self.eta_half_ticks, self.half_width_half_ticks)

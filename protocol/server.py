@@ -1,7 +1,7 @@
-"""The server's side of a round, or of several levels': asks, collects, learns sums.
+"""The server's side of a round, or of rounds at several levels: asks, collects, learns sums.
 
-As the session inside, it owns no time: its caller delivers messages with `receive` and ends each
-round trip with `close_round`, which returns the next envelopes, until `outcome` is there.
+Like the session inside it, the server has no clock. Its caller delivers messages with `receive` and
+ends each round trip with `close_round`, which returns the next envelopes, until `outcomes` is set.
 
 Spec: §12.9, §12.11.
 """
@@ -36,17 +36,17 @@ class RoundServer:
         models: The levels' models, as the bytes that devices get, joined in order.
         params: The session's parameters: slots and context of these levels.
         invited: The cohort.
-        warm_starts: For each level the tick near which η is expected, None for none; None for none
-            at any level.
-        directory: Whose identities to accept; needed for signed sessions.
+        warm_starts: For each level, the tick near which η is expected, or None; None if no level
+            has one.
+        directory: Decides which identity keys to accept; needed for signed sessions.
         primitives: What the server computes with.
 
     Attributes:
-        outcomes: What each level has come to; None while the session goes on.
-        revealed: The sum that the last `close_round` has revealed; None where it has not.
+        outcomes: The outcome of each level; None while the session goes on.
+        revealed: The sum that the last `close_round` revealed; None if it revealed none.
 
     Raises:
-        UsageError: the session is not the one of these levels and models.
+        UsageError: the session does not match these levels and models.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class RoundServer:
 
     @property
     def step(self) -> Step:
-        """The message that devices are to send next."""
+        """The message that devices must send next."""
         stage = COLLECTED_AT.get(self._session.state, Stage.MASK)
         return Step(stage, self._rounds.slot if stage >= Stage.MASK else 0)
 
@@ -94,11 +94,11 @@ class RoundServer:
         return dict.fromkeys(opening, announced)
 
     def receive(self, sender: ClientId, data: bytes) -> None:
-        """Take one message of a device; what is wrong with it never raises."""
+        """Take one message from a device; a bad message never raises an exception."""
         self._session.receive(sender, data)
 
     def close_round(self) -> Outgoing:
-        """End the round trip; the next envelopes, none when the round is over."""
+        """End the round trip; return the next envelopes, or none when the round is over."""
         closed = self._session.state
         self.revealed = None
         try:

@@ -1,4 +1,4 @@
-"""How sessions of rounds are set up: what they must withstand, and what devices insist on."""
+"""Sets up the sessions of rounds, from a threat model and the policy that devices insist on."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,7 +15,7 @@ from deltafl.secagg import (
 )
 from deltafl.secagg.threat import at_most, sparse_parameters
 
-# Below, the complete graph is cheap, and statements about shares of the cohort mean little.
+# In smaller cohorts the complete graph is cheap, and fractions of the cohort mean little.
 _LARGE_COHORT: Final = 40
 
 
@@ -26,10 +26,10 @@ class Sessions:
     Attributes:
         policy: What every device insists on.
         threat: What a session must withstand.
-        graph: Complete or sparse; None takes the sparse one where it saves work.
+        graph: Complete or sparse; None chooses the sparse one if it saves work.
         min_cohort: Smallest cohort to sum over.
         signed: Whether devices have identities and agree on survivors; against an active adversary
-            they do in any case.
+            they always do.
     """
 
     policy: DevicePolicy = field(default_factory=DevicePolicy)
@@ -51,8 +51,8 @@ class Sessions:
             graph_seed: 32 public bytes, unique to the session.
 
         Raises:
-            UsageError: no parameters withstand the threat with so small a cohort.
-            PeerError: they fall short of the devices' policy, or of the noise that is promised.
+            UsageError: with so small a cohort, no parameters withstand the threat.
+            PeerError: the parameters fall short of the devices' policy or of the promised noise.
         """
         config = levels.common
         params = SessionParams.for_threat(
@@ -71,9 +71,10 @@ class Sessions:
         return params
 
     def num_noisy(self, cohort_size: int, min_search_cohort: int) -> int:
-        """How many devices add noise to a search, at the least: h of `deltafl.protocol.noise`.
+        """The fewest devices that add noise to a search: h of `deltafl.protocol.noise`.
 
-        Those that are in every sum, less those that may collude; less than 1 if that is nobody.
+        It is the number of devices in every sum, less those that may collude. It is less than 1 if
+        that leaves none.
 
         Args:
             cohort_size: Devices invited.
@@ -84,9 +85,9 @@ class Sessions:
 
 
 def preferred_graph(cohort_size: int, threat: ThreatModel) -> GraphKind:
-    """The sparse graph where it spares a device of a large cohort half its neighbours.
+    """The sparse graph, if the cohort is large and a device then has at most half the neighbours.
 
-    Not against an active adversary, who might choose the roster to suit the graph.
+    Never against an active adversary, which might choose the roster to suit the graph.
     """
     if cohort_size < _LARGE_COHORT or threat.adversary is Adversary.ACTIVE:
         return GraphKind.COMPLETE

@@ -1,7 +1,7 @@
-"""A device's round as a table: `TRANSITIONS[state][event]`; an absent event is refused.
+"""The states of a device's round as a table: `TRANSITIONS[state][event]`; others are refused.
 
-The server's round needs no table of its own: `deltafl.protocol.round` decides what is asked next,
-and what may arrive meanwhile is decided by the session's table (`deltafl.secagg.states`).
+The server's round needs no table of its own. `deltafl.protocol.round` decides what is asked next,
+and the session's table (`deltafl.secagg.states`) decides which messages may arrive.
 
 Spec: §12.8.
 """
@@ -18,19 +18,19 @@ from deltafl.secagg.states import Close
 
 
 class SupplyLoss:
-    """Event: the device's caller gives its loss, of each level one, and weight."""
+    """Event: the device's caller supplies its weight, and its loss at each level."""
 
 
 class SupplyUpdate:
-    """Event: the device's caller gives its update, or the device its zeros."""
+    """Event: the device's caller supplies its update, or the device supplies zeros."""
 
 
 class SupplyEarlierUpdate:
-    """Event: the same at a level that is not the last."""
+    """Event: the same, but at a level that is not the last."""
 
 
 class RoundState(StrEnum):
-    """Where a device's round stands."""
+    """The state of a device's round."""
 
     IDLE = "idle"
     MEASURING = "measuring"
@@ -64,4 +64,4 @@ TRANSITIONS: Final[Mapping[RoundState, Mapping[type, RoundState]]] = MappingProx
         _R.FAILED: {},
     }
 )
-"""What was closed stays so."""
+"""A closed round stays closed."""

@@ -1,9 +1,9 @@
-"""What weight a device has in the search for the threshold: its own, a rounded one, or one for all.
+"""A device's weight in the search for the threshold: its own, a rounded one, or the same for all.
 
-A search tells the weight below public points. Weights that differ make devices recognisable in it:
-a step of the weighted rank by n is the device that has n samples. Weights that are rounded, or the
-same for all, say less about who is where; the quantile is then that of the rounded weights. Updates
-are averaged by the devices' own weights in any case.
+A search reveals the weight below public points. If weights differ, devices can be recognised: a
+step of n in the weighted rank is the device that has n samples. Rounded or equal weights reveal
+less about which device is where, but the quantile is then that of the changed weights. Updates are
+always averaged with the devices' own weights.
 
 Spec: §12.4.
 """
@@ -15,14 +15,14 @@ class Weighting(StrEnum):
     """How a device's weight enters the search."""
 
     SAMPLES = "samples"
-    """As it is: the quantile of Algorithm 2."""
+    """The weight as it is: the quantile of Algorithm 2."""
     POWERS_OF_TWO = "powers-of-two"
-    """Rounded down to a power of two."""
+    """The weight rounded down to a power of two."""
     EQUAL = "equal"
-    """One for every device that has any."""
+    """1 for every device with a positive weight."""
 
     def of(self, weight: int) -> int:
-        """The weight in the search of a device that weighs `weight` ≥ 0; never more.
+        """The weight in the search of a device of weight `weight` ≥ 0; never more than that.
 
         >>> [(rule.of(0), rule.of(1), rule.of(100)) for rule in Weighting]
         [(0, 1, 100), (0, 1, 64), (0, 1, 1)]

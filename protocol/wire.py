@@ -1,7 +1,7 @@
 """Canonical bytes of the server's envelopes.
 
-The same contract as `deltafl.secagg.wire`: decode inverts encode, encode inverts decode, and any
-other bytes raise `DecodeError` and nothing else. Messages of the session inside are opaque here.
+The contract is that of `deltafl.secagg.wire`: decode inverts encode, encode inverts decode, and any
+other bytes raise `DecodeError` and nothing else. The session's messages inside are opaque here.
 
 Spec: §12.7.
 """
@@ -35,7 +35,7 @@ _DOUBLE: Final = struct.Struct("<d")
 
 
 class Kind(IntEnum):
-    """What an envelope is; apart from the kinds of the session's messages. Spec: §12.7."""
+    """The kind of an envelope; distinct from the kinds of the session's messages. Spec: §12.7."""
 
     ANNOUNCE = 0x21
     RELAY = 0x22
@@ -63,14 +63,14 @@ def decode(data: bytes) -> Envelope:
     fields.integer(VERSION, VERSION)
     envelope = _from_fields(fields.integer(0, 0x7F), fields)
     fields.finish()
-    # Each field is in its one encoding, so that only its value may be another one.
+    # Each field has only one encoding, so only its value can differ.
     if _whole(envelope) != read:
         raise DecodeError("the encoding is not canonical")
     return envelope
 
 
 def _whole(envelope: Envelope) -> list[Value]:
-    """All fields of an envelope, those that every one begins with among them."""
+    """All fields of an envelope, including those that every envelope begins with."""
     kind, fields = _to_fields(envelope)
     return [VERSION, kind, *fields]
 
@@ -78,7 +78,7 @@ def _whole(envelope: Envelope) -> list[Value]:
 def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
     match envelope:
         case Announce(config, model, session):
-            # The model last: what is public and short lies at the head of a long message.
+            # The model comes last, so the short public fields are at the start of a long message.
             return Kind.ANNOUNCE, [*_config_fields(config), session, model]
         case AnnounceLevels(levels, models, session):
             fields = [*_config_fields(levels.common), _pack_thetas(levels), session, models]
@@ -172,7 +172,7 @@ def _read_config(fields: FieldReader) -> RoundConfig:
 
 
 def _pack_thetas(levels: Levels) -> bytes:
-    """The levels after the first, whose θ is in its configuration."""
+    """The θ of each level after the first; the first θ is in the configuration."""
     thetas = [config.theta for config in levels.rounds[1:]]
     return b"".join(_THETA.pack(theta.numerator, theta.denominator) for theta in thetas)
 

@@ -7,11 +7,11 @@
     policy      what a device insists on     ideal      what a session computes, in clear
     identity    who signs; directory: who is who; signing: what is signed
 
-The machines do no input or output: bytes in, bytes out, the caller owns time, transport and
-randomness. Needs numpy, cryptography, pynacl and msgpack, which are loaded with the first name
-that is taken from here: importing the package alone costs nothing.
+The machines do no input or output. They take bytes and return bytes; the caller owns time,
+transport and randomness. The package needs numpy, cryptography, pynacl and msgpack. They are loaded
+when a name is first taken from here, so importing the package alone costs nothing.
 
-"Spec: §x.y" is a section of docs/spec.md, which another implementation could be written from.
+"Spec: §x.y" refers to docs/spec.md, which is complete enough to write another implementation from.
 """
 
 from importlib import import_module
@@ -128,10 +128,10 @@ __all__ = sorted(_HOMES)
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """A public name, from its module, which is imported now (PEP 562).
+        """Import the module that holds a public name, and return the name's value (PEP 562).
 
-        Python also asks for modules of this package here, before it imports them. They are refused:
-        to import anything for them would be a circle.
+        Python also asks here for modules of this package, before it imports them. These requests
+        are refused, because importing anything to answer them would be circular.
         """
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

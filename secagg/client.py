@@ -1,11 +1,12 @@
-"""A device's side of a session: a machine that takes messages and gives messages.
+"""A device's side of a session: a state machine that takes messages and returns messages.
 
-The device trusts nothing that the server says: it checks parameters against its own policy,
-computes its neighbours and the session id itself, sees to it that its cohort only shrinks, uses a
-slot once, and of each peer's two secrets gives away a share of one only, once. In a signed session
-it knows its neighbours by their identities, and helps unmask only what t of them saw as it did.
-Whatever it refuses (see `deltafl.secagg.validation`) ends its session for good (`PeerError`). It
-has no clock and no socket.
+The device trusts nothing that the server says. It checks the parameters against its own policy,
+and computes its neighbours and the session id itself. It makes sure that its cohort only shrinks,
+and uses each slot once. Each peer has two secrets per slot; the device reveals its share of only
+one of them, and only once. In a signed session it knows its neighbours by their identities, and
+helps to unmask a slot only if at least t holders of its shares signed the same list of survivors.
+If it refuses a message (see `deltafl.secagg.validation`), its session is over for good
+(`PeerError`). It has no clock and no socket.
 
 Spec: §9.
 """
@@ -63,10 +64,10 @@ class _Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class _HeldShares:
-    """The shares that the device holds, of its neighbours' secrets and of its own.
+    """The shares that the device holds of its neighbours' secrets, and possibly of its own.
 
     Attributes:
-        positions: Whose, ascending; shape (n,).
+        positions: The owners of the secrets, ascending; shape (n,).
         shares: Shape (n, slots, kinds, 9).
     """
 
@@ -76,9 +77,9 @@ class _HeldShares:
 
 @dataclass(frozen=True, slots=True)
 class _Roster:
-    """What the roster fixed: the device's place, the session's id, who holds its shares.
+    """What the roster fixed: the device's position, the session id, and who holds its shares.
 
-    On a complete graph the device is a holder too, and keeps `own_shares` for itself.
+    On a complete graph the device is itself one of the holders, and keeps `own_shares`.
     """
 
     ids: Roster
@@ -91,8 +92,8 @@ class _Roster:
 class Client:
     """One device in one session.
 
-    Feed it with `receive`; when it is OPENED, give it the vector with `contribute`. What either
-    returns goes to the server. After an error it is FAILED and says nothing more.
+    Pass it each message with `receive`; when it is OPENED, give it the vector with `contribute`.
+    Send what either returns to the server. After an error it is FAILED and sends nothing more.
 
     Spec: §9.5, §9.6, §9.7, §9.8, §9.9, §9.12.
 
@@ -100,7 +101,7 @@ class Client:
         client_id: The device's id in the roster.
         policy: What the device insists on.
         randomness: Source of every secret.
-        credentials: What signed sessions need; without them, the device refuses those.
+        credentials: Needed for signed sessions; without them, the device refuses such sessions.
         primitives: What the device computes with.
 
     Attributes:
@@ -142,19 +143,19 @@ class Client:
 
     @property
     def state(self) -> ClientState:
-        """Where the session stands."""
+        """The session's state."""
         return self._state
 
     def receive(self, data: bytes) -> bytes | None:
-        """Take one message of the server; return the answer, where there is one to send at once.
+        """Take one message from the server; return the answer if one must be sent at once.
 
-        Repetitions of an earlier message and messages of other sessions are ignored.
+        Repeated messages and messages of other sessions are ignored.
 
         Spec: §9.2.
 
         Raises:
             PeerError: the server broke the protocol or the device's policy; the session is over.
-            UsageError: the session was over before.
+            UsageError: the session was already over.
         """
         if self.state is ClientState.FAILED:
             raise UsageError(f"device {self.client_id} has ended this session")
@@ -184,7 +185,7 @@ class Client:
 
     @property
     def slot(self) -> int:
-        """The slot that was opened last; −1 before the first."""
+        """The slot that was opened last; −1 before the first one is opened."""
         return self._slot
 
     def contribute(self, vector: Vector, binding: bytes) -> bytes:
@@ -193,9 +194,9 @@ class Client:
         Spec: §5.5, §9.7.
 
         Args:
-            vector: Unsigned integers in [0, 2^b), shape (length,) as the slot says.
+            vector: Unsigned integers in [0, 2^b), of the slot's shape (length,).
             binding: The caller's digest of every public value that all devices must agree on,
-                computed from what this device was shown.
+                computed from the values that this device was shown.
 
         Returns:
             The MaskedInput to send.
@@ -219,13 +220,13 @@ class Client:
             (subtracted if subtracts(roster.position, position) else added).append(key)
         self._primitives.add_masks(total, added, subtracted)
         ring.reduce(total, spec.ring_bits)
-        # Spent: the slot's secrets are out of reach from here on, whatever comes.
+        # From here on the device can no longer use this slot's secrets, whatever happens.
         self._mask_keys[slot] = self._seeds[slot] = None
         self._move(Contribute)
         return wire.encode(MaskedInput(slot, ring.pack(total, spec.ring_bits)), params)
 
     def close(self) -> None:
-        """End the session for good and let go of its secrets. Spec: §9.11."""
+        """End the session for good and discard its secrets. Spec: §9.11."""
         if self.state is not ClientState.FAILED:
             self._move(Close)
         self._sealing = None
@@ -401,7 +402,7 @@ class Client:
             )
 
     def _signers(self) -> dict[int, validation.Signer]:
-        """Those who hold the device's shares, itself among them, and whose boxes it could read."""
+        """The holders of the device's shares whose boxes it could read, itself included."""
         heard = present(self._heard)
         known = {
             position: validation.Signer(present(neighbour.identity), neighbour.sealing_key)
@@ -457,7 +458,7 @@ class Client:
 
 
 def _untimely(message: ServerMessage, slot: int, state: ClientState) -> Refusal:
-    """The name of what a message out of its order amounts to. Spec: §9.3."""
+    """The refusal that names what an out-of-order message amounts to. Spec: §9.3."""
     match message:
         case OpenSlot() if message.slot <= slot:
             return Refusal.SLOT_REUSED

@@ -1,4 +1,4 @@
-"""Strict reading of flat msgpack arrays: integers and byte strings, each within its bounds.
+"""Strict reading and writing of flat msgpack arrays of integers and byte strings, within bounds.
 
 Spec: §7.1.
 """
@@ -48,8 +48,8 @@ def write_fields(fields: Sequence[Value]) -> bytes:
 def read_fields(data: bytes, *, most: int) -> list[Value]:
     """Parse a msgpack array of at most `most` integers and byte strings, and nothing else.
 
-    Nothing larger than the data is allocated. What `write_fields` makes of the fields is the data:
-    any other encoding of them is refused.
+    Nothing larger than the data is allocated. Only the encoding that `write_fields` produces is
+    accepted; any other encoding of the same fields is refused.
 
     Raises:
         DecodeError: the data is anything else.
@@ -70,7 +70,7 @@ def read_fields(data: bytes, *, most: int) -> list[Value]:
                 if start + header_size(length) != at:
                     raise DecodeError("the encoding of a string's length is not canonical")
                 fields.append(data[at : at + length])
-                at += length  # beyond the data where the string is cut short
+                at += length  # past the end of the data if the string is cut short
             else:
                 value, at = _read_integer(first, data, at)
                 if msgpack.packb(value) != data[start:at]:
@@ -84,7 +84,7 @@ def read_fields(data: bytes, *, most: int) -> list[Value]:
 
 
 def _read_header(data: bytes) -> tuple[int, int]:
-    """How many fields an array has, and where the first of them begins."""
+    """The number of fields in the array, and the offset of the first."""
     first = data[0]
     if first & 0xF0 == _SHORT_ARRAY:
         return first & 0x0F, 1
@@ -99,7 +99,7 @@ def _read_header(data: bytes) -> tuple[int, int]:
 
 
 def _read_integer(first: int, data: bytes, at: int) -> tuple[int, int]:
-    """The integer, other than a small natural, whose type byte stands before `at`, and its end."""
+    """The integer whose type byte is just before `at`, and its end; not for small naturals."""
     if first >= _FIRST_NEGATIVE:
         return first - 0x100, at
     head = _INTEGER.get(first)
@@ -110,7 +110,7 @@ def _read_integer(first: int, data: bytes, at: int) -> tuple[int, int]:
 
 
 def header_size(length: int) -> int:
-    """Bytes in front of a string in msgpack's shortest form: a type, and 1, 2 or 4 of length."""
+    """Bytes before a string in msgpack's shortest form: 1 of type, and 1, 2 or 4 of length."""
     return 2 if length < 1 << 8 else 3 if length < 1 << 16 else 5
 
 
@@ -120,7 +120,7 @@ def _string_header(length: int) -> bytes:
 
 
 class FieldReader:
-    """Takes the fields of a message one by one, each with its type and bounds."""
+    """Reads the fields of a message one by one, and checks each one's type and bounds."""
 
     def __init__(self, fields: Sequence[Value]) -> None:
         self._fields = iter(fields)

@@ -1,10 +1,10 @@
-"""Whom to blame where a device says that a neighbour's box held no shares for it.
+"""Whom to drop after a device says that a neighbour's box held no shares for it.
 
-One of the two is at fault, and nobody else can tell which: what is in a box is between them. So a
-single complaint costs nobody the session; the share counts as missing. Two things are certain where
-colluding devices are fewer than the rest of a neighbourhood: who finds fault with most of its
-neighbours is at fault itself, and whose shares too few accept can not be unmasked, whatever the
-reason.
+One of the two is at fault, but nobody else can tell which, because only they can read the box. So a
+single complaint drops neither device; the share counts as missing. If the colluding devices in a
+neighbourhood are fewer than the others, two things are certain. A device that complains about most
+of its neighbours is itself at fault. And a device whose shares too few neighbours accept cannot be
+unmasked, whatever the reason.
 
 Spec: §10.6.
 """
@@ -24,12 +24,12 @@ def judge(
 
     Args:
         graph: The neighbourhoods.
-        members: Who is still there, over the roster.
+        members: The devices still in the session, over the roster.
         refusals: For each device the senders whose boxes it refused, by position.
-        threshold: Shares that rebuild a secret.
+        threshold: Shares needed to rebuild a secret.
 
     Returns:
-        The devices to drop, by position.
+        The devices to drop, by position, with their faults.
     """
     present = {
         accuser: [dealer for dealer in refused if members[dealer]]

@@ -1,8 +1,8 @@
-"""Who is who: which identity belongs to which device.
+"""The directory: which identity key belongs to which device.
 
-An active server can play every device that a directory does not know better about. So a directory
-comes from elsewhere than the server, as a list that people compare, or is learnt at first contact
-and then at least does not change.
+An active server can impersonate any device whose key the directory does not already know. So the
+directory must not come from the server. It is either a list that people compare, or it is learned
+at first contact, after which a device's key at least cannot change.
 
 Spec: §6.2.
 """
@@ -30,8 +30,8 @@ class Directory(Protocol):
 
         Args:
             client: The device's id.
-            key: Its public key, whose signature over what it advertises has been verified: a
-                directory that learns must not learn what anybody can claim.
+            key: Its public key. The caller has already verified the device's signature with it,
+                because a directory that learns must not learn keys that anybody could claim.
         """
         ...
 
@@ -44,7 +44,7 @@ class TrustedKeys:
         keys: 32-byte public keys by id in [0, 2^32); at most `MAX_DEVICES`, no key twice.
 
     Raises:
-        UsageError: an id or a key is not that, or a key occurs twice.
+        UsageError: an id or key is invalid, a key occurs twice, or there are too many devices.
     """
 
     keys: Mapping[ClientId, IdentityKey]
@@ -63,20 +63,20 @@ class TrustedKeys:
             if key in owners:
                 raise UsageError(f"devices {owners[key]} and {client} have one and the same key")
             owners[key] = client
-        # Sorted for `dump`; a copy, so that no caller changes it afterwards.
+        # Sorted for `dump`; copied so that the caller cannot change it later.
         object.__setattr__(self, "keys", dict(sorted(self.keys.items())))
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        r"""Read a list: one device a line, its id and its key as 64 hex digits.
+        r"""Read a list with one device per line: its id, and its key as 64 hex digits.
 
-        What follows `#` is a comment; blank lines do not count; the order is free.
+        Text after `#` is a comment; blank lines are ignored; the lines may be in any order.
 
         >>> TrustedKeys.parse("# our phones\n\n7 " + "ab" * 32 + "  # the old one").keys.keys()
         dict_keys([7])
 
         Raises:
-            UsageError: a line is something else, or repeats an id or a key; names the line.
+            UsageError: a line is malformed, or repeats an id or a key; the message names the line.
         """
         keys: dict[ClientId, IdentityKey] = {}
         lines: dict[int | bytes, int] = {}
@@ -108,14 +108,14 @@ class TrustedKeys:
         return cls(keys)
 
     def dump(self) -> str:
-        """The list as `parse` reads it, one line a device, sorted by id."""
+        """The list in the format that `parse` reads, one device per line, sorted by id."""
         return "".join(f"{client} {key.hex()}\n" for client, key in self.keys.items())
 
     def fingerprint(self) -> str:
-        """What people compare instead of the list: 256 bits as sixteen groups of hex digits.
+        """A short form of the list for people to compare: 256 bits as sixteen groups of hex digits.
 
-        It has twice the length of a key's. Who writes two lists may look for any two that share a
-        fingerprint, and finds them after the square root of the tries.
+        It is twice as long as a key's fingerprint. Somebody who writes both lists can search for
+        any pair with the same fingerprint, which takes only the square root of the tries.
         """
         return grouped(labels.digest(labels.DIRECTORY_FINGERPRINT, self.dump().encode()))
 
@@ -125,13 +125,13 @@ class TrustedKeys:
 
 
 class FirstUse:
-    """Trust on first use, for experiments: a device's first key is its key from then on.
+    """Trust on first use, for experiments: a device keeps the first key it shows.
 
-    A server that lies from the first contact is not caught: it may answer for every device with
-    a key of its own. What is caught is a key that changes later, and one key under two ids.
+    This does not catch a server that lies from the first contact: it can present keys of its own
+    for every device. It does catch a key that changes later, and one key under two ids.
 
     Args:
-        known: Devices whose keys are known beforehand.
+        known: Devices whose keys are known in advance.
     """
 
     def __init__(self, known: TrustedKeys | None = None) -> None:
@@ -139,9 +139,10 @@ class FirstUse:
         self._owners = {key: client for client, key in self._keys.items()}
 
     def accepts(self, client: ClientId, key: IdentityKey) -> bool:
-        """Whether the key is the device's first; one seen for the first time is remembered.
+        """Whether this is the device's first key; the key of a new device is remembered.
 
-        False for a new device where `MAX_DEVICES` are remembered, and for what is no id or key.
+        False for a new device if `MAX_DEVICES` are already remembered, and for an invalid id or
+        key.
         """
         if client in self._keys or key in self._owners:
             return self._keys.get(client) == key
@@ -154,5 +155,5 @@ class FirstUse:
         return True
 
     def pinned(self) -> TrustedKeys:
-        """What is remembered so far, to save it."""
+        """The keys remembered so far, for the caller to save."""
         return TrustedKeys(self._keys)

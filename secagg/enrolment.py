@@ -1,4 +1,4 @@
-"""The identities of simulated devices, who all know each other."""
+"""The identities of simulated devices, which all know each other."""
 
 from deltafl.secagg.directory import Directory
 from deltafl.secagg.identity import IdentityKey, generate
@@ -8,10 +8,10 @@ from deltafl.secagg.signing import Credentials
 
 
 class Enrolment(Directory):
-    """Gives every device an identity when it is first asked for, and accepts that one only.
+    """Creates each device's identity when it is first asked for, and accepts only that one.
 
-    It stands for what happens before all sessions: devices make their keys, and a list of them
-    (`TrustedKeys`) reaches every device. Where devices are real, each has its own `Credentials`.
+    It stands in for what real devices do before any session: they create their keys, and a list of
+    the keys (`TrustedKeys`) reaches every device. Real devices each have their own `Credentials`.
 
     Args:
         randomness: Source of the secret keys.
@@ -22,7 +22,7 @@ class Enrolment(Directory):
         self._enrolled: dict[ClientId, Credentials] = {}
 
     def accepts(self, client: ClientId, key: IdentityKey) -> bool:
-        """Whether this is the key that the device was given here."""
+        """Whether this is the key that was created for the device here."""
         known = self._enrolled.get(client)
         return known is not None and known.identity.public == key
 
@@ -33,5 +33,5 @@ class Enrolment(Directory):
         return self._enrolled[client]
 
     def credentials_for(self, client: ClientId, params: SessionParams) -> Credentials | None:
-        """A device's credentials where the session is signed; None where it needs none."""
+        """A device's credentials if the session is signed, else None."""
         return self.credentials(client) if params.signed else None

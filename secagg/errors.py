@@ -7,8 +7,8 @@
     │                     than the device accepts; the device has ended its session for good
     └── SessionAborted    on the server: too few devices are left to reveal the sum and nothing else
 
-A device's mistake never raises on the server: the device is dropped with a `Fault`, and the others
-go on.
+A device's mistake never raises an exception on the server. The server drops the device with a
+`Fault`, and the others go on.
 
 Spec: §11.1.
 """
@@ -69,7 +69,7 @@ class PeerError(SecAggError):
 
 
 class SessionAborted(SecAggError):
-    """The session ended without a further sum; what it had revealed before stands."""
+    """The session ended without a further sum; the sums it revealed earlier remain valid."""
 
 
 class Fault(StrEnum):
@@ -90,10 +90,10 @@ class Fault(StrEnum):
 
 
 def present(value: T | None) -> T:
-    """A value that a session's state guarantees to be there.
+    """The value, which the session's state guarantees is not None.
 
     Raises:
-        UsageError: it is not, for the session has not come so far.
+        UsageError: it is None, because the session has not come that far.
     """
     if value is None:
         raise UsageError("the session has not come so far")

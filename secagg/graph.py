@@ -1,9 +1,9 @@
 """Who shares masks with whom: the complete graph, or Bell et al.'s random sparse one.
 
-The sparse graph is the Harary graph of even degree k, a ring in which everybody is joined to the
-k/2 nearest on either side, with the devices placed on the ring by a permutation that a public seed
-decides (Bell et al., CCS 2020, section 3.3). The seed must not be known when the colluding devices
-are chosen. Devices compute their neighbours themselves and take nobody's word for them.
+The sparse graph is the Harary graph of even degree k: a ring in which each device is joined to the
+k/2 nearest on either side. A public seed determines the permutation that places the devices on the
+ring (Bell et al., CCS 2020, section 3.3). The seed must not be known when the colluding devices
+are chosen. Each device computes its neighbours itself, and trusts nobody else's list.
 
 Spec: §4.2.
 """
@@ -24,8 +24,8 @@ class Graph:
 
     Args:
         num_devices: Devices in the roster.
-        degree: Neighbours of each, even; from num_devices − 1 on the graph is complete.
-        seed: 32 public bytes that decide the permutation of the sparse graph.
+        degree: Neighbours per device, even; with num_devices − 1 or more the graph is complete.
+        seed: 32 public bytes that determine the permutation of the sparse graph.
     """
 
     def __init__(self, num_devices: int, degree: int, seed: bytes) -> None:
@@ -35,7 +35,7 @@ class Graph:
         self._seed = seed
 
     def neighbours(self, position: int) -> Positions:
-        """The positions of a device's neighbours, ascending, without itself."""
+        """The positions of a device's neighbours, ascending; the device itself is not included."""
         if self.is_complete:
             everyone = np.arange(self.num_devices)
             return np.concatenate([everyone[:position], everyone[position + 1 :]])
@@ -43,10 +43,10 @@ class Graph:
         return np.sort(near)
 
     def holders_of(self, position: int) -> Positions:
-        """Who holds a share of a device's secrets, ascending, and whose shares it holds.
+        """The positions of those who hold shares of a device's secrets, ascending.
 
-        Its neighbours, and on a complete graph the device itself too, so that any t devices will
-        do there.
+        The device holds shares of the same devices' secrets. They are its neighbours, and on a
+        complete graph also the device itself, so that any t devices are enough there.
 
         Spec: §4.3.
         """
@@ -67,7 +67,7 @@ class Graph:
         return chosen
 
     def columns_of(self, positions: Positions, holders: Positions) -> Positions:
-        """Where each of `positions` stands among those whose shares the holders hold.
+        """The index of each of `positions` among the devices whose shares each holder holds.
 
         Args:
             positions: Shape (n,).
@@ -84,7 +84,7 @@ class Graph:
         return columns
 
     def neighbour_column_of(self, neighbour: int, positions: Positions) -> Positions:
-        """Where `neighbour` stands among the neighbours of each of `positions`, all its own."""
+        """The index of `neighbour` among the neighbours of each of `positions`, its neighbours."""
         if self.is_complete:
             return np.where(positions < neighbour, neighbour - 1, neighbour)
         columns: Positions = (self._holder_table[positions] == neighbour).argmax(axis=1)
@@ -110,7 +110,7 @@ class Graph:
 
     @cached_property
     def _offsets(self) -> Positions:
-        """Where a device's neighbours stand on the ring, counted from itself."""
+        """The offsets of a device's neighbours from the device on the ring."""
         half = self.degree // 2
         return np.concatenate([np.arange(-half, 0), np.arange(1, half + 1)])
 
@@ -128,10 +128,10 @@ class Graph:
 
 
 def without_isolated(graph: Graph, members: Members, threshold: int) -> Members:
-    """Members of whose holders at least `threshold` are members, repeated to the end.
+    """The members left once every member with fewer than `threshold` member holders is removed.
 
-    A member with fewer could not be unmasked, and would rightly refuse to go on; taking it out can
-    isolate others.
+    Such a member could not be unmasked, and would rightly refuse to go on. Removing it can isolate
+    others, so this is repeated until nothing changes.
 
     Spec: §10.11.
     """

@@ -1,7 +1,8 @@
 """The ideal functionality: what a session computes, without the cryptography that hides the rest.
 
-It loses the same devices, refuses in the same cases and reveals the same sums, bit for bit; tests
-hold `deltafl.secagg.session` to it. Long simulations may use it in place of the real protocol.
+It loses the same devices, refuses in the same cases and reveals the same sums, bit for bit. Tests
+check `deltafl.secagg.session` against it, and long simulations may use it in place of the real
+protocol.
 
 Spec: §10.11.
 """
@@ -27,7 +28,7 @@ from deltafl.secagg.survival import (
 
 
 class IdealSession:
-    """One session in which a trusted party adds up.
+    """One session in which a trusted party computes the sums.
 
     Args:
         params: The session's parameters.
@@ -35,7 +36,7 @@ class IdealSession:
         vanishing: Which devices vanish, and when.
 
     Attributes:
-        drops: As the server's.
+        drops: The same as the server's.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class IdealSession:
         return self._named(self._members)
 
     def set_up(self) -> None:
-        """Advertise, share, and acknowledge.
+        """Run the set-up: advertise keys, distribute shares, and acknowledge them.
 
         Raises:
             SessionAborted: too few devices are left.
@@ -80,14 +81,14 @@ class IdealSession:
         return self.remaining
 
     def sum(self, slot: int, contribution: Callable[[ClientId], Vector]) -> SlotSum | None:
-        """The sum over those of an open slot's devices that stay until their input is in.
+        """The sum over those devices of an open slot that stay until their input has arrived.
 
         Args:
             slot: Index into the session's slots.
-            contribution: Gives the vector of a device that stays; called once for each.
+            contribution: Returns the vector of a device that stays; called once for each.
 
         Returns:
-            The sum; None where a device is missing from a whole slot.
+            The sum; None if a device is missing from a whole (all-or-nothing) slot.
 
         Raises:
             SessionAborted: too few devices are left to reveal it.
@@ -96,13 +97,13 @@ class IdealSession:
         return None if contributors is None else self.add_up(slot, map(contribution, contributors))
 
     def collect(self, slot: int) -> tuple[ClientId, ...] | None:
-        """Those of an open slot's devices that stay until their input is in, ascending.
+        """Those devices of an open slot that stay until their input has arrived, ascending.
 
         Args:
             slot: Index into the session's slots.
 
         Returns:
-            The devices; None where one is missing from a whole slot, which has no sum.
+            The devices; None if one is missing from a whole slot, which then has no sum.
 
         Raises:
             SessionAborted: too few devices are left to reveal their sum.
@@ -123,7 +124,7 @@ class IdealSession:
         return self._contributors
 
     def add_up(self, slot: int, vectors: Iterable[Vector]) -> SlotSum:
-        """The sum of what the devices contribute that `collect` has named.
+        """The sum of the vectors of the devices that `collect` returned.
 
         Args:
             slot: As for `collect`.

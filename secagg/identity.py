@@ -1,7 +1,7 @@
 """Ed25519 identities (RFC 8032): who signed a message.
 
-An identity outlives sessions. Its public key is what a directory lists and what people compare;
-all that it does is sign.
+An identity outlives sessions. A directory lists its public key, and people compare it. Its secret
+key is used only to sign.
 
 Spec: §2.6, §6.1.
 """
@@ -22,7 +22,7 @@ SEED_SIZE: Final = 32
 IDENTITY_SIZE: Final = 32
 SIGNATURE_SIZE: Final = 64
 _GROUP: Final = 4  # hex digits
-# To pass for a given device, a forger must hit its fingerprint: 2^128 tries.
+# To impersonate a given device, a forger must match its fingerprint: 2^128 tries.
 _FINGERPRINT_BYTES: Final = 16
 
 
@@ -35,7 +35,7 @@ class Identity:
     """
 
     public: IdentityKey
-    # Seed and public key, as libsodium wants them.
+    # Seed and public key, in libsodium's format.
     _secret: bytes = field(repr=False, compare=False)
 
     def sign(self, message: bytes) -> bytes:
@@ -55,7 +55,7 @@ def identity(seed: bytes) -> Identity:
         seed: 32 bytes; whoever knows them can sign.
 
     Raises:
-        UsageError: the seed has another size.
+        UsageError: the seed is not 32 bytes long.
     """
     if len(seed) != SEED_SIZE:
         raise UsageError(f"an identity's seed has {SEED_SIZE} bytes, not {len(seed)}")
@@ -66,17 +66,17 @@ def identity(seed: bytes) -> Identity:
 def verify(public: bytes, message: bytes, signature: bytes) -> bool:
     """Whether the owner of a public key signed the message; never raises.
 
-    False for everything that could be signed by nobody in particular or in two ways: public keys
-    of small order or not canonical, S not below the group order, R of small order.
+    False for any key or signature that does not single out one signer and one signature: a public
+    key of small order or not canonical, S not below the group order, R of small order.
 
     Spec: §2.6.
 
     Args:
-        public: The key, from anybody; 32 bytes, or else False.
+        public: The key, from any source; any size but 32 bytes gives False.
         message: What should have been signed.
-        signature: 64 bytes, or else False.
+        signature: Any size but 64 bytes gives False.
     """
-    # The binding hands both to C without looking at their sizes.
+    # The Python binding passes both to C without checking their sizes.
     if len(public) != IDENTITY_SIZE or len(signature) != SIGNATURE_SIZE:
         return False
     try:
@@ -87,7 +87,7 @@ def verify(public: bytes, message: bytes, signature: bytes) -> bool:
 
 
 def fingerprint(public: bytes) -> str:
-    """What people compare instead of a public key: 128 bits as eight groups of hex digits.
+    """A short form of a public key for people to compare: 128 bits as eight groups of hex digits.
 
     Spec: §6.1.
 
@@ -98,7 +98,7 @@ def fingerprint(public: bytes) -> str:
         public: 32 bytes.
 
     Raises:
-        UsageError: the key has another size.
+        UsageError: the key is not 32 bytes long.
     """
     if len(public) != IDENTITY_SIZE:
         raise UsageError(f"an identity's public key has {IDENTITY_SIZE} bytes, not {len(public)}")
@@ -106,7 +106,7 @@ def fingerprint(public: bytes) -> str:
 
 
 def grouped(digest: bytes) -> str:
-    """A digest as groups of four hex digits, for people to read out.
+    """A digest as groups of four hex digits, for people to read aloud.
 
     >>> grouped(bytes([1, 35, 69, 103]))
     '0123 4567'

@@ -1,4 +1,4 @@
-"""X25519 key pairs (RFC 7748), agreements, and HKDF-SHA256 (RFC 5869) on top of them.
+"""X25519 key pairs and key agreement (RFC 7748), with HKDF-SHA256 (RFC 5869) on top.
 
 Spec: §2.2, §2.3.
 """
@@ -16,9 +16,9 @@ PublicKey = NewType("PublicKey", bytes)
 
 KEY_SIZE: Final = 32
 _PRIME: Final = 2**255 - 19
-_TOP: Final = 0x7F  # a key whose last byte is less spells a number below the prime as it is
-# u-coordinates of the points whose order divides 8 on the curve and its twist: an agreement with
-# one of them is known to everybody. RFC 7748 section 6.1, RFC 7748 errata, cr.yp.to/ecdh.html.
+_TOP: Final = 0x7F  # a key with a smaller last byte is already a number below the prime
+# u-coordinates of the points whose order divides 8 on the curve and its twist. Everybody knows the
+# result of an agreement with one. RFC 7748 section 6.1, RFC 7748 errata, cr.yp.to/ecdh.html.
 _LOW_ORDER: Final = frozenset(
     {
         0,
@@ -47,7 +47,7 @@ class KeyPair:
     def agree(self, public: bytes) -> bytes:
         """The shared X25519 secret, 32 bytes; key material for `derive`, not a key.
 
-        The public key must not be of low order (`is_low_order`), which callers check on arrival.
+        The public key must not be of low order (`is_low_order`); callers check keys on arrival.
         """
         return self._private.exchange(X25519PublicKey.from_public_bytes(public))
 
@@ -64,7 +64,7 @@ def key_pair(secret: bytes) -> KeyPair:
 
 
 def coordinate(public: bytes) -> int:
-    """The u-coordinate that a 32-byte public key stands for; several encodings may share one.
+    """The u-coordinate that a 32-byte public key encodes; several encodings may share one.
 
     Spec: §2.3.
     """
@@ -72,7 +72,7 @@ def coordinate(public: bytes) -> int:
 
 
 def canonical(public: bytes) -> bytes:
-    """The one encoding, below the prime, of what a 32-byte public key stands for. Spec: §2.3."""
+    """The canonical encoding, below the prime, of a 32-byte public key. Spec: §2.3."""
     if public[-1] < _TOP:
         return public
     return coordinate(public).to_bytes(KEY_SIZE, "little")

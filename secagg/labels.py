@@ -1,7 +1,8 @@
-"""Domain separation: every hash and key derivation starts with a label of its own.
+"""Domain separation: every hash and key derivation starts with its own label.
 
-A label holds the protocol's name and version, so that no value of one use, or of one version, is
-ever valid in another. Variable parts are length-prefixed, which makes the concatenation injective.
+A label contains the protocol's name and version, so that a value derived for one use or version is
+never valid for another. Variable parts are length-prefixed, which makes the concatenation
+injective.
 
 Spec: §1.5, §1.6.
 """

@@ -1,7 +1,7 @@
-"""What a device has taken part in, so that it does so once.
+"""The sessions that a device has taken part in, so that it takes part in each only once.
 
-Two sessions over the same values and different devices would reveal, by subtraction, whoever is in
-one and not in the other; and what was said in one could be shown in the other.
+Two sessions over the same values but different devices would reveal, by subtraction, the values of
+the devices that are in only one of them. Messages of one could also be replayed in the other.
 
 Spec: §9.5.
 """
@@ -10,17 +10,17 @@ from collections.abc import Iterable
 
 
 class Ledger:
-    """Contexts of sessions, each admitted once. Belongs to a device, and outlives its sessions.
+    """Session contexts, each admitted once. It belongs to a device and outlives its sessions.
 
     Args:
-        contexts: 32 bytes each; those admitted before, if the caller kept them.
+        contexts: 32 bytes each; the contexts admitted earlier, if the caller saved them.
     """
 
     def __init__(self, contexts: Iterable[bytes] = ()) -> None:
         self._contexts = set(contexts)
 
     def admit(self, context: bytes) -> bool:
-        """Whether this is the first session of the context; from now on, it is not."""
+        """Whether the context is new; it is remembered, so a second call returns False."""
         if context in self._contexts:
             return False
         self._contexts.add(context)
@@ -28,5 +28,5 @@ class Ledger:
 
     @property
     def contexts(self) -> frozenset[bytes]:
-        """All that were admitted, to be kept by the caller."""
+        """All contexts admitted so far, for the caller to save."""
         return frozenset(self._contexts)

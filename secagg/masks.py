@@ -2,9 +2,9 @@
 
 A mask key is bound to the session (parameters and roster), the slot with its label, ring and
 length, and the caller's `binding`: the digest of every public value that all devices must agree
-on. Devices that were shown different ones derive masks that do not cancel, and the server gets
-noise: this defeats model inconsistency (Pasquini, Francati, Ateniese, CCS 2022) and its twin, a
-different threshold for each device.
+on. If devices were shown different values, their masks do not cancel, and the server gets noise.
+This defeats the model inconsistency attack (Pasquini, Francati, Ateniese, CCS 2022) and its
+counterpart, in which the server shows each device a different threshold.
 
 Spec: §5.2, §5.3, §5.4, §14.5.
 """
@@ -57,8 +57,8 @@ class SlotContext:
             own: The device's key pair for the slot.
             peers: The others' public keys for the slot, none of low order.
         """
-        # All agreements first, then all derivations: taking turns would evict the code of one
-        # from the processor's caches with that of the other, and cost a third more.
+        # All agreements first, then all derivations: if they alternated, the code of each would
+        # evict the other's from the processor's caches, which costs a third more.
         secrets = [own.agree(peer) for peer in peers]
         return [
             keys.derive(
@@ -76,5 +76,5 @@ def seed_commitment(session_id: SessionId, slot: int, position: int, seed: bytes
 
 
 def subtracts(own_position: int, peer_position: int) -> bool:
-    """Whether a device subtracts the mask it shares with a peer, who then adds it. Spec: §5.4."""
+    """Whether a device subtracts the mask it shares with a peer; the peer adds it. Spec: §5.4."""
     return own_position > peer_position

@@ -1,9 +1,9 @@
-"""The messages of a session, as values. Their bytes are the business of `deltafl.secagg.wire`.
+"""The messages of a session, as values. `deltafl.secagg.wire` encodes them as bytes.
 
 Devices are named by their position in the roster, which is sorted by id; sets of devices are
-boolean arrays over the roster. Every message carries the session's tag, so that a message that
-was delayed in an earlier session is recognised and ignored. Signatures, and the consistency round,
-exist in signed sessions only.
+boolean arrays over the roster. Every message carries the session's tag, so that a delayed message
+of an earlier session is recognised and ignored. Signatures and the consistency round exist only in
+signed sessions.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ SHARES_PER_SLOT: Final = 2
 
 
 class ShareKind(IntEnum):
-    """Which of a peer's two secrets of a slot a share belongs to; never both are given away."""
+    """Which of a peer's two secrets of a slot a share belongs to; a device never reveals both."""
 
     SEED = 0
     KEY = 1
@@ -41,11 +41,11 @@ class SessionOpen:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """Who advertises keys, and the proof.
+    """The identity of a device that advertises keys, and the proof.
 
     Attributes:
         identity: The device's identity key, 32 bytes.
-        signature: Of the `signing.advertisement`, 64 bytes.
+        signature: The device's signature of `signing.advertisement`, 64 bytes.
     """
 
     identity: IdentityKey
@@ -71,7 +71,7 @@ class AdvertiseKeys:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RosterMessage:
-    """Server: who advertised keys, and the keys of the recipient's neighbours.
+    """Server: the devices that advertised keys, and the keys of the recipient's neighbours.
 
     Spec: §8.2.
 
@@ -101,7 +101,7 @@ class ShareKeys:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShareDelivery:
-    """Server: the boxes of the recipient's neighbours, and who is still there.
+    """Server: the boxes from the recipient's neighbours, and who is still in the session.
 
     Spec: §8.3.
 
@@ -116,7 +116,7 @@ class ShareDelivery:
 
 @dataclass(frozen=True, slots=True)
 class ShareReceipt:
-    """Device: its boxes have come.
+    """Device: it received its boxes.
 
     Spec: §8.9.
 
@@ -129,7 +129,7 @@ class ShareReceipt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenSlot:
-    """Server: the next sum is taken, over these devices.
+    """Server: the next sum is to be taken over these devices.
 
     Spec: §8.4.
 
@@ -159,7 +159,7 @@ class MaskedInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConsistencyCheck:
-    """Server: whose masked vectors arrived; to be signed.
+    """Server: the devices whose masked vectors arrived, a list for each device to sign.
 
     Spec: §8.5.
 
@@ -174,13 +174,13 @@ class ConsistencyCheck:
 
 @dataclass(frozen=True, slots=True)
 class ConsistencySignature:
-    """Device: its signature of the survivors that it was told of.
+    """Device: its signature of the list of survivors that it was sent.
 
     Spec: §8.11.
 
     Attributes:
         slot: Index into the session's slots.
-        signature: Of the `signing.survivors`, 64 bytes.
+        signature: The device's signature of `signing.survivors`, 64 bytes.
     """
 
     slot: int
@@ -189,15 +189,17 @@ class ConsistencySignature:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnmaskRequest:
-    """Server: whose masked vectors arrived. For the others of the slot, keys are wanted.
+    """Server: the devices whose masked vectors arrived.
+
+    It asks for shares of the survivors' seeds, and of the mask keys of the slot's other devices.
 
     Spec: §8.6.
 
     Attributes:
         slot: Index into the session's slots.
         survivors: Over the roster.
-        signatures: In signed sessions, of t or more of the recipient and its neighbours on this
-            very list, by their roster positions.
+        signatures: In signed sessions, by roster position, the signatures of exactly this list by
+            t or more of the recipient and its neighbours.
     """
 
     slot: int
@@ -207,13 +209,13 @@ class UnmaskRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnmaskShares:
-    """Device: one share for each neighbour in the slot and for itself.
+    """Device: one share of a secret of each neighbour in the slot, and of itself.
 
     Spec: §8.12.
 
     Attributes:
         slot: Index into the session's slots.
-        positions: Whose secret, ascending; shape (n,), uint32.
+        positions: The owner of each secret, ascending; shape (n,), uint32.
         kinds: `ShareKind` of each; shape (n,), uint8.
         shares: Shape (n, 9), uint32, each limb below the prime.
     """

@@ -1,7 +1,7 @@
-"""What a server has to send: a message for each of some devices, written when it is read.
+"""The server's outgoing messages, one per recipient, each written only when it is read.
 
-Deliveries to a thousand devices of a complete graph take more than a hundred megabytes together; a
-server that sends them one by one need hold only one.
+Deliveries to a thousand devices of a complete graph take more than a hundred megabytes in total. A
+server that sends them one by one needs to hold only one at a time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,11 +12,11 @@ Outgoing = Mapping[ClientId, bytes]
 
 
 class Letters(Outgoing):
-    """Messages by recipient, each made by a function, the same every time.
+    """Messages by recipient, each made by a function that returns the same bytes every time.
 
     Args:
-        recipients: Who gets one, in order.
-        write: Makes a recipient's message from what was known when the letters were made.
+        recipients: The devices that get a message, in order.
+        write: Makes a recipient's message from what was known when this object was created.
     """
 
     def __init__(self, recipients: Sequence[ClientId], write: Callable[[ClientId], bytes]) -> None:

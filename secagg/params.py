@@ -1,4 +1,4 @@
-"""What a session is about: its slots, its graph, its threshold, all public and all bound."""
+"""A session's parameters: slots, graph, threshold and more, all public and bound to every mask."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -38,11 +38,13 @@ class SlotSpec:
     Spec: §3.1.
 
     Attributes:
-        label: What the sum is for; enters every key of the slot. At most 64 bytes of UTF-8.
+        label: What the sum is for; part of every key derivation of the slot. At most 64 bytes of
+            UTF-8.
         length: Elements, in [1, 2^28].
         ring_bits: b, in [1, 64].
-        whole: The sum is revealed over all devices that the slot is opened with, or not at all.
-            A second sum over one device less would reveal that device's vector.
+        whole: Whether the slot is all-or-nothing: its sum is revealed over all devices that the
+            slot is opened with, or not at all. A second sum over one device fewer would reveal
+            that device's vector.
     """
 
     label: str
@@ -73,15 +75,15 @@ class SessionParams:
         slots: The session's sums, in the order in which they may be opened.
         num_invited: Devices that the session is opened with.
         degree: Neighbours of a device; num_invited − 1 or more means the complete graph.
-        threshold: Shares that rebuild a secret; at least 2.
-        min_cohort: The session ends rather than sum over fewer devices.
+        threshold: Shares needed to rebuild a secret; at least 2.
+        min_cohort: Fewest devices to sum over; with fewer, the session ends.
         graph_seed: 32 public bytes; unique to the session, unknown when colluders are chosen.
         context: 32 bytes, the caller's digest of what the session is for.
-        min_roster: The session ends rather than draw its graph over fewer devices: a sparse graph
-            is safe for the share of colluding devices that was expected, and those who stay away
-            raise it.
-        signed: Devices prove who they are, and agree on the survivors of every slot before they
-            help unmask it. Without it, the server is trusted with both.
+        min_roster: Fewest devices to draw the graph over; with fewer, the session ends. A sparse
+            graph is safe for the expected share of colluding devices, and that share rises when
+            devices stay away.
+        signed: Whether devices prove who they are, and agree on the survivors of every slot before
+            they help to unmask it. In an unsigned session, the server is trusted with both.
         digest: 32 bytes, derived from all of these.
         tag: Its first 16 bytes, which every message of the session carries.
         longest_vector: Bytes of the longest packed vector.
@@ -147,16 +149,16 @@ class SessionParams:
         Args:
             num_invited: Devices that the session is opened with.
             slots: The session's sums.
-            threat: Colluding and vanishing shares, and the adversary.
+            threat: Shares of colluding and vanishing devices, and the adversary.
             graph: The complete graph, or the sparse one.
-            min_cohort: Smallest cohort to sum over; raised to the threshold, and to what leaves two
-                honest devices in the sum, where it is below.
-            signed: See the class; against an active adversary, always.
+            min_cohort: Smallest cohort to sum over; raised if necessary to the threshold, and to
+                the size that leaves two honest devices in the sum.
+            signed: See the class; always true against an active adversary.
             graph_seed: See the class.
             context: See the class.
 
         Raises:
-            UsageError: no parameters withstand this threat with so few devices.
+            UsageError: with so few devices, no parameters withstand this threat.
         """
         if GraphKind(graph) is GraphKind.COMPLETE:
             degree, threshold = num_invited - 1, complete_threshold(num_invited, threat)

@@ -1,4 +1,4 @@
-"""What a device insists on, whatever the server says. Nothing on the wire can lower it.
+"""The limits that a device enforces, whatever the server says. No message can lower them.
 
 Spec: §3.7.
 """
@@ -15,22 +15,24 @@ class DevicePolicy:
     """A device's own limits; it refuses a session that asks for less safety or more work.
 
     Attributes:
-        adversary: What the server may be. Against an ACTIVE one, the device takes part in signed
-            sessions only, whose threshold leaves no room for two quorums: 2t > (1 + γ)h, where h
-            devices hold shares of one device's secrets.
-        colluding_rate: γ, the share of devices that the device expects to collude with the server:
-            two others at least must be left in a cohort of `min_cohort`.
-        min_cohort: Smallest cohort that the device is summed with.
-        min_threshold: Fewest devices that must pool shares to rebuild a secret.
-        min_threshold_share: Smallest t / h: the share of those who hold shares of a device's
-            secrets that must collude to rebuild them.
-        max_cohort: Most devices to keep a roster of.
+        adversary: How the server may misbehave. Against an ACTIVE one, the device only takes part
+            in signed sessions whose threshold is too high for two quorums without a common honest
+            device: 2t > (1 + γ)h, where h devices hold shares of one device's secrets.
+        colluding_rate: γ, the share of devices that the device expects to collude with the server.
+            A cohort of `min_cohort` must contain at least two that do not.
+        min_cohort: Smallest cohort that the device may be summed with.
+        min_threshold: Lowest acceptable t, the number of devices that must pool shares to rebuild a
+            secret.
+        min_threshold_share: Smallest t / h: of the devices that hold shares of one device's
+            secrets, the fraction that must collude to rebuild them.
+        max_cohort: Most devices in a roster.
         max_degree: Most neighbours to share secrets with.
         max_slots: Most sums of one session.
         max_length: Most elements of one vector.
         max_ring_bits: Widest ring.
-        sparse_if_active: Whether to accept a sparse graph from an ACTIVE server too. Its analysis
-            holds for one that does not choose the roster to suit the graph's seed.
+        sparse_if_active: Whether to accept a sparse graph even against an ACTIVE server. The
+            analysis of sparse graphs assumes a server that does not choose the roster to suit the
+            graph's seed.
     """
 
     adversary: Adversary = Adversary.CURIOUS
@@ -46,14 +48,14 @@ class DevicePolicy:
     sparse_if_active: bool = False
 
     def __post_init__(self) -> None:
-        # From a configuration file it comes as a string, and no string is the enum's member.
+        # A configuration file gives a string, which is not a member of the enum.
         object.__setattr__(self, "adversary", Adversary(self.adversary))
 
     def check(self, params: SessionParams) -> None:
         """Accept a session's parameters.
 
         Raises:
-            PeerError: they fall short of this policy; says which value and the limit.
+            PeerError: they fall short of this policy; the message names the value and the limit.
         """
         degree = min(params.degree, params.num_invited - 1)
         share = params.threshold / params.num_holders
@@ -82,7 +84,7 @@ class DevicePolicy:
                 f"{params.num_invited} devices",
             )
         if not params.is_complete:
-            # Over fewer devices the graph would be complete after all, with one holder more.
+            # With fewer devices the graph would be complete after all, and have one more holder.
             _at_least("min_roster", params.min_roster, params.degree + 2)
         holders = params.num_holders
         colluding = at_most(self.colluding_rate, holders)

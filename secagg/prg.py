@@ -1,8 +1,8 @@
 """Masks from seeds: the ChaCha20 keystream (RFC 8439), read as little-endian ring words.
 
-A keystream word is uniform in Z_2^word, and its residue uniform in Z_2^b, so no rejection is
-needed. Every key is used for one mask, hence nonce and counter start at zero; one key covers
-256 GiB.
+A keystream word is uniform in Z_2^word, and its residue is uniform in Z_2^b, so no rejection
+sampling is needed. Every key is used for one mask only, so nonce and counter start at zero. One key
+covers 256 GiB.
 
 Spec: §2.4, §5.1.
 """
@@ -21,9 +21,9 @@ BLOCK_BYTES: Final = 64  # of keystream for each value of the block counter
 MAX_BLOCKS: Final = 1 << 32  # the counter has four bytes
 _CHUNK_BYTES: Final = 1 << 17  # keystream and accumulator stay in the second-level cache
 _SHORT_BYTES: Final = 1 << 10
-_AT_ONCE: Final = 1 << 10  # ciphers that are kept for their next chunk
+_AT_ONCE: Final = 1 << 10  # ciphers kept open for their next chunk
 _NONCE: Final = bytes(16)
-_COUNTER_BYTES: Final = 4  # the first of the nonce, as `cryptography` takes it
+_COUNTER_BYTES: Final = 4  # `cryptography` expects them as the first bytes of the nonce
 _ZEROS: Final = memoryview(bytes(_CHUNK_BYTES))
 
 
@@ -49,18 +49,19 @@ def add_masks(
 ) -> None:
     """Add the masks of some seeds to `total` and subtract those of others, in place.
 
-    The same as `add_mask_plain` for each. Long vectors are worked on chunk by chunk, with all masks
-    of a chunk in turn, so that the chunk stays in the cache; short masks are summed as one array.
+    The result is that of `add_mask_plain` for each seed. Long vectors are processed chunk by chunk,
+    with all masks applied to one chunk in turn, so that the chunk stays in the cache. Short masks
+    are summed as one array.
 
     Args:
         total: Contiguous vector of d words.
         added: Seeds of 32 bytes.
         subtracted: Likewise.
-        first_block: Where in the masks `total` begins, in blocks of 64 bytes: it is then a piece of
-            a longer vector, of which other pieces are worked on elsewhere.
+        first_block: Offset of `total` in the masks, in blocks of 64 bytes. Use it if `total` is one
+            piece of a longer vector whose other pieces are processed elsewhere.
 
     Raises:
-        UsageError: the piece reaches beyond the 2^32 blocks of a mask; nothing was added.
+        UsageError: the piece extends past the 2^32 blocks of a mask; nothing was added.
     """
     if not 0 <= first_block <= MAX_BLOCKS - -(-total.nbytes // BLOCK_BYTES):
         raise UsageError(
@@ -96,7 +97,7 @@ def _sum_of_short_masks(seeds: Sequence[bytes], total: Vector) -> Vector:
 
 
 def add_mask_plain(total: Vector, seed: bytes, *, negative: bool = False) -> None:
-    """The slow twin of `add_mask`: the whole keystream at once, one element after the other."""
+    """The slow twin of `add_mask`: it takes the whole keystream and adds element by element."""
     word = total.dtype.itemsize
     stream = keystream(seed, len(total) * word)
     for position in range(len(total)):
@@ -106,5 +107,5 @@ def add_mask_plain(total: Vector, seed: bytes, *, negative: bool = False) -> Non
 
 
 def _little(vector: Vector) -> str:
-    """The keystream's words for a vector of this dtype."""
+    """The dtype in which the keystream is read for a vector of this dtype."""
     return "<u4" if vector.dtype.itemsize == 4 else "<u8"

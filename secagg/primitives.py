@@ -1,7 +1,7 @@
-"""What a party computes with where the time goes: key pairs, masks, what it reads and hashes.
+"""Replaceable functions for the costly work of a party: key pairs, masks, decoding and hashing.
 
-A device or server takes these as an argument. Whatever is put in their place has to give the very
-same bytes: it may only be quicker, on other hardware or by what a simulation knows of all devices.
+A device or server takes these as an argument. A replacement must produce exactly the same bytes. It
+may only be faster, because it uses other hardware or what a simulation knows about all devices.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +18,13 @@ _Result = TypeVar("_Result")
 
 
 class Apply(Protocol):
-    """Applies a pure function, or remembers what it has given."""
+    """Applies a pure function, or returns a result that it remembers."""
 
     def __call__(self, function: Callable[[_Argument], _Result], argument: _Argument, /) -> _Result:
-        """What the function gives for the argument; neither that nor the argument ever changes.
+        """The function's result for the argument; neither may be modified.
 
         Raises:
-            Exception: what the function raises.
+            Exception: whatever the function raises.
         """
 
 
@@ -34,17 +34,17 @@ def apply(function: Callable[[_Argument], _Result], argument: _Argument, /) -> _
 
 
 AddMasks = Callable[[Vector, Sequence[bytes], Sequence[bytes]], None]
-"""`prg.add_masks`, or what gives the same: adds the masks of some seeds, subtracts others'."""
+"""`prg.add_masks` or an equivalent: adds the masks of some seeds and subtracts those of others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Primitives:
-    """How a party draws its key pairs, masks vectors or unmasks them, and reads what it is sent.
+    """How a party draws key pairs, masks and unmasks vectors, and reads messages.
 
     Attributes:
-        generate: `keys.generate`, or what gives pairs that agree as its pairs do.
-        add_masks: `prg.add_masks`, or what gives the same.
-        apply: How it decodes and hashes what many devices are sent.
+        generate: `keys.generate`, or a function whose pairs lead to the same agreements.
+        add_masks: `prg.add_masks`, or an equivalent.
+        apply: How the party decodes and hashes data that many devices receive.
     """
 
     generate: Callable[[Randomness], KeyPair] = keys.generate
@@ -53,4 +53,4 @@ class Primitives:
 
 
 PLAIN: Final = Primitives()
-"""What a party computes with unless it is given something else."""
+"""The default primitives of every party."""

@@ -1,7 +1,8 @@
 """Where secrets come from: a function from a number of bytes to that many random bytes.
 
-Every machine takes one as an argument. The operating system's is the default everywhere; the
-seeded one exists so that tests and vectors can repeat a session, and must not be used otherwise.
+Every machine takes such a function as an argument. The default is always the operating system's
+source. The seeded one exists only so that tests and test vectors can repeat a session; never use it
+for anything else.
 
 Spec: §2.8.
 """

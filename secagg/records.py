@@ -1,7 +1,7 @@
-"""Byte strings of one size, one for each of some devices, as a single array.
+"""Byte strings of equal size, one per device, stored as a single array.
 
-A device of a large session sends a thousand sealed boxes, and the server hands each to another
-device: as arrays they are cut and joined a thousand at a time.
+In a large session a device sends a thousand sealed boxes, and the server passes each to a different
+device. As arrays, a thousand boxes can be split and joined at a time.
 """
 
 from collections.abc import ItemsView, Iterator, Mapping
@@ -18,7 +18,7 @@ _POSITION_SIZE: Final = 4
 
 
 class _Items(ItemsView[int, bytes]):
-    """The items of records, read off in one go instead of searched for one by one."""
+    """The items of records, read in one pass instead of looked up one by one."""
 
     def __init__(self, records: "Records") -> None:
         super().__init__(records)
@@ -31,7 +31,7 @@ class _Items(ItemsView[int, bytes]):
 
 
 class Records(Mapping[int, bytes]):
-    """Byte strings by roster position; on the wire, position (4 bytes, little-endian) and string.
+    """Byte strings by roster position; on the wire, each is its position (uint32 LE), then itself.
 
     Spec: §1.3.
 
@@ -57,7 +57,7 @@ class Records(Mapping[int, bytes]):
 
     @classmethod
     def decode(cls, data: bytes, size: int) -> "Records":
-        """Read what `encode` wrote, from whole records of `size` bytes each and their positions.
+        """Read what `encode` wrote: complete records, each a position and `size` bytes.
 
         Raises:
             DecodeError: the positions do not ascend.

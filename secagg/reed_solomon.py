@@ -1,8 +1,8 @@
-"""Which shares are wrong: unique decoding of Reed–Solomon codes (Gao 2003).
+"""Finds wrong shares: unique decoding of Reed–Solomon codes (Gao 2003).
 
-Shares are the values of a polynomial of degree t − 1, hence a code word: of m shares, up to
-⌊(m − t)/2⌋ wrong ones can be corrected, and named. Polynomials are arrays of coefficients modulo
-the prime, the constant first.
+Shares are the values of a polynomial of degree t − 1, so they form a code word. Of m shares, up to
+⌊(m − t)/2⌋ wrong ones can be identified and corrected. Polynomials are arrays of coefficients
+modulo the prime, with the constant term first.
 
 Spec: §10.10.
 """
@@ -29,14 +29,14 @@ def decode(
         threshold: t, at least 1.
 
     Returns:
-        The polynomial's value at zero and the indices of the wrong values, ascending; None where
-        more than ⌊(m − t)/2⌋ are wrong.
+        The polynomial's value at zero and the indices of the wrong values, ascending; None if more
+        than ⌊(m − t)/2⌋ are wrong.
     """
     at = points.astype(np.uint64)
     given = values.astype(np.uint64)
     most = (len(at) - threshold) // 2
-    # Gao: the remainders of (locus of the points, interpolation) reach the code word's product
-    # with the error locator half way between.
+    # Gao: run Euclid's algorithm on (locus of the points, interpolation). Half way, the remainder
+    # is the product of the code word and the error locator.
     before, remainder = _from_roots(at), _interpolate(at, given)
     before_factor, factor = _ZERO, _ONE
     while 2 * (len(remainder) - 1) >= len(at) + threshold:

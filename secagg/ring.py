@@ -1,7 +1,7 @@
 """Vectors over the ring Z_2^b, 1 ≤ b ≤ 64: storage, reduction, and b-bit packing for the wire.
 
-A vector lives in an array of 32-bit words for b ≤ 32 and of 64-bit words above: additions wrap
-around at the word, and since 2^b divides 2^word a single reduction at the end gives the ring sum.
+A vector is stored as 32-bit words for b ≤ 32, and as 64-bit words above that. Additions wrap around
+at the word size. Because 2^b divides 2^word, a single reduction at the end gives the ring sum.
 
 Spec: §5.1.
 """
@@ -22,7 +22,7 @@ _SHORT: Final = 1 << 12  # up to here a byte for each bit is faster than 64 arra
 
 
 def to_words(values: Vector, bits: int) -> Vector:
-    """A fresh copy in the words of Z_2^bits: uint32 up to 32 bits, else uint64."""
+    """A new copy in the words of Z_2^bits: uint32 up to 32 bits, else uint64."""
     return values.astype(np.uint32) if bits <= 32 else values.astype(np.uint64)
 
 
@@ -38,7 +38,7 @@ def reduce(vector: Vector, bits: int) -> None:
 
 
 def as_vector(values: Vector, length: int, bits: int) -> Vector:
-    """Check a caller's vector and return it in words of the ring, as a fresh array.
+    """Check a caller's vector and return it as a new array, in words of the ring.
 
     Raises:
         UsageError: wrong shape or dtype, or an element outside [0, 2^bits).
@@ -61,7 +61,7 @@ def packed_size(length: int, bits: int) -> int:
 def pack(vector: Vector, bits: int) -> bytes:
     """Write the elements, each in [0, 2^bits), as one little-endian bit string of bits·length bits.
 
-    The last byte is filled up with zero bits. Length: `packed_size`.
+    The last byte is padded with zero bits. Length: `packed_size`.
     """
     if bits in (32, 64):
         return vector.astype("<u4" if bits == 32 else "<u8", copy=False).tobytes()
@@ -86,7 +86,7 @@ def pack(vector: Vector, bits: int) -> bytes:
 
 
 def unpack(data: bytes, length: int, bits: int) -> Vector:
-    """Read what `pack` wrote; the vector may lie in the data's own memory, and is read-only then.
+    """Read what `pack` wrote; the vector may share the data's memory, and is then read-only.
 
     Raises:
         DecodeError: wrong size, or padding bits that are not zero.

@@ -1,7 +1,7 @@
-"""Sealed boxes for shares: X25519, HKDF-SHA256 and XChaCha20-Poly1305, one key a direction.
+"""Sealed boxes for shares: X25519, HKDF-SHA256 and XChaCha20-Poly1305, one key per direction.
 
-The key is bound to the session, the direction and both public keys; the box also authenticates
-session, sender and recipient, so a box moved to another place does not open.
+The key is bound to the session, the direction and both public keys. The box also authenticates
+session, sender and recipient, so it does not open in any other session or for another pair.
 
 Spec: §2.5.
 """
@@ -23,7 +23,7 @@ OVERHEAD: Final = NONCE_SIZE + _TAG_SIZE
 
 
 class SealedChannel:
-    """What one device needs to seal for, and open from, one neighbour in one session.
+    """Seals boxes for one neighbour, and opens boxes from it, in one session.
 
     Args:
         own: The device's sealing key pair.
@@ -52,7 +52,7 @@ class SealedChannel:
         )
 
     def open(self, box: bytes) -> bytes | None:
-        """The plaintext of the neighbour's box; None where it is not authentic."""
+        """The plaintext of the neighbour's box; None if the box is not authentic."""
         if len(box) < OVERHEAD:
             return None
         nonce, sealed = box[:NONCE_SIZE], box[NONCE_SIZE:]

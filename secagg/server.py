@@ -1,11 +1,12 @@
-"""The server's side of a session: a machine that collects, relays, and learns sums.
+"""The server's side of a session: a state machine that collects, relays, and learns sums.
 
-Messages come in with `receive`, in any order and as often as the network likes; the caller, who
-owns time, ends each round with `close_round`. A device's mistake drops that device and is kept in
-`drops`; it never raises. Masked vectors are added up as they come, never stored.
+Messages arrive through `receive`, in any order and with any repetitions. The caller, who owns time,
+ends each round with `close_round`. A device's mistake drops that device and is recorded in `drops`;
+it never raises an exception. Masked vectors are added up as they arrive, and never stored.
 
-In a signed session the server knows devices by their identities too. It gains nothing by that: it
-is there to name a device that signs wrongly before others refuse the session over it.
+In a signed session the server also checks the devices' identities and signatures. This gives it no
+advantage. It only lets the server name a device that signs wrongly, before others refuse the
+session because of it.
 
 Spec: §10.
 """
@@ -76,8 +77,8 @@ class SlotSum:
     Attributes:
         slot: Index into the session's slots.
         vector: The sum in Z_2^b, shape (length,), unsigned words in [0, 2^b).
-        contributors: Whose vectors are in it, ascending.
-        remaining: Who is still in the session afterwards, ascending.
+        contributors: The devices whose vectors are in it, ascending.
+        remaining: The devices still in the session afterwards, ascending.
     """
 
     slot: int
@@ -102,7 +103,7 @@ class _Cohort:
 
 @dataclass(slots=True, eq=False)
 class _OpenSlot:
-    """The slot that is being summed: who it was opened with, and what has come in."""
+    """The slot that is being summed: the devices it was opened with, and what has arrived."""
 
     members: Members
     context: SlotContext
@@ -120,16 +121,16 @@ class Server:
     Args:
         params: The session's parameters.
         invited: The devices to open the session with, as many as params.num_invited.
-        directory: Whose keys to accept; needed for signed sessions.
+        directory: Decides which identity keys to accept; needed for signed sessions.
         primitives: What the server computes with.
 
     Attributes:
-        drops: The devices that were dropped, each with its first fault and the step it came at.
-        disputes: Shares over which two devices are at odds; a single one drops neither.
+        drops: The devices that were dropped, each with its first fault and the step of that fault.
+        disputes: Shares that two devices disagree about; a single dispute drops neither.
 
     Raises:
-        UsageError: the ids are not num_invited distinct ones in [0, 2^32), or a signed session
-            comes without a directory.
+        UsageError: the ids are not num_invited distinct numbers in [0, 2^32), or a signed session
+            has no directory.
     """
 
     def __init__(
@@ -180,11 +181,11 @@ class Server:
         return tuple(ClientId(i) for i in self._cohort.ids[self._members].tolist())
 
     def receive(self, sender: ClientId, data: bytes) -> None:
-        """Take one message that came over `sender`'s authenticated channel.
+        """Take one message that arrived over `sender`'s authenticated channel.
 
-        What comes late, twice, from a stranger, from a dropped device or from another session is
-        ignored; a second, different message in one round, or one that is malformed or out of
-        order, drops its sender.
+        A message is ignored if it is late or repeated, belongs to another session, or comes from a
+        stranger or a dropped device. A malformed or out-of-order message drops its sender, and so
+        does a second, different message in one round.
 
         Spec: §10.2.
         """
@@ -215,9 +216,10 @@ class Server:
             self._move(type(message))
 
     def close_round(self) -> Outgoing:
-        """End the round: the silent are dropped, and the next messages returned.
+        """End the round: drop the devices that did not answer, and return the next messages.
 
-        A whole slot for which a masked vector is missing ends here, without messages and a sum.
+        If a masked vector is missing from a whole (all-or-nothing) slot, the slot ends here without
+        a sum, and no messages are returned.
 
         Spec: §10.3.
 
@@ -250,7 +252,7 @@ class Server:
             binding: The caller's digest of every public value that all devices must agree on.
 
         Raises:
-            UsageError: a round is open, or the slot cannot be opened (again).
+            UsageError: a round is open, or the slot cannot be opened, or not again.
             SessionAborted: too few devices are left; the session is over.
         """
         if OpenSlotCall not in self._table[self.state]:
@@ -277,7 +279,7 @@ class Server:
         return self._broadcast(OpenSlot(slot, self._open.members))
 
     def take_sum(self) -> SlotSum:
-        """The sum of the slot that was unmasked last; once.
+        """The sum of the slot that was unmasked last; each sum can be taken only once.
 
         Raises:
             UsageError: there is none to take.
@@ -329,7 +331,7 @@ class Server:
     def _take_keys(self, sender: ClientId, message: AdvertiseKeys) -> Fault | None:
         public = (message.sealing_key, *message.mask_keys)
         advertised = {keys.canonical(key) for key in public}
-        # Devices refuse a roster in which a key comes twice, whoever repeated it.
+        # Devices refuse a roster that contains a key twice, whichever device repeated it.
         if len(advertised) != len(public) or advertised & self._known_keys:
             return Fault.BAD_KEY
         if any(keys.is_low_order(key) for key in public):
@@ -365,7 +367,7 @@ class Server:
         )
         self._members = np.ones(len(ids), dtype=np.bool_)
         self._advertised = {}
-        # By sender and column among its neighbours. Memory is taken up only as boxes come.
+        # Indexed by sender and by column among its neighbours. Memory is used only as boxes arrive.
         shape = (len(ids), cohort.graph.degree, wire.box_size(self.params))
         self._boxes = np.empty(shape, dtype=np.uint8)
         joined = b"".join(wire.advertisement(by_position[p]) for p in range(len(ids)))
@@ -465,7 +467,7 @@ class Server:
 
         def write(client: ClientId) -> bytes:
             position = positions[client]
-            # Nobody believes a neighbour whose box it could not read.
+            # A device does not accept the signature of a neighbour whose box it could not read.
             credible = slot.signatures.keys() - self._refusals[position]
             holders = graph.holders_of(position).tolist()
             signers = [p for p in holders if p in credible][: self.params.threshold]
@@ -508,18 +510,18 @@ class Server:
         return {}
 
     def _helpers(self) -> Members:
-        """Who was heard in this round."""
+        """The devices that answered in this round."""
         heard = np.zeros_like(self._members)
         heard[[self._formed.positions[client] for client in self._heard]] = True
         return heard
 
     def _settle(self) -> None:
-        """Drop whoever could not be unmasked, until nobody is left whom that concerns."""
+        """Drop the devices that are isolated or at fault, until no such device is left."""
         while self._drop_isolated() or self._drop_blamed():
             pass
 
     def _drop_isolated(self) -> bool:
-        """Drop whoever would rightly refuse to go on; whether there was anybody."""
+        """Drop isolated devices, which would rightly refuse to go on; return if there were any."""
         cohort = self._formed
         settled = settle(cohort.graph, self.params, self._members)
         isolated = np.flatnonzero(self._members & ~settled).tolist()
@@ -528,7 +530,10 @@ class Server:
         return bool(isolated)
 
     def _drop_blamed(self) -> bool:
-        """Drop whom the receipts blame; the fewer are left, the more a complaint weighs."""
+        """Drop the devices that the receipts show to be at fault; return whether there were any.
+
+        The fewer devices are left, the more each complaint weighs.
+        """
         cohort = self._formed
         blamed = complaints.judge(
             cohort.graph, self._members, self._refusals, self.params.threshold
@@ -563,10 +568,11 @@ def _no_boxes() -> Rows:
 
 
 def _fingerprint(data: bytes) -> bytes:
-    """By which a repetition of a message is known; 32 bytes.
+    """A digest by which a repeated message is recognised; 32 bytes.
 
-    Of long messages the ends only, for speed. Masked vectors are random: two differ there, unless
-    their sender wanted otherwise, and then the second is ignored without its sender being named.
+    For speed, it covers only the two ends of a long message. Masked vectors are random, so two of
+    them differ there unless the sender made them alike on purpose. In that case the second is
+    ignored, and its sender is not dropped.
     """
     if len(data) <= 2 * _END_BYTES:
         return sha256(data).digest()

@@ -1,7 +1,7 @@
 """A whole session on one page, all parties in one process, over a network that loses devices.
 
-Read this first. Every message really is encoded, sent, decoded and checked; what is simulated is
-only the network, which delivers in order, and loses a device from the step at which it vanishes.
+Read this first. Every message really is encoded, sent, decoded and checked. Only the network is
+simulated: it delivers in order, and loses each device from the step at which the device vanishes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,20 +22,20 @@ from deltafl.secagg.states import ClientState
 
 
 class Observer(Protocol):
-    """Somebody who watches a session: a recorder, a stopwatch."""
+    """Watches a session, for example to record or time it."""
 
     def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
         """The server has sent (or received) `data` to (or from) `peer`."""
 
     def revealed(self, total: SlotSum) -> None:
-        """The server has learnt a sum."""
+        """The server has learned a sum."""
 
     def working(self, party: ClientId | None, step: Step) -> AbstractContextManager[None]:
-        """Entered while a device (None: the server) works on a step."""
+        """A context that is entered while a device (None: the server) works on a step."""
 
 
 class NoObserver:
-    """Watches nothing."""
+    """An observer that ignores everything."""
 
     def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
         """Ignore the message."""
@@ -44,13 +44,13 @@ class NoObserver:
         """Ignore the sum."""
 
     def working(self, party: ClientId | None, step: Step) -> AbstractContextManager[None]:
-        """Do nothing meanwhile."""
+        """A context that does nothing."""
         del party, step
         return nullcontext()
 
 
 class Collector(Protocol):
-    """The server's side of a round: `Server`, or a machine built on it."""
+    """The server's side of a round: `Server`, or a state machine built on it."""
 
     def receive(self, sender: ClientId, data: bytes) -> None:
         """Take one message."""
@@ -71,7 +71,9 @@ def run_session(
     observer: Observer | None = None,
     primitives: Primitives = PLAIN,
 ) -> list[SlotSum]:
-    """Run every slot of a session and return the sums; of whole slots, where nobody is missing.
+    """Run every slot of a session and return the sums.
+
+    A whole (all-or-nothing) slot has a sum only if no device is missing from it.
 
     Args:
         params: The session's parameters.
@@ -80,7 +82,7 @@ def run_session(
         vanishing: Which devices vanish, and when.
         policy: What every device insists on.
         randomness: Source of every secret.
-        enrolment: The devices' identities, for a signed session; drawn for it where not given.
+        enrolment: The devices' identities, for a signed session; drawn if not given.
         observer: Watches the session.
         primitives: What every party computes with.
 

@@ -1,9 +1,9 @@
 """Shamir's secret sharing of 32-byte secrets over the prime field of 2^31 − 1, many at once.
 
-A secret is cut into nine 30-bit limbs, each shared by a random polynomial of degree t − 1 over the
-field: any t shares give the secret, t − 1 give nothing (Shamir 1979). The Mersenne prime makes one
-product of matrices do all secrets of a device: 31-bit numbers are cut into halves whose products,
-summed over t < 2^21 terms, are exact in double precision.
+A secret is split into nine 30-bit limbs. Each limb is shared by a random polynomial of degree t − 1
+over the field: any t shares give the secret, and t − 1 reveal nothing (Shamir 1979). The Mersenne
+prime lets one matrix product share all secrets of a device: 31-bit numbers are split into halves
+whose products, summed over t < 2^21 terms, are exact in double precision.
 
 The slow twins `split_plain` and `combine_plain` work over any prime with Python integers.
 
@@ -27,13 +27,13 @@ NUM_LIMBS: Final = 9
 SHARE_SIZE: Final = 4 * NUM_LIMBS
 _LIMB_BITS: Final = 30
 _P: Final = np.uint64(PRIME)
-# Products of matrices up to this many multiplications stay on one core; above, BLAS wakes its
-# threads, which costs such small matrices 30 times what it gains.
+# Matrix products of up to this many multiplications stay on one core. BLAS would wake its threads,
+# which for such small matrices costs 30 times what it gains.
 _SERIAL_PRODUCT: Final = 1 << 18
 
 
 def to_limbs(secrets: Sequence[bytes]) -> Limbs:
-    """Cut 32-byte secrets into 30-bit limbs, little-endian; uint32 of shape (secrets, 9)."""
+    """Split 32-byte secrets into 30-bit limbs, little-endian; uint32 of shape (secrets, 9)."""
     low = (1 << _LIMB_BITS) - 1
     numbers = [int.from_bytes(secret, "little") for secret in secrets]
     limbs = [[(n >> (_LIMB_BITS * i)) & low for i in range(NUM_LIMBS)] for n in numbers]
@@ -41,7 +41,7 @@ def to_limbs(secrets: Sequence[bytes]) -> Limbs:
 
 
 def from_limbs(limbs: Limbs) -> list[bytes | None]:
-    """The inverse of `to_limbs`; None where the limbs, each below the prime, are no secret."""
+    """The inverse of `to_limbs`; None if limbs, though below the prime, encode no secret."""
     secrets: list[bytes | None] = []
     for row in limbs.tolist():
         number = sum(limb << (_LIMB_BITS * i) for i, limb in enumerate(row))
@@ -60,7 +60,7 @@ def split(
     Args:
         secrets: Strings of 32 bytes.
         points: The holders' evaluation points: distinct, in [1, 2^31 − 1).
-        threshold: Shares that it takes to combine; at least 1.
+        threshold: Shares needed to combine; at least 1.
         randomness: Source of the coefficients.
 
     Returns:
@@ -95,7 +95,7 @@ def lagrange_at_zero(points: npt.NDArray[np.int64]) -> Limbs:
 
 
 def inverse(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The inverses modulo the prime of numbers in [1, 2^31 − 1), by Fermat."""
+    """The inverses modulo the prime of numbers in [1, 2^31 − 1), by Fermat's little theorem."""
     powers, result = numbers, np.ones_like(numbers)
     for bit in range((PRIME - 2).bit_length()):
         if (PRIME - 2) >> bit & 1:
@@ -120,7 +120,7 @@ def combine(weights: Limbs, shares: Limbs) -> Limbs:
 
 
 def combine_alike(weights: Limbs, shares: Iterable[Limbs]) -> Limbs:
-    """`combine` for secrets that all have the same holders, one holder after the other.
+    """`combine` for secrets that all have the same holders; it takes one holder after another.
 
     Args:
         weights: `lagrange_at_zero` of the holders, shape (t,).
@@ -176,7 +176,7 @@ def lagrange_at_zero_plain(points: Sequence[int], prime: int) -> list[int]:
 
 
 def _field_elements(count: int, randomness: Randomness) -> Limbs:
-    """Uniform field elements: 31 random bits each, the one value too many drawn again.
+    """Uniform field elements: 31 random bits each, drawn again if they equal the prime.
 
     Spec: §9.12.
     """
@@ -207,7 +207,7 @@ def _multiply(left: Limbs, right: Limbs) -> Limbs:
         highest = (high @ right_high).astype(np.uint64) % _P
         middle = (high @ right_low + low @ right_high).astype(np.uint64) % _P
         total = (low @ right_low).astype(np.uint64)
-        # 2^32 = 2 modulo the prime, hence the factor of the high halves' product.
+        # The product of the high halves is doubled because 2^32 = 2 modulo the prime.
         total += (highest << np.uint64(1)) + (middle << np.uint64(16))
         product[start : start + height] = total % _P
     return product

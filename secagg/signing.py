@@ -1,4 +1,4 @@
-"""What devices sign in a signed session, and what one needs to take part in it."""
+"""What devices sign in a signed session, and the credentials they need to take part in one."""
 
 from dataclasses import dataclass, field
 
@@ -17,12 +17,12 @@ from deltafl.secagg.params import ClientId, SessionParams
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A device's own identity, and whom it believes to be who.
+    """A device's own identity, and how it recognises other devices.
 
     Attributes:
-        identity: The device's key.
-        directory: Decides whether a key is that of a device.
-        ledger: What the device has taken part in before.
+        identity: The device's key pair.
+        directory: Decides whether a key belongs to a device.
+        ledger: The sessions that the device has already taken part in.
     """
 
     identity: Identity
@@ -30,10 +30,10 @@ class Credentials:
     ledger: Ledger = field(default_factory=Ledger)
 
     def check(self, client: ClientId) -> None:
-        """See to it that the directory knows the device itself.
+        """Check that the directory lists the device's own key.
 
         Raises:
-            UsageError: it has another key, or none, under the device's id.
+            UsageError: the directory has another key, or none, under the device's id.
         """
         if not self.directory.accepts(client, self.identity.public):
             raise UsageError(f"the directory does not accept this identity for device {client}")
@@ -54,7 +54,7 @@ def advertisement(
 def survivors(context: SlotContext, survivors: Members, sealing_key: PublicKey) -> bytes:
     """What a device signs before it helps unmask: roster, slot, binding and survivors.
 
-    Its own sealing key, which is new in every session, ties the signature to this one.
+    The device's own sealing key is new in every session, so it ties the signature to this session.
 
     Spec: §6.4.
     """

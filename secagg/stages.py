@@ -9,7 +9,7 @@ from deltafl.secagg.params import ClientId
 
 
 class Stage(IntEnum):
-    """What a device sends, in the order in which it sends it; CONFIRM in signed sessions only."""
+    """The messages a device sends, in their order; CONFIRM only in signed sessions."""
 
     ADVERTISE = 0
     SHARE = 1
@@ -21,7 +21,7 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One message of a device: its stage, and its slot where the stage has one (else 0).
+    """One message of a device: its stage, and its slot if the stage has one (else 0).
 
     Spec: §10.2.
     """
@@ -31,18 +31,18 @@ class Step:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Key under which steps sort in time: set-up first, then slot by slot."""
+        """A key that sorts steps in time: set-up first, then slot by slot."""
         in_slot = self.stage >= Stage.MASK
         return (int(in_slot), self.slot if in_slot else 0, int(self.stage))
 
 
 @dataclass(frozen=True, slots=True)
 class Vanish:
-    """A device's last act in a session.
+    """When a device drops out of a session.
 
     Attributes:
         step: The first message that the server does not get in time.
-        late: Whether that message still arrives, after its round was closed.
+        late: Whether that message still arrives after its round was closed.
     """
 
     step: Step
@@ -63,7 +63,7 @@ class Drop:
 
     Attributes:
         fault: What was wrong.
-        step: The message it was to send when it was dropped.
+        step: The message that was due from the device when it was dropped.
     """
 
     fault: Fault
@@ -72,12 +72,12 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """A share over which two devices are at odds: one of them lies, and nobody can tell which.
+    """A share that two devices disagree about: one of them lies, and nobody can tell which.
 
     Attributes:
         owner: The device that dealt the share.
         holder: The device that says it got none (at RECEIPT), or returned a wrong one (at UNMASK).
-        step: When it came out.
+        step: The step at which the dispute arose.
     """
 
     owner: ClientId

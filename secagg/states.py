@@ -1,11 +1,11 @@
-"""What is legal when: the two state machines of a session, as tables.
+"""The two state machines of a session, as tables of the events that are legal in each state.
 
 `TRANSITIONS[signed][state][event]` is the next state; an absent event is illegal in that state.
-Events are message types and what the machine's caller does, by what comes of it: `CALLS`.
-Everything that decides transitions lives here; what a step does lives in `deltafl.secagg.client`
-and `deltafl.secagg.server`, which move by `follow` and in no other way.
+An event is either a message type or a call by the machine's owner, named after its outcome
+(`CALLS`). This module decides every transition. What a step does is in `deltafl.secagg.client` and
+`deltafl.secagg.server`, which change state only through `follow`.
 
-Signed sessions have tables of their own, with a consistency round in front of every unmasking.
+Signed sessions have their own tables, with a consistency round before every unmasking.
 
 Spec: §9.1, §10.1.
 """
@@ -39,11 +39,11 @@ class CloseRound:
 
 
 class LoseSlot:
-    """Event: the same, and a device is missing from a whole slot that is not the last."""
+    """Event: the same, but a device is missing from a whole slot that is not the last."""
 
 
 class EndLastSlot:
-    """Event: the same, and the last slot is over, with its sum or without."""
+    """Event: the same, but the last slot is over, with or without a sum."""
 
 
 class OpenSlotCall:
@@ -63,11 +63,11 @@ class Close:
 
 
 CALLS: Final = frozenset({CloseRound, LoseSlot, EndLastSlot, OpenSlotCall, Abort})
-"""The server's events that are no messages."""
+"""The server's events that are not messages."""
 
 
 class ServerState(StrEnum):
-    """Where the server's session stands, named after what it collects."""
+    """The state of the server's session, named after what it collects."""
 
     ADVERTISE = "advertise"
     SHARE = "share"
@@ -81,7 +81,7 @@ class ServerState(StrEnum):
 
 
 class ClientState(StrEnum):
-    """Where a device's session stands, named after what it has done last."""
+    """The state of a device's session, named after what the device did last."""
 
     IDLE = "idle"
     ADVERTISED = "advertised"
@@ -146,8 +146,8 @@ SERVER_TRANSITIONS: Final[Mapping[bool, Mapping[ServerState, Mapping[type, Serve
         }
     )
 )
-"""By whether the session is signed. Receipts may drop devices; that too few are left is noticed
-when a slot is opened."""
+"""Indexed by whether the session is signed. Receipts may drop devices; if too few are left, this is
+noticed when a slot is opened."""
 
 CLIENT_TRANSITIONS: Final[Mapping[bool, Mapping[ClientState, Mapping[type, ClientState]]]] = (
     MappingProxyType(
@@ -165,7 +165,7 @@ CLIENT_TRANSITIONS: Final[Mapping[bool, Mapping[ClientState, Mapping[type, Clien
         }
     )
 )
-"""By whether the session is signed. What was closed stays so."""
+"""Indexed by whether the session is signed. A closed session stays closed."""
 
 COLLECTED_AT: Final[Mapping[ServerState, Stage]] = MappingProxyType(
     {
@@ -194,12 +194,12 @@ def follow(table: Mapping[State, Mapping[type, State]], state: State, event: typ
 
 
 def closing(collected: ServerState, *, is_open: bool, is_last: bool) -> type:
-    """Which event the end of a round is, where the session goes on. Spec: §10.3.
+    """The event that the end of a round amounts to, if the session goes on. Spec: §10.3.
 
     Args:
         collected: What was collected.
         is_open: Whether a slot is open, now that the round is over.
-        is_last: Whether no slot is left to be opened.
+        is_last: Whether no slot is left to open.
     """
     if is_open:
         return CloseRound

@@ -1,4 +1,4 @@
-"""Who may go on and when a session must end: rules that the server shares with the ideal one.
+"""Which devices may go on, and when a session must end: rules shared with the ideal functionality.
 
 Spec: §10.11.
 """
@@ -11,7 +11,7 @@ from deltafl.secagg.params import ClientId, SessionParams
 
 
 def settle(graph: Graph, params: SessionParams, members: Members) -> Members:
-    """The cohort that a round starts with: isolated members are taken out.
+    """The cohort that a round starts with: the members without the isolated ones.
 
     Raises:
         SessionAborted: fewer than min_cohort are left.
@@ -25,7 +25,7 @@ def check_invited(params: SessionParams, invited: Iterable[ClientId]) -> tuple[C
     """The invited devices in order of their ids.
 
     Raises:
-        UsageError: the ids are not num_invited distinct ones in [0, 2^32).
+        UsageError: the ids are not num_invited distinct numbers in [0, 2^32).
     """
     ids = tuple(sorted(invited))
     if not len(ids) == len(set(ids)) == params.num_invited:
@@ -39,7 +39,7 @@ def check_invited(params: SessionParams, invited: Iterable[ClientId]) -> tuple[C
 
 
 def require_roster(params: SessionParams, num_devices: int) -> None:
-    """End the session rather than draw its graph over too few devices.
+    """End the session if there are too few devices to draw its graph over.
 
     Raises:
         SessionAborted: there are fewer than min_roster or min_cohort.
@@ -53,7 +53,7 @@ def require_roster(params: SessionParams, num_devices: int) -> None:
 
 
 def require_cohort(params: SessionParams, num_members: int) -> None:
-    """End the session rather than sum over fewer than min_cohort devices.
+    """End the session if there are fewer than min_cohort devices to sum over.
 
     Raises:
         SessionAborted: there are fewer.
@@ -68,13 +68,13 @@ def require_cohort(params: SessionParams, num_members: int) -> None:
 def require_recoverable(
     graph: Graph, params: SessionParams, cohort: Members, helpers: Members
 ) -> None:
-    """End the session where the masks of a slot can no longer be taken off.
+    """End the session if the masks of a slot can no longer be removed.
 
     Args:
         graph: The neighbourhoods.
-        params: For the threshold.
-        cohort: Whose secrets of the slot are needed.
-        helpers: Who still gives shares.
+        params: Contains the threshold.
+        cohort: The devices whose secrets of the slot are needed.
+        helpers: The devices that still give shares.
 
     Raises:
         SessionAborted: for a device of the cohort, fewer than t helpers hold its shares.

@@ -1,28 +1,29 @@
-"""From the threat model to the numbers: neighbours k and threshold t of a session.
+"""Computes a session's number of neighbours k and threshold t from its threat model.
 
-The caller says what it expects (colluding share γ, drop-out share δ, adversary class); degree and
-threshold follow from the events of Bell et al. (CCS 2020, sections 3.2–3.5), each bounded by a
-union bound over the devices, with 40 bits of security and 20 bits of correctness:
+The caller says what it expects: colluding share γ, drop-out share δ, adversary class. Degree and
+threshold follow from the bad events of Bell et al. (CCS 2020, sections 3.2–3.5). Each is bounded by
+a union bound over the devices, with 40 bits of security and 20 bits of correctness:
 
 - the honest survivors' graph falls apart: two disjoint runs of k/2 devices on the ring are all
   colluding or gone;
 - some device has so many colluding neighbours that they could help rebuild its secrets;
 - some device keeps fewer than t surviving neighbours, so that the sum is lost.
 
-A device has k neighbours, itself not counted. They hold the shares of its secrets; on a complete
-graph the device itself holds one too.
+A device has k neighbours, not counting itself. They hold the shares of its secrets; on a complete
+graph the device itself also holds one.
 
-A curious server needs t colluding holders to rebuild a secret that it should not see. An active
-one may tell some holders that a device survived and others that it is lost. It then collects
-shares of both its secrets, which reveal its vector: one from every honest holder, two from every
-colluding one. Of h holders with c colluding among them it gets h + c at most, and needs 2t. So with
-2t > h + c any two quorums of t holders share an honest one, who gives one kind and signs one list.
+An honest-but-curious server needs t colluding holders to rebuild a secret that it should not see.
+An active server can also lie: it tells some holders that a device survived, and others that it
+dropped out. It then collects shares of both of the device's secrets, which together reveal its
+vector: one share from every honest holder, and two from every colluding one. With h holders, c of
+them colluding, it gets at most h + c shares and needs 2t. So if 2t > h + c, any two quorums of t
+holders have an honest holder in common, which gives one kind of share and signs one list.
 
-For the sparse graph this is the published semi-malicious analysis: the server may lie about who is
-lost, but neither chooses the graph nor picks whom to call lost by their place in it. One that
-does can cut the ring where two runs of k/2 devices hold t − 1 − k/2 or more colluding ones each,
-and learn the sums of both parts. Such runs are rare, but not by 40 bits: by 30 for n = 1000 and
-γ = δ = 0.1. The complete graph has no such limit.
+For the sparse graph this is the published semi-malicious analysis: the server may lie about who
+dropped out, but it neither chooses the graph nor chooses whom to call lost by their place in it. A
+server that does can cut the ring where two runs of k/2 devices contain t − 1 − k/2 or more
+colluding ones each, and learn the sums of both parts. Such runs are rare, but not by 40 bits: by 30
+for n = 1000 and γ = δ = 0.1. The complete graph has no such limit.
 
 Spec: §3.4, §3.5, §3.6, §14.2, §14.4.
 """
@@ -42,10 +43,10 @@ _ROUNDING: Final = 1e-14  # keeps floating-point error of rate × n from roundin
 
 
 class Adversary(StrEnum):
-    """What the server may do beyond reading what it gets.
+    """What the server may do beyond reading what it receives.
 
-    CURIOUS: it follows the protocol and pools its view with the colluding devices.
-    ACTIVE: it may depart from the protocol in every way.
+    CURIOUS: honest-but-curious; it follows the protocol and shares its view with colluding devices.
+    ACTIVE: malicious; it may deviate from the protocol in any way.
     """
 
     CURIOUS = "curious"
@@ -67,13 +68,13 @@ class ThreatModel:
     adversary: Adversary = Adversary.CURIOUS
 
     def __post_init__(self) -> None:
-        # From a configuration file it comes as a string, and no string is the enum's member.
+        # A configuration file gives a string, which is not a member of the enum.
         object.__setattr__(self, "adversary", Adversary(self.adversary))
         for name in ("colluding_rate", "dropout_rate"):
             rate = getattr(self, name)
             if not 0 <= rate < 1:
                 raise UsageError(f"{name}={rate} is not in [0, 1)")
-        # Quorums overlap as far as 2t exceeds the holders: who is lost counts twice.
+        # The overlap of two quorums is 2t less the holders, so a lost device counts twice.
         times = 2 if self.adversary is Adversary.ACTIVE else 1
         if self.colluding_rate + times * self.dropout_rate > _FEASIBLE:
             twice = "twice " if times == 2 else ""
@@ -83,15 +84,15 @@ class ThreatModel:
             )
 
     def num_colluding(self, num_devices: int) -> int:
-        """At most so many of the devices collude."""
+        """The largest number of the devices that may collude."""
         return at_most(self.colluding_rate, num_devices)
 
     def num_dropped(self, num_devices: int) -> int:
-        """At most so many of the devices are expected to vanish."""
+        """The largest number of devices expected to vanish."""
         return at_most(self.dropout_rate, num_devices)
 
     def num_surviving(self, num_devices: int) -> int:
-        """At least so many of the devices are expected to stay."""
+        """The smallest number of devices expected to stay."""
         return math.ceil((1 - self.dropout_rate - _ROUNDING) * num_devices)
 
 
@@ -103,10 +104,10 @@ def at_most(rate: float, num_devices: int) -> int:
 def complete_threshold(num_devices: int, threat: ThreatModel) -> int:
     """The threshold of a complete graph, where everyone holds a share of everyone's secrets.
 
-    A majority, or more where the colluding devices are many: the t − 1 others that a device's
-    masks rest on at the very least must outnumber the colluding ones. Where many vanish, fewer than
-    a majority do against a curious server. Against an active one, t is the smallest with
-    2t > n + c; over a roster of fewer than n devices that holds all the more.
+    The threshold is a majority, or more if many devices collude: a device's masks depend on at
+    least t − 1 others, who must outnumber the colluding ones. If many devices vanish, less than a
+    majority is enough against a curious server. Against an active one, t is the smallest number
+    with 2t > n + c; this also holds for any roster of fewer than n devices.
 
     Spec: §3.4.
 
@@ -156,16 +157,17 @@ def sparse_parameters(num_devices: int, threat: ThreatModel) -> tuple[int, int]:
 def sparse_min_roster(num_devices: int, degree: int, threshold: int, threat: ThreatModel) -> int:
     """The smallest roster over which a sparse graph of these parameters is still safe.
 
-    The colluding devices always come, so that those who stay away raise their share. Where too few
-    for harm collude in all, no roster is too small for a curious server; one of k + 1 or fewer is
-    for an active one, since its graph would be complete, with one holder more.
+    Assume that all colluding devices come, so every device that stays away raises their share. If
+    too few devices collude to do harm at all, no roster is too small against a curious server.
+    Against an active one, a roster of k + 1 or fewer devices still is, because its graph would be
+    complete, with one more holder.
 
     Spec: §3.6.
 
     Args:
         num_devices: Devices invited, for which degree and threshold were computed.
-        degree: Of `sparse_parameters`.
-        threshold: Of `sparse_parameters`.
+        degree: From `sparse_parameters`.
+        threshold: From `sparse_parameters`.
         threat: What the session must withstand.
     """
     colluding = threat.num_colluding(num_devices)
@@ -190,8 +192,8 @@ def _check_size(num_devices: int) -> None:
 
 
 def _sparse_threshold(num_devices: int, degree: int, threat: ThreatModel) -> int | None:
-    """The smallest safe threshold at this degree; None where none is also reachable."""
-    # Two bad events share the security bits evenly, hence one bit more for each.
+    """The smallest safe threshold at this degree; None if too few survivors would reach it."""
+    # Two bad events share the security bits evenly, so each needs one more bit.
     log_insecure = -(SECURITY_BITS + 1) * math.log(2)
     if _log_disconnected(num_devices, degree, threat) >= log_insecure:
         return None
@@ -212,13 +214,13 @@ def _sparse_threshold(num_devices: int, degree: int, threat: ThreatModel) -> int
     threshold = most_colluding + 1
     if threat.adversary is Adversary.ACTIVE:
         threshold = _overlapping(degree, most_colluding)
-    # As published: t is raised to 2 after the comparison. Where nobody is expected to collude, the
-    # sum is then lost a little more often than correctness asks for; nothing else is at stake.
+    # As published, t is raised to 2 after the comparison. If nobody is expected to collude, the sum
+    # is then lost slightly more often than correctness requires; nothing else is at stake.
     return max(threshold, 2) if threshold <= fewest_surviving else None
 
 
 def _overlapping(holders: int, colluding: int) -> int:
-    """The smallest t with 2t > holders + colluding: two quorums share an honest device."""
+    """The smallest t with 2t > holders + colluding: any two quorums share an honest device."""
     return (holders + colluding) // 2 + 1
 
 

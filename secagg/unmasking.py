@@ -1,12 +1,12 @@
-"""Taking the masks off one slot's sum: shares in, verified secrets out, masks removed.
+"""Removes the masks from one slot's sum: collects shares, rebuilds and verifies the secrets.
 
-A rebuilt seed must match its commitment and a rebuilt key its advertised public key. Where it does
-not, the shares are decoded as the code word that they are: up to ⌊(m − t)/2⌋ wrong ones of m are
-corrected. Where all m > t shares fit together, and still do not give what was promised, the promise
-was false: this names the device that dealt them.
+A rebuilt seed must match its commitment, and a rebuilt key its advertised public key. If it does
+not, the shares are decoded as a Reed–Solomon code word, which corrects up to ⌊(m − t)/2⌋ wrong
+shares of m. If all m > t shares fit together and still do not give what was promised, the promise
+was false, and the device that dealt them is at fault.
 
 A wrong share is a dispute between the device that dealt it and the one that returned it; nobody
-else can tell which of the two is lying. So one dispute costs nobody the session, and whoever is in
+else can tell which of the two is lying. So a single dispute drops neither device. A device in
 dispute with most of those whose shares it holds is at fault (compare `deltafl.secagg.complaints`).
 
 Spec: §10.9, §10.10.
@@ -64,7 +64,7 @@ class Recovered:
 
     Attributes:
         seeds: Self-mask seeds of the survivors, by roster position.
-        mask_keys: Mask key pairs of those who dropped out, by roster position.
+        mask_keys: Mask key pairs of the devices that dropped out, by roster position.
         faults: Devices that lied, by roster position.
         disputes: Owner and holder of every wrong share that was found, by roster position.
     """
@@ -80,9 +80,9 @@ class SlotSecrets:
 
     Args:
         graph: The neighbourhoods.
-        threshold: Shares that rebuild a secret.
+        threshold: Shares needed to rebuild a secret.
         cohort: The devices that the slot was opened with.
-        survivors: Those of them whose masked vectors are in the sum.
+        survivors: The devices of the cohort whose masked vectors are in the sum.
     """
 
     def __init__(self, graph: Graph, threshold: int, cohort: Members, survivors: Members) -> None:
@@ -90,7 +90,8 @@ class SlotSecrets:
         self.survivors = survivors
         self._graph = graph
         self._threshold = threshold
-        # By holder and, since holding is mutual, column of the owner among the holder's holders.
+        # Indexed by holder and owner. Holding is mutual, so the owner's column is its index among
+        # the holder's own holders.
         shape = (graph.num_devices, graph.num_holders)
         self._shares = np.zeros((*shape, shamir.NUM_LIMBS), dtype=np.uint32)
         self._filled = np.zeros(shape, dtype=np.bool_)
@@ -101,10 +102,10 @@ class SlotSecrets:
         Args:
             holder: The device's position.
             message: Its shares.
-            refused: Whose shares it said it did not get.
+            refused: Positions of the devices whose shares it said it did not get.
 
         Returns:
-            A fault if these are not the shares that it was asked for.
+            A fault if these are not the shares that the device was asked for.
         """
         owners = self._graph.holders_of(holder)
         asked = self.cohort[owners]
@@ -127,7 +128,7 @@ class SlotSecrets:
         """Rebuild and verify every secret of the slot.
 
         Raises:
-            SessionAborted: some secret cannot be rebuilt from the shares that came.
+            SessionAborted: a secret cannot be rebuilt from the shares that arrived.
         """
         secrets: dict[int, bytes] = {}
         faults: dict[int, Fault] = {}
@@ -141,13 +142,13 @@ class SlotSecrets:
                     secrets[owner] = secret
                 else:
                     failing.append(owner)
-            # One is decoded; with those whose shares were wrong left out, the rest may come right.
+            # Decode only one. Without the holders of its wrong shares, the rest may succeed.
             for owner in failing[:1]:
                 secrets[owner], wrong = self._decode(owner)
                 suspects[wrong] = True
                 if not self._is_promised(promises, owner, secrets[owner]):
                     if wrong:
-                        # More may lie than decoding can tell: then nobody is to be blamed.
+                        # More holders may be lying than decoding can detect, so blame nobody.
                         raise self._at_odds(owner)
                     faults[owner] = self._break_promise(owner)
             waiting = np.array(failing[1:], dtype=np.int64)
@@ -170,9 +171,9 @@ class SlotSecrets:
         return promises.is_key(owner, secret)
 
     def _break_promise(self, owner: int) -> Fault:
-        """What becomes of a device all of whose shares fit together but not its promise."""
+        """The fault of a device whose shares fit together but do not match its promise."""
         if self.survivors[owner]:
-            # The seed is what the device dealt, and most likely what it used.
+            # The device dealt shares of this seed, and most likely also used it as its mask.
             return Fault.BAD_COMMITMENT
         raise SessionAborted(
             f"the device at position {owner}, which is gone, had shared another key than the one "
@@ -186,7 +187,7 @@ class SlotSecrets:
         )
 
     def _holders(self, owners: Positions) -> tuple[Positions, Members]:
-        """Who holds shares of each owner, and whose have come; both of shape (owners, holders)."""
+        """The holders of each owner's shares, and whose arrived; both (owners, holders)."""
         every = np.arange(self._graph.num_holders)
         holders = self._graph.holders(owners, np.broadcast_to(every, (len(owners), len(every))))
         came: Members
@@ -206,17 +207,17 @@ class SlotSecrets:
             )
 
     def _choose(self, owners: Positions, suspects: Members) -> tuple[Positions, Members]:
-        """For each owner its first t holders that are above suspicion, and whether there are t."""
+        """For each owner, its first t holders that are not suspects, and whether there are t."""
         holders, came = self._holders(owners)
         usable = came & ~suspects[holders]
-        # A stable sort brings the usable to the front, in order. Most rows are the same.
+        # A stable sort moves the usable holders to the front, in order. Most rows are the same.
         kinds, which = _distinct(usable)
         columns = np.argsort(~kinds, axis=1, kind="stable")[:, : self._threshold]
         enough: Members = kinds.sum(axis=1) >= self._threshold
         return np.take_along_axis(holders, columns[which], axis=1), enough[which]
 
     def _combine(self, owners: Positions, suspects: Members) -> Iterator[tuple[int, bytes | None]]:
-        """Each owner with the secret that t shares above suspicion give; None without so many."""
+        """Each owner with the secret rebuilt from t shares of non-suspects; None if too few."""
         chosen, enough = self._choose(owners, suspects)
         limbs = self._interpolate(owners, chosen, 0)
         for owner, secret, sure in zip(
@@ -225,12 +226,12 @@ class SlotSecrets:
             yield owner, secret if sure else None
 
     def _interpolate(self, owners: Positions, chosen: Positions, point: int) -> Limbs:
-        """The value at a point of each owner's polynomials through its chosen holders' shares."""
+        """Interpolate each owner's polynomials from its chosen holders' shares, at one point."""
         if not self._graph.is_complete:
             weights = shamir.lagrange_at_zero((chosen + 1 - point) % shamir.PRIME)
             shares = self._shares[chosen, self._graph.columns_of(owners, chosen)]
             return shamir.combine(weights, shares)
-        # The same devices answer for nearly everyone.
+        # Nearly all owners have the same chosen holders.
         kinds, which = _distinct(chosen)
         values = np.empty((len(owners), shamir.NUM_LIMBS), dtype=np.uint32)
         for index, weights in enumerate(
@@ -265,7 +266,7 @@ class SlotSecrets:
         wrong = set[int]()
         values = []
         for limb in range(shamir.NUM_LIMBS):
-            # Any t values fit a polynomial: only one more says something.
+            # Any t values fit a polynomial, so it takes at least one more to prove anything.
             enough = len(holders) > self._threshold
             found = decode(holders + 1, shares[:, limb], self._threshold) if enough else None
             if found is None:
@@ -290,16 +291,16 @@ def remove_masks(
     mask_keys: Mapping[int, PublicKey],
     add_masks: AddMasks = prg.add_masks,
 ) -> None:
-    """Take every mask off the sum of masked vectors, in place.
+    """Remove every mask from the sum of masked vectors, in place.
 
     Args:
         total: Sum of the survivors' masked vectors.
         recovered: The slot's secrets.
         context: What the masks are bound to.
         graph: The neighbourhoods.
-        survivors: Whose vectors are in the sum.
-        mask_keys: Everybody's public mask key of the slot by roster position.
-        add_masks: What adds masks to the sum.
+        survivors: The devices whose vectors are in the sum.
+        mask_keys: The public mask key of every device for the slot, by roster position.
+        add_masks: The function that adds masks to the sum.
     """
     added: list[bytes] = []
     subtracted = [context.self_mask_key(seed) for seed in recovered.seeds.values()]
@@ -314,7 +315,7 @@ def remove_masks(
 
 
 def _distinct(rows: _Rows) -> tuple[_Rows, Positions]:
-    """The distinct rows of a matrix, and which of them each row is."""
+    """The distinct rows of a matrix, and for each row its index among them."""
     seen: dict[bytes, int] = {}
     which = [seen.setdefault(row.tobytes(), len(seen)) for row in rows]
     firsts = np.array([which.index(kind) for kind in range(len(seen))], dtype=np.int64)

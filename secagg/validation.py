@@ -18,7 +18,7 @@ from deltafl.secagg.signing import Credentials
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """Somebody whose signature of the survivors counts.
+    """A device whose signature of the survivors counts.
 
     Attributes:
         identity: Its identity key.
@@ -46,12 +46,12 @@ def check_roster(roster: Roster, own_id: ClientId, params: SessionParams) -> int
 
 
 def check_neighbours(own: int, named: Collection[int], expected: set[int]) -> None:
-    """See to it that the positions named are exactly those expected.
+    """Check that the positions named are exactly those expected.
 
     Spec: §9.5, §9.6.
 
     Raises:
-        PeerError: the device itself is named, or a stranger, or a neighbour is missing.
+        PeerError: the device itself or a stranger is named, or a neighbour is missing.
     """
     names = set(named)
     if own in names:
@@ -63,12 +63,12 @@ def check_neighbours(own: int, named: Collection[int], expected: set[int]) -> No
 
 
 def check_keys(own: Collection[bytes], advertised: Mapping[int, AdvertiseKeys]) -> None:
-    """Refuse weak keys, and any key, its own or a peer's, that comes under a second name.
+    """Refuse weak keys, and any key, the device's own or a peer's, that occurs more than once.
 
     Spec: §9.5.
 
     Raises:
-        PeerError: there is one.
+        PeerError: there is such a key.
     """
     seen = {keys.canonical(key) for key in own}
     for position, message in advertised.items():
@@ -86,7 +86,7 @@ def check_credentials(
     roster: Roster,
     advertised: Mapping[int, AdvertiseKeys],
 ) -> None:
-    """See to it that every neighbour's keys are signed by that neighbour, for this session.
+    """Check that every neighbour's keys are signed by that neighbour, for this session.
 
     Spec: §9.5.
 
@@ -113,19 +113,19 @@ def check_quorum(
     survivors: Members,
     threshold: int,
 ) -> None:
-    """See to it that enough holders of its shares signed the list that this device signed.
+    """Check that enough holders of this device's shares signed the list that the device signed.
 
     Spec: §9.9.
 
     Args:
-        request: With the signatures.
+        request: The request, with the signatures.
         context: The slot as this device knows it.
-        signers: Those who hold this device's shares and whose own it could read, by position.
+        signers: The holders of this device's shares whose own boxes it could read, by position.
         survivors: The list that this device signed.
         threshold: t.
 
     Raises:
-        PeerError: the list is another one, or fewer than t valid signatures support it.
+        PeerError: the list differs from the one signed, or has fewer than t valid signatures.
     """
     if not np.array_equal(request.survivors, survivors):
         raise PeerError(Refusal.INCONSISTENT_SURVIVORS, "not the list that was signed")
@@ -154,7 +154,7 @@ def check_members(
 ) -> None:
     """Accept a set of devices as the cohort from now on.
 
-    Were a device ever to return, or the holders fall below the threshold, the server could strip
+    If a device could return, or the holders could fall below the threshold, the server could remove
     the masks that hide this device's vector.
 
     Spec: §9.4, §9.10.
@@ -162,11 +162,12 @@ def check_members(
     Args:
         members: The new cohort, over the roster.
         before: The cohort so far; None at first.
-        heard: Without the neighbours whose boxes could not be read: keys are shown to the device by
-            the server, but a box that opens was made for it, by somebody who is there now.
+        heard: All devices except the neighbours whose boxes could not be read. The server could
+            have made up the keys it shows, but a box that opens was made for this device, by
+            somebody who is there now.
         own: The device's position.
-        holders: The positions of those who hold its shares.
-        params: Of the session.
+        holders: The positions of the holders of its shares.
+        params: The session's parameters.
 
     Raises:
         PeerError: the cohort grew, leaves the device out, or is too small.

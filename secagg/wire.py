@@ -1,9 +1,9 @@
 """Canonical bytes of the messages: a flat msgpack array of integers and byte strings.
 
 Contract: decode(encode(m)) == m; encode(decode(b)) == b for every accepted b; any other b raises
-`DecodeError` and nothing else. The first elements are version, kind and session tag. Lists travel
-inside byte strings as records of fixed size, so no nesting exists to abuse, and every size is
-bounded by the session's parameters before anything is allocated.
+`DecodeError` and nothing else. The first elements are version, kind and session tag. Lists are byte
+strings of fixed-size records, so there is no nesting to abuse. The session's parameters bound every
+size before anything is allocated.
 
 Spec: §7, §8.
 """
@@ -54,11 +54,11 @@ from deltafl.secagg.records import Records, record_size
 _Fields = Sequence[Value]
 
 MAX_OPEN_BYTES: Final = 1 << 20
-"""Longest SessionOpen that a device reads: all that it knows before it has the parameters."""
+"""Longest SessionOpen that a device reads: the only bound it has before it has the parameters."""
 
 
 class Kind(IntEnum):
-    """What a message is. An answer's kind is that of what it answers, plus 0x10. Spec: §7.3."""
+    """The kind of a message. An answer's kind is the kind it answers plus 0x10. Spec: §7.3."""
 
     OPEN = 0x01
     ROSTER = 0x02
@@ -93,13 +93,13 @@ def box_size(params: SessionParams) -> int:
 
 
 def advertisement_size(params: SessionParams) -> int:
-    """Bytes of one device's keys, and of its credential in a signed session. Spec: §7.4."""
+    """Bytes of one device's keys, plus its credential in a signed session. Spec: §7.4."""
     credential = _CREDENTIAL_SIZE if params.signed else 0
     return keys.KEY_SIZE * (1 + len(params.slots)) + credential
 
 
 def tag_of(data: bytes) -> bytes | None:
-    """The session tag of a message, or None where it has none: cheap, and nothing is trusted.
+    """The session tag of a message, or None if it has none; cheap, and it trusts nothing.
 
     Spec: §7.3.
     """
@@ -114,12 +114,12 @@ def encode(message: Message, params: SessionParams) -> bytes:
 
 
 def encode_roster(roster: Roster, advertised: Records, params: SessionParams) -> bytes:
-    """The bytes of a `RosterMessage`, from advertisements that are bytes already.
+    """The bytes of a `RosterMessage`, from advertisements that are already encoded.
 
     Args:
         roster: Ids of all devices, ascending; uint32.
         advertised: The `advertisement` of each of the recipient's neighbours.
-        params: Of the session.
+        params: The session's parameters.
     """
     return write_fields([VERSION, Kind.ROSTER, params.tag, *_roster_fields(roster, advertised)])
 
@@ -143,12 +143,12 @@ def decode(data: bytes, params: SessionParams) -> Message:
 
 
 def decode_open(data: bytes) -> SessionOpen:
-    """Parse the message that opens a session, when nothing of the session is known yet.
+    """Parse the message that opens a session, before anything about the session is known.
 
     Spec: §8.1.
 
     Raises:
-        DecodeError: as `decode`; also where the tag is not the one of the parameters.
+        DecodeError: as `decode`; also if the tag does not match the parameters.
     """
     if len(data) > MAX_OPEN_BYTES:
         raise DecodeError(f"{len(data)} bytes: an opening message has at most {MAX_OPEN_BYTES}")
@@ -199,7 +199,7 @@ def _to_fields(message: Message, params: SessionParams) -> tuple[int, _Fields]:
 
 
 def _max_bytes(params: SessionParams) -> int:
-    """No message of a session is longer. Spec: §7.2."""
+    """Upper bound on the size of a message of a session, in bytes. Spec: §7.2."""
     num_slots, num_devices = len(params.slots), params.num_invited
     largest = max(advertisement_size(params), box_size(params), SIGNATURE_SIZE, _SHARE.itemsize)
     lists = num_devices * (_POSITION.itemsize + record_size(largest)) + DIGEST_SIZE * num_slots
@@ -425,7 +425,7 @@ def _members_fields(members: Members) -> _Fields:
 
 
 def _read_members(fields: FieldReader, params: SessionParams) -> Members:
-    """A set of devices: a bit for each roster position, the last byte filled up with zeros.
+    """A set of devices: one bit per roster position, with the last byte padded with zeros.
 
     Spec: §1.3.
     """

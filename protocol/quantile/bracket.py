@@ -1,12 +1,12 @@
 """The bracket: what the exact ranks at the pivots asked so far prove about the quantile.
 
-Pivot c is *safe* when W(< c) < τ·W, which says that the quantile q is ≥ c. Every search keeps a
+Pivot c is *safe* when W(< c) < τ·W, which means that the quantile q is ≥ c. Every search keeps a
 safe pivot `low` and an unsafe pivot `high`, so low ≤ q < high. Pivot 0 is safe for every θ < 1, and
 the pivot above all ticks is not. The answer is proved, {F ≥ low} = {F ≥ q}, when
 
 - high - low = 1: then q = low; or
-- one device, whatever its weight, lies in [low, high): q is the tick of some device, so of that
-  one, and no device lies in [low, q).
+- one device, whatever its weight, is in [low, high): q is the tick of a device, so it is the tick
+  of this one, and no device is in [low, q).
 
 Everything here is integer arithmetic; θ is an exact fraction.
 
@@ -24,12 +24,12 @@ from deltafl.protocol.quantile.search import Ended, SearchConfig
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """What lies below a pivot.
+    """The weight and number of devices below a pivot.
 
     Attributes:
         pivot: The pivot.
         weight: Weight of the devices below it.
-        count: Number of devices below it; None where the method does not ask.
+        count: Number of devices below it; None if the method does not ask.
     """
 
     pivot: int
@@ -57,18 +57,18 @@ class Bracket:
 
     @classmethod
     def whole(cls, config: SearchConfig, total: Rank) -> "Bracket":
-        """Return the bracket that holds every tick."""
+        """Return the bracket that contains every tick."""
         none = Rank(0, 0, None if total.count is None else 0)
         return cls(config.theta, config.largest_weight, none, total, total)
 
     @property
     def width(self) -> int:
-        """Ticks inside."""
+        """Number of ticks inside."""
         return self.high.pivot - self.low.pivot
 
     @property
     def num_devices(self) -> int | None:
-        """Devices inside; None where the method does not count."""
+        """Number of devices inside; None if the method does not count them."""
         if self.low.count is None or self.high.count is None:
             return None
         return self.high.count - self.low.count
@@ -80,7 +80,7 @@ class Bracket:
 
     @property
     def ended(self) -> Ended | None:
-        """Why nothing is left to ask; None while something is."""
+        """The reason why nothing is left to ask; None while something is."""
         if self.total.weight == 0:
             return Ended.NO_WEIGHT
         if self.width == 1:
@@ -93,7 +93,7 @@ class Bracket:
         """Return the bracket after ranks at pivots inside it, in the order of their pivots.
 
         Raises:
-            SearchError: If these ranks belong to no cohort, or to another one than the bracket.
+            SearchError: If no cohort has these ranks, or only a different one than the bracket's.
         """
         if total != self.total:
             raise SearchError(
@@ -144,10 +144,10 @@ def inside(pivot: int, low: int, high: int) -> int:
 def guarded(pivot: int, low: int, high: int, num_queries_left: int) -> int:
     """Return the pivot nearest to `pivot` after which bisection can still finish in time.
 
-    With j queries left, this one included, a bracket of at most 2^j ticks can be narrowed to one
-    tick by halving. A method may therefore ask what it likes as long as neither side of its pivot
-    is wider than 2^(j-1); near the end of its budget that leaves the middle only. Where the bracket
-    is too wide for the budget anyway, nothing can be promised and the pivot stays where it is.
+    With j queries left, including this one, a bracket of at most 2^j ticks can be narrowed to one
+    tick by halving. A method may therefore ask for any pivot as long as neither side of it is wider
+    than 2^(j-1). Near the end of the budget that leaves only the middle. If the bracket is too wide
+    for the budget anyway, nothing can be promised, and the pivot stays where it is.
 
     >>> guarded(10, 0, 1024, num_queries_left=20)
     10

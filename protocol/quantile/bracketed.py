@@ -1,16 +1,16 @@
-"""Bracketing and interpolation: one pivot a query, nothing revealed but two ranks.
+"""Bracketing and interpolation: one pivot per query, and only two ranks revealed.
 
-Outside in. Until both ends of the bracket are pivots that were asked, the next pivot lies outward
-from the last, by the fraction of the weight still missing divided by an assumed density of the
-losses on a logarithmic scale, and twice as much again with every step that fell short. Then the
-weighted rank is interpolated inside the bracket. Of k devices spread evenly over the bracket, the
-one at fraction p lies there up to a standard deviation √(p(1 - p)/(k + 2)); the pivot is moved that
+First the search steps outward, until both ends of the bracket are pivots that were asked. The size
+of a step is the fraction of the weight still missing, divided by an assumed density of the losses
+on a logarithmic scale; it doubles with every step that falls short. After that, the search
+interpolates the weighted rank inside the bracket. Of k devices spread evenly over the bracket, the
+one at fraction p is there up to a standard deviation √(p(1 - p)/(k + 2)). The pivot is moved that
 far beyond it, away from the nearer end but not past the middle, so that the larger part is likely
-to be cut off (as in the selection algorithm of Floyd & Rivest 1975). The guard on the budget makes
-the worst case that of bisection (`guarded`).
+to be cut off (as in the selection algorithm of Floyd & Rivest 1975). The guard on the budget limits
+the worst case to that of bisection (`guarded`).
 
-The search ends when one device is left in the bracket, in general long before the quantile is known
-to a tick: a certificate needs only that devices and pivots are in the right order.
+The search ends when one device is left in the bracket, usually long before the quantile is known to
+a tick. A certificate only needs devices and pivots to be in the right order.
 """
 
 import math
@@ -51,7 +51,7 @@ class Bracketed:
     def default_max_queries(self) -> int:
         """Queries that certify any search on the default loss grid.
 
-        22 would do for bisection; with 26 the guard seldom acts unless losses are tied.
+        22 would be enough for bisection; with 26 the guard rarely acts unless losses are tied.
         """
         return 26
 
@@ -66,7 +66,7 @@ class Bracketed:
     def contribution(
         self, config: SearchConfig, query: Query, tick: int, weight: int
     ) -> Mapping[str, npt.ArrayLike]:
-        """Return n, 1, and both again if the device lies below the pivot, else zeros.
+        """Return n, 1, and both again if the device is below the pivot, else zeros.
 
         Raises:
             SearchError: If the query is not one of this method's.

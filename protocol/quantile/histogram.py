@@ -1,10 +1,11 @@
 """Many pivots at once, the bin edges of a histogram: all their ranks in one secure sum.
 
-A sum of 2B + 2 numbers costs a round trip like any other, so B pivots narrow the bracket by B + 1
-in one. The first query is a ladder: around a warm start, of steps that grow geometrically both
-ways; without one, geometric over the whole grid, for the scale of the losses is what is unknown.
-Later queries spread the pivots evenly inside the bracket. Latency is bought with privacy: a query
-reveals how many devices lie between any two of its pivots.
+A sum of 2B + 2 numbers costs one round trip like any other, so B pivots narrow the bracket by a
+factor of B + 1 in one query. The pivots of the first query form a ladder. Around a warm start, its
+steps grow geometrically in both directions. Without one, it is geometric over the whole grid,
+because the scale of the losses is unknown. Later queries spread the pivots evenly inside the
+bracket. The lower latency costs privacy: a query reveals how many devices are between any two of
+its pivots.
 """
 
 from collections.abc import Iterable, Mapping
@@ -68,7 +69,7 @@ class Histogram:
     def contribution(
         self, config: SearchConfig, query: Query, tick: int, weight: int
     ) -> Mapping[str, npt.ArrayLike]:
-        """Return n, 1, and for every pivot both again if the device lies below it, else zeros.
+        """Return n, 1, and for every pivot both again if the device is below it, else zeros.
 
         Raises:
             SearchError: If the query is not one of this method's.
@@ -113,6 +114,6 @@ class Histogram:
         return [round(start + offset) for offset in up] + [round(start - offset) for offset in down]
 
     def _filled(self, pivots: Iterable[int], low: int, high: int) -> tuple[int, ...]:
-        """Sort the pivots that differ and lie inside; repeat the last to the declared number."""
+        """Sort the distinct pivots inside; repeat the last up to the declared number."""
         different = sorted({inside(pivot, low, high) for pivot in pivots})
         return tuple(different + different[-1:] * (self.num_pivots - len(different)))

@@ -4,24 +4,24 @@ At μ every device contributes β = n/|F - μ|, its signed weight β(F - μ) = �
 
     μ⁺ = (Σβ·F + (2τ - 1)·Σn) / Σβ  =  μ + (Σ±n + (2τ - 1)·Σn) / Σβ
 
-is that of the paper (Appendix B.1, eq. 17) with Σn put where the paper assumes weights that sum to
-one. The second form is the one used here: Σ±n is the paper's Σβ·F less the public multiple μ·Σβ, so
-it reveals the same, but it is an exact integer and gives the exact weighted rank at the pivot,
-W(below) = (Σn - Σ±n)/2. No ε is needed (see `deltafl.protocol.losses`); β is at most 2n per tick.
-Where the configuration sets one, β = n/max(|F - μ|, ε), and Σβ says less of how near the nearest
-device is. The ranks stay exact, hence so do the proofs; only the steps change.
+is that of the paper (Appendix B.1, eq. 17), except that the paper assumes weights that sum to one,
+and here they sum to Σn. This module uses the second form. Σ±n is the paper's Σβ·F less the public
+multiple μ·Σβ, so it reveals the same, but it is an exact integer and gives the exact weighted rank
+at the pivot, W(below) = (Σn - Σ±n)/2. No ε is needed (see `deltafl.protocol.losses`); β is at most
+2n per tick. If the configuration sets an ε, β = n/max(|F - μ|, ε), and Σβ reveals less about how
+near the nearest device is. The ranks stay exact, and so do the proofs; only the steps change.
 
-Plain MM approaches the quantile from one side, at a linear rate, and never shows that it is there.
-Four departures, none of which reveals more in a query, make it stop with a proof:
+Plain MM approaches the quantile from one side, at a linear rate, and never proves that it arrived.
+Four changes make it stop with a proof; none of them reveals more per query:
 
 - *Rounding.* An iterate is rounded to the nearest pivot strictly inside the bracket of the ranks.
   The search stops when the bracket is one tick wide: then η is the quantile, exactly.
-- *Step doubling* (De Leeuw & Heiser 1980, who double every step). After the bracket's same end has
-  moved 2, 3, 4, … times in a row, the step is 2, 4, 8, … times the MM step, and reaches past the
-  quantile. Where the pull Σ±n + (2τ - 1)·Σn vanishes, μ minimises but is not the quantile, which is
-  the left end of the minimisers: a pull counts as at least half a mean weight.
-- *Halving.* In a bracket that is not wider than 2ε, Σβ does not tell where the losses lie, and its
-  steps lead to one end and the other by turns. The bracket is halved then.
+- *Step doubling* (De Leeuw & Heiser 1980, who double every step). After the same end of the bracket
+  has moved 2, 3, 4, … times in a row, the step is 2, 4, 8, … times the MM step, so that it reaches
+  past the quantile. If the pull Σ±n + (2τ - 1)·Σn is zero, μ is a minimiser but not the quantile,
+  which is the left end of the minimisers. So a pull counts as at least half a mean weight.
+- *Halving.* In a bracket no wider than 2ε, Σβ does not show where the losses are, and its steps
+  would alternate between the two ends. The bracket is halved instead.
 - *Guard.* A step never goes where bisection could not finish within the budget (`guarded`).
 """
 
@@ -44,7 +44,7 @@ from deltafl.protocol.quantile.narrowing import (
 )
 from deltafl.protocol.quantile.search import Query, SearchConfig
 
-_GUARD_BITS = 4  # the least β, weight 1 at the far end of the grid, is carried to 1 part in 16
+_GUARD_BITS = 4  # the smallest β, weight 1 at the far end of the grid, is precise to 1 part in 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class MajoriseMinimise:
     """The method `mm`.
 
     One query reveals Σβ, Σ±n and Σn at one pivot: the weighted rank there, and how near the losses
-    lie.
+    are.
 
     Spec: §12.3, §12.4.
     """
@@ -66,7 +66,7 @@ class MajoriseMinimise:
     def default_max_queries(self) -> int:
         """Queries that certify any search on the default loss grid.
 
-        22 would do for bisection; with 30 the guard seldom acts.
+        22 would be enough for bisection; with 30 the guard rarely acts.
         """
         return 30
 
@@ -106,7 +106,7 @@ class MajoriseMinimise:
         """Read the weighted rank at the pivot and the weight of the cohort.
 
         Raises:
-            SearchError: If the sums are those of no cohort.
+            SearchError: If no cohort has these sums.
         """
         total, signed = sums["weight"][0], sums["signed_weight"][0]
         if (total - signed) % 2:
@@ -132,7 +132,7 @@ class MajoriseMinimise:
         low, high = bracket.low.pivot, bracket.high.pivot
         following = round(pivot + step)
         if bracket.width <= 2 * config.search.epsilon_ticks:
-            following = (low + high) // 2  # β says nothing of what is nearer than ε
+            following = (low + high) // 2  # β does not distinguish losses nearer than ε
         return Proposal(
             pivots=(guarded(following, low, high, position.num_queries_left),),
             estimate=inside(iterate, low, high),
@@ -140,7 +140,7 @@ class MajoriseMinimise:
 
 
 def _beta(config: SearchConfig, weight: int, half_ticks: int) -> float:
-    """β in 1/tick of a device so many half ticks from the pivot, an odd number."""
+    """β in 1/tick of a device `half_ticks` half ticks from the pivot, an odd number."""
     return 2 * weight / max(abs(half_ticks), 2 * config.search.epsilon_ticks)
 
 

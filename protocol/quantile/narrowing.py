@@ -1,7 +1,7 @@
-"""The search all methods share: ask, narrow the bracket, stop.
+"""The search that all exact methods share: ask, narrow the bracket, stop.
 
-The methods differ in what a device contributes and in the pivots they ask for next. When to stop,
-what is certified and what a result says is the same for all of them, and is here.
+The methods differ in what a device contributes, and in the pivots they ask for next. This module
+contains what is the same for all: when to stop, what is certified, and what a result says.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class Proposal:
 
     Attributes:
         pivots: Pivots to ask for, never decreasing, strictly inside the bracket.
-        estimate: Best guess of the quantile's tick, should there be no further query.
+        estimate: Best guess of the quantile's tick, in case there is no further query.
     """
 
     pivots: tuple[int, ...]
@@ -40,7 +40,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a search stands after an answer: all a method may use to choose its next pivots.
+    """The state of a search after an answer: all that a method may use to choose its next pivots.
 
     Attributes:
         config: Configuration of the search.
@@ -69,7 +69,7 @@ class NarrowingMethod(QuantileMethod, Protocol):
         """Read the ranks at the pivots, and after them the rank of the whole cohort.
 
         Raises:
-            SearchError: If the sums are those of no cohort.
+            SearchError: If no cohort has these sums.
         """
 
     def first(self, config: SearchConfig) -> Proposal:
@@ -79,7 +79,7 @@ class NarrowingMethod(QuantileMethod, Protocol):
         """Propose the next query.
 
         Raises:
-            SearchError: If the sums are those of no cohort.
+            SearchError: If no cohort has these sums.
         """
 
 
@@ -91,7 +91,7 @@ class BracketSearch:
         config: Configuration of the search.
         method: Chooses the pivots and reads the sums.
         proposal: The next query, and the guess in case it is never asked.
-        bracket: What is known; None before the first answer.
+        bracket: What is known so far; None before the first answer.
         side: See `Position`.
         run: See `Position`.
         num_queries: Queries answered.
@@ -191,9 +191,9 @@ class BracketSearch:
 
 
 def first_proposal(config: SearchConfig) -> Proposal:
-    """Propose the warm start, or where there is none a loss of one.
+    """Propose the warm start, or a loss of one if there is none.
 
-    Losses per sample of trained and untrained models alike are of the order of one (a classifier
+    The loss per sample is of the order of one for trained and untrained models alike (a classifier
     that guesses among C classes has ln C), so one unit is a far better start than the middle of
     the grid.
     """

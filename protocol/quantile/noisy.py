@@ -1,20 +1,19 @@
-"""One noisy histogram: the only method whose sums do not give exact ranks away.
+"""One noisy histogram: the only method whose sums do not reveal exact ranks.
 
 The pivots are those of the first query of `histogram`, a ladder around the warm start. Every device
-counts one in the bin of its loss, and adds its share of the noise (`deltafl.protocol.noise`) to all
-bins. The server gets noisy counts, and takes the nearest that could be true: not negative, and
-together as many as there are devices, which is public. η lies where these reach the rank of the
-quantile, by interpolation in that bin. All of this is done with what is released, and costs no
-privacy.
+adds one to the bin of its loss, and its share of the noise (`deltafl.protocol.noise`) to all bins.
+The server gets noisy counts, and takes the nearest counts that are possible: not negative, and with
+the number of devices, which is public, as their sum. η is where these counts reach the rank of the
+quantile, interpolated in that bin. This uses only what was released, so it costs no privacy.
 
-There is one query in a round, for a second would be noise of its own over the same losses, and the
-average of many answers has none. Flat bins serve better than a tree of them up to about 64 bins:
-the noise of prefix sums grows with the number of bins in the one, and with the square of
-its logarithm in the other (Pillutla et al. 2022).
+There is only one query in a round. A second would add fresh noise to the same losses, and the
+average of many answers has almost none. Up to about 64 bins, flat bins are better than a tree of
+bins: the noise of prefix sums grows with the number of bins in flat bins, and with the square of
+its logarithm in a tree (Pillutla et al. 2022).
 
-The threshold is a guess and never certified: some rank near τ, and now and then a tail without a
-device. What is protected is a device's loss in the search, nothing else. The sum of the update slot
-tells the exact weight, weighted loss and number of the devices in the tail.
+The threshold is a guess and never certified. Its rank is only near τ, and occasionally no device is
+in the tail. The method protects a device's loss in the search, and nothing else. The sum of the
+update slot reveals the exact weight, weighted loss and number of the devices in the tail.
 """
 
 import itertools
@@ -45,8 +44,9 @@ class NoisyHistogram:
     Spec: §12.3, §12.4, §12.10.
 
     Attributes:
-        noise: Of each count.
-        num_pivots: Pivots in the query, B ≥ 1. More pivots find η closer, but under more noise.
+        noise: Noise of each count.
+        num_pivots: Pivots in the query, B ≥ 1. More pivots locate η more finely, but with more
+            noise.
 
     Raises:
         ConfigurationError: If `num_pivots` is less than 1.
@@ -65,12 +65,12 @@ class NoisyHistogram:
 
     @property
     def default_max_queries(self) -> int:
-        """The one query that there may be."""
+        """Always 1, the only query that is allowed."""
         return 1
 
     @property
     def num_bins(self) -> int:
-        """Counts in an answer: one more than pivots."""
+        """Number of counts in an answer: one more than pivots."""
         return self.num_pivots + 1
 
     def layout(self, config: SearchConfig) -> Layout:
@@ -78,7 +78,7 @@ class NoisyHistogram:
 
         Raises:
             ConfigurationError: If the search has an ε, weights that are not equal, or more than one
-                query; or if the noise is to come from more devices than there are.
+                query; or if the noise must come from more devices than there are.
         """
         search = config.search
         if search.epsilon_ticks:
@@ -115,9 +115,9 @@ class NoisyHistogram:
     def contribution(
         self, config: SearchConfig, query: Query, tick: int, weight: int
     ) -> Mapping[str, npt.ArrayLike]:
-        """Return 1, and 1 for the bin of the tick: no noise yet, so this is not to be encoded.
+        """Return 1, and 1 for the bin of the tick. It has no noise yet, so do not encode it.
 
-        A device of weight zero counts as well, or the counts would tell that it has no data.
+        A device of weight zero counts too; otherwise the counts would reveal that it has no data.
 
         Raises:
             SearchError: If the query is not one of this method's.
@@ -137,8 +137,8 @@ class NoisyHistogram:
         Args:
             config: Configuration of the search.
             values: What `contribution` gave.
-            randomness: Source of the noise. Draw once for a query: noise that is drawn again for
-                the same answer averages out.
+            randomness: Source of the noise. Draw only once per query, because noise that is drawn
+                again for the same answer averages out.
         """
         share = self.noise.share(self.num_bins, self._bound(config), randomness)
         steps = 1 << self.noise.resolution_bits
@@ -156,8 +156,8 @@ class NoisySearch:
     Attributes:
         config: Configuration of the search.
         method: The method.
-        pivots: Those of the query.
-        estimate: Tick of η; None before the answer, and where nobody answered.
+        pivots: The pivots of the query.
+        estimate: Tick of η; None before the answer, and if nobody answered.
         num_queries: Queries answered, 0 or 1.
     """
 
@@ -169,7 +169,7 @@ class NoisySearch:
 
     @property
     def query(self) -> Query | None:
-        """The query; None once it is answered, or where there is none to ask."""
+        """The query; None once it is answered, or if there is none to ask."""
         if self.config.theta == 1 or self.num_queries >= self.config.search.max_queries:
             return None
         return Query(self.method.name, self.pivots)
@@ -215,9 +215,9 @@ class NoisySearch:
         )
 
     def _crossing(self, counts: Sequence[Fraction]) -> int:
-        """The pivot below which all devices before the quantile lie, if those of a bin lie evenly.
+        """The pivot below which all devices before the quantile are, if each bin is evenly filled.
 
-        The quantile is the loss of device ⌈τ·m⌉ of m, which is to pass.
+        The quantile is the loss of device ⌈τ·m⌉ of m, which must pass.
         """
         below = list(itertools.accumulate(counts))
         wanted = ceil((1 - self.config.theta) * below[-1]) - 1
@@ -229,10 +229,10 @@ class NoisySearch:
 
 
 def nearest_counts(noisy: Sequence[Fraction], total: int) -> list[Fraction]:
-    """Return the counts nearest to noisy ones that are not negative and sum to `total` ≥ 1.
+    """Return the counts nearest to the noisy ones that are not negative and sum to `total` ≥ 1.
 
-    The projection onto a simplex, which takes one number from all counts and drops what is below
-    zero (Held, Wolfe & Crowder 1974, "Validation of Subgradient Optimization").
+    This is the projection onto a simplex: it subtracts one number from all counts, and sets those
+    below zero to zero (Held, Wolfe & Crowder 1974, "Validation of Subgradient Optimization").
 
     >>> [str(count) for count in nearest_counts([Fraction(3), Fraction(-2), Fraction(2)], 4)]
     ['5/2', '0', '3/2']

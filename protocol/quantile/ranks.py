@@ -1,8 +1,8 @@
 """Ranks at given pivots as one secure sum: what `bracketed` and `histogram` have in common.
 
-A device contributes its weight, a one, and for every pivot whether it lies below, once with its
-weight and once as a count. A sum reveals the weight and the number of devices below each pivot, no
-more.
+A device contributes its weight and a one, and for every pivot both again if it is below the pivot,
+else zeros. A sum reveals only the weight and the number of devices, of the whole cohort and below
+each pivot.
 
 Spec: §12.3, §12.4.
 """
@@ -23,7 +23,7 @@ def rank_layout(config: SearchConfig, num_pivots: int) -> Layout:
     """Return the layout of ranks at `num_pivots` pivots.
 
     Raises:
-        ConfigurationError: If the search has an ε, which ranks know nothing of.
+        ConfigurationError: If the search has an ε, which ranks cannot use.
     """
     if config.search.epsilon_ticks:
         raise ConfigurationError(

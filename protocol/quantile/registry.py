@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.registry import Entry
 
-if TYPE_CHECKING:  # settings read the names off the table: importing it loads no method
+if TYPE_CHECKING:  # settings read the names from the table, so importing it loads no method
     from deltafl.protocol.noise import Noise
     from deltafl.protocol.quantile.search import QuantileMethod
 
@@ -35,7 +35,7 @@ def quantile_method(
         name: One of `METHODS`.
         num_pivots: Pivots in a query of `histogram` or `noisy`; absent for the others, which ask
             for one.
-        noise: Of the sums of `noisy`, which needs it; absent for the others.
+        noise: Noise of the sums of `noisy`, which needs it; absent for the others.
 
     Raises:
         ConfigurationError: If there is no such method, or it has no such option or value, or the
@@ -72,7 +72,7 @@ def default_max_queries(name: str) -> int:
     """
     from deltafl.protocol.noise import Noise  # not at the top: see above
 
-    noise = Noise(Fraction(1), 1) if name == NOISY else None  # how much makes no difference
+    noise = Noise(Fraction(1), 1) if name == NOISY else None  # the amount makes no difference
     return quantile_method(name, noise=noise).default_max_queries
 
 

@@ -1,10 +1,10 @@
 """The interface of a private quantile search, and the values that go in and out.
 
-Cohort: device k has a tick F_k of the loss grid and an integer weight n_k ≥ 0, which is what
-`SearchParams.weighting` makes of its own. For the conformity level θ and τ = 1 - θ, the exact
+In the cohort, device k has a tick F_k of the loss grid and an integer weight n_k ≥ 0, which
+`SearchParams.weighting` derives from its own. For the conformity level θ and τ = 1 - θ, the exact
 weighted quantile is q = min{x : W(≤ x) ≥ τ·W}, where W(≤ x) is the weight of the devices with tick
 ≤ x and W the weight of all. The search finds the set {F ≥ q}, which Algorithm 2 of the paper trains
-on, from secure sums alone::
+on, using only secure sums::
 
     search = method.start(config)
     while (query := search.query) is not None:
@@ -45,32 +45,31 @@ class Ended(enum.StrEnum):
     BUDGET = "budget"
     """No query was left, or the caller stopped."""
     SHRANK = "shrank"
-    """The caller stopped early: a device vanished during the search, so that a further sum would
-    show its share by subtraction, or an answer was one that no honest cohort gives."""
+    """The caller stopped early. Either a device vanished during the search, so that another sum
+    would reveal its share by subtraction, or no honest cohort could give the last answer."""
     NO_WEIGHT = "no weight"
     """All weights are zero, so there is no quantile."""
     TOO_FEW = "too few"
-    """There were fewer devices than a search may be over: nothing was asked, and everybody is
-    kept."""
+    """There were too few devices to search over: nothing was asked, and all devices are kept."""
     NOISY = "noisy"
     """The ranks are noisy: they say where the quantile is likely to be, and prove nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchParams:
-    """How the searches of a run go, whatever the method, the cohort and the level.
+    """Parameters of all searches of a run, whatever the method, the cohort and the level.
 
     Spec: §12.1.
 
     Attributes:
         max_queries: Most queries, ≥ 0; never exceeded.
         grid: Loss grid on which the cohort's losses lie.
-        weighting: What a device of weight n weighs in the search: weighting.of(n). Updates are
-            weighted by n in any case.
-        epsilon_ticks: ε of Algorithm 3, of `mm` only: devices nearer to a pivot than so many ticks
-            contribute as if they were so far away. 0 is half a tick, and no device is nearer.
-        min_cohort: Fewest devices to search over, in [0, 2^32); with fewer nothing is asked and
-            everybody is kept.
+        weighting: A device of weight n has weight weighting.of(n) in the search. Updates are always
+            weighted by n.
+        epsilon_ticks: ε of Algorithm 3, only for `mm`: a device nearer to a pivot than this many
+            ticks contributes as if it were this far away. 0 means half a tick; no device is nearer.
+        min_cohort: Fewest devices to search over, in [0, 2^32); with fewer, nothing is asked and
+            all devices are kept.
 
     Raises:
         ConfigurationError: If an attribute is out of range.
@@ -103,7 +102,7 @@ class SearchConfig:
     Attributes:
         theta: Conformity level θ, the fraction of the weight to keep, in (0, 1]. Exact:
             `Fraction("0.8")`, not `Fraction(0.8)`.
-        search: How it goes.
+        search: Parameters of the search.
         max_weight: Largest weight of a device, ≥ 1.
         cohort_size: Most devices in a sum, ≥ 1.
         warm_start: Tick near which the quantile is expected, such as the last round's; or None.
@@ -168,7 +167,7 @@ class Query:
     pivots: tuple[int, ...]
 
     def canonical(self) -> bytes:
-        """Describe the query in bytes, differently for every query. Spec: §12.6."""
+        """Describe the query in bytes; different queries give different bytes. Spec: §12.6."""
         name = self.method.encode()
         numbers = (len(name), len(self.pivots), *self.pivots)
         return b"".join(number.to_bytes(8, "big") for number in numbers) + name
@@ -179,8 +178,8 @@ class Query:
         Spec: §12.4.
 
         Raises:
-            SearchError: If it is another method's, or its pivots are not `num_pivots` pivots of the
-                grid in order.
+            SearchError: If it belongs to another method, or its pivots are not `num_pivots` pivots
+                of the grid in order.
         """
         if self.method != method or len(self.pivots) != num_pivots:
             raise SearchError(
@@ -229,7 +228,7 @@ class SearchResult:
 
     @property
     def threshold(self) -> Threshold:
-        """η and δ as they are announced to the devices."""
+        """η and δ in the form that is announced to the devices."""
         return Threshold(self.eta_half_ticks, self.half_width_half_ticks)
 
     def passes(self, tick: int) -> bool:
