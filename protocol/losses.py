@@ -1,8 +1,9 @@
 """The loss grid, on which every comparison of losses is a comparison of integers.
 
-A device rounds its loss to a *tick*, a whole number of steps of r = 2^-resolution_bits. The server
-asks about *pivots*: pivot c is the point μ = (c - ½)·r, half a step below tick c, so a device lies
-below the pivot exactly when its tick is less than c. It follows that:
+A device quantises its loss to a whole number of steps of r = 2^-resolution_bits; the quantised loss
+is called a *tick*. The server asks about *pivots*: pivot c is the point μ = (c - ½)·r, half a step
+below tick c, so a device lies below the pivot exactly when its tick is less than c. It follows
+that:
 
 - No loss ever equals a pivot: |F - μ| is always at least r/2. So the weights n/max(|F - μ|, ε) of
   Algorithm 3 are bounded by 2n/r even with ε = r/2, for which the max never changes anything.
