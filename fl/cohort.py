@@ -1,7 +1,9 @@
 """The devices of one round, as a strategy asks them: all together.
 
-A strategy knows nothing of who does the devices' work, of drop-outs or of bytes on a wire. A
-simulation gives it `deltafl.sim.cohort.SimulatedCohort`; a deployment would give it another one.
+A strategy does not know who does the devices' work, which devices drop out or how many bytes they
+send; a report may repeat what a cohort tells of that. It need not wait for every answer that it
+asked for. A simulation gives it `deltafl.sim.cohort.SimulatedCohort`; a deployment would give it
+another one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -122,9 +124,11 @@ class Cohort(Protocol):
             levels: the rounds.
             models: the model of each level.
             warm_starts: for each level the tick near which η is expected; None for none.
-            weighing: what devices contribute; None for n_k and Δ_k.
+            weighing: what devices contribute, at a single level; None for n_k and Δ_k.
 
         Raises:
+            ValueError: there is not one model and one warm start for each level, a warm start is
+                off the grid, or there is a weighing of several levels.
             UsageError: no session parameters withstand the threat with so small a cohort.
             PeerError: the session falls short of the devices' policy, such as by two levels with
                 one model.

@@ -58,10 +58,12 @@ def finite_updates(cohort: Cohort, model: Vector, ids: Collection[int]) -> Itera
     """Train devices, all begun before the first is waited for, and check their updates.
 
     Raises:
-        DivergenceError: an update is NaN or infinite.
+        DivergenceError: an update is NaN or infinite, or has another shape than the model.
     """
     asked = cohort.reveal_updates(model, ids)
-    return (finite_update(one, pending) for one, pending in zip(ids, asked, strict=True))
+    return (
+        finite_update(one, pending, model.shape) for one, pending in zip(ids, asked, strict=True)
+    )
 
 
 def finite_loss(device: int, pending: Pending[float]) -> float:
@@ -78,13 +80,23 @@ def finite_loss(device: int, pending: Pending[float]) -> float:
     return loss
 
 
-def finite_update(device: int, pending: Pending[Vector]) -> Vector:
+def finite_update(device: int, pending: Pending[Vector], shape: tuple[int, ...]) -> Vector:
     """Wait for a device's update and check it.
 
+    Args:
+        device: whose it is.
+        pending: the update.
+        shape: that of the model.
+
     Raises:
-        DivergenceError: the update is NaN or infinite.
+        DivergenceError: the update is NaN or infinite, or has another shape.
     """
     update = pending.result()
+    if np.shape(update) != shape:  # or it would be broadcast into the model
+        raise DivergenceError(
+            f"the update of device {device} has shape {np.shape(update)} and the model {shape}: "
+            "the device trained another model"
+        )
     if not np.isfinite(update).all():
         raise DivergenceError(
             f"the update of device {device} is NaN or infinite: its training diverged, "

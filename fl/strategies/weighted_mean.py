@@ -56,6 +56,7 @@ class Participant:
         num_samples: n_k.
         loss: F_k(w_t), in nats; None where nobody asks for it.
         update: Δ_k.
+        shape: that of the model, and of Δ_k.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class Participant:
         num_samples: int,
         loss: Pending[float] | None,
         update: Pending[Vector],
+        shape: tuple[int, ...],
     ) -> None:
         self.device = device
         self.num_samples = num_samples
         self.measured_loss: float | None = None
         self._loss = loss
         self._pending = update
+        self._shape = shape
         self._update: Vector | None = None
 
     def loss(self) -> float:
@@ -98,10 +101,12 @@ class Participant:
         """Hand over Δ_k, and keep it no longer: a cohort's updates together may be large.
 
         Raises:
-            DivergenceError: the update is NaN or infinite.
+            DivergenceError: the update is NaN or infinite, or has another shape than the model.
         """
         update, self._update = self._update, None
-        return finite_update(self.device, self._pending) if update is None else update
+        if update is None:
+            return finite_update(self.device, self._pending, self._shape)
+        return update
 
 
 class WeightedMean(ABC):
@@ -170,7 +175,7 @@ class WeightedMean(ABC):
             losses = cohort.reveal_losses(state.model, sizes)
         updates = cohort.reveal_updates(state.model, sizes, self.objective)
         taking_part = [
-            Participant(one, size, loss, update)
+            Participant(one, size, loss, update, state.model.shape)
             for (one, size), loss, update in zip(sizes.items(), losses, updates, strict=True)
         ]
         shares = [self.share(participant, state.round) for participant in taking_part]

@@ -5,12 +5,12 @@
                 train and contribute n_k·Δ_k and n_k, and the others contribute zeros
     server      w ← w + Σ n_k·Δ_k / Σ n_k
 
-`IdealRounds.play` is that loop, `_Devices` the devices' side, and `deltafl.protocol.round` what the
-server concludes from each sum. Rounds of the real protocol (`masked.py`) lose the same devices and
-have the same outcome, bit for bit. Refusals are the same in all cases but one: here a device is
-asked for its loss or update only when it is summed, so that those of a device that vanishes before
-are not met. Source: "Device Heterogeneity in Federated Learning: A Superquantile Approach",
-Algorithm 3 and appendix B.1.
+`IdealRounds.play` is that loop, `_Devices` the devices' side, and `deltafl.protocol.round` says
+what the server concludes from each sum. Rounds of the real protocol (`masked.py`) lose the same devices
+and have the same outcome, bit for bit. Refusals are the same in all cases but one: here a device is
+asked for its loss or update only when it is summed, so a bad one of a device that drops out
+earlier, or in a session that is given up, is neither met nor noted. Source: "Device Heterogeneity
+in Federated Learning: A Superquantile Approach", Algorithm 3 and appendix B.1.
 """
 
 from collections.abc import Iterator, Sequence
@@ -80,7 +80,8 @@ class _Devices:
     def __init__(self, levels: Levels, work: CohortWork, noise: NoiseSource) -> None:
         self._levels = levels
         self._work = work
-        self._noise = noise
+        # one source for each device of a session, as in the real protocol
+        self._noise = {ClientId(device): noise(ClientId(device)) for device in work.weights}
         self._measured: dict[tuple[ClientId, int], DeviceRound] = {}
 
     def measure(self, ids: Sequence[ClientId], level: int) -> None:
@@ -101,7 +102,7 @@ class _Devices:
         own = [self._measured[client, level] for client in ids]
         if isinstance(question, Query):
             for client, device in zip(ids, own, strict=True):
-                yield device.answer(question, self._noise(client))
+                yield device.answer(question, self._noise[client])
             return
         passing = [device.passes(question) for device in own]
         for client, passes in zip(ids, passing, strict=True):

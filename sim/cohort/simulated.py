@@ -105,6 +105,13 @@ class SimulatedCohort:
         """Play a round of Algorithm 3; see `Cohort`."""
         if self.rounds is None:
             raise ValueError("this cohort takes no secure sums: give it rounds")
+        if not len(levels.rounds) == len(models) == len(warm_starts):
+            raise ValueError(
+                f"{len(levels.rounds)} levels, {len(models)} models and {len(warm_starts)} warm "
+                "starts: pass one model and one warm start for each level"
+            )
+        if weighing is not None and len(models) > 1:
+            raise ValueError(f"weighing with {len(models)} levels: only a single level has one")
         thetas = [config.theta for config in levels.rounds]
         work = CohortWork(self.devices, models, thetas, weighing, self.told)
         plan = self.dropouts(self.round_index, list(self.weights), len(levels.slots()))

@@ -71,7 +71,7 @@ class _Survivors:
 
 @dataclass(frozen=True, slots=True)
 class WithDropouts:
-    """A strategy in clear, played with those devices of a cohort that do not vanish."""
+    """A strategy in clear of a single level, played with the devices that do not drop out."""
 
     strategy: Strategy
     dropouts: Dropouts

@@ -3,13 +3,14 @@
 A simulation knows all losses, so it knows whom the search will find: once all have told theirs of
 a model, those devices begin to train while the server still searches. It is a guess all the same
 (a search may end early, or go by rounded weights) and changes no answer: who passes is for the
-devices to find out, and training that nobody asks for is dropped.
+devices to find out, and training that nobody asks for is dropped. One limit: if the data of a
+device that was guessed cannot be read, the round fails though nobody would have asked for them.
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from deltafl.sim.cohort.devices import Devices
 from deltafl.sim.record.truth import Told
 
 T = TypeVar("T")
+
+_MOST_WEIGHT: Final = 2**63 - 1  # an int64; over more, nobody trains before being asked
 
 
 class CohortWork:
@@ -128,7 +131,11 @@ class CohortWork:
         """The device as it weighs itself; of a single level."""
         if device not in self._participants:
             self._participants[device] = Participant(
-                device, self.weights[device], self._loss(device, 0), self._update(device, 0)
+                device,
+                self.weights[device],
+                self._loss(device, 0),
+                self._update(device, 0),
+                self.models[0].shape,
             )
         return self._participants[device]
 
@@ -147,7 +154,7 @@ class CohortWork:
         if len(known) < len(self.weights) or not all(map(math.isfinite, known.values())):
             return
         weights = [self.weights[one] for one in known]
-        if sum(weights) == 0:
+        if not 0 < sum(weights) <= _MOST_WEIGHT:
             return
         eta = weighted_quantile(list(known.values()), weights, self._thetas[level])
         for one, measured in known.items():

@@ -313,8 +313,10 @@ class _Run:
         self._transcript.begin_round(state.round + 1)
         here, learning = backend.clock.here, backend.clock.seconds
         wall_start, cpu_start = time.perf_counter(), time.process_time()
-        state, report = self._strategy.apply(state, cohort)
-        backend.forget()  # what was asked of devices that were lost meanwhile
+        try:
+            state, report = self._strategy.apply(state, cohort)
+        finally:
+            backend.forget()  # what was asked of devices that were lost meanwhile
         cpu_s = time.process_time() - cpu_start
         self._transcript.end_round(getattr(report, "aborted", None))
         if told is not None:

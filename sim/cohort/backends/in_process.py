@@ -126,7 +126,8 @@ class _Batch(Generic[T]):
 
     def takes(self, work: Work) -> bool:
         """Whether a device with this work may still join."""
-        return self._answers is None and self._work.is_same(work)
+        is_open = self._answers is None and self._error is None
+        return is_open and self._work.is_same(work)
 
     def add(self, ref: SampleReference, seed: int) -> "_Turn[T]":
         """Let a device join."""
@@ -137,12 +138,12 @@ class _Batch(Generic[T]):
     def take(self, number: int) -> T:
         """Hand over an answer, working as far as it takes."""
         with self._measured():
-            if self._answers is None:
-                self._answers = self._run(self._work, self._refs, self._seeds)
             while self._num_answers <= number:
                 if self._error is not None:
                     raise self._error
                 try:
+                    if self._answers is None:
+                        self._answers = self._run(self._work, self._refs, self._seeds)
                     self._kept[self._num_answers] = next(self._answers)
                 except Exception as error:
                     self._error = error  # whoever comes next gets it too, for there is no going on
