@@ -1,4 +1,4 @@
-"""Algorithm 1: alternating minimisation of the smoothed superquantile, with everybody there.
+"""Algorithm 1: alternating minimisation of the smoothed superquantile with full participation.
 
 Source: arXiv 2002.11223, Algorithm 1 with the inexactness (4) and Proposition 4, on F̄_θ,ν of
 `deltafl.fl.smoothing`:
@@ -7,13 +7,13 @@ Source: arXiv 2002.11223, Algorithm 1 with the inexactness (4) and Proposition 4
     w_{t+1} with F̄_θ,ν(w_{t+1}, η_t) − min over w of F̄_θ,ν(w, η_t) ≤ ε_t,  Σ ε_t < ∞.
 
 If the F_k are convex and smooth, F_θ,ν(w_t) falls to its minimum, and with ν = 2δθ the limit of
-F_θ(w_t) is at most min F_θ + δ. The w-step is gradient descent. It is deterministic, and it stops
-when the gap is certified, for which the losses must be strongly convex (`certified_gap`): a
-gradient alone certifies nothing where F̄ is flat.
+F_θ(w_t) is at most min F_θ + δ. The w-step is deterministic gradient descent. It stops when the gap
+is certified, which requires strongly convex losses (`certified_gap`), because a gradient alone
+certifies nothing where F̄ is flat.
 
-This is a library for convex problems whose losses and gradients can be computed exactly. It is no
-strategy over devices: local training takes minibatches and returns no gradient, so nothing could be
-certified. What the paper runs on devices is Algorithm 2, with T_η rounds as the w-step
+This is a library for convex problems whose losses and gradients can be computed exactly. It is not
+a strategy over devices: local training uses minibatches and returns no gradient, so nothing could
+be certified. On devices, the paper runs Algorithm 2, with T_η rounds as the w-step
 (`deltafl.fl.strategies.delta_fl`).
 """
 
@@ -32,8 +32,8 @@ from deltafl.fl.superquantile import Weights, parse_theta
 Losses: TypeAlias = Callable[[Reals], tuple[Reals, Reals]]
 """w, float64 [d], to the losses F_k(w), float64 [N], and their gradients, float64 [N, d]."""
 
-_SUFFICIENT_DECREASE: Final = 0.5  # of what the gradient promises: a step of 1/L always has it
-_FIRST_STEP: Final = 1.0  # of the line search; where it starts matters for speed alone
+_SUFFICIENT_DECREASE: Final = 0.5  # share of the predicted decrease; a step of 1/L achieves it
+_FIRST_STEP: Final = 1.0  # of the line search; affects only the speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class Inexactness:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Iterate:
-    """Where Algorithm 1 stands.
+    """The state of Algorithm 1.
 
     Attributes:
         model: w_t, float64 [d].
-        t: how many rounds were played.
+        t: number of rounds done.
     """
 
     model: Reals

@@ -1,8 +1,8 @@
-"""The work of many devices at once: their models are one stack of parameters.
+"""Train many devices at once: their models form one stack of parameters.
 
-A small model spends most of a step on being called. Here a call does the step of many devices, each
-with its own model and its own minibatch (`deltafl.fl.stacked`). Devices differ in size: those with
-more steps come first in a stack, so that whoever is finished drops off its end and costs nothing.
+For a small model, most of a step is call overhead. Here one call computes the step of many devices,
+each with its own model and its own minibatch (`deltafl.fl.stacked`). Devices differ in size: those
+with more steps come first in a stack, so that finished devices drop off its end and cost nothing.
 Only the last minibatch of an epoch is padded, with samples of weight 0.
 """
 
@@ -24,21 +24,21 @@ from deltafl.fl.stacked import Stacked, StackedDescent, stacked
 from deltafl.fl.vectors import Vector
 
 _STACKS: Final = 4
-"""So many stacks' devices are sorted by size together: more are more alike, fewer are less memory,
-for updates are kept until it is their turn."""
+"""The devices of this many stacks are sorted by size together. With more, a stack's devices are
+more alike; with fewer, less memory is needed, because updates are kept until their turn comes."""
 
 
 class BatchedLearner:
-    """The twin of `Learner` for many devices: a `CohortLearner` that trains stacks of them.
+    """The counterpart of `Learner` for many devices: a `CohortLearner` that trains stacks of them.
 
-    Each device's samples are shuffled as `Learner` shuffles them, and its steps are the same. Sums
-    are in another order, so numbers agree up to the rounding of float32. A module for which there
-    is no kernel is left to `Learner`, and so is all evaluation.
+    It shuffles each device's samples as `Learner` does and takes the same steps. Sums are computed
+    in another order, so numbers agree up to the rounding of float32. Modules without a kernel, and
+    all evaluation, are left to `Learner`.
 
     Args:
         module: the architecture; its parameters are overwritten.
-        device: where to compute; vectors go in and come out on the CPU. On an accelerator the
-            devices' data stay there from round to round, as far as they fit (`ResidentData`).
+        device: where to compute; input and output vectors are on the CPU. On an accelerator the
+            devices' data stay there between rounds, as far as they fit (`ResidentData`).
     """
 
     def __init__(self, module: nn.Module, *, device: torch.device | None = None) -> None:
@@ -66,7 +66,7 @@ class BatchedLearner:
     ) -> Iterator[Vector]:
         """Train each device from `vector`; see `CohortLearner`.
 
-        A few stacks' updates are in memory at a time, and `devices` are asked for as they are
+        Only the updates of a few stacks are in memory at a time, and `devices` is iterated as
         needed. An update is one row of a stack's array.
         """
         if self._choice is None:
@@ -91,7 +91,7 @@ class BatchedLearner:
 
 
 def _evenly(devices: Sequence[int], at_most: int) -> Iterator[Sequence[int]]:
-    """Cut into as few stacks as can be, of nearly one size: a small last one would be slow.
+    """Split into as few stacks as possible, of almost equal size: a small last one would be slow.
 
     >>> list(_evenly([7, 3, 4, 9, 1], 3))
     [[7, 3], [4, 9, 1]]

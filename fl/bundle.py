@@ -1,16 +1,18 @@
-"""A finished run to take away: the models of its conformity levels, and what they are made for.
+"""The models of a finished run, one per conformity level, and the inputs they accept, in one file.
 
-At test time a device chooses its level (arXiv 2002.11223, section 3 and Figure 1): its conformity
-cannot be measured, for its data stays with it, so it tunes the level and keeps what serves it best.
+At test time each device chooses its level (arXiv 2002.11223, section 3 and Figure 1). Nobody else
+can measure its conformity, because its data stay with it, so it tunes the level and keeps the one
+with the smallest error.
 
-The file is a .npz archive, not compressed and without pickle, of these arrays:
+The file is an uncompressed .npz archive without pickle, with these arrays:
 
     header   uint8, JSON: format, architecture, levels, provenance, digest of the models
     models   float32 [levels, parameters], θ falling
-    mean     float64 [*input_shape], with `std`: features are scaled by (x - mean) / std; or neither
-    std      float64 [*input_shape]
+    mean     float64 [*input_shape]; features are scaled by (x - mean) / std
+    std      float64 [*input_shape]; `mean` and `std` are both there or both absent
 
-Nothing in a file is trusted: entries, sizes, types and ranges are checked before memory is taken.
+Nothing in a file is trusted: entries, sizes, types and ranges are checked before memory is
+allocated.
 """
 
 import hashlib
@@ -58,13 +60,13 @@ Inputs = npt.NDArray[np.generic]
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What the models are vectors of.
+    """The architecture whose parameters the model vectors are.
 
     Attributes:
         name: one of `deltafl.fl.models.MODELS`.
         input_shape: the shape of one input.
         num_classes: at least 2.
-        embedding_sha256: digest of the frozen vectors of tokens, hex; None without any.
+        embedding_sha256: digest of the frozen token vectors, hex; None if there are none.
     """
 
     name: str
@@ -115,11 +117,11 @@ class Bundle:
     """The models of all levels.
 
     Attributes:
-        architecture: what they are vectors of.
-        models: by conformity level, θ falling; float32 of one length.
-        scale: how features were scaled; None where they were not.
-        provenance: where it comes from, by name: algorithm, seed, round, data, data_sha256.
-        embedding: the frozen vectors of tokens, where the architecture has some; not in the file.
+        architecture: the architecture whose parameters they are.
+        models: by conformity level, θ falling; float32 vectors of the same length.
+        scale: how features were scaled; None if they were not.
+        provenance: origin, by name: algorithm, seed, round, data, data_sha256.
+        embedding: the frozen token vectors, if the architecture has them; not in the file.
 
     Raises:
         ValueError: the parts do not fit together.
@@ -138,7 +140,7 @@ class Bundle:
         if wanted != found:
             raise ValueError(
                 f"the embedding has sha256 {found}, and the models were trained with {wanted}: "
-                "pass the vectors of the training data"
+                "pass the vectors that were used in training"
             )
 
     @property
@@ -152,11 +154,11 @@ class Bundle:
         return _models_sha256(np.stack(list(self.models.values())))
 
     def level_for(self, conformity: Fraction | float | str) -> Fraction:
-        """The trained level that serves a conformity.
+        """The trained level to use for a conformity.
 
         The model of level θ is trained for every mixture of devices of conformity θ or more. So
-        it is the largest level that is not above the conformity asked for: an exact match if there
-        is one, else the next that still covers it. Below all levels it is the smallest.
+        this returns the largest level that is not above the requested conformity: an exact match if
+        there is one, otherwise the next smaller level. Below all levels it returns the smallest.
 
         Args:
             conformity: in (0, 1]; floats stand for the decimal that they print as.
@@ -168,7 +170,7 @@ class Bundle:
         return next((level for level in self.levels if level <= asked), self.levels[-1])
 
     def model(self, conformity: Fraction | float | str) -> Vector:
-        """The model that serves a conformity; see `level_for`."""
+        """The model to use for a conformity; see `level_for`."""
         return self.models[self.level_for(conformity)]
 
     def predict(self, x: Inputs, conformity: Fraction | float | str) -> npt.NDArray[np.float64]:
@@ -236,7 +238,7 @@ class Bundle:
             DataError: there is no such file, it is no bundle, or anything in it is damaged.
         """
         if not path.is_file():
-            raise DataError(f"{path}: no such file: a finished run of Δ-FL leaves bundle.npz")
+            raise DataError(f"{path}: no such file: a finished run of Δ-FL writes bundle.npz")
         if path.stat().st_size > MAX_BYTES:
             raise DataError(f"{path}: larger than {MAX_BYTES} bytes: it is no bundle")
         try:
@@ -301,7 +303,7 @@ def _read(archive: zipfile.ZipFile) -> dict[str, npt.NDArray[np.generic]]:
 
 
 def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> npt.NDArray[np.generic]:
-    """One entry; what its own head promises is compared with what is there before it is read."""
+    """One entry; the size that its header declares is checked before the data are read."""
     if info.compress_type != zipfile.ZIP_STORED or info.file_size > MAX_BYTES:
         raise ValueError(f"{info.filename} is compressed, or too large")
     with archive.open(info) as file:
@@ -337,7 +339,7 @@ def _checked(
             "its models read text through word vectors, which are not in the file: give those of "
             "the training (--vectors)"
         )
-    with torch.device("meta"):  # counts, and takes no memory whatever the file says
+    with torch.device("meta"):  # counts parameters without allocating them
         size = num_parameters(architecture.build(embedding))
     if models.shape[1] != size:
         raise ValueError(f"models of {models.shape[1]} numbers where the architecture has {size}")

@@ -1,9 +1,9 @@
-"""The devices of one round, as a strategy asks them: all together.
+"""The interface through which a strategy talks to the devices of one round.
 
-A strategy does not know who does the devices' work, which devices drop out or how many bytes they
-send; a report may repeat what a cohort tells of that. It need not wait for every answer that it
-asked for. A simulation gives it `deltafl.sim.cohort.SimulatedCohort`; a deployment would give it
-another one.
+A strategy does not know where the devices' work is done, which devices drop out or how many bytes
+they send; a report may repeat what the cohort says about that. A strategy need not wait for every
+answer that it asked for. A simulation passes a `deltafl.sim.cohort.simulated.SimulatedCohort`; a
+deployment would pass another implementation.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,19 +19,19 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 class Pending(Protocol[Answer_co]):
-    """An answer that may not be there yet."""
+    """An answer that may not have arrived yet."""
 
     def result(self) -> Answer_co:
         """Wait for the answer, and hand it over once.
 
         Raises:
             ValueError: the model does not fit the data or the architecture.
-            Exception: of whoever does the work, such as that a worker is gone.
+            Exception: an error of the backend, such as a lost worker.
         """
 
 
 class Local(Protocol):
-    """What a device knows of itself in a round, and weighs itself by."""
+    """What a device knows about itself in a round and can base its weight on."""
 
     @property
     def num_samples(self) -> int:
@@ -45,9 +45,9 @@ class Local(Protocol):
 
 
 class Weighing(Protocol):
-    """What a device brings to the sums of a round in place of n_k and Δ_k.
+    """What a device contributes to the sums of a round in place of n_k and Δ_k.
 
-    It works that out by itself; nobody else learns it.
+    Each device computes this itself, and nobody else learns it.
     """
 
     @property
@@ -56,10 +56,10 @@ class Weighing(Protocol):
 
     @property
     def trains_first(self) -> bool:
-        """Whether devices begin to train when they are asked for their losses and weights."""
+        """Whether devices start training as soon as their losses and weights are requested."""
 
     def weigh(self, own: Local) -> tuple[int, float]:
-        """A device's weight, whole and not negative, and the factor of its update.
+        """A device's weight, a non-negative integer, and the factor of its update.
 
         Raises:
             DivergenceError: its loss or update is NaN or infinite.
@@ -72,7 +72,7 @@ class SecureRoundResult:
 
     Attributes:
         outcomes: what the server has learnt at each level.
-        bytes_up: bytes that each device sent for all of them, on average over the cohort; None
+        bytes_up: bytes that each device sent for all levels, on average over the cohort; None
             without messages.
     """
 
@@ -118,29 +118,30 @@ class Cohort(Protocol):
         warm_starts: Sequence[int | None],
         weighing: Weighing | None = None,
     ) -> SecureRoundResult:
-        """Play a round of Algorithm 3 at each level, in one session of secure sums.
+        """Run a round of Algorithm 3 at each level, in one session of secure sums.
 
         Args:
             levels: the rounds.
             models: the model of each level.
-            warm_starts: for each level the tick near which η is expected; None for none.
+            warm_starts: for each level the tick near which η is expected; None if unknown.
             weighing: what devices contribute, at a single level; None for n_k and Δ_k.
 
         Raises:
             ValueError: there is not one model and one warm start for each level, a warm start is
                 off the grid, or there is a weighing of several levels.
             UsageError: no session parameters withstand the threat with so small a cohort.
-            PeerError: the session falls short of the devices' policy, such as by two levels with
-                one model.
+            PeerError: the session does not meet the devices' policy, for example because two levels
+                have the same model.
             DivergenceError: a device's loss or update is NaN or infinite, or has the wrong shape.
         """
 
 
 def check_cohort(cohort: Cohort) -> None:
-    """Check that a round can be played with a cohort.
+    """Check that a round can run with a cohort.
 
     Raises:
-        ValueError: nobody is there, devices are not in ascending order, or a weight is negative.
+        ValueError: the cohort is empty, devices are not in ascending order, or a weight is
+            negative.
     """
     if not cohort.weights:
         raise ValueError("the cohort is empty: pass at least one device")

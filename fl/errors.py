@@ -1,4 +1,4 @@
-"""What can go wrong in learning, and whose fault it is.
+"""The errors of the learning side, and who can fix them.
 
     ValueError
       └─ DataError          the data set: the message names file, user and value, and the remedy
@@ -10,8 +10,8 @@ A wrong argument of a call is a plain `ValueError` that names the value.
 
 
 class DataError(ValueError):
-    """A data set cannot be used as it is; the message says where and what to do."""
+    """A data set cannot be used; the message says where the problem is and what to do."""
 
 
 class DivergenceError(ArithmeticError):
-    """A device's loss or update is NaN or infinite, so no mean over it has a meaning."""
+    """A device's loss or update is NaN or infinite, so means over it are meaningless."""

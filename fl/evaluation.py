@@ -1,10 +1,10 @@
-"""One model measured on many devices, in one pass.
+"""Evaluate one model on many devices in one pass.
 
-Devices of a federation are small: called once for each, a model spends much of its time on being
-called. Here batches are filled across the devices' boundaries. A large device goes through several,
-many small ones share one, and what the model makes of each sample is added up by whose it is. One
-device and one batch are alive at a time, so devices that are made when they are asked for
-(`deltafl.fl.data.lazy`) may be any number.
+Devices of a federation are small: with one call per device, call overhead dominates. Here batches
+are filled across device boundaries. A large device spans several batches, many small ones share
+one, and the results of the samples are added up by device. Only one device and one batch are in
+memory at a time, so there may be any number of devices that are generated on demand
+(`deltafl.fl.data.lazy`).
 """
 
 import math
@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from deltafl.fl.data.federated import DeviceData
 
 _Batch: TypeAlias = tuple[npt.NDArray[np.generic], npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""Inputs [n, *input_shape], labels [n], and the number of the device whose each sample is [n]."""
+"""Inputs [n, *input_shape], labels [n], and the number of each sample's device [n]."""
 
 _NUMBERS: Final = 256 * 28 * 28
 _TOKEN_NUMBERS: Final = 20
@@ -34,7 +34,7 @@ which 2,000 slow down; 2,000 short rows for logistic regression; a dozen wavefor
 
 @dataclass(frozen=True, slots=True)
 class DeviceMetrics:
-    """How a model does on one device.
+    """The performance of a model on one device.
 
     Attributes:
         id: the device.
@@ -52,7 +52,7 @@ class DeviceMetrics:
 def measure(
     module: nn.Module, devices: Sequence[DeviceData], device: torch.device
 ) -> list[DeviceMetrics]:
-    """Measure a model as it is on each device, in the order of `devices`.
+    """Evaluate a model on each device, in the order of `devices`.
 
     A sample's loss is computed in float64 from logits in float32, and added up in float64. In a
     batch of another size the logits may differ in their last bit, and so may a device's loss with
@@ -61,9 +61,9 @@ def measure(
     devices on which a new model is equally bad are tied, whatever their numbers of samples.
 
     Args:
-        module: on `device`; it is left in evaluation mode.
-        devices: walked through once; their inputs have one shape and type.
-        device: where to compute; the sums are done on the CPU.
+        module: on `device`; left in evaluation mode.
+        devices: iterated once; their inputs have the same shape and type.
+        device: where to compute; sums are computed on the CPU.
 
     Raises:
         ValueError: a device has no samples, the devices' inputs are not alike, or the module does

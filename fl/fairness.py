@@ -1,4 +1,4 @@
-"""How evenly a model serves its devices: spread of the accuracies over them.
+"""How evenly a model performs across devices: the spread of their accuracies.
 
 Source: AAggFF ("Pursuing Overall Welfare in Federated Learning through Sequential Decision Making",
 Section 6), with the definitions of its published code: the average and the means of the worst and
@@ -19,18 +19,18 @@ from deltafl.fl.evaluation import DeviceMetrics
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """How the accuracies of a model lie over devices; all but `gini` and `snr` are accuracies.
+    """The distribution of a model's accuracies; all but `gini` and `snr` are in accuracy units.
 
     Attributes:
         average: mean accuracy, in [0, 1].
         worst_tenth: mean over the max(1, ⌊n / 10⌋) devices with the lowest accuracy.
-        best_tenth: mean over as many with the highest.
+        best_tenth: mean over the same number of devices with the highest accuracy.
         worst: the lowest accuracy of a device.
-        best: the highest.
+        best: the highest accuracy of a device.
         gap: accuracy-parity gap, best − worst, in [0, 1]; 0 is parity.
         std: standard deviation over devices, unweighted, with divisor n.
         gini: Gini coefficient, in [0, 1); 0 is parity.
-        snr: average / std; infinite where the devices do not differ.
+        snr: average / std; infinite if the devices do not differ.
     """
 
     average: float
@@ -56,8 +56,8 @@ def summarise_fairness(devices: Sequence[DeviceMetrics], *, weighted: bool = Tru
         ValueError: no devices, a number of samples below 1, or an error outside [0, 1].
     """
     _check(devices)
-    # equal accuracies are told apart by size, so that the order of the devices can not decide
-    # which of them are among the worst
+    # break ties of accuracy by size, so that the order of the devices does not decide which of
+    # them are among the worst
     ranked = sorted(devices, key=lambda device: (1 - device.error, device.num_samples))
     accuracies = 1 - np.array([device.error for device in ranked], dtype=np.float64)
     weights = np.array([device.num_samples if weighted else 1 for device in ranked], np.float64)
@@ -83,8 +83,8 @@ def gini(values: Sequence[float] | npt.NDArray[np.float64]) -> float:
     """Measure how unequal non-negative values are: 0 if all are equal, below 1 always.
 
     With x_(1) ≤ … ≤ x_(n) it is Σ_i (2i − n − 1) x_(i) / (n Σ_i x_i), which is half the mean
-    absolute difference of two values over their mean. One that has everything gives 1 − 1/n. Where
-    all are zero all are equal, hence 0.
+    absolute difference of two values divided by their mean. If one value has the whole sum, it is
+    1 − 1/n. If all values are zero, they are equal, so it is 0.
 
     Raises:
         ValueError: no values, or one that is negative or not finite.

@@ -1,8 +1,8 @@
-"""What a device does with a model: measure its loss, train on its own samples, evaluate.
+"""What a device does with a model: compute its loss, train on its own samples, evaluate.
 
 The loss is the mean cross-entropy in nats, in float64, without the L2 term. The term (λ/2)·‖w‖² is
-the same for every device, so the order of the losses, and with it every filter, is the same with
-and without it; the reported number is then the loss on the data alone. Training does include it.
+the same for every device, so it does not change the order of the losses or any filter; without it,
+the reported number is the loss on the data alone. Training does include the term.
 """
 
 import math
@@ -29,7 +29,7 @@ class LocalTraining:
 
     Attributes:
         learning_rate: γ, positive.
-        batch_size: samples in a step; the last step of an epoch takes what is left.
+        batch_size: samples per step; the last step of an epoch takes the remaining ones.
         epochs: passes over the device's samples.
         l2: λ of the step w ← w − γ·(∇f + λ·w).
     """
@@ -51,10 +51,10 @@ class LocalTraining:
 
 
 class CohortLearner(Protocol):
-    """Does the work of many devices that are given one model.
+    """Does the work of many devices that all receive the same model.
 
-    Implementations agree on every number up to the rounding of float32: they shuffle alike, and
-    differ only in how they sum.
+    Implementations agree on every number up to the rounding of float32: they shuffle in the same
+    way and differ only in the order of sums.
     """
 
     def losses(self, vector: Vector, devices: Sequence[DeviceData]) -> list[float]:
@@ -76,9 +76,9 @@ class CohortLearner(Protocol):
 
         Args:
             vector: the model w_t to start from.
-            devices: whose samples.
+            devices: the devices' samples.
             training: step size, batches, epochs.
-            seeds: of each device's shuffling, in [0, 2^63): that of a CPU generator of torch.
+            seeds: the seed of each device's shuffling, in [0, 2^63), for a CPU generator of torch.
             objective: what to minimise.
 
         Raises:
@@ -95,7 +95,7 @@ class CohortLearner(Protocol):
 
 @runtime_checkable
 class Differentiated(Protocol):
-    """A module with its gradient written out, which on a CPU autograd would take longer for."""
+    """A module with an explicit gradient, which on a CPU is faster than autograd."""
 
     def loss_and_gradients(
         self, parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor
@@ -103,7 +103,7 @@ class Differentiated(Protocol):
         """Compute the mean cross-entropy of a batch and its gradient.
 
         Args:
-            parameters: tensors in the place of the module's parameters, in their order.
+            parameters: tensors to use instead of the module's parameters, in their order.
             x: inputs [batch, *input_shape].
             y: labels, int64 [batch].
 
@@ -114,9 +114,9 @@ class Differentiated(Protocol):
 
 
 class Learner:
-    """One module, lent to one device after another: every call loads the model it is given.
+    """One module, used for one device after another: every call loads the model that it is given.
 
-    On a CPU with a fixed number of threads, equal arguments give equal bits.
+    On a CPU with a fixed number of threads, equal arguments give bitwise equal results.
 
     Args:
         module: the architecture; its parameters are overwritten.
@@ -150,18 +150,17 @@ class Learner:
         generator: torch.Generator,
         objective: LocalObjective = PLAIN,
     ) -> Vector:
-        """Run local SGD from `vector`; the difference that the device contributes.
+        """Run local SGD from `vector` and return the difference that the device contributes.
 
-        Samples are shuffled once an epoch. A step is
-        w ← w − γ·(∇f + λ·w + μ·(w − w_t)), where f is the minibatch's mean loss as `objective` has
-        it.
+        Samples are shuffled once per epoch. A step is
+        w ← w − γ·(∇f + λ·w + μ·(w − w_t)), where f is the minibatch's mean loss under `objective`.
 
         Args:
             vector: the model w_t to start from.
             data: the device's samples.
             training: step size, batches, epochs.
             generator: a CPU generator for the shuffling, the only randomness.
-            objective: what to minimise, beside the L2 term of `training`.
+            objective: what to minimise, in addition to the L2 term of `training`.
 
         Returns:
             Δ_k = w_k − w_t, float32.
@@ -174,7 +173,7 @@ class Learner:
         x, y = self._tensors(data)
         parameters = list(self._module.parameters())
         origins: list[torch.Tensor] = [
-            # of w_t only the proximal term wants a copy
+            # only the proximal term needs a copy of w_t
             parameter.detach().clone() if objective.proximal else parameter
             for parameter in parameters
         ]

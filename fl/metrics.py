@@ -1,7 +1,7 @@
 """Summaries of a metric's distribution over devices.
 
 Source: arXiv 2002.11223, Appendix C.2. The training loss weighs devices by their number of samples,
-as the objective does; the test error gives every device one vote, whatever its number of samples.
+as the objective does; the test error weighs all devices equally, whatever their number of samples.
 A weighted percentile is the weighted quantile of `deltafl.fl.superquantile`, always one of the
 values; an unweighted one interpolates linearly between neighbours, numpy's default and the rule
 behind the published numbers.
@@ -52,7 +52,7 @@ def summarise_train_loss(devices: Sequence[DeviceMetrics]) -> Summary:
 
 
 def summarise_test_error(devices: Sequence[DeviceMetrics]) -> Summary:
-    """Summarise the misclassification errors, one vote a device.
+    """Summarise the misclassification errors, all devices weighted equally.
 
     Raises:
         ValueError: no devices.

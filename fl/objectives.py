@@ -1,4 +1,4 @@
-"""What a device minimises in its local training: the loss of its samples, or a variant of it."""
+"""The objective of a device's local training: the loss of its samples, or a variant of it."""
 
 import math
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ class LocalObjective:
         proximal: μ of the term (μ/2)·‖w − w_t‖² that is added, not negative; w_t is the model that
             the device received. The norm is squared, so the term adds μ·(w − w_t) to the gradient.
             Source: Li et al., MLSys 2020 (FedProx), equation (2).
-        ceiling: M of −log(1 − ℓ/M), positive, which PropFair puts in the place of ℓ; where ℓ is
-            above M − `PROPFAIR_MARGIN`, the loss is ℓ/M. None leaves ℓ as it is. Source: Zhang et
-            al., 2022 (PropFair, arXiv 2202.01666), as the published code has it by default.
+        ceiling: M of −log(1 − ℓ/M), positive, by which PropFair replaces ℓ; if ℓ is above
+            M − `PROPFAIR_MARGIN`, the loss is ℓ/M. None keeps ℓ unchanged. Source: Zhang et al.,
+            2022 (PropFair, arXiv 2202.01666), with the default of the published code.
 
     Raises:
         ValueError: a number is out of its range.
@@ -35,4 +35,4 @@ PROPFAIR_MARGIN: Final = 0.2
 """How far below its ceiling a loss must be for the logarithm of PropFair."""
 
 PLAIN: Final = LocalObjective()
-"""The loss as it is."""
+"""The unchanged loss."""

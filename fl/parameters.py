@@ -1,4 +1,4 @@
-"""From a module's parameters to the vector that leaves a device, and back.
+"""Convert a module's parameters to the vector that leaves a device, and back.
 
 Order: the parameters as `Module.parameters()` yields them, each in row-major order.
 """
@@ -18,7 +18,7 @@ def num_parameters(module: nn.Module) -> int:
 def to_vector(module: nn.Module) -> Vector:
     """Copy the parameters of `module` into a vector."""
     with torch.no_grad():
-        # reshape, for a parameter may be stored in another memory format than row-major
+        # reshape, because a parameter's memory format may differ from row-major
         flat = torch.cat([parameter.reshape(-1) for parameter in module.parameters()])
     vector: Vector = flat.cpu().numpy()
     return vector

@@ -1,7 +1,7 @@
-"""What learning knows by name; nothing of it is loaded before it is used.
+"""Everything in `fl` that has a name; each entry is imported only when it is used.
 
-To add a strategy, a model or a data set is to write its file and one line here: docs/extending.md.
-The settings and the help of the command take their words from these tables.
+To add a strategy, a model or a data set, write its file and add one line here: docs/extending.md.
+The settings and the help of the command line take their names from these tables.
 """
 
 from collections.abc import Mapping
@@ -27,10 +27,10 @@ WEIGHTED_MEANS: Final[Mapping[str, "Entry[WeightedMean]"]] = {
     "tilted-erm": Entry("deltafl.fl.strategies.tilted_erm:TiltedERM", ("tilt",)),
     "propfair": Entry("deltafl.fl.strategies.propfair:PropFair", ("ceiling",)),
 }
-"""Strategies that need nothing but two sums: each runs in clear and under secure aggregation.
+"""Strategies that need only two sums: each runs with and without secure aggregation.
 
-The arguments are settings of the section `strategy`, or `theta`, or `learning_rate`: from the round
-to the rate of the devices' training in it."""
+The arguments are settings of the section `strategy`, `theta`, or `learning_rate`, a function from
+the round to the learning rate of the devices' training in it."""
 
 OTHER_STRATEGIES: Final[Mapping[str, "Entry[Strategy]"]] = {
     "afl": Entry("deltafl.fl.strategies.afl:AFL", ("mixture_rate",)),
@@ -39,7 +39,8 @@ OTHER_STRATEGIES: Final[Mapping[str, "Entry[Strategy]"]] = {
     "aaggff-d": Entry("deltafl.fl.strategies.aaggff_device:AAggFFDevice", ("response",)),
     DELTA_FL: Entry("deltafl.fl.strategies.delta_fl:DeltaFL", ("theta", "weighting", "eta_every")),
 }
-"""Strategies in clear that see more; arguments as those of `WEIGHTED_MEANS`."""
+"""Strategies that need to see more than sums, so they run only without secure aggregation; the
+arguments are like those of `WEIGHTED_MEANS`."""
 
 _SERVER_RATES: Final = (
     "server_learning_rate",

@@ -1,4 +1,4 @@
-"""Devices' samples as tensors where a learner computes; on an accelerator they stay there."""
+"""Devices' samples as tensors on the learner's device; on an accelerator they stay there."""
 
 from typing import Final
 
@@ -14,8 +14,8 @@ _BUDGET: Final = 4 << 30
 class ResidentData:
     """Tensors of devices' samples.
 
-    On a CPU they are the device's own arrays where those can be used as they are, and nothing is
-    kept. On an accelerator the first devices that come, up to a budget, are copied once.
+    On a CPU they are the device's own arrays if those can be used directly, and nothing is kept. On
+    an accelerator the data of the first devices, up to a budget, are copied once.
 
     Args:
         device: where to compute.

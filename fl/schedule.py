@@ -1,7 +1,7 @@
 """The learning rate as a function of the round.
 
-Source: arXiv 2002.11223, Appendix C.2. The paper prints the exponent with a minus sign, by which
-the rate would grow; its experiments halve the rate.
+Source: arXiv 2002.11223, Appendix C.2. The paper prints the exponent with a minus sign, with which
+the rate would grow; in its experiments the rate is halved.
 """
 
 import math

@@ -15,7 +15,7 @@ STATIONARITY_TOLERANCE: Final = 1e-6
 """How far from stationary a solution of `minimise_quadratic` may be, relative to its gradient."""
 
 _MAX_ITERATIONS: Final = 1000
-_ACTIVE: Final = 1e-9  # nearer than this to its limit, a coordinate counts as standing at it
+_ACTIVE: Final = 1e-9  # a coordinate closer than this to its limit counts as being at the limit
 
 
 def project_to_simplex(point: Reals) -> Reals:
@@ -40,7 +40,7 @@ def project_to_simplex(point: Reals) -> Reals:
         raise ValueError(f"point of shape {point.shape}: pass at least one number, in one row")
     if not np.isfinite(point).all():
         raise ValueError(f"point {point} is not finite")
-    # a shift moves no projection, and keeps large coordinates from swallowing the one of the sum
+    # a shift does not change the projection and avoids losing the 1 of the sum to rounding
     shifted = point - point.max()
     descending = np.sort(shifted)[::-1]
     shifts = (np.cumsum(descending) - 1) / np.arange(1, point.size + 1)
@@ -98,7 +98,7 @@ def minimise_quadratic(
         },
         options={"ftol": 1e-16, "maxiter": _MAX_ITERATIONS},
     )
-    # the solver's own verdict is not asked: near the optimum it complains of rounding errors
+    # ignore the solver's own status: near the optimum it reports rounding errors as failures
     x: Reals = np.clip(result.x, lower, upper)
     gain = stationarity_gap(matrix @ x + linear, x, lower=lower, upper=upper)
     if not (gain <= STATIONARITY_TOLERANCE and abs(x.sum() - 1) <= STATIONARITY_TOLERANCE):

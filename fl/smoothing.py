@@ -2,10 +2,10 @@
 
     F̄_θ,ν(w, η) = η + (1/θ)·Σ α_k·g_ν(F_k(w) − η),   F_θ,ν(w) = min over η of F̄_θ,ν(w, η),
 
-where g_ν is a smooth stand-in of (ρ)₊ and α_k a device's share of the weight. ν = 2δθ gives F_θ up
-to δ: 0 ≤ F̄_θ,ν − F̄_θ ≤ ν/(2θ).
+where g_ν is a smooth approximation of (ρ)₊ and α_k a device's share of the weight. ν = 2δθ gives
+F_θ up to δ: 0 ≤ F̄_θ,ν − F̄_θ ≤ ν/(2θ).
 Source: arXiv 2002.11223, equations (5) to (7), Appendix A.1, Properties 8 and 9. In the paper's
-proof of Property 9 the quadratic term lacks 1/θ, and "x_{j*+1} − η" is to be x_{j*+1} − ν.
+proof of Property 9 the quadratic term lacks 1/θ, and "x_{j*+1} − η" should be x_{j*+1} − ν.
 """
 
 import math

@@ -1,8 +1,8 @@
 """The command `deltafl`.
 
-Whatever a person asks for and cannot have is answered by one sentence on stderr and exit code 2; a
-run that fails on the way exits with 1, an interrupted one with 130. Heavy imports happen only once
-something runs, so that help is instant.
+A request that cannot be carried out gets one sentence on stderr and exit code 2. A run that fails
+exits with 1, an interrupted one with 130. Heavy modules are imported only when a command runs, so
+that help is instant.
 """
 
 import argparse
@@ -39,17 +39,19 @@ examples:
   deltafl run --preset unipen62-linear --data data/unipen62.npz --seed 3 --out runs/third
       a preset on your own data: an .npz file, or a folder of LEAF JSON files
   deltafl run my.toml --set federation.theta=1/3 --set experiment.baselines='["fedavg"]'
-      your own settings, two of them changed; config.toml in every run directory is a template
+      your own settings with two changes; config.toml in every run directory is a template
   deltafl run --preset quickstart --transcript full --truth --out runs/audited
-      with all that an audit can use: `deltafl audit runs/audited --truth runs/audited/truth.bin`
+      record everything an audit can use:
+      `deltafl audit runs/audited --truth runs/audited/truth.bin`
   deltafl run --preset quickstart --dropout 0.1
-      with devices that vanish in the middle of a round
+      each device drops out in the middle of a round with probability 0.1
   deltafl run --out runs/third --resume
-      go on where a run was interrupted; on a finished one, print its result again
+      continue an interrupted run; for a finished run, print its result again
 
-settings: defaults < --preset < CONFIG.toml < --set < the flags above; θ (federation.theta) is the
-tail fraction that is kept: 1 is FedAvg, smaller serves the worst-off devices more.
-exit codes: 0 done, 1 failed on the way, 2 cannot be done as asked, 130 interrupted.
+settings: defaults < --preset < CONFIG.toml < --set < the flags above (later ones win).
+θ (federation.theta) is the fraction of the tail of worst losses that training keeps: 1 is FedAvg;
+a smaller θ favours the worst-off devices more.
+exit codes: 0 success, 1 the run failed, 2 invalid request, 130 interrupted.
 """
 
 _FLAGS: Final = {
@@ -69,52 +71,52 @@ _FLAGS: Final = {
 _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
     ("audit", "leakage"): (
         "deltafl.sim.inspect.leakage.cli",
-        "measure what the searches for the threshold give away",
+        "measure what the searches for the threshold reveal about single devices",
     ),
     ("audit",): (
         "deltafl.sim.inspect.audit.cli",
-        "find out what the server of a run saw, and what follows from it",
+        "show what the server of a run saw and what it can infer",
     ),
-    ("reproduce",): ("deltafl.sim.reproduce.cli", "make the papers' tables and figures anew"),
+    ("reproduce",): ("deltafl.sim.reproduce.cli", "reproduce the papers' tables and figures"),
     ("predict",): (
         "deltafl.sim.run.predict",
-        "predict with a finished run, at the level you choose",
+        "predict with the models of a finished run, at a conformity level you choose",
     ),
     ("attack",): (
         "deltafl.sim.inspect.attacks.cli",
-        "play the attacks of a server, peer or network, live",
+        "run attacks by the server, a device or the network against live sessions",
     ),
     ("data",): ("deltafl.sim.data.cli", "list, describe, convert and fetch data sets"),
     ("bench", "secagg"): (
         "deltafl.sim.bench.secagg_session",
-        "one secure sum, beside Flower's if you like",
+        "the cost of one secure sum, optionally compared with Flower",
     ),
     ("bench", "audit"): (
         "deltafl.sim.bench.audit_replay",
-        "the audit of a transcript, in time and memory",
+        "time and memory to audit a transcript",
     ),
     ("bench", "masks"): (
         "deltafl.sim.bench.masks",
-        "masks on one thread, on several, and on a GPU",
+        "speed of mask generation on one thread, several threads and a GPU",
     ),
     ("bench", "sim"): (
         "deltafl.sim.bench.simulation",
-        "the simulator beside its peers, and private rounds beside rounds in clear",
+        "the simulator compared with other simulators, or private rounds with non-private ones",
     ),
     ("bench", "round"): (
         "deltafl.sim.bench.protocol_round",
-        "one round of private Δ-FL without learning",
+        "the cost of one round of private Δ-FL, without training",
     ),
 }
-"""Commands with arguments of their own: the first words, the module, and what it does. A module is
-loaded only when it is called, and has `add_arguments` and `main`."""
+"""Commands with their own arguments: command words, module, help text. A module is imported only
+when its command is called; it defines `add_arguments` and `main`."""
 
 
-_BROKEN_PIPE: Final = 141  # what a shell reports of a program that SIGPIPE has ended
+_BROKEN_PIPE: Final = 141  # the exit code that a shell reports for a program killed by SIGPIPE
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence instead of printing the whole usage."""
+    """Reports a usage error in one sentence instead of printing the whole usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
@@ -124,23 +126,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        argv: the arguments; those of the process by default.
+        argv: the arguments; by default those of the process.
 
     Returns:
         The exit code.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal without Greek letters gets escapes
+        if isinstance(stream, io.TextIOWrapper):  # escape what the terminal's encoding lacks
             stream.reconfigure(errors="backslashreplace")
     try:
         try:
             return _dispatch(arguments)
         finally:
-            if sys.stdout is not None:  # None: closed before we began
+            if sys.stdout is not None:  # None: closed before the program started
                 sys.stdout.flush()
     except BrokenPipeError:
-        _drop_output()  # whoever read it has seen enough
+        _drop_output()  # the reader has closed the pipe
         return _BROKEN_PIPE
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "deltafl":
@@ -156,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """Write to nowhere from here on; Python would complain once more at its end."""
+    """Discard all further output; otherwise Python reports the error again when it exits."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -170,29 +172,29 @@ def _dispatch(arguments: Sequence[str]) -> int:
             return _tool(words, module, arguments[len(words) :])
     options = _parser().parse_args(arguments)
     if options.command == "bench":
-        _parser().error(f"bench: name the benchmark, one of {', '.join(_benchmarks())}")
+        _parser().error(f"bench: name a benchmark, one of {', '.join(_benchmarks())}")
     return _presets(options.name) if options.command == "presets" else _run(options)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="deltafl",
-        description="Private Δ-FL: federated learning that serves the worst-off devices, in which "
-        "the server sees nothing but sums.",
-        epilog="deltafl run --help explains the settings and gives examples.",
+        description="Private Δ-FL: federated learning that favours the worst-off devices while the "
+        "server sees only sums over devices.",
+        epilog="`deltafl run --help` explains the settings and gives examples.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"deltafl {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser(
         "run",
-        help="train, evaluate and compare; writes a run directory",
-        description="Run a federation and write what happened to a run directory.",
+        help="train, evaluate and compare; write a run directory",
+        description="Simulate federated training and write the results to a run directory.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    run.add_argument("config", nargs="?", metavar="CONFIG.toml", help="settings, TOML")
+    run.add_argument("config", nargs="?", metavar="CONFIG.toml", help="settings in TOML")
     run.add_argument("--preset", metavar="NAME", help=f"one of {', '.join(preset_names())}")
     run.add_argument(
         "--set",
@@ -203,56 +205,69 @@ def _parser() -> argparse.ArgumentParser:
         help="change one setting; may be repeated",
     )
     run.add_argument(
-        "--data", metavar="PATH", help="an .npz file, a folder of LEAF JSON files, or digits"
+        "--data", metavar="PATH", help="an .npz file, a folder of LEAF JSON files, or 'digits'"
     )
     run.add_argument("--rounds", metavar="N", help="number of rounds")
     run.add_argument(
         "--sums",
         metavar="|".join(SUMS),
-        help="how secure sums are made: masked (real keys, real masks) or ideal (the same sums "
+        help="how secure sums are computed: masked (real keys and masks) or ideal (the same sums "
         "without cryptography)",
     )
     run.add_argument(
-        "--backend", metavar="NAME", help=f"who does the devices' work: {', '.join(BACKENDS)}"
+        "--backend", metavar="NAME", help=f"where devices are simulated: {', '.join(BACKENDS)}"
     )
     run.add_argument(
-        "--workers", metavar="N", help="workers of processes and ray (default: one per core)"
+        "--workers",
+        metavar="N",
+        help="number of workers of the backends processes and ray (default: one per core)",
     )
     run.add_argument(
-        "--address", metavar="HOST:PORT", help="Ray cluster to work on (default: start one here)"
+        "--address",
+        metavar="HOST:PORT",
+        help="Ray cluster to use (default: start one on this machine)",
     )
     run.add_argument("--device", metavar="auto|cpu|cuda", help="where to train")
-    run.add_argument("--dropout", metavar="P", help="probability that a device vanishes in a round")
+    run.add_argument(
+        "--dropout", metavar="P", help="probability that a device drops out of a round"
+    )
     run.add_argument("--seed", metavar="S", help="first seed")
     run.add_argument(
         "--transcript",
         metavar="full|every=N|headers",
-        help="rounds of which the server's messages are kept whole, for audits",
+        help="how much of the server's messages to record, for audits: everything, everything in "
+        "every N-th round, or only sizes and hashes",
     )
     run.add_argument(
         "--truth",
         action="store_const",
         const="true",
-        help="also keep what every device had to hide, in a file of its own, for audits",
+        help="also write each device's private values to truth.bin, for audits",
     )
     run.add_argument("--out", metavar="DIR", help="run directory (default: runs/<preset or file>)")
-    run.add_argument("--resume", action="store_true", help="go on in a run directory that exists")
-    run.add_argument("--no-plots", action="store_true", help="draw no figures, which saves seconds")
+    run.add_argument(
+        "--resume", action="store_true", help="continue the run in an existing run directory"
+    )
+    run.add_argument(
+        "--no-plots", action="store_true", help="draw no figures (saves a few seconds)"
+    )
     run.add_argument("--quiet", action="store_true", help="no progress bars")
     presets = commands.add_parser(
         "presets",
-        help="list the settings that come with the package, or show one",
-        description="List the settings that come with the package; with a name, show that file, "
-        "which says where its data come from.",
+        help="list the presets, or show one",
+        description="List the presets: settings that come with the package. With a name, print "
+        "that preset, which also says where to get its data.",
         allow_abbrev=False,
     )
-    presets.add_argument("name", nargs="?", metavar="NAME", help="print this one")
+    presets.add_argument("name", nargs="?", metavar="NAME", help="print this preset")
     for words, (_, what) in _TOOLS.items():
         if len(words) == 1:
             commands.add_parser(words[0], help=what, add_help=False)
     described = "; ".join(f"`deltafl bench {name}`: {what}" for name, what in _benchmarks().items())
-    bench = commands.add_parser("bench", help="measure", description=described, allow_abbrev=False)
-    bench.add_argument("benchmark", nargs="*", help="its name, and then its own arguments")
+    bench = commands.add_parser(
+        "bench", help="run a benchmark", description=described, allow_abbrev=False
+    )
+    bench.add_argument("benchmark", nargs="*", help="its name, followed by its own arguments")
     return parser
 
 
@@ -313,7 +328,7 @@ def _run(options: argparse.Namespace) -> int:
         if not (out / "config.toml").exists():
             return _fail(130, "interrupted before anything was written")
         again = f"{_called()} run --out {shlex.quote(str(out))} --resume"
-        return _fail(130, f"interrupted; finished rounds are kept, go on with `{again}`")
+        return _fail(130, f"interrupted; finished rounds are kept; continue with `{again}`")
 
 
 def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool, plots: bool) -> int:
@@ -340,14 +355,14 @@ def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool, 
 def _show(summary: Mapping[str, object], out: Path) -> int:
     print(describe(summary))
     plots = "plots/, " if (out / "plots").exists() else ""
-    print(f"\nEverything is in {out}: summary.json, {plots}metrics/, events.jsonl.")
+    print(f"\nResults are in {out}: summary.json, {plots}metrics/, events.jsonl.")
     if summary.get("sums") == "masked":
-        print(f"What the server saw: {_called()} audit {shlex.quote(str(out))}")
+        print(f"To see what the server saw: {_called()} audit {shlex.quote(str(out))}")
     return 0
 
 
 def _called() -> str:
-    """How to call this command again: by its name, or where it is not on the path, as it was."""
+    """How to call this command again: its name, or its path if it is not on the search path."""
     program = sys.argv[0]
     if Path(program).name != "deltafl" or shutil.which("deltafl") is not None:
         return "deltafl"
@@ -373,8 +388,8 @@ def _config(options: argparse.Namespace, out: Path) -> RunConfig:
     elif not layers:
         if options.resume and not _names_settings(options):
             raise UserError(
-                f"{out}: no run to go on with: check --out; to start a run that may exist already, "
-                "name its settings too, as in --preset quickstart --resume"
+                f"{out}: there is no run to continue: check --out; to start a new run, or continue "
+                "it if it exists, also give its settings, as in --preset quickstart --resume"
             )
         layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
     layers += [assignment(text) for text in options.assignments]
@@ -382,8 +397,8 @@ def _config(options: argparse.Namespace, out: Path) -> RunConfig:
         if (value := getattr(options, flag)) is not None:
             layers.append(assignment(f"{key}={value}"))
     if options.data is not None:
-        # a file's path becomes absolute, so that config.toml reproduces the run from anywhere; what
-        # is no file is the name of made-up data or of a data set on the hub
+        # Make a file's path absolute, so that config.toml reproduces the run from any directory.
+        # Anything else is the name of a synthetic data set or of a data set on the hub.
         path = Path(options.data)
         is_file = options.data != "digits" and path.exists()
         layers.append({"data": {"source": str(path.resolve()) if is_file else options.data}})

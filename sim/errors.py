@@ -1,14 +1,13 @@
-"""What can go wrong in a run, and whose fault it is.
+"""The errors of a run, and who can fix them.
 
     Exception
-      ├─ UserError              what was asked for cannot be done; nothing was changed
-      │    ├─ ConfigError       a setting: the message names key, value and what would be right
-      │    ├─ RunDirectoryError the place: it exists, is in use, damaged, or another run's
+      ├─ UserError              the request cannot be carried out; nothing was changed
+      │    ├─ ConfigError       a setting is wrong; the message names key, value and a valid value
+      │    ├─ RunDirectoryError the directory exists, is in use, is damaged or is another run's
       │    └─ ChainError        a transcript or truth file is damaged; says at which frame
-      └─ RunError               the run failed on the way; what it finished is kept
+      └─ RunError               the run failed; its finished rounds are kept
 
-Every message is one sentence for the person at the terminal; the command line prints it and nothing
-else.
+Every message is one sentence for the user; the command line prints the message and nothing else.
 """
 
 from enum import StrEnum
@@ -16,7 +15,7 @@ from pathlib import Path
 
 
 class UserError(Exception):
-    """What was asked for cannot be done; the message names the value and the remedy."""
+    """The request cannot be carried out; the message names the value and the remedy."""
 
 
 class ConfigError(UserError):
@@ -28,14 +27,14 @@ class RunDirectoryError(UserError):
 
 
 def damaged(path: Path, problem: object) -> RunDirectoryError:
-    """The error for a file of a run directory that is not what the run wrote."""
+    """The error for a file of a run directory that does not have the content that the run wrote."""
     return RunDirectoryError(
-        f"{path} is damaged ({problem}): restore it, or start again in another --out"
+        f"{path} is damaged ({problem}): restore it, or start a new run in another --out"
     )
 
 
 class RunError(Exception):
-    """The run cannot go on; every round that it finished is in its directory."""
+    """The run cannot continue; all rounds that it finished are in its directory."""
 
 
 class Damage(StrEnum):
@@ -44,34 +43,34 @@ class Damage(StrEnum):
     EMPTY = "empty"
     """It has no bytes."""
     FOREIGN = "foreign"
-    """It is of another format."""
+    """It has another format."""
     VERSION = "version"
-    """It is of another version of the format."""
+    """It has another version of the format."""
     CUT = "cut"
-    """It ends inside a frame, or before what is known of it."""
+    """It ends inside a frame, or before the end recorded elsewhere."""
     EDITED = "edited"
-    """A frame is not the one that was written."""
+    """A frame differs from the one that was written."""
     MISSING = "missing"
-    """Frames were taken out."""
+    """Frames were removed."""
     REORDERED = "reordered"
     """Frames were moved or repeated."""
     MALFORMED = "malformed"
-    """The chain is whole, but what was written is no record of the format."""
+    """The chain is intact, but a frame's content is not a record of the format."""
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether nothing can be said about what the file holds."""
+        """Whether nothing is known about the file's contents."""
         return self in (Damage.EMPTY, Damage.FOREIGN, Damage.VERSION)
 
 
 class ChainError(UserError):
-    """A chained file is not what its writer wrote.
+    """A chained file differs from what its writer wrote.
 
     Attributes:
         frame: number of the first frame that cannot be trusted.
         damage: what is wrong.
         problem: the same in words.
-        offset: where that frame begins in the file, in bytes; 0 where it is not known.
+        offset: where that frame begins in the file, in bytes; 0 if unknown.
     """
 
     def __init__(self, path: Path, frame: int, damage: Damage, problem: str) -> None:

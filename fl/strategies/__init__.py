@@ -1,1 +1,1 @@
-"""The papers' algorithms, one file each; `deltafl.fl.strategies.base` is what they share."""
+"""The papers' algorithms, one file each; `deltafl.fl.strategies.base` is their interface."""

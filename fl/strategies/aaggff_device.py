@@ -1,4 +1,4 @@
-"""AAggFF-D: the server learns the mixture of many devices, of which it sees a few in a round.
+"""AAggFF-D: the server learns the mixture of many devices, of which a few take part per round.
 
 Source: arXiv 2405.20821, equations (9) to (11) and (95), Section 4.2.2, Remark 4.5, Appendix B.2.
 C = m/K is the share of the devices that take part. Their losses become responses r ∈ [0, C]
@@ -6,15 +6,17 @@ C = m/K is the share of the devices that take part. Their losses become response
 
     r̆_k = r̄ + (1/C)·(r_k − r̄) if k takes part, else r̄.
 
-The gradient of −log(1 + ⟨p, r⟩) is linearised in r at r₀ = r̄·1, for a mean passes a linear map:
+The gradient of −log(1 + ⟨p, r⟩) is linearised in r at r₀ = r̄·1, because a linear map commutes with
+the mean:
 
     ğ = −r̆/(1 + ⟨p, r₀⟩) + r₀·⟨p, r̆ − r₀⟩/(1 + ⟨p, r₀⟩)²,
 
-and after t rounds follow-the-regularised-leader with the entropy decides
+and after t rounds follow-the-regularised-leader with entropy regularisation gives
 
     p_k ∝ exp(−√(ln K)/(L·√(t + 1)) · Σ_τ ğ_{τ,k}),   L = 2 + C.
 
-The new p weighs the updates of the same round, renormalised over the devices that take part.
+The updates of the same round are weighted by the new p, renormalised over the devices that take
+part.
 """
 
 import math
@@ -47,10 +49,10 @@ GRADIENT_SUM: Final = "gradient_sum"
 
 @dataclass(frozen=True, slots=True)
 class AAggFFDevice:
-    """AAggFF-D, for many devices of which few take part. Sample counts play no part.
+    """AAggFF-D, for many devices of which few take part per round. Sample counts are not used.
 
     Attributes:
-        response: the distribution function that makes responses of losses.
+        response: the distribution function that maps losses to responses.
     """
 
     response: Response
@@ -74,7 +76,7 @@ class AAggFFDevice:
         return TrainingState(model, memory=memory)
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
-        """Play one round with this cohort.
+        """Run one round with this cohort.
 
         Raises:
             ValueError: the cohort is empty, an id is not in 0..K − 1, or a loss is negative.
@@ -93,7 +95,7 @@ class AAggFFDevice:
         lipschitz = 2 + share
         step = math.sqrt(math.log(num_devices)) / (lipschitz * math.sqrt(state.round + 2))
         decided: Reals = softmax(-step * total)
-        mixture: Reals = softmax(-step * total[ids])  # decided, renormalised over the cohort
+        mixture: Reals = softmax(-step * total[ids])  # p, renormalised over the cohort
         model = step_by_mixture(state.model, cohort, mixture)
         memory = {DECISION: decided, GRADIENT_SUM: total}
         report = report_mixture(cohort, mixture, losses)
@@ -101,11 +103,11 @@ class AAggFFDevice:
 
 
 def doubly_robust(observed: Reals, ids: Sequence[int], num_devices: int) -> Reals:
-    """Estimate everybody's response from those of a cohort, which was drawn uniformly.
+    """Estimate the responses of all devices from those of a uniformly sampled cohort.
 
-    The estimate has no bias if the imputed mean is taken as given (Lemma 4.3). As it comes from the
-    same cohort of m, the expected differences from the mean are the true ones times
-    (1 − 1/m)·K/(K − 1).
+    The estimate is unbiased if the imputed mean is considered fixed (Lemma 4.3). Because the mean
+    comes from the same cohort of m devices, the expected differences from the mean are the true
+    ones times (1 − 1/m)·K/(K − 1).
     Source: equation (10), with the mean of the observed responses as imputation.
 
     Args:
@@ -125,8 +127,8 @@ def doubly_robust(observed: Reals, ids: Sequence[int], num_devices: int) -> Real
 def linearised_gradient(decision: Reals, response: Reals, reference: float) -> Reals:
     """Compute the gradient of −log(1 + ⟨p, r⟩) in p, linearised in r at r₀ = reference·1.
 
-    Source: equation (11). The second term is the same for all devices, so decisions, which are a
-    softmax of these gradients, would be the same without it.
+    Source: equation (11). The second term is the same for all devices, so it does not change the
+    decisions, which are a softmax of these gradients.
 
     Args:
         decision: p, float64 [K], a mixture.

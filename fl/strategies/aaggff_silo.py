@@ -3,14 +3,14 @@
 Source: arXiv 2405.20821, equations (4) and (7), Section 4.2.1, Appendices A.3 and B.2. In a round
 all K devices take part. Their losses become responses r ∈ [0, 1/K]ᴷ
 (`deltafl.fl.strategies.responses`), the server suffers ℓ(p, r) = −log(1 + ⟨p, r⟩) with gradient g =
-−r/(1 + ⟨p, r⟩), and decides
+−r/(1 + ⟨p, r⟩), and sets
 
     p ← argmin over the simplex of Σ_τ ⟨g_τ, p⟩ + (α/2)·‖p‖² + (β/2)·Σ_τ ⟨g_τ, p − p_τ⟩²,
 
-α = 4KL and β = 1/(4L), where L = 1/K bounds the gradient. The new p weighs the updates of the same
-round, in which its losses were measured: w ← w + Σ p_k Δ_k.
+α = 4KL and β = 1/(4L), where L = 1/K bounds the gradient. The updates of the same round, in which
+the losses were measured, are weighted by the new p: w ← w + Σ p_k Δ_k.
 
-What is remembered are the quadratic's coefficients: G = Σ g_τ g_τᵀ and h = Σ g_τ·(1 − β⟨g_τ, p_τ⟩).
+The memory holds the quadratic's coefficients: G = Σ g_τ g_τᵀ and h = Σ g_τ·(1 − β⟨g_τ, p_τ⟩).
 """
 
 from dataclasses import dataclass
@@ -38,10 +38,10 @@ LINEAR: Final = "linear"
 
 @dataclass(frozen=True, slots=True)
 class AAggFFSilo:
-    """AAggFF-S, for few devices that are always there. Sample counts play no part.
+    """AAggFF-S, for few devices that take part in every round. Sample counts are not used.
 
     Attributes:
-        response: the distribution function that makes responses of losses.
+        response: the distribution function that maps losses to responses.
     """
 
     response: Response
@@ -66,7 +66,7 @@ class AAggFFSilo:
         return TrainingState(model, memory=memory)
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
-        """Play one round with all devices.
+        """Run one round with all devices.
 
         Raises:
             ValueError: the cohort is not the whole population, or a loss is negative.
@@ -94,13 +94,13 @@ class AAggFFSilo:
 def newton_step(
     responses: Reals, decision: Reals, curvature: Reals, linear: Reals
 ) -> dict[str, Reals]:
-    """Suffer one round's responses and decide anew.
+    """Update the memory with one round's responses.
 
     Args:
         responses: r, float64 [K], in [0, 1/K].
-        decision: p_τ, the decision that suffers them, float64 [K].
-        curvature: G over the rounds before, float64 [K, K].
-        linear: h over the rounds before, float64 [K].
+        decision: p_τ, the decision before this round, float64 [K].
+        curvature: G over the previous rounds, float64 [K, K].
+        linear: h over the previous rounds, float64 [K].
 
     Returns:
         The new memory: decision, curvature and linear.

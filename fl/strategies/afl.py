@@ -1,21 +1,21 @@
-"""Agnostic federated learning: the mixture of devices that is worst for the model grows.
+"""Agnostic federated learning: minimise the loss of the worst mixture of devices.
 
 Source: Mohri et al., ICML 2019 ("Agnostic Federated Learning"), Stochastic-AFL: the game
 min_w max_λ Σ λ_k F_k(w), λ in the simplex Δ. Both players step at once, from the same w_t and λ_t:
 
     w ← w + Σ_k λ_k Δ_k        λ ← Π_Δ(λ + γ_λ·F(w_t)),
 
-and what is returned is the average of the iterates w_1, …, w_T (`average_iterate`). A run keeps
-what that takes in its state, and evaluates w_t itself.
+and the result is the average of the iterates w_1, …, w_T (`average_iterate`). A run keeps the sums
+that this needs in its state, and evaluates w_t itself.
 
-The paper lets all K devices take part in every round, each with one minibatch gradient: Δ_k =
-−γ_w·∇F_k. That is this strategy with the whole population as cohort and devices that take one
-step. Two departures are possible. With more local steps, Δ_k is no gradient. With a smaller cohort
-only its own entries of λ move: they are projected onto the simplex of the cohort, which gives the
-mixture q of the round, and the step is taken from there; the published code of AAggFF (arXiv
-2405.20821) moves the cohort's entries likewise. An entry is then a device's weight when it last
-took part, and λ as a whole sums to one only if everybody always takes part. The paper's guarantee
-holds for neither.
+In the paper all K devices take part in every round, each with one minibatch gradient: Δ_k =
+−γ_w·∇F_k. That is this strategy with the whole population as cohort and one local step. Two
+deviations are possible, and the paper's guarantee holds for neither. With more local steps, Δ_k is
+not a gradient. With a smaller cohort, only the cohort's entries of λ change: they are projected
+onto the simplex of the cohort, which gives the mixture q of the round, and the step starts from
+there; the published code of AAggFF (arXiv 2405.20821) updates the cohort's entries in the same way.
+An entry is then a device's weight when it last took part, and λ as a whole sums to one only if all
+devices always take part.
 """
 
 import math
@@ -47,10 +47,10 @@ NUM_ROUNDS: Final = "num_rounds"
 
 @dataclass(frozen=True, slots=True)
 class AFL:
-    """Descent in the model, projected ascent in the mixture. Sample counts play no part.
+    """Descent in the model, projected ascent in the mixture. Sample counts are not used.
 
     Attributes:
-        mixture_rate: γ_λ, positive: what one nat of loss adds to a weight.
+        mixture_rate: γ_λ, positive: the amount that one nat of loss adds to a weight.
 
     Raises:
         ValueError: γ_λ is not a positive number.
@@ -82,7 +82,7 @@ class AFL:
         return TrainingState(model, memory=memory)
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
-        """Play one round with this cohort.
+        """Run one round with this cohort.
 
         Raises:
             ValueError: the cohort is empty, or an id is not in 0..K − 1.
@@ -95,7 +95,7 @@ class AFL:
         moved = state.memory[MIXTURE].copy()
         moved[ids] = project_to_simplex(mixture + self.mixture_rate * np.asarray(losses))
         model = step_by_mixture(state.model, cohort, mixture)
-        # summed when a round starts: until then a server optimiser may still change the model
+        # add w_t only when a round starts: until then a server optimiser may change the model
         num_rounds, total = state.memory[NUM_ROUNDS], state.memory[MODEL_SUM]
         memory = {
             MIXTURE: moved,
@@ -107,7 +107,7 @@ class AFL:
 
 
 def average_iterate(state: TrainingState) -> Vector:
-    """Take the model that the paper returns: the mean of w_1, …, w_t; w_0 before any round."""
+    """The model that the paper returns: the mean of w_1, …, w_t, or w_0 before the first round."""
     num_rounds = float(state.memory[NUM_ROUNDS][0])
     if num_rounds == 0:
         return state.model

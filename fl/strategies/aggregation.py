@@ -1,4 +1,4 @@
-"""The weighted mean of updates, by which every strategy with a fixed weighting steps."""
+"""The weighted mean of updates: the step of every strategy with fixed weights."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from deltafl.fl.vectors import Vector
 def add_mean_update(
     model: Vector, cohort: Cohort, ids: Collection[int], weights: Sequence[float]
 ) -> Vector:
-    """Train every device of positive weight and step by the weighted mean of their updates.
+    """Train every device of positive weight and add the weighted mean of their updates.
 
     w ← w + Σ weight_k·Δ_k / Σ weight_k, summed in float64 in the order of `ids`.
 
@@ -33,7 +33,7 @@ def add_mean_update(
 
 
 def step_by_mean(model: Vector, contributions: Iterable[tuple[float, float, Vector]]) -> Vector:
-    """Step by a weighted mean: w ← w + Σ a_k·(step_k·Δ_k) / Σ a_k, summed in float64 in order.
+    """Add a weighted mean: w ← w + Σ a_k·(step_k·Δ_k) / Σ a_k, summed in float64 in order.
 
     Args:
         model: w.
@@ -55,7 +55,7 @@ def step_by_mean(model: Vector, contributions: Iterable[tuple[float, float, Vect
 
 
 def finite_updates(cohort: Cohort, model: Vector, ids: Collection[int]) -> Iterator[Vector]:
-    """Train devices, all begun before the first is waited for, and check their updates.
+    """Start training on all devices, then wait for each update and check it.
 
     Raises:
         DivergenceError: an update is NaN or infinite, or has another shape than the model.

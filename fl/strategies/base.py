@@ -1,8 +1,8 @@
-"""What a federated strategy is: one server round over a cohort of devices.
+"""The interface of a federated strategy: one server round over a cohort of devices.
 
-A strategy is two pure functions, `init` and `apply`: it draws no randomness and keeps nothing
-between rounds but what is in the server's state. What the server would have to see to run it is
-part of its definition (`Visibility`), so that a claim of privacy can be checked against it.
+A strategy consists of two pure functions, `init` and `apply`: it draws no random numbers and keeps
+nothing between rounds except the server's state. Its definition includes what the server must see
+of a device (`Visibility`), so that privacy claims can be checked against it.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Visibility(StrEnum):
     """The most revealing thing that the server sees of one device."""
 
     SUMS = "sums"
-    """Nothing but sums over the cohort: the strategy runs under secure aggregation."""
+    """Only sums over the cohort: the strategy can run under secure aggregation."""
 
     LOSSES = "losses"
     """Each device's loss in clear; updates may still be summed securely."""
@@ -36,13 +36,14 @@ class Visibility(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingState:
-    """All that the server carries from one round to the next.
+    """Everything that the server keeps from one round to the next.
 
     Attributes:
         model: the global model w.
-        round: how many rounds were played; 0 before the first.
-        eta: the last round's loss threshold η, which a search may start from; None before any.
-        memory: what else the strategy remembers; most remember nothing.
+        round: number of rounds done; 0 before the first.
+        eta: the last round's loss threshold η, from which a search may start; None before the
+            first.
+        memory: further values that the strategy remembers; usually empty.
     """
 
     model: Vector
@@ -53,16 +54,16 @@ class TrainingState:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """What the server learnt in a round, beside the new model.
+    """What the server learnt in a round, in addition to the new model.
 
     Attributes:
         eta: the loss threshold η of the filter; None for a strategy without one.
-        kept_devices: how many devices were aggregated; None where the server cannot know.
+        kept_devices: number of devices that were aggregated; None if the server cannot know it.
         kept_weight: Σ n_k over them.
         train_loss: Σ n_k F_k(w_t) / Σ n_k over them, before training, in nats; None for a strategy
             that asks for no losses, and in an empty round.
-        empty: nobody had any weight, so the model stayed as it was.
-        secure_sums: how many sums over the cohort a secure run of this round takes.
+        empty: whether no device had any weight, so that the model is unchanged.
+        secure_sums: number of sums over the cohort that this round needs when run securely.
     """
 
     eta: float | None
@@ -82,20 +83,20 @@ class Strategy(Protocol):
 
     @property
     def server_sees(self) -> Visibility:
-        """What the server must see of a device to run it."""
+        """What the server must see of a device to run the strategy."""
 
     def init(self, model: Vector, num_devices: int) -> TrainingState:
-        """Make the state before the first round.
+        """Create the state before the first round.
 
         Args:
             model: the initial model.
-            num_devices: how many training devices there are, K; their ids are 0..K − 1.
+            num_devices: the number of training devices, K; their ids are 0..K − 1.
         """
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
-        """Play one round with this cohort.
+        """Run one round with this cohort.
 
         Raises:
-            ValueError: the cohort is empty, or not one that the strategy can play with.
+            ValueError: the cohort is empty, or the strategy cannot work with it.
             DivergenceError: a device's loss or update is NaN or infinite.
         """

@@ -1,6 +1,6 @@
-"""What settings may choose inside a strategy; these words load nothing.
+"""Options of strategies that settings may choose; importing this module loads nothing else.
 
-Each is explained where it acts: `deltafl.fl.strategies.responses`,
+Each is explained where it is used: `deltafl.fl.strategies.responses`,
 `deltafl.fl.strategies.delta_fl`.
 """
 
@@ -30,7 +30,7 @@ class Response(StrEnum):
 
 
 class DeviceWeights(StrEnum):
-    """What a device weighs, in the quantile and in the mean alike."""
+    """The weight of a device, both in the quantile and in the mean."""
 
     SAMPLES = "samples"
     """n_k, as in arXiv 2002.11223."""

@@ -1,10 +1,10 @@
-"""Δ-FL with losses in clear: train only on the tail of the worst-served devices.
+"""Δ-FL without secure aggregation: train only on the devices in the tail of the largest losses.
 
 Source: arXiv 2002.11223, Algorithm 2: η is the (1 − θ)-quantile of the losses F_k(w_t), weighted by
 n_k; the devices with F_k(w_t) ≥ η train, and their updates are averaged with weights n_k
 renormalised over them. The workshop version (NeurIPS 2022 DistShift, Algorithm 1) gives every
-device the same weight; that is `DeviceWeights.UNIFORM`. Appendix C.3 keeps η for T_η rounds, which
-plays the w-step of Algorithm 1 for T_η rounds in place of one: `eta_every`.
+device the same weight; that is `DeviceWeights.UNIFORM`. Appendix C.3 keeps η for T_η rounds, so
+that the w-step of Algorithm 1 takes T_η rounds instead of one: `eta_every`.
 """
 
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ class DeltaFL:
     """Algorithm 2. θ = 1 is FedAvg, bit for bit.
 
     Attributes:
-        theta: the conformity level in (0, 1], the share of the weight that is kept at least.
-        weighting: what a device weighs.
-        eta_every: T_η, at least 1: η is measured in rounds 0, T_η, 2·T_η, … of the run, and kept
-            in the rounds between. 1 is Algorithm 2. A round that is lost measures nothing: the η
-            before it stays for another T_η rounds. At θ = 1 nobody is left out and nothing kept.
+        theta: the conformity level in (0, 1], the smallest share of the weight that is kept.
+        weighting: the weight of a device.
+        eta_every: T_η, at least 1: η is computed in rounds 0, T_η, 2·T_η, … of the run and kept in
+            the rounds between. 1 is Algorithm 2. A lost round computes no η: the previous one stays
+            for another T_η rounds. At θ = 1 no device is filtered out and no η is kept.
 
     Raises:
         ValueError: θ is not in (0, 1], or T_η is not at least 1.
@@ -61,10 +61,10 @@ class DeltaFL:
         return TrainingState(model)
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
-        """Play one round with this cohort.
+        """Run one round with this cohort.
 
-        Ties at η are all kept. A cohort without any weight leaves the model as it was, and so does
-        one that lies below an η of a round before.
+        Ties at η are all kept. The model stays unchanged if no device has any weight, or if all
+        losses are below an η kept from an earlier round.
 
         Raises:
             ValueError: the cohort is empty.
@@ -76,8 +76,8 @@ class DeltaFL:
             return _leave(state, None)
         losses = measure_losses(cohort, state.model)
         eta = state.eta
-        # None: no round measured η yet, so there is none to keep; at θ = 1 an old one would leave
-        # out whoever has become better than the best was then
+        # None: no round has computed η yet. At θ = 1 an old η would filter out devices whose losses
+        # have since fallen below it.
         if eta is None or state.round % self.eta_every == 0 or self.theta == 1:
             eta = weighted_quantile(losses, weights, self.theta)
         kept = [index for index, loss in enumerate(losses) if loss >= eta]
@@ -101,7 +101,7 @@ class DeltaFL:
 
 
 def _leave(state: TrainingState, eta: float | None) -> tuple[TrainingState, RoundReport]:
-    """End a round in which nobody with any weight was kept."""
+    """End a round in which no device with any weight was kept."""
     report = RoundReport(
         eta=eta, kept_devices=0, kept_weight=0, train_loss=None, empty=True, secure_sums=1
     )

@@ -10,7 +10,7 @@ from deltafl.fl.strategies.weighted_mean import WeightedMean
 
 @dataclass(frozen=True, slots=True)
 class FedAvg(WeightedMean):
-    """Average everybody. Needs only sums, and asks for no losses."""
+    """Average all devices. Needs only sums, and no losses."""
 
     @property
     def name(self) -> str:

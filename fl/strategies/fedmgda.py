@@ -1,14 +1,14 @@
-"""FedMGDA+: a common descent direction of the devices, none of which counts by its size.
+"""FedMGDA+: a common descent direction of the devices, independent of their sizes.
 
 Source: Hu et al., 2020 (arXiv 2006.11489), FedMGDA+: the updates are normalised,
 ĝ_k = Δ_k/‖Δ_k‖₂, and mixed with
 
     λ* = argmin ‖Σ λ_k ĝ_k‖²  over λ in the simplex with |λ_k − 1/m| ≤ ε;   w ← w + Σ λ*_k ĝ_k.
 
-Every update is then as long as one, whatever the local learning rate: what sets the pace is the
-server's learning rate. ε = 0 is the mean of the directions, ε = 1 the minimum-norm point of their
-convex hull (MGDA), by which no device is worse off to first order. The equal mixture meets the
-limits, so there always is a solution.
+Every update then has norm one, whatever the local learning rate: the server's learning rate
+determines the step size. ε = 0 gives the mean of the directions, ε = 1 the minimum-norm point of
+their convex hull (MGDA), which makes no device worse to first order. The equal mixture satisfies
+the limits, so there is always a solution.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _BLOCK: Final = 65536  # parameters; bounds memory
 
 @dataclass(frozen=True, slots=True)
 class FedMGDA:
-    """Step along the shortest mixture of the devices' directions. Sample counts play no part.
+    """Step along the shortest mixture of the devices' directions. Sample counts are not used.
 
     Attributes:
         epsilon: ε in [0, 1], how far a weight may be from 1/m.
@@ -64,7 +64,7 @@ class FedMGDA:
         return TrainingState(model)
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
-        """Play one round with this cohort. An update that is zero stays zero.
+        """Run one round with this cohort. An update that is zero stays zero.
 
         Raises:
             ValueError: the cohort is empty.
@@ -102,7 +102,7 @@ class FedMGDA:
 
 
 def inner_products(updates: Sequence[Vector]) -> Reals:
-    """Compute ⟨Δ_j, Δ_k⟩ in float64, [m, m], and never hold all updates in float64 at once."""
+    """Compute ⟨Δ_j, Δ_k⟩ in float64, [m, m], without holding all updates in float64 at once."""
     products = np.zeros((len(updates), len(updates)))
     for start in range(0, updates[0].size, _BLOCK):
         block = np.stack([update[start : start + _BLOCK] for update in updates]).astype(np.float64)

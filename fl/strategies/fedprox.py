@@ -1,4 +1,4 @@
-"""FedProx: FedAvg whose devices are drawn back to the model that they received.
+"""FedProx: FedAvg with a proximal term that pulls devices towards the model they received.
 
 Source: Li et al., MLSys 2020 ("Federated Optimization in Heterogeneous Networks"), equation (2):
 each device minimises F_k(w) + (μ/2)·‖w − w_t‖², the norm squared, by local SGD. The mean is that of

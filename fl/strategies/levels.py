@@ -1,13 +1,14 @@
 """The Δ-FL framework: one model for each conformity level, trained together on the same cohorts.
 
 Source: arXiv 2002.11223, section 3 and Figure 1: the server keeps r models w_θ1, …, w_θr; the
-devices of a cohort take part in training each of them; afterwards everybody chooses the level that
-serves them best (`deltafl.fl.bundle`). At each level a round is that of Algorithm 2 or 3.
+devices of a cohort take part in training each of them; afterwards each device chooses the level
+with the smallest error for its data (`deltafl.fl.bundle`). At each level a round is that of
+Algorithm 2 or 3.
 
-The state's model is the levels' models, joined in the order of the levels. Levels start from
-different models (`starting_models`): at one and the same model the tails of two levels differ by a
-few devices, and so would their sums (docs/spec.md, 12.11). What levels remember goes into the
-state's memory.
+The state's model is the concatenation of the levels' models, in the order of the levels. Levels
+start from different models (`starting_models`): with the same model, the tails of two levels would
+differ by only a few devices, and so would their sums (docs/spec.md, 12.11). The levels' memories
+are stored in the state's memory.
 """
 
 from collections import Counter
@@ -27,7 +28,7 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
 
 START_SPREAD: Final = 0.01
-"""Standard deviation by which a level's start is moved where it is another's."""
+"""Standard deviation of the noise added to a level's initial model if it equals another's."""
 
 _ETA: Final = "eta"
 
@@ -59,7 +60,7 @@ class LevelsReport(RoundReport):
 
 @dataclass(frozen=True, slots=True)
 class LevelsInClear:
-    """Strategies of a single level side by side: every one sees the same cohort.
+    """Several single-level strategies, all run on the same cohort.
 
     Attributes:
         thetas: the conformity levels, falling.
@@ -118,9 +119,9 @@ class LevelsInClear:
 class PrivateLevels:
     """Algorithm 3 at every level, in one session of secure aggregation.
 
-    The levels are played one after another: the search, then the update's sum. The server sees
-    sums alone, but of r searches and r updates of one cohort, which is more than of one: see
-    docs/spec.md, 12.11.
+    The levels run one after another: first the search, then the sum of updates. The server sees
+    only sums, but those of r searches and r updates of the same cohort, which reveal more than
+    those of one: see docs/spec.md, 12.11.
 
     Attributes:
         levels: the rounds of each level, θ falling; but for θ they are set up alike.
@@ -232,8 +233,8 @@ def starting_models(
 ) -> Vector:
     """The levels' first models, no two of them the same, joined in the order of the levels.
 
-    A model that is initialised the same whatever the seed (the linear one: zeros) is moved by
-    Gaussian noise of standard deviation `START_SPREAD` at every level but the first.
+    If a model's initial value does not depend on the seed (the linear model starts at zero),
+    Gaussian noise of standard deviation `START_SPREAD` is added at every level except the first.
 
     Args:
         num_levels: how many.

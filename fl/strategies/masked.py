@@ -1,39 +1,39 @@
 """Weighted means under secure aggregation: the server sees Σ a_k·u_k and Σ a_k, and no device.
 
-A round is one of `PrivateDeltaFL` with θ = 1, whose protocol sums n_k·Δ_k, n_k, n_k·F_k and 1. In
-the place of its number of samples n_k a device puts the whole number round(a_k / unit), and u_k in
-the place of Δ_k. Nothing of the protocol changes, and devices cannot be told apart by it.
+A round is a round of `PrivateDeltaFL` with θ = 1, whose protocol sums n_k·Δ_k, n_k, n_k·F_k and 1.
+A device replaces its number of samples n_k by the integer round(a_k / unit), and Δ_k by u_k. The
+protocol itself does not change, and does not distinguish such devices from others.
 
-Numbers of samples are whole, and their unit is 1. For real weights the unit is a power of two,
+Numbers of samples are integers, so their unit is 1. For real weights the unit is a power of two,
 public, and chosen by the server before the round:
 
-- From the second round on, by the mean weight of the last round, which the two sums have told. An
-  average device then weighs 2^(WEIGHT_BITS − h) units, where 2^h is at least 16 times the cohort.
-  No device weighs more than the cohort's sum, so nobody is clipped unless the weights have grown
-  more than 16-fold from one round to the next.
-- In the first round nothing is known but the loss that is expected. Weights then have
-  FIRST_WEIGHT_BITS bits, half of which are the expected weight's: in a cohort of m nobody is
-  clipped unless the mean is more than 2^(FIRST_WEIGHT_BITS/2) / m times as large, and a mean that
-  is a thousand times smaller still has half as many bits.
-- A round in which every weight came out as zero, or in which one may have been clipped, has told no
-  more than a bound of the mean. The next one goes on from there like a first one.
+- From the second round on, the unit follows from the last round's mean weight, which the two sums
+  reveal. An average device then weighs 2^(WEIGHT_BITS − h) units, where 2^h is at least 16 times
+  the cohort. No device weighs more than the cohort's sum, so no device is clipped unless the
+  weights grow more than 16-fold from one round to the next.
+- In the first round only the expected loss is known. Weights then have FIRST_WEIGHT_BITS bits, half
+  of which are used by the expected weight: in a cohort of m no device is clipped unless the mean is
+  more than 2^(FIRST_WEIGHT_BITS/2) / m times as large, and a mean that is a thousand times smaller
+  still has half as many bits.
+- A round in which all weights rounded to zero, or in which one may have been clipped, reveals only
+  a bound on the mean. The next round starts from this bound like a first round.
 
-A weight above 2^bits counts as that, and the report counts it as clipped. Losses sum with the same
-weights, so that the server also learns Σ a_k·F_k, like in every private round.
+A weight above 2^bits is reduced to 2^bits, and the report counts it as clipped. Losses are summed
+with the same weights, so the server also learns Σ a_k·F_k, as in every private round.
 
-A session's context binds its devices to configuration and model, and not to the unit or to the
-constants of the mean, which the simulation hands to every device alike. Where the server may lie,
-they have to be bound too: a device with a finer unit than the others would outweigh them.
+A session's context binds its devices to configuration and model, but not to the unit or to the
+constants of the mean, which the simulation gives to all devices alike. If the server may lie, these
+must be bound too: a device with a finer unit than the others would outweigh them.
 
-Precision. Let m devices have a mean weight of A units, and no clipping. Rounding moves each weight
-by half a unit at most; as Σ a_k·(u_k − ū) = 0 for the mean ū of real weights, the masked mean
-differs from it, in every coordinate, by at most
+Precision. Let m devices have a mean weight of A units, without clipping. Rounding changes each
+weight by at most half a unit. Because Σ a_k·(u_k − ū) = 0 for the mean ū of real weights, the
+masked mean differs from it, in every coordinate, by at most
 
     (max_k |u_k − ū| + r) / (2·A)
 
 where r is the resolution to which products of weight and update are rounded: one unit for real
-weights, which bring bits enough of their own, and 2^-update_resolution_bits for whole ones, for
-which the first term is none.
+weights, which have enough bits themselves, and 2^-update_resolution_bits for integer weights, for
+which the first term is zero.
 """
 
 import math
@@ -60,14 +60,14 @@ from deltafl.protocol.quantile.registry import default_max_queries
 from deltafl.protocol.quantile.search import SearchParams
 
 WEIGHT_BITS: Final = 28
-"""Bits of a real weight, once a round has told how large weights are."""
+"""Bits of a real weight, once a round has revealed how large weights are."""
 
 FIRST_WEIGHT_BITS: Final = 40
-"""Bits of a real weight before."""
+"""Bits of a real weight before that."""
 
 _GROWTH_BITS: Final = 4  # weights may grow 16-fold between two rounds
 _MEAN_WEIGHT: Final = "masked.mean_weight"
-"""log2 of the last round's mean weight, and 1 if that is but a bound, else 0."""
+"""log2 of the last round's mean weight, and 1 if that is only a bound, otherwise 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class MaskedMeanReport(PrivateRoundReport):
 
 @dataclass(frozen=True, slots=True)
 class MaskedMean:
-    """A weighted mean whose server sees nothing but sums.
+    """A weighted mean whose server sees only sums.
 
     Attributes:
         mean: which mean.
@@ -124,7 +124,7 @@ class MaskedMean:
         return self.mean.init(model, num_devices)
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, MaskedMeanReport]:
-        """Play one round with this cohort.
+        """Run one round with this cohort.
 
         Raises:
             ValueError: the cohort is empty, or too small for the threat that a session must

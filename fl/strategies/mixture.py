@@ -1,4 +1,4 @@
-"""What the strategies share that weigh their cohort by a mixture: losses in, one mixed step out."""
+"""Shared code of the strategies that compute a mixture from losses and step by the mixed update."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ def measure_losses(cohort: Cohort, model: Vector) -> list[float]:
 
 
 def step_by_mixture(model: Vector, cohort: Cohort, mixture: Reals) -> Vector:
-    """Train every device of positive weight and step by the mean of updates with weights `mixture`.
+    """Train every device of positive weight and add the mean of updates with weights `mixture`.
 
     That is w ← w + Σ mixture_k·Δ_k / Σ mixture_k, in float64.
 
@@ -47,11 +47,11 @@ def step_by_mixture(model: Vector, cohort: Cohort, mixture: Reals) -> Vector:
 
 
 def report_mixture(cohort: Cohort, mixture: Reals, losses: Sequence[float] | None) -> RoundReport:
-    """Report a round of which the devices with positive weight in `mixture` were aggregated.
+    """Report a round in which the devices with positive weight in `mixture` were aggregated.
 
     Args:
         cohort: the cohort.
-        mixture: what each weighs in the step.
+        mixture: the weight of each device in the step.
         losses: F_k before training; None for a strategy that asks for none.
     """
     kept = [index for index, weight in enumerate(mixture.tolist()) if weight > 0]

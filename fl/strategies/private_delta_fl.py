@@ -1,9 +1,9 @@
-"""Private Δ-FL: the same round as `delta_fl`, in which the server sees nothing but sums.
+"""Private Δ-FL: the same round as `delta_fl`, but the server sees only sums.
 
 Source: arXiv 2002.11223, Algorithm 3 and appendix B.1. The devices find η together by secure sums,
 filter themselves, and add up masked updates, weights and losses (`deltafl.protocol.round`). On the
-loss grid the devices kept are exactly those of Algorithm 2, unless the search goes by rounded
-weights or noisy ranks or is forbidden; updates agree up to fixed-point rounding.
+loss grid the devices kept are exactly those of Algorithm 2, unless the search uses rounded weights
+or noisy ranks or is forbidden; updates agree up to fixed-point rounding.
 """
 
 from collections import Counter
@@ -46,8 +46,8 @@ class PrivateRoundReport(RoundReport):
 
     Attributes:
         half_width: δ of the threshold; a device takes part if F_k ≥ η − δ.
-        num_queries: secure sums that the search for η took.
-        certified: whether the filter is proved to be that of the exact weighted quantile.
+        num_queries: number of secure sums that the search for η used.
+        certified: whether the filter is proven equal to that of the exact weighted quantile.
         search_ended: why the search ended.
         dropped_by_stage: devices that were lost, by the stage at which they were.
         bytes_up_per_device: what a device of the cohort sent, on average; None without messages.
@@ -75,9 +75,9 @@ class PrivateDeltaFL:
     """Algorithm 3. θ = 1 is FedAvg under secure aggregation.
 
     Attributes:
-        theta: the conformity level in (0, 1], the share of the weight that is kept at least.
+        theta: the conformity level in (0, 1], the smallest share of the weight that is kept.
         encoding: how numbers become integers.
-        noise: the noise of a search over a cohort of so many devices; None for methods without.
+        noise: from the cohort size to the noise of a search; None for methods without noise.
         warm_start: whether a search starts from the last round's η.
 
     Raises:
@@ -110,7 +110,7 @@ class PrivateDeltaFL:
     def apply(
         self, state: TrainingState, cohort: Cohort, weighing: Weighing | None = None
     ) -> tuple[TrainingState, PrivateRoundReport]:
-        """Play one round with this cohort.
+        """Run one round with this cohort.
 
         Args:
             state: before the round.

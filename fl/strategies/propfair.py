@@ -17,7 +17,7 @@ class PropFair(WeightedMean):
     """FedAvg over the logarithms of utilities.
 
     Attributes:
-        ceiling: M in nats, positive; above every loss that matters.
+        ceiling: M in nats, positive; larger than every loss that matters.
 
     Raises:
         ValueError: M is not positive.
@@ -35,5 +35,5 @@ class PropFair(WeightedMean):
 
     @property
     def objective(self) -> LocalObjective:
-        """The log of the utility in the place of the loss."""
+        """The log of the utility instead of the loss."""
         return LocalObjective(ceiling=self.ceiling)

@@ -1,4 +1,4 @@
-"""q-FFL by q-FedAvg: losses raised to a power, and a step of a size that fits it.
+"""q-FFL by q-FedAvg: losses raised to a power, with a step size adapted to it.
 
 Source: Li et al., ICLR 2020 ("Fair Resource Allocation in Federated Learning"), Algorithm 2. The
 objective is Σ p_k·F_k^(q+1)/(q+1). With L = 1/γ and Δ_k = w_k − w_t the step is
@@ -30,8 +30,9 @@ class QFFL(WeightedMean):
 
     Attributes:
         q: the power, not negative.
-        learning_rate: from the round, counted from 0, to the rate γ of the devices' training in it,
-            such as `StepDecay.rate`; 1/γ stands for the gradients' Lipschitz constant.
+        learning_rate: from the round, counted from 0, to the learning rate γ of the devices'
+            training in it, such as `StepDecay.rate`; 1/γ replaces the gradients' Lipschitz
+            constant.
         weighting: p_k: the same for every device, as in the algorithm, whose cohorts are drawn
             with probabilities p_k, and in the workshop paper's objective; or n_k.
 

@@ -1,9 +1,9 @@
-"""How AAggFF makes bounded responses of the losses: by a distribution function.
+"""How AAggFF maps losses to bounded responses: by a distribution function.
 
 Source: arXiv 2405.20821, Definition 4.2 (equation 8) and Appendix B.1. A loss is divided by the
-mean of the losses of the round, z_k = F_k/F̄, so that z is 1 on average, and the distribution
-function says how large that is, in [0, 1]. The scale of each is 1; the shape of Weibull is 2, and
-the location of Normal, Gumbel and Logistic is 1.
+mean loss of the round, z_k = F_k/F̄, so that z is 1 on average, and the distribution function maps
+z to [0, 1]. All scales are 1; the shape of Weibull is 2, and the location of Normal, Gumbel and
+Logistic is 1.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,13 +1,13 @@
-"""Server optimisers: a strategy's change of the model, taken as a gradient.
+"""Server optimisers: they use a strategy's change of the model as a gradient.
 
 Source: Reddi et al., ICLR 2021 ("Adaptive Federated Optimization"), Algorithms 1 and 2; momentum:
 Hsu et al., 2019 ("Measuring the Effects of Non-Identical Data Distribution for Federated Visual
 Classification"), FedAvgM. With Δ_t = the strategy's new model − w_t, the server steps
-w_t+1 = w_t + η_s·(something made of Δ_t). It needs nothing but Δ_t, so a strategy that sees only
-sums still does.
+w_t+1 = w_t + η_s·(a function of Δ_t). It needs only Δ_t, so a strategy that sees only sums still
+sees only sums.
 
-Moments accumulate over the rounds, in the server's state. A server that makes its optimiser anew in
-every round has neither momentum nor adaptivity.
+Moments accumulate over the rounds, in the server's state. A server that creates a new optimiser in
+every round would have neither momentum nor adaptivity.
 """
 
 import math
@@ -47,7 +47,7 @@ class ServerOptimizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sgd:
-    """w ← w + η_s·Δ_t; η_s = 1 takes the strategy's model as it is.
+    """w ← w + η_s·Δ_t; η_s = 1 gives the strategy's model unchanged.
 
     Attributes:
         learning_rate: η_s, positive.
@@ -96,7 +96,7 @@ class Momentum:
 
 
 class SecondMoment(StrEnum):
-    """How the second moment v takes up a change."""
+    """How a change updates the second moment v."""
 
     ADAGRAD = "adagrad"
     """v ← v + Δ²."""
@@ -113,8 +113,8 @@ class Adaptive:
     """FedAdagrad, FedAdam and FedYogi: Algorithm 2 of Reddi et al.
 
     m ← β1·m + (1 − β1)·Δ_t, v by `second_moment`, w ← w + η_s·m / (√v + τ), element by element.
-    m starts from 0 and v from τ², the smallest that the algorithm allows. Δ_t itself is squared
-    and not m, and there is no correction of bias, as in the algorithm.
+    m starts from 0 and v from τ², the smallest value that the algorithm allows. As in the
+    algorithm, Δ_t is squared, not m, and there is no bias correction.
 
     Attributes:
         second_moment: how v follows Δ_t.
@@ -185,10 +185,10 @@ def step_along(
 
 @dataclass(frozen=True, slots=True)
 class WithServerOptimizer:
-    """A strategy whose server takes its change of the model as a gradient.
+    """A strategy whose server uses its change of the model as a gradient.
 
     Attributes:
-        strategy: any strategy; what it sees and is called stays.
+        strategy: any strategy; its name and what its server sees stay the same.
         optimizer: how the server steps.
     """
 
@@ -210,12 +210,12 @@ class WithServerOptimizer:
         return self.strategy.init(model, num_devices)
 
     def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
-        """Play one round with this cohort.
+        """Run one round with this cohort.
 
-        A round that is empty or given up has no gradient: model and moments stay as they are.
+        An empty or aborted round has no gradient: model and moments stay unchanged.
 
         Raises:
-            ValueError: the cohort is empty, or not one that the strategy can play with.
+            ValueError: the cohort is empty, or the strategy cannot work with it.
             DivergenceError: a device's loss or update is NaN or infinite.
         """
         moments = {

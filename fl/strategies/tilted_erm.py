@@ -1,4 +1,4 @@
-"""Tilted-ERM: a device weighs exponentially more, the higher its loss.
+"""Tilted-ERM: a device's weight grows exponentially with its loss.
 
 Source: Li et al., ICLR 2021 ("Tilted Empirical Risk Minimization"): the objective
 (1/t)·log Σ p_k·exp(t·F_k) has the gradient Σ a_k·∇F_k / Σ a_k with a_k = p_k·exp(t·F_k), so the
@@ -7,8 +7,8 @@ t → ∞ the worst device alone.
 
 The published code differs: it divides by a running estimate of Σ exp(t·F_k)/m over the rounds, and
 once more by the number of devices, so that its steps are 1/m of a mean. Here the weights are
-normalised in the round itself, and the step is a whole one. A common shift of the losses cancels in
-the ratio, so none has to be agreed upon; in masked rounds the unit of the weights plays its part.
+normalised in the round itself, and the step is a full one. A common shift of the losses cancels in
+the ratio, so the devices need not agree on one; in masked rounds the unit of the weights does this.
 """
 
 import math
@@ -24,7 +24,7 @@ class TiltedERM(WeightedMean):
     """A softmax of the losses as weights.
 
     Attributes:
-        tilt: t in 1/nats, not negative; 0 weighs all alike.
+        tilt: t in 1/nats, not negative; 0 weighs all devices equally.
         weighting: p_k: the same for every device, as in the published code and in the workshop
             paper's objective, or n_k.
 

@@ -1,13 +1,13 @@
-"""Strategies that are one weighted mean of what devices contribute.
+"""Strategies whose step is one weighted mean of the devices' contributions.
 
     w ← w + Σ a_k·u_k / Σ a_k,    a_k ≥ 0 and u_k = step_k·Δ_k
 
-A device works out a_k and step_k by itself, from its own number of samples, loss and update. The
-server needs the two sums and nothing else, so each of these strategies runs in clear (here) and
-under secure aggregation (`deltafl.fl.strategies.masked`) by the same rule, `WeightedMean.share`.
+A device computes a_k and step_k itself, from its own number of samples, loss and update. The server
+needs only the two sums, so each of these strategies runs without secure aggregation (here) and with
+it (`deltafl.fl.strategies.masked`) by the same rule, `WeightedMean.share`.
 
-Weights such as exp(t·F_k) span more than a float64 can: they are carried as weight·exp(log_scale),
-and only their ratios to the largest are ever computed.
+Weights such as exp(t·F_k) exceed the range of float64: they are stored as weight·exp(log_scale),
+and only their ratios to the largest weight are computed.
 """
 
 import math
@@ -29,9 +29,9 @@ class Share:
     """A device's part in the mean: a_k = weight·exp(log_scale) and u_k = step·Δ_k.
 
     Attributes:
-        weight: not negative; 0 takes no part.
+        weight: not negative; a device with weight 0 does not take part.
         log_scale: ln of a factor that may be too large or too small for a float64.
-        step: by what the update is multiplied.
+        step: the factor of the update.
     """
 
     weight: float
@@ -49,12 +49,12 @@ class Share:
 
 
 class Participant:
-    """A device in one round, whose loss and update are waited for once, when they are needed.
+    """A device in one round; its loss and update are awaited once, when they are needed.
 
     Args:
-        device: who it is.
+        device: its id.
         num_samples: n_k.
-        loss: F_k(w_t), in nats; None where nobody asks for it.
+        loss: F_k(w_t), in nats; None if it is not needed.
         update: Δ_k.
         shape: that of the model, and of Δ_k.
     """
@@ -98,7 +98,7 @@ class Participant:
         return float(exact @ exact)
 
     def take_update(self) -> Vector:
-        """Hand over Δ_k, and keep it no longer: a cohort's updates together may be large.
+        """Return Δ_k and drop it here, because a cohort's updates together may be large.
 
         Raises:
             DivergenceError: the update is NaN or infinite, or has another shape than the model.
@@ -110,7 +110,7 @@ class Participant:
 
 
 class WeightedMean(ABC):
-    """A strategy whose step is a weighted mean; as it stands, that of FedAvg."""
+    """A strategy whose step is a weighted mean; without overrides, that of FedAvg."""
 
     __slots__ = ()
 

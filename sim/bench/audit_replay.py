@@ -1,7 +1,7 @@
-"""What an audit costs: rounds of simulated devices are recorded, and `deltafl audit` reads them.
+"""`deltafl bench audit`: record rounds of simulated devices, and measure `deltafl audit` on them.
 
-Devices have random losses and updates, so that nothing is trained; every message is real. The
-audit runs as a process of its own, whose time and peak memory are measured.
+Devices have random losses and updates instead of training; every message is real. The audit runs in
+a separate process, whose time and peak memory are measured.
 """
 
 import argparse
@@ -82,8 +82,8 @@ class _RandomDevice:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = (
-        "Record rounds of simulated devices that learn nothing, audit the transcript, and print "
-        "what that costs: seconds in all and per round, and peak memory."
+        "Record rounds of simulated devices that do not train, audit the transcript, and print the "
+        "cost: total seconds, seconds per round, and peak memory."
     )
     parser.add_argument("--clients", type=int, default=100, metavar="N", help="devices (100)")
     parser.add_argument(
@@ -91,16 +91,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rounds", type=int, default=1, metavar="R", help="rounds (1)")
     parser.add_argument(
-        "--transcript", default="full", metavar="full|every=N|headers", help="what is kept (full)"
+        "--transcript", default="full", metavar="full|every=N|headers", help="what to record (full)"
     )
     parser.add_argument("--method", default="mm", metavar="NAME", help="quantile method (mm)")
     parser.add_argument(
         "--graph",
         choices=[str(kind) for kind in GraphKind],
         default=str(GraphKind.SPARSE),
-        help="who shares masks with whom (sparse)",
+        help="which devices share masks (sparse)",
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of losses and updates")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="S", help="seed of losses and updates (1)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 

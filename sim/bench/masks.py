@@ -1,9 +1,9 @@
-"""`deltafl bench masks`: keystream per second, on one thread, on several, and on a GPU.
+"""`deltafl bench masks`: keystream per second, on one thread, several threads, and a GPU.
 
-N vectors of D words get M masks each, as the vectors of N devices with M − 1 neighbours would. Each
-way of computing them starts from the same vectors, the ways take turns, and what they leave must be
-the same to the bit before anything is reported. Rates are by the clock, for that is what threads
-and GPUs shorten: run this on a machine that does nothing else.
+N vectors of D words get M masks each, like the vectors of N devices with M − 1 neighbours. All
+implementations start from the same vectors and take turns; their results must be equal bit for bit
+before anything is reported. Rates are by the wall clock, because threads and GPUs shorten that
+time: run this on an otherwise idle machine.
 """
 
 import argparse
@@ -111,20 +111,25 @@ class Work:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = (
-        "Measure how fast masks are made and added: GB of keystream per second, on one thread, on "
-        "several, and on a GPU where there is one (extra `gpu`). All ways must give the same bits."
+        "Measure how fast masks are generated and added, in GB of keystream per second: on one "
+        "thread, on several threads, and on a GPU if there is one (extra `gpu`). All of them must "
+        "give the same bits."
     )
     parser.add_argument("--vectors", type=int, default=16, metavar="N", help="vectors (16)")
     parser.add_argument(
-        "--dim", type=int, default=115_646, metavar="D", help="words of a vector (115646)"
+        "--dim", type=int, default=115_646, metavar="D", help="words per vector (115646)"
     )
-    parser.add_argument("--masks", type=int, default=23, metavar="M", help="of a vector (23)")
-    parser.add_argument("--ring-bits", type=int, default=32, metavar="B", help="bits a number (32)")
+    parser.add_argument("--masks", type=int, default=23, metavar="M", help="masks per vector (23)")
+    parser.add_argument(
+        "--ring-bits", type=int, default=32, metavar="B", help="bits per number (32)"
+    )
     parser.add_argument("--threads", type=int, default=2, metavar="T", help="threads (2)")
     parser.add_argument(
-        "--repetitions", type=int, default=5, metavar="R", help="turns of every way (5)"
+        "--repetitions", type=int, default=5, metavar="R", help="repetitions of each (5)"
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of vectors and keys")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="S", help="seed of vectors and keys (1)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
@@ -149,11 +154,11 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def measure(benchmark: MaskBenchmark) -> dict[str, object]:
-    """Run every way there is and return how fast it was.
+    """Run every available implementation and return its speed.
 
     Raises:
         TritonUnavailable: there is a GPU, but the package is not installed.
-        RunError: two ways give different bits.
+        RunError: two implementations give different bits.
     """
     work = Work.of(benchmark)
     with ThreadPoolExecutor(benchmark.num_threads) as executor:

@@ -1,8 +1,8 @@
-"""`deltafl bench round`: one protocol round without learning.
+"""`deltafl bench round`: one protocol round without training.
 
-All slots of a round of Algorithm 3 are summed, T − 1 queries of the `mm` search and the update of D
-numbers, with every message encoded, sent, decoded and checked. All parties share this process; what
-is measured is CPU time, which does not depend on what else the machine does as much as the clock.
+All slots of a round of Algorithm 3 are summed: T − 1 queries of the `mm` search and the update of D
+numbers. Every message is encoded, sent, decoded and checked. All parties share this process. The
+benchmark measures CPU time, which depends less on other load than the wall clock.
 """
 
 import argparse
@@ -58,9 +58,9 @@ class RoundBenchmark:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = (
-        "Measure one protocol round without learning: CPU seconds of a device and of the server, "
-        "and bytes, by stage. The first T-1 slots carry queries of the private quantile, the last "
-        "one an update of D numbers."
+        "Measure one protocol round without training: CPU seconds of a device and of the server, "
+        "and bytes, by stage. The first T-1 slots contain queries of the private quantile, the "
+        "last slot an update of D numbers."
     )
     parser.add_argument("--clients", type=int, default=100, metavar="N", help="devices (100)")
     parser.add_argument(
@@ -71,27 +71,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--graph",
         choices=[str(kind) for kind in GraphKind],
         default=str(GraphKind.SPARSE),
-        help="who shares masks with whom (sparse)",
+        help="which devices share masks (sparse)",
     )
     parser.add_argument(
         "--signed",
         action="store_true",
-        help="identities, and a round in which devices agree on the survivors of every sum",
+        help="give devices identities and let them agree on the survivors of every sum",
     )
     parser.add_argument(
         "--dropout",
         type=float,
         default=0.0,
         metavar="P",
-        help="share of the devices that vanish, before their vector of the first or of the last "
-        "slot (0); one that is lost in between would end the search",
+        help="share of the devices that drop out before they send their vector of the first or of "
+        "the last slot (0); a device lost in between would end the search",
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of inputs and drop-outs")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="S", help="seed of inputs and drop-outs (1)"
+    )
     parser.add_argument(
         "--simulated",
         action="store_true",
-        help="compute what two devices share once for both, as simulations do: the same bytes, but "
-        "not what a device by itself would take",
+        help="compute what two devices share only once for both, as simulations do: the bytes stay "
+        "the same, but the times are not those of a single device",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 

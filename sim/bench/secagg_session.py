@@ -1,11 +1,11 @@
-"""`deltafl bench secagg`: one secure sum, and what it costs whom.
+"""`deltafl bench secagg`: the cost of one secure sum for devices and server.
 
-Every message is encoded, sent, decoded and checked; all parties share this process. What is
-measured is CPU time, which does not depend on what else the machine does as much as the clock. The
-sum is compared with the plain one before anything is reported.
+Every message is encoded, sent, decoded and checked; all parties share this process. The benchmark
+measures CPU time, which depends less on other load than the wall clock. It compares the sum with
+the plain one before it reports anything.
 
-With `--peer flower`, the secure aggregation of the package flwr sums as many numbers of as many
-devices right afterwards, with the same neighbours, threshold and drop-outs.
+With `--peer flower`, the secure aggregation of the package flwr then sums the same amount of
+numbers over as many devices, with the same neighbours, threshold and drop-outs.
 """
 
 import argparse
@@ -141,35 +141,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = (
         "Measure one secure sum over N devices of D numbers each: CPU seconds of a device "
-        "(median) and of the server, and bytes, by stage; peak memory; and how near masking "
-        "comes to the raw rate of ChaCha20 and addition, measured in the same run."
+        "(median) and of the server, and bytes, by stage; peak memory; and the speed of masking "
+        "compared with plain ChaCha20 plus addition, measured in the same run."
     )
     parser.add_argument("--clients", type=int, default=100, metavar="N", help="devices (100)")
     parser.add_argument(
-        "--dim", type=int, default=100_000, metavar="D", help="numbers of a device (100000)"
+        "--dim", type=int, default=100_000, metavar="D", help="numbers per device (100000)"
     )
     parser.add_argument(
         "--graph",
         choices=[str(kind) for kind in GraphKind],
         default=str(GraphKind.SPARSE),
-        help="who shares masks with whom (sparse)",
+        help="which devices share masks (sparse)",
     )
     parser.add_argument(
         "--dropout",
         type=float,
         default=0.0,
         metavar="P",
-        help="share of the devices that vanish before their masked vector (0)",
+        help="share of the devices that drop out before they send their masked vector (0)",
     )
-    parser.add_argument("--ring-bits", type=int, default=32, metavar="B", help="bits a number (32)")
+    parser.add_argument(
+        "--ring-bits", type=int, default=32, metavar="B", help="bits per number (32)"
+    )
     parser.add_argument(
         "--adversary",
         choices=[str(kind) for kind in Adversary],
         default=str(Adversary.CURIOUS),
-        help="what the server may do; active: signed, with a larger threshold (curious)",
+        help="the server to defend against; active implies --signed and a larger threshold "
+        "(curious)",
     )
     parser.add_argument(
-        "--signed", action="store_true", help="identities and consistency round in any case"
+        "--signed",
+        action="store_true",
+        help="use identities and the consistency round against a curious server too",
     )
     parser.add_argument(
         "--colluding", type=float, default=0.1, metavar="G", help="share of colluding devices (0.1)"
@@ -179,7 +184,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.1,
         metavar="P",
-        help="share of vanishing devices that degree and threshold are computed for (0.1)",
+        help="share of devices that may drop out, from which degree and threshold are computed "
+        "(0.1)",
     )
     parser.add_argument(
         "--neighbours",
@@ -193,9 +199,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--peer",
         choices=["flower"],
-        help="measure the SecAgg(+) of the package flwr too (extra `bench`) and print the ratios",
+        help="also measure SecAgg(+) of the package flwr (extra `bench`) and print the ratios",
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of inputs and drop-outs")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="S", help="seed of inputs and drop-outs (1)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 

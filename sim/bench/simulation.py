@@ -1,11 +1,10 @@
-"""`deltafl bench sim`: how fast the simulator is, beside its peers and with privacy.
+"""`deltafl bench sim`: the speed of the simulator, compared with its peers or with privacy.
 
-Without `--private`, every party plays synchronous rounds of FedAvg on the same arrays, and what is
-measured is client updates per second by the wall clock. Parties are programs of their own that
-start once and then wait (`deltafl.sim.bench.peers`). They take turns, a round each, so that
-whatever else the machine does meets all of them alike. Start-up and the first round are not timed;
-after the first round all models must agree. With `--private`, see
-`deltafl.sim.bench.privacy_overhead`.
+Without `--private`, every party runs synchronous rounds of FedAvg on the same arrays, and the
+benchmark measures client updates per second by the wall clock. Each party is a separate process
+that starts once and then waits (`deltafl.sim.bench.peers`). They take turns, one round each, so
+that other load affects all of them alike. Start-up and the first round are not timed; after the
+first round all models must agree. With `--private`, see `deltafl.sim.bench.privacy_overhead`.
 
 `--json` prints one object. Seconds are by the wall clock unless they are called CPU seconds.
 
@@ -70,18 +69,18 @@ _EXTRA: Final = "pip install '.[bench]'"
 _EXAMPLES: Final = """\
 examples:
   deltafl bench sim --task cnn
-      the paper's ConvNet, 40 clients: ours beside every peer that is installed
+      the paper's ConvNet, 40 clients: ours compared with every installed peer
   deltafl bench sim --task linear --peers plain --repeats 20
-      beside the plain PyTorch loop alone, for longer
+      compared only with the plain PyTorch loop, with more rounds
   deltafl bench sim --task cnn --private --methods histogram,mm
-      what privacy costs: private rounds over the same rounds in clear
+      the cost of privacy: private rounds compared with the same rounds without it
 
-peers: plain is the textbook loop in one process of one thread per core; plain-warm, if named, the
-same after one evaluation, from which glibc learns to keep freed memory; flower the simulation of
-flwr on Ray with one actor of one thread per core; pfl the simulated backend of pfl-research with
-one process of one thread per core. flower and pfl need the extra: pip install '.[bench]'; pfl
-needs Python 3.12 or older.
-Run it on a machine that does nothing else, and trust ratios more than numbers of one machine.
+peers: "plain" is the textbook loop in one process with one thread per core. "plain-warm" (only if
+named) is the same after one evaluation, which makes glibc keep freed memory. "flower" is flwr's
+simulation on Ray with one single-threaded actor per core. "pfl" is the simulated backend of
+pfl-research with one single-threaded process per core. flower and pfl need the extra: pip install
+'.[bench]'; pfl needs Python 3.12 or older.
+Run this on an otherwise idle machine, and trust ratios more than numbers from a single machine.
 """
 
 
@@ -109,9 +108,9 @@ class SimulationBenchmark:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = (
-        "Measure client updates per second of a synchronous round of FedAvg, ours and each peer's, "
-        "in turns on the same samples; or, with --private, what private rounds cost over rounds in "
-        "clear."
+        "Measure client updates per second in synchronous rounds of FedAvg. Our simulator and each "
+        "peer take turns on the same samples. With --private, measure instead how much private "
+        "rounds cost compared with rounds without secure aggregation."
     )
     parser.epilog = _EXAMPLES
     parser.add_argument(
@@ -122,18 +121,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "179, batch 10; gru: GRU(128) on 53 symbols, 10 clients of 1288 texts, batch 16",
     )
     parser.add_argument(
-        "--backend", choices=BACKENDS, default="auto", help="who does our devices' work (auto)"
+        "--backend", choices=BACKENDS, default="auto", help="backend of our simulator (auto)"
     )
     parser.add_argument(
         "--peers",
         metavar="NAME,…",
-        help=f"of {', '.join(NEEDS)} ({', '.join(USUAL)}, as far as installed); none: ours alone",
+        help=f"peers to compare with, from {', '.join(NEEDS)}, or none (default: the installed "
+        f"ones of {', '.join(USUAL)})",
     )
     parser.add_argument(
-        "--clients", type=int, metavar="N", help="clients, instead of the task's (private: 100)"
+        "--clients",
+        type=int,
+        metavar="N",
+        help="number of clients (default: the task's; with --private: 100)",
     )
     parser.add_argument(
-        "--samples", type=int, metavar="N", help="samples of a client, instead of the task's"
+        "--samples", type=int, metavar="N", help="samples per client (default: the task's)"
     )
     parser.add_argument(
         "--repeats",
@@ -142,15 +145,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="R",
         help=f"timed rounds of each party ({_REPEATS})",
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of data and shuffles (1)")
     parser.add_argument(
-        "--private", action="store_true", help="measure the overhead of privacy instead of peers"
+        "--seed", type=int, default=1, metavar="S", help="seed of data and shuffles (1)"
+    )
+    parser.add_argument(
+        "--private", action="store_true", help="measure the overhead of privacy, without peers"
     )
     parser.add_argument(
         "--methods",
         default="histogram,bracketed,mm",
         metavar="NAME,…",
-        help="with --private: how the threshold is searched for (histogram,bracketed,mm)",
+        help="with --private: methods of the threshold search (histogram,bracketed,mm)",
     )
     parser.add_argument(
         "--theta",

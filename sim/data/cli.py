@@ -21,31 +21,32 @@ from deltafl.sim.settings.constraints import nearest
 _GLOVE: Final = "glove"
 
 _DESCRIPTION: Final = """\
-Find out which data sets there are, get them, and look into them.
+List the available data sets, download them, and inspect or convert them.
 
-A data set has a name (its format). Most are read from files of yours; digits and the synthetic ones
-need none. The synthetic ones named after a real one are stand-ins: they have its counts and nothing
-else of it. Devices are kept and split as the data set's paper did, unless --set says otherwise.
+Each data set has a name, which is its format. Most are read from your files; digits and the
+synthetic ones need none. A synthetic data set named after a real one is a stand-in: it has the
+counts of the real one and nothing else in common with it. Devices are kept and split as in the data
+set's paper, unless --set says otherwise.
 """
 
 _EXAMPLES: Final = """\
 examples:
   deltafl data list
-      every data set: what it is, where it comes from, and its licence
+      every data set with its origin and licence
   deltafl data describe synthetic-emnist
-      its counts beside those of the paper's Table 1; no files needed
+      its counts next to those of the paper's Table 1; no files needed
   deltafl data fetch heart --to data/heart
-      the four hospitals' files from UCI
+      download the files of the four hospitals from UCI
   deltafl data describe heart --from data/heart --json
-      the same for programs
+      count devices and samples, as JSON
   deltafl data describe shakespeare --from data/shakespeare --set min_samples=500 --set num_users=50
-      with other rules, and a part only; the settings are those of [data] in a run's configuration
+      with another rule and only some users; --set takes the [data] settings of a run
   deltafl data convert heart --from data/heart --to data/heart-leaf
-      as LEAF JSON, or with --to FILE.npz as one archive, or with --as cache in the quick format
+      write LEAF JSON; with --to FILE.npz, one archive; with --as cache, a cache entry
   deltafl run --set data.format=heart --set data.source=data/heart --set data.rule=published ...
       train on it
 
-exit codes: 0 done, 2 cannot be done as asked.
+exit codes: 0 success, 2 invalid request.
 """
 
 
@@ -56,13 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
-    listing = commands.add_parser("list", help="every data set by name", allow_abbrev=False)
+    listing = commands.add_parser("list", help="list all data sets", allow_abbrev=False)
     listing.add_argument("--json", action="store_true", help="print JSON, for programs")
 
     describe = commands.add_parser(
         "describe",
-        help="count devices and samples, beside the paper's table",
-        description="Read a data set and count: classes, devices, samples per device.",
+        help="count devices and samples, next to the paper's counts",
+        description="Read a data set and count its classes, devices and samples per device.",
         allow_abbrev=False,
     )
     _add_source(describe)
@@ -70,11 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     to_other = commands.add_parser(
         "convert",
-        help="write it as LEAF JSON, .npz or a cache entry",
-        description="Read a data set and write it in another kind of files. LEAF JSON keeps the "
-        "split by devices; .npz holds everybody, to be split by whoever reads it; the cache takes "
-        "everything, tokens too: a run with data.cache = true and the same settings of [data] "
-        "reads it, if $DELTAFL_CACHE is that folder.",
+        help="convert a data set to LEAF JSON, .npz or a cache entry",
+        description="Read a data set and write it in another file format. LEAF JSON keeps the "
+        "split by devices. An .npz file contains all devices without a split; its reader splits "
+        "them. A cache entry can store any data set, including tokens; a run with data.cache = "
+        "true and the same [data] settings reads it if $DELTAFL_CACHE is that folder.",
         allow_abbrev=False,
     )
     _add_source(to_other)
@@ -83,16 +84,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--as",
         dest="kind",
         choices=KINDS,
-        help="the kind of files (default: npz for a PATH that ends so, else leaf)",
+        help="file format (default: npz if PATH ends in .npz, otherwise leaf)",
     )
 
     get = commands.add_parser(
         "fetch",
-        help="download it from its source",
-        description="Download the files of a data set (or 'glove', the word vectors) from the "
-        "addresses of its makers. Sizes are bounded, hashes are checked where one is published and "
-        "printed in any case, and only whole files get their names. The licence is printed first: "
-        "to go on is to accept it.",
+        help="download a data set from its source",
+        description="Download the files of a data set, or of 'glove' (word vectors), from their "
+        "publisher. Sizes are limited. Hashes are always printed, and checked if the publisher "
+        "gives one. A file gets its final name only when it is complete. The licence is printed "
+        "before the download starts; by continuing you accept it.",
         allow_abbrev=False,
     )
     get.add_argument("name", metavar="NAME", help="the data set, or glove")
@@ -100,15 +101,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     get.add_argument(
         "--mirror",
         metavar="URL",
-        help="a folder (http, https or file) that has the files under their own names",
+        help="download from this folder instead (http, https or file); the files there have their "
+        "original names",
     )
 
 
 def main(options: argparse.Namespace) -> int:
-    """Do what is asked for; the exit code.
+    """Run the command and return the exit code.
 
     Raises:
-        UserError: it cannot be done.
+        UserError: the request cannot be carried out.
     """
     try:
         if options.action == "list":
@@ -175,9 +177,9 @@ def _listing(*, as_json: bool) -> str:
 def _read(options: argparse.Namespace) -> tuple[Format, DataConfig, FederatedDataset]:
     kind = _format(options.name)
     if kind.needs and options.source is None:
-        raise UserError(f"{kind.name}: say where it is with --from: {kind.needs}")
+        raise UserError(f"{kind.name}: --from is missing; it must name {kind.needs}")
     if not kind.needs and options.source is not None:
-        raise UserError(f"{kind.name} is read from no files: leave --from out")
+        raise UserError(f"{kind.name} is not read from files: leave out --from {options.source}")
     config = build_config(
         [
             _as_published(kind, options.source or kind.name),
@@ -188,7 +190,7 @@ def _read(options: argparse.Namespace) -> tuple[Format, DataConfig, FederatedDat
 
 
 def _as_published(kind: Format, source: str) -> Table:
-    """The settings that the format's own split stands for, so that each can be changed."""
+    """The format's published split as single settings, so that each can be changed."""
     split = kind.split
     return {
         "data": {
@@ -218,10 +220,11 @@ def _fetch(name: str, to: str | None, mirror: str | None) -> None:
         print("\n".join(about(kind)))
         downloads = kind.downloads
         if not kind.needs:
-            raise UserError(f"{name} is read from no files: there is nothing to fetch")
+            raise UserError(f"{name} is not read from files: there is nothing to fetch")
     if not downloads:
         raise UserError(
-            f"{name} has no address to be fetched from: `deltafl data list` says what can be"
+            f"{name} cannot be fetched because no download address is known; "
+            "`deltafl data list` shows which data sets can be fetched"
         )
     folder = Path(to) if to else Path("data") / name
     for download in downloads:

@@ -1,4 +1,4 @@
-"""A data set in another kind of files."""
+"""Conversion of a data set to another file format."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from deltafl.sim.record.atomic import write_file, write_pieces
 
 KINDS: Final = ("leaf", "npz", "cache")
 MAX_NUMBERS: Final = 1 << 28
-"""More inputs than this are not written as JSON or put into one array: use the cache."""
+"""Most input numbers to write as JSON or as one array; larger data sets need the cache."""
 
 
 def convert(dataset: FederatedDataset, to: Path, kind: str, key: SourceKey) -> str:
@@ -28,7 +28,7 @@ def convert(dataset: FederatedDataset, to: Path, kind: str, key: SourceKey) -> s
         key: cache: what the data set depends on.
 
     Raises:
-        UserError: the kind cannot hold such data, or something is there already.
+        UserError: the format cannot store such data, or the target already exists.
     """
     if kind == "cache":
         cached(key, lambda: dataset, to)
@@ -47,7 +47,7 @@ def convert(dataset: FederatedDataset, to: Path, kind: str, key: SourceKey) -> s
 
 
 def _to_npz(dataset: FederatedDataset, path: Path) -> str:
-    """One archive of everybody: the split is made anew, by the reader."""
+    """Write all devices to one archive, without the split: its reader splits them again."""
     if path.exists():
         raise UserError(f"{path} exists: give another --to")
     everybody = _everybody(dataset)

@@ -1,4 +1,4 @@
-"""The data set that the settings ask for, and what tells it from any other."""
+"""The data set that the settings describe, and a digest that identifies it."""
 
 import hashlib
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import DataConfig
 
 _CACHE_VERSION: Final = 1
-"""To be raised when a loader gives other data for the same settings."""
+"""Increase this when a loader returns different data for the same settings."""
 
 
 def build_dataset(config: DataConfig) -> FederatedDataset:
@@ -27,7 +27,7 @@ def build_dataset(config: DataConfig) -> FederatedDataset:
 
     Raises:
         ConfigError: settings of [data] contradict each other or the format.
-        DataError: the data cannot be used as they are.
+        DataError: the data cannot be used.
     """
     spec = dataset_spec(config)
     try:
@@ -41,18 +41,18 @@ def build_dataset(config: DataConfig) -> FederatedDataset:
 
 
 def dataset_spec(config: DataConfig) -> DatasetSpec:
-    """Say what is to be loaded, in the terms of `deltafl.fl.data`.
+    """Translate the settings into a `DatasetSpec` of `deltafl.fl.data`.
 
     Raises:
         ConfigError: settings contradict each other.
-        DataError: the kind of the source cannot be told.
+        DataError: the format of the source cannot be recognised.
     """
     try:
         subset = Subset(config.num_users or None, config.max_samples or None)
     except ValueError as error:
         raise ConfigError(f"[data]: {error}") from error
-    # these two are in the preset that every configuration may begin with, and are looked at only
-    # for a partitioner; whatever else a format has no use for is refused
+    # The quickstart preset, which any configuration may start from, sets num_devices and
+    # rotated_fraction, so ignore them where they are unused. Other unused settings are errors.
     uses = dataset_format(config).options
     is_partitioned = "num_devices" in uses or config.partitioner != Partitioner.NATURAL
     own = DEFAULTS.minority_share
@@ -86,16 +86,16 @@ def dataset_format(config: DataConfig) -> Format:
     """The format of the data.
 
     Raises:
-        DataError: it follows from the source ("auto"), which is of no known kind.
+        DataError: the format is "auto", and the source is of no known format.
     """
     return format_of(config.source) if config.format == AUTO else FORMATS[config.format]
 
 
 def cache_key(config: DataConfig) -> SourceKey:
-    """All that the data set depends on, for `deltafl.fl.data.cache`.
+    """Everything that the data set depends on, for `deltafl.fl.data.cache`.
 
     Raises:
-        DataError: the kind of the source cannot be told.
+        DataError: the format of the source cannot be recognised.
     """
     options = {
         name: value if isinstance(value, str | int | float | bool) else str(value)
@@ -108,10 +108,10 @@ def cache_key(config: DataConfig) -> SourceKey:
 
 
 def dataset_digest(dataset: FederatedDataset) -> str:
-    """Hash all that training and testing can see of a data set: SHA-256, in hex.
+    """Hash everything that training and testing can see of a data set: SHA-256, in hex.
 
-    Of devices that are made when they are asked for, it hashes what they follow from and the first
-    and the last device, so that 100,000 need not be made.
+    For devices that are generated on demand, hash their parameters and the first and the last
+    device, so that 100,000 devices need not be generated.
     """
     digest = hashlib.sha256()
     for split in (dataset.train, dataset.test):
@@ -146,7 +146,7 @@ def _partition(config: DataConfig) -> Split:
         if getattr(config, name) != getattr(untouched, name):
             raise ConfigError(
                 f"data.{name} = {getattr(config, name)} and data.rule = 'published' contradict "
-                "each other: leave one of them out"
+                "each other: leave out one of them"
             )
     return replace(dataset_format(config).split, seed=config.split_seed)
 
@@ -154,7 +154,7 @@ def _partition(config: DataConfig) -> Split:
 def _from_cache(config: DataConfig, build: Callable[[], FederatedDataset]) -> FederatedDataset:
     if not dataset_format(config).needs or not Path(config.source).exists():
         raise ConfigError(
-            f"data.cache: there is nothing to keep of {config.source!r}, which is no file or "
-            "folder: leave it out"
+            f"data.cache = true: {config.source!r} is not a file or folder, so there is nothing to "
+            "cache: leave out data.cache"
         )
     return cached(cache_key(config), build, default_cache_folder())

@@ -1,4 +1,4 @@
-"""What is in a data set, beside what its paper says: the row of Table 1 of arXiv 2002.11223."""
+"""The contents of a data set, next to its paper's counts (Table 1 of arXiv 2002.11223)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from deltafl.sim.record.memory import peak_memory_mb
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How many samples devices have.
+    """How many samples a group of devices has.
 
     Attributes:
-        devices: how many devices.
-        median: of their samples.
-        smallest: of all.
-        largest: of all.
-        samples: of all together.
+        devices: number of devices.
+        median: median number of samples per device.
+        smallest: smallest number of samples per device.
+        largest: largest number of samples per device.
+        samples: number of samples of all devices together.
     """
 
     devices: int
@@ -37,13 +37,14 @@ class Description:
     """A data set in numbers.
 
     Attributes:
-        name: of the data set.
-        num_classes: labels are below it.
-        input_shape: of one input.
-        input_dtype: as it is kept: "uint8" are pixels, signed integers are tokens.
-        train: of the train devices.
-        test: of the test devices.
-        kept: of all devices, each with all of its samples.
+        name: name of the data set.
+        num_classes: number of classes; labels are smaller.
+        input_shape: shape of one input.
+        input_dtype: type in which inputs are stored: "uint8" for pixels, signed integers for
+            tokens.
+        train: counts over the train devices.
+        test: counts over the test devices.
+        kept: counts over all devices, each with all of its samples.
         dropped: how many devices the rule left out.
         rule: the rule, in words.
         peak_memory_mb: the most memory of this process so far, in MB (10^6 bytes).
@@ -62,7 +63,7 @@ class Description:
 
 
 def measure(dataset: FederatedDataset) -> Description:
-    """Count; devices that are made when they are asked for are not made, but for one."""
+    """Count devices and samples; of devices generated on demand, only one is generated."""
     train, test = _sizes(dataset.train), _sizes(dataset.test)
     kept: Counter[str] = Counter()
     for side in (train, test):
@@ -98,7 +99,7 @@ def as_text(kind: Format, description: Description) -> str:
 
 
 def as_json(kind: Format, description: Description) -> dict[str, object]:
-    """The same with everything that a program may want."""
+    """The same content for programs, with every field."""
     return {
         "format": kind.name,
         "stand_in_for": kind.stands_for or None,
@@ -110,10 +111,10 @@ def as_json(kind: Format, description: Description) -> dict[str, object]:
 
 
 def about(kind: Format) -> list[str]:
-    """What a person must know of a format, a line each."""
+    """What a user should know about a format, one line per fact."""
     lines = [f"{kind.name}: {kind.title}"]
     if kind.stands_for:
-        lines.append(f"THIS IS A STAND-IN for {kind.stands_for}: made up, only its counts are real")
+        lines.append(f"THIS IS A STAND-IN for {kind.stands_for}: synthetic, only the counts match")
     lines += [f"from: {kind.origin}", f"licence: {kind.licence}"]
     if kind.note:
         lines.append(f"note: {kind.note}")
@@ -155,7 +156,7 @@ def _published_columns(published: Published | None) -> dict[str, str]:
 
 
 def _number(value: float) -> str:
-    """With thousands separated, and a decimal only where there is one."""
+    """Format with thousands separators, and with a decimal only if it is not zero."""
     return f"{value:,.1f}".removesuffix(".0")
 
 

@@ -1,4 +1,4 @@
-"""Files from the addresses that their makers give, whole or not at all."""
+"""Downloads of data files from their publishers; a file is stored complete or not at all."""
 
 import hashlib
 import http.client
@@ -27,12 +27,12 @@ _UNPACKED: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A file that has come.
+    """A downloaded file.
 
     Attributes:
-        path: where it lies now.
+        path: where it is stored.
         num_bytes: its size.
-        sha256: of its content, in hex, to be written down: most sources publish no hash.
+        sha256: SHA-256 of its content, in hex; worth noting, because most sources publish no hash.
     """
 
     path: Path
@@ -43,19 +43,20 @@ class Fetched:
 def fetch(
     download: Download, folder: Path, *, mirror: str | None, tell: Callable[[str], None]
 ) -> list[Fetched]:
-    """Fetch a file, check it, take out of it what is wanted.
+    """Download a file, check it, and extract the wanted members if it is an archive.
 
-    Files that are there already are left as they are. What is not complete never gets its name.
+    Existing files are left as they are. An incomplete file never gets its final name.
 
     Args:
         download: the file.
-        folder: where to put it; made if it is missing.
-        mirror: the address of a folder that has the file under its name, in place of the source's.
-        tell: told, in sentences, what is going on.
+        folder: where to put it; created if missing.
+        mirror: the address of a folder that has the file under the same name, to use instead of the
+            source's.
+        tell: receives progress messages, each a sentence.
 
     Raises:
-        UserError: it cannot be reached, is too large, cut short or damaged, or is no archive with
-            the wanted files.
+        UserError: the file cannot be reached, is too large, cut short or damaged, or is not an
+            archive that contains the wanted files.
         OSError: the folder cannot be written.
     """
     name = urllib.parse.urlsplit(download.url).path.rsplit("/", 1)[-1]
@@ -95,21 +96,23 @@ def _receive(url: str, part: Path, download: Download) -> None:
     except urllib.error.HTTPError as error:
         error.close()
         raise UserError(
-            f"{url} is answered by {error.code} {error.reason}: the source has moved or is down; "
-            "give --mirror the address of a folder that has the file, or put the file there by hand"
+            f"{url} answers {error.code} {error.reason}: the source has moved or is down; give "
+            "--mirror the address of a folder that has the file, or put the needed files into "
+            f"{part.parent} yourself"
         ) from error
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError) as error:
         reason = getattr(error, "reason", error)
         raise UserError(
-            f"{url} cannot be fetched ({reason}): connect to the network, or give --mirror the "
-            "address of a folder that has the file, or put the file there by hand"
+            f"{url} cannot be fetched ({reason}): connect to the network, give --mirror the "
+            f"address of a folder that has the file, or put the needed files into {part.parent} "
+            "yourself"
         ) from error
     if total is not None and total != size:
-        raise UserError(f"{url}: {size:,} of {total:,} bytes came: fetch it again")
+        raise UserError(f"{url}: only {size:,} of {total:,} bytes arrived: fetch it again")
     if download.md5 and md5.hexdigest() != download.md5:
         raise UserError(
-            f"{url}: its MD5 is {md5.hexdigest()} and not {download.md5}: it is damaged, or the "
-            "source has changed"
+            f"{url}: its MD5 is {md5.hexdigest()} but must be {download.md5}: the file is damaged, "
+            "or the source has changed"
         )
 
 
@@ -127,7 +130,7 @@ def _copy(
 
 
 def _unpack(part: Path, path: Path, download: Download, url: str) -> Fetched:
-    """Take one file out of the archive, by its own name and into no folder but ours."""
+    """Extract one file of the archive by its base name, always into our own folder."""
     unpacked = path.with_name(f".{path.name}.part")
     try:
         with zipfile.ZipFile(part) as archive:
@@ -138,7 +141,7 @@ def _unpack(part: Path, path: Path, download: Download, url: str) -> Fetched:
                 _copy(packed, file, _UNPACKED * download.max_bytes, path.name, lambda _: None)
         return _keep(unpacked, path)
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
-        raise UserError(f"{url} is no readable zip archive ({error}): fetch it again") from error
+        raise UserError(f"{url} is not a readable zip archive ({error}): fetch it again") from error
     finally:
         unpacked.unlink(missing_ok=True)
 

@@ -93,7 +93,7 @@ class RunDirectory:
 
     @property
     def truth(self) -> Path:
-        """What the devices had to hide."""
+        """The devices' private values."""
         return self.path / "truth.bin"
 
     @property
@@ -149,7 +149,7 @@ class RunDirectory:
         if difference := first_difference(config, present):
             key, wanted, found = difference
             raise RunDirectoryError(
-                f"{self.path} was begun with {key} = {show(found)}, not {show(wanted)}: "
+                f"{self.path} was started with {key} = {show(found)}, not {show(wanted)}: "
                 f"resume with the same settings, or choose another --out"
             )
 
@@ -205,7 +205,7 @@ def read_json(path: Path) -> dict[str, object] | None:
     except ValueError as error:
         raise damaged(path, error) from error
     if not isinstance(document, dict):
-        raise damaged(path, "it holds no object")
+        raise damaged(path, "it does not contain a JSON object")
     return document
 
 

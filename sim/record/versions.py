@@ -44,12 +44,13 @@ def check_versions(recorded: Mapping[str, object], now: Mapping[str, object]) ->
     """
     if recorded.get("data_sha256") != now["data_sha256"]:
         raise RunDirectoryError(
-            f"the data has changed since this run was begun (sha256 {now['data_sha256']}, then "
-            f"{recorded.get('data_sha256')}): restore it, or start again in another --out"
+            f"the data have changed since this run was started (sha256 {now['data_sha256']}, "
+            f"originally {recorded.get('data_sha256')}): restore them, or start a new run in "
+            "another --out"
         )
     return [
-        f"this run was begun with {key} {recorded.get(key)} and goes on with {value}: "
-        f"the last bits may differ"
+        f"this run was started with {key} {recorded.get(key)} and continues with {value}: "
+        f"the last bits of its results may differ"
         for key, value in now.items()
         if recorded.get(key) != value
     ]

@@ -1,4 +1,4 @@
-"""`deltafl reproduce`: the papers' tables and figures, and the tuning before them."""
+"""`deltafl reproduce`: the papers' tables and figures, and the tuning that precedes them."""
 
 import argparse
 import contextlib
@@ -22,36 +22,38 @@ _TUNE: Final = "tune"
 _INTERRUPTED: Final = 130
 
 _DESCRIPTION: Final = """\
-Make a table or a figure of the papers anew, with their numbers beside ours.
+Reproduce a table or a figure of the papers, with the published numbers next to ours.
 
-An experiment is a set of runs (tasks x methods x seeds) and what is printed and drawn of them. Runs
-go in parallel, one process and one thread each; what is finished lies in DIR/cells and is never run
-twice, so tables and figures share runs, and the same command goes on after an interruption.
+An experiment is a set of runs (tasks x methods x seeds) and the tables and figures made from them.
+Runs execute in parallel, each with one process and one thread. Finished runs are kept in DIR/cells
+and never repeated, so tables and figures share runs, and after an interruption the same command
+continues.
 """
 
 _EPILOGUE: Final = """\
 examples:
   deltafl reproduce list
-      every experiment, where it comes from, and what data it takes
+      every experiment with its source and the data it needs
   deltafl reproduce table2 --data unipen62=u.npz --models linear,convnet --seeds 3 --rounds 100
-      Table 2 on a stand-in for EMNIST, shortened: 9 methods, 2 models, 3 seeds
+      Table 2 on a stand-in for EMNIST with fewer rounds: 9 methods, 2 models, 3 seeds
   deltafl reproduce table3 --data unipen62=u.npz --models linear,convnet --seeds 3 --rounds 100
-      the mean of the same runs: nothing is trained
+      the means of the same runs; nothing is trained again
   deltafl reproduce table2 --models gru --data shakespeare=shakespeare --methods fedavg,delta-fl-0.5
       one model, two methods
   deltafl reproduce heart --data heart=heart
-      four hospitals, fair methods
+      the fair methods on four hospitals
   deltafl reproduce tune emnist-linear --data unipen62=u.npz --rounds 50
-      the grids of the learning rate and of the penalty, as the paper tunes them
+      the grids over which the paper tunes the learning rate and the penalty
   deltafl reproduce table2 --data digits --rounds 20 --seeds 2 --methods fedavg,delta-fl-0.5
-      a try in a minute, on the embedded digits
+      a one-minute trial on the embedded digits
 
-settings: the paper's, or with --settings script the published code's where these differ < the
-method's < what a stand-in needs < --rounds < --set. With fewer rounds the learning rate falls after
-the same shares of the run, and evaluations become sparse (a quarter of the rounds apart).
-results: DIR/NAME/report.md, and each table as .csv and .jsonl, each figure as .png and .svg.
-exit codes: 0 done, 1 some runs failed (they are named, the rest is reported), 2 cannot be done as
-asked, 130 interrupted.
+settings: the paper's (with --settings script, the published code's where the two differ) < the
+method's < those a stand-in needs < --rounds < --set (later ones win). With fewer rounds, the
+learning rate decays after the same fractions of the run, and there are fewer evaluations (one every
+quarter of the rounds).
+results: DIR/NAME/report.md; each table also as .csv and .jsonl, each figure as .png and .svg.
+exit codes: 0 success, 1 some runs failed (they are listed and the others reported), 2 invalid
+request, 130 interrupted.
 """
 
 
@@ -65,27 +67,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=_LIST,
         metavar="list|NAME|all|tune",
-        help="list the experiments (the default), make one or all of them, or tune",
+        help="list the experiments (default), run one or all of them, or tune",
     )
-    parser.add_argument("task", nargs="?", metavar="TASK", help="with tune: such as emnist-linear")
+    parser.add_argument(
+        "task", nargs="?", metavar="TASK", help="with tune: the task, such as emnist-linear"
+    )
     parser.add_argument(
         "--data",
         action="append",
         default=[],
         metavar="NAME=PATH",
-        help="a data set and where it lies; may be repeated; without any, synthetic stand-ins",
+        help="a data set and its path; may be repeated (default: synthetic stand-ins)",
     )
-    parser.add_argument("--models", metavar="LIST", help="such as linear,convnet (all)")
-    parser.add_argument("--methods", metavar="LIST", help="such as fedavg,delta-fl-0.5 (all)")
-    parser.add_argument("--seeds", type=int, metavar="N", help="how many (the paper's number)")
     parser.add_argument(
-        "--rounds", metavar="R|P%", help="how many, or a share of the paper's number such as 15%%"
+        "--models", metavar="LIST", help="models, such as linear,convnet (default: all)"
+    )
+    parser.add_argument(
+        "--methods", metavar="LIST", help="methods, such as fedavg,delta-fl-0.5 (default: all)"
+    )
+    parser.add_argument(
+        "--seeds", type=int, metavar="N", help="number of seeds (default: the paper's)"
+    )
+    parser.add_argument(
+        "--rounds",
+        metavar="R|P%",
+        help="number of rounds, or a percentage of the paper's, such as 15%% (default: the "
+        "paper's)",
     )
     parser.add_argument(
         "--settings",
         choices=("paper", "script"),
         default="paper",
-        help="whose hyper-parameters: the paper's, or its published code's (paper)",
+        help="take hyper-parameters from the paper or from its published code (default: paper)",
     )
     parser.add_argument(
         "--set",
@@ -96,23 +109,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="change one setting in every run; may be repeated",
     )
     parser.add_argument(
-        "--what", choices=("rate", "l2"), help="with tune: one of the two grids (both)"
+        "--what",
+        choices=("rate", "l2"),
+        help="with tune: search only over the learning rate or only over the penalty (default: "
+        "both)",
     )
-    parser.add_argument("--jobs", type=int, metavar="J", help="runs at a time (as many as cores)")
+    parser.add_argument(
+        "--jobs", type=int, metavar="J", help="number of parallel runs (default: one per core)"
+    )
     parser.add_argument(
         "--out",
         metavar="DIR",
         default="runs/reproduce",
-        help="folder of the results (runs/reproduce)",
+        help="folder for results (default: runs/reproduce)",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="list the runs and which are done, and run nothing"
+        "--dry-run", action="store_true", help="list the runs and which are done; run nothing"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
 def main(options: argparse.Namespace) -> int:
-    """List, run and report; the exit code."""
+    """List experiments, or run them and report; return the exit code."""
     if options.target == _LIST:
         return _list()
     request = request_of(options)
@@ -123,10 +141,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def request_of(options: argparse.Namespace) -> "Request":
-    """What the arguments ask for.
+    """Parse the arguments into a request.
 
     Raises:
-        ConfigError: one of them makes no sense.
+        ConfigError: an argument is invalid.
     """
     from deltafl.sim.reproduce.experiment import Request
 
@@ -156,7 +174,7 @@ def _rounds(text: str) -> int | Fraction:
         rounds = Fraction(number) / 100 if percent else int(number)
         if rounds > 0:
             return rounds
-    raise ConfigError(f"--rounds {text}: must be a number, at least 1, or a share such as 15%")
+    raise ConfigError(f"--rounds {text}: must be at least 1, or a percentage such as 15%")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,21 +209,21 @@ def _words(text: str | None) -> tuple[str, ...] | None:
         return None
     words = tuple(word.strip() for word in text.split(",") if word.strip())
     if not words:
-        raise ConfigError(f"{text!r} is an empty list: name at least one, or leave the flag out")
+        raise ConfigError(f"{text!r} is an empty list: name at least one, or leave out the option")
     return words
 
 
 def _plans(options: argparse.Namespace, request: "Request") -> list[_Plan]:
-    """What to make; with "all", whatever the data is there for."""
+    """The experiments to run; with "all", every experiment whose data are given."""
     from deltafl.sim.reproduce.catalogue import EXPERIMENTS, experiment_named
     from deltafl.sim.reproduce.tasks import task_named
     from deltafl.sim.reproduce.tuning import tunings
 
     if options.target != _TUNE and (options.task is not None or options.what is not None):
-        raise ConfigError("TASK and --what go with tune: `deltafl reproduce tune TASK`")
+        raise ConfigError("TASK and --what need tune, as in `deltafl reproduce tune TASK`")
     if options.target == _TUNE:
         if options.task is None:
-            raise ConfigError("tune needs a task: `deltafl reproduce tune emnist-linear …`")
+            raise ConfigError("tune needs a task, as in `deltafl reproduce tune emnist-linear …`")
         experiment: Experiment = tunings(task_named(options.task), options.what)
         return [_Plan(experiment, tuple(experiment.cells(request)))]
     if options.target != _ALL:
@@ -216,9 +234,12 @@ def _plans(options: argparse.Namespace, request: "Request") -> list[_Plan]:
         try:
             plans.append(_Plan(experiment, tuple(experiment.cells(request))))
         except ConfigError as error:
-            print(f"deltafl: note: {experiment.name} is left out: {error}", file=sys.stderr)
+            print(f"deltafl: note: {experiment.name} is skipped: {error}", file=sys.stderr)
     if not plans:
-        raise ConfigError("nothing is left to make: see `deltafl reproduce list` for what it takes")
+        raise ConfigError(
+            "no experiment can run with the given data: `deltafl reproduce list` shows which data "
+            "each one needs"
+        )
     return plans
 
 
@@ -248,8 +269,8 @@ def _make(plans: Sequence[_Plan], request: "Request", *, jobs: int | None, quiet
         outcome = run_cells(cells, request.out, jobs=jobs, quiet=quiet)
     except KeyboardInterrupt:
         print(
-            f"deltafl: interrupted; finished rounds are kept in {request.out / 'cells'}, give the "
-            f"same command again to go on",
+            f"deltafl: interrupted; finished rounds are kept in {request.out / 'cells'}; run the "
+            f"same command again to continue",
             file=sys.stderr,
         )
         return _INTERRUPTED
@@ -266,7 +287,7 @@ def _make(plans: Sequence[_Plan], request: "Request", *, jobs: int | None, quiet
         report = _with_notes(report, lacking)
         folder = write_report(plan.experiment, report, request.out)
         print(as_markdown(plan.experiment, report))
-        print(f"Everything is in {folder}.")
+        print(f"Results are in {folder}.")
     if outcome.failures:
         print(f"deltafl: {len(outcome.failures)} of {len(cells)} runs failed", file=sys.stderr)
     return 1 if outcome.failures else 0
@@ -277,7 +298,7 @@ def _with_notes(report: "Report", notes: Sequence[str]) -> "Report":
 
 
 def _families(experiment: "Experiment") -> list[str]:
-    """The kinds of data that an experiment takes: those of its tasks if it may have anything."""
+    """The kinds of data that an experiment uses when all data sets are given."""
     from deltafl.sim.reproduce.experiment import Request
     from deltafl.sim.reproduce.tables import DataTable
     from deltafl.sim.reproduce.tasks import DATA_SETS, task_named
@@ -301,7 +322,7 @@ def _list() -> int:
         families = _families(experiment)
         needs = f"data: {', '.join(families)}" if families else "no data"
         print(f"  {experiment.name:<{width}}  {experiment.title} ({experiment.source}); {needs}")
-    print("\ntasks (--models takes the model, or the whole name)")
+    print("\ntasks (--models takes the model, or the full name of the task)")
     for task in TASKS:
         print(f"  {task.name:<16} {task.title}; data: {task.family}; model: {task.model}")
     print("\ndata sets (--data NAME=PATH, or --data NAME where no path is needed)")

@@ -1,4 +1,4 @@
-"""From settings to the algorithm that they name, and to what plays its secure rounds."""
+"""Build the algorithm that the settings name, and the object that runs its secure rounds."""
 
 import math
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def build_strategy(config: RunConfig, dropouts: Dropouts = nobody) -> Strategy:
 
     Args:
         config: the settings of one run.
-        dropouts: who vanishes when, of algorithms in clear.
+        dropouts: which devices drop out when, for algorithms without secure aggregation.
 
     Raises:
         ValueError: the settings contradict each other or the protocol's requirements.
@@ -61,7 +61,8 @@ def _strategy(config: RunConfig, dropouts: Dropouts) -> Strategy:
     if config.strategy.eta_every > 1 and algorithm != DELTA_FL:
         raise ConfigError(
             f"strategy.eta_every = {config.strategy.eta_every}: must be 1 with "
-            f"federation.algorithm = {algorithm!r}, for only {DELTA_FL!r} keeps its threshold"
+            f"federation.algorithm = {algorithm!r}, because only {DELTA_FL!r} can keep its "
+            "threshold for several rounds"
         )
     if algorithm == PRIVATE + DELTA_FL:
         return _private_rounds(config, theta)
@@ -70,8 +71,8 @@ def _strategy(config: RunConfig, dropouts: Dropouts) -> Strategy:
         if config.privacy.truth and not mean.has_whole_weights:
             raise ConfigError(
                 f"privacy.truth = true: must be false with federation.algorithm = {algorithm!r}, "
-                "whose devices weigh other than by their number of samples, which is what a file "
-                "of truth has of them"
+                "because truth.bin records numbers of samples as the devices' weights, and this "
+                "algorithm weighs devices differently"
             )
         return MaskedMean(mean, _private_rounds(config, Fraction(1)))
     return WithDropouts(_in_clear(algorithm, config), dropouts)
@@ -85,12 +86,12 @@ def _in_clear(algorithm: str, config: RunConfig) -> Strategy:
 
 def _weighted_mean(algorithm: str, config: RunConfig) -> WeightedMean:
     if algorithm not in WEIGHTED_MEANS:
-        raise ValueError(f"federation.algorithm={algorithm!r} is none of {ALGORITHMS}")
+        raise ValueError(f"federation.algorithm = {algorithm!r}: must be one of {ALGORITHMS}")
     return WEIGHTED_MEANS[algorithm].build(_constants(config))
 
 
 def _constants(config: RunConfig) -> Mapping[str, object]:
-    """What strategies are built from, by the names of `deltafl.fl.registry`."""
+    """The constants that strategies are built from, by their names in `deltafl.fl.registry`."""
     return {
         **_of_section(config.strategy),
         "weighting": DeviceWeights(config.strategy.weighting),
@@ -105,7 +106,7 @@ def _of_section(strategy: StrategyConfig) -> dict[str, object]:
 
 
 def server_optimizer_of(strategy: StrategyConfig) -> ServerOptimizer | None:
-    """How the server steps; None where it takes the algorithm's model as it is."""
+    """The server's optimizer; None if the server uses the algorithm's model unchanged."""
     optimizer = SERVER_OPTIMIZERS[strategy.server_optimizer].build(_of_section(strategy))
     return None if optimizer == Sgd(1.0) else optimizer
 
@@ -113,9 +114,9 @@ def server_optimizer_of(strategy: StrategyConfig) -> ServerOptimizer | None:
 def sessions_of(privacy: PrivacyConfig) -> Sessions:
     """How the sessions of secure rounds are set up.
 
-    A device insists on the adversary, the share of colluding devices and the smallest cohort that
-    the configuration names, and takes a sparse graph from an active server only where that is what
-    the configuration asks for; for the rest it insists on the protocol's own limits.
+    A device insists on the adversary, the share of colluding devices and the smallest cohort of the
+    configuration. It accepts a sparse graph from an active server only if the configuration asks
+    for one. In everything else it insists on the protocol's own limits.
     """
     adversary = Adversary(privacy.adversary)
     graph = None if privacy.graph == "auto" else GraphKind(privacy.graph)
@@ -134,12 +135,12 @@ def sessions_of(privacy: PrivacyConfig) -> Sessions:
 
 
 def build_rounds(privacy: PrivacyConfig, observer: Observer, device: str = "cpu") -> SecureRounds:
-    """Build what plays secure rounds.
+    """Build the object that runs secure rounds.
 
     Args:
         privacy: the settings.
-        observer: told everything that passes the server; ideal rounds have no messages to show.
-        device: where masks are made: "auto", "cpu", "cuda".
+        observer: receives everything that passes through the server; ideal rounds have no messages.
+        device: where masks are computed: "auto", "cpu", "cuda".
     """
     sessions = sessions_of(privacy)
     if privacy.sums == "ideal":
@@ -180,18 +181,18 @@ def _noise(quantile: QuantileConfig) -> Fraction:
     if quantile.method != NOISY and noise:
         raise ConfigError(
             f"quantile.noise = {show(noise)}: must be 0 with quantile.method = "
-            f"{quantile.method!r}, for only {NOISY!r} adds noise"
+            f"{quantile.method!r}, because only {NOISY!r} adds noise"
         )
     return noise
 
 
 def _epsilon_ticks(quantile: QuantileConfig) -> int:
-    """ε in ticks. What is at most half a tick never acts, and is none."""
+    """ε in ticks; an ε of at most half a tick has no effect and rounds to 0."""
     epsilon = quantile.epsilon
     if epsilon > 0 and quantile.method != "mm":
         raise ConfigError(
             f"quantile.epsilon = {epsilon}: must be 0 with quantile.method = "
-            f"{quantile.method!r}, for only 'mm' has an ε"
+            f"{quantile.method!r}, because only 'mm' has an ε"
         )
     if epsilon > quantile.loss_bound:
         raise ConfigError(

@@ -1,9 +1,9 @@
-"""One run: rounds of one algorithm with one seed, from wherever its directory stands to the end.
+"""One run: the rounds of one algorithm with one seed, continuing from its directory's state.
 
-A round is: draw the cohort, let the strategy play it, write down what happened, evaluate now and
-then, and only then write the checkpoint. Files are cut back to what the last checkpoint knows
-before the run goes on, so a crash at any point costs at most the round it was in, and the result
-is the same to the bit.
+A round consists of: sample the cohort, let the strategy run the round, log it, evaluate if due, and
+only then write the checkpoint. Before a run continues, its files are truncated to what the last
+checkpoint records. A crash therefore costs at most the current round, and the result is the same
+bit for bit.
 """
 
 import math
@@ -55,14 +55,14 @@ from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show
 
 MAX_LOST_ROUNDS: Final = 3
-"""So many rounds lost in a row end a run: the next one would hardly fare better."""
+"""A run fails after this many lost rounds in a row, because the next would probably fail too."""
 
 
 class Progress(Protocol):
-    """Follows a run while it goes."""
+    """Receives the progress of a run."""
 
     def begin(self, config: RunConfig, rounds_done: int) -> None:
-        """A run begins, or goes on after so many rounds."""
+        """A run starts, or continues after `rounds_done` rounds."""
 
     def played(self, event: Event) -> None:
         """A round was played and its checkpoint is on the disk."""
@@ -73,12 +73,12 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resources:
-    """What the runs of an experiment share.
+    """What all runs of an experiment share.
 
     Attributes:
-        dataset: everybody's data.
-        backend: does the devices' work.
-        progress: told how things go.
+        dataset: the data of all devices.
+        backend: computes what the devices compute.
+        progress: receives progress.
     """
 
     dataset: FederatedDataset
@@ -87,7 +87,7 @@ class Resources:
 
 
 class _NoTranscript(NoObserver):
-    """Stands in for the transcript of a run in clear, which has no messages."""
+    """Replaces the transcript in a run without secure aggregation, which has no messages."""
 
     run_id: Final = b""
 
@@ -108,7 +108,7 @@ class _NoTranscript(NoObserver):
 
 
 class _NoTruth:
-    """Stands in for the truth file of a run that keeps none."""
+    """Replaces the truth file in a run that writes none."""
 
     def add(self, round_number: int, weights: Mapping[int, int], told: Told) -> None:
         pass
@@ -121,7 +121,7 @@ class _NoTruth:
 
 
 def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> None:
-    """Run to the last round, or do nothing if it was reached before.
+    """Run to the last round; do nothing if the run is already finished.
 
     Args:
         config: settings of one run (no baselines, one seed).
@@ -147,12 +147,12 @@ def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> No
 
 
 def spec_of(config: RunConfig, dataset: FederatedDataset) -> ModelSpec:
-    """What is trained: the model of the settings, for these data."""
+    """The model of the settings, with the shapes of these data."""
     return ModelSpec(config.model.name, dataset.input_shape, dataset.num_classes, dataset.embedding)
 
 
 def strategy_of(config: RunConfig) -> Strategy:
-    """Build the strategy of a run: that of its algorithm, at every conformity level.
+    """Build the strategy of a run: its algorithm at every conformity level.
 
     Raises:
         ValueError: the settings contradict each other or the protocol's requirements.
@@ -169,14 +169,14 @@ def strategy_of(config: RunConfig) -> Strategy:
     if federation.levels and federation.algorithm not in WITH_LEVELS:
         raise ConfigError(
             f"federation.levels = {show(federation.levels)}: must be [] with federation.algorithm "
-            f"= {federation.algorithm!r}, for only {' and '.join(WITH_LEVELS)} train levels"
+            f"= {federation.algorithm!r}, because only {' and '.join(WITH_LEVELS)} train levels"
         )
     if len(built) == 1:
         return built[0]
     if config.privacy.truth:
         raise ConfigError(
-            "privacy.truth = true: must be false with federation.levels, for the file of truth "
-            "holds one loss and one update of a device and round"
+            "privacy.truth = true: must be false with federation.levels, because truth.bin stores "
+            "only one loss and one update per device and round"
         )
     if not federation.is_private:
         return LevelsInClear(federation.thetas, tuple(built))
@@ -190,7 +190,7 @@ def strategy_of(config: RunConfig) -> Strategy:
 
 
 def dropouts_of(config: RunConfig) -> Dropouts:
-    """Who vanishes when, in a run."""
+    """Which devices drop out when, in a run."""
     return seeded_dropouts(
         Seeds(config.experiment.seed),
         config.faults.dropout,
@@ -250,12 +250,12 @@ class _Run:
         )
 
     def _initial_model(self, level: int) -> Vector:
-        """The initial weights; each level's from a seed of its own."""
+        """The initial weights; each level uses its own seed."""
         spec = spec_of(self._config, self._resources.dataset)
         return to_vector(spec.build(self._seeds.integer(Purpose.WEIGHTS, device=level)))
 
     def go_on(self, state: TrainingState | None) -> None:
-        """Play the rounds that are left; without a state, all of them."""
+        """Run the remaining rounds, or all rounds if there is no state."""
         progress, rounds = self._resources.progress, self._config.federation.rounds
         progress.begin(self._config, state.round if state else 0)
         if state is None:
@@ -300,7 +300,7 @@ class _Run:
         )
         backend = self._resources.backend
         refs = {index: SampleReference(train, index, int(self._sizes[index])) for index in ids}
-        # what devices hide is noted only where it is written down: updates are large
+        # record the devices' private values only if they are written to a file: updates are large
         told = Told() if self._config.privacy.truth else None
         cohort = SimulatedCohort(
             BackendDevices(refs, backend, training, self._seeds, state.round),
@@ -316,7 +316,7 @@ class _Run:
         try:
             state, report = self._strategy.apply(state, cohort)
         finally:
-            backend.forget()  # what was asked of devices that were lost meanwhile
+            backend.forget()  # drop requests to devices that have been lost meanwhile
         cpu_s = time.process_time() - cpu_start
         self._transcript.end_round(getattr(report, "aborted", None))
         if told is not None:
@@ -350,13 +350,13 @@ class _Run:
             if not math.isfinite(measured.loss):
                 raise DivergenceError(
                     f"after round {round_number} the loss on device {measured.id} is "
-                    f"{measured.loss}: training diverged, lower training.learning_rate"
+                    f"{measured.loss}: training diverged; lower training.learning_rate"
                 )
         write_evaluation(folder, evaluation)
         self._resources.progress.evaluated(round_number, summarise_test_error(evaluation.test))
 
     def _save(self, state: TrainingState) -> None:
-        """Last of all, for a checkpoint vouches for everything that it counts."""
+        """Save the state; done last, because a checkpoint vouches for all that it counts."""
         marks = self._events.flush(), self._transcript.flush(), self._truth.flush()
         save_checkpoint(self._directory.checkpoints, Checkpoint(state, *marks))
 
@@ -369,7 +369,7 @@ def _as_dict(report: RoundReport) -> dict[str, object]:
 
 
 def _lost_at_the_end(events: list[Event]) -> list[str]:
-    """Why the last rounds were lost, back to the last one that was not."""
+    """The reasons of the lost rounds at the end of the log, after the last completed round."""
     lost: list[str] = []
     for event in events:
         lost = [*lost, str(event["aborted"])] if event.get("aborted") else []

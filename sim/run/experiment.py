@@ -1,6 +1,6 @@
-"""An experiment: an algorithm and its baselines, over seeds, in one directory.
+"""An experiment: an algorithm and its baselines, over several seeds, in one directory.
 
-The first run lies at the top, the others below `arms/`; each is complete in itself.
+The first run is at the top of the directory, the others are below `arms/`; each is a complete run.
 """
 
 import contextlib
@@ -50,22 +50,23 @@ def run_experiment(
     warn: Callable[[str], None],
     plots: bool = True,
 ) -> Summary:
-    """Run everything that is not there yet; a finished experiment is only read.
+    """Run everything that is missing; if the experiment is finished, only read its summary.
 
     Args:
         config: all settings.
         path: the run directory.
-        resume: go on in a directory that exists.
-        progress: told how things go.
-        warn: told, in sentences, what the person should know but need not act on.
-        plots: whether to draw figures, which takes longer than a small run itself.
+        resume: continue in an existing directory.
+        progress: receives progress.
+        warn: receives notes for the user that need no action, each a sentence.
+        plots: whether to draw figures, which takes longer than a small run.
 
     Returns:
         The summary, as in summary.json.
 
     Raises:
-        UserError: settings, data or place do not fit; nothing was changed.
-        RunError: a run cannot go on; what it finished is kept.
+        UserError: the settings, the data and the directory do not fit together; nothing was
+            changed.
+        RunError: a run cannot continue; its finished rounds are kept.
     """
     top = RunDirectory(path)
     if finished := top.finished(config, resume=resume):
@@ -105,7 +106,7 @@ def run_experiment(
 
 
 def _draw(top: RunDirectory, played: Sequence[tuple[RunConfig, RunDirectory]]) -> None:
-    from deltafl.sim.run.plots import (  # its library is loaded only where it is used
+    from deltafl.sim.run.plots import (  # loads the plotting library only when needed
         Arm,
         write_plots,
     )
@@ -126,7 +127,7 @@ def _draw(top: RunDirectory, played: Sequence[tuple[RunConfig, RunDirectory]]) -
 
 
 def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
-    """Find out now, before anything is written, what would stop a run later."""
+    """Find errors that would stop a run later, before anything is written."""
     size, available = config.federation.cohort_size, len(dataset.train)
     if size > available:
         raise ConfigError(
@@ -136,7 +137,7 @@ def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
     try:
         module = spec_of(config, dataset).build()
         first = dataset.train[0]
-        # what a model takes shows at its first sample: tokens, say, or numbers
+        # evaluating one sample shows whether the model accepts these inputs, tokens or numbers
         Learner(module).evaluate(
             to_vector(module), [DeviceData(first.id, first.x[:1], first.y[:1])]
         )
@@ -155,33 +156,36 @@ def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
                 seed = Seeds(arm.experiment.seed).digest(Purpose.GRAPH)
                 sessions_of(arm.privacy).params_of_levels(levels, models.tobytes(), seed)
         except (ProtocolError, SecAggError) as error:
-            raise ConfigError(f"{arm.federation.algorithm} cannot run so: {error}") from error
+            raise ConfigError(
+                f"{arm.federation.algorithm} cannot run with these settings: {error}"
+            ) from error
 
 
 def _check_full_participation(config: RunConfig, available: int) -> None:
     name, faults = config.federation.algorithm, config.faults
     if config.federation.cohort_size != available:
         raise ConfigError(
-            f"federation.cohort_size = {config.federation.cohort_size}: must be {available}, all "
-            f"training devices, with the algorithm {name!r}; 'aaggff-d' plays with a sample"
+            f"federation.cohort_size = {config.federation.cohort_size}: must be {available}, the "
+            f"number of training devices, with the algorithm {name!r}; 'aaggff-d' works with "
+            "smaller cohorts"
         )
     if faults.dropout:
         raise ConfigError(
             f"faults.dropout = {faults.dropout}: must be 0 with the algorithm {name!r}, which "
-            "wants every device in every round"
+            "needs every device in every round"
         )
 
 
 def _write_bundle(
     config: RunConfig, directory: RunDirectory, dataset: FederatedDataset, data_sha256: str
 ) -> None:
-    """Keep the final models of Δ-FL in one file, for `deltafl predict`."""
+    """Write the final models of Δ-FL to one file, for `deltafl predict`."""
     checkpoint = load_checkpoint(directory.checkpoints)
     if checkpoint is None or config.federation.algorithm not in WITH_LEVELS:
         return
     scale = None
     if config.data.standardise == "train":
-        # the data at hand is scaled already; the constants are those of the data as it came
+        # the data set is already scaled; compute the constants from the unscaled data
         scale = Scale.of(build_dataset(replace(config.data, standardise="none")).train)
     thetas = config.federation.thetas
     bundle = Bundle(
@@ -207,7 +211,7 @@ def _write_bundle(
 
 
 def _samples_trained_on(config: RunConfig, dataset: FederatedDataset) -> float:
-    """About how many samples all runs together train on."""
+    """Approximate number of samples that all runs together train on."""
     federation = config.federation
     samples = float(np.mean(sizes_of(dataset.train)))
     per_round = samples * federation.cohort_size * config.training.epochs
@@ -221,18 +225,20 @@ def _settle(
     data_sha256: str,
     warn: Callable[[str], None],
 ) -> tuple[Versions, Choice]:
-    """Fix who does the work, for results depend on it, and record or compare the versions.
+    """Choose the backend, on which results depend, and record or compare the versions.
 
-    A run that goes on does so as it was begun.
+    A run continues with the backend it started with.
     """
     recorded = read_json(directory.versions)
-    if recorded and "backend" not in recorded:  # of an earlier version, which had no other
+    if recorded and "backend" not in recorded:  # an earlier version, which had only this backend
         recorded = {**recorded, "backend": REFERENCE, "workers": 0}
     if recorded:
         begun = {field.name: recorded.get(field.name) for field in fields(Choice)}
         for name, value in begun.items():
             if not _can_be(name, value):
-                raise UserError(f"{directory.versions} has {name} = {value!r}: it was damaged")
+                raise UserError(
+                    f"{directory.versions} is damaged: {name} = {value!r} is not a possible value"
+                )
         choice = Choice(**begun)  # type: ignore[arg-type] # just checked
     torch.set_num_threads(choice.threads)
     now = versions_now(device, asdict(choice), data_sha256)

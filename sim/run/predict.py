@@ -1,4 +1,4 @@
-"""`deltafl predict`: predictions of a finished run, at the conformity level of your choice."""
+"""`deltafl predict`: predictions by a finished run, at a conformity level you choose."""
 
 import argparse
 import csv
@@ -25,25 +25,26 @@ from deltafl.sim.record.atomic import write_file
 from deltafl.sim.settings.config_io import show
 
 _EXAMPLES: Final = """\
-The tuning knob. A run trains one model for each conformity level θ. Conformity is how much a person
-is like the population: near 1 for most, small for those whose data is unlike everybody's. Nobody
-can measure yours, for your data stays with you: turn the knob and keep what serves you best. Begin
-at the largest level, the model for the average; turn it down if that serves you badly, for smaller
-levels train on those who are served worst. A level that was not trained is answered by the next
-smaller one that was, or by the smallest: the model of θ is trained for conformity θ and above.
+The tuning knob. A run trains one model for each conformity level θ. A user's conformity says how
+similar the user's data are to those of the population: it is near 1 for most users, and small for
+users with unusual data. Nobody else can measure yours, because your data stay with you. So try
+several levels and keep the one with the smallest error. Start with the largest level, the model for
+the average user. If its error is large, try smaller levels: they train on the devices with the
+largest losses. If a level was not trained, the next smaller trained level is used, or the smallest
+one if there is none: the model of θ is trained for conformity θ and above.
 
 examples:
   deltafl predict runs/mine --list
-      the levels of a run, and where its models come from
+      the levels of a run, and the origin of its models
   deltafl predict runs/mine --conformity 0.5 --data mine.npz --out predictions.csv
-      a class and its probability for every sample; and the error, if the labels are in the file
+      a class and its probability for every sample; also the error, if the file has labels
   deltafl predict runs/mine --data mine.npz --user anna
-      the error of every level on one person's samples: the knob's positions side by side
+      the error of every level on one user's samples, to compare the levels
 
-data: an .npz file with x, and if known y (labels) and user (whose sample it is, with the names in
-users); or a folder of LEAF JSON files. Give features as they were before the run scaled them. A
-model that reads text takes tokens, and one that reads it through word vectors wants those as well.
-exit codes: 0 done, 2 cannot be done as asked.
+data: an .npz file with x and, if known, y (labels) and user (the index of each sample's user, with
+the names in users); or a folder of LEAF JSON files. Give features as they were before the run
+scaled them. Models for text take tokens; models that use word vectors also need --vectors.
+exit codes: 0 success, 2 invalid request.
 """
 
 _COLUMNS: Final = ("user", "sample", "class", "probability", "label")
@@ -51,12 +52,12 @@ _COLUMNS: Final = ("user", "sample", "class", "probability", "label")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """What is to be predicted.
+    """The samples to predict.
 
     Attributes:
         x: inputs, [n, *input_shape].
-        y: labels, int64 [n]; None where they are not known.
-        users: whose each sample is, n names.
+        y: labels, int64 [n]; None if unknown.
+        users: the user of each sample, n names.
     """
 
     x: npt.NDArray[np.generic]
@@ -72,7 +73,7 @@ class Samples:
         rows = [index for index, name in enumerate(self.users) if name == user]
         if not rows:
             known = ", ".join(sorted(set(self.users))[:10])
-            raise UserError(f"--user {user}: no such user; the data has {known}")
+            raise UserError(f"--user {user}: there is no such user; the data have {known}")
         return Samples(self.x[rows], None if self.y is None else self.y[rows], (user,) * len(rows))
 
 
@@ -81,22 +82,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Predict with the models of a finished run of Δ-FL, at a level you choose."
     parser.epilog = _EXAMPLES
     parser.add_argument(
-        "bundle", metavar="BUNDLE", type=Path, help="bundle.npz, or the run directory it lies in"
+        "bundle", metavar="BUNDLE", type=Path, help="bundle.npz, or the run directory with it"
     )
-    parser.add_argument("--list", action="store_true", help="show the levels, and nothing else")
+    parser.add_argument("--list", action="store_true", help="only list the trained levels")
     parser.add_argument(
-        "--conformity", metavar="θ", help="in (0, 1]; without it, all levels are compared"
+        "--conformity",
+        metavar="θ",
+        help="conformity level in (0, 1] (default: compare all trained levels)",
     )
     parser.add_argument("--data", metavar="PATH", type=Path, help="samples to predict")
     parser.add_argument(
         "--vectors",
         metavar="FILE",
         type=Path,
-        help="word vectors of the run (data.vectors), for models that read text through them",
+        help="the run's word vectors (data.vectors), for models that use them",
     )
-    parser.add_argument("--user", metavar="U", help="only the samples of this user")
+    parser.add_argument("--user", metavar="U", help="predict only the samples of this user")
     parser.add_argument(
-        "--out", metavar="FILE", type=Path, help="predictions, .csv or .jsonl; needs --conformity"
+        "--out",
+        metavar="FILE",
+        type=Path,
+        help="write predictions to this .csv or .jsonl file; needs --conformity",
     )
 
 
@@ -104,7 +110,7 @@ def main(options: argparse.Namespace) -> int:
     """Run the command.
 
     Raises:
-        UserError: it cannot be done as asked.
+        UserError: the request cannot be carried out.
     """
     try:
         return _main(options)
@@ -120,11 +126,12 @@ def _main(options: argparse.Namespace) -> int:
         print(_described(bundle))
         return 0
     if options.data is None:
-        raise UserError("--data is missing: name the samples to predict, or ask for --list")
+        raise UserError("--data is missing: name the samples to predict, or use --list")
     if bundle.provenance.get("standardise", "none") not in ("none", "train"):
         print(
-            f"deltafl: note: the run scaled features by {bundle.provenance['standardise']!r}: give "
-            "features that are scaled so",
+            f"deltafl: note: the run trained with data.standardise = "
+            f"{bundle.provenance['standardise']!r}: the features in --data must be scaled the same "
+            "way",
             file=sys.stderr,
         )
     samples = read_samples(options.data)
@@ -134,7 +141,9 @@ def _main(options: argparse.Namespace) -> int:
         if options.out is not None:
             raise UserError("--out needs --conformity: choose the level to predict with")
         if samples.y is None:
-            raise UserError("without labels levels cannot be compared: choose one by --conformity")
+            raise UserError(
+                "levels cannot be compared without labels: choose one with --conformity"
+            )
         for level in bundle.levels:
             print(_errors(f"θ = {show(level)}", samples, bundle.predict(samples.x, level)))
         return 0
@@ -142,8 +151,8 @@ def _main(options: argparse.Namespace) -> int:
     level = bundle.level_for(asked)
     if level != asked:
         print(
-            f"deltafl: note: conformity {show(asked)} was not trained; the model of θ = "
-            f"{show(level)} answers",
+            f"deltafl: note: no model was trained for θ = {show(asked)}; using the model of θ = "
+            f"{show(level)}",
             file=sys.stderr,
         )
     probabilities = bundle.predict(samples.x, level)
@@ -162,19 +171,19 @@ def read_samples(path: Path) -> Samples:
     """Read samples to predict.
 
     Raises:
-        DataError: the source is none of the known kinds, or cannot be used as it is.
+        DataError: the source has no known format, or cannot be used.
     """
     if path.suffix == ".npz":
         return _read_npz(path)
     if path.is_dir():
-        # of one user too: there is nothing to be divided
+        # a single user is enough, because nothing is split
         devices, _ = read_leaf(path, numeric_device)
         if not devices:
-            raise DataError(f"{path}: no user in it: give samples of one at least")
+            raise DataError(f"{path} contains no users: give samples of at least one")
         shapes = {device.x.shape[1:]: device.id for device in devices}
         if len(shapes) > 1:
             shown = " and ".join(f"{shape} of user {user}" for shape, user in shapes.items())
-            raise DataError(f"{path}: samples of shapes {shown}: give all the same shape")
+            raise DataError(f"{path}: samples have shapes {shown}: give all the same shape")
         return Samples(
             np.concatenate([device.x for device in devices]),
             np.concatenate([device.y for device in devices]),
@@ -211,7 +220,7 @@ def _conformity(text: str) -> Fraction:
     try:
         return parse_theta(text)
     except ValueError as error:
-        raise UserError(f"--conformity {text}: {error}; it lies in (0, 1]") from error
+        raise UserError(f"--conformity {text}: {error}; it must lie in (0, 1]") from error
 
 
 def _described(bundle: Bundle) -> str:
@@ -220,7 +229,7 @@ def _described(bundle: Bundle) -> str:
         f"{architecture.name}, inputs {architecture.input_shape}, {architecture.num_classes} "
         f"classes, {len(bundle.model(1))} parameters",
         *(f"  θ = {show(level)}" for level in bundle.levels),
-        # of whoever made the file: a terminal must not obey it
+        # text from the file's author may contain control characters; keep them from the terminal
         *(f"{name}: {value}" for name, value in map(_printable, sorted(bundle.provenance.items()))),
         f"models_sha256: {bundle.sha256}",
     ]
@@ -256,7 +265,7 @@ def _written(path: Path, samples: Samples, probabilities: npt.NDArray[np.float64
         return _csv(samples, probabilities)
     if path.suffix == ".jsonl":
         return "".join(json.dumps(row) + "\n" for row in _rows(samples, probabilities))
-    raise UserError(f"--out {path}: end it in .csv or .jsonl")
+    raise UserError(f"--out {path}: must end in .csv or .jsonl")
 
 
 def _csv(samples: Samples, probabilities: npt.NDArray[np.float64]) -> str:
@@ -271,7 +280,7 @@ def _csv(samples: Samples, probabilities: npt.NDArray[np.float64]) -> str:
 def _errors(
     label: str, samples: Samples, probabilities: npt.NDArray[np.float64], *, by_user: bool = False
 ) -> str:
-    """The share of samples misclassified: over users, and of each user if asked for."""
+    """The share of misclassified samples: over users and, if `by_user`, for each user."""
     if samples.y is None:
         return ""
     wrong = probabilities.argmax(axis=1) != samples.y

@@ -1,4 +1,4 @@
-"""Progress bars on stderr: one per run, with what the last round and evaluation said."""
+"""Progress bars on stderr: one per run, with the results of the last round and evaluation."""
 
 import sys
 from typing import Any
@@ -11,7 +11,7 @@ from deltafl.sim.settings.config import RunConfig
 
 
 class ProgressBars:
-    """Follows an experiment for a person at a terminal.
+    """Shows the progress of an experiment in a terminal.
 
     Args:
         quiet: draw nothing.
@@ -19,7 +19,7 @@ class ProgressBars:
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
-        self._is_animated = sys.stderr.isatty()  # a log file gets a line now and then
+        self._is_animated = sys.stderr.isatty()  # if not, print a line only every few seconds
         self._bar: tqdm[Any] | None = None
         self._shown: dict[str, str] = {}
 

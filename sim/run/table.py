@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
-    from deltafl.sim.run.summary import Summary  # which loads torch, and printing does not need it
+    from deltafl.sim.run.summary import Summary  # loads torch, which printing does not need
 
 
 _WORDS: Final = {
-    "lost_rounds": "rounds were lost and left the model as it was",
-    "empty_rounds": "rounds had nobody to train and left the model as it was",
-    "uncertified_rounds": "rounds were filtered by an estimate, not by a certified threshold",
+    "lost_rounds": "rounds were lost and left the model unchanged",
+    "empty_rounds": "rounds kept no device for training and left the model unchanged",
+    "uncertified_rounds": "rounds used an estimated threshold, not a certified one",
     "clipped": "numbers were clipped to the encoding's bounds",
 }
 
 
 def describe(summary: Mapping[str, object]) -> str:
-    """Say what was found as a short table for the terminal."""
+    """Format the results as a short table for the terminal."""
     seeds = cast("dict[str, dict[str, Summary]]", summary["seeds"])
     algorithm = str(summary["algorithm"])
     baseline = cast("dict[str, Summary]", summary["baseline"])
@@ -41,16 +41,18 @@ def _costs(summary: Mapping[str, object]) -> list[str]:
     lines = []
     if summary["secure_sums"]:
         up = summary["bytes_up_per_device_round"]
-        traffic = f", {up / 1000:,.0f} kB up per device and round" if isinstance(up, float) else ""
+        traffic = (
+            f", {up / 1000:,.0f} kB uploaded per device and round" if isinstance(up, float) else ""
+        )
         lines.append(
-            f"The first {summary['algorithm']} run took {summary['secure_sums']} secure sums "
+            f"The first {summary['algorithm']} run needed {summary['secure_sums']} secure sums "
             f"({summary['sums']}){traffic}."
         )
     lines.append(
         f"CPU time of the first run: training {summary['train_cpu_s']:.1f} s, "
         f"protocol {summary['protocol_cpu_s']:.1f} s."
     )
-    if "peak_memory_mb" in summary:  # runs of earlier versions have none
+    if "peak_memory_mb" in summary:  # earlier versions did not record it
         lines.append(f"Peak memory: {summary['peak_memory_mb']:,.0f} MB.")
     noteworthy = cast("dict[str, dict[str, int]]", summary["noteworthy"])
     for run, counts in noteworthy.items():

@@ -1,8 +1,8 @@
 """The settings of a run, one frozen dataclass per section of the TOML file.
 
-The types carry their ranges (`constraints`); `config_io` checks them, reads and writes the files.
-The defaults are a small run on the embedded digits. Sources: docs of each field; the papers'
-settings are in the presets.
+The types carry their ranges (`constraints`); `config_io` checks them and reads and writes the
+files. The defaults give a small run on the embedded digits. Sources are in the docs of each field;
+the papers' settings are in the presets.
 """
 
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ from deltafl.sim.settings import backends
 from deltafl.sim.settings.constraints import FallingLevels, Interval, OneOf
 
 PRIVATE: Final = "private-"
-"""What the name of an algorithm begins with that runs under secure aggregation."""
+"""Prefix of the names of algorithms that run under secure aggregation."""
 
 ALGORITHMS: Final = (
     *learning.WEIGHTED_MEANS,
@@ -48,48 +48,50 @@ Bits = Annotated[int, Interval("[1, 48]")]
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
-    """Whose data.
+    """Which data, and how they are divided among devices.
 
-    What a format has no use for is refused, but for `num_devices` and `rotated_fraction`. More on
-    the formats: `deltafl data list`, `deltafl.fl.data.registry`.
+    A setting that the format does not use is an error, except `num_devices` and
+    `rotated_fraction`. More on the formats: `deltafl data list`, `deltafl.fl.data.registry`.
 
     Attributes:
-        source: a path, or the name of a format that needs none, such as "digits".
-        format: what lies at the source, one of `FORMATS`; "auto" takes an .npz file or a folder of
-            LEAF JSON files for what they look like.
-        rule: who stays, how the data are split and how many classes there are: as "given" by the
-            next five settings, or as "published" for the format, which leaves no say to
-            `min_samples`, `test_fraction`, `split` and `num_classes`.
-        min_samples: keep devices with more than so many samples (strictly more).
-        test_fraction: share of the devices that only evaluate, never train, or of each device's
-            samples.
-        split: what is divided into train and test: "devices", or the "samples" of each device.
-        split_seed: seed of the split, and of all that is assigned or made up; the same for all
-            seeds of an experiment, so that its devices can be compared one by one.
-        num_classes: how many classes there are; 0 takes the largest label plus one.
-        standardise: scale features by "none", by mean and deviation over the "train" devices or
-            over each "device", or as the published code of arXiv 2002.11223 ("legacy").
-        num_devices: how many devices to make (digits, synthetic formats, any partitioner but
-            "natural"); 0 takes the format's own number.
-        rotated_fraction: digits: share of the devices that write rotated by 90 degrees.
-        partitioner: who gets which samples: their makers ("natural"), or new devices that differ in
-            labels ("dirichlet") or in sizes ("quantity").
-        concentration: α of the partitioner: the smaller, the more devices differ.
-        heterogeneity: synthetic-emnist, synthetic-sent140: how far devices differ.
-        alpha: synthetic: α of Synthetic(α, β), how far the means of the devices' models differ.
-        beta: synthetic: its β, how far their inputs differ.
+        source: a path, or the name of a format that reads no files, such as "digits".
+        format: the format of the source, one of `FORMATS`; "auto" recognises an .npz file or a
+            folder of LEAF JSON files.
+        rule: which devices are kept, how the data are split and how many classes there are: as
+            "given" by the next five settings, or as "published" for the format; with "published",
+            `min_samples`, `test_fraction`, `split` and `num_classes` must keep their defaults.
+        min_samples: keep only devices with strictly more than this many samples.
+        test_fraction: share of the devices that only evaluate and never train, or share of each
+            device's samples used for testing, depending on `split`.
+        split: what is divided into train and test: the "devices", or the "samples" of each device.
+        split_seed: seed of the split and of everything assigned or generated at random; the same
+            for all seeds of an experiment, so that devices can be compared one by one.
+        num_classes: number of classes; 0 means the largest label plus one.
+        standardise: how features are scaled: not at all ("none"), by mean and standard deviation
+            over all "train" devices or over each "device", or as in the published code of arXiv
+            2002.11223 ("legacy").
+        num_devices: number of devices to create (digits, synthetic formats, any partitioner except
+            "natural"); 0 means the format's default.
+        rotated_fraction: digits: share of the devices whose digits are rotated by 90 degrees.
+        partitioner: who gets which samples: the users who produced them ("natural"), or new devices
+            that differ in labels ("dirichlet") or in size ("quantity").
+        concentration: α of the partitioner; the smaller it is, the more devices differ.
+        heterogeneity: synthetic-emnist, synthetic-sent140: how much devices differ.
+        alpha: synthetic: α of Synthetic(α, β), how much the means of the devices' models differ.
+        beta: synthetic: β of Synthetic(α, β), how much the devices' inputs differ.
         vectors: sent140, mqp: file of word vectors, glove.6B.50d.txt or .npz.
-        features: sent140, synthetic-sent140: "mean" of the vectors of a text, or its "tokens".
+        features: sent140, synthetic-sent140: the "mean" of a text's word vectors, or its "tokens".
         lower_case: sent140: look words up in lower case.
         alphabet: shakespeare: 53 "letters" in windows of 20, or "leaf-80" in windows of 80.
         legacy_duplicates: femnist: store images twice where LEAF does.
-        num_users: npz, femnist, sent140, shakespeare: as many of the users that the rule keeps; 0
-            is all.
-        max_samples: npz, femnist, sent140, shakespeare: at most so many samples of each; 0 is all.
+        num_users: npz, femnist, sent140, shakespeare: number of users to keep of those that the
+            rule keeps; 0 keeps all.
+        max_samples: npz, femnist, sent140, shakespeare: most samples to keep per user; 0 keeps all.
         user_column: hub: the column of the user; empty for a known data set.
-        input_column: hub: the column of the inputs, likewise.
-        label_column: hub: the column of the labels, likewise.
-        cache: keep what was read in $DELTAFL_CACHE or ~/.cache/deltafl, and read it from there.
+        input_column: hub: the column of the inputs; empty for a known data set.
+        label_column: hub: the column of the labels; empty for a known data set.
+        cache: store the data after reading in $DELTAFL_CACHE or ~/.cache/deltafl, and read them
+            from there next time.
     """
 
     source: str = "digits"
@@ -123,10 +125,10 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """What is trained.
+    """Which model is trained.
 
     Attributes:
-        name: one of `MODELS`; each is described in its file of `deltafl.fl.models`.
+        name: one of `MODELS`; each is described in its module in `deltafl.fl.models`.
     """
 
     name: Annotated[str, OneOf(MODELS)] = "linear"
@@ -137,19 +139,21 @@ class TrainingConfig:
     """How one device trains: SGD.
 
     Attributes:
-        learning_rate: γ0 of round 0.
-        decay: c; the rate of round t is γ0 · c^⌊t / decay_every⌋.
+        learning_rate: γ0, the learning rate of round 0.
+        decay: c; the learning rate of round t is γ0 · c^⌊t / decay_every⌋.
         decay_every: t0, in rounds.
         batch_size: samples per step.
         epochs: passes over the device's samples per round.
         l2: λ of the penalty (λ/2)·||w||².
         device: where tensors live: "cpu", "cuda", or "auto" (cuda if there is one).
-        backend: who does the devices' work: "reference" (this process, one device after another),
+        backend: where devices are simulated: "reference" (this process, one device after another),
             "batched" (this process, many devices as one batch), "processes" (one worker per core),
             "cuda" (batched on a GPU), "ray" (workers on a Ray cluster, extra `ray`), or "auto"
-            (cuda if there is a GPU, processes for long runs, else reference).
-        workers: workers of "processes" and "ray"; 0 is one per core. Last bits may depend on it.
-        address: of the Ray cluster, "auto" for one that runs on this machine; empty starts one.
+            (cuda if there is a GPU, processes for long runs, otherwise reference).
+        workers: number of workers of "processes" and "ray"; 0 means one per core. The last bits of
+            results may depend on it.
+        address: address of the Ray cluster; "auto" uses the one running on this machine; empty
+            starts one.
     """
 
     learning_rate: Positive = 0.5
@@ -175,13 +179,14 @@ class FederationConfig:
 
     Attributes:
         algorithm: one of `ALGORITHMS`; those that begin with "private-" run under secure
-            aggregation, the others in clear.
-        rounds: how many.
-        cohort_size: devices drawn per round, without replacement.
+            aggregation, the others without it.
+        rounds: number of rounds.
+        cohort_size: number of devices sampled per round, without replacement.
         theta: conformity level θ: the tail fraction that is kept; 1 is FedAvg.
-        levels: delta-fl, private-delta-fl: conformity levels to train together, each with a model
-            of its own, from the largest to the smallest; empty for `theta` alone.
-        evaluate_every: rounds between two evaluations over all devices; 0 and the last always.
+        levels: delta-fl, private-delta-fl: conformity levels to train together, each with its own
+            model, from the largest to the smallest; empty to train `theta` only.
+        evaluate_every: rounds between two evaluations over all devices; the models before the first
+            round and after the last are always evaluated.
     """
 
     algorithm: Annotated[str, OneOf(ALGORITHMS)] = "private-delta-fl"
@@ -197,13 +202,13 @@ class FederationConfig:
         return self.algorithm.startswith(PRIVATE)
 
     def of_baseline(self, algorithm: str) -> "FederationConfig":
-        """The same federation under another algorithm, without levels where it has none."""
+        """The same federation with another algorithm; no levels if the algorithm has none."""
         levels = self.levels if algorithm in WITH_LEVELS else ()
         return replace(self, algorithm=algorithm, levels=levels)
 
     @property
     def thetas(self) -> tuple[Fraction, ...]:
-        """The conformity levels that are trained: `levels`, or `theta` alone."""
+        """The conformity levels that are trained: `levels`, or `theta` if there are none."""
         if not self.levels or self.algorithm not in WITH_LEVELS:
             return (self.theta,)
         return tuple(map(Fraction, self.levels))
@@ -211,23 +216,22 @@ class FederationConfig:
 
 @dataclass(frozen=True, slots=True)
 class StrategyConfig:
-    """The constants of the algorithms; each looks at its own. Sources: `deltafl.fl.strategies`.
+    """The algorithms' constants; each algorithm reads its own. Sources: `deltafl.fl.strategies`.
 
     Attributes:
-        weighting: delta-fl: what a device weighs: its number of "samples", or all the same
+        weighting: delta-fl: the weight of a device: its number of "samples", or the same for all
             ("uniform").
         eta_every: delta-fl: T_η, the rounds between two updates of the threshold η.
         proximal: fedprox: μ.
         q: q-ffl: q; 0 is FedAvg with equal weights.
         tilt: tilted-erm: t.
-        mixture_rate: afl: the step γ_λ of the weights of the mixture.
-        ceiling: propfair: M, above every loss that matters.
-        mgda_epsilon: fedmgda: how far a weight may be from equal; 1 is no limit.
+        mixture_rate: afl: γ_λ, the step size of the mixture weights.
+        ceiling: propfair: M, larger than every loss that matters.
+        mgda_epsilon: fedmgda: how far a weight may be from equal; 1 means no limit.
         response: aaggff-s, aaggff-d: the distribution function that maps losses to responses.
-        server_optimizer: how the server steps along the algorithm's change of the model: "sgd"
-            (takes it as it is, times server_learning_rate), or "momentum", "adam", "yogi",
-            "adagrad".
-        server_learning_rate: η_s of that step.
+        server_optimizer: how the server applies the algorithm's change of the model: "sgd" (the
+            change times server_learning_rate), "momentum", "adam", "yogi" or "adagrad".
+        server_learning_rate: η_s, the server's step size.
         server_beta1: decay of the first moment.
         server_beta2: decay of the second moment.
         server_tau: τ, the adaptivity.
@@ -255,19 +259,23 @@ class QuantileConfig:
 
     Attributes:
         method: "mm" (Algorithm 3), "bracketed", "histogram" or "noisy".
-        max_queries: most sums a round may spend on the search; 0: the method's own limit.
+        max_queries: most secure sums that a round may spend on the search; 0 means the method's
+            default limit.
         resolution_bits: losses are rounded to multiples of 2^-resolution_bits nats.
-        loss_bound: losses above are clipped to it, in nats.
+        loss_bound: larger losses are clipped to this bound, in nats.
         warm_start: whether a search starts from the last round's η.
-        weights: what a device weighs in the search: its number of "samples", that rounded down to
-            "powers-of-two", or "equal" weights. The less they differ, the less a search tells of
-            who is where; η is then the quantile of these weights. Updates are averaged by samples.
-        epsilon: ε of "mm" in nats: losses nearer to a queried point count as if so far away, which
-            hides how near they are, and costs queries; 0: no ε. Other methods have none.
-        min_cohort: fewest devices to search over; with fewer, the round keeps everybody.
-        noise: σ of the noise in every count of "noisy", in devices, from `privacy.min_cohort` (or
-            `min_cohort`, if it is larger) less the colluding devices; 0 with the other methods.
-            "noisy" wants "equal" weights and asks one query a round.
+        weights: the weight of a device in the search: its number of "samples", that number rounded
+            down to "powers-of-two", or "equal" weights. The less the weights differ, the less a
+            search reveals about which device has which loss; η is then the quantile under these
+            weights. Updates are always averaged by number of samples.
+        epsilon: ε of "mm", in nats: a loss closer than ε to a queried point counts as if it were ε
+            away. This hides how close losses are and costs more queries; 0 means no ε. Other
+            methods have none.
+        min_cohort: fewest devices to search over; with fewer, the round keeps every device.
+        noise: σ of the noise in every count of "noisy", in devices, contributed by
+            `privacy.min_cohort` devices (or `min_cohort`, if larger) minus the colluding ones; must
+            be 0 with the other methods. "noisy" needs "equal" weights and makes one query per
+            round.
     """
 
     method: Annotated[str, OneOf(METHODS)] = "mm"
@@ -287,24 +295,25 @@ class PrivacyConfig:
 
     Attributes:
         sums: "masked" (real keys, real bytes) or "ideal" (the same sums without cryptography).
-        adversary: what the server may be: "curious" (it follows the protocol and pools what it sees
-            with colluding devices) or "active" (it may depart from the protocol in every way).
-        signed: whether devices have identities and agree on the survivors of every sum; against an
-            active server they do in any case.
-        graph: who shares masks with whom: "complete", "sparse", or "auto" (by cohort size; against
-            an active server always complete).
-        expected_dropout: δ, the share of a cohort that may vanish without losing the sum.
+        adversary: the server to defend against: "curious" (it follows the protocol and pools what
+            it sees with colluding devices) or "active" (it may deviate from the protocol in any
+            way).
+        signed: whether devices have identities and agree on the survivors of every sum; always so
+            against an active server.
+        graph: which devices share masks: "complete" (all pairs), "sparse", or "auto" (by cohort
+            size; always complete against an active server).
+        expected_dropout: δ, the share of a cohort that may drop out without losing the sum.
         colluding: γ, the share of devices that may collude with the server.
-        min_cohort: smallest cohort that a device agrees to be summed with.
-        update_clip: bound of one number of a device's update; beyond, it is clipped and counted.
+        min_cohort: smallest cohort in which a device agrees to take part.
+        update_clip: bound on each number of a device's update; larger ones are clipped and counted.
         update_resolution_bits: updates are rounded to multiples of 2^-update_resolution_bits. This
             and max_weight are for algorithms that weigh by n_k; "private-q-ffl" and
             "private-tilted-erm" choose their own (`deltafl.fl.strategies.masked`).
-        max_weight: bound of a device's weight n_k; heavier devices count as this.
-        transcript: what is kept of the server's messages: "headers" (sizes and hashes), "full", or
-            "every=N" (full in every N-th round).
-        truth: whether the simulation writes down what every device had to hide, for audits to
-            compare with; nothing of it passes the server.
+        max_weight: bound on a device's weight n_k; larger weights are reduced to it.
+        transcript: what is recorded of the server's messages: "headers" (sizes and hashes), "full",
+            or "every=N" (full in every N-th round).
+        truth: whether the simulation writes each device's private values to truth.bin, so that an
+            audit can compare them with what the server saw; none of them pass through the server.
     """
 
     sums: Annotated[str, OneOf(SUMS)] = "masked"
@@ -328,10 +337,10 @@ class PrivacyConfig:
 
 @dataclass(frozen=True, slots=True)
 class FaultsConfig:
-    """What goes wrong on purpose.
+    """Simulated faults.
 
     Attributes:
-        dropout: probability that a device of a cohort vanishes at some step of the round.
+        dropout: probability that a device of the cohort drops out at some step of the round.
     """
 
     dropout: Share = 0.0
@@ -339,12 +348,12 @@ class FaultsConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentConfig:
-    """How often, and against what.
+    """How many repetitions, and which baselines to compare with.
 
     Attributes:
-        seed: first seed; cohorts, initial weights, shuffles and faults follow from it.
-        num_seeds: number of seeds, counted up from the first.
-        baselines: further algorithms to run with the same seeds, hence the same cohorts.
+        seed: first seed; it determines cohorts, initial weights, shuffles and faults.
+        num_seeds: number of seeds, counting up from the first.
+        baselines: other algorithms to run with the same seeds and therefore the same cohorts.
     """
 
     seed: Seed = 1

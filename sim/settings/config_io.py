@@ -1,7 +1,8 @@
-"""Settings from files and flags to a `RunConfig`, checked, and back to a file.
+"""Turn settings from files and flags into a checked `RunConfig`, and write one to a file.
 
-Layers are tables {section: {key: value}}, merged left to right: defaults, preset, CONFIG.toml,
-`--set`, flags. Whatever is unknown, of the wrong type or out of range is refused by name.
+Layers are tables {section: {key: value}}, merged in this order, later ones winning: defaults,
+preset, CONFIG.toml, `--set`, flags. A setting that is unknown, of the wrong type or out of range is
+an error that names it.
 """
 
 import contextlib
@@ -52,7 +53,7 @@ def read_table(text: str, origin: str) -> Table:
     Raises:
         ConfigError: the text is not TOML, or has a key outside of a section.
     """
-    import tomllib  # here, for help reads no file and is instant
+    import tomllib  # imported here so that help, which reads no file, stays instant
 
     try:
         document = tomllib.loads(text)
@@ -62,7 +63,7 @@ def read_table(text: str, origin: str) -> Table:
         if name not in _SECTIONS:
             raise ConfigError(f"{origin}: unknown section [{name}]: {nearest(name, _SECTIONS)}")
         if not isinstance(section, dict):
-            raise ConfigError(f"{origin}: {name} = {section!r} must be a section, [{name}]")
+            raise ConfigError(f"{origin}: {name} = {section!r}: must be a section, [{name}]")
     return document
 
 
@@ -84,7 +85,7 @@ def read_config_file(path: Path) -> Table:
 
 
 def assignment(text: str) -> Table:
-    """Parse one `section.key=value` of the command line; a bare word is a text.
+    """Parse one `section.key=value` of the command line; a bare word is a string.
 
     >>> assignment("federation.rounds=10")
     {'federation': {'rounds': 10}}
@@ -92,7 +93,7 @@ def assignment(text: str) -> Table:
     {'federation': {'theta': '1/3'}}
 
     Raises:
-        ConfigError: it has no such form, or names an unknown section.
+        ConfigError: the text does not have this form, or names an unknown section.
     """
     match = re.fullmatch(r"(\w+)\.(\w+)=(.*)", text, re.DOTALL)
     if match is None:
@@ -104,10 +105,11 @@ def assignment(text: str) -> Table:
 
 
 def build_config(layers: Iterable[Table]) -> RunConfig:
-    """Merge the layers over the defaults, later ones first served, and check every value.
+    """Merge the layers over the defaults, later ones winning, and check every value.
 
     Raises:
-        ConfigError: an unknown key, a wrong type, a value out of range, or two that do not fit.
+        ConfigError: an unknown key, a wrong type, a value out of range, or two values that
+            contradict each other.
     """
     merged: dict[str, dict[str, object]] = {name: {} for name in _SECTIONS}
     for layer in layers:
@@ -120,7 +122,7 @@ def build_config(layers: Iterable[Table]) -> RunConfig:
 
 
 def flatten(config: RunConfig) -> dict[str, object]:
-    """All settings as {"section.key": value}, in the order of the classes."""
+    """All settings as {"section.key": value}, in the order in which the classes declare them."""
     return {
         f"{section.name}.{key.name}": getattr(getattr(config, section.name), key.name)
         for section in fields(config)
@@ -148,7 +150,7 @@ def first_difference(ours: RunConfig, theirs: RunConfig) -> tuple[str, object, o
 
 
 def show(value: object) -> str:
-    """A setting's value as people write it.
+    """A setting's value as a person would write it.
 
     >>> show(Fraction(1, 2)), show(Fraction(1, 3)), show("mm")
     ('0.5', '1/3', "'mm'")
@@ -157,7 +159,7 @@ def show(value: object) -> str:
 
 
 def _word(text: str) -> object:
-    """A value of the command line: TOML, or a number that TOML does not know, such as .5."""
+    """Parse a value of the command line: TOML, a number that TOML rejects such as .5, or a word."""
     import tomllib
 
     with contextlib.suppress(tomllib.TOMLDecodeError):
@@ -212,8 +214,8 @@ def _check_together(config: RunConfig) -> None:
     federation, privacy = config.federation, config.privacy
     if federation.algorithm in config.experiment.baselines:
         raise ConfigError(
-            f"experiment.baselines contains {federation.algorithm!r}, which is the algorithm "
-            f"itself: list other algorithms"
+            f"experiment.baselines contains {federation.algorithm!r}, which is also "
+            f"federation.algorithm: list only other algorithms"
         )
     if not re.fullmatch(r"headers|full|every=[1-9]\d*", privacy.transcript):
         raise ConfigError(
@@ -222,8 +224,8 @@ def _check_together(config: RunConfig) -> None:
     training, last = config.training, federation.rounds - 1
     if training.schedule.rate(last) == 0:
         raise ConfigError(
-            f"training.decay = {training.decay} every {training.decay_every} rounds brings the "
-            f"learning rate to zero before round {federation.rounds}: raise one of them"
+            f"training.decay = {training.decay} every {training.decay_every} rounds reduces the "
+            f"learning rate to zero before round {federation.rounds}: raise one of the two"
         )
     if config.data.num_classes == 1:
         raise ConfigError("data.num_classes = 1: must be 0 (from the data) or at least 2")
@@ -238,12 +240,12 @@ def _check_together(config: RunConfig) -> None:
     if private and federation.cohort_size < privacy.min_cohort:
         raise ConfigError(
             f"federation.cohort_size = {federation.cohort_size} is below "
-            f"privacy.min_cohort = {privacy.min_cohort}: raise the one or lower the other"
+            f"privacy.min_cohort = {privacy.min_cohort}: raise the first or lower the second"
         )
 
 
 def _plain(value: object) -> object:
-    """TOML has no fractions: a decimal where one is exact, else a text."""
+    """Replace a fraction, which TOML lacks, by a decimal if that is exact, else by a string."""
     if isinstance(value, Fraction):
         decimal = float(value)
         return decimal if Fraction(str(decimal)) == value else str(value)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Constraint(Protocol):
-    """What a value must satisfy beside having the right type."""
+    """A condition on a value, in addition to its type."""
 
     def requirement(self) -> str:
         """State it as the end of "must …"."""
@@ -19,13 +19,14 @@ class Constraint(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A number in an interval, written as in mathematics.
+    """A number in an interval, in mathematical notation.
 
     >>> Interval("(0, 1]").holds(0), Interval("(0, 1]").holds(1), Interval("[1, inf)").holds(7)
     (False, True, True)
 
     Attributes:
-        text: bracket, low, comma, high, bracket; round excludes the end, square includes it.
+        text: bracket, low, comma, high, bracket; a round bracket excludes its end, a square one
+            includes it.
     """
 
     text: str
@@ -38,7 +39,7 @@ class Interval:
         return f"lie in {self.text}"
 
     def holds(self, value: object) -> bool:
-        """Whether `value` is a number inside."""
+        """Whether `value` is a number in the interval."""
         if not isinstance(value, int | float | Fraction):
             return False
         low, high = self._ends()
@@ -53,7 +54,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of a few words; a tuple must hold nothing but these words, each at most once."""
+    """One of a few words; a tuple may contain only these words, each at most once."""
 
     words: tuple[str, ...]
 
@@ -70,14 +71,14 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class FallingLevels:
-    """Conformity levels, as texts, each below the one before.
+    """Conformity levels, as strings, in falling order.
 
     >>> FallingLevels().holds(("0.8", "1/3")), FallingLevels().holds(("0.1", "0.5"))
     (True, False)
 
     Attributes:
-        most: how many, as `deltafl.protocol.levels` has it, which takes too long to import for a
-            help page.
+        most: the largest number of levels; the same as in `deltafl.protocol.levels`, which takes
+            too long to import for a help page.
     """
 
     most: int = 16
@@ -90,7 +91,7 @@ class FallingLevels:
         )
 
     def holds(self, value: object) -> bool:
-        """Whether `value` is a tuple of such texts."""
+        """Whether `value` is a tuple of such strings."""
         if not isinstance(value, tuple) or len(value) > self.most:
             return False
         try:
@@ -103,14 +104,14 @@ class FallingLevels:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Phrase which known word was probably meant, or list them all.
+    """Suggest the known word that was probably meant, or list all known words.
 
     >>> nearest("fedarvg", ["fedavg", "delta-fl"])
     "did you mean 'fedavg'?"
     >>> nearest("xyz", ["fedavg", "delta-fl"])
     'known are fedavg, delta-fl'
     """
-    import difflib  # here, for most people make no mistake
+    import difflib  # imported here because it is needed only after a mistake
 
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.55)

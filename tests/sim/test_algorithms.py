@@ -110,8 +110,11 @@ def test_the_server_optimiser_is_under_any_algorithm(run):
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (("fedavg", {"strategy": {"eta_every": 5}}), "only 'delta-fl' keeps its threshold"),
-        (("private-q-ffl", {"privacy": {"truth": True}}), "weigh other than by their number"),
+        (("fedavg", {"strategy": {"eta_every": 5}}), "only 'delta-fl' can keep its threshold"),
+        (
+            ("private-q-ffl", {"privacy": {"truth": True}}),
+            "records numbers of samples as the devices' weights",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(more, sentence):

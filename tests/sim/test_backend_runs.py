@@ -118,7 +118,8 @@ def test_a_record_of_who_did_the_work_that_cannot_be_is_named(tmp_path, name, va
     versions = json.loads((path / "versions.json").read_text())
     (path / "versions.json").write_text(json.dumps({**versions, name: value}))
     (path / "summary.json").unlink()
-    with pytest.raises(UserError, match=rf"versions.json has {name} = {value!r}: it was damaged"):
+    message = rf"versions.json is damaged: {name} = {value!r} is not a possible value"
+    with pytest.raises(UserError, match=message):
         run(config, path, resume=True)
 
 

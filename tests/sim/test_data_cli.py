@@ -113,7 +113,7 @@ def test_the_published_rule_can_be_asked_for_and_leaves_no_say(archive):
         ({"heterogeneity": 0.1}, "'digits' does not use heterogeneity"),
         ({"num_devices": 5}, r"num_devices=5 is not in \[8, 300\]"),
         ({"partitioner": "dirichlet"}, "makes its own devices"),
-        ({"cache": True}, "nothing to keep of 'digits'"),
+        ({"cache": True}, "'digits' is not a file or folder, so there is nothing to cache"),
         ({"num_users": 1}, "num_users=1"),
         ({"format": "synthetic-emnist", "num_devices": 3}, "num_devices=3"),
     ],
@@ -219,13 +219,13 @@ def test_describe_shakespeare(capsys):
     ("arguments", "message"),
     [
         (("describe", "hart"), "no data set 'hart': did you mean 'heart'"),
-        (("describe", "heart"), "say where it is with --from: the folder of processed"),
-        (("describe", "digits", "--from", "x"), "read from no files"),
+        (("describe", "heart"), "--from is missing; it must name the folder of processed"),
+        (("describe", "digits", "--from", "x"), "is not read from files: leave out --from x"),
         (("describe", "digits", "--set", "seed=1"), "unknown setting data.seed"),
         (("describe", "npz", "--from", "none.npz"), "none.npz: no such file"),
         (("describe", "digits", "--set", "num_devices=9000"), "num_devices=9000"),
-        (("fetch", "digits"), "is read from no files: there is nothing to fetch"),
-        (("fetch", "leaf"), "no address to be fetched from"),
+        (("fetch", "digits"), "is not read from files: there is nothing to fetch"),
+        (("fetch", "leaf"), "cannot be fetched because no download address is known"),
         (("fetch", "glov"), "no data set 'glov'"),
     ],
 )
@@ -363,16 +363,16 @@ def test_fetch_leaves_nothing_of_what_it_can_not_use(mirror, tmp_path):
     plain, packed = "http://example.org/processed.va.data", "http://example.org/glove.6B.zip"
     there = mirror.as_uri()
     refused(tmp_path, Download(plain, 5), there, "more than 5 bytes")
-    refused(tmp_path, Download(plain, 99, md5="0" * 32), there, "its MD5 is .* and not 000")
+    refused(tmp_path, Download(plain, 99, md5="0" * 32), there, "its MD5 is .* but must be 000")
     refused(tmp_path, Download(packed, 9999, ("other.txt",)), there, "no other.txt in the archive")
-    refused(tmp_path, Download(plain, 99, ("a.txt",)), there, "no readable zip archive")
+    refused(tmp_path, Download(plain, 99, ("a.txt",)), there, "not a readable zip archive")
     with zipfile.ZipFile(mirror / "bad.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.txt", "rows " * 99)
     content = bytearray((mirror / "bad.zip").read_bytes())
     content[30 + len("a.txt")] = 0xFF  # no kind of block begins so
     (mirror / "bad.zip").write_bytes(content)
     bad = Download("http://example.org/bad.zip", 9999, ("a.txt",))
-    refused(tmp_path, bad, there, "no readable zip archive")
+    refused(tmp_path, bad, there, "not a readable zip archive")
     refused(tmp_path, Download(plain, 99), "file:///nowhere", "cannot be fetched .*--mirror")
     refused(tmp_path, Download(plain, 99), "ftp://here", "must begin with http, https, file")
     md5 = hashlib.md5(b"rows of va\n", usedforsecurity=False).hexdigest()
@@ -387,7 +387,7 @@ def test_fetch_without_a_network_says_so(tmp_path):
             tmp_path,
             Download("http://x/none.data", 9),
             address,
-            "is answered by 404 File not found",
+            "answers 404 File not found",
         )
     refused(tmp_path, Download("http://x/none.data", 9), gone, "connect to the network")
 
@@ -403,12 +403,12 @@ class CutShort(Quiet):
 def test_a_file_that_is_cut_short_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(f"{__name__}.Quiet", CutShort)
     with served(tmp_path) as address:
-        refused(tmp_path, Download("http://x/a.data", 999), address, "4 of 100 bytes came")
+        refused(tmp_path, Download("http://x/a.data", 999), address, "only 4 of 100 bytes arrived")
 
 
 def test_help_teaches(capsys):
     with pytest.raises(SystemExit):
         run("--help")
     text = capsys.readouterr().out
-    assert "stand-ins" in text
+    assert "A synthetic data set named after a real one is a stand-in" in " ".join(text.split())
     assert "deltafl data describe synthetic-emnist" in text

@@ -414,7 +414,7 @@ def test_predict_writes_a_class_for_every_sample(played, samples, tmp_path, caps
     arguments = ["predict", str(played[0]), "--data", str(samples), "--conformity", "0.6"]
     assert main([*arguments, "--out", str(out)]) == 0
     captured = capsys.readouterr()
-    assert "the model of θ = 0.5 answers" in captured.err
+    assert "using the model of θ = 0.5" in captured.err
     assert "anna" in captured.out
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     with np.load(samples) as file:
@@ -484,7 +484,7 @@ def test_predict_takes_the_samples_of_one_person(linear, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("samples", "complaint"),
-    [({}, "no user in it"), ({"anna": [[0.1] * 4], "ben": [[0.1] * 3]}, "the same shape")],
+    [({}, "contains no users"), ({"anna": [[0.1] * 4], "ben": [[0.1] * 3]}, "the same shape")],
 )
 def test_predict_says_which_samples_it_cannot_take(linear, tmp_path, samples, complaint, capsys):
     assert main(["predict", linear, "--data", leaf(tmp_path / "leaf", **samples)]) == 2

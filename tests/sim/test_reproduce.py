@@ -458,7 +458,7 @@ class TestCommand:
 
         play(interrupt)
         assert cli.main(["reproduce", "table2", *self.ARGUMENTS, "--out", str(tmp_path)]) == 130
-        assert "give the same command again" in capsys.readouterr().err
+        assert "run the same command again to continue" in capsys.readouterr().err
 
     def test_the_list_names_every_experiment_its_source_and_its_data(self, capsys):
         assert cli.main(["reproduce"]) == 0
@@ -476,13 +476,13 @@ class TestCommand:
             (["table2", "--data", "unipen62=nowhere.npz"], "there is no nowhere.npz"),
             (["table2", "--data", "digits=here"], "write --data digits"),
             (["table2", "--data", "digits", "--data", "digits"], "digits is named twice"),
-            (["table2", "--rounds", "0"], "--rounds 0: must be a number, at least 1, or a share"),
-            (["table2", "--rounds", "0%"], "--rounds 0%: must be a number, at least 1, or a share"),
-            (["table2", "--rounds", "ten"], "--rounds ten: must be a number, at least 1"),
+            (["table2", "--rounds", "0"], "--rounds 0: must be at least 1, or a percentage"),
+            (["table2", "--rounds", "0%"], "--rounds 0%: must be at least 1, or a percentage"),
+            (["table2", "--rounds", "ten"], "--rounds ten: must be at least 1, or a percentage"),
             (["table2", "--methods", ","], "empty list"),
             (["table2", "--set", "federation.theta=7", "--data", "digits"], "must lie in"),
             (["tune"], "tune needs a task"),
-            (["table2", "emnist-linear"], "go with tune"),
+            (["table2", "emnist-linear"], "TASK and --what need tune"),
             (["tune", "emnist-liner"], "did you mean 'emnist-linear'"),
         ],
     )

@@ -112,7 +112,7 @@ def test_an_existing_directory_is_left_as_it_was(capsys, tiny_arguments, tmp_pat
     before = snapshot(tmp_path)
     for extra, expected in (
         ([], "a already exists: add --resume"),
-        (["--resume", "--rounds=5"], "a was begun with federation.rounds = 4, not 5"),
+        (["--resume", "--rounds=5"], "a was started with federation.rounds = 4, not 5"),
         (["--resume", "--set=federation.theta=1/3"], "federation.theta = 0.5, not 1/3"),
     ):
         code, out, err = call(capsys, *arguments, *extra)
@@ -163,7 +163,7 @@ def test_changed_data_is_noticed_on_resume(capsys, tiny_arguments, tmp_path):
     write((np.arange(48) + 1) % 3)
     code, _, err = call(capsys, *arguments, "--resume")
     assert code == 2
-    assert "the data has changed" in err
+    assert "the data have changed" in err
 
 
 def test_other_software_is_noted_on_resume(capsys, tiny_arguments, tmp_path):
@@ -174,7 +174,7 @@ def test_other_software_is_noted_on_resume(capsys, tiny_arguments, tmp_path):
     path.write_text(path.read_text().replace('"torch": "', '"torch": "0.'))
     code, _, err = call(capsys, *arguments, "--resume")
     assert code == 0
-    assert "note: this run was begun with torch 0." in err
+    assert "note: this run was started with torch 0." in err
 
 
 def test_an_interrupted_run_says_how_to_go_on(capsys, tiny_arguments, monkeypatch):
@@ -346,8 +346,8 @@ def test_help_teaches_and_is_fast():
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ("privacy.colluding=0.95", "private-delta-fl cannot run so"),
-        ("privacy.update_resolution_bits=48", "private-delta-fl cannot run so"),
+        ("privacy.colluding=0.95", "private-delta-fl cannot run with these settings: "),
+        ("privacy.update_resolution_bits=48", "private-delta-fl cannot run with these settings: "),
     ],
 )
 def test_a_session_that_cannot_be_is_refused_before_anything_is_written(
@@ -385,7 +385,7 @@ def test_version_is_that_of_the_package(capsys):
 def test_resuming_what_is_not_there_starts_nothing(capsys, tmp_path):
     code, _, err = call(capsys, "run", "--resume", "--out=typo")
     assert code == 2
-    assert "typo: no run to go on with: check --out" in err
+    assert "typo: there is no run to continue: check --out" in err
     assert list(tmp_path.iterdir()) == []
 
 

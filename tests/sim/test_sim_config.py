@@ -65,7 +65,7 @@ def refusal(*layers):
         ('experiment.baselines=["sgd"]', "experiment.baselines = ['sgd']: must be one of"),
         ('experiment.baselines=["fedavg","fedavg"]', "experiment.baselines"),
         ("experiment.baselines=fedavg", "must be a list of texts"),
-        ('experiment.baselines=["private-delta-fl"]', "which is the algorithm itself"),
+        ('experiment.baselines=["private-delta-fl"]', "which is also federation.algorithm"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(text, expected):

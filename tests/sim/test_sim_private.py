@@ -459,7 +459,7 @@ def test_the_benchmark_names_what_is_wrong(capsys):
 def test_a_rate_that_decays_to_nothing_is_refused_beforehand():
     settings = {**PRIVATE_RUN, "training": {"decay": 0.1, "decay_every": 1}}
     settings["federation"] = {**PRIVATE_RUN["federation"], "rounds": 400}
-    with pytest.raises(ConfigError, match="brings the learning rate to zero before round 400"):
+    with pytest.raises(ConfigError, match="reduces the learning rate to zero before round 400"):
         build_config([settings])
 
 
