@@ -9,8 +9,8 @@ app, the mod included; the server's is all the rest of the workflow. Carrying me
 neither: flwr encodes and decodes each of them once, which gives its size and keeps the parties from
 sharing objects. `deltafl bench round` counts this work; leaving it out here favours Flower.
 
-Devices vanish before their masked vector and at no other step, for a single one that vanishes
-earlier ends a round of flwr 1.41. Written for the one version that the extra `bench` installs.
+Devices drop out only before their masked vector, because a single device that drops out earlier
+ends a round of flwr 1.41. This module is written for the version that the extra `bench` installs.
 """
 
 import logging
@@ -74,7 +74,7 @@ class FlowerCost:
     """What one round cost.
 
     Attributes:
-        version: of flwr.
+        version: version of flwr.
         workflow: name of flwr's class, "SecAggWorkflow" or "SecAggPlusWorkflow".
         clients: devices.
         dim: numbers in the update.

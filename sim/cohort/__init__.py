@@ -1,4 +1,4 @@
-"""The simulated cohort: devices in one process, over a network that loses some of them.
+"""The simulated cohort: devices in one process, over a network where some of them drop out.
 
 simulated   what a strategy asks: losses, updates, secure rounds
 devices     who does the devices' work           work    what they do in a secure round

@@ -1,4 +1,4 @@
-"""Who does the work of a cohort's devices."""
+"""What does the work of a cohort's devices."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Devices(Protocol):
-    """A cohort's devices, for one round. What many are asked may be worked on together."""
+    """A cohort's devices for one round. Requests to many devices may be worked on together."""
 
     @property
     def weights(self) -> Mapping[int, int]:
@@ -85,7 +85,7 @@ class Device(Protocol):
 
 
 def device_objects(devices: Iterable[Device]) -> "DeviceObjects":
-    """Make a cohort's devices of objects.
+    """Make a cohort's devices from objects.
 
     Raises:
         ValueError: an id appears twice.
@@ -99,7 +99,7 @@ def device_objects(devices: Iterable[Device]) -> "DeviceObjects":
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceObjects:
-    """Devices that work when their answer is waited for, one after another.
+    """Devices that work one after another, when the caller waits for their answer.
 
     Attributes:
         devices: by id, ascending.

@@ -1,4 +1,4 @@
-"""Devices that vanish on purpose."""
+"""Devices that drop out on purpose."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -13,7 +13,7 @@ Dropouts: TypeAlias = Callable[[int, Sequence[int], int], Mapping[int, Vanish]]
 
 
 def nobody(round_index: int, device_ids: Sequence[int], num_slots: int) -> Mapping[int, Vanish]:
-    """No device vanishes."""
+    """No device drops out."""
     del round_index, device_ids, num_slots
     return {}
 
@@ -31,12 +31,12 @@ def plan_dropouts(
     *,
     signed: bool,
 ) -> dict[int, Vanish]:
-    """Decide who vanishes from a session, and when.
+    """Decide which devices drop out of a session, and when.
 
-    A device vanishes with probability `rate`, at a stage drawn uniformly and, where the stage has
-    slots, at a slot drawn uniformly; in half of the cases its last message still comes, late. Who
-    vanishes depends neither on `num_slots` nor on `signed`, so that all algorithms lose the same
-    devices.
+    A device drops out with probability `rate`, at a stage drawn uniformly and, if the stage has
+    slots, at a slot drawn uniformly. In half of the cases its last message still comes, but late.
+    Which devices drop out depends neither on `num_slots` nor on `signed`, so that all algorithms
+    lose the same devices.
 
     Args:
         generator: where the randomness comes from.

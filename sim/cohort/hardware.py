@@ -15,8 +15,8 @@ def usable_cores() -> int:
 def choose_threads(model: str) -> int:
     """The number of threads for torch on the CPU: all usable cores for convolutions, else one.
 
-    A step of a linear model is so short that sharing it among threads takes longer than doing it:
-    4 to 10 times on the embedded digits, with two threads.
+    A step of a linear model is so short that sharing it among threads takes longer than doing it on
+    one: 4 to 10 times longer on the embedded digits, with two threads.
     """
     return usable_cores() if model == "convnet" else 1
 
@@ -25,7 +25,7 @@ def choose_device(name: str) -> torch.device:
     """Resolve "auto", "cpu" or "cuda".
 
     Raises:
-        UserError: cuda is asked for and there is none.
+        UserError: cuda is requested but not available.
     """
     available = torch.cuda.is_available()
     if name == "cuda" and not available:

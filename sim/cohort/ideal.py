@@ -1,4 +1,4 @@
-"""Algorithm 3 on one page, both sides of it, over sums that a trusted party makes.
+"""Both sides of Algorithm 3 on one page, over sums that a trusted party computes.
 
     server      asks for the next sum of the search, until η is found, then announces η and δ
     devices     answer a query with what their loss says of it; after η, those with F_k ≥ η − δ
@@ -85,7 +85,7 @@ class _Devices:
         self._measured: dict[tuple[ClientId, int], DeviceRound] = {}
 
     def measure(self, ids: Sequence[ClientId], level: int) -> None:
-        """Let those devices measure their losses that have not."""
+        """Let the devices that have not measured their losses do so."""
         config = self._levels.rounds[level]
         new = [client for client in ids if (client, level) not in self._measured]
         for client in new:

@@ -1,4 +1,4 @@
-"""Secure rounds by the real protocol, every byte of it, over a network that loses devices."""
+"""Secure rounds by the complete real protocol, over a network where devices drop out."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

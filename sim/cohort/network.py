@@ -1,6 +1,6 @@
-"""The network between a round's server and its devices, which loses some of them.
+"""The network between a round's server and its devices, some of which drop out.
 
-This is the one place that moves bytes between the two in a simulation.
+Only this module moves bytes between the two in a simulation.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ class Network:
         server: the round's.
         clients: the devices' machines.
         work: what the devices do.
-        vanishing: which devices vanish, and when.
-        observer: told of all that passes.
+        vanishing: which devices drop out, and when.
+        observer: sees everything that passes.
 
     Attributes:
         bytes_up: What all devices have sent.
@@ -47,10 +47,10 @@ class Network:
     def carry(self, outgoing: Outgoing) -> Outgoing:
         """Deliver the server's messages, let devices work, collect the answers, close the trip.
 
-        A device that vanishes at this step does not answer, or answers after the trip was closed.
-        All devices begin their work before the first of them is waited for. From the first that
-        works on, answers arrive when everybody has got a message, in the order of the messages, so
-        that it does not tell who had work to do.
+        A device that drops out at this step does not answer, or answers after the trip was closed.
+        All devices begin their work before the server waits for the first. From the first device
+        that works on, answers arrive once all devices have a message, in the order of the messages.
+        The order therefore does not tell which devices had work to do.
         """
         step = self._server.step
         late: list[tuple[ClientId, bytes]] = []

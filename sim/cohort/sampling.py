@@ -1,4 +1,4 @@
-"""Who takes part in a round.
+"""Which devices take part in a round.
 
 Sampling is uniform and without replacement, as in the experiments behind arXiv 2002.11223 (its
 Algorithm 2 prints sampling with replacement).

@@ -1,7 +1,7 @@
 """The only source of randomness: (seed, round, device, purpose) → generator.
 
 Each generator starts from SHA-256 of its coordinates, so streams are independent of each other, of
-the order in which they are asked for, and of the algorithm: two algorithms with the same seed meet
+the order in which they are requested, and of the algorithm: two algorithms with the same seed get
 the same cohorts, initial weights, shuffles and faults. A resumed run needs no generator state.
 """
 

@@ -1,9 +1,9 @@
-"""For simulations only: what several devices would all compute is computed once.
+"""For simulations only: computes results that several devices share only once.
 
-A real device has its own secret key and the other's public key, and nothing here is for it. In a
-simulation, whose devices share a process anyway, both ends of a pair would take the same costly
-step, with both secrets at hand; and all would decode and hash the same announcement. No byte that
-anybody sends, and no check, is another one for it.
+A real device has its own secret key and the other's public key, and cannot use this module. In a
+simulation, devices share a process anyway. Both ends of a pair would take the same costly step,
+although both secrets are available, and all devices would decode and hash the same announcement.
+Sharing these results changes no byte that is sent, and no check.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The simulated cohort of a round, as strategies ask it."""
+"""The simulated cohort of a round, as strategies see it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -135,7 +135,7 @@ def cohort_of(
     dropouts: Dropouts = nobody,
     told: Told | None = None,
 ) -> SimulatedCohort:
-    """A cohort of devices that are objects, to try a strategy; see `SimulatedCohort`.
+    """A cohort of device objects for trying out a strategy; see `SimulatedCohort`.
 
     Raises:
         ValueError: an id appears twice.

@@ -1,7 +1,7 @@
-"""Drop-outs for the algorithms that run in clear: whoever vanishes was never there.
+"""Drop-outs for algorithms that run in clear: devices that drop out never take part.
 
-In clear there is no session to vanish from half-way, so a device that a secure run would lose at
-any step is taken out of the cohort before the round.
+In clear there is no session to drop out of half-way. A device that would drop out of a secure run
+at any step is removed from the cohort before the round.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from deltafl.sim.cohort.faults import Dropouts
 
 @dataclass(frozen=True, slots=True)
 class SurvivorReport(RoundReport):
-    """A report that also says who was lost.
+    """A report that also says how many devices dropped out.
 
     Attributes:
         dropped_by_stage: number of devices that vanished, by the stage at which they did.

@@ -1,10 +1,11 @@
 """What the devices of a cohort measure and train in one secure round.
 
-A simulation knows all losses, so it knows whom the search will find: once all have told theirs of
-a model, those devices begin to train while the server still searches. It is a guess all the same
-(a search may end early, or go by rounded weights) and changes no answer: who passes is for the
-devices to find out, and training that nobody asks for is dropped. One limit: if the data of a
-device that was guessed cannot be read, the round fails though nobody would have asked for them.
+A simulation knows all losses, so it can predict which devices will pass the filter. Once all
+devices have reported their losses of a model, these devices begin to train while the server still
+searches. This is only a guess (a search may end early, or use rounded weights), and it changes no
+answer: the devices still find out themselves whether they pass, and unneeded training is dropped.
+One limit: if the data of a device in the guess cannot be read, the round fails, though nobody might
+have asked for them.
 """
 
 import math
@@ -28,7 +29,7 @@ _MOST_WEIGHT: Final = 2**63 - 1  # an int64; over more, nobody trains before bei
 
 
 class CohortWork:
-    """The devices' work of one secure round; every answer is waited for once.
+    """The devices' work of one secure round; the caller waits for every answer once.
 
     Args:
         devices: the cohort.
@@ -148,7 +149,7 @@ class CohortWork:
         return self._weighed[device]
 
     def _guess_tail(self, device: int, level: int, loss: float) -> None:
-        """When all devices have told their loss of a model, let its tail begin to train."""
+        """When all devices have reported their loss of a model, let its tail begin to train."""
         known = self._known[level]
         known[device] = loss
         if len(known) < len(self.weights) or not all(map(math.isfinite, known.values())):

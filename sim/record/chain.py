@@ -4,8 +4,8 @@ File: a magic line, then per frame its length (4 bytes, big-endian), the frame, 
 digest after it (32 bytes). digest_i = SHA-256(digest_{i−1} ‖ frame_i), and digest_{−1} is that of
 the magic line. A frame is a msgpack array whose first two elements are its kind and its number,
 counted from 0. An edit, a swap or a gap breaks the chain where it begins, and the numbers tell
-which of these it was. Frames missing at the end show only where the last digest is known from
-elsewhere, or where the last frame of a kind that ends the file is missing.
+which of these it was. Frames missing at the end show only if the last digest is known from
+elsewhere, or if the file lacks its closing frame.
 """
 
 import hashlib

@@ -35,7 +35,7 @@ _KEPT: Final = 2  # the last, and the one before in case a disk damages the last
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """All that a run needs to go on as if it had never stopped.
+    """Everything that a run needs to continue as if it had never stopped.
 
     Attributes:
         state: model, number of rounds played, last threshold, the strategy's memory.
@@ -74,8 +74,8 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     """Read the newest checkpoint that can be read; None if there is none at all.
 
     Raises:
-        RunDirectoryError: there are some, and none can be read. To start again as if there were
-            none would destroy what the run has recorded.
+        RunDirectoryError: there are checkpoints, but none can be read. Starting again as if there
+            were none would destroy what the run has recorded.
     """
     files = _files(folder)
     for path in reversed(files):

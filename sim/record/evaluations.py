@@ -1,4 +1,4 @@
-"""How a model does on every device: one Parquet file per evaluation, one row per device.
+"""How a model performs on every device: one Parquet file per evaluation, one row per device.
 
 Columns: round (int32), split ("train" or "test"), device (its id), num_samples (int32), loss (mean
 cross-entropy in nats, float64), error (share misclassified, float64). The folder as a whole is a

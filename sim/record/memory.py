@@ -1,4 +1,4 @@
-"""The most memory that a command has held, in MB of 10^6 bytes."""
+"""The most memory that a command has used, in MB of 10^6 bytes."""
 
 import re
 import resource

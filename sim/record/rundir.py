@@ -1,4 +1,4 @@
-"""A run directory: where things lie, who may write, and whether a run may go on in it.
+"""A run directory: where its files are, which process may write, and whether a run may continue.
 
 config.toml      all settings; `deltafl run config.toml` runs the same again
 versions.json    software, machine, threads, and the digest of the data

@@ -168,7 +168,7 @@ def converge(problem: LeastSquares, rounds: int) -> Convergence:
 
 
 def violations(found: Convergence) -> tuple[str, ...]:
-    """What is not as Proposition 4 and its proof say."""
+    """What differs from Proposition 4 and its proof."""
     last = found.above[-1]
     statements = {
         "the gap of every w-step is at most ε_t": all(s.gap <= s.tolerance for s in found.steps),

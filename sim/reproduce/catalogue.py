@@ -1,4 +1,4 @@
-"""All experiments, by the names that they have on the command line."""
+"""All experiments, by their names on the command line."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Runs a set of cells, several at a time, and keeps what was run.
+"""Runs a set of cells, several at a time, and keeps the finished runs.
 
 A finished cell lies in OUT/cells/KEY, a run directory without plots, and is never run twice: KEY is
 the SHA-256 of all settings, the version of this package, and names, sizes and times of the data's
@@ -55,7 +55,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a set of cells.
+    """The outcome of a set of cells.
 
     Attributes:
         finished: the cells that have a result, in the order in which they were asked for.

@@ -1,4 +1,4 @@
-"""What an experiment of the papers is: runs to make, and what to print and draw of them."""
+"""What an experiment of the papers is: which runs it needs, and what it prints and draws."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,7 +89,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """What an experiment has to show.
+    """The results of an experiment.
 
     Attributes:
         tables: printed, and written as Markdown, CSV and JSON lines.

@@ -1,4 +1,4 @@
-"""From what a person asks for to the runs that it takes: tasks × methods × seeds."""
+"""Turns a request into the runs that it needs: tasks × methods × seeds."""
 
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""What a reader of a result has to know: stand-ins, and every setting that is not the paper's."""
+"""What readers of a result must know: stand-ins, and settings that differ from the paper's."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final

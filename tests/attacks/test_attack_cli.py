@@ -76,7 +76,7 @@ def test_where_nobody_refuses_the_noise_is_measured(attack):
     code, out, _ = attack("late-masked-input")
     assert code == 0
     on = out.partition("defence on")[2]
-    assert "among 2,048 bits of the difference, as of noise (1,024 expected" in on
+    assert "among 2,048 bits of the difference, like noise (1,024 expected" in on
 
 
 def test_one_that_nothing_prevents_is_played_once(attack):
@@ -127,12 +127,12 @@ def test_every_outcome_is_json():
     ("wrong", "said"),
     [
         (IN_VAIN, "defence off: the attacker did not get what it was after"),
-        (NOT_STOPPED, "defence on: what the attacker has is no noise"),
-        (replace(FEW[2], end=Left.NOISE), "defence on: what the attacker has is no noise"),
+        (NOT_STOPPED, "defence on: what the attacker has is not noise"),
+        (replace(FEW[2], end=Left.NOISE), "defence on: what the attacker has is not noise"),
         (replace(FEW[0], saying="the weather"), "does not mention 'the weather'"),
         (
             replace(IN_VAIN, play=lambda _: presuppose(False, "pigs fly")),
-            "defence off: it is not so that pigs fly",
+            "defence off: this does not hold: pigs fly",
         ),
     ],
 )

@@ -80,5 +80,5 @@ def test_a_defence_that_stays_on_is_not_touched():
 
 
 def test_an_attack_that_rests_on_nothing_is_not_played():
-    with pytest.raises(NotPlayed, match="not so that pigs fly"):
+    with pytest.raises(NotPlayed, match="this does not hold: pigs fly"):
         presuppose(False, "pigs fly")

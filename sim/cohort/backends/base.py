@@ -1,8 +1,8 @@
 """What does the devices' work: the interface that all backends share.
 
-Work is asked for ahead: `begin_loss` and `begin_update` say what will be needed, and the answer is
-waited for when it is. In between, a backend may gather the work of many devices into one batch, or
-have other processes do it.
+Work is requested ahead: `begin_loss` and `begin_update` say what will be needed, and the caller
+waits for an answer when it needs it. In between, a backend may gather the work of many devices into
+one batch, or let other processes do it.
 """
 
 from collections.abc import Sequence
@@ -149,7 +149,7 @@ class Backend(Protocol):
         """
 
     def forget(self) -> None:
-        """Drop what was asked for and not begun: nobody will want it."""
+        """Drop work that was requested but not begun, because nobody will need it."""
 
     def evaluate(self, model: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
         """Measure a model on many devices, in their order.

@@ -1,8 +1,8 @@
 """The devices' samples in memory that workers share: written once, read where they lie.
 
-What lies there stays from round to round. There are two buffers; when one is full, the other is
-emptied as soon as nobody reads from it, and filled anew. So memory is bounded by the room of both,
-however many devices there are, and data that fit into one are written only once.
+The samples stay there from round to round. There are two buffers. When one is full, the other is
+emptied as soon as nobody reads from it, and filled again. Memory is therefore bounded by the size
+of both, however many devices there are, and data that fit into one buffer are written only once.
 """
 
 from dataclasses import dataclass

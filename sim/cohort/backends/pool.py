@@ -1,7 +1,7 @@
-"""The devices' work by a crew of workers: who does what, when, and who is waited for.
+"""The devices' work by a crew of workers: which worker does what, and when.
 
-Devices are worked on in chunks. Which devices make a chunk follows from what was asked for and from
-the number of workers, never from who was ready first, so that the answers do not either.
+Devices are worked on in chunks. Which devices make a chunk depends on the requests and on the
+number of workers, but never on which worker was ready first. The same holds for the answers.
 """
 
 import threading
@@ -52,7 +52,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Done:
-    """What came of a chunk.
+    """The result of a chunk.
 
     Attributes:
         answers: for each device a loss, an update, or metrics.

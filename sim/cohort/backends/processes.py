@@ -1,7 +1,7 @@
 """A crew of processes on this machine, each with one thread and a core of its own.
 
-Samples, models and updates lie in memory that all of them share; only words of what is to be done
-go through pipes. Workers are fresh interpreters, which know nothing but what they are told.
+All workers share the memory that holds samples, models and updates; only short messages about the
+work go through pipes. Workers are fresh interpreters, which know only what they are told.
 """
 
 import os

@@ -2,8 +2,8 @@
 
 What is to be done is the same as with worker processes, and so are the answers; samples and models
 go through Ray's object store. Every machine of the cluster needs this package, in the same version.
-Ray serialises by pickle, so whoever can reach the cluster's ports can run code on it: keep them to
-yourself, as Ray's own documentation tells.
+Ray serialises with pickle, so anybody who can reach the cluster's ports can run code on it. Keep
+the ports private, as Ray's own documentation says.
 """
 
 import logging

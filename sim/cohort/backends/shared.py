@@ -1,7 +1,8 @@
 """Memory that processes share: an anonymous file that all of them map.
 
 It has no name, so that nobody else can open it and nothing is left behind when the last process
-ends, however it ends. On Linux it lies in memory and counts as such; elsewhere in a temporary file.
+ends, however it ends. On Linux it is in memory and counts as such; elsewhere it is a temporary
+file.
 """
 
 import mmap

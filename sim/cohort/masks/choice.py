@@ -1,4 +1,4 @@
-"""What masks are made with on this machine: a GPU, several threads, or one."""
+"""What computes masks on this machine: a GPU, several threads, or one thread."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

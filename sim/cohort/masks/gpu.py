@@ -3,8 +3,8 @@
 Without a GPU the same kernel runs on the CPU in Triton's interpreter, which is for tests: two
 kilobytes of keystream take it a tenth of a second.
 
-Seeds are copied to the device, where nothing wipes them. This is for simulations, in which one
-machine holds every party's secrets anyhow.
+Seeds are copied to the device, where nothing wipes them. This is only for simulations, in which one
+machine holds every party's secrets anyway.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""What an attack is: a function that plays it, what it says of itself, and what it can come to.
+"""What an attack is: a function that plays it, its description, and its possible outcomes.
 
-The attacker sees and sends bytes; what its own devices know, it knows.
+The attacker sees and sends bytes. It knows everything that its own devices know.
 """
 
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from deltafl.secagg import Fault, PeerError, Refusal
 Words = npt.NDArray[np.uint32] | npt.NDArray[np.uint64] | npt.NDArray[np.bool_]
 
 _FEWEST_BITS = 1000
-"""With fewer, noise and a vector that is half known look too much alike."""
+"""With fewer bits, noise looks too much like a vector that is half known."""
 _DEVIATIONS = 5
 
 
 class Power(StrEnum):
-    """Who attacks: it sees and says what that party does, and with it any device of its own."""
+    """The attacking party: the attacker sees and sends what it does, and controls own devices."""
 
     SERVER = "server"
     PEER = "peer"
@@ -28,7 +28,7 @@ class Power(StrEnum):
 
 
 class Left(StrEnum):
-    """What an attacker is left with who is not caught."""
+    """What an attacker that is not caught is left with."""
 
     NOISE = "noise: the masks stay on"
     NOTHING = "nothing: no such thing is sent"
@@ -37,21 +37,21 @@ class Left(StrEnum):
 
 
 End = Refusal | Fault | Left
-"""How an attack ends under all defences: a device refuses, the server names the attacker, or
-neither, and this is what is left."""
+"""How an attack ends under all defences: a device refuses, the server names the attacker or, if
+neither happens, what the attacker is left with."""
 
 
 @dataclass(frozen=True, eq=False)
 class Loot:
-    """What an attacker has in the end, and what it was after.
+    """What an attacker got, and what it was after.
 
     Attributes:
         taken: Words of a ring of `ring_bits`, or booleans (`ring_bits` = 1).
         wanted: The same, of one shape.
-        ring_bits: Of both.
-        refusals: Of the devices that refused to go on, while others did.
-        note: What else a reader should know, a sentence; or "".
-        read: The words as people read them; the words themselves where not given.
+        ring_bits: The ring of both.
+        refusals: From the devices that refused to go on, while others did.
+        note: What else a reader should know, in a sentence; or "".
+        read: Turns the words into numbers that people can read; by default, it changes nothing.
     """
 
     taken: Words
@@ -63,7 +63,7 @@ class Loot:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the attacker has all that it was after, to the bit."""
+        """Whether the attacker got everything that it was after, to the bit."""
         return np.array_equal(self.taken, self.wanted)
 
     @property
@@ -73,14 +73,14 @@ class Loot:
 
     @property
     def differing_bits(self) -> int:
-        """How many ones the difference of the two has, in the ring."""
+        """How many bits of the difference of the two, in the ring, are ones."""
         words = self.taken.astype(np.uint64) - self.wanted.astype(np.uint64)
         words &= np.uint64(2**self.ring_bits - 1)
         return int(np.bitwise_count(words).sum())
 
     @property
     def is_noise(self) -> bool:
-        """Whether as many bits of the difference are ones as for uniform words, to 5 deviations."""
+        """Whether the number of ones in the difference fits uniform words, to 5 deviations."""
         deviation = self.num_bits**0.5 / 2
         excess = abs(self.differing_bits - self.num_bits / 2)
         return self.num_bits >= _FEWEST_BITS and excess < _DEVIATIONS * deviation
@@ -88,12 +88,12 @@ class Loot:
 
 @dataclass(frozen=True)
 class Harm:
-    """Whether an attacker who is after no secret did its harm, and whom the server named for it.
+    """Whether an attacker that is not after a secret did harm, and whom the server blamed.
 
     Attributes:
-        done: Whether it did.
+        done: Whether it did harm.
         culprits: Devices that the server dropped, and for which fault.
-        note: What was seen, a sentence.
+        note: What was seen, in a sentence.
     """
 
     done: bool
@@ -102,17 +102,17 @@ class Harm:
 
 
 class NotPlayed(Exception):
-    """The attack could not be played as it is meant: what it rests on does not hold."""
+    """The attack could not be played as intended, because what it assumes does not hold."""
 
 
 def presuppose(holds: bool, fact: str) -> None:
-    """See to it that an attack fails, where it fails, for the reason that it is about.
+    """Make sure that if an attack fails, it fails for the intended reason.
 
     Raises:
         NotPlayed: the fact does not hold.
     """
     if not holds:
-        raise NotPlayed(f"it is not so that {fact}")
+        raise NotPlayed(f"this does not hold: {fact}")
 
 
 Play = Callable[[bool], Loot | Harm]
@@ -125,15 +125,15 @@ class Attack:
 
     Attributes:
         name: Stable, in kebab-case.
-        number: Of the kind of attack, in the numbering of docs/audit.md; several may share it.
+        number: The kind of attack, as numbered in docs/audit.md; several attacks may share it.
         deed: What the attacker does, a sentence without its subject.
-        power: Who it is.
-        gain: What it is after, and gets when the defence is off.
-        defence: What stands in its way.
-        spec: The section of docs/spec.md that asks for it.
-        end: How it ends when the defence is on.
-        saying: What the refusal must mention, where many things are refused for one reason.
-        culprit: The device that the server must name, where `end` is a fault.
+        power: Who the attacker is.
+        gain: What the attacker is after, and gets when the defence is off.
+        defence: What prevents the attack.
+        spec: The section of docs/spec.md that requires the defence.
+        end: How the attack ends when the defence is on.
+        saying: What the refusal must mention, if many things are refused for the same reason.
+        culprit: The device that the server must name, if `end` is a fault.
         play: Plays it.
     """
 
@@ -156,12 +156,12 @@ class Attack:
 
     @property
     def scene(self) -> str:
-        """How it is played, some sentences: what the function says of itself."""
+        """How it is played, in a few sentences: the docstring of its function."""
         return " ".join((self.play.__doc__ or "").split())
 
     @property
     def is_prevented(self) -> bool:
-        """Whether anything stands in its way."""
+        """Whether anything prevents it."""
         return self.end is not Left.EXPOSED
 
 
@@ -178,7 +178,7 @@ def attack(
     saying: str = "",
     culprit: int | None = None,
 ) -> Callable[[Play], Attack]:
-    """Make an attack of the function that plays it; the arguments are as for `Attack`."""
+    """Turn the function that plays an attack into an `Attack`, whose attributes these are."""
 
     def made(play: Play) -> Attack:
         return Attack(name, number, deed, power, gain, defence, spec, end, saying, culprit, play)

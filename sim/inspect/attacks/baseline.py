@@ -1,4 +1,4 @@
-"""Algorithm 2, for comparison: without secure sums, the server simply reads the losses."""
+"""Algorithm 2 for comparison: without secure sums, the server simply reads the losses."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -49,15 +49,15 @@ class _Reporting:
 @attack(
     "losses-in-clear",
     15,
-    "reads what devices report of their losses, as the published Δ-FL does (Algorithm 2)",
+    "reads the losses that devices report in the published Δ-FL (Algorithm 2)",
     power=Power.SERVER,
     gain="every device's loss and weight, by name",
-    defence="Algorithm 3: devices answer queries under masks, and the server gets sums only",
+    defence="Algorithm 3: devices mask their answers to queries, and the server gets sums only",
     spec="12.4",
     end=Left.NOISE,
 )
 def losses_in_clear(defended: bool) -> Loot:
-    """Compared are the devices' answers to a query, which their losses decide."""
+    """The comparison is by the devices' answers to a query, which follow from their losses."""
     devices = make_devices(CONFIG)
     wanted = [device.measured(CONFIG).answer(QUERY) for device in devices.values()]
     taken, note = (_as_masked if defended else _as_reported)(devices)
@@ -66,7 +66,7 @@ def losses_in_clear(defended: bool) -> Loot:
 
 
 def _as_reported(devices: dict[ClientId, Device]) -> tuple[list[npt.NDArray[np.uint64]], str]:
-    """What a server of Algorithm 2 knows that every device would answer."""
+    """The answer of every device, as a server of Algorithm 2 can compute it."""
     from deltafl.fl.strategies.base import TrainingState  # with it comes torch, which takes seconds
     from deltafl.fl.strategies.delta_fl import DeltaFL
     from deltafl.sim.cohort.devices import device_objects
@@ -86,11 +86,11 @@ def _as_reported(devices: dict[ClientId, Device]) -> tuple[list[npt.NDArray[np.u
 
 
 def _as_masked(devices: dict[ClientId, Device]) -> tuple[list[npt.NDArray[np.uint64]], str]:
-    """What a server of Algorithm 3 has of every device's answer."""
+    """What a server of Algorithm 3 sees of every device's answer."""
     network = RoundDevices(CONFIG, devices, questions=dict.fromkeys(devices, QUERY))
     bound = binding(CONFIG.context(MODEL), QUERY)
     evil = EvilServer(network.params, devices, network.carry, binding_of=lambda _: bound)
     evil.set_up()
     evil.open_slot(0)
     words = [evil.inputs[0][position].astype(np.uint64) for position in sorted(evil.inputs[0])]
-    return words, "the server was told masked words, and no loss"
+    return words, "the server was told masked words, but no losses"

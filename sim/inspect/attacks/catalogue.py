@@ -35,4 +35,4 @@ ATTACKS: Final = tuple(
         key=lambda attack: attack.number,
     )
 )
-"""In the order of their numbers, and among those of one number in that of the modules."""
+"""In the order of their numbers; attacks with the same number are in the order of the modules."""

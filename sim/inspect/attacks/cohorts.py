@@ -1,4 +1,4 @@
-"""Attacks by the choice of a device's company: whose keys it is shown, and how few must pool."""
+"""Attacks by the choice of a device's cohort: whose keys it sees, and how few devices must pool."""
 
 from dataclasses import replace
 
@@ -25,12 +25,12 @@ _agree, _is_low_order = KeyPair.agree, keys.is_low_order
 
 
 def _made_up(client: ClientId) -> Credentials:
-    """Credentials that anybody can make."""
+    """Credentials that anybody can create."""
     return Credentials(identity(client.to_bytes(32, "big")), FirstUse())
 
 
 def _against_first(devices: Devices, evil: EvilServer) -> Loot:
-    """What the server makes of the first device's vector with the shares that colluders hold."""
+    """What the server learns about the first device's vector from the shares of the colluders."""
     evil.set_up()
     evil.open_slot(0)
     evil.pool(0)
@@ -40,15 +40,15 @@ def _against_first(devices: Devices, evil: EvilServer) -> Loot:
 @attack(
     "key-substitution",
     3,
-    "answers one device in everybody's place, with keys of its own (man in the middle)",
+    "answers one device in place of all others, with its own keys (man in the middle)",
     power=Power.NETWORK,
-    gain="the shares of the device's secrets: its vector",
+    gain="the shares of the device's secrets, and so its vector",
     defence="signed key advertisements",
     spec="6.3",
     end=Refusal.BAD_SIGNATURE,
 )
 def key_substitution(defended: bool) -> Loot:
-    """What the others really say is heard and set aside; their signatures are shown."""
+    """The attacker keeps the other devices' real answers to itself, and shows their signatures."""
     params = make_params(6, 4, signed=defended)
     devices = Devices(params)
     opening = devices.encode(SessionOpen(params))
@@ -71,16 +71,16 @@ def _keys(devices: Devices, client: ClientId, opening: bytes) -> AdvertiseKeys:
 @attack(
     "tiny-cohort",
     4,
-    "invites one device and one of its own",
+    "invites only one device and one of its own",
     power=Power.SERVER,
     gain="the device's vector",
-    defence="the device's own floor under the cohort",
+    defence="the device's own floor for the cohort size",
     spec="3.7",
     end=Refusal.POLICY,
     saying="min_cohort=2 is below",
 )
 def tiny_cohort(defended: bool) -> Loot:
-    """The sum of two, one of them zeros."""
+    """The sum is over two devices, and one of them sends zeros."""
     params = make_params(2, 2)
     devices = Devices(params, policy=DevicePolicy() if defended else POLICY)
     evil = EvilServer(params, devices.roster, devices.answer, [Colluder(devices.roster[1])])
@@ -93,16 +93,16 @@ def tiny_cohort(defended: bool) -> Loot:
 @attack(
     "cohort-of-colluders",
     4,
-    "calls all lost but one device and enough of its own for min_cohort",
+    "declares all devices dropped out except one and enough of its own for min_cohort",
     power=Power.SERVER,
     gain="the device's vector",
-    defence="the device's own floor under the cohort without those who collude",
+    defence="the device's own floor for the cohort size without colluding devices",
     spec="3.7",
     end=Refusal.POLICY,
     saying="without colluding devices",
 )
 def cohort_of_colluders(defended: bool) -> Loot:
-    """Five are enough for a sum: one honest device, and the four of its own."""
+    """Five devices are enough for a sum: one honest device and the attacker's four."""
     params = make_params(10, 5)
     devices = Devices(params, policy=DevicePolicy(colluding_rate=0.4 if defended else 0.0))
     colluders = [Colluder(client) for client in devices.roster[6:]]
@@ -117,15 +117,15 @@ def cohort_of_colluders(defended: bool) -> Loot:
 @attack(
     "sybils",
     4,
-    "fills the cohort with devices that it has made up (Sybils)",
+    "fills the cohort with devices that it invented (Sybils)",
     power=Power.SERVER,
-    gain="the shares of the one true device's secrets: its vector",
+    gain="the shares of the only real device's secrets, and so its vector",
     defence="a closed list of identities; trust on first use does not help",
     spec="6.2",
     end=Refusal.UNKNOWN_IDENTITY,
 )
 def sybils(defended: bool) -> Loot:
-    """Without the defence, the device believes in whoever comes first."""
+    """Without the defence, the device trusts every identity on first use."""
     params = make_params(6, 4, signed=True)
     devices = Devices(params)
     victim, *strangers = devices.roster
@@ -142,16 +142,16 @@ def sybils(defended: bool) -> Loot:
 @attack(
     "low-threshold",
     19,
-    "asks for a threshold that its own devices reach",
+    "announces a threshold that its own devices reach",
     power=Power.SERVER,
     gain="every device's vector",
-    defence="the device's own floors under t and t / h",
+    defence="the device's own floors for t and t / h",
     spec="3.7",
     end=Refusal.POLICY,
     saying="threshold=2 is below",
 )
 def low_threshold(defended: bool) -> Loot:
-    """Two of eight devices collude, and two shares are enough."""
+    """Two of eight devices collude, and two shares are enough to rebuild a secret."""
     params = make_params(8, 2, min_cohort=6)
     devices = Devices(params, policy=DevicePolicy() if defended else POLICY)
     colluders = [Colluder(client) for client in devices.roster[6:]]
@@ -160,7 +160,7 @@ def low_threshold(defended: bool) -> Loot:
 
 
 class _LowOrder(Colluder):
-    """A device whose public keys are points of small order: agreements with it are zeros."""
+    """A device whose public keys are points of small order: secrets agreed with it are zeros."""
 
     def __init__(self, client_id: ClientId, sealing: int, mask: int) -> None:
         super().__init__(client_id)
@@ -175,7 +175,7 @@ class _LowOrder(Colluder):
 
 
 def _agree_blindly(pair: KeyPair, public: bytes) -> bytes:
-    """X25519 as it comes, without a look at the result."""
+    """X25519 without a check of the result."""
     if _is_low_order(public) or _is_low_order(pair.public):
         return bytes(32)
     return _agree(pair, public)
@@ -184,16 +184,16 @@ def _agree_blindly(pair: KeyPair, public: bytes) -> bytes:
 @attack(
     "low-order-keys",
     23,
-    "shows keys of small order as those of all others",
+    "shows keys of small order as the keys of all other devices",
     power=Power.SERVER,
-    gain="masks and boxes that anybody can open: the device's vector",
-    defence="points of small order are refused",
+    gain="masks and boxes that anybody can open, and so the device's vector",
+    defence="devices refuse points of small order",
     spec="2.3",
     end=Refusal.BAD_KEY,
     saying="low-order",
 )
 def low_order_keys(defended: bool) -> Loot:
-    """Three devices, two of which advertise such keys."""
+    """There are three devices, and two of them advertise such keys."""
     with (
         replaced(keys, "is_low_order", lambda _: False, unless=defended),
         replaced(KeyPair, "agree", _agree_blindly, unless=defended),

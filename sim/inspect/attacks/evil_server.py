@@ -1,7 +1,7 @@
-"""A server that shows every device what suits it, and pools all that it gets with its own devices.
+"""A server that shows each device whatever it likes, and pools what it gets with its own devices.
 
-It has what devices send it and what its colluders know. Of everybody else it reads nothing.
-Where a device refuses to go on with a slot, it goes on with the others. Devices are named by their
+It has what devices send it and what its colluders know, and reads nothing else.
+If a device refuses to go on with a slot, it goes on with the others. Devices are named by their
 position in the roster.
 """
 
@@ -51,7 +51,7 @@ from deltafl.sim.inspect.attacks.own_session import BINDING, POLICY
 
 Survivors = frozenset[int]
 Secret = tuple[int, ShareKind, int]
-"""Which secret: slot, kind, and whose."""
+"""Which secret: slot, kind and owner."""
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -60,9 +60,9 @@ Lists = Mapping[int, Survivors]
 
 
 class Colluder(Client):
-    """A device of the attacker's: it speaks like any other, and the attacker knows what it knows.
+    """The attacker's device: it acts like any other, and the attacker knows everything it knows.
 
-    Its vectors are zeros, so that sums with it are sums without it.
+    Its vectors are zeros, so that it does not change sums.
 
     Args:
         client_id: Its id.
@@ -82,7 +82,7 @@ class Colluder(Client):
         return self.contribute(ring.zeros(spec.length, spec.ring_bits), binding)
 
     def own_secrets(self) -> dict[Secret, bytes]:
-        """Before a slot is used: the secrets of all slots."""
+        """The secrets of all slots, before any slot is used."""
         own = self._placed.position
         seeds = {
             (slot, ShareKind.SEED, own): present(seed) for slot, seed in enumerate(self._seeds)
@@ -108,7 +108,7 @@ class Colluder(Client):
 
 
 class EvilServer:
-    """One session, on the complete graph, under a server that keeps to nothing.
+    """One session on the complete graph, under a server that follows no rules.
 
     Args:
         params: What it tells the devices.
@@ -164,7 +164,7 @@ class EvilServer:
             self.keys[position] = _as(AdvertiseKeys, told)
 
     def set_up(self) -> None:
-        """All that comes before the first slot; shows the keys that there are, where there are."""
+        """Play everything before the first slot; shows the keys that there already are, if any."""
         if not self.keys:
             self.advertise()
         ids = np.array(self.roster, dtype=np.uint32)
@@ -181,7 +181,8 @@ class EvilServer:
     def open_slot(self, slot: int, cohort: Lists | Survivors | None = None) -> None:
         """Open a slot and gather the masked vectors.
 
-        It is opened over everyone; over some, if told so; or for each device over others.
+        By default, the slot is opened over everyone. `cohort` can name other devices, for all
+        devices or for each of them.
         """
         if not isinstance(cohort, Mapping):
             some = self.everyone if cohort is None else cohort
@@ -208,7 +209,7 @@ class EvilServer:
         self.ask(slot, lists, lists)
 
     def ask(self, slot: int, lists: Lists, signed: Lists) -> None:
-        """Ask each device for shares by its list, with the signatures that there are on another."""
+        """Ask each device for shares by its list, with the signatures on another list."""
         for p, survivors in lists.items():
             signatures = self.signatures[slot, signed[p]]
             told = self._try(p, UnmaskRequest(slot, self._members(survivors), signatures))
@@ -220,7 +221,7 @@ class EvilServer:
         self.pool(slot)
 
     def confirm(self, slot: int, lists: Lists) -> None:
-        """Gather signatures, from each honest device on its own list, from colluders on all."""
+        """Gather signatures: from each honest device for its own list, from colluders for all."""
         for p, survivors in lists.items():
             if told := self._try(p, ConsistencyCheck(slot, self._members(survivors))):
                 self.signatures[slot, survivors][p] = _as(ConsistencySignature, told).signature
@@ -231,7 +232,7 @@ class EvilServer:
             }
 
     def pool(self, slot: int) -> None:
-        """Add what the colluders hold, and rebuild every secret of which there are t shares."""
+        """Add the colluders' shares, and rebuild every secret that has t shares."""
         for p, colluder in self._colluders.items():
             for secret, share in colluder.shares(slot).items():
                 self._shares[secret][p] = share
@@ -244,10 +245,10 @@ class EvilServer:
                     self.secrets[secret] = rebuilt
 
     def sum_over(self, slot: int, positions: Iterable[int]) -> Vector:
-        """The best it can make of the masked vectors of some devices: their sum, if all goes well.
+        """The best it can compute from some devices' masked vectors: if all goes well, their sum.
 
-        Masks between two that were told of each other cancel; the others are taken off where a
-        secret is known. Of a seed that is not known, it guesses zeros. Whoever sent no vector is
+        Masks between two devices that were told of each other cancel. Other masks are removed if a
+        secret is known; an unknown seed is guessed as zeros. Whoever sent no vector is
         left out.
         """
         spec, opened = self.params.slots[slot], self.opened[slot]
@@ -274,7 +275,7 @@ class EvilServer:
         return None if reply is None else wire.decode(reply, self.params)
 
     def _try(self, position: int, message: Message) -> Message | None:
-        """Tell a device something, if it still listens; what it answers, if it does."""
+        """Tell a device something if it still listens; its answer, if it gives one."""
         if position in self.refusals:
             return None
         try:
@@ -284,7 +285,7 @@ class EvilServer:
             return None
 
     def _in_turn(self) -> list[int]:
-        """Honest devices first: where they refuse, the attack has failed."""
+        """Honest devices first: if they refuse, the attack has failed."""
         return [*self.honest, *self._colluders]
 
     def _pairwise(self, context: SlotContext, slot: int, own: int, peer: int) -> bytes | None:
@@ -305,7 +306,7 @@ class EvilServer:
 
 
 def _as(kind: type[Answer], told: Message | None) -> Answer:
-    """What a device answered, which the order of messages fixes."""
+    """A device's answer, whose type follows from the order of messages."""
     if not isinstance(told, kind):
         raise UsageError(f"a device answered {type(told).__name__}, not {kind.__name__}")
     return told

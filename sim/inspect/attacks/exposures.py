@@ -1,7 +1,6 @@
-"""What succeeds in spite of all defences: limits of the method, which docs/limitations.md names.
+"""Attacks that succeed in spite of all defences: limits of the method (docs/limitations.md).
 
-Nothing here is refused by anybody. These are played so that nobody needs to take our word for what
-is not promised.
+Nobody refuses anything here. Playing these attacks shows what the protocol does not promise.
 """
 
 from dataclasses import replace
@@ -24,16 +23,16 @@ from deltafl.sim.inspect.attacks.searches import CONFIG, LOST, QUERY, Searches
 @attack(
     "tail-of-one-device",
     4,
-    "announces one threshold to all that a single device passes (a tail of one)",
+    "announces to all devices one threshold that only a single device passes (a tail of one)",
     power=Power.SERVER,
     gain="the update of the device with the largest loss, though not its name",
-    defence="devices take the server's word for η; an audit of the transcript reports small tails "
-    "(sums.small-tail)",
+    defence="none: devices trust the server about η; an audit of the transcript reports small "
+    "tails (sums.small-tail)",
     spec="12.5",
     end=Left.EXPOSED,
 )
 def tail_of_one_device(defended: bool) -> Loot:
-    """Every device is shown the same threshold, so that the masks cancel."""
+    """All devices are shown the same threshold, so that the masks cancel."""
     del defended
     devices = make_devices(UPDATE_ROUND)
     threshold = Threshold(2 * devices[max(devices)].measured(UPDATE_ROUND).tick, 0)
@@ -46,16 +45,16 @@ def tail_of_one_device(defended: bool) -> Loot:
 @attack(
     "one-model-in-two-rounds",
     13,
-    "announces one model under two round indices, the second time without one device",
+    "announces one model under two round indices, the second time without one of the devices",
     power=Power.SERVER,
-    gain="that device's answer, as the difference of the sums: its weight, and where its loss lies",
-    defence="none: devices do not ask why a model has not changed, for after a round that failed "
-    "it rightly has not",
+    gain="that device's answer, as the difference of the sums: its weight and where its loss lies",
+    defence="none: devices accept an unchanged model, because after a failed round it is right "
+    "that it has not changed",
     spec="12.6",
     end=Left.EXPOSED,
 )
 def one_model_in_two_rounds(defended: bool) -> Loot:
-    """Two contexts, so that what the devices remember does not help."""
+    """There are two contexts, so that the devices' memory does not help."""
     del defended
     searches = Searches()
     for round_index, lost in ((1, frozenset[int]()), (2, frozenset({LOST}))):
@@ -73,16 +72,16 @@ _IN_TAIL: Final = 3
 @attack(
     "lost-after-the-search",
     13,
-    "calls a device lost between the search and the update",
+    "declares a device dropped out between the search and the update",
     power=Power.SERVER,
     gain="whether the device is in the tail, and its weight if so",
-    defence="none for the update, or one device could cost everybody the round; slots of queries "
-    "are whole",
+    defence="none for the update, because otherwise one device could cost everybody the round; "
+    "slots of queries are whole",
     spec="12.3",
     end=Left.EXPOSED,
 )
 def lost_after_the_search(defended: bool) -> Loot:
-    """The search says how much is in the tail, and the update how much without the device."""
+    """The search tells how much is in the tail, and the update how much without the device."""
     del defended
     devices = make_devices(CONFIG)
     network = RoundDevices(CONFIG, devices, signed=True)
@@ -116,7 +115,7 @@ def lost_after_the_search(defended: bool) -> Loot:
 @attack(
     "search-in-a-small-cohort",
     14,
-    "reads the sums of one honest query of a histogram over five devices",
+    "reads the sums of one honest histogram query over five devices",
     power=Power.SERVER,
     gain="every device's weight, and its loss to within a bucket, without names",
     defence="larger cohorts, `bracketed`, and the settings of the search (deltafl audit leakage "
@@ -125,7 +124,7 @@ def lost_after_the_search(defended: bool) -> Loot:
     end=Left.EXPOSED,
 )
 def search_in_a_small_cohort(defended: bool) -> Loot:
-    """Between two pivots there is one device at most, so that ranks are devices."""
+    """There is at most one device between two pivots, so that each rank is a device."""
     del defended
     devices = make_devices(CONFIG)
     network = RoundDevices(CONFIG, devices, questions=dict.fromkeys(devices, QUERY), signed=True)
@@ -147,7 +146,7 @@ def search_in_a_small_cohort(defended: bool) -> Loot:
         np.array(sorted(truth), dtype=np.uint64).ravel(),
         CONFIG.search_layout.ring_bits,
         tuple(evil.refusals.values()),
-        note="of every device the lower end of its bucket, in ticks of 1/256 nat, and its weight",
+        note="for every device, the lower end of its bucket, in ticks of 1/256 nat, and its weight",
     )
 
 
@@ -163,15 +162,16 @@ _ROUNDS: Final = 6
 @attack(
     "many-rounds",
     11,
-    "takes sums over cohorts that overlap, round after round, and solves for the devices",
+    "collects sums over overlapping cohorts, round after round, and solves for the devices",
     power=Power.SERVER,
     gain="every vector that stays the same over the rounds",
-    defence="none: sums are exact; an audit of the transcript reports which devices follow",
+    defence="none: sums are exact; an audit of the transcript reports whose updates can be "
+    "solved for",
     spec="9.5",
     end=Left.EXPOSED,
 )
 def many_rounds(defended: bool) -> Loot:
-    """Six rounds of six devices, each without another one; each sum is over five."""
+    """Six devices play six rounds. Each round lacks another device, so each sum is over five."""
     del defended
     sums, enrolment = [], None
     for index in range(_ROUNDS):

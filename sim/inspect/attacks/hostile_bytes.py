@@ -1,4 +1,4 @@
-"""Attacks with bytes that are no messages, and with shares that are lies."""
+"""Attacks with bytes that are not messages, and with false shares."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -35,16 +35,16 @@ from deltafl.sim.inspect.attacks.replaced import replaced
 
 _DEPTH, _WIDTH = 200, 8000
 MOST: Final = 1 << 20
-"""Bytes that a message of 9 kB may cost."""
+"""The most memory that a message of 9 kB may take, in bytes."""
 
 _NESTED: Final = b"\x93\x01\x11" + (b"\xdc" + _WIDTH.to_bytes(2, "big")) * _DEPTH + bytes(_WIDTH)
-"""Arrays in an array, each of which says that it is as long as all that follows."""
+"""Nested arrays, each of which claims to be as long as everything that follows."""
 
 LIAR: Final = ClientId(3)
 
 
 def peak_memory(work: Callable[[], object]) -> int:
-    """Most bytes that are allocated at once while a function runs, whatever it raises."""
+    """The most bytes allocated at once while a function runs, whatever it raises."""
     tracemalloc.start()
     try:
         work()
@@ -55,7 +55,7 @@ def peak_memory(work: Callable[[], object]) -> int:
 
 
 def _read_trustingly(data: bytes, *, most: int) -> object:
-    """Parse whatever comes."""
+    """Parse anything."""
     del most
     try:
         return msgpack.unpackb(data, strict_map_key=False)
@@ -67,14 +67,14 @@ def _memory_note(peak: int) -> str:
     return f"a message of {len(_NESTED) / 1000:.1f} kB took {peak / 1000:,.1f} kB of memory"
 
 
-_MEMORY = "a thousand times the memory of the message"
-_FLAT = "flat messages, whose sizes are bounded before anything is allocated"
+_MEMORY = "memory use of a thousand times the message's size"
+_FLAT = "flat messages, whose sizes are checked before anything is allocated"
 
 
 @attack(
     "nested-arrays-to-the-server",
     21,
-    "sends the server arrays in arrays that claim to be long",
+    "sends the server nested arrays that claim to be long",
     power=Power.PEER,
     gain=_MEMORY,
     defence=_FLAT,
@@ -83,7 +83,7 @@ _FLAT = "flat messages, whose sizes are bounded before anything is allocated"
     culprit=LIAR,
 )
 def nested_arrays_to_the_server(defended: bool) -> Harm:
-    """Without the defence, the server parses whatever comes."""
+    """Without the defence, the server parses anything."""
     devices = Devices(make_params(5, 3))
     server = Server(devices.params, devices.roster, devices.enrolment)
     with replaced(wire, "read_fields", _read_trustingly, unless=defended):
@@ -95,7 +95,7 @@ def nested_arrays_to_the_server(defended: bool) -> Harm:
 @attack(
     "nested-arrays-to-a-device",
     21,
-    "sends a device arrays in arrays that claim to be long",
+    "sends a device nested arrays that claim to be long",
     power=Power.SERVER,
     gain=_MEMORY,
     defence=_FLAT,
@@ -103,7 +103,7 @@ def nested_arrays_to_the_server(defended: bool) -> Harm:
     end=Refusal.MALFORMED,
 )
 def nested_arrays_to_a_device(defended: bool) -> Harm:
-    """Without the defence, the device refuses as well, but too late."""
+    """Without the defence, the device also refuses, but too late."""
     client, refusals = Client(LIAR, POLICY), list[PeerError]()
 
     def give() -> None:
@@ -123,10 +123,10 @@ Lie = Callable[[Message], Message]
 
 
 def _spoiled(lie: Lie) -> Harm:
-    """Run a session in which one device lies: is a sum wrong or missing, and who is named?
+    """Run a session in which one device lies: is a sum wrong or missing, and which device is named?
 
     Args:
-        lie: What becomes of the liar's messages.
+        lie: Changes the liar's messages.
     """
     devices = Devices(make_params(5, 3, slots=ONE_SLOT * 2))
     server = Server(devices.params, devices.roster, devices.enrolment)
@@ -163,16 +163,16 @@ def _wrong_shares(message: Message) -> Message:
 @attack(
     "wrong-shares",
     22,
-    "gives wrong shares of its peers' secrets",
+    "releases wrong shares of its peers' secrets",
     power=Power.PEER,
-    gain="a wrong sum, and nobody to blame",
-    defence="rebuilt secrets are compared with what was promised; shares are decoded",
+    gain="a wrong sum, and nobody is blamed",
+    defence="the server compares rebuilt secrets with what was promised, and decodes shares",
     spec="10.10",
     end=Fault.BAD_SHARE,
     culprit=LIAR,
 )
 def wrong_shares(defended: bool) -> Harm:
-    """Without the defence, the server believes what it has rebuilt."""
+    """Without the defence, the server trusts what it has rebuilt."""
     with replaced(Promises, "is_seed", lambda *_: True, unless=defended):
         return _spoiled(_wrong_shares)
 
@@ -188,15 +188,15 @@ def _junk_boxes(message: Message) -> Message:
 @attack(
     "boxes-without-shares",
     22,
-    "deals boxes without shares",
+    "sends boxes that contain no shares",
     power=Power.PEER,
-    gain="no sum, and nobody to blame",
-    defence="devices say whose box held no shares, before the first slot",
+    gain="no sum, and nobody is blamed",
+    defence="before the first slot, devices report whose boxes held no shares",
     spec="10.6",
     end=Fault.BAD_BOX,
     culprit=LIAR,
 )
 def boxes_without_shares(defended: bool) -> Harm:
-    """Without the defence, the server does not listen to complaints."""
+    """Without the defence, the server ignores complaints."""
     with replaced(complaints, "judge", lambda *_: {}, unless=defended):
         return _spoiled(_junk_boxes)

@@ -1,4 +1,4 @@
-"""Attacks with lists of survivors: who is told that whom is lost."""
+"""Attacks with lists of survivors: which devices are told that which others dropped out."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,7 +27,7 @@ def _session(
     num_colluders: int = 0,
     client_type: type[Client] = Client,
 ) -> tuple[Devices, EvilServer]:
-    """Devices, and an evil server in front of them whose first slot is open; the last collude."""
+    """Devices and an evil server whose first slot is open; the last devices collude."""
     params = make_params(num_devices, threshold, signed=signed)
     devices = Devices(params, policy=policy, client_type=client_type)
     colluders = [
@@ -47,18 +47,20 @@ def _against_first(devices: Devices, evil: EvilServer) -> Loot:
 
 
 def _two_lists(evil: EvilServer) -> dict[int, Survivors]:
-    """Device 0 survives, for the first half of the honest devices; for the others it is lost."""
+    """Device 0 survives for the first half of the honest devices; for the others it dropped out."""
     lost = evil.everyone - {0}
     return {p: evil.everyone if p <= 2 else lost for p in evil.honest}
 
 
 def _many_lists(evil: EvilServer) -> dict[int, Survivors]:
-    """Of five devices, two are lost for each; 1, 2 and 3 for two of each other and the colluder."""
+    """Each device is told of two drop-outs: 1, 2 and 3 of each other, and 0 of 1 and 2."""
     lists = {p: evil.everyone - ({1, 2, 3} - {p}) for p in (1, 2, 3)}
     return lists | {0: evil.everyone - {1, 2}}
 
 
-_HALVES = "tells one half that a device survived and the other half that it is lost"
+_HALVES = (
+    "tells one half of the devices that a device survived and the other half that it dropped out"
+)
 
 
 @attack(
@@ -73,7 +75,7 @@ _HALVES = "tells one half that a device survived and the other half that it is l
     saying="two quorums",
 )
 def two_survivor_lists(defended: bool) -> Loot:
-    """Six devices, of whom three are enough to unmask."""
+    """There are six devices, and three are enough to unmask."""
     policy = _ACTIVE if defended else POLICY
     devices, evil = _session(6, 3, signed=True, policy=policy)
     evil.unmask(0, _two_lists(evil))
@@ -92,7 +94,7 @@ def two_survivor_lists(defended: bool) -> Loot:
     saying="not signed",
 )
 def two_survivor_lists_unsigned(defended: bool) -> Loot:
-    """The same in a session of unsigned keys."""
+    """The same attack in a session without signed keys."""
     devices, evil = _session(6, 3, policy=_ACTIVE if defended else POLICY)
     evil.unmask(0, _two_lists(evil))
     return _against_first(devices, evil)
@@ -104,12 +106,12 @@ def two_survivor_lists_unsigned(defended: bool) -> Loot:
     f"{_HALVES}, each half signing its own list",
     power=Power.SERVER,
     gain="the device's vector",
-    defence="a majority as the threshold: two quorums share a device",
+    defence="a majority as the threshold, so that any two quorums share a device",
     spec="3.4",
     end=Refusal.TOO_FEW_SIGNATURES,
 )
 def two_quorums(defended: bool) -> Loot:
-    """Of six devices three are enough, or four."""
+    """There are six devices. Three of them are enough or, with the defence, four."""
     devices, evil = _session(6, 4 if defended else 3, signed=True)
     evil.unmask(0, _two_lists(evil))
     return _against_first(devices, evil)
@@ -121,12 +123,12 @@ def two_quorums(defended: bool) -> Loot:
     f"{_HALVES}, with a colluding device that signs both lists",
     power=Power.SERVER,
     gain="the device's vector",
-    defence="a threshold with 2t > n + c: two quorums share an honest device",
+    defence="a threshold with 2t > n + c, so that any two quorums share an honest device",
     spec="3.4",
     end=Refusal.TOO_FEW_SIGNATURES,
 )
 def two_quorums_with_a_colluder(defended: bool) -> Loot:
-    """Seven devices with one that colludes; four are enough, or five."""
+    """There are seven devices, and one colludes. Four are enough or, with the defence, five."""
     devices, evil = _session(7, 5 if defended else 4, signed=True, num_colluders=1)
     evil.unmask(0, _two_lists(evil))
     return _against_first(devices, evil)
@@ -135,15 +137,16 @@ def two_quorums_with_a_colluder(defended: bool) -> Loot:
 @attack(
     "a-list-for-each",
     1,
-    "tells every device of other losses, each within min_cohort, all together beyond it",
+    "tells each device of different drop-outs; each list meets min_cohort, all of them together "
+    "do not",
     power=Power.SERVER,
-    gain="the sum of its own device and one other: that one's vector",
+    gain="the sum of its own device and one other device, and so the vector of the other device",
     defence="consistency round",
     spec="9.9",
     end=Refusal.TOO_FEW_SIGNATURES,
 )
 def a_list_for_each(defended: bool) -> Loot:
-    """Of five devices two are lost for each, but not the same two."""
+    """Each of five devices is told that two have dropped out, but not the same two."""
     devices, evil = _session(5, 3, signed=defended, num_colluders=1)
     evil.unmask(0, _many_lists(evil))
     return _against_first(devices, evil)
@@ -156,7 +159,7 @@ def _check_quorum_for_another_list(
     survivors: Members,
     threshold: int,
 ) -> None:
-    """Check the signatures, and not whether they are for the list that is asked about."""
+    """Check the signatures, but not whether they are for the requested list."""
     supposed = replace(request, survivors=survivors)
     _check_quorum(supposed, context, signers, survivors, threshold)
 
@@ -164,15 +167,15 @@ def _check_quorum_for_another_list(
 @attack(
     "another-list-than-the-signed-one",
     1,
-    "lets all sign one list of survivors, and asks every device for shares by another one",
+    "lets all devices sign one list of survivors, and asks each device for shares by another list",
     power=Power.SERVER,
-    gain="the sum of its own device and one other: that one's vector",
-    defence="a device gives shares by the list that it signed",
+    gain="the sum of its own device and one other device, and so the vector of the other device",
+    defence="a device releases shares only for the list that it signed",
     spec="9.9",
     end=Refusal.INCONSISTENT_SURVIVORS,
 )
 def another_list_than_the_signed_one(defended: bool) -> Loot:
-    """Without the defence, devices check signatures of a list, and obey another."""
+    """Without the defence, devices check the signatures of one list, and follow another."""
     substitute = _check_quorum_for_another_list
     with replaced(validation, "check_quorum", substitute, unless=defended):
         devices, evil = _session(5, 3, signed=True, num_colluders=1)
@@ -195,15 +198,15 @@ class _Generous(Client):
 @attack(
     "both-shares",
     2,
-    "asks for the other share of a peer after the first",
+    "asks devices for one kind of share of a peer, and then for the other kind",
     power=Power.SERVER,
     gain="the peer's vector",
-    defence="one request for a slot, which names survivors only",
+    defence="a device answers one request per slot, and the request names survivors only",
     spec="9.3",
     end=Refusal.BOTH_SHARE_KINDS,
 )
 def both_shares(defended: bool) -> Loot:
-    """First all have survived, and then the first device is lost."""
+    """At first, all devices have survived. Then the first device has dropped out."""
     devices, evil = _session(5, 3, client_type=Client if defended else _Generous)
     evil.unmask(0, evil.everyone)
     evil.unmask(0, evil.everyone - {0})
@@ -213,15 +216,15 @@ def both_shares(defended: bool) -> Loot:
 @attack(
     "late-masked-input",
     5,
-    "calls a device lost, rebuilds its key, and then has its vector",
+    "declares a device dropped out, rebuilds its key, and then receives its vector",
     power=Power.SERVER,
     gain="the device's vector",
-    defence="self mask, whose seed is not given away for the lost",
+    defence="a self mask, whose seed is not revealed for devices that dropped out",
     spec="5.3",
     end=Left.NOISE,
 )
 def late_masked_input(defended: bool) -> Loot:
-    """Without the defence, the key of the self mask is known."""
+    """Without the defence, the attacker knows the key of the self mask."""
     with replaced(SlotContext, "self_mask_key", lambda *_: bytes(32), unless=defended):
         devices, evil = _session(5, 3)
         evil.unmask(0, evil.everyone - {0})

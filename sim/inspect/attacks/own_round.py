@@ -1,4 +1,4 @@
-"""The devices of a round of Δ-FL, and what puts an evil server's messages into envelopes."""
+"""The devices of a round of Δ-FL, and the envelopes around an evil server's messages."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ UPDATE_ROUND: Final = RoundConfig(
     update=UpdateParams(clip=4.0, resolution_bits=12, max_weight=500),
     update_length=64,
 )
-"""A round without a search: the one slot is the update's."""
+"""A round without a search: its only slot is the update's."""
 
 WHOLE_ROUND: Final = replace(
     UPDATE_ROUND,

@@ -32,7 +32,7 @@ BINDING: Final = b"what all devices were shown"
 POLICY: Final = DevicePolicy(
     min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0
 )
-"""Next to no policy, for a server that follows the protocol."""
+"""Almost no policy, for a server that follows the protocol."""
 
 ACTIVE_POLICY: Final = DevicePolicy(
     adversary=Adversary.ACTIVE,
@@ -41,7 +41,7 @@ ACTIVE_POLICY: Final = DevicePolicy(
     min_threshold=3,
     min_threshold_share=0.5,
 )
-"""Of devices that expect a server which does not."""
+"""The policy of devices that expect a server which does not follow the protocol."""
 
 
 def make_params(
@@ -59,7 +59,7 @@ def make_params(
     Args:
         num_invited: Devices.
         threshold: Shares that rebuild a secret.
-        min_cohort: Fewest devices in a sum; the threshold where not given.
+        min_cohort: Fewest devices in a sum; by default, the threshold.
         slots: Length and ring bits of each, and whether it is whole.
         graph_seed: 32 public bytes.
         context: What the session is about, 32 bytes.
@@ -131,7 +131,7 @@ class Devices:
         }
 
     def answer(self, client: ClientId, data: bytes) -> bytes | None:
-        """Give one device one message, and its vector when it was opened a slot."""
+        """Give one device a message and, if that opens a slot, its vector."""
         machine = self.clients[client]
         reply = machine.receive(data)
         if machine.state is ClientState.OPENED:
@@ -139,11 +139,11 @@ class Devices:
         return reply
 
     def vector(self, position: int, slot: int = 0) -> Vector:
-        """What the device at a position of the roster has put, or will put, into a slot."""
+        """What the device at a position of the roster puts into a slot."""
         return self.inputs[self.roster[position]][slot]
 
     def silence(self, slot: int = 0) -> None:
-        """Let every device have nothing to say in a slot, and everybody know it."""
+        """Let every device send zeros in a slot, which everybody knows."""
         for vectors in self.inputs.values():
             vectors[slot] = np.zeros_like(vectors[slot])
 
@@ -161,7 +161,7 @@ class Devices:
 
 
 Tamper = Callable[[ClientId, bytes], bytes]
-"""What becomes of a device's message on its way to the server."""
+"""Changes a device's message on its way to the server."""
 
 
 def with_an_honest_server(devices: Devices, server: Server, tamper: Tamper) -> Iterator[SlotSum]:

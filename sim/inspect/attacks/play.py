@@ -1,4 +1,4 @@
-"""Plays an attack without and with its defence, and compares what comes of it with the register."""
+"""Plays an attack without and with its defence, and compares the outcomes with the register."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from deltafl.secagg import Fault, PeerError, Refusal
 from deltafl.sim.inspect.attacks.attack import Attack, Harm, Left, Loot, NotPlayed
 
 Outcome = Loot | Harm | PeerError | NotPlayed
-"""What an attack came to, or the refusal that ended it at once, or why it could not be played."""
+"""The result of an attack, the refusal that ended it at once, or why it could not be played."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Verdict:
 
     @property
     def as_registered(self) -> bool:
-        """Whether the attack ended both times as the register says."""
+        """Whether the attack ended as the register says, both times."""
         return not self.surprises
 
 
 def judged(attack: Attack) -> Verdict:
-    """Play an attack both ways; one that nothing prevents, once."""
+    """Play an attack both ways, or once if nothing prevents it."""
     undefended = played(attack, defended=False) if attack.is_prevented else None
     defended = played(attack, defended=True)
     surprises = [surprise(attack, defended, defended=True)]
@@ -50,10 +50,10 @@ def played(attack: Attack, *, defended: bool) -> Outcome:
 
 
 def surprise(attack: Attack, outcome: Outcome, *, defended: bool) -> str:
-    """What is not as the register says, a sentence; empty if all is.
+    """What is not as the register says, in a sentence; empty if everything is.
 
-    Without its defence, an attack must succeed entirely and unnoticed: otherwise that it fails with
-    the defence would show nothing.
+    Without its defence, an attack must succeed completely and unnoticed. Otherwise, its failure
+    with the defence would show nothing.
     """
     told = _as_prevented(attack, outcome) if defended else _as_successful(outcome)
     return told and f"defence {'on' if defended else 'off'}: {told}"
@@ -103,4 +103,4 @@ def _as_prevented(attack: Attack, outcome: Outcome) -> str:
 
 
 def _as_noise(loot: Loot) -> str:
-    return "" if loot.is_noise else "what the attacker has is no noise"
+    return "" if loot.is_noise else "what the attacker has is not noise"

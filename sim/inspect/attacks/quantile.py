@@ -29,7 +29,7 @@ _TICK_BITS: Final = 32
 
 
 class _Overheard(RoundDevices):
-    """Devices whose questions are noted, as the server knows them.
+    """Devices with a note of the questions that they are asked, which the server knows too.
 
     Attributes:
         asked: The questions of the search, in order.
@@ -57,7 +57,7 @@ class _Overheard(RoundDevices):
     end=Left.NOTHING,
 )
 def losses_of_a_small_cohort(defended: bool) -> Loot:
-    """Nobody departs from the protocol; all devices weigh the same."""
+    """All parties follow the protocol, and all devices weigh the same."""
     search = replace(_SEARCH, min_cohort=_SMALLEST if defended else 0)
     config = replace(UPDATE_ROUND, theta=UPDATE_ROUND.theta / 2, search=search)
     same = {

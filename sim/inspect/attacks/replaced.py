@@ -1,7 +1,7 @@
-"""How a defence is taken away: one function is another one for a while.
+"""Switches off a defence: replaces a function by another one for a while.
 
-This is a demonstration of what an undefended system gives away, and not a setting: no
-configuration and no message does it. Where a subclass of a device can leave out one check, that is
+This demonstrates what an undefended system gives away. It is not a setting: no configuration and
+no message does it. Where a subclass of a device can leave out one check, that is
 done instead. The replacement holds for the whole process, so attacks are played one at a time.
 """
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def replaced(owner: object, name: str, substitute: object, *, unless: bool) -> Iterator[None]:
-    """Put a substitute in the place of an attribute, and the attribute back in the end.
+    """Replace an attribute by a substitute, and restore the attribute at the end.
 
     Args:
         owner: A module or a class that defines the attribute itself.

@@ -1,4 +1,4 @@
-"""What came of attacks, for people and for programs."""
+"""The outcomes of attacks, for people and for programs."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -9,12 +9,12 @@ from deltafl.sim.inspect.attacks.attack import Attack, End, Harm, Left, Loot, No
 from deltafl.sim.inspect.attacks.play import Outcome, Verdict
 
 _SHOWN: Final = 5
-"""Words of a vector that are shown."""
+"""The most words of a vector that are shown."""
 _WIDTH: Final = 96
 
 
 def describe(verdict: Verdict) -> str:
-    """One attack and how it went, both times."""
+    """One attack and its outcomes, both times."""
     attack = verdict.attack
     lines = [
         f"{attack.name} ({attack.label}, {attack.power})",
@@ -35,7 +35,7 @@ def describe(verdict: Verdict) -> str:
 
 
 def summarise(verdicts: Sequence[Verdict]) -> str:
-    """A table of attacks, apart those that nothing prevents, and a line that counts them."""
+    """A table of attacks, with those that nothing prevents apart, and a line that counts them."""
     prevented = [verdict for verdict in verdicts if verdict.attack.is_prevented]
     exposed = [verdict for verdict in verdicts if not verdict.attack.is_prevented]
     width = max(len(verdict.attack.name) for verdict in verdicts)
@@ -58,7 +58,7 @@ def summarise(verdicts: Sequence[Verdict]) -> str:
 
 
 def listing(attacks: Sequence[Attack]) -> str:
-    """Names, and in a line each what the attacker does and what stands in its way."""
+    """The attacks' names, each with what the attacker does and what prevents it."""
     blocks = []
     for attack in attacks:
         head = f"{attack.name} ({attack.label}, {attack.power})"
@@ -86,7 +86,7 @@ def about(attack: Attack) -> dict[str, object]:
 
 
 def to_json(verdict: Verdict) -> dict[str, object]:
-    """An attack and how it went as JSON values."""
+    """An attack and its outcomes as JSON values."""
     undefended = verdict.undefended
     return {
         **about(verdict.attack),
@@ -110,7 +110,7 @@ def _row(verdict: Verdict, width: int) -> str:
 
 
 def _mark(outcome: Outcome) -> str:
-    """What came of it, in a word or two."""
+    """The outcome in a word or two."""
     match outcome:
         case PeerError():
             return f"refused: {outcome.reason}"
@@ -130,7 +130,7 @@ def _mark(outcome: Outcome) -> str:
 
 
 def _told(attack: Attack, outcome: Outcome, *, defended: bool) -> list[str]:
-    """What came of it, in lines."""
+    """The outcome in lines."""
     match outcome:
         case PeerError():
             return _wrapped("stopped", f"a device refuses: {outcome}")
@@ -157,7 +157,7 @@ def _spoils(attack: Attack, loot: Loot, *, defended: bool) -> Iterator[str]:
     if loot.is_complete:
         yield from _wrapped("complete", f"yes, all {loot.num_bits:,} bits")
     elif loot.refusals and not loot.taken.any():
-        yield from _wrapped("complete", "no: nothing came")
+        yield from _wrapped("complete", "no: nothing arrived")
     elif attack.end is Left.NOTHING and defended:
         yield from _wrapped("complete", "no: no such thing is sent")
     else:
@@ -166,7 +166,7 @@ def _spoils(attack: Attack, loot: Loot, *, defended: bool) -> Iterator[str]:
 
 
 def _distance(loot: Loot) -> str:
-    like = "as of noise" if loot.is_noise else "not as of noise"
+    like = "like noise" if loot.is_noise else "unlike noise"
     return (
         f"{loot.differing_bits:,} ones among {loot.num_bits:,} bits of the difference, {like} "
         f"({loot.num_bits / 2:,.0f} expected, deviation {loot.num_bits**0.5 / 2:,.0f})"
@@ -214,6 +214,6 @@ def _outcome(outcome: Outcome) -> dict[str, object]:
 
 
 def _wrapped(name: str, text: str) -> list[str]:
-    """A labelled paragraph; none where there is no text."""
+    """A labelled paragraph; nothing if there is no text."""
     indent = f"  {name:<10}"
     return textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent))

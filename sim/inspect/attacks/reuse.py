@@ -1,4 +1,4 @@
-"""Attacks on masks that are used twice, and on sums that differ by one device."""
+"""Attacks on masks that are used twice and on sums that differ by one device."""
 
 from deltafl.secagg import Client, ClientId, Refusal, SessionParams, ring, validation
 from deltafl.secagg.masks import SlotContext
@@ -15,7 +15,7 @@ _context_of = SlotContext.of
 
 
 class _Forgetful(Client):
-    """A device that does not remember that it has used a slot."""
+    """A device that forgets which slots it has used."""
 
     def _open(self, message: OpenSlot) -> None:
         self._slot = -1
@@ -29,13 +29,13 @@ class _Forgetful(Client):
 
 
 def _repeating(client: ClientId) -> Randomness:
-    """Gives the same bytes at every draw of one size."""
+    """Randomness that gives the same bytes at every draw of the same size."""
     drawn = SeededRandomness(client.to_bytes(32, "big"))(1 << 12)
     return lambda size: drawn[:size]
 
 
 def difference(after: Vector, before: Vector) -> Vector:
-    """The words of one vector less those of another, in the ring of the slots."""
+    """The words of one vector minus those of another, in the ring of the slots."""
     words = after - before
     ring.reduce(words, RING_BITS)
     return words
@@ -47,21 +47,21 @@ def _set_up(devices: Devices) -> EvilServer:
     return evil
 
 
-_DIFFERENCE = "the difference of a device's two vectors, and with a known one the other"
+_DIFFERENCE = "the difference of a device's two vectors; if it knows one of them, also the other"
 
 
 @attack(
     "slot-reuse",
     6,
-    "opens a slot again, for another question",
+    "opens a slot again for another question",
     power=Power.SERVER,
     gain=_DIFFERENCE,
-    defence="a slot is used once; its secrets are gone",
+    defence="a device uses a slot once and then deletes its secrets",
     spec="9.3",
     end=Refusal.SLOT_REUSED,
 )
 def slot_reuse(defended: bool) -> Loot:
-    """The first time, all devices have nothing to say, and it is known."""
+    """The first time, all devices send zeros, and the attacker knows this."""
     params = make_params(5, 3)
     devices = Devices(params, client_type=Client if defended else _Forgetful)
     wanted = devices.vector(0)
@@ -84,12 +84,12 @@ def slot_reuse(defended: bool) -> Loot:
     "compares two slots of devices whose random numbers repeat",
     power=Power.SERVER,
     gain=_DIFFERENCE,
-    defence="slot and label enter the key of every mask (and one key for two slots is refused)",
+    defence="the key of every mask depends on slot and label (and a key for two slots is refused)",
     spec="5.2",
     end=Left.NOISE,
 )
 def one_key_for_two_slots(defended: bool) -> Loot:
-    """The check of keys, which is the first line of defence, is down in both runs."""
+    """The check of keys is the first line of defence, and is switched off in both runs."""
 
     def of_first(params: SessionParams, session: SessionId, _: int, binding: bytes) -> SlotContext:
         return _context_of(params, session, 0, binding)
@@ -114,7 +114,7 @@ def one_key_for_two_slots(defended: bool) -> Loot:
 
 
 def _two_sessions(second: SessionParams, *, defended: bool) -> Loot:
-    """Two sessions of the same devices, whose random numbers repeat from one to the other."""
+    """Two sessions of the same devices, whose random numbers are the same in both."""
 
     def of_none(params: SessionParams, _: SessionId, slot: int, binding: bytes) -> SlotContext:
         return _context_of(params, SessionId(bytes(32)), slot, binding)
@@ -135,12 +135,12 @@ def _two_sessions(second: SessionParams, *, defended: bool) -> Loot:
     "compares two rounds of devices whose random numbers repeat",
     power=Power.SERVER,
     gain=_DIFFERENCE,
-    defence="the round's digest enters the session's id, and that the key of every mask",
+    defence="the key of every mask depends on the session's id, and the id on the round's digest",
     spec="3.3",
     end=Left.NOISE,
 )
 def one_key_for_two_rounds(defended: bool) -> Loot:
-    """Same devices, same keys, another context."""
+    """Devices and keys are the same, but the context is different."""
     return _two_sessions(make_params(5, 3, context=b"next".ljust(32)), defended=defended)
 
 
@@ -150,19 +150,20 @@ def one_key_for_two_rounds(defended: bool) -> Loot:
     "compares two sessions of one round, of devices whose random numbers repeat",
     power=Power.SERVER,
     gain=_DIFFERENCE,
-    defence="the session's own seed enters its id, and that the key of every mask",
+    defence="the key of every mask depends on the session's id, and the id on the session's own "
+    "seed",
     spec="3.3",
     end=Left.NOISE,
 )
 def one_key_for_two_sessions(defended: bool) -> Loot:
-    """Same devices, same keys, same context, another seed of the graph."""
+    """Devices, keys and context are the same, but the graph seed is different."""
     return _two_sessions(make_params(5, 3, graph_seed=b"new".ljust(32)), defended=defended)
 
 
 @attack(
     "retry-without-one-device",
     13,
-    "sums a slot again without one device",
+    "sums a slot again without one of the devices",
     power=Power.SERVER,
     gain="that device's vector, as the difference of the sums",
     defence="a slot is never retried",
@@ -170,7 +171,7 @@ def one_key_for_two_sessions(defended: bool) -> Loot:
     end=Refusal.SLOT_REUSED,
 )
 def retry_without_one_device(defended: bool) -> Loot:
-    """Both sums are over min_cohort devices."""
+    """Both sums meet min_cohort."""
     params = make_params(6, 3)
     devices = Devices(params, client_type=Client if defended else _Forgetful)
     evil = _set_up(devices)
@@ -186,15 +187,15 @@ def retry_without_one_device(defended: bool) -> Loot:
 @attack(
     "abort-and-retry",
     20,
-    "calls a device lost, aborts, and calls it a survivor in the retry",
+    "declares a device dropped out, aborts, and declares it a survivor in the retry",
     power=Power.SERVER,
-    gain="both secrets of the device, one from each attempt: its vector",
-    defence="a retry is a session of its own, with fresh keys and seeds",
+    gain="both secrets of the device, one from each attempt, and so its vector",
+    defence="a retry is a new session with new keys and seeds",
     spec="9.12",
     end=Left.NOISE,
 )
 def abort_and_retry(defended: bool) -> Loot:
-    """Without the defence, devices keep keys and seeds for the retry."""
+    """Without the defence, devices keep their keys and seeds for the retry."""
     devices = Devices(make_params(5, 3))
     aborted = _set_up(devices)
     aborted.open_slot(0)

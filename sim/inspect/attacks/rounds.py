@@ -1,4 +1,4 @@
-"""Attacks on a round of Δ-FL: other questions, other models, and what is said beside the sums."""
+"""Attacks on a round of Δ-FL: different questions or models, and messages besides the sums."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,7 +38,7 @@ _ring_bits = Field.ring_bits
 
 
 def as_update(device: Device) -> Callable[[Words], npt.NDArray[np.float64]]:
-    """Reads words as Δ_k of a device, whose weight is known."""
+    """Reads words as Δ_k of a device whose weight is known."""
     layout, factor = UPDATE_ROUND.update_layout, device.weight
     shift = 64 - layout.ring_bits
 
@@ -50,7 +50,7 @@ def as_update(device: Device) -> Callable[[Words], npt.NDArray[np.float64]]:
 
 
 def against_last(devices: RoundDevices, binding_of: Callable[[int], bytes]) -> Loot:
-    """What the server makes of the sum of updates, and what the last device has put in."""
+    """The sum of updates as the server reads it, and what the last device put into it."""
     ids = sorted(devices.devices)
     evil = EvilServer(devices.params, ids, devices.carry, binding_of=binding_of)
     evil.set_up()
@@ -77,15 +77,15 @@ class _Unbound(RoundClient):
 @attack(
     "threshold-inconsistency",
     8,
-    "announces an infinite threshold to all but one",
+    "announces an infinite threshold to all devices but one",
     power=Power.SERVER,
-    gain="the one device's update",
-    defence="masks are bound to the threshold that a device was shown",
+    gain="that device's update",
+    defence="a device's masks are bound to the threshold that it was shown",
     spec="12.6",
     end=Left.NOISE,
 )
 def threshold_inconsistency(defended: bool) -> Loot:
-    """Whoever does not pass the filter sends zeros: the sum is the one device's update."""
+    """Devices that do not pass the filter send zeros, so the sum is the one device's update."""
     devices = make_devices(UPDATE_ROUND)
     ids = sorted(devices)
     shown = [NONE_PASSES] * (len(ids) - 1) + [ALL_PASS]
@@ -102,9 +102,9 @@ def threshold_inconsistency(defended: bool) -> Loot:
 @attack(
     "model-inconsistency",
     8,
-    "shows a model without a gradient to all but one (model inconsistency)",
+    "shows a model without a gradient to all devices but one (model inconsistency)",
     power=Power.SERVER,
-    gain="the one device's update",
+    gain="that device's update",
     defence="the session is bound to the model that a device was shown",
     spec="12.8",
     end=Refusal.MALFORMED,
@@ -147,15 +147,15 @@ def _as_it_is(step: Step, client: ClientId, data: bytes) -> bytes:
 @attack(
     "clipping-in-clear",
     16,
-    "reads who has clipped its update",
+    "reads which devices clipped their updates",
     power=Power.SERVER,
-    gain="one bit a round about the size of every device's update",
-    defence="the number of clipped values is masked with the update",
+    gain="one bit per round about the size of every device's update",
+    defence="the number of clipped values is masked together with the update",
     spec="12.4",
     end=Left.NOTHING,
 )
 def clipping_in_clear(defended: bool) -> Loot:
-    """Without the defence, devices say it in clear, as adaptive clipping does."""
+    """Without the defence, devices send it in clear, as in adaptive clipping."""
     devices = make_devices(UPDATE_ROUND)
     large = sorted(devices)[1:3]
     for i in large:
@@ -172,7 +172,9 @@ def clipping_in_clear(defended: bool) -> Loot:
         return data
 
     outcome = with_an_honest_server(network, listen)
-    presuppose(outcome.clipped == sum(clips.values()) > 0, "some have clipped, and it was summed")
+    presuppose(
+        outcome.clipped == sum(clips.values()) > 0, "some devices have clipped, and the sum says so"
+    )
     usual = clear[min(clear)]
     return Loot(
         np.array([clear[i] != usual for i in sorted(clear)]),
@@ -187,7 +189,7 @@ def _num_clipped(device: Device) -> int:
 
 
 def _masked_words(network: RoundDevices) -> slice:
-    """Where the masked words lie in a message of the update, the same for all devices."""
+    """Where the masked words are in a message of the update; the same for all devices."""
     slot = UPDATE_ROUND.update_slot
     spec = network.params.slots[slot]
     size = ring.packed_size(spec.length, spec.ring_bits)
@@ -198,15 +200,15 @@ def _masked_words(network: RoundDevices) -> slice:
 @attack(
     "wrap-around",
     17,
-    "sends the largest numbers that are allowed, so that the sum wraps around",
+    "sends the largest allowed numbers, so that the sum wraps around",
     power=Power.PEER,
-    gain="a wrong sum, and nobody notices",
-    defence="the ring's width is computed from bounds and cohort",
+    gain="a wrong sum that nobody notices",
+    defence="the width of the ring is computed from the bounds and the cohort size",
     spec="12.3",
     end=Left.HARMLESS,
 )
 def wrap_around(defended: bool) -> Harm:
-    """Without the defence, the ring is as wide as one device needs."""
+    """Without the defence, the ring is only as wide as one device needs."""
 
     def for_one(field: Field, _: int) -> int:
         return _ring_bits(field, 1)

@@ -1,4 +1,4 @@
-"""A server that asks one query twice, and subtracts the answers."""
+"""A server that asks one query twice and subtracts the answers."""
 
 from dataclasses import replace
 from typing import Final
@@ -56,9 +56,9 @@ class Searches:
         """A session that is set up.
 
         Args:
-            config: Of its round.
-            without: Position of the device that it is kept from; None for none.
-            remembering: Whether devices remember the sessions before.
+            config: Its round.
+            without: Position of the device that is left out; None for none.
+            remembering: Whether devices remember earlier sessions.
         """
         network = self._network_type(
             config,

@@ -1,4 +1,4 @@
-"""An attack on the generator: masks whose seeds can be tried, every one of them."""
+"""An attack on the generator: masks with so few seeds that all of them can be tried."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,7 +16,7 @@ from deltafl.sim.inspect.attacks.replaced import replaced
 
 _SEEDS: Final = 1 << 12
 _KNOWN: Final = 4
-"""Words of the vector that the attacker knows: padding, say."""
+"""Words of the vector that the attacker knows, such as padding."""
 
 _self_mask_key, _pairwise_mask_keys = SlotContext.self_mask_key, SlotContext.pairwise_mask_keys
 
@@ -43,17 +43,17 @@ def _short_pairwise_mask_keys(
 @attack(
     "short-seeds",
     7,
-    "tries all seeds of the two masks of a device that its own devices do not share",
+    "tries all seeds of the two masks of a device that its own devices do not know",
     power=Power.SERVER,
-    gain="the device's vector, of which four words were known",
-    defence="keys of 256 bits for every mask",
+    gain="the device's vector, if it knows four of the words",
+    defence="256-bit keys for every mask",
     spec="2.2",
     end=Left.NOISE,
 )
 def short_seeds(defended: bool) -> Loot:
-    """Without the defence, seeds have 12 bits; 28, as some software has had, take hours.
+    """Without the defence, seeds have 12 bits. 28 bits, as in some software, would take hours.
 
-    Three of five devices collude, one fewer than are needed to rebuild anything.
+    Three of five devices collude, one fewer than are needed to rebuild a secret.
     """
     with (
         replaced(SlotContext, "self_mask_key", _short_self_mask_key, unless=defended),
@@ -76,7 +76,7 @@ def short_seeds(defended: bool) -> Loot:
 
 
 def _two_masks(total: Vector) -> list[bytes]:
-    """The seeds of two masks whose first words have this sum: meeting in the middle."""
+    """The seeds of two masks whose first words have this sum, by meet in the middle."""
     masks = np.zeros((_SEEDS, len(total)), dtype=total.dtype)
     for number, mask in enumerate(masks):
         prg.add_mask(mask, _seed(number))

@@ -1,4 +1,4 @@
-"""Attacks with what was said in other sessions, and with sums of which one lacks a device."""
+"""Attacks with messages of other sessions, and with two sums of which one lacks a device."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ _survivors, _slots = signing.survivors, RoundConfig.slots
 
 
 def _survivors_of_any_session(context: SlotContext, members: Members, _: PublicKey) -> bytes:
-    """What devices sign if they have no keys of a session."""
+    """What devices sign if a session has no keys of its own."""
     return _survivors(context, members, PublicKey(bytes(32)))
 
 
@@ -51,14 +51,14 @@ def _opened(devices: Devices) -> EvilServer:
 
 
 def _over(devices: Devices, evil: EvilServer, first: int, *others: int) -> Loot:
-    """What the server makes of some devices' masked vectors, and the sum of their vectors."""
+    """What the server learns from some devices' masked vectors, and the sum of their vectors."""
     wanted: Vector = sum((devices.vector(p) for p in others), devices.vector(first))
     refusals = tuple(evil.refusals.values())
     return Loot(evil.sum_over(0, {first, *others}), wanted, refusals=refusals)
 
 
 def _old_signatures(*, remembering: bool) -> Loot:
-    """Devices 0 and 4 sign the lists of others in two sessions; then comes the one that counts."""
+    """Devices 0 and 4 sign the lists of others in two sessions; the third is the one attacked."""
     params = make_params(5, 3, signed=True)
     # Every device is told of two losses; 1, 2 and 3 are lost to three devices each.
     one, two, three = (frozenset({0, lost, 4}) for lost in (1, 2, 3))
@@ -83,16 +83,16 @@ def _old_signatures(*, remembering: bool) -> Loot:
 @attack(
     "signatures-of-earlier-sessions",
     1,
-    "shows what devices have signed in earlier sessions of the same parameters and roster",
+    "shows what devices signed in earlier sessions with the same parameters and roster",
     power=Power.SERVER,
-    gain="the sum of fewer devices than `min_cohort`",
-    defence="a signature names its signer's sealing key of the session",
+    gain="a sum over fewer devices than `min_cohort`",
+    defence="a signature names the signer's sealing key for the session",
     spec="6.4",
     end=Refusal.BAD_SIGNATURE,
     saying="the survivors",
 )
 def signatures_of_earlier_sessions(defended: bool) -> Loot:
-    """Devices remember nothing, in both runs."""
+    """In both runs, devices remember nothing."""
     with replaced(signing, "survivors", _survivors_of_any_session, unless=defended):
         return _old_signatures(remembering=False)
 
@@ -100,15 +100,15 @@ def signatures_of_earlier_sessions(defended: bool) -> Loot:
 @attack(
     "signatures-that-name-no-session",
     1,
-    "shows what devices have signed in earlier sessions, were the keys of a session not signed",
+    "shows what devices signed in earlier sessions, if signatures did not name the session's keys",
     power=Power.SERVER,
-    gain="the sum of fewer devices than `min_cohort`",
-    defence="a device takes part in one session of a context, and remembers it",
+    gain="a sum over fewer devices than `min_cohort`",
+    defence="a device takes part in only one session per context, and remembers it",
     spec="9.5",
     end=Refusal.SESSION_REPEATED,
 )
 def signatures_that_name_no_session(defended: bool) -> Loot:
-    """The first line of defence is down in both runs."""
+    """The first line of defence is switched off in both runs."""
     with replaced(signing, "survivors", _survivors_of_any_session, unless=False):
         return _old_signatures(remembering=defended)
 
@@ -127,16 +127,17 @@ class _Credulous(Client):
 @attack(
     "keys-of-absent-devices",
     4,
-    "shows the keys of absent devices, of earlier sessions, where it was given their mask keys",
+    "shows keys of absent devices from earlier sessions, in which it was given their mask keys",
     power=Power.SERVER,
-    gain="the sum of fewer devices than `min_cohort`",
-    defence="neighbours count once their box has opened: it is made for the keys of this session",
+    gain="a sum over fewer devices than `min_cohort`",
+    defence="a device counts a neighbour only once its box has opened, and boxes are made for "
+    "the keys of this session",
     spec="9.4",
     end=Refusal.COHORT_TOO_SMALL,
     saying="4 devices are left",
 )
 def keys_of_absent_devices(defended: bool) -> Loot:
-    """Four are there; two more, for a sum over six, are passed off as present."""
+    """Four devices are there. Two more are passed off as present, for a sum over six."""
     params = make_params(6, 4, min_cohort=5, signed=True)
     client_type = Client if defended else _Credulous
     said: dict[ClientId, Message] = {}
@@ -149,7 +150,7 @@ def keys_of_absent_devices(defended: bool) -> Loot:
     devices = Devices(params, policy=ACTIVE_POLICY, client_type=client_type)
 
     def answer(client: ClientId, data: bytes) -> bytes | None:
-        """Nobody asks devices 4 and 5; their keys are old, and what else they say is made up."""
+        """Devices 4 and 5 are not asked: their keys are old, and their other messages invented."""
         if client not in said:
             return devices.answer(client, data)
         match devices.decode(data):
@@ -173,27 +174,27 @@ def keys_of_absent_devices(defended: bool) -> Loot:
     return _over(devices, evil, *range(4))
 
 
-_ANSWER = "that device's answer, as the difference of the sums: its weight, and where its loss lies"
+_ANSWER = "that device's answer, as the difference of the sums: its weight and where its loss lies"
 
 
 def _all_optional(config: RoundConfig) -> tuple[SlotSpec, ...]:
-    """The slots of a round, none of which is for all or none."""
+    """The slots of a round, none of which is whole."""
     return tuple(replace(slot, whole=False) for slot in _slots(config))
 
 
 @attack(
     "query-again-without-one-device",
     13,
-    "asks one query twice, and calls a device lost the second time",
+    "asks one query twice, and declares a device dropped out the second time",
     power=Power.SERVER,
     gain=_ANSWER,
-    defence="queries after the first are for all devices or none",
+    defence="all devices or none take part in queries after the first",
     spec="12.3",
     end=Refusal.NOT_WHOLE,
     saying="slot 1 is for all",
 )
 def query_again_without_one_device(defended: bool) -> Loot:
-    """Differencing across iterations, with a drop-out that the server makes up."""
+    """Differencing across iterations, with a drop-out that the server invents."""
     with replaced(RoundConfig, "slots", _all_optional, unless=defended):
         searches = Searches()
         evil = searches.session()
@@ -222,18 +223,18 @@ class _Obliging(RoundClient):
     "asks one query twice, and opens the second slot without one device",
     power=Power.SERVER,
     gain=_ANSWER,
-    defence="a device answers no query over fewer devices than were left after the one before",
+    defence="a device refuses queries over fewer devices than were left after the query before",
     spec="12.8",
     end=Refusal.NOT_WHOLE,
     saying="fewer devices than the one before",
 )
 def query_again_over_fewer(defended: bool) -> Loot:
-    """The second slot is whole, for those that it was opened with."""
+    """For the devices that it was opened with, the second slot is whole."""
     return _over_fewer(Searches(RoundClient if defended else _Obliging))
 
 
 class _Forwarding(RoundClient):
-    """A device that takes the opening of a slot without its question."""
+    """A device that accepts the opening of a slot without its question."""
 
     def _relay(self, session: bytes) -> bytes | None:
         return self._session.receive(session)
@@ -251,16 +252,17 @@ class _OpeningFirst(RoundDevices):
 @attack(
     "query-again-relayed",
     13,
-    "asks one query twice, the second time over fewer, and relays the opening before the query",
+    "asks one query twice, the second time over fewer devices, and relays the opening before the "
+    "query",
     power=Power.SERVER,
     gain=_ANSWER,
-    defence="a slot is opened with its question",
+    defence="a slot can only be opened together with its question",
     spec="12.8",
     end=Refusal.OUT_OF_ORDER,
     saying="without a question",
 )
 def query_again_relayed(defended: bool) -> Loot:
-    """By the time of the query, the cohort has shrunk already."""
+    """When the query comes, the cohort has already shrunk."""
     return _over_fewer(Searches(RoundClient if defended else _Forwarding, _OpeningFirst))
 
 
@@ -270,12 +272,12 @@ def query_again_relayed(defended: bool) -> Loot:
     "announces one round in two sessions, and keeps the second from one device",
     power=Power.SERVER,
     gain=_ANSWER,
-    defence="a device takes part in one session of a context, and remembers it",
+    defence="a device takes part in only one session per context, and remembers it",
     spec="9.5",
     end=Refusal.SESSION_REPEATED,
 )
 def one_round_in_two_sessions(defended: bool) -> Loot:
-    """Both sums are over min_cohort devices."""
+    """Both sums meet min_cohort."""
     searches = Searches()
     for without in (None, LOST):
         evil = searches.session(without=without, remembering=defended)

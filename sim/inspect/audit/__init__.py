@@ -1,7 +1,7 @@
 """The auditor: what did the server see, and what follows from it?
 
     auditor     one pass over a transcript, for every check: read this first
-    check       the one shape of a check            checks/      one kind of trouble each
+    check       the interface of a check            checks/      one kind of trouble each
     catalogue   the table of checks, and all rules  rules        what a rule is; findings, collected
     seen        a record as the message that it is  views        what the server saw in a round
     prefixes    what first bytes tell               replay       a sum again, from the messages

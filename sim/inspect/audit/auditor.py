@@ -1,12 +1,11 @@
-"""The audit: one pass over a transcript, which hands every check what comes, in its order.
+"""The audit: one pass over a transcript, which hands everything to every check, in order.
 
-No check is known here by name: they stand in a table (`catalogue.CHECKS`) and have one shape
-(`check`). Here is what they share: rounds are put together, sums are computed again from their
-messages, and rounds played again from their sums.
+This module knows no check by name: they are listed in a table (`catalogue.CHECKS`) and share one
+interface (`check`). It does what all checks need: it puts rounds together, computes sums again from
+their messages, and plays rounds again from their sums.
 
-Memory is that of one round, and of short notes on the rounds before: a transcript of any length can
-be audited. Masked vectors are read a second time, from where they lie in the file, when their slot
-is summed.
+It keeps one round in memory, and short notes on earlier rounds, so that it can audit a transcript
+of any length. When a slot is summed, its masked vectors are read from the file a second time.
 """
 
 from contextlib import closing
@@ -47,7 +46,7 @@ from deltafl.sim.record.transcript import (
 
 
 class Progress(Protocol):
-    """Follows an audit while it goes."""
+    """Follows the progress of an audit."""
 
     def advance(self, offset: int, size: int, round_number: int) -> None:
         """So many bytes of the file are read, up to this round."""
@@ -67,8 +66,8 @@ def audit(
 
     Args:
         path: Either.
-        options: What to hold it to.
-        progress: Told how far it is.
+        options: The limits to apply.
+        progress: Follows the audit.
 
     Raises:
         UserError: there is nothing to audit: no such file, no transcript of this version, a truth

@@ -1,8 +1,8 @@
-"""The one shape of all checks.
+"""The common interface of all checks.
 
-A check is an object: the rules it may find broken, its own memory of the rounds before, what it
-does with what comes, and how much it could look at. The auditor hands every check everything, in
-the order in which it happened; a check overrides what it needs.
+A check is an object. It has the rules that it may find broken, its own memory of earlier rounds,
+methods that take what the auditor reads, and a report of how much it covered. The auditor hands
+everything to every check, in the order in which it happened. A check overrides what it needs.
 """
 
 from abc import ABC, abstractmethod
@@ -31,13 +31,13 @@ from deltafl.sim.record.transcript import Record, Sum
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Premises:
-    """What an audit goes by, the same for all checks.
+    """What an audit is based on, the same for all checks.
 
     Attributes:
-        source: What is audited, with what the run says of itself.
-        expected: The limits that the run is held to.
-        digest: The digest that the transcript must end with, 32 bytes; None where nobody gave one.
-        optimizer: How the server says that it steps along the mean of the updates.
+        source: What is audited, with what the run says about itself.
+        expected: The limits that the audit applies to the run.
+        digest: The digest that the transcript must end with, 32 bytes; None if nobody gave one.
+        optimizer: How the server claims to step along the mean of the updates.
         budget: Takes the p-values of all statistical tests.
     """
 
@@ -55,9 +55,9 @@ class MaskedVector:
     Attributes:
         session: Its session.
         slot: Its slot.
-        seen: The message that it came in, without the vector.
+        seen: The message that contained it, without the vector.
         words: Its words, below 2^ring_bits of the slot.
-        truth: What the devices of the round had to hide, as far as it is known.
+        truth: The true values of the round's devices, as far as they are known.
     """
 
     session: SessionView
@@ -73,9 +73,10 @@ class ReleasedSum:
 
     Attributes:
         record: What the server says.
-        round: Its round, as far as it has gone.
-        slot: Its session and slot; None where no session can have given it.
-        replayed: What its messages come to; None where the transcript does not keep them whole.
+        round: Its round, up to this point.
+        slot: Its session and slot; None if it cannot come from any session.
+        replayed: The sum computed from its messages; None if the transcript does not keep them
+            whole.
     """
 
     record: Sum
@@ -86,15 +87,15 @@ class ReleasedSum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundOver:
-    """A round that is over, and what was computed of it.
+    """A round that is over, and what was computed from it.
 
     Attributes:
         view: What the server saw.
-        following: The record that follows it although it has no end; None where it has one, or
-            where the file ends.
+        following: The record that follows it although it has no end; None if it has one, or if
+            the file ends.
         played: The round played again from its sums: its sessions' levels, in order.
         totals: Sums that were replayed, by session's tag and slot.
-        truth: What its devices had to hide; None where there is no truth file.
+        truth: The true values of its devices; None without a truth file.
         is_first: Whether it is the transcript's first.
     """
 
@@ -109,18 +110,18 @@ class RoundOver:
 class Check(ABC):
     """Looks for one kind of trouble.
 
-    Its memory is that of a round, and of short notes on the rounds before. What it finds it yields;
-    it changes nothing but its own notes.
+    It remembers one round, and short notes on the rounds before. It yields what it finds, and
+    changes nothing but its own notes.
 
     Args:
-        premises: What the audit goes by.
+        premises: What the audit is based on.
 
     Attributes:
         name: What is checked, a short noun phrase.
         rules: What it may find broken; no other check has these rules.
-        tests: Its statistical tests by the rule that they are about: the first words of their
+        tests: The rules that its statistical tests are about, by the first words of the tests'
             names in the budget.
-        guards_record: Whether a finding of it means that there may have been more in the record.
+        guards_record: Whether its findings mean that there may have been more in the record.
     """
 
     name: ClassVar[str]
@@ -136,17 +137,17 @@ class Check(ABC):
 
         Args:
             record: The record, in its order.
-            digest: That of the chain up to it, 32 bytes.
+            digest: The digest of the chain up to it, 32 bytes.
         """
         del record, digest
         return ()
 
     def on_damage(self, error: ChainError, round_number: int | None) -> Iterable[Finding]:
-        """The file is damaged: nothing that follows is known, and no further record comes.
+        """Note that the file is damaged: the rest is unknown, and no further record comes.
 
         Args:
             error: What the reader says.
-            round_number: The round in which it happened; None outside of any.
+            round_number: The round in which it happened; None outside a round.
         """
         del error, round_number
         return ()
@@ -165,38 +166,38 @@ class Check(ABC):
         return ()
 
     def on_end(self) -> Iterable[Finding]:
-        """The transcript is over, or damaged: say what follows from all of it."""
+        """The transcript has ended or is damaged: say what follows from all of it."""
         return ()
 
     def on_alarms(self, alarms: Sequence[Alarm]) -> Iterator[Finding]:
-        """Say which of its statistical tests ideal masks do not explain, once all tests are made.
+        """After all tests, say which of its own gave results that ideal masks do not explain.
 
         Args:
-            alarms: Those of the whole budget.
+            alarms: All alarms of the budget.
         """
         for alarm in alarms:
             for test, rule in self.tests.items():
                 if alarm.test.startswith(test):
                     detail = (
-                        f"{alarm.detail}; p = {alarm.value:.1e}, or {alarm.corrected:.1e} with "
-                        f"regard to all {self._premises.budget.num_tests} tests"
+                        f"{alarm.detail}; p = {alarm.value:.1e}, or {alarm.corrected:.1e} "
+                        f"corrected for all {self._premises.budget.num_tests} tests"
                     )
                     yield self.rules.found(rule, detail, alarm.evidence)
 
     @abstractmethod
     def coverage(self, tally: Tally) -> Coverage:
-        """On how much it was made, at the end.
+        """How much it covered, at the end.
 
         Args:
             tally: The rounds of the transcript.
         """
 
     def facts(self) -> CheckFacts:
-        """What it adds to the report, at the end."""
+        """The figures that it adds to the report, at the end."""
         return {}
 
     def result(self, findings: Iterable[Finding], tally: Tally) -> CheckResult:
-        """What became of it.
+        """Its outcome.
 
         Args:
             findings: All findings of the audit.

@@ -7,11 +7,11 @@ from typing import Final
 from deltafl.sim.inspect.audit.findings import Finding
 
 _MAX_FINDINGS: Final = 200
-"""So many findings of a rule are listed; the last one counts the others."""
+"""The most findings of a rule that are listed; the last one counts the others."""
 
 
 class Findings:
-    """Collects findings; of each rule so many, and the number of all."""
+    """Collects a limited number of findings for each rule, and counts all of them."""
 
     def __init__(self) -> None:
         self._kept: dict[str, list[Finding]] = {}

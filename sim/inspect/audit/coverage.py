@@ -1,4 +1,4 @@
-"""On how much a check could be made, and what became of it."""
+"""How much of a transcript a check covered, and its outcome."""
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ class Tally:
 
     Attributes:
         rounds: All of them.
-        whole: Those whose messages it holds whole.
-        opaque: Those of which it keeps less than an announcement.
-        has_truth: Whether a truth file was read beside it.
+        whole: Rounds whose messages it holds whole.
+        opaque: Rounds of which it keeps less than an announcement.
+        has_truth: Whether a truth file was read as well.
         is_cut: Whether the record is damaged, so that there may have been more rounds.
     """
 
@@ -27,16 +27,16 @@ class Tally:
 
     @property
     def told(self) -> int:
-        """Rounds of which at least the first bytes of every message tell something."""
+        """Rounds that keep at least the first bytes of every message."""
         return self.rounds - self.opaque
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """On how much a check could be made.
+    """How much of a transcript a check covered.
 
     Attributes:
-        rounds: Rounds on which it could be made, from 0 to all.
+        rounds: Rounds that it covered, from 0 to all.
         detail: What it looked at, a phrase with the figures.
     """
 
@@ -47,12 +47,12 @@ class Coverage:
 def outcome_of(
     rules: Container[str], findings: Iterable[Finding], rounds: int, tally: Tally
 ) -> Outcome:
-    """What became of a check.
+    """The outcome of a check.
 
     Args:
         rules: The ids of its rules.
         findings: All findings of the audit.
-        rounds: Rounds on which it could be made.
+        rounds: Rounds that it covered.
         tally: All rounds.
     """
     if any(f.severity >= Severity.MEDIUM and f.rule in rules for f in findings):

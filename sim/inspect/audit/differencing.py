@@ -1,11 +1,11 @@
-"""Sums over cohorts that differ by few devices: their difference is about those devices alone.
+"""Sums over cohorts that differ by few devices: the difference is only about those devices.
 
 Two sums of the same values, one over a cohort A and one over B, differ by the values of the devices
 in A but not in B, less those in B but not in A. If the values are not the same but related, such as
 two queries of one search for the threshold, the difference still tells something about those
 devices: on which side of the pivots they lie, as far as the others' answers are known.
 
-Only pairs are looked at. Combinations of many sums of updates are what `participation` is about.
+This module compares only pairs. `participation` handles combinations of many sums of updates.
 """
 
 from collections.abc import Iterable

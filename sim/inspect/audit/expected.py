@@ -1,4 +1,4 @@
-"""What the auditor holds a run to: limits that somebody other than the server has set."""
+"""The limits that the auditor applies to a run, set by somebody other than the server."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""What checks have to say beside findings: what became of them, and figures for the report.
+"""What checks say besides findings: their outcomes, and figures for the report.
 
 Plain data: numbers, texts and tuples.
 """
@@ -9,16 +9,16 @@ from typing import TypedDict
 
 
 class Outcome(StrEnum):
-    """What became of a check."""
+    """The outcome of a check."""
 
     PASSED = "passed"
-    """It was made, and found nothing at MEDIUM or above."""
+    """It covered everything, and found nothing at MEDIUM or above."""
     FAILED = "failed"
-    """It was made, and found something at MEDIUM or above."""
+    """It found something at MEDIUM or above."""
     PARTIAL = "partial"
-    """It was made on a part: the transcript does not hold what the rest needs."""
+    """It covered a part: the transcript does not hold what the rest needs."""
     SKIPPED = "skipped"
-    """It could not be made at all."""
+    """It could not cover anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class CheckResult:
 
     Attributes:
         name: What was checked, a short noun phrase.
-        outcome: What became of it.
-        detail: On how much it was made, or why not.
+        outcome: Its outcome.
+        detail: How much it covered, or why it covered nothing.
     """
 
     name: str
@@ -43,17 +43,17 @@ class SearchFacts:
     Attributes:
         round: The round, counted from 1.
         method: Name of the quantile method.
-        devices: Devices it was over; the best knowledge of the server.
+        devices: Devices in it, as far as the server knows.
         queries: Public queries that were answered.
-        numbers: Sums that the answers consist of.
+        numbers: Sums in the answers.
         buckets: Intervals between pivots that hold at least one device.
-        smallest_bucket: Devices in the least crowded of them; None where the method does not count.
+        smallest_bucket: Devices in the least crowded of them; None if the method does not count.
         threshold_low: Loss above which the quantile is known to lie, in nats.
         threshold_high: Loss below which it is known to lie, in nats.
-        bits: Bits lost per device about the losses of the cohort, against somebody who knows their
-            mean and variance; None without truth.
-        error: Mean error of the reconstructed losses, in nats, where there is truth; else None.
-        prior_error: The same of a guess without the sums, where there is truth; else None.
+        bits: Bits per device that the search gave away about the cohort's losses, compared with
+            somebody who knows their mean and variance; None without truth.
+        error: Mean error of the reconstructed losses, in nats; None without truth.
+        prior_error: The same for a guess without the sums; None without truth.
     """
 
     round: int
@@ -75,10 +75,10 @@ class StatisticsFacts:
     """The statistical tests of masked bytes.
 
     Attributes:
-        tests: How many were made.
+        tests: Number of tests.
         smallest_p: Smallest p-value before correction; None without tests.
         false_alarm_rate: Probability that an audit of perfectly masked bytes reports anything.
-        bytes_tested: Masked bytes that went into them.
+        bytes_tested: Masked bytes that were tested.
     """
 
     tests: int
@@ -89,11 +89,11 @@ class StatisticsFacts:
 
 @dataclass(frozen=True, slots=True)
 class ParticipationFacts:
-    """Who was in which released sum of updates, over the rounds.
+    """Which devices were in which released sum of updates, over the rounds.
 
     Attributes:
         sums: Released sums of updates.
-        devices: Devices that were in at least one.
+        devices: Devices in at least one of them.
         rank: Rank of the participation matrix.
         solvable: Devices whose update follows from the sums if it stays the same over rounds.
         smallest_difference: Fewest devices by which two released sums of updates differ.
@@ -111,11 +111,11 @@ class CheckFacts(TypedDict, total=False):
 
     Attributes:
         sums_released: Sums that the server says it learnt.
-        sums_replayed: Those of them that were computed again from the messages, and agree.
+        sums_replayed: How many of them were computed again from the messages, and agree.
         statistics: The tests of masked bytes.
-        participation: Who was in which sum.
+        participation: Which devices were in which sum.
         searches: What each search gave away.
-        noise: What noise searches had, name and value, both texts.
+        noise: The noise of searches: name and value, both texts.
     """
 
     sums_released: int
@@ -127,10 +127,10 @@ class CheckFacts(TypedDict, total=False):
 
 
 def no_facts(false_alarm_rate: float) -> CheckFacts:
-    """What a report says where no check has anything to add.
+    """What a report says if no check has anything to add.
 
     Args:
-        false_alarm_rate: Of the statistical tests, all together, in (0, 1).
+        false_alarm_rate: For all statistical tests together, in (0, 1).
     """
     return {
         "sums_released": 0,

@@ -1,8 +1,8 @@
 """How sure is the auditor? A budget of false alarms for all its statistical tests together.
 
 If every byte was masked perfectly, an audit reports anything with probability at most `rate`,
-however many tests it made and however they depend on one another (Bonferroni). How many tests
-there were is known only at the end, so the smallest p-values of each kind wait until then.
+however many tests it makes and however they depend on one another (Bonferroni). The number of tests
+is known only at the end, so the smallest p-values of each kind are kept until then.
 """
 
 import heapq
@@ -46,7 +46,7 @@ class Alarm:
 
 
 class FalseAlarmBudget:
-    """Takes p-values one after the other and says at the end which of them mean something.
+    """Takes p-values one after the other and says at the end which are significant.
 
     Memory is bounded by the number of kinds, not of tests.
 

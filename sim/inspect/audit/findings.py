@@ -1,4 +1,4 @@
-"""What an audit finds: a rule that was broken, where, and how bad that is."""
+"""What an audit finds: which rule was broken, where, and how bad it is."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -16,7 +16,7 @@ class Severity(IntEnum):
     HIGH = 3
     """A guarantee was broken for some device, or the record is not what it claims to be."""
     CRITICAL = 4
-    """A device's own value is known, or was there to be computed."""
+    """A device's own value is known, or could have been computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Evidence:
     """A place in the transcript.
 
     Attributes:
-        round: The round, counted from 1; None where it is about the whole file.
-        record: Sequence number of the record; None where it is about no single one.
+        round: The round, counted from 1; None if the place is the whole file.
+        record: Sequence number of the record; None if the place is not a single record.
         offset: Where that record begins in the file, in bytes.
     """
 
@@ -40,10 +40,10 @@ class Finding:
 
     Attributes:
         rule: The stable id, a key of `catalogue.RULES`.
-        severity: How bad; the rule's own, or another where the case is worse or better.
+        severity: How bad it is: the rule's own severity, unless this case is worse or better.
         detail: What was seen, in one sentence with the values.
-        evidence: Where, the first places; never empty.
-        count: In how many places in all.
+        evidence: The first places where it was seen; never empty.
+        count: The number of places in all.
     """
 
     rule: str

@@ -1,4 +1,4 @@
-"""The verdict on a run that masks nothing: its server sees losses or updates as they are."""
+"""The verdict on a run without masks: its server sees losses or updates as they are."""
 
 from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
 from deltafl.sim.inspect.audit.facts import CheckResult, Outcome, no_facts
@@ -14,7 +14,7 @@ def report_in_clear(source: Source, options: Options) -> AuditReport:
 
     Args:
         source: The run.
-        options: What to hold it to.
+        options: The limits to apply.
     """
     algorithm = source.config.federation.algorithm if source.config else "unknown"
     detail = f"the run's algorithm is {algorithm}, which has no masks"

@@ -1,4 +1,4 @@
-"""Do masked vectors depend on what they mask? Needs the true inputs, or who passed the filter.
+"""Do masked vectors depend on their inputs? Needs the true inputs, or which devices passed.
 
 With ideal masks, y is uniform whatever x is. So y − x and y + x are no smaller than other words, no
 bit of y agrees with the same bit of x more often than by chance, and the devices that passed the

@@ -1,4 +1,4 @@
-"""Everything that passed the server, by kind, and one round as it saw it."""
+"""Everything that passed through the server, by kind, and one round as the server saw it."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -68,7 +68,7 @@ class Inventory:
         self._sums = _one_more(before, size)
 
     def observed(self) -> tuple[Observed, ...]:
-        """What was counted: what was received first, then what was sent, then the sums."""
+        """The counts: received messages first, then sent messages, then the sums."""
         order = sorted(self._kinds, key=lambda key: (key[0], -1 if key[1] is None else key[1]))
         sums = (self._sums,) if self._sums.count else ()
         return (*(self._kinds[key] for key in order), *sums)
@@ -76,10 +76,10 @@ class Inventory:
 
 @dataclass(slots=True)
 class Timeline:
-    """Follows one round, step by step: the first that anything is recorded of.
+    """Follows the first recorded round, step by step.
 
     Attributes:
-        round: Which; None before there is one.
+        round: Number of that round; None before there is one.
     """
 
     round: int | None = None
@@ -87,7 +87,7 @@ class Timeline:
     _devices: set[int] = field(default_factory=set)
 
     def begin(self, number: int) -> None:
-        """A round begins; it is followed if it is the first."""
+        """Note that a round begins; only the first is followed."""
         if self.round is None:
             self.round = number
 
@@ -119,7 +119,7 @@ class Timeline:
         )
 
     def add_sum(self, released: Sum, question: Question | None) -> None:
-        """Note what the server knew after the last step of a slot, by what it had asked."""
+        """Note what the server knew after the last step of a slot, given its question."""
         if released.round != self.round:
             return
         knows = _knows(question, released)
@@ -143,7 +143,7 @@ class Timeline:
 
 
 def _knows(question: Question | None, released: Sum) -> str:
-    """What a server knows by a sum, in a few words."""
+    """What a server learns from a sum, in a few words."""
     count = len(released.contributors)
     if isinstance(question, Query):
         pivots = len(question.pivots)

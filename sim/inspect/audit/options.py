@@ -1,4 +1,4 @@
-"""What a person may set, and the limits and commands that follow from it."""
+"""The options of an audit, and the limits and commands that follow from them."""
 
 import shlex
 from dataclasses import dataclass

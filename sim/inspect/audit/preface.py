@@ -1,4 +1,4 @@
-"""What a report says beside its findings: what the run is, and what no audit can show."""
+"""What a report says besides its findings: what the run is, and what no audit can show."""
 
 from typing import Final
 
@@ -7,33 +7,35 @@ from deltafl.sim.inspect.audit.source import Source
 from deltafl.sim.record.transcript import Opening
 
 NOT_AUDITED: Final = "not audited here"
-"""Name of the fact that an experiment has more runs."""
+"""Name of the fact that says that an experiment has more runs."""
 
 LIMITS: Final = (
-    "Secure aggregation is not differential privacy: the server knows every sum exactly, and a sum "
-    "may reveal its members, by their small number, by what is known of them already, or by its "
-    "difference from another sum.",
-    "The record is the server's. It shows what was written down; a server that writes down "
-    "something else in a consistent chain is found only where its messages do not fit together.",
-    "Devices that collude with the server are not seen. What they hold, the server holds too.",
-    "Statistics find fault, and never prove that there is none: bytes that pass may come from a "
-    "generator that somebody can run.",
-    "The content of models is not judged. A model can be made so that the sum of its updates tells "
-    "about single samples.",
-    "Time is not recorded. When an answer came may tell whether its device has trained.",
-    "Identities are compared with one another only. Whether a key belongs to whom it names is for "
-    "the directory to say.",
+    "Secure aggregation is not differential privacy: the server knows every sum exactly. A sum "
+    "may reveal its members if they are few, if something is already known about them, or if "
+    "another sum can be subtracted from it.",
+    "The server wrote the record, and the record shows only what was written down. If a server "
+    "writes something else in a consistent chain, the audit can find this only where messages do "
+    "not fit together.",
+    "The audit cannot see which devices collude with the server. Whatever they know, the server "
+    "knows too.",
+    "Statistical tests can find a fault, but never prove that there is none: bytes that pass may "
+    "come from a generator that somebody can run.",
+    "The audit does not judge the content of models. A model can be designed so that the sum of "
+    "its updates reveals something about single samples.",
+    "The record has no times. The time of an answer may tell whether its device has trained.",
+    "The audit only compares identities with one another. Only the directory can say whether a "
+    "key belongs to the device it names.",
 )
 WITHOUT_TRUTH: Final = (
-    "Without a truth file, masked vectors cannot be compared with what they hide, nor order and "
-    "answers with who passed the filter."
+    "Without a truth file, the audit cannot compare masked vectors with what they hide, or the "
+    "order of answers and missing answers with which devices passed the filter."
 )
 
 
 def facts_of_run(
     source: Source, opening: Opening | None, expected: Expected
 ) -> tuple[tuple[str, str], ...]:
-    """What the run says of itself, and what it is held to."""
+    """What the run says about itself, and which limits the audit applies to it."""
     facts = [("transcript", opening.mode if opening else "unknown")]
     if source.config is not None:
         federation, quantile = source.config.federation, source.config.quantile

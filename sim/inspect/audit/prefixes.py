@@ -1,4 +1,4 @@
-"""What the first bytes of a message tell where a transcript keeps no more of it."""
+"""What the first bytes of a message tell, if a transcript keeps only those."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,10 +1,10 @@
-"""Do masked vectors show what they mask, by themselves or in pairs?
+"""Do masked vectors reveal what they mask, alone or in pairs?
 
-Were two vectors masked with the same masks, their difference is that of their inputs, y1 − y2 =
-x1 − x2, and their sum if one mask was negated. Inputs are numbers of bounded size in a ring made
-for the sum of a whole cohort, so that such a word begins with many equal bits, and a uniform word
-does not: the number of bits after the first that equal it is geometric. A vector that was not
-masked at all is found the same way.
+If two vectors were masked with the same masks, their difference is that of their inputs, y1 − y2 =
+x1 − x2. If one mask was negated, this holds for their sum. Inputs are numbers of bounded size in a
+ring made for the sum of a whole cohort. Such a word therefore begins with many equal bits. A
+uniform word does not: the number of bits after the first that equal it is geometric. A vector
+without any mask is found in the same way.
 
 What can be found: the sum of L such numbers has to be surprising, so that short vectors must be of
 small inputs, and long ones may be of almost anything. At 10^-12, differences are found that fit

@@ -1,8 +1,8 @@
-"""Every sum again, from the transcript alone: add up what came, rebuild the secrets, unmask.
+"""Computes every sum again from the transcript alone: adds up vectors, rebuilds secrets, unmasks.
 
-The same primitives as the server's, without its machine: what it decided is in the messages, what
-it computed is computed anew. So a server that reports other sums than its messages give is caught,
-and so is one that has them from elsewhere.
+This uses the server's primitives but not its state machine. The messages show what the server
+decided, and what it computed is computed again. This finds a server that reports sums other than
+those of its messages, or that got them from elsewhere.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ from deltafl.sim.record.transcript import Reader
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replayed:
-    """What the messages of a slot come to.
+    """What follows from the messages of a slot.
 
     Attributes:
         total: The sum, unsigned words; None where it cannot be computed.
@@ -80,7 +80,7 @@ class SlotReplay:
         return self._sum
 
     def finish(self) -> Replayed:
-        """Take the masks off."""
+        """Remove the masks."""
         session, slot = self._session, self._slot
         members, context = slot.members, session.slot_context(slot)
         if self._survivors is None or members is None or context is None:

@@ -1,7 +1,7 @@
 """The verdict of an audit as one value, for people (`html`) and programs (JSON).
 
-Everything here is plain data: numbers, texts and tuples, so that a report can be stored, compared
-and shown without the transcript that it is about.
+Everything here is plain data: numbers, texts and tuples. A report can therefore be stored, compared
+and shown without the transcript that it describes.
 """
 
 import dataclasses
@@ -29,8 +29,8 @@ class Observed:
         kind: What they are, as docs/spec.md calls them.
         sent: Whether the server sent them; else it received them.
         individual: What they tell about a single device: "nothing", "public key", …
-        count: How many.
-        size: Their bytes in all.
+        count: Number of messages.
+        size: Their total size, in bytes.
         smallest: Size of the smallest, in bytes.
         largest: Size of the largest, in bytes.
     """
@@ -51,12 +51,12 @@ class TimelineStep:
     Attributes:
         label: What they are.
         sent: Whether the server sent them.
-        devices: How many devices were at the other end.
-        size: Bytes in all.
+        devices: Number of devices at the other end.
+        size: Their total size, in bytes.
         first_record: Sequence number of the first.
         last_record: Sequence number of the last.
         slot: The slot of the session; None during set-up.
-        revealed: What the server knew afterwards that it had not known, in a few words; or "".
+        revealed: What the server learnt from them, in a few words; or "".
     """
 
     label: str
@@ -71,30 +71,30 @@ class TimelineStep:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """All that an audit has to say.
+    """The result of an audit.
 
     Attributes:
         source: The file or run directory that was audited.
-        head: Digest of the last record, hex: what the verdict is about.
+        head: Digest of the last record, hex; it identifies what was audited.
         run_id: Id of the run, hex.
-        facts: What the run says of itself: name and value, both texts.
+        facts: What the run says about itself: name and value, both texts.
         rounds: Rounds in the transcript.
-        full_rounds: Rounds whose messages it holds whole.
+        full_rounds: Rounds whose messages the transcript holds whole.
         records: Records read.
         size: Length of the file, in bytes.
         sums_released: Sums that the server says it learnt.
-        sums_replayed: Those of them that were computed again from the messages, and agree.
+        sums_replayed: How many of them were computed again from the messages, and agree.
         has_truth: Whether a truth file was compared.
-        checks: Every check and what became of it.
+        checks: Every check and its outcome.
         findings: What was found, worst first.
-        observed: Everything that passed the server, by kind.
+        observed: Everything that passed through the server, by kind.
         timeline: One round as the server saw it.
-        timeline_round: Which; None if there is none.
+        timeline_round: The number of that round; None if there is none.
         searches: What each search gave away.
         statistics: The tests of masked bytes.
-        participation: Who was in which sum.
-        limits: What the audit cannot show, sentences.
-        reproduce: Commands that make this report again.
+        participation: Which devices were in which sum.
+        limits: What the audit cannot show, in sentences.
+        reproduce: Commands that reproduce this report.
     """
 
     source: str
@@ -120,11 +120,11 @@ class AuditReport:
     reproduce: tuple[str, ...]
 
     def worst(self) -> Severity | None:
-        """Severity of the worst finding; None where there is none."""
+        """Severity of the worst finding; None if there is none."""
         return max((finding.severity for finding in self.findings), default=None)
 
     def to_json(self) -> dict[str, object]:
-        """The report as JSON values; findings carry their rule's texts with them."""
+        """The report as JSON values; each finding includes the texts of its rule."""
         report = _plain(self)
         assert isinstance(report, dict)  # noqa: S101 - for mypy: a dataclass becomes a dict
         report["version"] = REPORT_VERSION

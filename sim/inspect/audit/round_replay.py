@@ -1,8 +1,8 @@
-"""A round again, from its released sums: which questions they lead to, and to which model.
+"""Plays a round again from its released sums: which questions and which model follow from them.
 
-The server of Algorithm 3 decides nothing: which pivot it asks for next, which threshold it
-announces and which model follows are functions of the sums. Here they are computed again; what is
-to be thought of a round that went another way, the checks say.
+The server of Algorithm 3 decides nothing: its next pivot, the announced threshold and the next
+model are functions of the sums. This module computes them again. The checks judge a round that went
+another way.
 """
 
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -39,7 +39,7 @@ _MAX_STARTS: Final = 8  # a run ends long before so many rounds in a row are giv
 
 @dataclass(slots=True)
 class PastModel:
-    """What the rounds so far have come to.
+    """The results of the rounds so far.
 
     Attributes:
         starts: At which thresholds the next search may start: at the last one announced, or, where
@@ -55,7 +55,7 @@ class PastModel:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """Where a round went another way than its sums.
+    """Where a round does not follow from its sums.
 
     Attributes:
         detail: What was seen, one sentence without the full stop.

@@ -1,7 +1,7 @@
-"""What a rule is, and how a finding is made of one.
+"""What a rule is, and how a finding is made from one.
 
-A rule's id never changes its meaning and is never used again for another. The rules themselves
-stand with the checks that hold a run to them; `catalogue` puts them together.
+The meaning of a rule's id never changes, and an id is never used again for another rule. Each check
+defines its own rules; `catalogue` collects them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from typing import Final
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 
 MAX_PLACES: Final = 5
-"""So many places are named in a finding."""
+"""The most places that a finding names."""
 
 # The attacks of docs/audit.md that rules are about.
 A1: Final = "A1 inconsistent survivor lists"
@@ -38,10 +38,10 @@ A24: Final = "A24 a record that is not what happened"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What an audit insists on.
+    """A requirement that an audit checks.
 
     Attributes:
-        severity: How bad it is in general.
+        severity: How bad it is in general to break it.
         title: What was found, a short noun phrase.
         consequence: What follows from it, one sentence.
         remedy: What to do about it, one sentence.
@@ -65,7 +65,7 @@ class Rule:
 
 
 class Rules(Mapping[str, Rule]):
-    """Rules by id, and the findings of them; of no others."""
+    """Rules by id; makes findings of these rules only."""
 
     def __init__(self, rules: Mapping[str, Rule]) -> None:
         self._rules = dict(rules)
@@ -92,10 +92,10 @@ class Rules(Mapping[str, Rule]):
             rule: Its id.
             detail: What was seen, one sentence without the full stop.
             places: Where; at least one.
-            severity: How bad, where it is not as bad as the rule says, or worse.
+            severity: How bad it is, if that differs from the rule's own severity.
 
         Raises:
-            KeyError: the rule is none of these.
+            KeyError: it is not one of these rules.
         """
         evidence = tuple(places)
         level = self[rule].severity if severity is None else severity

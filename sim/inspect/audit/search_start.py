@@ -1,4 +1,4 @@
-"""At which thresholds a search may start: what the rounds before it may have come to."""
+"""At which thresholds a search may start: the possible results of the rounds before it."""
 
 from collections.abc import Iterable
 from copy import copy
@@ -15,7 +15,7 @@ from deltafl.sim.inspect.audit.views import SlotView
 def begin(config: RoundConfig, first: SlotView, starts: Iterable[Threshold]) -> tuple[Round, bool]:
     """The round before its first sum, and whether its search starts where no round has come to.
 
-    Where a search starts is the server's to choose.
+    The server chooses where a search starts.
 
     Args:
         config: The round's.

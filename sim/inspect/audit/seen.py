@@ -1,7 +1,7 @@
 """The records of a transcript as the messages that they are.
 
-Messages that are whole are decoded by the protocol's own strict readers; of the others, what their
-first bytes tell is enough for most checks: kind, session, slot, and the set of devices they name.
+The protocol's own strict readers decode whole messages. For other messages, the first bytes are
+enough for most checks: they tell kind, session, slot, and the set of devices that they name.
 """
 
 from dataclasses import dataclass, replace
@@ -50,7 +50,7 @@ class Content:
         envelope: The envelope around it; of the server's messages only. What is not whole is empty
             in it: the model of an announcement, the session's message of a question.
         message: The session's message; None where it is not whole or cannot be decoded.
-        problem: Why it is no message of the protocol; "" where nothing is wrong.
+        problem: Why it is not a message of the protocol; "" if nothing is wrong.
         data: Its first bytes, where there is a problem with them; else b"".
     """
 

@@ -1,4 +1,4 @@
-"""The model that a round leads to: the step that its server takes along the mean of the updates."""
+"""The model after a round: the step that the server takes along the mean of the updates."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ def following(
 ) -> tuple[bytes | None, Moments | None]:
     """The model that a round leads to, computed as the strategy does, and the moments after it.
 
-    Where the moments are not known, no more is the model, unless the optimiser has none.
+    If the moments are not known, the model is not known either, unless the optimiser has none.
     """
     if outcome.update is None or len(model) != 4 * len(outcome.update):
         return model, moments

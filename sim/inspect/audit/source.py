@@ -1,4 +1,4 @@
-"""What is audited: a transcript by itself, or a run directory with what the run says of itself."""
+"""What is audited: a transcript alone, or a run directory with what the run says about itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,15 +14,15 @@ from deltafl.sim.settings.config_io import build_config, read_config_file
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """Where everything lies that an audit reads.
+    """Where an audit finds everything that it reads.
 
     Attributes:
         given: What the person named.
         transcript: The transcript; it need not exist for a run in clear.
         config: The run's settings; None for a bare transcript.
         events: What the run recorded of its rounds, by round.
-        head: The digest that the run vouches for, 32 bytes; None where it does not.
-        num_records: How many records that digest covers; None where it covers all.
+        head: The digest that the run states, 32 bytes; None if it states none.
+        num_records: How many records that digest covers; None if it covers all.
         num_others: Further runs of the same experiment, in directories of their own.
     """
 

@@ -1,4 +1,4 @@
-"""P-values that hold far out in the tail, where an audit of many tests decides.
+"""P-values that are valid far out in the tail, where an audit of many tests decides.
 
 A p-value is valid if ideal bytes give one of at most α with probability at most α. An audit makes
 up to millions of tests and has to tell 10^-12 from 10^-9, so nothing here leans on the normal

@@ -1,4 +1,4 @@
-"""The truth, round by round beside the transcript: what every masked vector was to hide."""
+"""The truth, read round by round alongside the transcript: what each masked vector hides."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ from deltafl.sim.inspect.audit.views import Question
 from deltafl.sim.record.truth import DeviceTruth, read_truth
 
 TruthOfRound = Mapping[int, DeviceTruth]
-"""What each device had to hide, by device."""
+"""The true values of each device, by device."""
 
 
 class TruthRounds:

@@ -1,6 +1,6 @@
 """Do the words of masked vectors look uniform over Z_2^b?
 
-Counts only, so that vectors can be looked at one after the other and thrown away. The tests are
+Only counts are kept, so that vectors can be read one after the other and dropped. The tests are
 about bits (is each as often one as zero?), bytes (does each value come up as often as the others?),
 neighbours (does a word say anything about the next?) and repetitions (do words come up again, as
 from a generator of short period?). A good generator of the wrong seed passes all of them; see

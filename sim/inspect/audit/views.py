@@ -1,7 +1,7 @@
-"""What the server saw in one round, put together: sessions and slots, who was told and said what.
+"""What the server saw in one round: sessions and slots, and which device was told and said what.
 
-Nothing is judged here. Long messages are not kept: masked vectors are read again from the file when
-their slot is over, boxes are known by their digests, and shares are let go once their sum is there.
+This module judges nothing. It does not keep long messages: masked vectors are read again from the
+file when their slot is over, only digests of boxes are kept, and shares are dropped after the sum.
 """
 
 from collections.abc import Iterator, Mapping
@@ -347,7 +347,7 @@ class RoundView:
         number: The round, counted from 1.
         keeps_whole: Whether the transcript keeps its messages whole.
         sessions: By tag, in the order in which they were announced; as a rule one.
-        strange: Messages that are none of the protocol.
+        strange: Messages that do not belong to the protocol.
         sums: What the server says that it learnt, in order.
         end: The record that ends the round; None where there is none.
     """

@@ -20,7 +20,7 @@ from deltafl.sim.inspect.audit.uniformity import equally_likely, well_filled
 
 SECRET_SIZE: Final = 32
 SEED_BITS: Final = 16
-"""Seeds of up to so many bits are tried."""
+"""The most bits of the seeds that are tried."""
 
 _SPACE: Final = 1 << (8 * SECRET_SIZE)
 _PERIODS: Final = (1, 2, 4, 8, 16)

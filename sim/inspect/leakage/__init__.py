@@ -1,7 +1,8 @@
 """What a search for the quantile gives away, measured.
 
 The server of a private round learns exact sums over the whole cohort, one after the other, and each
-says something about every loss in it. `observations` holds what the server saw, `consequences` and
-`labels` what follows from it with certainty, `reconstruction` what an attack makes of it, `measure`
-how much that is in bits and in nats; `experiment` plays it over cohorts, methods and mitigations.
+sum says something about every loss in the cohort. `observations` holds what the server saw.
+`consequences` and `labels` compute what follows from it with certainty, and `reconstruction` is an
+attack on it. `measure` computes the leakage in bits and in nats. `experiment` does this for many
+cohorts, methods and mitigations.
 """

@@ -1,9 +1,10 @@
-"""What the attacker believes after a search, as probabilities that can be held against the truth.
+"""What the attacker believes after a search, as probabilities that can be compared with the truth.
 
-Two questions are kept apart. *Unlabelled*: what is the i-th smallest loss of the cohort?
-*Labelled*: what is the loss of device k? The beliefs are those of an attacker who knows the prior
-and computes; no truth enters. Where the reconstruction claims a place, the belief is there, with
-what is left for the case that it errs; elsewhere it is the posterior that follows from the ranks.
+There are two separate questions. *Unlabelled*: what is the i-th smallest loss of the cohort?
+*Labelled*: what is the loss of device k? The beliefs are those of an attacker that knows the
+prior and computes; they do not use the truth. Where the reconstruction claims a place, the belief
+is there, with the rest left for the case that the claim is wrong. Elsewhere it is the posterior
+that follows from the ranks.
 """
 
 import functools
@@ -32,11 +33,11 @@ _NEGLIGIBLE: Final = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Where the attacker says that losses are: a place and how far off it may be, in ticks.
+    """Where the attacker claims that losses are: a place and its possible error, in ticks.
 
     Attributes:
         ticks: The places.
-        radius: How far off each may be.
+        radius: The possible error of each.
     """
 
     ticks: Numbers
@@ -215,7 +216,7 @@ def _laplace(distance: Numbers, scale: Numbers) -> Numbers:
 
 
 def _narrower(edges: Numbers, claims: Claims) -> Claims:
-    """The interval or the claim, whichever says more."""
+    """The interval or the claim, whichever is more precise."""
     half = (edges[:, 1] - edges[:, 0]) / 2
     middle = (edges[:, 1] + edges[:, 0] - 1) / 2
     use = half <= claims.radius

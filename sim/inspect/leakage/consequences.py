@@ -1,9 +1,9 @@
 """What follows from the sums with certainty: how much lies between any two pivots.
 
-Every answer holds the exact weighted rank at its pivots, so the pivots asked divide the grid into
-buckets whose weight is known, and so is, or is bounded, their number of devices. Nothing here is an
-estimate: whatever the losses and weights were, they lie where this module says. From noisy counts
-nothing follows with certainty; it is only the update that then tells how many are in the tail.
+Every answer holds the exact weighted rank at its pivots. The pivots divide the grid into buckets
+whose weight is known, and whose number of devices is known or bounded. Nothing here is an estimate:
+whatever the losses and weights were, they lie where this module says. Nothing follows from noisy
+counts with certainty. Then only the update tells how many devices are in the tail.
 """
 
 import itertools
@@ -24,8 +24,8 @@ class Below:
     Attributes:
         pivot: The pivot.
         weight: Weight of the devices below it, as it counts in the search.
-        fewest: There are at least so many.
-        most: There are at most so many.
+        fewest: Fewest devices below it.
+        most: Most devices below it.
     """
 
     pivot: int
@@ -42,8 +42,8 @@ class Bucket:
         low: Lowest tick inside.
         high: Lowest tick above.
         weight: Their weight, as it counts in the search.
-        fewest: There are at least so many.
-        most: There are at most so many.
+        fewest: Fewest devices there.
+        most: Most devices there.
     """
 
     low: int
@@ -143,8 +143,8 @@ def order_intervals(view: SearchView) -> tuple[tuple[int, int], ...]:
 def threshold_interval(view: SearchView) -> tuple[int, int]:
     """The interval [low, high) of ticks in which the weighted quantile lies.
 
-    It is that of the weights in the search. The whole grid where nothing was asked or all weights
-    are zero.
+    The quantile is that of the weights in the search. The interval is the whole grid if nothing was
+    asked or all weights are zero.
 
     Raises:
         SearchError: The sums contradict each other.

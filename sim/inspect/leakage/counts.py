@@ -1,9 +1,9 @@
-"""How many devices are in each bucket, where only their weight is known.
+"""How many devices are in each bucket, if only their weight is known.
 
 A bucket of weight W holds c devices with probability ∝ p^c/c! · P(c weights sum to W), p being the
 prior probability of its losses; over all buckets c sums to m. That is a product of polynomials, so
-the posterior is exact, by the forward and backward recursions of a chain. That of noisy counts is a
-matter of `noisy_counts`.
+the posterior is exact, by the forward and backward recursions of a chain. `noisy_counts` handles
+noisy counts.
 """
 
 from collections.abc import Sequence
@@ -128,8 +128,8 @@ class Pin:
     """A known sum of the numbers of the first buckets of a chain.
 
     Attributes:
-        buckets: So many of them.
-        devices: Their devices.
+        buckets: Number of these buckets.
+        devices: Number of their devices.
     """
 
     buckets: int

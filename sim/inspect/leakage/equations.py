@@ -1,7 +1,7 @@
-"""The equations that the sums of `mm` and of the tail are, in variables that keep the ranks.
+"""The sums of `mm` and of the tail as equations, in variables that keep the ranks.
 
-Device k is somewhere in a bucket whose ends are pivots that were asked, so its position is the
-bucket's low end plus its width times a logistic function of the unknown. Where the weights are not
+Device k is somewhere in a bucket whose ends are pivots that were asked. Its position is the
+bucket's low end plus its width times a logistic function of the unknown. If the weights are not
 known, the devices of a bucket share its weight by a softmax of further unknowns.
 """
 
@@ -19,7 +19,7 @@ from deltafl.sim.inspect.leakage.prior import Numbers
 
 @dataclass(frozen=True, slots=True)
 class Equations:
-    """Sums with what they are sums of, for S ways to place the devices at once.
+    """Sums and their terms, for S ways to place the devices at once.
 
     Attributes:
         low: Lower end of the bucket of each device, a position, shape (S, m).
@@ -71,7 +71,7 @@ class Equations:
 
     @property
     def tolerances(self) -> Numbers:
-        """By how much rounding on m devices can move each sum."""
+        """The most that rounding on m devices can change each sum."""
         tolerances = np.full(self.num_sums, self.unit / 2 * self.devices)
         if self.tail_loss is not None:
             tolerances[-1] = self.tail_unit / 2 * self.devices

@@ -1,14 +1,13 @@
 """The leakage of searches over cohorts of many sizes, by method and mitigation.
 
-Cohorts are drawn by the prior, the same ones for every method and mitigation, so that rows can be
-compared. The attacker knows the prior. Whether it knows the devices' weights is a scenario, and
-mitigations are measured against the one that does.
+Cohorts are drawn from the prior. They are the same for every method and mitigation, so that rows
+can be compared. The attacker knows the prior. Whether it knows the devices' weights depends on the
+scenario, and mitigations are measured against an attacker that does.
 
-A search by `noisy` is over equal weights in all scenarios: no others can be hidden by noise. The
-devices' own weights are then in the sums of the update alone. These are exact, and part of what the
-attacker sees as with every method; what the noisy answer gives away by itself is measured besides.
-The noise is as much as is promised: shares of devices beyond those that it is due from would only
-add to it.
+A search by `noisy` uses equal weights in all scenarios, because noise cannot hide other weights.
+Only the sums of the update then contain the devices' own weights. These sums are exact, and the
+attacker sees them as with every method. What the noisy answer alone gives away is measured as well.
+The noise is exactly as much as promised. Shares of additional devices would only add to it.
 """
 
 import itertools
@@ -65,14 +64,14 @@ _LEAST_NOISY: Final = 8
 
 
 class Weights(StrEnum):
-    """What the devices weigh, and what the server knows of it."""
+    """What the devices weigh, and what the server knows about it."""
 
     EQUAL = "equal"
-    """All have the same number of samples, and the server knows it."""
+    """All devices have the same number of samples, and the server knows it."""
     KNOWN = "known"
     """From 101 to 447 samples each; the server knows how many each device has."""
     UNKNOWN = "unknown"
-    """From 101 to 447 samples each; the server knows no more than that."""
+    """From 101 to 447 samples each; the server knows only this range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +153,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a search cost and how good it was.
+    """What a search cost, and how good its result was.
 
     Attributes:
         queries: Secure sums.
@@ -205,7 +204,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class VanishingRow:
-    """What the server learns of a device that vanishes in the middle of a search, means.
+    """What the server learns about a device that drops out in the middle of a search, as means.
 
     Attributes:
         cohort: Devices before.
@@ -402,10 +401,10 @@ def _rho(cell: Cell) -> float | None:
 
 
 def run_vanishing(plan: Plan, *, told: Callable[[], None] = lambda: None) -> list[VanishingRow]:
-    """Measure what the loss of one device in the middle of a search tells about it.
+    """Measure what a search reveals about a device that drops out in the middle of it.
 
-    The server knows all weights. With a frozen cohort the search ends, and what the server has is
-    what it had before. Without, it goes on over the rest, from the pivot at which it stood.
+    The server knows all weights. With a frozen cohort, the search ends, and the server learns
+    nothing more. Otherwise the search goes on over the rest, from its current pivot.
 
     Args:
         plan: Which methods and cohorts; its mitigations are not used, nor is `noisy`, which asks
@@ -436,7 +435,7 @@ def run_vanishing(plan: Plan, *, told: Callable[[], None] = lambda: None) -> lis
 
 
 def _vanishing(plan: Plan, cell: Cell, repeat: int) -> tuple[float, float, float]:
-    """Bits about the device that vanishes, with and without freeze; the width without, in nats."""
+    """Bits about the device that drops out, with and without freeze; the width without, in nats."""
     cohort = draw_cohort(plan, cell.cohort, cell.weights, repeat)
     generator = np.random.default_rng([plan.seed, cell.cohort, repeat, 2])
     config = search_config(plan, cell)

@@ -27,13 +27,14 @@ class LeakageFacts:
         queries: Public queries that were answered.
         numbers: Sums that the answers consist of.
         buckets: Intervals between pivots that hold at least one device.
-        smallest_bucket: Devices in the least crowded of them; None where that is not known.
+        smallest_bucket: Devices in the least crowded of them; None if that is not known.
         threshold_low: Loss above which the quantile is known to lie, in nats.
         threshold_high: Loss below which it is known to lie, in nats.
-        bits: Bits lost per device, unlabelled: at the true losses where they are known, otherwise
-            at the attacker's best guess of them, which flatters it; None without devices.
-        error: Mean error of the reconstructed losses, in nats, where there is truth; else None.
-        prior_error: The same of a guess without the sums, where there is truth; else None.
+        bits: Unlabelled bits given away per device. They are computed at the true losses if these
+            are known, and otherwise at the attacker's best guess, which flatters the attacker.
+            None without devices.
+        error: Mean error of the reconstructed losses, in nats; None without truth.
+        prior_error: The same for a guess without the sums; None without truth.
         exact: Whether the attack found every loss to the tick.
     """
 
@@ -103,10 +104,10 @@ def search_facts(
 
 
 def fitted_prior(view: SearchView, ticks: Sequence[int]) -> Prior:
-    """What somebody expects who knows how the losses of this cohort are distributed, but not whose.
+    """The prior of somebody who knows the distribution of this cohort's losses, but not whose.
 
-    A Gamma distribution with their mean and variance: a weaker prior would count as lost what was
-    known before.
+    It is a Gamma distribution with their mean and variance. A weaker prior would count earlier
+    knowledge as leaked.
 
     Args:
         view: What the server saw.

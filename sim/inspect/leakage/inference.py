@@ -1,4 +1,4 @@
-"""Which inference of the numbers of devices fits a view."""
+"""Chooses the inference of the numbers of devices that fits a view."""
 
 from deltafl.protocol.quantile.registry import NOISY
 from deltafl.sim.inspect.leakage.counts import BucketCounts, bucket_counts

@@ -1,9 +1,9 @@
-"""Which device is in which bucket, where the server knows the devices' weights.
+"""Which device is in which bucket, if the server knows the devices' weights.
 
-A bucket's weight is a sum of known numbers. A bucket that can only be the sum of one subset names
-its devices; a device that is in no subset of the right sum is not in there. `candidates` is certain
-but may leave more open than need be; `assignments` lists all that fits, where that is not too many;
-`probabilities` is the attacker's guess.
+A bucket's weight is a sum of known numbers. If only one subset of devices has this sum, these are
+the bucket's devices. A device that is in no subset with the right sum is not in the bucket.
+`candidates` is certain but may leave open more than necessary. `assignments` lists everything that
+fits, if that is not too much. `probabilities` is the attacker's guess.
 """
 
 import functools
@@ -41,10 +41,11 @@ class Puzzle:
 
 
 def puzzles(view: SearchView) -> tuple[Puzzle, ...]:
-    """What the view says of who is where: the search, and the update if it weighs otherwise.
+    """What a view says about which device is where, from the search and from the update.
 
-    The update is averaged by the devices' own weights whatever they weigh in the search, so that
-    the weight of the tail may still name its devices. None where the weights are not known.
+    The update counts only if its weights differ from those of the search. It always uses the
+    devices' own weights, so that the weight of the tail may still name its devices. None if the
+    weights are not known.
 
     Raises:
         SearchError: The sums contradict each other.
@@ -65,10 +66,10 @@ def puzzles(view: SearchView) -> tuple[Puzzle, ...]:
 
 
 def candidates(view: SearchView) -> tuple[tuple[int, ...], ...]:
-    """For every device the buckets in which it can be, by their indices; never empty.
+    """For every device, the indices of the buckets in which it can be; never empty.
 
-    What is left out is impossible: no subset of the other devices has the weight that would be
-    missing. Equal weights leave everything open but for buckets that hold nobody or everybody.
+    All other buckets are impossible: no subset of the other devices has the weight that would be
+    missing. Equal weights leave everything open except buckets that hold no device or all devices.
 
     Raises:
         SearchError: No device fits anywhere: the weights are not those of this search.

@@ -1,10 +1,10 @@
 """How much a search gave away, in bits and in nats.
 
 **Bits** are the gain of the attacker's forecast over its prior, in log score: log2 of the
-probability that it gives to the true loss after the search, less the same before. It is what the
-released sums told about that loss if the attacker's belief is the exact posterior, and less if it
-is not: a wrong belief costs bits. A loss that is known exactly has lost all the bits that the prior
-left open at it, some 16 for a loss of one nat on the default grid.
+probability that it gives to the true loss after the search, minus the same before. If the
+attacker's belief is the exact posterior, this is what the released sums revealed about the loss.
+Otherwise it is less, because a wrong belief costs bits. If a loss is known exactly, all bits that
+the prior left open have leaked, about 16 for a loss of one nat on the default grid.
 
 - *Unlabelled* bits are about the i-th smallest loss of the cohort, the mean over i. The prior of an
   order statistic is narrow in a large cohort, so there is less to lose.
@@ -13,8 +13,8 @@ left open at it, some 16 for a loss of one nat on the default grid.
 
 Neither adds up over devices: neighbours in order know of each other.
 
-**Errors** are mean distances of the best guess from the truth, of sorted losses and of each
-device's; beside them stand the errors of a guess from the prior alone.
+**Errors** are mean distances of the best guess from the truth, for sorted losses and for each
+device's loss. The errors of a guess from the prior alone are given as well.
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ class Leakage:
 
 
 def measure(belief: Belief, truth: Sequence[int]) -> Leakage:
-    """Hold a belief against the truth.
+    """Compare a belief with the truth.
 
     Args:
         belief: What the attacker believes.

@@ -1,4 +1,4 @@
-"""What can be done about it: switches of the protocol, each with what it changes."""
+"""Mitigations of the leakage: settings of the protocol, each with what it changes."""
 
 from dataclasses import dataclass
 from typing import Final

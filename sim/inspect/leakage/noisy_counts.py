@@ -1,4 +1,4 @@
-"""How many devices are in each bin, where the answer is noisy counts.
+"""How many devices are in each bin, if the answer is noisy counts.
 
 Bin j holds c_j devices with probability ∝ Π p_j^c_j / c_j!, p_j being the prior probability of its
 losses, and its noisy count y_j has a likelihood ∝ exp(-(y_j - c_j)²/2σ²), for the noise of a sum is

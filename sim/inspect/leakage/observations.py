@@ -1,9 +1,9 @@
 """What the server saw of one search: public pivots, and sums over the whole cohort.
 
-The sums are exact, but for those of `noisy`, whose devices add their noise as in the protocol.
+The sums are exact, except those of `noisy`, whose devices add their noise as in the protocol.
 
-There is no cryptography here. Masked sums decode to the same integers as the plain ones, which is
-all that an attacker in the server's place has to start from.
+There is no cryptography here. Masked sums decode to the same integers as plain sums, and these
+integers are all that an attacker in the server's place has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.randomness import Randomness, system_randomness
 
 PLAIN = "plain"
-"""Name of Algorithm 2, in which every device tells its loss."""
+"""Name of Algorithm 2, in which every device reports its loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What the update slot says of the devices that passed the threshold.
+    """What the update slot says about the devices that passed the threshold.
 
     Attributes:
-        pivot: Lowest tick that passes, a pivot: who lies below it did not.
+        pivot: Lowest tick that passes, a pivot: devices below it did not pass.
         weight: Σ n over those that passed, their own weights.
         weighted_loss: Σ n·F over them, in units of 2^-loss_bits nats, rounded on each device.
         loss_bits: Binary digits of `weighted_loss` after the point.
@@ -168,7 +168,7 @@ def simulate(
 def without_search(
     config: SearchConfig, method: str, ticks: Sequence[int], weights: Sequence[int]
 ) -> Simulated:
-    """A round that asks nothing, because its cohort is too small, and keeps everybody."""
+    """A round that asks nothing because its cohort is too small, and keeps all devices."""
     result = SearchResult(config.search.grid, 0, 0, False, Ended.TOO_FEW, 0)
     tail = tail_of(config, result.threshold, ticks, weights)
     return Simulated(SearchView(method, config, len(ticks), (), tuple(weights), tail), result)

@@ -1,4 +1,4 @@
-"""What an attacker knows of losses and weights before it sees any sum."""
+"""What an attacker knows about losses and weights before it sees any sum."""
 
 from dataclasses import dataclass
 

@@ -1,14 +1,14 @@
 """The attack: which losses give these sums?
 
 Between two pivots a sum of `mm`, Σ n/|F - μ|, is a smooth function of the losses, and every query
-gives one more equation. The attack places the devices in their buckets at random by the prior,
-solves for the sums by least squares from many such starts, and looks at what all solutions have in
-common. Losses are whole ticks and sums are integers, so at the end a solution can be checked: the
-true losses reproduce every released integer, and other losses as a rule do not.
+gives one more equation. The attack places the devices in their buckets at random from the prior,
+fits the sums by least squares from many such starts, and looks for what all solutions have in
+common. Losses are whole ticks and sums are integers, so a solution can be checked at the end: the
+true losses reproduce every released integer, and other losses usually do not.
 
-Where there are fewer equations than devices the solutions form a surface. Starts drawn from the
-prior and moved to the nearest point of it are then roughly a sample of the posterior, and their
-spread says which losses are known all the same.
+If there are fewer equations than devices, the solutions form a surface. Starts drawn from the prior
+and moved to the nearest point of the surface are then roughly a sample of the posterior. Their
+spread shows which losses are nevertheless known.
 """
 
 import itertools
@@ -52,7 +52,7 @@ _BATCH_SIZE: Final = 12_000  # unknowns at once
 
 @dataclass(frozen=True, slots=True)
 class Reconstruction:
-    """What the attack makes of a search.
+    """What the attack learns from a search.
 
     Attributes:
         sorted_ticks: The estimated losses of the cohort from the smallest to the largest, in ticks

@@ -67,7 +67,7 @@ def records(rows: Sequence[Row]) -> list[Record]:
 
 
 def vanishing_records(rows: Sequence[VanishingRow]) -> list[Record]:
-    """The same for devices that vanish."""
+    """The same for devices that drop out."""
     return [
         {
             name: round(value, 9) if isinstance(value, float) else value
@@ -121,7 +121,7 @@ def as_markdown(rows: Sequence[Row]) -> str:
 
 
 def vanishing_as_markdown(rows: Sequence[VanishingRow]) -> str:
-    """What is learnt of a device that vanishes, as a Markdown table."""
+    """What the server learns about a device that drops out, as a Markdown table."""
     cells = [
         (
             str(row.cohort),

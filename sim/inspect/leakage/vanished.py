@@ -1,9 +1,9 @@
-"""What the difference of two searches tells about the device that was in one and not in the other.
+"""What the difference of two searches reveals about a device that was in only one of them.
 
-If a device vanishes and the search goes on over the rest, the server holds ranks of the cohort with
-it and of the cohort without it. At the same pivot the difference is the device's own contribution,
-in clear. At neighbouring pivots it still has to fit: the rank of the rest never falls from one
-pivot to the next, and that leaves only some places where the device can have been.
+If a device drops out and the search goes on over the rest, the server has ranks of the cohort with
+and without the device. At the same pivot, the difference is the device's own contribution, in
+clear. At neighbouring pivots it must still fit: the rank of the rest never falls from one pivot to
+the next, which leaves only some places where the device can have been.
 """
 
 import itertools
@@ -19,7 +19,7 @@ _MARGIN_BITS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """What is known of the device that vanished.
+    """What is known about the device that dropped out.
 
     Attributes:
         weight: Its weight in the search, exactly.

@@ -1,4 +1,4 @@
-"""Figures 17 and 18: what it does to update the threshold η only every T_η rounds.
+"""Figures 17 and 18: the effect of updating the threshold η only every T_η rounds.
 
 Source: arXiv 2002.11223, Appendix C.3: between updates the threshold stays, so T_η rounds make up
 one w-step of Algorithm 1. The text names neither the periods nor θ; these are our choice. T_η = 1

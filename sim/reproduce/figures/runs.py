@@ -165,7 +165,7 @@ def per_device(evaluations: Sequence[Evaluation], split: str) -> list[DeviceValu
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:
-    """How a method does over the rounds.
+    """How a method performs over the rounds.
 
     Attributes:
         rounds: of the evaluations, shape (points,).

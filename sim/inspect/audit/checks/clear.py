@@ -1,7 +1,7 @@
-"""Is there anything individual beside masked vectors, keys, boxes and shares?
+"""Did devices send anything of their own except masked vectors, keys, boxes and shares?
 
-Every message of the protocol is known to the last field, and the strict readers take nothing else.
-So whatever they refuse is strange, and strange bytes are searched for values that can be read.
+Every message of the protocol is known to the last field, and the strict readers accept nothing
+else. Messages that they refuse are searched for readable values.
 """
 
 import json
@@ -35,16 +35,16 @@ RULES: Final = Rules(
         "clear.values": Rule(
             Severity.CRITICAL,
             "a device's message holds values in clear",
-            "The server reads what it should only know as part of a sum.",
-            "Put the values into the masked vector; send nothing beside it.",
+            "The server reads values that it should only learn as part of a sum.",
+            "Put the values into the masked vector, and send nothing beside it.",
             A15,
         ),
         "clear.unknown": Rule(
             Severity.MEDIUM,
-            "a message is none of the protocol",
-            "What it holds is not known, and nothing in the protocol protects it.",
-            "Find out which party sends it; honest ones send the messages of the specification "
-            "only.",
+            "a message does not belong to the protocol",
+            "Its contents are unknown, and nothing in the protocol protects them.",
+            "Find out which party sends it. Honest parties send only the messages in the "
+            "specification.",
             A15,
         ),
     }
@@ -52,7 +52,7 @@ RULES: Final = Rules(
 
 
 class ValuesInClear(Check):
-    """Finds messages that are none of the protocol, and says what can be read in them."""
+    """Finds messages that do not belong to the protocol, and says what can be read in them."""
 
     name = "values in clear"
     rules = RULES

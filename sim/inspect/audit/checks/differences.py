@@ -1,4 +1,4 @@
-"""Can sums of the same inputs be subtracted? Was a round played again to get more of them?"""
+"""Can sums of the same inputs be subtracted? Was a round repeated to get more of them?"""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -22,30 +22,30 @@ RULES: Final = Rules(
         "sums.differ-by-few": Rule(
             Severity.HIGH,
             "two released sums of the same question differ by few devices",
-            "Their difference is the sum of the answers of those few.",
-            "Sum a question over one cohort, once; keep whole slots and ledgers.",
+            "Their difference is the sum of the answers of those few devices.",
+            "Sum each question only once and over one cohort. Keep whole slots and ledgers.",
             A13,
         ),
         "sums.search-and-update": Rule(
             Severity.LOW,
             "the update was summed over fewer devices than the search",
             "The difference tells whether the missing devices passed the filter, and their weight.",
-            "Part of the design (docs/limitations.md); expect fewer with fewer drop-outs "
-            "after the search.",
+            "This is part of the design (docs/limitations.md). It is rarer if fewer devices drop "
+            "out after the search.",
             A13,
         ),
         "retry.same-model": Rule(
             Severity.MEDIUM,
             "a model was announced again after its sums were released",
             "Sums of the same losses over different devices can be subtracted.",
-            "Announce a model once; after a round that failed, draw the same cohort again.",
+            "Announce a model once. After a failed round, draw the same cohort again.",
             A20,
         ),
         "retry.aborted": Rule(
             Severity.LOW,
-            "a round was given up after sums were released",
-            "A server that gives up when it likes gets the sums before for nothing.",
-            "Watch the rate; the run's settings for drop-outs should make it rare.",
+            "a round was aborted after sums were released",
+            "A server that aborts at will gets the earlier sums for nothing.",
+            "Watch how often this happens. The run's settings for drop-outs should make it rare.",
             A20,
         ),
     }
@@ -53,7 +53,7 @@ RULES: Final = Rules(
 
 
 class Differences(Check):
-    """Compares released sums with one another and with those before."""
+    """Compares released sums with one another and with earlier ones."""
 
     name = "differences of cohorts"
     rules = RULES
@@ -94,7 +94,7 @@ class Differences(Check):
                     yield _difference(close, is_query=isinstance(question, Query))
 
     def coverage(self, tally: Tally) -> Coverage:
-        """Heads tell it all."""
+        """The first bytes of every message are enough."""
         fewest = self._premises.expected.min_difference
         return Coverage(tally.told, f"sums of the same inputs, by fewer than {fewest} devices")
 
@@ -108,7 +108,7 @@ def _announced_again(
         return
     before, had_changed = past[model]
     if had_changed:
-        detail = f"the model of round {before.round}, whose sums led to another"
+        detail = f"the model of round {before.round}, whose sums led to another model"
         yield RULES.found("retry.same-model", detail, [place, before])
     else:
         detail = f"the model of round {before.round}, which did not change it"

@@ -1,4 +1,4 @@
-"""Are cohorts, tails and parameters as large as the policy wants them?"""
+"""Are cohorts, tails and parameters as large as the policy requires?"""
 
 from collections.abc import Iterator
 from typing import Final
@@ -17,22 +17,23 @@ RULES: Final = Rules(
         "cohort.below-floor": Rule(
             Severity.HIGH,
             "a sum was released over fewer devices than the floor",
-            "Each device hides among those in the sum only.",
-            "Raise `privacy.min_cohort`; invite more devices.",
+            "Each device hides only among the devices in the sum.",
+            "Raise `privacy.min_cohort`, and invite more devices.",
             A4,
         ),
         "parameters.below-policy": Rule(
             Severity.HIGH,
             "the parameters of a session fall short of the policy",
-            "Fewer colluding devices than assumed rebuild a device's secrets.",
+            "Fewer colluding devices than assumed can rebuild a device's secrets.",
             "Compute the parameters from the threat model, as `SessionParams.for_threat` does.",
             A19,
         ),
         "sums.small-tail": Rule(
             Severity.HIGH,
             "few devices passed the filter",
-            "The sum of updates is that of these few; of one device, it is its update.",
-            "Raise θ or the cohort; announce a threshold that keeps more.",
+            "The sum of updates covers only these few devices. If there is only one, the sum is "
+            "its update.",
+            "Raise θ or the cohort size, or announce a threshold that keeps more devices.",
             A19,
         ),
     }
@@ -46,7 +47,7 @@ class Floors(Check):
     rules = RULES
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
-        """Look at a round's sessions, and at its sums."""
+        """Look at a round's sessions and sums."""
         expected = self._premises.expected
         for session in over.view.sessions.values():
             try:
@@ -61,12 +62,12 @@ class Floors(Check):
             count = len(released.contributors)
             if count < floor:
                 detail = (
-                    f"slot {released.slot}: a sum over {count} devices, and the floor is {floor}"
+                    f"slot {released.slot}: a sum over {count} devices, but the floor is {floor}"
                 )
                 yield RULES.found("cohort.below-floor", detail, [place_of(released)])
 
     def coverage(self, tally: Tally) -> Coverage:
-        """Heads tell it all."""
+        """The first bytes of every message are enough."""
         expected = self._premises.expected
         floors = f"{expected.policy.min_cohort} in a cohort, {expected.min_tail} in a tail"
         return Coverage(tally.told, floors)

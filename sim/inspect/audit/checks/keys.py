@@ -1,4 +1,4 @@
-"""Are keys new, their owners' own, and signed? Are sessions bound to what was announced?"""
+"""Are keys new, unchanged and signed? Are sessions bound to what was announced?"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -27,16 +27,16 @@ RULES: Final = Rules(
         "keys.substituted": Rule(
             Severity.HIGH,
             "a device's keys were replaced on the way",
-            "Whoever replaced them can read the shares that were sealed for them and compute "
-            "the masks.",
+            "Whoever replaced them can read the shares that were sealed with the new keys, and "
+            "compute the masks.",
             "Sign sessions with identities that the server does not choose.",
             A3,
         ),
         "keys.twice": Rule(
             Severity.MEDIUM,
             "a device advertised two sets of keys",
-            "Which of the two others were shown is for the server to choose.",
-            "Advertise keys once; repeat them only byte for byte.",
+            "The server can choose which of the two it shows to other devices.",
+            "Advertise keys once, and repeat them only byte for byte.",
             A3,
         ),
         "keys.reused": Rule(
@@ -50,59 +50,61 @@ RULES: Final = Rules(
         "keys.low-order": Rule(
             Severity.HIGH,
             "a public key is of low order",
-            "Everybody can compute what is agreed with it.",
-            "Refuse such keys, as devices and server of this protocol do.",
+            "Anybody can compute the secrets that are agreed with it.",
+            "Refuse such keys, as this protocol's devices and server do.",
             A23,
         ),
         "keys.unsigned": Rule(
             Severity.HIGH,
             "sessions are not signed although the server may be active",
-            "Nothing shows devices whose keys they use, or that all were told the same survivors.",
+            "Devices cannot tell whose keys they use, or whether all were told the same survivors.",
             'Set `privacy.adversary = "active"` or `privacy.signed = true`.',
             A3,
         ),
         "keys.bad-signature": Rule(
             Severity.HIGH,
-            "a signature does not hold",
-            "Keys or lists are not vouched for by the device that is said to have sent them.",
+            "a signature is invalid",
+            "Nothing proves that keys or lists come from the device that is said to have sent "
+            "them.",
             "Find out whether the device or the server made it.",
             A3,
         ),
         "keys.identity-changed": Rule(
             Severity.HIGH,
             "a device's identity key changed between sessions",
-            "Somebody else may be speaking for it since.",
+            "Somebody else may have spoken for the device since then.",
             "Compare fingerprints with the device's owner.",
             A3,
         ),
         "boxes.exchanged": Rule(
             Severity.MEDIUM,
             "sealed shares did not arrive as they were sent",
-            "Devices refuse a box that was changed; those whose shares are missing are easier "
+            "Devices refuse a box that was changed. A device whose shares are missing is easier "
             "to isolate.",
             "Find out whether the network or the server changed them.",
             A3,
         ),
         "session.reused": Rule(
             Severity.HIGH,
-            "the parameters of a session came twice",
-            "Masks are bound to the session: what is bound to the same can be made equal.",
+            "the parameters of a session were used twice",
+            "Masks are bound to the session. In two equal sessions, masks can be made equal.",
             "Draw a new graph seed for every session; keep the devices' ledgers.",
             A6,
         ),
         "session.twice": Rule(
             Severity.HIGH,
             "one round was announced in two sessions",
-            "Two sums of the same inputs over different devices differ by what the devices in "
-            "one of them sent.",
-            "Keep the devices' ledgers, which refuse a round that they were in before.",
+            "Two sums of the same inputs over different devices differ by the inputs of the "
+            "devices that are in only one of them.",
+            "Keep the devices' ledgers. With them, devices refuse a round that they have already "
+            "taken part in.",
             A20,
         ),
         "session.unbound": Rule(
             Severity.HIGH,
-            "a session is not bound to the model and settings it was announced with",
+            "a session is not bound to the model and settings that it was announced with",
             "Devices cannot tell whether all were shown the same model.",
-            "Keep devices that check the binding; stop using this server.",
+            "Keep using devices that check the binding, and stop using this server.",
             A8,
         ),
     }
@@ -133,7 +135,7 @@ class PastKeys:
         self._owners.append((device, place, len(public)))
 
     def resume(self) -> None:
-        """The run was interrupted: a simulator draws its devices' identities anew."""
+        """Note that the run was interrupted: a simulator then draws new identities for devices."""
         self.unseen = set(self.identities)
 
     def repeated(self) -> Iterator[Finding]:
@@ -162,7 +164,7 @@ class Keys(Check):
         self._past = PastKeys()
 
     def on_record(self, record: Record, digest: bytes) -> tuple[Finding, ...]:
-        """Where the run was interrupted, devices may come back under other identities."""
+        """After an interruption, devices may come back under other identities."""
         del digest
         if isinstance(record, Resumed):
             self._past.resume()
@@ -180,7 +182,7 @@ class Keys(Check):
             yield from _binding(session, past)
             if is_active and not session.params.signed and past.unsigned is None:
                 past.unsigned = place
-                detail = "the server may be active, and nothing is signed"
+                detail = "the server may be active, but nothing is signed"
                 yield RULES.found("keys.unsigned", detail, [place])
             yield from _advertised(session, past)
             yield from _relayed(session)
@@ -198,7 +200,7 @@ class Keys(Check):
 
 
 def _announced_twice(round_: RoundView) -> Iterator[Finding]:
-    """Devices that were announced a round in two ways."""
+    """Devices to which a round was announced in two ways."""
     first: dict[bytes, Seen] = {}
     told: Counter[int] = Counter()
     for session in round_.sessions.values():
@@ -207,7 +209,7 @@ def _announced_twice(round_: RoundView) -> Iterator[Finding]:
             told[seen.record.peer] += 1
     devices = sorted(device for device, times in told.items() if times > 1)
     if len(first) > 1 and devices:
-        detail = f"{len(devices)} devices, such as {devices[0]}, were announced the round twice"
+        detail = f"the round was announced twice to {len(devices)} devices, such as {devices[0]}"
         yield RULES.found("session.twice", detail, [seen.place for seen in first.values()])
 
 
@@ -228,9 +230,7 @@ def _binding(session: SessionView, past: PastKeys) -> Iterator[Finding]:
         detail = "model, settings and round are those of an earlier session"
         yield RULES.found("session.twice", detail, [place, before])
     if session.context is not None and session.context != params.context:
-        yield RULES.found(
-            "session.unbound", "its context is another than that of its model", [place]
-        )
+        yield RULES.found("session.unbound", "its context is not that of its model", [place])
     elif levels is not None and (
         params.slots != levels.slots() or params.num_invited != levels.common.cohort_size
     ):
@@ -252,14 +252,14 @@ def _advertised(session: SessionView, past: PastKeys) -> Iterator[Finding]:
             session.params, ClientId(device), message.sealing_key, message.mask_keys
         )
         if not verify(identity, statement, signature):
-            detail = f"device {device}'s signature of its keys does not hold"
+            detail = f"device {device}'s signature of its keys is invalid"
             yield RULES.found("keys.bad-signature", detail, [seen.place])
         before, place = past.identities.setdefault(device, (identity, seen.place))
         if before != identity:
             past.identities[device] = identity, seen.place
             detail, severity = f"device {device} has another key than before", None
             if device in past.unseen:
-                detail, severity = f"{detail}; the run was interrupted meanwhile", Severity.LOW
+                detail, severity = f"{detail}; the run was interrupted in between", Severity.LOW
             yield RULES.found("keys.identity-changed", detail, [seen.place, place], severity)
         past.unseen.discard(device)
 
@@ -281,5 +281,5 @@ def _signatures(session: SessionView, slot: SlotView) -> Iterator[Finding]:
             continue
         statement = signing.survivors(context, survivors, keys_of.sealing_key)
         if not verify(present(keys_of.credential).identity, statement, message.signature):
-            detail = f"device {device}'s signature of the survivors of slot {slot.index} is wrong"
+            detail = f"device {device}'s signature of the survivors of slot {slot.index} is invalid"
             yield RULES.found("keys.bad-signature", detail, [seen.place])

@@ -1,4 +1,4 @@
-"""Was everybody told the same: model, question, roster, cohort, survivors?"""
+"""Were all devices told the same model, question, roster, cohort and survivors?"""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final
@@ -16,31 +16,31 @@ RULES: Final = Rules(
         "broadcast.announcement": Rule(
             Severity.HIGH,
             "devices were shown different models or settings",
-            "The masks of those who were shown different ones do not cancel; a party without "
-            "this binding would have its update isolated.",
-            "Keep devices that check the binding; stop using this server.",
+            "The masks of devices that were shown different ones do not cancel. Without this "
+            "binding, a device's update would be isolated.",
+            "Keep using devices that check the binding, and stop using this server.",
             A8,
         ),
         "broadcast.question": Rule(
             Severity.HIGH,
             "devices were asked different questions in one slot",
-            "Different queries or thresholds single out a device; only the binding of the "
-            "masks stands between.",
-            "Keep devices that check the binding; stop using this server.",
+            "Different queries or thresholds single out a device, and only the binding of the "
+            "masks protects it.",
+            "Keep using devices that check the binding, and stop using this server.",
             A8,
         ),
         "lists.roster": Rule(
             Severity.HIGH,
             "devices were shown different rosters",
-            "Devices that believe in different cohorts can be isolated from one another.",
-            "Sign sessions (`privacy.signed`); stop using this server.",
+            "Devices that were shown different cohorts can be isolated from one another.",
+            "Sign sessions (`privacy.signed`), and stop using this server.",
             A1,
         ),
         "lists.members": Rule(
             Severity.HIGH,
             "devices were told different cohorts for one slot",
             "A device may have been made to mask against devices that are not there.",
-            "Sign sessions (`privacy.signed`); stop using this server.",
+            "Sign sessions (`privacy.signed`), and stop using this server.",
             A1,
         ),
         "lists.survivors": Rule(
@@ -53,9 +53,9 @@ RULES: Final = Rules(
         ),
         "lists.not-whole": Rule(
             Severity.HIGH,
-            "a query was asked over a part of its search's cohort",
-            "The difference of two answers is the answer of whoever is missing.",
-            "Keep devices that insist on whole slots; stop using this server.",
+            "a query covered only part of its search's cohort",
+            "The difference of two sums is the answer of the devices that are missing.",
+            "Keep using devices that insist on whole slots, and stop using this server.",
             A13,
         ),
     }
@@ -84,7 +84,7 @@ class ToldTheSame(Check):
                 yield from _whole_slots(level)
 
     def coverage(self, tally: Tally) -> Coverage:
-        """Heads tell it all."""
+        """The first bytes of every message are enough."""
         return Coverage(tally.told, "models, questions, rosters, cohorts, survivors")
 
 

@@ -1,7 +1,7 @@
 """Do masked vectors look like ideal ones: uniform, unrelated, independent of what they hide?
 
-Statistics can only ever find fault: bytes that pass may still come from a generator that somebody
-can run. All tests together raise a false alarm with the probability that the audit states.
+Statistical tests can only find faults: bytes that pass may still come from a generator that
+somebody can run. The audit states the probability that all tests together raise a false alarm.
 """
 
 from types import MappingProxyType
@@ -36,14 +36,14 @@ RULES: Final = Rules(
         "masks.weak-seed": Rule(
             Severity.CRITICAL,
             "secrets were drawn from too few values",
-            "Whoever tries all values takes the masks off.",
+            "Anybody can try all values and remove the masks.",
             "Draw secrets from the operating system.",
             A7,
         ),
         "masks.depend": Rule(
             Severity.CRITICAL,
             "masked vectors depend on what they hide",
-            "The vectors tell about the inputs without any share.",
+            "The vectors reveal something about the inputs without any share.",
             "Check how devices mask; compare with the test vectors.",
             A7,
         ),
@@ -52,7 +52,7 @@ RULES: Final = Rules(
 
 
 class MaskedBytes(Check):
-    """Hands masked vectors and rebuilt secrets to the tests; what they find, the budget says."""
+    """Hands masked vectors and rebuilt secrets to the tests; the budget decides what is found."""
 
     name = "masked bytes"
     rules = RULES
@@ -70,7 +70,7 @@ class MaskedBytes(Check):
         self._tests = MaskTests(premises.budget)
 
     def on_vector(self, vector: MaskedVector) -> None:
-        """Take in a vector, and where it is known, what it was to hide."""
+        """Take in a vector and, if known, the input that it hides."""
         session, slot, words = vector.session, vector.slot, vector.words
         spec, config, asked = session.params.slots[slot.index], session.config, slot.question
         device = vector.seen.record.peer
@@ -90,7 +90,7 @@ class MaskedBytes(Check):
         return ()
 
     def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
-        """Test what came together in the round."""
+        """Test the vectors that came in the round."""
         del over
         self._tests.end_round()
         return ()
@@ -101,12 +101,12 @@ class MaskedBytes(Check):
         return ()
 
     def coverage(self, tally: Tally) -> Coverage:
-        """Vectors are in whole messages only."""
+        """Only whole messages contain vectors."""
         num_tests, size = self._premises.budget.num_tests, self._tests.bytes_tested
         return Coverage(tally.whole, f"{num_tests} tests of {size} bytes")
 
     def facts(self) -> CheckFacts:
-        """How many tests there were, all checks' together, and of how much."""
+        """How many tests all checks made together, and how many bytes they tested."""
         budget = self._premises.budget
         return {
             "statistics": StatisticsFacts(

@@ -1,8 +1,8 @@
-"""Do sizes, order, or who answers tell who passed the filter?
+"""Do sizes, order or missing answers tell which devices passed the filter?
 
-Sizes need no truth: within a slot they must all be the same. Order and answers are compared with
-who passed. A device's place in the order of the update's answers is compared with its place in the
-order of the slot before, so that an order by id, which says nothing, raises no alarm.
+Sizes need no truth file: within a slot they must all be the same. Order and answers are compared
+with which devices passed. A device's place in the order of the update's answers is compared with
+its place in the order of the slot before. An order by id, which says nothing, then raises no alarm.
 """
 
 import math
@@ -41,22 +41,22 @@ RULES: Final = Rules(
         "metadata.size": Rule(
             Severity.HIGH,
             "the size of devices' messages varies within a slot",
-            "The size may tell who passed the filter.",
-            "Send vectors of one size, zeros included.",
+            "The size may tell which devices passed the filter.",
+            "Send all vectors in one size, zeros included.",
             A16,
         ),
         "metadata.order": Rule(
             Severity.MEDIUM,
-            "the order of answers depends on who passed the filter",
-            "Who answers late has trained, and so passed.",
+            "the order of answers depends on which devices passed the filter",
+            "A device that answers late has trained, and so has passed.",
             "Wait a fixed time before answering.",
             A16,
         ),
         "metadata.answers": Rule(
             Severity.MEDIUM,
-            "who answers depends on who passed the filter",
-            "Who stays away has, or has not, passed.",
-            "Answer in any case, with zeros where there is nothing to add.",
+            "which devices answer depends on which devices passed the filter",
+            "A missing answer tells whether the device passed.",
+            "Always answer, with zeros if there is nothing to add.",
             A16,
         ),
     }
@@ -65,10 +65,11 @@ RULES: Final = Rules(
 
 @dataclass(slots=True)
 class PastAnswers:
-    """Who answered and when, over the rounds so far.
+    """Which devices answered and when, over the rounds so far.
 
-    Each is a distribution under the null hypothesis, and what was seen: for the missing, how many
-    of them had passed; for the order, by how much those who passed came later than before.
+    Each test keeps a distribution under the null hypothesis and what was seen. For missing answers,
+    that is how many of the missing devices had passed. For the order, it is how much later the
+    devices that passed came than before.
     """
 
     missing_passed: int = 0
@@ -78,7 +79,7 @@ class PastAnswers:
     rounds: list[Evidence] = field(default_factory=list)
 
     def into(self, budget: FalseAlarmBudget) -> None:
-        """Test what was collected."""
+        """Test the collected answers."""
         if not self.rounds:
             return
         place = self.rounds[-1]
@@ -86,7 +87,7 @@ class PastAnswers:
         mean = float((counts * self.missing_null).sum())
         far = abs(counts - mean) >= abs(self.missing_passed - mean) - 1e-9
         value = min(float(self.missing_null[far].sum()), 1.0)
-        detail = f"{self.missing_passed} of the missing had passed, {mean:.2f} expected"
+        detail = f"{self.missing_passed} of the missing devices had passed, {mean:.2f} expected"
         budget.add(PValue(_ANSWERS, value, detail), place)
         if self.later_variance > 0:
             score = self.later / self.later_variance**0.5
@@ -97,7 +98,7 @@ class PastAnswers:
 
 
 class Metadata(Check):
-    """Compares sizes, and with a truth file also order and presence with who passed."""
+    """Compares sizes and, with a truth file, order and presence with which devices passed."""
 
     name = "metadata"
     rules = RULES
@@ -121,7 +122,7 @@ class Metadata(Check):
         return ()
 
     def coverage(self, tally: Tally) -> Coverage:
-        """Heads tell it all; order and answers take the truth too."""
+        """The first bytes of every message are enough; order and answers also need the truth."""
         return Coverage(tally.told, "sizes, order, answers" if tally.has_truth else "sizes")
 
 
@@ -130,9 +131,9 @@ _At = tuple[bytes, int]
 
 
 def _vectors(round_: RoundView) -> tuple[dict[_At, list[Seen]], dict[_At, int]]:
-    """The masked vectors of every slot, strange ones among them, and the bytes that they must be.
+    """The masked vectors of every slot, including strange ones, and the size that they must have.
 
-    What a slot's vectors must be is not known where the session does not have it.
+    The size is not known if the session does not have the slot.
     """
     by_slot: dict[_At, list[Seen]] = {}
     due: dict[_At, int] = {}
@@ -159,7 +160,7 @@ def _strange_at(seen: Seen) -> _At | None:
 
 
 def _odd_sizes(index: int, inputs: Sequence[Seen], due: int | None) -> Iterator[Finding]:
-    """Vectors of a slot that are not of its size; where that is not known, of the most common."""
+    """Vectors that do not have their slot's size or, if that is unknown, the most common size."""
     counts = Counter(seen.record.size for seen in inputs)
     usual = due or max(counts, key=lambda size: counts[size], default=0)
     odd = [seen for seen in inputs if seen.record.size != usual]
@@ -180,7 +181,7 @@ def masked_size(params: SessionParams, slot: int) -> int:
 
 
 def _compare(round_: RoundView, truth: TruthOfRound, past: PastAnswers) -> None:
-    """Collect who answered to the update, and in which order, beside who passed the filter."""
+    """Collect which devices answered to the update and in which order, and which passed."""
     for session in round_.sessions.values():
         config = session.config
         if config is None or config.update_slot not in session.slots:

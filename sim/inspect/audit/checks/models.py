@@ -14,12 +14,11 @@ RULES: Final = Rules(
         "model.unfounded": Rule(
             Severity.HIGH,
             "a model does not follow from the round before",
-            "Devices were made to work on a model of the server's own making, unless the server "
-            "steps "
-            "by an optimiser that the audit was not told of.",
-            "Of a run with `strategy.server_optimizer`, audit the run directory, whose settings "
-            "name "
-            "it: the step is then computed as well. Else stop using this server.",
+            "Devices were made to work on a model that the server made up, unless the server "
+            "uses an optimiser that the audit was not told about.",
+            "If the run has a `strategy.server_optimizer`, audit the run directory: its settings "
+            "name the optimiser, so that the audit can compute the step as well. Otherwise stop "
+            "using this server.",
             A8,
         ),
     }
@@ -27,7 +26,7 @@ RULES: Final = Rules(
 
 
 class Models(Check):
-    """Compares models with those that the sums lead to."""
+    """Compares the announced models with those that follow from the sums."""
 
     name = "models from sums"
     rules = RULES
@@ -37,7 +36,7 @@ class Models(Check):
         self._rounds = 0  # of which all models are known; the first ones are given
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
-        """Look at the models that a round was announced with."""
+        """Look at the models that were announced for a round."""
         self._rounds += over.view.is_whole and all(
             over.is_first or one.has_known_model for one in over.played
         )
@@ -46,7 +45,7 @@ class Models(Check):
                 yield RULES.found("model.unfounded", seen.detail, [seen.place])
 
     def coverage(self, tally: Tally) -> Coverage:
-        """Models, and the sums of updates, are in whole messages only."""
+        """Only whole messages contain models and the sums of updates."""
         models = f"{self._rounds} of {tally.rounds}; the first is given"
         if self._premises.optimizer != PLAIN_STEP:
             models += "; stepped by the optimiser of the run's settings"

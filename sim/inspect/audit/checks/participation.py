@@ -1,4 +1,4 @@
-"""Whose update could be solved for from the sums of many rounds?"""
+"""Could the server solve for a device's update from the sums of many rounds?"""
 
 from collections.abc import Iterator
 from typing import Final
@@ -27,7 +27,7 @@ RULES: Final = Rules(
 
 
 class ParticipationOverRounds(Check):
-    """Takes in who was in which sum of updates, and asks at the end what they say together."""
+    """Collects which devices were in which sum of updates, and solves for updates at the end."""
 
     name = "participation over rounds"
     rules = RULES
@@ -38,7 +38,7 @@ class ParticipationOverRounds(Check):
         self._result = self._participation.result()
 
     def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
-        """Note who was in a round's sums of updates; nothing is found before the end."""
+        """Note which devices were in a round's sums of updates; findings come at the end."""
         for session in over.view.sessions.values():
             for level in session.by_level():
                 slot = None if level.config is None else level.slots.get(level.config.update_slot)
@@ -53,7 +53,7 @@ class ParticipationOverRounds(Check):
         yield from _solvable(self._result)
 
     def coverage(self, tally: Tally) -> Coverage:
-        """Heads tell it all."""
+        """The first bytes of every message are enough."""
         return Coverage(tally.told, f"{self._result.sums} sums of updates")
 
     def facts(self) -> CheckFacts:

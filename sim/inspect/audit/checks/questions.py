@@ -15,7 +15,7 @@ RULES: Final = Rules(
             "a question does not follow from the sums before it",
             "A server that chooses thresholds at will can isolate the device with the largest "
             "loss.",
-            "Recompute every question from the sums; stop using this server.",
+            "Recompute every question from the sums, and stop using this server.",
             A14,
         ),
     }
@@ -23,7 +23,7 @@ RULES: Final = Rules(
 
 
 class Questions(Check):
-    """Compares questions with those that the sums lead to."""
+    """Compares the questions asked with those that follow from the sums."""
 
     name = "questions from sums"
     rules = RULES
@@ -33,13 +33,13 @@ class Questions(Check):
         self._rounds = 0  # of which at least one level could be played to its end
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
-        """Look where a round went another way."""
+        """Look for questions that do not follow from the sums."""
         self._rounds += any(one.outcome is not None for one in over.played)
         for one in over.played:
             for seen in one.unfounded:
                 yield RULES.found("question.unfounded", seen.detail, [seen.place], seen.severity)
 
     def coverage(self, tally: Tally) -> Coverage:
-        """It takes the sums, or of a query at least all its words."""
+        """Needs the sums, or at least all words of a query's sum."""
         replays = f"{self._rounds} of {tally.rounds} rounds played again from their sums"
         return Coverage(self._rounds, replays)

@@ -39,78 +39,78 @@ RULES: Final = Rules(
         "record.edited": Rule(
             Severity.HIGH,
             "a record was edited",
-            "What follows it in the file proves nothing, and what it says itself may be invented.",
-            "Take the file from where it was written, and compare its digest with the one in "
-            "the run's summary.",
+            "The record may be invented, and nothing after it in the file proves anything.",
+            "Get the file from where it was written, and compare its digest with the one in the "
+            "run's summary.",
             A24,
         ),
         "record.missing": Rule(
             Severity.HIGH,
-            "records were taken out",
-            "Whatever was in them is not audited.",
-            "Take the file from where it was written; a log that leaves the server's hands at "
+            "records were removed",
+            "The removed records are not audited.",
+            "Get the file from where it was written. A log that leaves the server's hands at "
             "once cannot be cut later.",
             A24,
         ),
         "record.reordered": Rule(
             Severity.HIGH,
             "records were moved or repeated",
-            "The order in which things happened decides whether masks protect a vector, and "
-            "it is not known.",
-            "Take the file from where it was written.",
+            "Whether masks protect a vector depends on the order of events, and that order is "
+            "not known.",
+            "Get the file from where it was written.",
             A24,
         ),
         "record.cut": Rule(
             Severity.HIGH,
             "the file ends too early",
-            "What was in the rest is not audited.",
-            "Take the whole file; after a crash, resume the run, which cuts the file back to "
-            "its last checkpoint and goes on.",
+            "The rest of the file is not audited.",
+            "Get the whole file. After a crash, resume the run: it cuts the file back to its "
+            "last checkpoint and continues from there.",
             A24,
         ),
         "record.malformed": Rule(
             Severity.HIGH,
-            "a record is none of the format",
-            "The program that wrote the file is not the one that the format describes.",
+            "a record does not follow the format",
+            "The file was not written by the program that the format describes.",
             "Write transcripts with the release whose version the file names.",
             A24,
         ),
         "record.unfinished": Rule(
             Severity.MEDIUM,
             "the file has no closing record",
-            "The run was stopped, still goes on, or the end of its record was cut off between "
-            "two records.",
-            "Finish the run (`--resume`), or give the digest that the run's checkpoint vouches "
-            "for.",
+            "The run was stopped, is still going, or the end of the file was cut off between two "
+            "records.",
+            "Finish the run (`--resume`), or give the digest that the run's checkpoint states.",
             A24,
         ),
         "record.head-differs": Rule(
             Severity.HIGH,
             "the digest of the file is not the one that the run states",
-            "The whole file may be another than the one that the run wrote.",
-            "Take the file from where it was written.",
+            "The file may not be the one that the run wrote.",
+            "Get the file from where it was written.",
             A24,
         ),
         "record.disagrees": Rule(
             Severity.HIGH,
-            "the run's own record says something else",
+            "the run's own record disagrees with its messages",
             "The run published results that do not follow from what its server received.",
-            "Find out which of the two was changed; trust neither until then.",
+            "Find out which of the two was changed. Until then, trust neither.",
             A24,
         ),
         "record.unasked": Rule(
             Severity.HIGH,
-            "an answer has no question",
-            "What the server sent to get it was left out of the record, and may have been a lie.",
-            "Take the file from where it was written; a log that leaves the server's hands at once "
-            "cannot be cut later.",
+            "an answer was recorded without its question",
+            "The message that the server sent to get the answer is missing from the record, and "
+            "may have been a lie.",
+            "Get the file from where it was written. A log that leaves the server's hands at "
+            "once cannot be cut later.",
             A24,
         ),
         "record.no-messages": Rule(
             Severity.MEDIUM,
-            "nothing passed the server",
+            "no messages passed through the server",
             "Nothing can be said about the privacy of devices: the sums were computed without "
-            "cryptography, or the record is of another run.",
+            "cryptography, or the record belongs to another run.",
             'Run with `privacy.sums = "masked"`.',
             A24,
         ),
@@ -119,7 +119,7 @@ RULES: Final = Rules(
 
 
 class Integrity(Check):
-    """Follows the record from its first to its last, and compares it with the run's own account."""
+    """Follows the records from first to last, and compares them with the run's own account."""
 
     name = "integrity of the record"
     rules = RULES
@@ -138,7 +138,7 @@ class Integrity(Check):
         self._is_damaged = False
 
     def on_record(self, record: Record, digest: bytes) -> Iterator[Finding]:
-        """Note how far the record goes, and look whether it goes on as it must."""
+        """Note how far the transcript goes, and check that it continues as it must."""
         self._num_records, self._digest = record.number + 1, digest
         if self._is_closed:
             place = Evidence(None, record.number, record.offset)
@@ -158,7 +158,7 @@ class Integrity(Check):
             yield from self._differs(self._premises.source.head, record.offset)
 
     def on_damage(self, error: ChainError, round_number: int | None) -> Iterator[Finding]:
-        """Say what was done to the file; what no checkpoint vouches for may just be unfinished."""
+        """Say how the file is damaged; past the last checkpoint, it may just be unfinished."""
         self._is_damaged = True
         place = Evidence(round_number, error.frame, error.offset)
         vouched = self._vouched
@@ -170,7 +170,7 @@ class Integrity(Check):
             yield RULES.found(_RULE_OF[error.damage], detail, [place])
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
-        """Look for what was left out of a round, and compare it with the run's events."""
+        """Look for messages missing from a round, and compare it with the run's events."""
         round_ = over.view
         if over.following is not None and round_.end is None:
             place = Evidence(round_.number, over.following.number, over.following.offset)
@@ -186,14 +186,14 @@ class Integrity(Check):
             yield from _compare_round(over, event)
 
     def on_end(self) -> Iterator[Finding]:
-        """Look whether the record goes as far as it should."""
+        """Check that the transcript goes as far as it should."""
         if self._is_damaged:
             return
         last = self._num_records - 1
         yield from self._differs(self._premises.digest)
         if self._vouched is not None and self._num_records < self._vouched:
             knows = f"the run's checkpoint knows of {self._vouched}"
-            detail = f"{self._num_records} records, and {knows}"
+            detail = f"{self._num_records} records, but {knows}"
             yield RULES.found("record.cut", detail, [Evidence(None, last)])
         elif not self._is_closed:
             detail = f"record {last} is the last"
@@ -204,7 +204,7 @@ class Integrity(Check):
         yield from self._missing()
 
     def coverage(self, tally: Tally) -> Coverage:
-        """Every record counts, however little is in it."""
+        """Every record counts, even if it keeps little."""
         return Coverage(tally.rounds, f"{self._num_records} records")
 
     def _kept(self, message: Message) -> Iterator[Finding]:
@@ -213,7 +213,7 @@ class Integrity(Check):
         limit = HEAD_SENT if message.sent else HEAD_RECEIVED
         kept = message.size if is_whole else min(message.size, limit)
         if message.repeats is None and len(message.head) != kept:
-            detail = f"it keeps {len(message.head)} bytes of a message, where {kept} belong"
+            detail = f"it keeps {len(message.head)} bytes of a message instead of {kept}"
             place = Evidence(message.round, message.number, message.offset)
             yield RULES.found("record.malformed", detail, [place])
 
@@ -221,12 +221,12 @@ class Integrity(Check):
         """The closing record says how many rounds there are."""
         if closing.rounds != len(self._rounds):
             played = len(self._rounds)
-            detail = f"it says that {closing.rounds} rounds were played, and has {played}"
+            detail = f"it says that {closing.rounds} rounds were played, but has {played}"
             place = Evidence(None, closing.number, closing.offset)
             yield RULES.found("record.disagrees", detail, [place])
 
     def _differs(self, wanted: bytes | None, offset: int | None = None) -> Iterator[Finding]:
-        """The digest up to here is to be another one."""
+        """The digest up to here is not the expected one."""
         if wanted is not None and self._digest != wanted:
             detail = f"it is {self._digest.hex()}, not {wanted.hex()}"
             place = Evidence(None, self._num_records - 1, offset)
@@ -269,7 +269,7 @@ def _compare_level(
     if isinstance(told, dict):
         yield from _compare(round_, told, _stated(told, outcome), f" at θ = {level}")
     else:
-        detail = f"the run's events do not tell of the level θ = {level}"
+        detail = f"the run's events do not mention the level θ = {level}"
         place = place_of(round_.end) if round_.end else Evidence(round_.number)
         yield RULES.found("record.disagrees", detail, [place])
 
@@ -298,7 +298,7 @@ def _compare(
     for key, value in stated.items():
         if not _same(event.get(key), value):
             said = f"{key}{where} is {event.get(key)!r} in the run's events"
-            detail = f"{said}, and {value!r} by its sums"
+            detail = f"{said}, but {value!r} by its sums"
             place = place_of(round_.end) if round_.end else Evidence(round_.number)
             yield RULES.found("record.disagrees", detail, [place])
 

@@ -1,4 +1,4 @@
-"""What did the searches for the threshold give away, and was it the losses themselves?"""
+"""What did the searches for the threshold give away? Did they reveal the losses themselves?"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,15 +17,16 @@ RULES: Final = Rules(
         "search.losses-found": Rule(
             Severity.HIGH,
             "the losses of a cohort follow from the sums of its search",
-            "The server knows the losses, and with known weights whose they are.",
-            "Search over more devices (`quantile.min_cohort`), or by `bracketed`.",
+            "The server knows the losses. If it knows the weights, it also knows whose losses "
+            "they are.",
+            "Search over more devices (`quantile.min_cohort`), or use `bracketed`.",
             A14,
         ),
         "search.narrow": Rule(
             Severity.INFO,
             "what the searches gave away",
             "The server knows the threshold, and the ranks of the losses at every query.",
-            "Part of the method; docs/audit.md says how much each method gives away.",
+            "This is part of the method. docs/audit.md says how much each method gives away.",
             A14,
         ),
     }
@@ -33,7 +34,7 @@ RULES: Final = Rules(
 
 
 class Searches(Check):
-    """Plays the server on every search, and says how much it learnt."""
+    """Plays the server in every search, and says how much it learnt."""
 
     name = "leakage of the searches"
     rules = RULES
@@ -57,7 +58,7 @@ class Searches(Check):
                         yield _losses_found(facts, level.announcements[0].place)
 
     def on_end(self) -> Iterator[Finding]:
-        """Say that there were searches: each of them tells something."""
+        """Say that there were searches, because each of them reveals something."""
         if self._searches:
             queries = sum(facts.queries for facts in self._searches)
             detail = f"{len(self._searches)} searches, {queries} queries; see the table of searches"
@@ -65,12 +66,12 @@ class Searches(Check):
             yield RULES.found("search.narrow", detail, rounds)
 
     def coverage(self, tally: Tally) -> Coverage:
-        """Of the sums of queries, heads keep all words."""
+        """All transcripts keep every word of a query's sum."""
         exact, noisy = len(self._searches), self._noisy.total()
         return Coverage(tally.told, f"{exact} searches by exact sums, {noisy} by noisy ones")
 
     def facts(self) -> CheckFacts:
-        """The searches; what noise is worth, the run's summary says (`search_privacy`)."""
+        """The searches; the run's summary says what noise is worth (`search_privacy`)."""
         noise = tuple(
             (
                 "noise of the search",

@@ -15,30 +15,30 @@ RULES: Final = Rules(
         "shares.both-kinds": Rule(
             Severity.CRITICAL,
             "both secrets of a device were given away",
-            "With its self mask and its pairwise masks known, the device's vector is in clear.",
-            "Sign sessions; devices must release one kind of share for a device and slot.",
+            "Together, the self mask and the pairwise masks reveal the device's vector.",
+            "Sign sessions. Devices must release only one kind of share for each device and slot.",
             A2,
         ),
         "shares.wrong": Rule(
             Severity.LOW,
             "a rebuilt secret is not what was promised",
             "A device dealt or returned false shares; the sum may be wrong or lost.",
-            "Nothing, if it is rare; else exclude the devices that the run names.",
+            "If this is rare, do nothing. Otherwise exclude the devices that the run names.",
             A22,
         ),
         "input.late": Rule(
             Severity.LOW,
-            "a masked vector came for a device that was called lost",
-            "Its pairwise masks are known, and its self mask alone protects it.",
-            "Nothing, as long as no share of its self mask is given; expect it where networks "
-            "are slow.",
+            "a masked vector came from a device that was declared dropped out",
+            "Its pairwise masks are known, and only its self mask protects it.",
+            "Do nothing as long as no share of its self mask is released. Expect this on slow "
+            "networks.",
             A5,
         ),
         "input.twice": Rule(
             Severity.HIGH,
             "a device sent two different vectors for one slot",
             "Under one mask, their difference is the difference of the inputs.",
-            "Send a masked vector once; repeat it only byte for byte.",
+            "Send a masked vector once, and repeat it only byte for byte.",
             A6,
         ),
     }
@@ -46,13 +46,13 @@ RULES: Final = Rules(
 
 
 class Shares(Check):
-    """Looks at the shares that came, and at vectors beside those that were summed."""
+    """Looks at the shares that came, and at vectors that were not summed."""
 
     name = "shares of one kind"
     rules = RULES
 
     def on_sum(self, released: ReleasedSum) -> Iterator[Finding]:
-        """Name who dealt or returned shares that are not what was promised."""
+        """Name the devices that dealt or returned shares that do not match what was promised."""
         if released.replayed is not None and released.replayed.wrong:
             devices = ", ".join(map(str, sorted(released.replayed.wrong)))
             detail = f"slot {released.record.slot}: devices {devices}"
@@ -66,7 +66,7 @@ class Shares(Check):
                 yield from _inputs(session, slot)
 
     def coverage(self, tally: Tally) -> Coverage:
-        """Shares are in whole messages only."""
+        """Only whole messages contain shares."""
         return Coverage(tally.whole, f"{tally.whole} of {tally.rounds} rounds are recorded whole")
 
 
@@ -99,5 +99,5 @@ def _inputs(session: SessionView, slot: SlotView) -> Iterator[Finding]:
         if survivors is None or position is None or position >= len(survivors):
             continue
         if not survivors[position]:
-            detail = f"the vector of device {device} for slot {slot.index} came, and was not summed"
+            detail = f"the vector of device {device} for slot {slot.index} came, but was not summed"
             yield RULES.found("input.late", detail, [seen.place])

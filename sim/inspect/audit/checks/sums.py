@@ -1,4 +1,4 @@
-"""Is every sum what the messages add up to, and none left out of the record?"""
+"""Is every sum what the messages add up to, and is every sum in the record?"""
 
 from collections.abc import Iterator
 from typing import Final
@@ -18,30 +18,31 @@ RULES: Final = Rules(
         "sums.differ": Rule(
             Severity.HIGH,
             "a sum is not what the messages add up to",
-            "The server reported something else than it received.",
+            "The server reported something other than what it received.",
             "Trust the replayed sums; find out why the server's differ.",
             A17,
         ),
         "sums.unreplayable": Rule(
             Severity.MEDIUM,
             "a sum cannot be computed from the messages",
-            "Either messages are missing from the record, or the server has it from elsewhere.",
-            "Look at the evidence; a sum that no message explains was not learnt by this protocol.",
+            "Either messages are missing from the record, or the server got the sum from "
+            "elsewhere.",
+            "Look at the evidence. A sum that no message explains was not learnt through this "
+            "protocol.",
             A17,
         ),
         "sums.out-of-range": Rule(
             Severity.MEDIUM,
             "a sum is outside its range",
-            "Devices were bound to different values, or one sent something else than the layout "
-            "says.",
-            "Discard the round; look for different announcements.",
+            "Devices were bound to different values, or one of them did not follow the layout.",
+            "Discard the round, and look for different announcements.",
             A17,
         ),
         "sums.unrecorded": Rule(
             Severity.HIGH,
-            "shares were given for a sum that the record does not have",
-            "The server learnt a sum that it does not admit.",
-            "Find out what became of it.",
+            "shares were released for a sum that is not in the record",
+            "The server learnt a sum that it did not record.",
+            "Find out what happened to it.",
             A24,
         ),
     }
@@ -49,7 +50,7 @@ RULES: Final = Rules(
 
 
 class Sums(Check):
-    """Compares sums with those that their messages come to."""
+    """Compares the recorded sums with those computed from the messages."""
 
     name = "sums from messages"
     rules = RULES
@@ -60,12 +61,14 @@ class Sums(Check):
         self._replayed = 0  # and equal
 
     def on_sum(self, released: ReleasedSum) -> Iterator[Finding]:
-        """Compare a sum, or where its messages are not kept, over whom it is said to be."""
+        """Compare a sum or, if its messages are not kept, the devices that it is said to cover."""
         self._released += 1
         entry, replayed = released.record, released.replayed
         if released.slot is None:
             if not released.round.is_opaque:
-                detail = f"slot {entry.slot}: nobody was asked for shares, and yet there is a sum"
+                detail = (
+                    f"slot {entry.slot}: there is a sum although no device was asked for shares"
+                )
                 yield RULES.found("sums.unreplayable", detail, [place_of(entry)])
             return
         session, slot = released.slot
@@ -84,7 +87,7 @@ class Sums(Check):
             yield from others
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
-        """Look for sums that are not recorded, and for those that no vectors add up to."""
+        """Look for sums that are not recorded, and for sums that no vectors add up to."""
         end = over.view.end
         severity = Severity.LOW if end is not None and end.aborted else None
         for session in over.view.sessions.values():
@@ -99,7 +102,7 @@ class Sums(Check):
                 yield RULES.found("sums.out-of-range", seen.detail, [seen.place])
 
     def coverage(self, tally: Tally) -> Coverage:
-        """Vectors and shares are in whole messages only."""
+        """Only whole messages contain vectors and shares."""
         replayed = f"{self._replayed} of {self._released} sums computed again and equal"
         return Coverage(tally.whole, replayed)
 
@@ -109,16 +112,16 @@ class Sums(Check):
 
 
 def _contributors(session: SessionView, slot: SlotView, entry: Sum) -> Iterator[Finding]:
-    """Whether a sum is said to be over those that devices were asked to help with."""
+    """Check that a sum covers the devices that the others were asked to help with."""
     survivors = slot.survivors
     devices = () if survivors is None else contributors(session, survivors)
     if sorted(devices) != entry.contributors.tolist():
-        detail = f"slot {slot.index}: it is over other devices than recorded"
+        detail = f"slot {slot.index}: it covers other devices than recorded"
         yield RULES.found("sums.differ", detail, [place_of(entry)])
 
 
 def _could_unmask(session: SessionView, slot: SlotView) -> bool:
-    """Whether enough shares came: of every device where they are kept, else from enough."""
+    """Whether enough shares came: for every device if shares are kept, else from enough devices."""
     if not slot.given:
         return len({seen.record.peer for seen in slot.shares}) >= session.params.threshold
     given = np.sum(list(slot.given.values()), axis=(0, 1))

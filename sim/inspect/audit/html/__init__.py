@@ -1,7 +1,7 @@
 """The report of an audit as one HTML file, which loads nothing and runs nothing.
 
-A transcript is written by others, so every text in a report may be markup. The template escapes
-whatever it prints, and the page's own policy forbids scripts and requests.
+Others wrote the transcript, so any text in a report may contain markup. The template escapes
+everything that it prints, and the page's own policy forbids scripts and requests.
 """
 
 from deltafl.sim.inspect.audit.html.render import render

@@ -1,8 +1,7 @@
 """Line charts over rounds, as coordinates that the template draws.
 
-Drawn by hand rather than by matplotlib, because the page's style sheet then colours them for light,
-dark and paper, and because their texts go through the same escaping as all others. Lengths are in
-units of the charts' own coordinates.
+They do not use matplotlib. This way, the page's style sheet colours them for light, dark and paper,
+and their texts are escaped like all others. Lengths are in units of the charts' own coordinates.
 """
 
 import itertools
@@ -24,7 +23,7 @@ _MOST_TICKS: Final = 5
 _MOST_DOTS: Final = 60
 _COLUMNS: Final = 300
 _HUGE: Final = 1e12
-"""Larger values are no measurement; they are left out, so that all arithmetic stays finite."""
+"""Larger values cannot be measurements. They are left out, so that all arithmetic stays finite."""
 
 Point = tuple[float, float]
 
@@ -43,8 +42,8 @@ class Line:
 
     Attributes:
         label: What it is.
-        path: The line, in the language of SVG's path element; gaps where values are missing.
-        dots: Its points, where they are few enough to be told apart.
+        path: The line, in the syntax of SVG's path element, with gaps where values are missing.
+        dots: Its points, if they are few enough to be told apart.
     """
 
     label: str
@@ -62,7 +61,7 @@ class Chart:
         x_ticks: Marks of the horizontal axis, which counts rounds.
         y_ticks: Marks of the vertical axis.
         lines: Its series.
-        left_out: How many values there was no place for: missing, infinite, or not above zero on
+        left_out: Number of values that were not drawn: missing, infinite, or not above zero on
             a logarithmic axis.
         summary: What it shows in words.
     """
@@ -84,14 +83,14 @@ def chart(
     *,
     logarithmic: bool = False,
 ) -> Chart | None:
-    """Draw series over rounds; None where there is no value to draw.
+    """Draw series over rounds; None if there is no value to draw.
 
     Args:
         title: What it shows.
         unit: The unit of the values.
         rounds: One for each value, ascending.
         series: Values by label, each as long as `rounds`.
-        logarithmic: Whether the vertical axis is; else it includes zero.
+        logarithmic: Whether the vertical axis is logarithmic; otherwise it includes zero.
     """
     drawable = {
         label: [value if _has_place(value, logarithmic) else None for value in values]
@@ -194,7 +193,7 @@ def _line(label: str, pieces: Sequence[Sequence[Point]]) -> Line:
 
 
 def _thin(points: Sequence[Point]) -> Sequence[Point]:
-    """The line that looks the same: of each narrow column the lowest and the highest point."""
+    """A line that looks the same, with only the lowest and highest point of each narrow column."""
     if len(points) <= 2 * _COLUMNS:
         return points
     columns: dict[int, list[Point]] = {}

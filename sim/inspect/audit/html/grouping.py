@@ -1,4 +1,4 @@
-"""Findings that the reader sees together: those of one rule at one severity."""
+"""Findings that the page shows together: all of one rule at one severity."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from deltafl.sim.inspect.audit.findings import Finding, Severity
 from deltafl.sim.inspect.audit.rules import Rule
 
 SHOWN_PER_RULE: Final = 200
-"""Findings of one rule that a page shows; the JSON report has all."""
+"""The most findings of one rule that a page shows; the JSON report has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class Group:
         rule: The rule's id.
         severity: Their severity.
         about: The rule's texts.
-        shown: The first of them.
-        left_out: How many more there are.
-        places: In how many places in all they were.
+        shown: The first findings.
+        left_out: Number of further findings.
+        places: Number of places of all findings together.
     """
 
     rule: str
@@ -35,12 +35,12 @@ class Group:
 
 
 def group(findings: Iterable[Finding]) -> tuple[Group, ...]:
-    """Groups of findings, worst first, otherwise in the order of each one's first finding.
+    """Groups of findings, worst first, then in the order of each group's first finding.
 
-    Of every rule, over all its groups, the first `SHOWN_PER_RULE` are shown.
+    For every rule, the first `SHOWN_PER_RULE` findings over all its groups are shown.
 
     Raises:
-        KeyError: a finding names a rule that there is not.
+        KeyError: a finding names a rule that does not exist.
     """
     together: dict[tuple[Severity, str], list[Finding]] = {}
     for finding in findings:

@@ -15,22 +15,22 @@ from deltafl.sim.inspect.audit.report import REPORT_VERSION, AuditReport
 _TEMPLATE: Final = "report.html.j2"
 
 SHOWN_STEPS: Final = 300
-"""Steps of the timeline that a page shows; the JSON report has all."""
+"""The most steps of the timeline that a page shows; the JSON report has all."""
 
 SHOWN_EVIDENCE: Final = 10
-"""Places of one finding that a page shows."""
+"""The most places of one finding that a page shows."""
 
 SHOWN_SEARCHES: Final = 300
-"""Rows of the table of searches that a page shows; the charts and the JSON report have all."""
+"""The most searches in the page's table; the charts and the JSON report have all."""
 
 
 def render(report: AuditReport) -> str:
     """The report as an HTML page, to be stored as UTF-8.
 
-    The page is also well-formed XML. It is the same for equal reports, byte by byte.
+    The page is also well-formed XML. Equal reports give the same page, byte for byte.
 
     Args:
-        report: What to show. Its texts are taken for hostile.
+        report: What to show. Its texts are treated as hostile.
 
     Raises:
         KeyError: a finding names a rule that `catalogue.RULES` does not have.

@@ -1,4 +1,4 @@
-"""What the searches for the threshold gave away: the figures to name, and those to draw."""
+"""What the searches for the threshold gave away: figures to list, and figures to draw."""
 
 import math
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from deltafl.sim.inspect.audit.html.writing import count, number, quantity, span
 
 
 def width(search: SearchFacts) -> float:
-    """Length of the interval in which the threshold is known to lie, in nats."""
+    """Length of the interval that is known to contain the threshold, in nats."""
     return search.threshold_high - search.threshold_low
 
 
 def highlights(searches: Sequence[SearchFacts]) -> tuple[tuple[str, str], ...]:
-    """Name and value of what stands out over all searches; nothing without searches."""
+    """Names and values of the notable figures over all searches; empty without searches."""
     if not searches:
         return ()
     queries = [search.queries for search in searches]
@@ -42,7 +42,7 @@ def highlights(searches: Sequence[SearchFacts]) -> tuple[tuple[str, str], ...]:
 
 
 def charts(searches: Sequence[SearchFacts]) -> tuple[Chart, ...]:
-    """Charts of the searches over rounds; only those that there are values for."""
+    """Charts of the searches over rounds; only those that have values."""
     ordered = sorted(searches, key=lambda search: search.round)
     rounds = [search.round for search in ordered]
     drawn = (

@@ -1,7 +1,7 @@
 """Sequence diagrams of a round: devices to the left, the server to the right, time downwards.
 
-A round is cut into scenes, the set-up and one for each slot, and these into diagrams short enough
-for a page of paper. Lengths are in units of the diagrams' own coordinates.
+A round is cut into scenes: the set-up, and one for each slot. Scenes are cut into diagrams that fit
+on a page of paper. Lengths are in units of the diagrams' own coordinates.
 """
 
 import itertools
@@ -17,7 +17,7 @@ WIDTH: Final = 900
 DEVICES_AT: Final = 60
 SERVER_AT: Final = 470
 KNOWN_AT: Final = 556
-"""Where the column begins that says what the server then knew."""
+"""Where the column with what the server then knew begins."""
 
 LINE: Final = 16
 _MARGIN: Final = 12
@@ -33,10 +33,10 @@ class Arrow:
     """One step, drawn.
 
     Attributes:
-        y: Where the arrow is, from the diagram's top.
+        y: Distance of the arrow from the diagram's top.
         sent: Whether it points from the server to the devices.
-        label: What was sent, cut to the room that there is.
-        note: By or to how many, and how much.
+        label: What was sent, cut to fit.
+        note: Number of devices at the other end, and size.
         known: What the server then knew, in lines.
     """
 
@@ -75,12 +75,12 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Scenes right after one another that consist of the same messages.
+    """Consecutive scenes that consist of the same messages.
 
     Attributes:
-        first: The first of them.
-        between: Those that the reader may want to skip.
-        last: The last; None if it is the first.
+        first: The first scene.
+        between: Scenes that the reader may want to skip.
+        last: The last scene; None if it is the first.
     """
 
     first: Scene

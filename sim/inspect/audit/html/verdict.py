@@ -1,4 +1,4 @@
-"""The verdict of an audit in one sentence, and how much of it rests on what was checked."""
+"""The verdict of an audit in one sentence, and how much was checked."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,12 +9,13 @@ from deltafl.sim.inspect.audit.html.writing import count, number
 from deltafl.sim.inspect.audit.report import AuditReport
 
 _MEANINGS: Final = {
-    Severity.CRITICAL: "a device's own value is known, or was there to be computed",
+    Severity.CRITICAL: "a device's own value is known, or could have been computed",
     Severity.HIGH: "a guarantee was broken for some device, or the record is not what it claims "
     "to be",
     Severity.MEDIUM: "a guarantee was weakened, or something happened that honest parties do not "
     "do",
-    Severity.LOW: "weaknesses that belong to the design, or that rest on assumptions",
+    Severity.LOW: "weaknesses that are part of the design, or that need assumptions which may "
+    "not hold",
 }
 
 
@@ -23,10 +24,10 @@ class Verdict:
     """What the reader should take away.
 
     Attributes:
-        level: Name of the worst severity in lower case; "clean" if there was nothing above INFO
-            and every check was made in full; "open" if there was nothing, but not all was checked.
+        level: Name of the worst severity in lower case. If nothing was above INFO, it is "clean" if
+            every check was made in full, and "open" if not everything was checked.
         sentence: The verdict.
-        coverage: How much was checked, a sentence.
+        coverage: How much was checked, in a sentence.
     """
 
     level: str
@@ -37,7 +38,7 @@ class Verdict:
 def verdict(report: AuditReport) -> Verdict:
     """Sum a report up.
 
-    A check that failed makes the verdict MEDIUM at least, whatever the findings are.
+    If a check failed, the verdict is at least MEDIUM, whatever the findings are.
     """
     outcomes = [check.outcome for check in report.checks]
     worst = max((finding.severity for finding in report.findings), default=Severity.INFO)
@@ -60,5 +61,5 @@ def verdict(report: AuditReport) -> Verdict:
         sentence = "Clean: every check was made in full, and no guarantee was broken or weakened."
     else:
         level = "open"
-        sentence = "Nothing found in what could be checked; not everything could be."
+        sentence = "Nothing was found, but not everything could be checked."
     return Verdict(level, sentence, coverage)

@@ -8,17 +8,17 @@ from markupsafe import Markup
 from deltafl.sim.inspect.audit.findings import Evidence
 
 NONE: Final = "—"
-"""Stands for a value that there is not."""
+"""Stands for a missing value."""
 
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def visible(value: object) -> object:
-    r"""Texts with every character that cannot be seen, or that moves others about, spelt out.
+    r"""Text in which characters that are invisible, or that move others, are written as escapes.
 
-    These are control characters, directions of writing, separators but space and newline, and the
-    surrogates that stand for bytes of file names and cannot be stored as UTF-8. Markup, and what
-    is no text, stays as it is.
+    These are control characters, marks of writing direction, separators other than space and
+    newline, and surrogates, which stand for bytes of file names and cannot be stored as UTF-8.
+    Markup and values that are not text stay as they are.
 
     >>> visible("a\u202eb\udcff\n")
     'a\\u202eb\\udcff\n'
@@ -41,7 +41,7 @@ def number(value: int) -> str:
 
 
 def count(value: int, noun: str, plural: str | None = None) -> str:
-    """So many things.
+    """A number of things, with the noun in singular or plural.
 
     >>> count(1, "device"), count(2000, "device"), count(0, "search", "searches")
     ('1 device', '2,000 devices', '0 searches')
@@ -75,7 +75,7 @@ def size(value: int) -> str:
 
 
 def quantity(value: float | None) -> str:
-    """A number to three digits; a dash for None and for what is no number.
+    """A number to three digits; a dash for None and for NaN.
 
     >>> quantity(0.25), quantity(1.5e-5), quantity(-1e9), quantity(float("inf")), quantity(None)
     ('0.25', '1.5 × 10⁻⁵', '−10⁹', '∞', '—')
@@ -102,7 +102,7 @@ def power_of_ten(exponent: int) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """A part in percent; none of nothing is none.
+    """A part in percent; 0 of 0 is 0 %.
 
     >>> share(1, 3), share(1, 5000), share(0, 0)
     ('33.3 %', '< 0.1 %', '0 %')
@@ -114,7 +114,7 @@ def share(part: int, whole: int) -> str:
 
 
 def place(evidence: Evidence) -> str:
-    """Where in the transcript.
+    """A place in the transcript, in words.
 
     >>> place(Evidence(round=3, record=70, offset=81234)), place(Evidence())
     ('round 3, record 70, byte 81,234', 'the file as a whole')
