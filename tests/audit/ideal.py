@@ -6,6 +6,9 @@ from scipy import special
 from deltafl.secagg.prg import keystream
 from deltafl.secagg.ring import to_words
 
+CAUGHT = 1e-9
+"""A p-value below it is no chance."""
+
 
 def ideal_words(seed: int, shape, bits: int):
     """Uniform words of Z_2^bits: the keystream of a seed, as masks are."""
@@ -31,3 +34,8 @@ def by_test(results):
     named = {result.test: result for result in results}
     assert len(named) == len(results)
     return named
+
+
+def caught(named):
+    """The tests, of results by test, whose p-values are no chance."""
+    return {name for name, result in named.items() if result.value < CAUGHT}

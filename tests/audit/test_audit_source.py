@@ -4,6 +4,8 @@ import json
 import shutil
 
 import pytest
+from doubles import Killed, Silent, run
+from reports import serious
 
 from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
@@ -13,7 +15,6 @@ from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.audit.source import find_source
 from deltafl.sim.record.checkpoint import load_checkpoint
-from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.settings.config_io import build_config, to_toml
 
 SETTINGS = {
@@ -26,35 +27,15 @@ SETTINGS = {
 }
 
 
-class Killed(BaseException):
-    """Nothing in the product catches it, like SIGKILL."""
-
-
-class Silent:
-    """Follows a run and says nothing."""
-
-    def begin(self, config, rounds_done):
-        pass
-
-    def played(self, event):
-        pass
-
-    def evaluated(self, round_number, test_error):
-        pass
-
-
 class StopInSecondRound(Silent):
     def played(self, event):
         if event["round"] == 2:
             raise Killed
 
 
-def run(path, *, resume=False, progress=None, **changes):
+def play(path, *, resume=False, progress=None, **changes):
     sections = {key: SETTINGS[key] | changes.get(key, {}) for key in SETTINGS}
-    progress = progress or Silent()
-    run_experiment(
-        build_config([sections]), path, resume=resume, progress=progress, warn=pytest.fail
-    )
+    run(build_config([sections]), path, resume=resume, progress=progress)
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +45,12 @@ def runs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("deltafl.sim.run.plots.write_plots", lambda *_: None)
         with pytest.raises(Killed):
-            run(folder / "resumed", progress=StopInSecondRound())
+            play(folder / "resumed", progress=StopInSecondRound())
         shutil.copytree(folder / "resumed", folder / "killed")
-        run(folder / "resumed", resume=True)
-        run(folder / "ideal", privacy={"sums": "ideal"}, federation={"rounds": 1})
+        play(folder / "resumed", resume=True)
+        play(folder / "ideal", privacy={"sums": "ideal"}, federation={"rounds": 1})
         clear = {"algorithm": "delta-fl", "rounds": 1}
-        run(folder / "clear", federation=clear, privacy={"truth": False})
+        play(folder / "clear", federation=clear, privacy={"truth": False})
     return folder
 
 
@@ -78,10 +59,6 @@ def resumed(runs, tmp_path):
     """A copy to be damaged."""
     shutil.copytree(runs / "resumed", tmp_path / "run")
     return tmp_path / "run"
-
-
-def serious(report):
-    return {f.rule for f in report.findings if f.severity >= Severity.MEDIUM}
 
 
 def lenient(**options):

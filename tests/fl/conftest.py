@@ -1,14 +1,12 @@
 import pytest
 import torch
+from torch_threads import single
 
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread():
-    """Small tensors on many threads mostly wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with single():
+        yield
 
 
 def pytest_runtest_setup():

@@ -1,5 +1,4 @@
 import math
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -7,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erfc
+from toy_devices import Quadratic, begin, population
 
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.simplex import stationarity_gap
@@ -21,30 +21,6 @@ from deltafl.fl.strategies.base import Visibility
 from deltafl.fl.strategies.choices import Response
 from deltafl.fl.strategies.responses import respond
 from deltafl.sim.cohort.simulated import cohort_of
-
-
-@dataclass
-class Quadratic:
-    """F(w) = ½‖w − centre‖², one gradient step of size ½."""
-
-    id: int
-    centre: float
-    weight: int = 1
-
-    def loss(self, model):
-        return float(0.5 * np.sum((model.astype(np.float64) - self.centre) ** 2))
-
-    def update(self, model):
-        return ((self.centre - model) / 2).astype(np.float32)
-
-
-def population(*centres):
-    return [Quadratic(k, centre) for k, centre in enumerate(centres)]
-
-
-def begin(strategy, devices):
-    return strategy.init(np.zeros(1, dtype=np.float32), len(devices))
-
 
 # --- responses -----------------------------------------------------------------------------------
 

@@ -1,42 +1,16 @@
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_devices import Quadratic, begin, population
 
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.simplex import minimise_quadratic, project_to_simplex
 from deltafl.fl.strategies.afl import AFL, MIXTURE, average_iterate
 from deltafl.fl.strategies.base import Visibility
 from deltafl.sim.cohort.simulated import cohort_of
-
-
-@dataclass
-class Quadratic:
-    """F(w) = ½‖w − centre‖², one full gradient step of size `rate`."""
-
-    id: int
-    centre: float
-    rate: float = 0.5
-    weight: int = 1
-    num_updates: int = 0
-
-    def loss(self, model):
-        return float(0.5 * np.sum((model.astype(np.float64) - self.centre) ** 2))
-
-    def update(self, model):
-        self.num_updates += 1
-        return (self.rate * (self.centre - model)).astype(np.float32)
-
-
-def population(*centres, rate=0.5):
-    return [Quadratic(k, centre, rate) for k, centre in enumerate(centres)]
-
-
-def begin(strategy, devices, value=0.0):
-    return strategy.init(np.full(1, value, dtype=np.float32), len(devices))
-
 
 points = st.lists(st.floats(-1e3, 1e3, allow_nan=False, width=32), min_size=1, max_size=8).map(
     lambda values: np.array(values, dtype=np.float64)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from minibatches import is_decided
 from torch import nn
 from torch.nn.functional import avg_pool1d, avg_pool2d
 
@@ -16,7 +17,7 @@ from deltafl.fl.batched import BatchedLearner
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.models import MODELS, build_model, convnet, convnet_groupnorm, m5
-from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
+from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.parameters import to_vector
 from deltafl.fl.stacked.generic import StackedByMapping
 
@@ -77,15 +78,6 @@ def both(name, sizes, training, objective=PLAIN, build=module):
         for learner in (BatchedLearner(build(name)), one_by_one)
     )
     return found, expected, is_decided(losses, objective)
-
-
-def is_decided(losses, objective):
-    """Whether no loss is so near PropFair's margin, where the slope jumps, that rounding decides.
-
-    Of float32, a loss of some nats is rounded by less than 1e-6, and the models by as much.
-    """
-    rooms = (objective.ceiling - loss for loss in losses) if objective.ceiling else ()
-    return all(abs(room - PROPFAIR_MARGIN) > 1e-4 for room in rooms)
 
 
 def assert_equal(found, expected, atol=TOLERANCE):

@@ -1,10 +1,10 @@
 import gzip
 import json
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
+from beside import shared
 
 from deltafl.fl.data.adult import NUM_FEATURES as ADULT_FEATURES
 from deltafl.fl.data.adult import load_adult
@@ -15,15 +15,7 @@ from deltafl.fl.data.heart import load_heart
 from deltafl.fl.data.mqp import load_mqp
 from deltafl.fl.errors import DataError
 
-SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 BY_SAMPLES = Split(train_fraction=Fraction(4, 5), by=SplitBy.SAMPLES)
-
-
-def shared(name):
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip(f"{name} does not lie beside the repository")
-    return path
 
 
 def both_sides(data):

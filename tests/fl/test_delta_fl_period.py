@@ -1,10 +1,10 @@
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_devices import cohort
 
 from deltafl.fl.strategies.aggregation import add_mean_update
 from deltafl.fl.strategies.base import TrainingState
@@ -15,27 +15,6 @@ from deltafl.fl.superquantile import weighted_quantile
 from deltafl.sim.cohort.simulated import cohort_of
 
 HALF = Fraction(1, 2)
-
-
-@dataclass
-class Quadratic:
-    """F(w) = ½(w − centre)², one gradient step of size ½."""
-
-    id: int
-    weight: int
-    centre: float
-    num_updates: int = 0
-
-    def loss(self, model):
-        return float(0.5 * (float(model[0]) - self.centre) ** 2)
-
-    def update(self, model):
-        self.num_updates += 1
-        return ((self.centre - model) / 2).astype(np.float32)
-
-
-def cohort(*pairs):
-    return [Quadratic(k, weight, centre) for k, (weight, centre) in enumerate(pairs)]
 
 
 def start(value=0.0):

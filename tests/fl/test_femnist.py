@@ -3,6 +3,7 @@ import shutil
 
 import numpy as np
 import pytest
+from devices_read import by_id, same
 from PIL import Image
 
 from deltafl.fl.data.federated import Split
@@ -50,14 +51,6 @@ def nist(tmp_path):
             (folder / f"hsf_{part}.mit").write_text("labels, no images")
             seed += 1
     return tmp_path
-
-
-def by_id(dataset):
-    return {device.id: device for device in [*dataset.train, *dataset.test]}
-
-
-def same(first, second):
-    return np.array_equal(first.x, second.x) and np.array_equal(first.y, second.y)
 
 
 def test_writers_and_classes_are_joined_by_the_images(nist):

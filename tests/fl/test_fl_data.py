@@ -1,25 +1,16 @@
 import gzip
 import json
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
+from beside import shared
 
 from deltafl.fl.data.digits import load_digits
 from deltafl.fl.data.federated import DeviceData, Split, federate, split_ids
 from deltafl.fl.data.load import DatasetSpec, Standardise, load_dataset
 from deltafl.fl.data.standardise import STD_FLOOR, standardise
 from deltafl.fl.errors import DataError
-
-SHARED = Path(__file__).parents[2].parent / "shared" / "data"
-
-
-def shared(name):
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip(f"{name} does not lie beside the repository")
-    return str(path)
 
 
 def device(name, n=3, label=1, features=2):
@@ -393,7 +384,7 @@ def test_digits_are_a_source():
 
 
 def test_unipen62_has_the_published_counts():
-    source = shared("unipen62/unipen62.npz")
+    source = str(shared("unipen62/unipen62.npz"))
     data = load_dataset(DatasetSpec(source, Split(more_than=100)))
     assert (len(data.train), len(data.test), data.dropped) == (96, 96, 114)
     assert sum(d.num_samples for d in data.train + data.test) == 96_720
@@ -402,7 +393,7 @@ def test_unipen62_has_the_published_counts():
 
 
 def test_heart_has_four_hospitals_that_need_standardising():
-    spec = DatasetSpec(shared("heart"), standardise=Standardise.TRAIN)
+    spec = DatasetSpec(str(shared("heart")), standardise=Standardise.TRAIN)
     data = load_dataset(spec)
     assert sum(d.num_samples for d in data.train + data.test) == 740
     assert (len(data.train), len(data.test), data.num_classes) == (2, 2, 2)
@@ -411,17 +402,17 @@ def test_heart_has_four_hospitals_that_need_standardising():
 
 def test_adult_with_its_raw_columns_is_refused():
     with pytest.raises(DataError, match=r"adult_leaf.json.gz: user '.*': x is not numeric"):
-        load_dataset(DatasetSpec(shared("adult")))
+        load_dataset(DatasetSpec(str(shared("adult"))))
 
 
 def test_raw_shakespeare_is_refused():
     with pytest.raises(DataError, match=r"shakespeare_raw\.json\.gz"):
-        load_dataset(DatasetSpec(shared("shakespeare_moby")))
+        load_dataset(DatasetSpec(str(shared("shakespeare_moby"))))
 
 
 def test_npz_under_other_names_is_refused():
     with pytest.raises(DataError, match="no array 'x'"):
-        load_dataset(DatasetSpec(shared("omniglot_small/omniglot_small.npz")))
+        load_dataset(DatasetSpec(str(shared("omniglot_small/omniglot_small.npz"))))
 
 
 def test_a_label_that_would_make_absurdly_many_classes_is_refused():

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from minibatches import shuffling, softmax
 from torch.nn.functional import cross_entropy
 
 from deltafl.fl.data.federated import DeviceData
@@ -13,15 +14,6 @@ from deltafl.fl.schedule import StepDecay
 def device(n, shape=(28, 28), classes=62, seed=0):
     rng = np.random.default_rng(seed)
     return DeviceData("a", rng.random((n, *shape), dtype=np.float32), rng.integers(0, classes, n))
-
-
-def shuffling(seed=7):
-    return torch.Generator().manual_seed(seed)
-
-
-def softmax(logits):
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("l2", [0.0, 0.1])

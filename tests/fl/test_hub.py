@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from devices_read import by_id
 from PIL import Image
 
 from deltafl.fl.data.federated import Split
@@ -40,14 +41,10 @@ def write(folder, table, name="train-00000.parquet"):
     return path
 
 
-def everybody(data):
-    return {device.id: device for device in [*data.train, *data.test]}
-
-
 def test_femnist_of_the_hub_is_read_by_its_known_columns(tmp_path):
     path = write(tmp_path, femnist())
     for source in (path, tmp_path):
-        devices = everybody(load_hub(str(source), Split()))
+        devices = by_id(load_hub(str(source), Split()))
         assert sorted(devices) == ["f0000_1", "f0001_1", "f0002_1", "f0003_1"]
         np.testing.assert_array_equal(devices["f0001_1"].x, images(12)[1::4])
         assert devices["f0001_1"].x.dtype == np.uint8
@@ -58,7 +55,7 @@ def test_all_files_of_a_folder_are_one_data_set(tmp_path):
     whole = femnist()
     write(tmp_path, whole.slice(0, 5), "test-00000.parquet")
     write(tmp_path, whole.slice(5), "train-00000.parquet")
-    devices = everybody(load_hub(str(tmp_path), Split()))
+    devices = by_id(load_hub(str(tmp_path), Split()))
     assert sum(device.num_samples for device in devices.values()) == 12
 
 
@@ -77,7 +74,7 @@ def test_other_columns_are_named_and_may_hold_numbers(tmp_path):
         input_column="features",
         label_column="class",
     )
-    devices = everybody(data)
+    devices = by_id(data)
     assert sorted(devices) == ["3", "8"]
     np.testing.assert_array_equal(devices["8"].x, np.float32([[4, 5], [6, 7]]))
 
@@ -175,7 +172,7 @@ class Package:
 def test_a_repository_is_loaded_by_the_package_with_all_its_splits(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", Package())
     data = load_hub("flwrlabs/femnist", Split())
-    assert sum(device.num_samples for device in everybody(data).values()) == 12
+    assert sum(device.num_samples for device in by_id(data).values()) == 12
     with pytest.raises(DataError, match=r"'datasets' cannot load it .no such data set."):
         load_hub("flwrlabs/nothing", Split())
 
@@ -191,4 +188,4 @@ def test_a_saved_data_set_is_read_by_the_package(tmp_path):
     datasets.disable_progress_bars()
     datasets.Dataset(femnist()).save_to_disk(str(tmp_path / "saved"))
     data = load_hub(str(tmp_path / "saved"), Split())
-    assert sum(device.num_samples for device in everybody(data).values()) == 12
+    assert sum(device.num_samples for device in by_id(data).values()) == 12

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from minibatches import is_decided, shuffling, softmax
 from numpy.lib.stride_tricks import sliding_window_view
 
 from deltafl.fl.data.federated import DeviceData
@@ -27,17 +28,8 @@ def start(seed=1, scale=1.0):
     return weights.astype(np.float32)
 
 
-def shuffling(seed=7):
-    return torch.Generator().manual_seed(seed)
-
-
 def learner():
     return Learner(build_model("linear", input_shape=(FEATURES,), num_classes=CLASSES, seed=0))
-
-
-def softmax(logits):
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
 
 
 def squared_distance(w, origin):
@@ -70,15 +62,6 @@ def train_plainly(vector, data, training, objective, *, pull=squared_distance):
             w = w - training.learning_rate * gradient
             losses.append(loss)
     return (w - origin).reshape(-1), losses
-
-
-def is_decided(losses, objective):
-    """Whether no loss is so near PropFair's margin, where the slope jumps, that rounding decides.
-
-    Of float32, a loss of some nats is rounded by less than 1e-6, and the models by as much.
-    """
-    rooms = (objective.ceiling - loss for loss in losses) if objective.ceiling else ()
-    return all(abs(room - PROPFAIR_MARGIN) > 1e-4 for room in rooms)
 
 
 def train(vector, data, training, *objective):

@@ -1,9 +1,10 @@
 import csv
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
+from beside import SHARED
+from devices_read import by_id
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from deltafl.fl.data.sent140 import TOKENS, load_sent140
 from deltafl.fl.data.subset import Subset, draw_rows
 from deltafl.fl.errors import DataError
 
-SUBSET = Path(__file__).parents[2].parent / "shared" / "data" / "glove50_subset"
+SUBSET = SHARED / "glove50_subset"
 VECTORS = {"good": [1, 2], "day": [3, -4], "!": [0.5, 0], "bad": [-1, 0], "don't": [7, 7]}
 
 
@@ -37,10 +38,6 @@ def write_glove(path, vectors=VECTORS):
 @pytest.fixture
 def glove(tmp_path):
     return write_glove(tmp_path / "glove.txt")
-
-
-def by_id(dataset):
-    return {device.id: device for device in [*dataset.train, *dataset.test]}
 
 
 def load(path, glove, **options):

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from beside import SHARED
+from devices_read import by_id, same
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +20,7 @@ from deltafl.fl.data.subset import Subset, choose_users
 from deltafl.fl.data.windows import split_text, text_under, windowed_device
 from deltafl.fl.errors import DataError
 
-MOBY = Path(__file__).parents[2].parent / "shared" / "data" / "shakespeare_moby"
+MOBY = SHARED / "shakespeare_moby"
 LETTERS = ALPHABETS["letters"]
 
 # the layout of the 1994 edition, with other words
@@ -119,14 +121,6 @@ def write(path, content):
 def words(length, seed=0):
     rng = np.random.default_rng(seed)
     return "".join(rng.choice(list("abc XYZ,.'\n"), length))
-
-
-def by_id(dataset):
-    return {device.id: device for device in [*dataset.train, *dataset.test]}
-
-
-def same(first, second):
-    return np.array_equal(first.x, second.x) and np.array_equal(first.y, second.y)
 
 
 def test_the_alphabet_of_the_paper_has_53_characters_and_the_rest_is_space():

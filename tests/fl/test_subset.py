@@ -4,6 +4,7 @@ import csv
 
 import numpy as np
 import pytest
+from devices_read import by_id
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,10 +15,6 @@ from deltafl.fl.data.subset import WHOLE, Subset, draw_rows, federate_chosen
 
 NUM_SAMPLES = 40
 SORTED = np.repeat([0, 1], NUM_SAMPLES // 2)
-
-
-def by_id(dataset):
-    return {device.id: device for device in [*dataset.train, *dataset.test]}
 
 
 def write_sorted_npz(path, num_users=4):

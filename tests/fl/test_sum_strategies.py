@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
+from toy_devices import GAMMA, constant_rate
 
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.objectives import PLAIN
@@ -22,13 +23,7 @@ from deltafl.fl.strategies.tilted_erm import TiltedERM
 from deltafl.fl.strategies.weighted_mean import Share, relative_weights
 from deltafl.sim.cohort.simulated import cohort_of
 
-GAMMA = 0.25
 START = np.array([0.5, -1.0], dtype=np.float32)
-
-
-def constant_rate(round_index):
-    del round_index
-    return GAMMA
 
 
 @dataclass

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from leakage_command import command
 
 from deltafl.sim.inspect.leakage import cli
 from deltafl.sim.inspect.leakage.experiment import (
@@ -22,13 +23,6 @@ from deltafl.sim.inspect.leakage.experiment import (
     run_vanishing,
 )
 from deltafl.sim.inspect.leakage.mitigations import MITIGATIONS, mitigation
-
-
-def command(*arguments):
-    parser = argparse.ArgumentParser(prog="deltafl audit leakage", allow_abbrev=False)
-    cli.add_arguments(parser)
-    return parser.parse_args(arguments)
-
 
 SMALL = Plan(
     methods=("plain", "mm", "bracketed"),

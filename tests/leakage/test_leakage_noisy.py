@@ -1,6 +1,5 @@
 """A noisy search: what its counts say, what the update adds, and how noise hides losses."""
 
-import argparse
 import itertools
 import json
 import math
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from leakage_command import command
 from searched_cohorts import GRID, MAX_WEIGHT, PRIOR, drawn
 
 from deltafl.protocol.errors import SearchError
@@ -37,12 +37,6 @@ from deltafl.sim.inspect.leakage.measure import device_bits, order_bits
 from deltafl.sim.inspect.leakage.mitigations import MITIGATIONS, mitigation
 from deltafl.sim.inspect.leakage.observations import simulate, without_search
 from deltafl.sim.inspect.leakage.reconstruction import from_draws, from_ranks, reconstruct
-
-
-def command(*arguments):
-    parser = argparse.ArgumentParser(prog="deltafl audit leakage", allow_abbrev=False)
-    cli.add_arguments(parser)
-    return parser.parse_args(arguments)
 
 
 def config_of(size, *, theta=Fraction(1, 2), warm_start=None, **options):

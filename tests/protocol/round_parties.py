@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from flat_configs import round_of
 
 from deltafl.fl.cohort import SecureRoundResult
@@ -15,7 +16,8 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.round import RoundOutcome
 from deltafl.protocol.server import RoundServer
-from deltafl.secagg import DevicePolicy, Enrolment, SessionParams
+from deltafl.protocol.states import RoundState
+from deltafl.secagg import DevicePolicy, Enrolment, PeerError, SessionParams
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.work import CohortWork
@@ -224,6 +226,14 @@ class RoundParties:
     def _logged(self, outgoing):
         self.log += outgoing.values()
         return outgoing
+
+
+def assert_fails(machine, data, reason, detail=None) -> None:
+    """A device refuses an envelope under a name, and its round is over."""
+    with pytest.raises(PeerError, match=detail) as refused:
+        machine.receive(data)
+    assert refused.value.reason is reason
+    assert machine.state is RoundState.FAILED
 
 
 def comparable(outcome: RoundOutcome) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from round_parties import (
     POLICY,
+    assert_fails,
     comparable,
     make_config,
     make_params,
@@ -319,13 +320,6 @@ class Parties:
         return wire.encode(Ask(question, session))
 
 
-def refused(parties, data, refusal):
-    with pytest.raises(PeerError) as error:
-        parties.machine.receive(data)
-    assert error.value.reason is refusal
-    assert parties.machine.state is RoundState.FAILED
-
-
 def test_the_device_says_whose_turn_it_is():
     parties = Parties()
     seen = []
@@ -341,14 +335,14 @@ def test_the_device_says_whose_turn_it_is():
 
 def test_two_levels_with_one_model_are_refused():
     parties = Parties(models=(*MODELS[:2], MODELS[0]))
-    refused(parties, parties.pending[3], Refusal.POLICY)
+    assert_fails(parties.machine, parties.pending[3], Refusal.POLICY)
     with pytest.raises(PeerError, match="same model"):
         play(backends()[0], make_levels(3), make_devices(3), models=(*MODELS[:2], MODELS[0]))
 
 
 def test_more_levels_than_the_device_wants_are_refused():
     parties = Parties(max_levels=2)
-    refused(parties, parties.pending[3], Refusal.POLICY)
+    assert_fails(parties.machine, parties.pending[3], Refusal.POLICY)
     assert Parties(max_levels=3).machine.receive(parties.pending[3]) is LocalWork.MEASURE_LOSS
 
 
@@ -376,7 +370,7 @@ def test_a_wrong_number_of_losses_is_a_misuse():
 def test_what_the_session_is_not_bound_to_is_refused(change):
     parties = Parties()
     announced = wire.decode(parties.pending[3])
-    refused(parties, wire.encode(change(announced)), Refusal.MALFORMED)
+    assert_fails(parties.machine, wire.encode(change(announced)), Refusal.MALFORMED)
 
 
 def test_a_session_with_other_slots_is_refused_although_its_context_fits():
@@ -384,7 +378,7 @@ def test_a_session_with_other_slots_is_refused_although_its_context_fits():
     params = replace(parties.params, slots=parties.levels.common.slots())
     session = session_wire.encode(SessionOpen(params), params)
     data = wire.encode(AnnounceLevels(parties.levels, parties.models, session))
-    refused(parties, data, Refusal.MALFORMED)
+    assert_fails(parties.machine, data, Refusal.MALFORMED)
 
 
 @pytest.mark.parametrize("level", [1, 2])
@@ -392,28 +386,28 @@ def test_a_question_in_a_slot_of_a_later_level_is_refused(level):
     parties = Parties()
     parties.until(0)
     slot = parties.levels.first_slot(level)
-    refused(parties, parties.ask(Query("mm", (5,)), slot), Refusal.OUT_OF_ORDER)
+    assert_fails(parties.machine, parties.ask(Query("mm", (5,)), slot), Refusal.OUT_OF_ORDER)
 
 
 def test_a_threshold_for_another_level_is_refused():
     parties = Parties()
     parties.until(0)
     slot = parties.levels.first_slot(2) - 1
-    refused(parties, parties.ask(Threshold(700, 1), slot), Refusal.OUT_OF_ORDER)
+    assert_fails(parties.machine, parties.ask(Threshold(700, 1), slot), Refusal.OUT_OF_ORDER)
 
 
 def test_an_earlier_level_does_not_come_back():
     parties = Parties()
     parties.until(parties.levels.first_slot(1))
     slot = parties.levels.first_slot(1) - 1
-    refused(parties, parties.ask(Threshold(700, 1), slot), Refusal.OUT_OF_ORDER)
+    assert_fails(parties.machine, parties.ask(Threshold(700, 1), slot), Refusal.OUT_OF_ORDER)
 
 
 def test_a_query_in_the_update_slot_of_its_level_is_refused():
     parties = Parties()
     parties.until(parties.levels.first_slot(1))
     slot = parties.levels.first_slot(2) - 1
-    refused(parties, parties.ask(Query("mm", (5,)), slot), Refusal.OUT_OF_ORDER)
+    assert_fails(parties.machine, parties.ask(Query("mm", (5,)), slot), Refusal.OUT_OF_ORDER)
 
 
 def test_a_device_shown_another_threshold_spoils_the_sum_of_that_level_alone():
@@ -497,10 +491,10 @@ def test_levels_are_announced_once():
     announced = parties.pending[3]
     parties.step()
     other = wire.encode(replace(wire.decode(announced), models=bytes(3)))
-    refused(parties, other, Refusal.OUT_OF_ORDER)
+    assert_fails(parties.machine, other, Refusal.OUT_OF_ORDER)
 
 
 def test_a_relay_that_opens_a_slot_is_refused_between_levels():
     parties = Parties()
     envelope = parties.until(parties.levels.first_slot(1))
-    refused(parties, wire.encode(Relay(envelope.session)), Refusal.OUT_OF_ORDER)
+    assert_fails(parties.machine, wire.encode(Relay(envelope.session)), Refusal.OUT_OF_ORDER)

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from round_parties import MODEL, POLICY, Point, RoundParties, make_config, make_params
+from round_parties import MODEL, POLICY, Point, RoundParties, assert_fails, make_config, make_params
 
 from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
@@ -46,10 +46,7 @@ def device(policy=None) -> RoundClient:
 
 
 def assert_refused(machine, data, reason, detail):
-    with pytest.raises(PeerError, match=detail) as refused:
-        machine.receive(data)
-    assert refused.value.reason is reason
-    assert machine.state is RoundState.FAILED
+    assert_fails(machine, data, reason, detail)
     with pytest.raises(UsageError, match="ended"):
         machine.receive(data)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from flat_configs import changed_round
-from round_parties import Point, RoundParties, make_config
+from round_parties import Point, RoundParties, assert_fails, make_config
 
 from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
@@ -59,10 +59,7 @@ def edited(parties, envelope, **changes) -> bytes:
 
 
 def assert_refused(machine, data, detail, reason=Refusal.NOT_WHOLE):
-    with pytest.raises(PeerError, match=detail) as refused:
-        machine.receive(data)
-    assert refused.value.reason is reason
-    assert machine.state is RoundState.FAILED
+    assert_fails(machine, data, reason, detail)
 
 
 def lose(parties, outgoing):

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
-from parties import BINDING, STEPS, Parties, plain_sum
+import pytest
+from parties import BINDING, STEPS, Parties, make_ids, make_params, plain_sum
 
 from deltafl.secagg import Stage, Step, sealing, shamir, signing
 from deltafl.secagg.identity import identity
@@ -19,6 +20,21 @@ COLLECTING = [
     if state not in (ServerState.READY, ServerState.DONE)
 ]
 """Whether a session is signed, and the steps of such a session at which the server listens."""
+
+COMPLETE = make_params(9, threshold=4, slots=((4, 13), (3, 40)))
+SPARSE = make_params(14, degree=8, threshold=4, slots=((4, 13), (3, 40)))
+
+every_kind = pytest.mark.parametrize(
+    "params",
+    [replace(params, signed=signed) for params in (COMPLETE, SPARSE) for signed in (False, True)],
+    ids=["complete", "complete-signed", "sparse", "sparse-signed"],
+)
+"""A test of every kind of session."""
+
+
+def device_at(params, position):
+    """The device at a place of the roster when nobody has vanished."""
+    return sorted(make_ids(params.num_invited))[position]
 
 
 def step_at(signed, index) -> Step:

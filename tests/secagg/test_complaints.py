@@ -8,14 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from malicious_clients import (
+    COMPLETE,
     MaliciousClients,
     check_sums,
     deal_outside_the_field,
+    device_at,
+    every_kind,
     lie_about,
     refuse,
     seal_junk,
 )
-from parties import make_ids, make_params
+from parties import make_params
 
 from deltafl.secagg import Fault, SessionAborted, Stage, Step
 from deltafl.secagg.complaints import judge
@@ -199,21 +202,9 @@ def test_attackers_that_leave_do_not_turn_their_victims_into_accusers_of_most(fe
 
 # Whole sessions.
 
-COMPLETE = make_params(9, threshold=4, slots=((4, 13), (3, 40)))
-SPARSE = make_params(14, degree=8, threshold=4, slots=((4, 13), (3, 40)))
-every_kind = pytest.mark.parametrize(
-    "params",
-    [replace(params, signed=signed) for params in (COMPLETE, SPARSE) for signed in (False, True)],
-    ids=["complete", "complete-signed", "sparse", "sparse-signed"],
-)
-
 
 def graph_of(params):
     return Graph(params.num_invited, params.degree, params.graph_seed)
-
-
-def device_at(params, position):
-    return sorted(make_ids(params.num_invited))[position]
 
 
 def check_whole(parties, dropped=()):

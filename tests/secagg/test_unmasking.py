@@ -8,6 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from malicious_clients import (
+    COMPLETE,
+    SPARSE,
     MaliciousClients,
     at_step,
     be_somebody_else,
@@ -16,6 +18,8 @@ from malicious_clients import (
     commit_falsely,
     deal_outside_the_field,
     deal_wrong_shares,
+    device_at,
+    every_kind,
     index_of,
     lie_about,
     refuse,
@@ -23,7 +27,7 @@ from malicious_clients import (
     seal_junk,
     sign_badly,
 )
-from parties import BINDING, Parties, make_ids, make_params, plain_sum
+from parties import BINDING, Parties, make_params, plain_sum
 
 from deltafl.secagg import Fault, SessionAborted, Stage, Step, keys, shamir, unmasking
 from deltafl.secagg.graph import Graph
@@ -399,18 +403,7 @@ def test_secrets_are_not_printed():
 
 # Whole sessions.
 
-COMPLETE = make_params(9, threshold=4, slots=((4, 13), (3, 40)))
-SPARSE = make_params(14, degree=8, threshold=4, slots=((4, 13), (3, 40)))
 RADIUS = 2
-every_kind = pytest.mark.parametrize(
-    "params",
-    [replace(params, signed=signed) for params in (COMPLETE, SPARSE) for signed in (False, True)],
-    ids=["complete", "complete-signed", "sparse", "sparse-signed"],
-)
-
-
-def device_at(params, position):
-    return sorted(make_ids(params.num_invited))[position]
 
 
 def holders_of(params, position):

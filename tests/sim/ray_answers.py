@@ -1,4 +1,4 @@
-"""Run by test_backend_ray in a process of its own, for ray leaves open what pytest minds."""
+"""Run by test_backends_ray_cluster in a process of its own: ray leaves open what pytest minds."""
 
 import numpy as np
 import torch

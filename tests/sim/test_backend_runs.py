@@ -14,6 +14,7 @@ import pytest
 from doubles import Silent
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from running import is_running
 
 from deltafl.fl.local import LocalTraining
 from deltafl.secagg.session import NoObserver
@@ -142,13 +143,6 @@ backend.begin_update(start, ref, LocalTraining(0.1, 1, epochs=100_000), 0)
 print(backend._crew._processes[0].pid, flush=True)
 sys.stdin.read()
 """
-
-
-def is_running(process):
-    try:
-        return Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")

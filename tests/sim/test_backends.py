@@ -9,7 +9,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-import torch
+from torch_threads import single
 
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.data.lazy import LazyDevices
@@ -63,10 +63,8 @@ def reference():
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with single():
+        yield
 
 
 def test_losses_are_those_of_the_learner_in_any_order(backend):

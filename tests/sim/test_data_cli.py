@@ -6,11 +6,11 @@ import json
 import threading
 import zipfile
 from fractions import Fraction
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from beside import shared
 
 from deltafl.fl.data.federated import Split, SplitBy
 from deltafl.fl.data.registry import FORMATS, Download, Options, format_of
@@ -22,15 +22,6 @@ from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.settings.config import FORMATS as SETTINGS
 from deltafl.sim.settings.config import DataConfig
 from deltafl.sim.settings.config_io import build_config
-
-SHARED = Path(__file__).parents[2].parent / "shared" / "data"
-
-
-def shared(name):
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip(f"{name} does not lie beside the repository")
-    return path
 
 
 @pytest.fixture

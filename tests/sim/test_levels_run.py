@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from doubles import Killed, Silent
+from doubles import Killed, Silent, run
 
 from deltafl.fl.bundle import Architecture, Bundle, embedding_sha256
 from deltafl.fl.data.glove import load_glove
@@ -36,7 +36,6 @@ from deltafl.sim.record.events import read_events
 from deltafl.sim.record.transcript import Message, Sum, read_transcript
 from deltafl.sim.run.algorithms import build_rounds
 from deltafl.sim.run.engine import strategy_of
-from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.run.summary import summarise_run
 from deltafl.sim.settings.config_io import build_config, read_config_file
 from deltafl.sim.settings.constraints import FallingLevels
@@ -63,12 +62,6 @@ def settings(**changes):
     for name, values in changes.items():
         sections[name] = sections.get(name, {}) | values
     return build_config([sections])
-
-
-def run(config, path, *, resume=False, progress=None):
-    return run_experiment(
-        config, path, resume=resume, progress=progress or Silent(), warn=pytest.fail
-    )
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
 """Rounds from which everybody vanished: what the strategies in clear remember goes on as it was."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from toy_devices import population
 
-from deltafl.fl.objectives import PLAIN
 from deltafl.fl.strategies.aaggff_device import AAggFFDevice
 from deltafl.fl.strategies.afl import AFL, average_iterate
 from deltafl.fl.strategies.choices import Response
@@ -22,23 +22,7 @@ START = np.zeros(1, np.float32)
 MARK = Mark(0, 0, bytes(32))
 
 
-@dataclass
-class Quadratic:
-    """F(w) = ½(w − centre)², one gradient step of size ½."""
-
-    id: int
-    centre: float
-    weight: int = 1
-
-    def loss(self, model):
-        return float(0.5 * (float(model[0]) - self.centre) ** 2)
-
-    def update(self, model, objective=PLAIN):
-        del objective
-        return ((self.centre - model) / 2).astype(np.float32)
-
-
-DEVICES = [Quadratic(k, centre) for k, centre in enumerate((0.0, 1.0, 10.0))]
+DEVICES = population(0.0, 1.0, 10.0)
 
 
 def losing(strategy, *rounds):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_devices import GAMMA, constant_rate
 
 from deltafl.fl.data.digits import load_digits
 from deltafl.fl.data.federated import Split
@@ -42,15 +43,9 @@ from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_chec
 SESSIONS = Sessions(DevicePolicy(), ThreatModel(0.1, 0.2), min_cohort=5)
 IDEAL = IdealRounds(SESSIONS)
 MASKED = MaskedRounds(SESSIONS)
-GAMMA = 0.25
 START = np.array([0.5, -1.0, 0.0], dtype=np.float32)
 RESOLUTION_BITS = 10
 LOSS_STEP = 2.0**-16  # losses are summed on the grid
-
-
-def constant_rate(round_index):
-    del round_index
-    return GAMMA
 
 
 @dataclass

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from doubles import Killed, Silent
+from doubles import Killed, Silent, run
 
 from deltafl.fl.data.load import DatasetSpec
 from deltafl.fl.strategies.base import TrainingState
@@ -32,7 +32,6 @@ from deltafl.sim.record.transcript import (
 )
 from deltafl.sim.record.truth import read_truth
 from deltafl.sim.run.algorithms import build_rounds, build_strategy, sessions_of
-from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.settings.config import DataConfig
 from deltafl.sim.settings.config_io import build_config
 
@@ -61,12 +60,6 @@ class KilledAfter(Silent):
 @pytest.fixture
 def private():
     return build_config([PRIVATE_RUN])
-
-
-def run(config, path, *, resume=False, progress=None):
-    return run_experiment(
-        config, path, resume=resume, progress=progress or Silent(), warn=pytest.fail
-    )
 
 
 def learnt(path):
@@ -306,7 +299,7 @@ def test_a_run_directory_from_before_there_were_identities_goes_on(private, tmp_
     resumed = run(private, tmp_path / "killed", resume=True)
     assert resumed["final_model_sha256"] == whole["final_model_sha256"]
     active = replace(private, privacy=replace(private.privacy, adversary="active"))
-    with pytest.raises(RunDirectoryError, match=r"begun with privacy\.adversary = 'curious'"):
+    with pytest.raises(RunDirectoryError, match=r"was started with privacy\.adversary = 'curious'"):
         run(active, tmp_path / "killed", resume=True)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from doubles import Killed, Silent
+from doubles import Killed, Silent, run
 
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.sim.errors import RunDirectoryError, RunError, UserError
@@ -21,20 +21,10 @@ from deltafl.sim.record.events import read_events
 from deltafl.sim.record.transcript import TRANSCRIPT, Message, read_transcript
 from deltafl.sim.record.truth import TRUTH
 from deltafl.sim.run import engine
-from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.settings.config import ExperimentConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file, to_toml
 
 pytestmark = pytest.mark.usefixtures("no_figures")
-
-
-def run(config, path, *, resume=False, progress=None):
-    notes = []
-    summary = run_experiment(
-        config, path, resume=resume, progress=progress or Silent(), warn=notes.append
-    )
-    assert notes == []
-    return summary
 
 
 def without_times(event):

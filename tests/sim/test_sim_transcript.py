@@ -4,6 +4,7 @@ import itertools
 import msgpack
 import numpy as np
 import pytest
+from frames import MAGIC, chained
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,6 @@ from deltafl.sim.record.transcript import (
     HEAD_RECEIVED,
     HEAD_SENT,
     SUM_WORDS,
-    TRANSCRIPT,
     Closing,
     Message,
     Opening,
@@ -34,7 +34,6 @@ MESSAGES = [
     (True, 4, LONG),
 ]
 TOTAL = SlotSum(1, np.arange(300, dtype=np.uint32), (3, 4), (4,))
-MAGIC = TRANSCRIPT.magic
 RUN_ID = bytes(range(16))
 
 
@@ -63,15 +62,6 @@ def frames_of(content):
         frames.append(content[start:end])
         start = end
     return frames
-
-
-def chained(frames):
-    """A file whose chain is right over these frames."""
-    content, digest = MAGIC, hashlib.sha256(MAGIC).digest()
-    for frame in frames:
-        digest = hashlib.sha256(digest + frame).digest()
-        content += len(frame).to_bytes(4, "big") + frame + digest
-    return content
 
 
 def kind_and_head(record):

@@ -13,7 +13,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
-NEEDED = ("secagg", "protocol", "fl", "sim", "src", "tests/audit", "pyproject.toml", "conftest.py")
+NEEDED = (
+    *("secagg", "protocol", "fl", "sim", "src", "tests/audit", "tests/common"),
+    *("pyproject.toml", "conftest.py"),
+)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 TABLES = re.compile(r"registry|catalogue")
 

@@ -1,12 +1,11 @@
 """What is known by name exists, and reading the names loads nothing."""
 
 import re
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from fresh_python import loaded_by
 
 from deltafl.fl import registry as learning
 from deltafl.fl.data.registry import FORMATS
@@ -78,18 +77,6 @@ def test_an_entry_takes_its_own_values_in_its_own_order():
 
 
 HEAVY = {"torch", "numpy", "scipy", "sklearn", "cryptography", "matplotlib"}
-
-
-def loaded_by(statement):
-    done = subprocess.run(  # noqa: S603 our own interpreter, our own script
-        [sys.executable, "-c", f"{statement}\nimport sys\nprint(*sys.modules)"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.split())
 
 
 def test_names_and_help_load_nothing_heavy():

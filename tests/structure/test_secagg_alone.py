@@ -3,11 +3,11 @@
 import ast
 import pickle
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fresh_python import loaded_by, run_python
 
 from deltafl.secagg import SlotSpec
 
@@ -27,27 +27,14 @@ STRANGERS = {
 }
 
 
-def run_python(*arguments, seconds=120):
-    return subprocess.run(  # noqa: S603 our own interpreter, our own script
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=seconds,
-    )
-
-
-def loaded_by(statement):
+def packages_loaded_by(statement):
     """Top-level modules, and ours to the second level, that a statement loads."""
-    done = run_python("-c", f"{statement}\nimport sys\nprint(*sys.modules)")
-    assert done.returncode == 0, done.stderr
-    names = [name.split(".") for name in done.stdout.split()]
+    names = [name.split(".") for name in loaded_by(statement)]
     return {".".join(parts[: 2 if parts[0] == "deltafl" else 1]) for parts in names}
 
 
 def test_importing_secagg_loads_nothing_until_a_name_is_used():
-    assert loaded_by("import deltafl.secagg") & (NEEDS | STRANGERS) == set()
+    assert packages_loaded_by("import deltafl.secagg") & (NEEDS | STRANGERS) == set()
 
 
 @pytest.mark.parametrize(
@@ -59,7 +46,7 @@ def test_importing_secagg_loads_nothing_until_a_name_is_used():
     ],
 )
 def test_using_secagg_loads_nothing_heavy(statement):
-    loaded = loaded_by(statement)
+    loaded = packages_loaded_by(statement)
     assert {"deltafl.secagg", *NEEDS} <= loaded
     assert loaded & STRANGERS == set()
 
@@ -126,7 +113,7 @@ def test_threads_may_take_names_at_once():
 
 
 def test_what_is_loaded_is_seen():
-    loaded = loaded_by("import deltafl.secagg, asyncio, deltafl.protocol")
+    loaded = packages_loaded_by("import deltafl.secagg, asyncio, deltafl.protocol")
     assert loaded & STRANGERS == {"asyncio", "deltafl.protocol"}
 
 

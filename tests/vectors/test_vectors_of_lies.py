@@ -1,11 +1,10 @@
 """The negative vectors, fed to the real readers, devices and servers."""
 
 import copy
-import json
 from functools import cache
-from pathlib import Path
 
 import pytest
+import vector_files
 from message_vectors import apply_edit, fields_from_json, read
 from negative_vectors import blame, refuse
 from recorded_session import params_from_json
@@ -13,12 +12,7 @@ from session_vectors import rounds_from_json
 
 from deltafl.secagg import DecodeError, Fault, Refusal, wire
 
-FOLDER = Path(__file__).parent
-
-
-@cache
-def load(name):
-    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))["cases"]
+load = cache(vector_files.load)
 
 
 def by_name(cases):

@@ -14,13 +14,9 @@ import plain_ed25519 as ed
 import plain_twin as plain
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from vector_files import FOLDER, load
 
-FOLDER = Path(__file__).parent
 unhex = bytes.fromhex
-
-
-def load(name):
-    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))["cases"]
 
 
 def same(left, right):

@@ -15,6 +15,7 @@ from frames import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reports import serious
 from staged_runs import (
     RUN_ID,
     Edit,
@@ -30,7 +31,6 @@ from staged_runs import (
 from deltafl.sim.errors import ChainError, Damage, UserError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.facts import Outcome
-from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.record.transcript import TRANSCRIPT
 from deltafl.sim.record.truth import TRUTH
@@ -49,10 +49,6 @@ def tiny(tmp_path_factory):
 def audited(path, content, **options):
     path.write_bytes(content)
     return audit(path, Options(**options))
-
-
-def serious(report):
-    return {f.rule for f in report.findings if f.severity >= Severity.MEDIUM}
 
 
 def places(report, rule):

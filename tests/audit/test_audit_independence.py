@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
-from ideal import by_test, ideal_words, super_uniform
+from ideal import CAUGHT, by_test, caught, ideal_words, super_uniform
 
 from deltafl.secagg.ring import reduce
 from deltafl.sim.inspect.audit.independence import InputDependence, compare_groups
 from deltafl.sim.inspect.audit.uniformity import BitCounts
 
-CAUGHT = 1e-9
 BITS = 40
 TOP = (1 << BITS) - 1
 RANDOM = np.random.default_rng(14)
@@ -23,10 +22,6 @@ def dependence(masked, inputs):
     counts = InputDependence(BITS)
     counts.add(masked, inputs)
     return by_test(counts.results())
-
-
-def caught(named):
-    return {name for name, result in named.items() if result.value < CAUGHT}
 
 
 def counted(words):

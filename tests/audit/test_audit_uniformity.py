@@ -2,11 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ideal import by_test, ideal_words, super_uniform
+from ideal import CAUGHT, by_test, caught, ideal_words, super_uniform
 
 from deltafl.sim.inspect.audit.uniformity import BitCounts, WordCounts, num_repeated, well_filled
 
-CAUGHT = 1e-9
 LENGTH = 20_000
 
 
@@ -14,10 +13,6 @@ def results_of(vectors, bits):
     counts = WordCounts(bits)
     counts.add(vectors)
     return by_test(counts.results())
-
-
-def caught(named):
-    return {name for name, result in named.items() if result.value < CAUGHT}
 
 
 vectors = st.integers(1, 64).flatmap(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ideal import ideal_words, super_uniform
+from ideal import CAUGHT, ideal_words, super_uniform
 
 from deltafl.secagg.ring import reduce, to_words
 from deltafl.sim.inspect.audit.relations import (
@@ -15,7 +15,6 @@ from deltafl.sim.inspect.audit.relations import (
     small_words,
 )
 
-CAUGHT = 1e-9
 RANDOM = np.random.default_rng(13)
 
 

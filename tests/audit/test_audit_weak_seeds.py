@@ -3,12 +3,11 @@ import random
 
 import numpy as np
 import pytest
-from ideal import by_test, super_uniform
+from ideal import by_test, caught, super_uniform
 
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.inspect.audit.weak_seeds import examine_secrets, weak_seeds
 
-CAUGHT = 1e-9
 SEED_BITS = 9  # the whole table takes seconds
 SEED = 300
 
@@ -30,10 +29,6 @@ def ideal_secrets(count, seed=1):
 
 def examined(secrets):
     return by_test(examine_secrets(secrets, SEED_BITS))
-
-
-def caught(named):
-    return {name for name, result in named.items() if result.value < CAUGHT}
 
 
 def injected(*secrets, among=20):

@@ -3,11 +3,11 @@ import importlib.util
 import json
 from dataclasses import replace
 from importlib import metadata
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from running import is_running
 
 from deltafl.fl.models import build_model
 from deltafl.fl.parameters import load_vector, to_vector
@@ -147,14 +147,6 @@ def test_another_shuffle_is_no_agreement(monkeypatch):
 def test_a_party_that_ends_says_why(tmp_path):
     with pytest.raises(RunError, match=r"plain has ended: .*task\.json"):
         Party("plain", tmp_path)
-
-
-def is_running(pid):
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def test_a_party_leaves_no_process_behind(tmp_path):

@@ -1,0 +1,29 @@
+"""Whole runs in tests, and stand-ins for what follows a run."""
+
+import pytest
+
+from deltafl.sim.run.experiment import run_experiment
+
+
+class Silent:
+    """Follows a run and says nothing."""
+
+    def begin(self, config, rounds_done):
+        pass
+
+    def played(self, event):
+        pass
+
+    def evaluated(self, round_number, test_error):
+        pass
+
+
+class Killed(BaseException):
+    """Nothing in the product catches it, like SIGKILL."""
+
+
+def run(config, path, *, resume=False, progress=None):
+    """The summary of a run; a warning fails the test."""
+    return run_experiment(
+        config, path, resume=resume, progress=progress or Silent(), warn=pytest.fail
+    )

@@ -1,0 +1,50 @@
+"""Devices with quadratic losses: what a strategy does to them is known in closed form."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from deltafl.fl.objectives import PLAIN
+
+GAMMA = 0.25
+"""The learning rate of `constant_rate`."""
+
+
+def constant_rate(round_index):
+    """A schedule: every round has the rate GAMMA."""
+    del round_index
+    return GAMMA
+
+
+@dataclass
+class Quadratic:
+    """F(w) = ½‖w − centre‖², one full gradient step of size `rate`."""
+
+    id: int
+    centre: float
+    weight: int = 1
+    rate: float = 0.5
+    num_updates: int = 0
+
+    def loss(self, model):
+        return float(0.5 * np.sum((model.astype(np.float64) - self.centre) ** 2))
+
+    def update(self, model, objective=PLAIN):
+        del objective
+        self.num_updates += 1
+        return (self.rate * (self.centre - model)).astype(np.float32)
+
+
+def cohort(*pairs):
+    """Devices 0, 1, … with these weights and centres."""
+    return [Quadratic(k, centre, weight) for k, (weight, centre) in enumerate(pairs)]
+
+
+def population(*centres, rate=0.5):
+    """Devices 0, 1, … of weight 1 with these centres."""
+    return [Quadratic(k, centre, rate=rate) for k, centre in enumerate(centres)]
+
+
+def begin(strategy, devices, value=0.0):
+    """The strategy's state before its first round, with a model of one number."""
+    return strategy.init(np.full(1, value, dtype=np.float32), len(devices))
