@@ -14,7 +14,7 @@ from typing import Final
 import torch
 from torch import nn
 
-from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.data.federated import DeviceData, check_same_shape
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
@@ -114,6 +114,8 @@ class _Stack:
     def __init__(
         self, work: Sequence[tuple[DeviceData, int]], batch_size: int, resident: ResidentData
     ) -> None:
+        for data, _ in work:  # torch would move what does not fit out of the stack
+            check_same_shape(data, work[0][0])
         self._samples = [resident.tensors(data) for data, _ in work]
         self._shuffling = [torch.Generator().manual_seed(seed) for _, seed in work]
         self._device = resident.device

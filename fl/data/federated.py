@@ -226,17 +226,31 @@ def split_samples(device: DeviceData, split: Split) -> tuple[DeviceData, DeviceD
     )
 
 
+def check_same_shape(device: DeviceData, first: DeviceData, prefix: str = "") -> None:
+    """Check that the inputs of two devices have one shape, but for how many they are.
+
+    Args:
+        device: the one to check.
+        first: another one.
+        prefix: what the message begins with, such as the data set.
+
+    Raises:
+        DataError: their inputs differ in shape.
+    """
+    if device.x.shape[1:] != first.x.shape[1:]:
+        raise DataError(
+            f"{prefix}inputs of user {device.id!r} have shape {device.x.shape[1:]} and those of "
+            f"user {first.id!r} {first.x.shape[1:]}: bring them to one shape"
+        )
+
+
 def _check_together(name: str, devices: Sequence[DeviceData], num_classes: int | None) -> None:
     seen: set[str] = set()
     for device in devices:
         if device.id in seen:
             raise DataError(f"{name}: user {device.id!r} appears twice: give every user its own id")
         seen.add(device.id)
-        if device.x.shape[1:] != devices[0].x.shape[1:]:
-            raise DataError(
-                f"{name}: inputs of user {device.id!r} have shape {device.x.shape[1:]} and those "
-                f"of user {devices[0].id!r} {devices[0].x.shape[1:]}: bring them to one shape"
-            )
+        check_same_shape(device, devices[0], f"{name}: ")
         highest = int(device.y.max())
         if num_classes is not None and highest >= num_classes:
             raise DataError(

@@ -225,6 +225,20 @@ def test_inputs_of_the_wrong_kind_are_refused(name, message):
         list(BatchedLearner(module(name)).updates(start(name), data, LocalTraining(0.1, 4), [1]))
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_devices_whose_inputs_differ_in_shape_are_refused(order):
+    """A device would train on what happens to lie in memory, and no error would say so."""
+    y = np.zeros(6, np.int64)
+    data = [DeviceData("a", np.zeros((6, 5, 4), np.float32), y)]
+    data.append(DeviceData("b", np.zeros((6, 5, 5), np.float32), y))
+    learner = BatchedLearner(module("linear"))
+    updates = learner.updates(
+        start("linear"), [data[i] for i in order], LocalTraining(0.1, 4), [1, 2]
+    )
+    with pytest.raises(ValueError, match=r"inputs of user .* have shape"):
+        list(updates)
+
+
 def test_training_touches_neither_the_global_random_state_nor_the_data():
     data, state = devices("linear", [9, 4]), torch.get_rng_state()
     before = [device.x.copy() for device in data]

@@ -38,6 +38,7 @@ LAYERS: Final = ("secagg", "protocol", "fl", "sim")
 COPIED: Final = (*LAYERS, "src", "tests", "docs", "README.md", "conftest.py", "pyproject.toml")
 WHOLE: Final = ("tests/secagg", "tests/protocol")
 TIME_LIMIT_S: Final = 300.0
+WHOLE_TIME_LIMIT_S: Final = 1200.0  # a run of them takes 240 s on an idle machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,13 +172,12 @@ def judge(fault: Fault, tree: Path) -> Outcome:
     """Make a fault in a tree, see what becomes of it, and take it back."""
     target = tree / fault.file
     source = target.read_text(encoding="utf-8")
-    deadline = time.monotonic() + TIME_LIMIT_S
     target.write_text(fault.apply(source), encoding="utf-8")
     try:
         outcome = run_tests(tree, fault.tests)
         if outcome.verdict is not Verdict.SURVIVED:
             return outcome
-        outcome = run_tests(tree, WHOLE, max(deadline - time.monotonic(), 1.0))
+        outcome = run_tests(tree, WHOLE, WHOLE_TIME_LIMIT_S)
     finally:
         target.write_text(source, encoding="utf-8")
     if outcome.verdict is not Verdict.KILLED:
