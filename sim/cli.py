@@ -49,8 +49,8 @@ examples:
       continue an interrupted run; for a finished run, print its result again
 
 settings: defaults < --preset < CONFIG.toml < --set < the flags above (later ones win).
-θ (federation.theta) is the fraction of the tail of worst losses that training keeps: 1 is FedAvg;
-a smaller θ favours the worst-off devices more.
+θ (federation.theta) is the share of the devices, by weight, that training keeps: those with the
+largest losses. 1 is FedAvg; a smaller θ favours the worst-off devices more.
 exit codes: 0 success, 1 the run failed, 2 invalid request, 130 interrupted.
 """
 
