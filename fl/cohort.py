@@ -115,7 +115,6 @@ class Cohort(Protocol):
         self,
         levels: Levels,
         models: Sequence[Vector],
-        warm_starts: Sequence[int | None],
         weighing: Weighing | None = None,
     ) -> SecureRoundResult:
         """Run a round of Algorithm 3 at each level, in one session of secure sums.
@@ -123,12 +122,11 @@ class Cohort(Protocol):
         Args:
             levels: the rounds.
             models: the model of each level.
-            warm_starts: for each level the tick near which η is expected; None if unknown.
             weighing: what devices contribute, at a single level; None for n_k and Δ_k.
 
         Raises:
-            ValueError: there is not one model and one warm start for each level, a warm start is
-                off the grid, or there is a weighing of several levels.
+            ValueError: there is not one model for each level, or there is a weighing of several
+                levels.
             UsageError: no session parameters withstand the threat with so small a cohort.
             PeerError: the session does not meet the devices' policy, for example because two levels
                 have the same model.

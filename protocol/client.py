@@ -1,9 +1,11 @@
 """A device's side of a round: a state machine that takes envelopes and returns masked messages.
 
 The device keeps its loss to itself. It answers each query under a mask that is bound to the model,
-configuration and query it has seen, and it alone decides whether it passes the filter. What it
-sends does not show whether it passed, because the vector always has the same size. The time at
-which it sends may show more; see docs/limitations.md.
+configuration and query it has seen, and it alone decides whether it passes the filter. If the
+search is verified, it follows the search by itself, and believes no sum, question or threshold that
+it cannot derive. It answers for each model in only one round. What it sends does not show whether
+it passed, because the vector always has the same size. The time at which it sends may show more;
+see docs/limitations.md.
 
 A session may contain several rounds, one for each conformity level. The device answers them one
 after another; see `deltafl.protocol.levels`.
@@ -19,9 +21,12 @@ from deltafl.protocol import wire
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.errors import SearchError
+from deltafl.protocol.followed_search import Followed
+from deltafl.protocol.labels import MODEL
 from deltafl.protocol.levels import MAX_LEVELS, Levels
-from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Envelope, Relay
-from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
+from deltafl.protocol.quantile.search import Query, Tail
+from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import (
     TRANSITIONS,
     RoundState,
@@ -39,6 +44,8 @@ from deltafl.secagg import (
     Refusal,
     UsageError,
 )
+from deltafl.secagg.labels import digest
+from deltafl.secagg.ledger import Ledger, MemoryLedger
 from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.ring import Vector
@@ -67,9 +74,13 @@ class RoundClient:
         noise: Source of the noise for the method `noisy`; None to use `randomness`.
         max_levels: Most conformity levels of one session.
         primitives: What the device computes with.
+        ledger: The models that the device has answered for, and the sessions it took part in. It
+            belongs to the device and outlives its rounds; by default, nothing is remembered.
 
     Attributes:
         models: The bytes of the announced models, one per level, once announced.
+        tail: After the threshold of a verified search: the fewest devices that it keeps, and their
+            weight in the search. None before, and in other searches.
     """
 
     def __init__(
@@ -81,10 +92,13 @@ class RoundClient:
         noise: Randomness | None = None,
         max_levels: int = MAX_LEVELS,
         primitives: Primitives = PLAIN,
+        ledger: Ledger | None = None,
     ) -> None:
         self._state = RoundState.IDLE
         self.models: tuple[bytes, ...] = ()
-        self._session = Client(client_id, policy, randomness, credentials, primitives)
+        self.tail: Tail | None = None
+        self._ledger = MemoryLedger() if ledger is None else ledger
+        self._session = Client(client_id, policy, randomness, credentials, primitives, self._ledger)
         self._apply = primitives.apply
         self._policy = policy
         self._noise = randomness if noise is None else noise
@@ -95,6 +109,10 @@ class RoundClient:
         self._context = b""
         self._level = 0
         self._devices: tuple[DeviceRound, ...] = ()
+        self._followed: tuple[Followed, ...] = ()
+        self._is_waiting = False
+        self._entries: tuple[bytes, ...] = ()
+        self._answered = -1
         self._binding = b""
         self._seen: set[bytes] = set()
 
@@ -194,15 +212,16 @@ class RoundClient:
         if event not in TRANSITIONS[self.state]:
             raise PeerError(Refusal.OUT_OF_ORDER, f"{event.__name__} in state {self.state}")
         match envelope:
-            case Announce() | AnnounceLevels():
+            case Announce():
                 self._check_announcement(envelope)
                 self._move(event)
                 return LocalWork.MEASURE_LOSS
             case Relay(session):
                 self._move(event)
                 return self._relay(session)
-            case Ask(question, session):
+            case Ask(question, session, opening):
                 members = self._session.num_members
+                self._check_opening(opening)
                 self._session.receive(session)
                 if self._session.state is not ClientState.OPENED:
                     raise PeerError(Refusal.OUT_OF_ORDER, "a question that opens no slot")
@@ -211,6 +230,7 @@ class RoundClient:
                 self._binding = binding(self._context, question)
                 device = self._measured()
                 self._move(event)
+                self._is_waiting = isinstance(question, Query)
                 if isinstance(question, Query):
                     return self._mask(_answer(device, question, self._noise))
                 return LocalWork.TRAIN if device.passes(question) else self._contribute_update(None)
@@ -222,9 +242,9 @@ class RoundClient:
             raise PeerError(Refusal.OUT_OF_ORDER, "a slot opened without a question")
         return reply
 
-    def _check_announcement(self, announced: Announce | AnnounceLevels) -> None:
+    def _check_announcement(self, announced: Announce) -> None:
         """Refuse a session that does not match the announced configurations and models."""
-        levels, _ = self._apply(_read, announced)
+        levels = announced.levels
         if len(levels.rounds) > self._max_levels:
             raise PeerError(
                 Refusal.POLICY,
@@ -244,10 +264,17 @@ class RoundClient:
             # Both would keep a tail of the same losses, and the difference of the two sums would
             # be a sum over only the devices between the two thresholds.
             raise PeerError(Refusal.POLICY, "two levels have the same model")
+        if any(self._ledger.knows(entry) for entry in self._apply(_entries, announced)):
+            # Two searches over one model reveal, by subtraction, a device that is in only one.
+            raise PeerError(Refusal.MODEL_REPEATED, "the device answered for this model before")
+        self._policy.check_search(verified=common.search.verified or not levels.num_queries)
         if common.noise is not None:
             common.noise.check(params, self._policy, common.search.min_cohort)
         self._levels, self._opening, self.models = levels, announced.session, each
         self._context, self._tag = context, params.tag
+        self._entries = self._apply(_entries, announced)
+        if common.search.verified:
+            self._followed = tuple(Followed.begin(config) for config in levels.rounds)
 
     @property
     def _level_slot(self) -> int:
@@ -263,17 +290,50 @@ class RoundClient:
                 Refusal.OUT_OF_ORDER, f"{type(question).__name__} in slot {self._session.slot}"
             )
 
-    def _check_search(self, question: object, members: int) -> None:
-        """Refuse a query over too few devices, or a later query over fewer than before."""
-        if not isinstance(question, Query):
+    def _check_opening(self, opening: bytes) -> None:
+        """Take the proof of the sum of the query before, and go on with the search that it gives."""
+        if not opening:
             return
+        if not (self._followed and self._is_waiting):
+            raise PeerError(Refusal.OUT_OF_ORDER, "a proof of a sum that was not waited for")
+        self._session.receive(opening)
+        proved = self._session.proved
+        if proved is None or proved.slot != self._session.slot:
+            raise PeerError(Refusal.OUT_OF_ORDER, "a proof that proves no sum")
+        after = self._followed[self._level].after(proved.vector, self._session.num_members)
+        self._follow(after)
+        self._is_waiting = False
+
+    def _follow(self, after: Followed) -> None:
+        before = self._followed
+        self._followed = (*before[: self._level], after, *before[self._level + 1 :])
+
+    def _check_search(self, question: Query | Threshold, members: int) -> None:
+        """Refuse a question that may not be asked now, of these devices.
+
+        Args:
+            question: What is asked.
+            members: The devices that were left before.
+        """
         asked, needed = self._session.num_members, self._given().common.search.min_cohort
-        if asked < needed:
+        if isinstance(question, Query) and asked < needed:
             raise PeerError(
                 Refusal.COHORT_TOO_SMALL, f"a query over {asked} devices, fewer than {needed}"
             )
-        if self._level_slot > 0 and asked < members:
-            raise PeerError(Refusal.NOT_WHOLE, "a query over fewer devices than the one before")
+        if not self._followed:
+            return
+        followed, shrank = self._followed[self._level], asked < members
+        if self._is_waiting and (isinstance(question, Query) or not shrank):
+            raise PeerError(Refusal.UNPROVED, "the sum of the query before has no proof")
+        if isinstance(question, Query):
+            followed.check_query(question)
+            return
+        self.tail = followed.check_threshold(question, asked, shrank=shrank)
+        if self.tail.devices < self._policy.min_tail:
+            raise PeerError(
+                Refusal.TAIL_TOO_SMALL,
+                f"{self.tail.devices} devices, fewer than {self._policy.min_tail}",
+            )
 
     def _contribute_update(self, update: Update | None) -> bytes:
         is_last = self._levels is None or self._level + 1 == len(self._levels.rounds)
@@ -286,6 +346,11 @@ class RoundClient:
         return reply
 
     def _mask(self, vector: Vector) -> bytes:
+        """Answer the open question; the first answer for a model is the only round for it."""
+        if self._answered < self._level:
+            if not self._ledger.admit([self._entries[self._level]]):
+                raise PeerError(Refusal.MODEL_REPEATED, "another round over this model has begun")
+            self._answered = self._level
         return self._session.contribute(vector, self._binding)
 
     def _require(self, event: type) -> None:
@@ -311,25 +376,19 @@ def _fingerprint(data: bytes) -> bytes:
     return sha256(data).digest()
 
 
-def _read(announced: Announce | AnnounceLevels) -> tuple[Levels, bytes]:
-    """The announced levels, and their models, joined."""
-    match announced:
-        case Announce(config, model, _):
-            return Levels((config,)), model
-        case AnnounceLevels(levels, models, _):
-            return levels, models
-
-
-def _split(announced: Announce | AnnounceLevels) -> tuple[bytes, ...]:
+def _split(announced: Announce) -> tuple[bytes, ...]:
     """Each level's model."""
-    levels, models = _read(announced)
-    return levels.split(models)
+    return announced.levels.split(announced.models)
 
 
-def _context(announced: Announce | AnnounceLevels) -> bytes:
+def _context(announced: Announce) -> bytes:
     """The context of a session of these levels and models."""
-    levels, models = _read(announced)
-    return levels.context(models)
+    return announced.levels.context(announced.models)
+
+
+def _entries(announced: Announce) -> tuple[bytes, ...]:
+    """What a ledger remembers of each level's model. Spec: §12.6."""
+    return tuple(digest(MODEL, model) for model in _split(announced))
 
 
 def _decode(data: bytes) -> Envelope:

@@ -1,19 +1,24 @@
 """The public configuration of a round, which server and devices agree on before it starts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from hashlib import sha256
 
 from deltafl.protocol import labels
 from deltafl.protocol.encoding import MAX_NUMERATOR_BITS, Field, Layout
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.registry import quantile_method
-from deltafl.protocol.quantile.search import QuantileMethod, Query, SearchConfig, SearchParams
+from deltafl.protocol.quantile.search import (
+    QuantileMethod,
+    Query,
+    Search,
+    SearchConfig,
+    SearchParams,
+)
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SlotSpec
 from deltafl.secagg.labels import digest, pack
-from deltafl.secagg.params import MAX_LENGTH
+from deltafl.secagg.params import MAX_LENGTH, verified_ring_bits
 
 _MAX_THETA_PART = 2**32 - 1
 
@@ -58,6 +63,7 @@ class RoundConfig:
         search: Parameters of the search; the session keeps one slot per query, none for θ = 1.
         update: How the update becomes integers.
         update_length: Parameters of the model, d.
+        warm_start: Tick near which η is expected, such as the last round's; None for none.
         num_pivots: Pivots of a query of `histogram` or `noisy`; None for their defaults and for
             other methods.
         noise: Noise of the search's sums, for `noisy`; None for other methods.
@@ -76,6 +82,7 @@ class RoundConfig:
     search: SearchParams
     update: UpdateParams
     update_length: int
+    warm_start: int | None = None
     num_pivots: int | None = None
     noise: Noise | None = None
     quantile: QuantileMethod = field(init=False, repr=False, compare=False)
@@ -91,7 +98,7 @@ class RoundConfig:
             raise ConfigurationError(f"update_length={self.update_length} is less than 1")
         method = quantile_method(self.method, num_pivots=self.num_pivots, noise=self.noise)
         object.__setattr__(self, "quantile", method)
-        object.__setattr__(self, "search_layout", method.layout(self.search_config(None)))
+        object.__setattr__(self, "search_layout", self._lay_out_search())
         object.__setattr__(self, "update_layout", self._lay_out_update())
         for layout in (self.search_layout, self.update_layout):
             if layout.length > MAX_LENGTH:
@@ -115,10 +122,15 @@ class RoundConfig:
         """The last slot, in which the update is summed."""
         return self.num_query_slots
 
-    def search_config(self, warm_start: int | None) -> SearchConfig:
-        """The search's configuration, given a tick near which η is expected, or None."""
+    @property
+    def search_config(self) -> SearchConfig:
+        """The search's configuration."""
         max_weight, cohort_size = self.update.max_weight, self.cohort_size
-        return SearchConfig(self.theta, self.search, max_weight, cohort_size, warm_start)
+        return SearchConfig(self.theta, self.search, max_weight, cohort_size, self.warm_start)
+
+    def start_search(self) -> Search:
+        """The search before its first query."""
+        return self.quantile.start(self.search_config)
 
     def slots(self) -> tuple[SlotSpec, ...]:
         """The slots of the round's session. Spec: §12.3.
@@ -129,22 +141,20 @@ class RoundConfig:
         otherwise its sum could be over fewer.
         """
         first, later, update = (
-            SlotSpec(label, layout.length, layout.ring_bits, whole)
-            for label, layout, whole in (
-                (labels.QUANTILE_SLOT, self.search_layout, self.search.min_cohort > 0),
-                (labels.QUANTILE_SLOT, self.search_layout, True),
-                (labels.UPDATE_SLOT, self.update_layout, False),
+            SlotSpec(label, layout.length, layout.ring_bits, whole, verified)
+            for label, layout, whole, verified in (
+                (
+                    labels.QUANTILE_SLOT,
+                    self.search_layout,
+                    self.search.min_cohort > 0,
+                    self.search.verified,
+                ),
+                (labels.QUANTILE_SLOT, self.search_layout, True, self.search.verified),
+                (labels.UPDATE_SLOT, self.update_layout, False, False),
             )
         )
         queries = (first, *(later,) * (self.num_query_slots - 1)) if self.num_query_slots else ()
         return (*queries, update)
-
-    def context(self, model: bytes) -> bytes:
-        """The digest of configuration and model, 32 bytes: the context of the round's session.
-
-        Spec: §12.6.
-        """
-        return digest(labels.ROUND, self.canonical(), sha256(model).digest())
 
     def canonical(self) -> bytes:
         """An injective description of the configuration, for hashing."""
@@ -166,7 +176,21 @@ class RoundConfig:
             self.search.epsilon_ticks,
             self.search.min_cohort,
             *noise_numbers(self.noise),
+            warm_start_number(self.warm_start),
+            int(self.search.verified),
         )
+
+    def _lay_out_search(self) -> Layout:
+        """The fields of an answer; in a verified search, in a ring in which devices can check sums.
+
+        Spec: §12.3.
+        """
+        layout = self.quantile.layout(self.search_config)
+        if not self.search.verified:
+            return layout
+        # Every field is read as two's complement, and sums of blindings have to fit.
+        bits = max(layout.ring_bits + 1, verified_ring_bits(self.cohort_size))
+        return replace(layout, min_ring_bits=bits)
 
     def _lay_out_update(self) -> Layout:
         """The fields of the update; the loss gets all the resolution that the ring has room for.
@@ -199,6 +223,11 @@ def noise_numbers(noise: Noise | None) -> tuple[int, int, int]:
     if noise is None:
         return 0, 0, 0
     return noise.variance.numerator, noise.variance.denominator, noise.num_devices
+
+
+def warm_start_number(warm_start: int | None) -> int:
+    """A warm start as a number: 0 for none, else the tick and one. Spec: §12.1."""
+    return 0 if warm_start is None else warm_start + 1
 
 
 def binding(context: bytes, question: Query | Threshold) -> bytes:

@@ -63,7 +63,7 @@ class DeviceRound:
             SearchError: the query does not belong to this round's method.
             EncodingError: the answer needs noise, and there is no randomness to draw it from.
         """
-        config = self.config.search_config(None)
+        config = self.config.search_config
         weight = config.search.weighting.of(self.weight)
         method = self.config.quantile
         values = method.contribution(config, query, self.tick, weight)

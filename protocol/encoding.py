@@ -109,8 +109,10 @@ class Layout:
     Attributes:
         fields: At least one; their names differ.
         cohort_size: Most devices in a sum, ≥ 1.
+        min_ring_bits: A wider ring than the sums need; 0 for none.
         length: Words in a ring vector.
-        ring_bits: Smallest b for which every sum decodes exactly from Z_2^b; 1 to 64.
+        ring_bits: Smallest b for which every sum decodes exactly from Z_2^b, or min_ring_bits if
+            that is more; 1 to 64.
 
     Raises:
         ConfigurationError: If these limits do not hold, or a field's sums do not fit 64-bit
@@ -128,6 +130,7 @@ class Layout:
 
     fields: tuple[Field, ...]
     cohort_size: int
+    min_ring_bits: int = 0
     length: int = dataclasses.field(init=False, repr=False)
     ring_bits: int = dataclasses.field(init=False, repr=False)
 
@@ -148,7 +151,13 @@ class Layout:
                     f"or the cohort_size"
                 )
         length = sum(field.size for field in self.fields)
-        ring_bits = max(field.ring_bits(self.cohort_size) for field in self.fields)
+        needed = max(field.ring_bits(self.cohort_size) for field in self.fields)
+        ring_bits = max(needed, self.min_ring_bits)
+        if ring_bits > _MAX_RING_BITS:
+            raise ConfigurationError(
+                f"fields from {self.fields[0].name!r} on: {ring_bits} ring bits are more than "
+                f"{_MAX_RING_BITS}"
+            )
         object.__setattr__(self, "length", length)
         object.__setattr__(self, "ring_bits", ring_bits)
 

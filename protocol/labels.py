@@ -2,12 +2,12 @@
 
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 _PREFIX: Final = b"deltafl/protocol/v%d/" % VERSION
 
 ROUND: Final = _PREFIX + b"round context"
 BINDING: Final = _PREFIX + b"slot binding"
-LEVELS: Final = _PREFIX + b"levels context"
+MODEL: Final = _PREFIX + b"model that was answered for"
 
 QUANTILE_SLOT: Final = "quantile"
 UPDATE_SLOT: Final = "update"

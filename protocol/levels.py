@@ -38,11 +38,12 @@ class Levels:
     Spec: §12.11.
 
     Attributes:
-        rounds: One configuration for each level, θ falling; they differ in θ alone.
+        rounds: One configuration for each level, θ falling; they differ in θ and warm
+            start alone.
 
     Raises:
         ConfigurationError: there are none or too many, they are not in order, or they differ in
-            more than θ.
+            more than θ and warm start.
     """
 
     rounds: tuple[RoundConfig, ...]
@@ -60,25 +61,43 @@ class Levels:
             )
         first = self.rounds[0]
         for config in self.rounds:
-            if replace(config, theta=first.theta) != first:
+            if replace(config, theta=first.theta, warm_start=first.warm_start) != first:
                 raise ConfigurationError(
                     f"the round of θ = {config.theta} differs from that of θ = {first.theta} in "
-                    "more than θ"
+                    "more than θ and warm start"
                 )
 
     @classmethod
-    def at(cls, config: RoundConfig, thetas: Sequence[Fraction]) -> "Levels":
+    def at(
+        cls,
+        config: RoundConfig,
+        thetas: Sequence[Fraction],
+        warm_starts: Sequence[int | None] | None = None,
+    ) -> "Levels":
         """The levels `thetas` of a round that is otherwise configured as `config`.
+
+        Args:
+            config: The round.
+            thetas: Its levels.
+            warm_starts: For each level, the tick near which its η is expected, or None; by default
+                that of the round.
 
         Raises:
             ConfigurationError: `Levels` does not accept these levels.
         """
-        return cls(tuple(replace(config, theta=theta) for theta in thetas))
+        starts = [config.warm_start] * len(thetas) if warm_starts is None else warm_starts
+        each = zip(thetas, starts, strict=True)
+        return cls(tuple(replace(config, theta=theta, warm_start=tick) for theta, tick in each))
 
     @property
     def common(self) -> RoundConfig:
         """The first level's round, which is the same as all others except for θ."""
         return self.rounds[0]
+
+    @property
+    def num_queries(self) -> int:
+        """Slots for queries, at all levels."""
+        return sum(config.num_query_slots for config in self.rounds)
 
     def first_slot(self, level: int) -> int:
         """The session's slot that is a level's slot 0."""
@@ -89,15 +108,15 @@ class Levels:
         return tuple(spec for config in self.rounds for spec in config.slots())
 
     def context(self, models: bytes) -> bytes:
-        """The digest of all configurations and models, 32 bytes: the context of the session.
+        """The digest of the levels and their models, 32 bytes: the context of their session.
+
+        Spec: §12.6.
 
         Args:
             models: The levels' models, joined in their order.
         """
-        if len(self.rounds) == 1:
-            return self.common.context(models)
         described = (config.canonical() for config in self.rounds)
-        return digest(labels.LEVELS, *described, sha256(models).digest())
+        return digest(labels.ROUND, *described, sha256(models).digest())
 
     def split(self, models: bytes) -> tuple[bytes, ...]:
         """Each level's model.
@@ -121,13 +140,11 @@ class LevelRounds:
 
     Args:
         levels: The rounds.
-        warm_starts: For each level, the tick near which its η is expected, or None.
     """
 
-    def __init__(self, levels: Levels, warm_starts: Sequence[int | None]) -> None:
+    def __init__(self, levels: Levels) -> None:
         self._levels = levels
-        pairs = zip(levels.rounds, warm_starts, strict=True)
-        self._rounds = [Round(config, warm_start) for config, warm_start in pairs]
+        self._rounds = [Round(config) for config in levels.rounds]
         self._level = 0
 
     @property

@@ -9,7 +9,6 @@ Spec: §12.7.
 
 from dataclasses import dataclass, field
 
-from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
@@ -17,26 +16,11 @@ from deltafl.protocol.selection import Threshold
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """The round begins: its configuration, and the model to measure the loss of.
+    """A round begins, or rounds at several levels: their configurations and models.
 
     Attributes:
-        config: The round.
-        model: The model w, opaque bytes.
-        session: The session's opening message.
-    """
-
-    config: RoundConfig
-    model: bytes = field(repr=False)
-    session: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class AnnounceLevels:
-    """Rounds at several levels begin: their configurations, and a model for each.
-
-    Attributes:
-        levels: The rounds, two or more.
-        models: Their models, opaque bytes of one size, joined in the order of the levels.
+        levels: The rounds.
+        models: Their models w, opaque bytes of one size, joined in the order of the levels.
         session: The session's opening message.
     """
 
@@ -59,10 +43,13 @@ class Ask:
     Attributes:
         question: The question that the next sum answers.
         session: The message that opens the slot.
+        opening: In a verified search, the message that proves the sum of the query before; empty if
+            there is none.
     """
 
     question: Query | Threshold
     session: bytes = field(repr=False)
+    opening: bytes = field(default=b"", repr=False)
 
 
-Envelope = Announce | AnnounceLevels | Relay | Ask
+Envelope = Announce | Relay | Ask

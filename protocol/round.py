@@ -60,17 +60,15 @@ class Round:
 
     Args:
         config: The round.
-        warm_start: Tick near which η is expected, such as the last round's, or None.
 
     Attributes:
         question: What to ask the devices next; None when the round is over.
     """
 
-    def __init__(self, config: RoundConfig, warm_start: int | None) -> None:
+    def __init__(self, config: RoundConfig) -> None:
         self.config = config
         self.question: Query | Threshold | None = None
-        self._search: Search = config.quantile.start(config.search_config(warm_start))
-        self._searched_over: tuple[ClientId, ...] | None = None
+        self._search: Search = config.start_search()
         self._found: SearchResult | None = None
         self._num_sums = 0
         self._totals: dict[str, npt.NDArray[np.int64]] = {}
@@ -164,18 +162,13 @@ class Round:
         self.question = found.threshold
 
     def _take_answer(self, total: npt.NDArray[np.uint64], revealed: SlotSum) -> None:
-        if self._searched_over is None:
-            self._searched_over = revealed.contributors
-        if revealed.contributors != self._searched_over:
-            self._announce(self._search.result(shrank=True))
-            return
         try:
             self._search = self._search.update(self.config.search_layout.decode(total))
         except (EncodingError, SearchError):
             # At least one device sent a false answer, so the search cannot continue.
             self._announce(self._search.result(shrank=True))
             return
-        if self._search.query is not None and revealed.remaining != self._searched_over:
+        if self._search.query is not None and revealed.remaining != revealed.contributors:
             self._announce(self._search.result(shrank=True))
         else:
             self._ask()

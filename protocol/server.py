@@ -6,12 +6,12 @@ ends each round trip with `close_round`, which returns the next envelopes, until
 Spec: §12.9, §12.11.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from deltafl.protocol import wire
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.levels import LevelRounds, Levels
-from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
+from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.round import RoundOutcome
 from deltafl.secagg import (
     ClientId,
@@ -36,8 +36,6 @@ class RoundServer:
         models: The levels' models, as the bytes that devices get, joined in order.
         params: The session's parameters: slots and context of these levels.
         invited: The cohort.
-        warm_starts: For each level, the tick near which η is expected, or None; None if no level
-            has one.
         directory: Decides which identity keys to accept; needed for signed sessions.
         primitives: What the server computes with.
 
@@ -55,7 +53,6 @@ class RoundServer:
         models: bytes,
         params: SessionParams,
         invited: Iterable[ClientId],
-        warm_starts: Sequence[int | None] | None = None,
         directory: Directory | None = None,
         primitives: Primitives = PLAIN,
     ) -> None:
@@ -72,25 +69,21 @@ class RoundServer:
         self.revealed: SlotSum | None = None
         self._models = models
         self._context = context
+        self._opening = b""
         self._session = Server(params, invited, directory, primitives)
-        if warm_starts is None:
-            warm_starts = (None,) * len(levels.rounds)
-        self._rounds = LevelRounds(levels, warm_starts)
+        self._rounds = LevelRounds(levels)
 
     @property
     def step(self) -> Step:
         """The message that devices must send next."""
         stage = COLLECTED_AT.get(self._session.state, Stage.MASK)
-        return Step(stage, self._rounds.slot if stage >= Stage.MASK else 0)
+        return Step(stage, self._rounds.slot if stage >= Stage.LIST else 0)
 
     def start(self) -> Outgoing:
         """The announcement for the whole cohort."""
         opening = self._session.start()
         session = next(iter(opening.values()))
-        if len(self.levels.rounds) == 1:
-            announced = wire.encode(Announce(self.levels.common, self._models, session))
-        else:
-            announced = wire.encode(AnnounceLevels(self.levels, self._models, session))
+        announced = wire.encode(Announce(self.levels, self._models, session))
         return dict.fromkeys(opening, announced)
 
     def receive(self, sender: ClientId, data: bytes) -> None:
@@ -102,31 +95,64 @@ class RoundServer:
         closed = self._session.state
         self.revealed = None
         try:
-            relayed = self._session.close_round()
+            outgoing = self._session.close_round()
+            if self._session.has_sum:
+                return self._take_sum()
             match closed:
                 case ServerState.RECEIPT:
                     return self._ask()
-                case ServerState.UNMASK:
-                    self.revealed = self._session.take_sum()
-                    self._rounds.take(self.revealed)
-                    return self._ask()
-                case ServerState.MASK if not relayed:
+                case ServerState.LIST if outgoing:
+                    return self._question(outgoing)
+                case ServerState.LIST | ServerState.MASK if not outgoing:
                     self._rounds.lose()
                     return self._ask()
                 case _:
-                    return Letters(tuple(relayed), lambda c: wire.encode(Relay(relayed[c])))
+                    return _relayed(outgoing)
         except SessionAborted as error:
             self.outcomes = self._rounds.outcomes(self._session.drops, str(error))
             return {}
 
-    def _ask(self) -> Outgoing:
-        self._rounds.assemble(len(self._session.remaining))
+    def _take_sum(self) -> Outgoing:
+        self.revealed = revealed = self._session.take_sum()
+        if self._session.params.slots[revealed.slot].verified and revealed.opening is None:
+            raise SessionAborted(
+                "a device has committed to another answer than it sent, so the sum of a query "
+                "cannot be proved; nobody can tell which device it was"
+            )
+        self._rounds.take(revealed)
+        return self._ask(revealed.opening or b"")
+
+    def _ask(self, opening: bytes = b"") -> Outgoing:
+        rounds, session = self._rounds, self._session
+        rounds.assemble(len(session.remaining))
+        if rounds.question is not None and not session.can_sum(rounds.slot):
+            rounds.lose()
+        question = rounds.question
+        if question is None:
+            self.outcomes = rounds.outcomes(session.drops)
+            return {}
+        self._opening = opening
+        opened = session.open_slot(rounds.slot, binding(self._context, question))
+        rounds.check_opened(len(opened))
+        return _relayed(opened) if session.state is ServerState.LIST else self._question(opened)
+
+    def _question(self, opened: Outgoing) -> Outgoing:
+        """The question of the open slot, with the messages that open it."""
         question = self._rounds.question
         if question is None:
-            self.outcomes = self._rounds.outcomes(self._session.drops)
-            return {}
-        slot = self._rounds.slot
-        opened = self._session.open_slot(slot, binding(self._context, question))
-        self._rounds.check_opened(len(opened))
-        envelopes = {s: wire.encode(Ask(question, s)) for s in set(opened.values())}
-        return {c: envelopes[session] for c, session in opened.items()}
+            raise UsageError("a slot was opened, and there is nothing to ask")
+        opening, written = self._opening, dict[bytes, bytes]()
+
+        def write(client: ClientId) -> bytes:
+            session = opened[client]
+            if session not in written:
+                # Most often all get the same message; if not, one is kept at a time.
+                written.clear()
+                written[session] = wire.encode(Ask(question, session, opening))
+            return written[session]
+
+        return Letters(tuple(opened), write)
+
+
+def _relayed(outgoing: Outgoing) -> Outgoing:
+    return Letters(tuple(outgoing), lambda c: wire.encode(Relay(outgoing[c])))

@@ -11,7 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from deltafl.protocol.messages import Announce, AnnounceLevels, Relay
+from deltafl.protocol.messages import Announce, Relay
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.states import Close
@@ -43,11 +43,7 @@ class RoundState(StrEnum):
 _R = RoundState
 TRANSITIONS: Final[Mapping[RoundState, Mapping[type, RoundState]]] = MappingProxyType(
     {
-        _R.IDLE: {
-            Announce: _R.MEASURING,
-            AnnounceLevels: _R.MEASURING,
-            Close: _R.FAILED,
-        },
+        _R.IDLE: {Announce: _R.MEASURING, Close: _R.FAILED},
         _R.MEASURING: {SupplyLoss: _R.SEARCHING, Close: _R.FAILED},
         _R.SEARCHING: {
             Relay: _R.SEARCHING,

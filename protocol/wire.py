@@ -11,12 +11,17 @@ from enum import IntEnum
 from fractions import Fraction
 from typing import Final
 
-from deltafl.protocol.configuration import RoundConfig, UpdateParams, noise_numbers
+from deltafl.protocol.configuration import (
+    RoundConfig,
+    UpdateParams,
+    noise_numbers,
+    warm_start_number,
+)
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.labels import VERSION
 from deltafl.protocol.levels import MAX_LEVELS, Levels
 from deltafl.protocol.losses import LossGrid
-from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Envelope, Relay
+from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
@@ -25,11 +30,11 @@ from deltafl.secagg import DecodeError
 from deltafl.secagg.codec import FieldReader, Value, read_fields, write_fields
 
 MAX_BYTES: Final = 1 << 32
-_MAX_FIELDS: Final = 24
+_MAX_FIELDS: Final = 28
 _MAX_NAME: Final = 32
 _MAX_PIVOTS: Final = 1 << 16
 _PIVOTS: Final = 8
-_THETA: Final = struct.Struct("<II")
+_LEVEL: Final = struct.Struct("<IIQ")
 _WORD: Final = 2**63 - 1
 _DOUBLE: Final = struct.Struct("<d")
 
@@ -41,7 +46,6 @@ class Kind(IntEnum):
     RELAY = 0x22
     QUERY = 0x23
     THRESHOLD = 0x24
-    ANNOUNCE_LEVELS = 0x25
 
 
 def encode(envelope: Envelope) -> bytes:
@@ -77,44 +81,41 @@ def _whole(envelope: Envelope) -> list[Value]:
 
 def _to_fields(envelope: Envelope) -> tuple[int, list[Value]]:
     match envelope:
-        case Announce(config, model, session):
-            # The model comes last, so the short public fields are at the start of a long message.
-            return Kind.ANNOUNCE, [*_config_fields(config), session, model]
-        case AnnounceLevels(levels, models, session):
-            fields = [*_config_fields(levels.common), _pack_thetas(levels), session, models]
-            return Kind.ANNOUNCE_LEVELS, fields
+        case Announce(levels, models, session):
+            # The models come last, so the short public fields are at the start of a long message.
+            fields = [*_config_fields(levels.common), _pack_others(levels), session, models]
+            return Kind.ANNOUNCE, fields
         case Relay(session):
             return Kind.RELAY, [session]
-        case Ask(Query(method, pivots), session):
+        case Ask(Query(method, pivots), session, opening):
             packed = b"".join(pivot.to_bytes(_PIVOTS, "little") for pivot in pivots)
-            return Kind.QUERY, [method.encode(), packed, session]
-        case Ask(Threshold(eta, half_width), session):
-            return Kind.THRESHOLD, [eta, half_width, session]
+            return Kind.QUERY, [method.encode(), packed, opening, session]
+        case Ask(Threshold(eta, half_width), session, opening):
+            return Kind.THRESHOLD, [eta, half_width, opening, session]
     raise TypeError(f"{type(envelope).__name__} is no envelope")
 
 
 def _from_fields(kind: int, fields: FieldReader) -> Envelope:
     if kind == Kind.ANNOUNCE:
-        config, session, model = _read_config(fields), _read_bytes(fields), _read_bytes(fields)
-        return Announce(config, model, session)
-    if kind == Kind.ANNOUNCE_LEVELS:
         levels = _read_levels(fields)
         session, models = _read_bytes(fields), _read_bytes(fields)
         if len(models) % len(levels.rounds):
             raise DecodeError(
                 f"models of {len(models)} bytes are not {len(levels.rounds)} of one size"
             )
-        return AnnounceLevels(levels, models, session)
+        return Announce(levels, models, session)
     if kind == Kind.RELAY:
         return Relay(_read_bytes(fields))
     if kind == Kind.QUERY:
         method, packed = _read_name(fields), fields.records(_PIVOTS, most=_MAX_PIVOTS)
         starts = range(0, len(packed), _PIVOTS)
         pivots = tuple(int.from_bytes(packed[i : i + _PIVOTS], "little") for i in starts)
-        return Ask(Query(method, pivots), _read_bytes(fields))
+        opening, session = _read_bytes(fields), _read_bytes(fields)
+        return Ask(Query(method, pivots), session, opening)
     if kind == Kind.THRESHOLD:
         threshold = Threshold(fields.integer(0, _WORD), fields.integer(0, _WORD))
-        return Ask(threshold, _read_bytes(fields))
+        opening, session = _read_bytes(fields), _read_bytes(fields)
+        return Ask(threshold, session, opening)
     raise DecodeError(f"unknown envelope kind {kind}")
 
 
@@ -138,6 +139,8 @@ def _config_fields(config: RoundConfig) -> list[Value]:
         search.epsilon_ticks,
         search.min_cohort,
         *noise_numbers(config.noise),
+        warm_start_number(config.warm_start),
+        int(search.verified),
     ]
 
 
@@ -153,6 +156,7 @@ def _read_config(fields: FieldReader) -> RoundConfig:
     weighting = _read_weighting(fields)
     epsilon_ticks, min_cohort = fields.integer(0, _WORD), fields.integer(0, 2**32 - 1)
     noise = [fields.integer(0, most) for most in (_WORD, _WORD, 2**32 - 1)]
+    warm_start, verified = _warm_start(fields.integer(0, _WORD)), bool(fields.integer(0, 1))
     try:
         return RoundConfig(
             round_index=round_index,
@@ -160,10 +164,16 @@ def _read_config(fields: FieldReader) -> RoundConfig:
             theta=Fraction(numerator, denominator),
             method=method,
             search=SearchParams(
-                max_queries, LossGrid(resolution_bits, bound), weighting, epsilon_ticks, min_cohort
+                max_queries,
+                LossGrid(resolution_bits, bound),
+                weighting,
+                epsilon_ticks,
+                min_cohort,
+                verified,
             ),
             update=UpdateParams(clip, update_resolution_bits, max_weight),
             update_length=length,
+            warm_start=warm_start,
             num_pivots=num_pivots or None,
             noise=_noise(*noise),
         )
@@ -171,24 +181,31 @@ def _read_config(fields: FieldReader) -> RoundConfig:
         raise DecodeError(f"impossible configuration: {error}") from None
 
 
-def _pack_thetas(levels: Levels) -> bytes:
-    """The θ of each level after the first; the first θ is in the configuration."""
-    thetas = [config.theta for config in levels.rounds[1:]]
-    return b"".join(_THETA.pack(theta.numerator, theta.denominator) for theta in thetas)
+def _pack_others(levels: Levels) -> bytes:
+    """θ and warm start of each level after the first, whose are in the configuration."""
+    return b"".join(
+        _LEVEL.pack(
+            config.theta.numerator, config.theta.denominator, warm_start_number(config.warm_start)
+        )
+        for config in levels.rounds[1:]
+    )
 
 
 def _read_levels(fields: FieldReader) -> Levels:
     common = _read_config(fields)
-    packed = fields.records(_THETA.size, most=MAX_LEVELS - 1)
-    if not packed:
-        raise DecodeError("a single level is announced as a round of its own")
-    parts = list(_THETA.iter_unpack(packed))
-    if any(denominator == 0 for _, denominator in parts):
+    others = list(_LEVEL.iter_unpack(fields.records(_LEVEL.size, most=MAX_LEVELS - 1)))
+    if any(denominator == 0 for _, denominator, _ in others):
         raise DecodeError("the denominator of a conformity level is zero")
+    thetas = [common.theta, *(Fraction(top, bottom) for top, bottom, _ in others)]
+    starts = [common.warm_start, *(_warm_start(number) for _, _, number in others)]
     try:
-        return Levels.at(common, [common.theta, *(Fraction(*part) for part in parts)])
+        return Levels.at(common, thetas, starts)
     except ConfigurationError as error:
         raise DecodeError(f"impossible levels: {error}") from None
+
+
+def _warm_start(number: int) -> int | None:
+    return None if number == 0 else number - 1
 
 
 def _noise(numerator: int, denominator: int, num_devices: int) -> Noise | None:

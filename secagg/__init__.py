@@ -52,7 +52,12 @@ if TYPE_CHECKING:  # the same names as below, for type checkers
     )
     from deltafl.secagg.ideal import IdealSession as IdealSession
     from deltafl.secagg.identity import Identity as Identity
-    from deltafl.secagg.ledger import Ledger as Ledger
+    from deltafl.secagg.ledger import (
+        Ledger as Ledger,
+    )
+    from deltafl.secagg.ledger import (
+        MemoryLedger as MemoryLedger,
+    )
     from deltafl.secagg.params import (
         ClientId as ClientId,
     )
@@ -105,6 +110,7 @@ _HOMES: Final = {
     "IdealSession": "ideal",
     "Identity": "identity",
     "Ledger": "ledger",
+    "MemoryLedger": "ledger",
     "PeerError": "errors",
     "Refusal": "errors",
     "SecAggError": "errors",

@@ -2,27 +2,30 @@
 
 The device trusts nothing that the server says. It checks the parameters against its own policy,
 and computes its neighbours and the session id itself. It makes sure that its cohort only shrinks,
-and uses each slot once. Each peer has two secrets per slot; the device reveals its share of only
-one of them, and only once. In a signed session it knows its neighbours by their identities, and
-helps to unmask a slot only if at least t holders of its shares signed the same list of survivors.
-If it refuses a message (see `deltafl.secagg.validation`), its session is over for good
-(`PeerError`). It has no clock and no socket.
+and uses each slot once. Each peer has two secrets per tolerant slot; the device reveals its share
+of only one of them, and only once. A whole slot has no such secrets; the device takes part in it
+only with exactly the devices that were agreed on last. In a signed session it knows its neighbours
+by their identities, and helps to unmask a slot, or answers in a whole one, only if at least t
+holders of its shares signed the same list of devices. A sum that was committed to is believed only
+if it is proved. If it refuses a message (see `deltafl.secagg.validation`), its session is over for
+good (`PeerError`). It has no clock and no socket.
 
 Spec: §9.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 import numpy as np
 
-from deltafl.secagg import prg, ring, sealing, shamir, signing, validation, wire
+from deltafl.secagg import openings, prg, ring, sealing, shamir, signing, validation, wire
 from deltafl.secagg.errors import DecodeError, PeerError, Refusal, UsageError, present
 from deltafl.secagg.graph import Graph, Members, Positions
 from deltafl.secagg.identity import IdentityKey
 from deltafl.secagg.keys import KeyPair, PublicKey
-from deltafl.secagg.masks import SlotContext, seed_commitment, subtracts
+from deltafl.secagg.ledger import Ledger, MemoryLedger
+from deltafl.secagg.masks import Link, SlotContext, seed_commitment
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ClientMessage,
@@ -39,6 +42,7 @@ from deltafl.secagg.messages import (
     ShareKeys,
     ShareKind,
     ShareReceipt,
+    SumOpening,
     UnmaskRequest,
     UnmaskShares,
 )
@@ -48,8 +52,15 @@ from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.shamir import Limbs
-from deltafl.secagg.signing import Credentials
-from deltafl.secagg.states import CLIENT_TRANSITIONS, ClientState, Close, Contribute, follow
+from deltafl.secagg.signing import Credentials, Signer
+from deltafl.secagg.states import (
+    CLIENT_TRANSITIONS,
+    ClientState,
+    Close,
+    Contribute,
+    ContributeWhole,
+    follow,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,7 @@ class _Neighbour:
     """What the device knows of one neighbour."""
 
     channel: sealing.SealedChannel = field(repr=False)
+    link: Link = field(repr=False)
     sealing_key: PublicKey
     mask_keys: tuple[PublicKey, ...]
     identity: IdentityKey | None
@@ -68,7 +80,7 @@ class _HeldShares:
 
     Attributes:
         positions: The owners of the secrets, ascending; shape (n,).
-        shares: Shape (n, slots, kinds, 9).
+        shares: Shape (n, tolerant slots, kinds, 9).
     """
 
     positions: Positions
@@ -89,6 +101,20 @@ class _Roster:
     own_shares: Limbs | None = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ProvedSum:
+    """A sum that the device has checked against what its devices committed to.
+
+    Attributes:
+        slot: Index into the session's slots.
+        vector: The sum in Z_2^b, shape (length,), unsigned words in [0, 2^b), to be read as two's
+            complement.
+    """
+
+    slot: int
+    vector: Vector
+
+
 class Client:
     """One device in one session.
 
@@ -103,9 +129,12 @@ class Client:
         randomness: Source of every secret.
         credentials: Needed for signed sessions; without them, the device refuses such sessions.
         primitives: What the device computes with.
+        ledger: The signed sessions that the device took part in. It belongs to the device and
+            outlives its sessions; by default, nothing is remembered.
 
     Attributes:
         params: The session's parameters, once accepted.
+        proved: The sum that was proved last; None before the first one.
 
     Raises:
         UsageError: the directory does not accept the device's own identity.
@@ -118,16 +147,19 @@ class Client:
         randomness: Randomness = system_randomness,
         credentials: Credentials | None = None,
         primitives: Primitives = PLAIN,
+        ledger: Ledger | None = None,
     ) -> None:
         if credentials is not None:
             credentials.check(client_id)
         self.client_id = client_id
         self._state = ClientState.IDLE
         self.params: SessionParams | None = None
+        self.proved: ProvedSum | None = None
         self._policy = policy
         self._randomness = randomness
         self._credentials = credentials
         self._primitives = primitives
+        self._ledger = MemoryLedger() if ledger is None else ledger
         self._sealing: KeyPair | None = None
         self._mask_keys: list[KeyPair | None] = []
         self._seeds: list[bytes | None] = []
@@ -136,6 +168,8 @@ class Client:
         self._held: _HeldShares | None = None
         self._members: Members | None = None
         self._opened: Members | None = None
+        self._agreed: Members | None = None
+        self._listed: ConsistencyCheck | None = None
         self._heard: Members | None = None
         self._slot = -1
         self._context: SlotContext | None = None
@@ -206,24 +240,40 @@ class Client:
         """
         if Contribute not in self._table[self.state]:
             raise UsageError(f"contribute in state {self.state}: no slot is open")
-        params, roster, slot = self._accepted, self._placed, self._slot
+        params, slot = self._accepted, self._slot
         spec = params.slots[slot]
         total = ring.as_vector(vector, spec.length, spec.ring_bits)
-        own, seed = self._mask_keys[slot], self._seeds[slot]
-        if own is None or seed is None:
-            raise UsageError(f"slot {slot} was used before")
-        self._context = context = SlotContext.of(params, roster.session_id, slot, binding)
-        near = self._neighbours_among(self._cohort)
-        peers = [self._neighbours[position].mask_keys[slot] for position in near]
-        added, subtracted = [context.self_mask_key(seed)], list[bytes]()
-        for position, key in zip(near, context.pairwise_mask_keys(own, peers), strict=True):
-            (subtracted if subtracts(roster.position, position) else added).append(key)
-        self._primitives.add_masks(total, added, subtracted)
+        context = SlotContext.of(params, self._placed.session_id, slot, binding)
+        committed = b""
+        if spec.verified:
+            identity = present(self._credentials).identity
+            total, committed = openings.commit(
+                context, spec, total, identity, self._own_sealing.public, self._randomness
+            )
+        self._mask(total, context)
         ring.reduce(total, spec.ring_bits)
-        # From here on the device can no longer use this slot's secrets, whatever happens.
-        self._mask_keys[slot] = self._seeds[slot] = None
-        self._move(Contribute)
-        return wire.encode(MaskedInput(slot, ring.pack(total, spec.ring_bits)), params)
+        self._context = context
+        self._move(ContributeWhole if spec.whole else Contribute)
+        return wire.encode(MaskedInput(slot, ring.pack(total, spec.ring_bits), committed), params)
+
+    def _mask(self, total: Vector, context: SlotContext) -> None:
+        """Add the masks of the open slot to a vector, and use the slot's secrets up."""
+        params, slot, primitives = self._accepted, self._slot, self._primitives
+        near = self._neighbours_among(self._cohort)
+        if params.slots[slot].whole:
+            info = context.whole_slot_info(self._cohort)
+            pairs = [self._neighbours[position].link.whole(info) for position in near]
+        else:
+            column = params.columns[slot]
+            own, seed = self._mask_keys[column], self._seeds[column]
+            if own is None or seed is None:
+                raise UsageError(f"slot {slot} was used before")
+            keys = [self._neighbours[position].mask_keys[column] for position in near]
+            pairs = context.pair_secrets(own, near, keys)
+            primitives.add_masks(total, [context.self_mask_key(seed)], [])
+            # From here on the device can no longer use this slot's secrets, whatever happens.
+            self._mask_keys[column] = self._seeds[column] = None
+        primitives.add_pairwise(total, self._placed.position, pairs)
 
     def close(self) -> None:
         """End the session for good and discard its secrets. Spec: §9.11."""
@@ -262,6 +312,9 @@ class Client:
                 return self._confirm(message)
             case UnmaskRequest():
                 return self._reveal_shares(message)
+            case SumOpening():
+                self._check_sum(message)
+                return None
 
     def _advertise(self, message: SessionOpen) -> AdvertiseKeys:
         params = message.params
@@ -271,14 +324,14 @@ class Client:
                 raise PeerError(
                     Refusal.POLICY, "the session is signed, and the device has no identity"
                 )
-            if not self._credentials.ledger.admit(params.context):
+            if not self._ledger.admit([params.context]):
                 raise PeerError(
                     Refusal.SESSION_REPEATED, "the device took part in one of the same context"
                 )
         self.params = params
         generate = self._primitives.generate
         self._sealing = generate(self._randomness)
-        pairs = [generate(self._randomness) for _ in params.slots]
+        pairs = [generate(self._randomness) for _ in params.columns]
         self._mask_keys = list(pairs)
         public = tuple(pair.public for pair in pairs)
         credential = None
@@ -300,15 +353,10 @@ class Client:
             validation.check_credentials(present(self._credentials), params, ids, message.keys)
         session_id = params.session_id(ids.astype("<u4").tobytes())
         self._neighbours = {
-            peer: _Neighbour(
-                sealing.SealedChannel(own, theirs.sealing_key, position, peer, session_id),
-                theirs.sealing_key,
-                theirs.mask_keys,
-                None if theirs.credential is None else theirs.credential.identity,
-            )
-            for peer, theirs in ((peer, message.keys[peer]) for peer in expected)
+            peer: _neighbour(own, position, peer, message.keys[peer], session_id)
+            for peer in expected
         }
-        seeds = [self._randomness(prg.SEED_SIZE) for _ in params.slots]
+        seeds = [self._randomness(prg.SEED_SIZE) for _ in params.columns]
         self._seeds = list(seeds)
         secrets = [s for pair in zip(seeds, self._own_mask_secrets(), strict=True) for s in pair]
         holders = graph.holders_of(position)
@@ -323,7 +371,8 @@ class Client:
             own_shares = own_shares.reshape(len(seeds), len(ShareKind), shamir.NUM_LIMBS)
         self._roster = _Roster(ids, position, session_id, holders, own_shares)
         commitments = [
-            seed_commitment(session_id, slot, position, seed) for slot, seed in enumerate(seeds)
+            seed_commitment(session_id, slot, position, seed)
+            for slot, seed in zip(params.columns, seeds, strict=True)
         ]
         return ShareKeys(tuple(commitments), boxes)
 
@@ -339,7 +388,7 @@ class Client:
                 senders.append(sender)
                 plaintexts.append(plaintext)
         limbs = np.frombuffer(b"".join(plaintexts), dtype="<u4").astype(np.uint32)
-        shape = (len(senders), len(params.slots), len(ShareKind), shamir.NUM_LIMBS)
+        shape = (len(senders), len(params.columns), len(ShareKind), shamir.NUM_LIMBS)
         shares = limbs.reshape(shape)
         good = (shares < shamir.PRIME).all(axis=(1, 2, 3))
         positions, shares = np.array(senders, dtype=np.int64)[good], shares[good]
@@ -357,28 +406,105 @@ class Client:
     def _open(self, message: OpenSlot) -> None:
         if message.slot <= self._slot:
             raise PeerError(Refusal.SLOT_REUSED, f"slot {message.slot} after slot {self._slot}")
-        self._shrink_cohort(message.members)
-        self._slot, self._opened = message.slot, message.members
+        if self._accepted.slots[message.slot].whole:
+            self._agree(message)
+        elif message.signatures:
+            raise PeerError(Refusal.MALFORMED, "signatures with a slot that needs none")
+        else:
+            self._shrink_cohort(message.members)
+        self._slot, self._opened, self._listed = message.slot, message.members, None
+
+    def _agree(self, message: OpenSlot) -> None:
+        """Accept the members of a whole slot: those that were agreed on last, or a first list.
+
+        Spec: §9.7.
+        """
+        if self._agreed is not None:
+            if message.signatures:
+                raise PeerError(Refusal.MALFORMED, "signatures of what was agreed on before")
+            if not np.array_equal(message.members, self._agreed):
+                raise PeerError(Refusal.NOT_AGREED, "not the devices of the last list")
+            return
+        if self._accepted.signed:
+            listed = self._listed
+            if listed is None or listed.slot != message.slot:
+                raise PeerError(Refusal.NOT_AGREED, "no list of devices was signed")
+            if not np.array_equal(message.members, listed.survivors):
+                raise PeerError(Refusal.INCONSISTENT_SURVIVORS, "not the list that was signed")
+            session_id = self._placed.session_id
+            self._check_quorum(
+                message.signatures,
+                lambda key: signing.members(session_id, message.slot, listed.survivors, key),
+            )
+        else:
+            self._shrink_cohort(message.members)
+        self._agreed = message.members
 
     def _confirm(self, message: ConsistencyCheck) -> ConsistencySignature:
-        self._accept_survivors(message.slot, message.survivors)
-        statement = signing.survivors(
-            present(self._context), message.survivors, self._own_sealing.public
-        )
+        key = self._own_sealing.public
+        if self._state is ClientState.READY:
+            self._accept_list(message)
+            session_id = self._placed.session_id
+            statement = signing.members(session_id, message.slot, message.survivors, key)
+        else:
+            self._accept_survivors(message.slot, message.survivors)
+            statement = signing.survivors(present(self._context), message.survivors, key)
         return ConsistencySignature(
             message.slot, present(self._credentials).identity.sign(statement)
         )
+
+    def _accept_list(self, message: ConsistencyCheck) -> None:
+        """Accept a list of devices to sign before a whole slot. Spec: §9.8."""
+        if message.slot <= self._slot or not self._accepted.slots[message.slot].whole:
+            raise PeerError(Refusal.OUT_OF_ORDER, f"a list of devices for slot {message.slot}")
+        if self._agreed is not None:
+            raise PeerError(Refusal.INCONSISTENT_SURVIVORS, "a list was agreed on before")
+        self._shrink_cohort(message.survivors)
+        self._listed = message
+
+    def _check_sum(self, message: SumOpening) -> None:
+        """Believe a sum only if the devices' commitments open to it. Spec: §9.10."""
+        self._require_open(message.slot)
+        roster, agreed = self._placed, self._agreed
+        if agreed is None or (self.proved is not None and self.proved.slot == message.slot):
+            raise PeerError(Refusal.OUT_OF_ORDER, f"a second sum of slot {message.slot}, or none")
+        expected = set(np.flatnonzero(agreed).tolist())
+        if unknown := message.committed.keys() - expected:
+            raise PeerError(Refusal.UNKNOWN_NEIGHBOUR, f"positions {sorted(unknown)[:5]}")
+        if missing := expected - message.committed.keys():
+            raise PeerError(Refusal.MISSING_NEIGHBOUR, f"positions {sorted(missing)[:5]}")
+        signers = {p: _signer(neighbour) for p, neighbour in self._neighbours.items()}
+        signers[roster.position] = self._own_signer
+        spec = self._accepted.slots[message.slot]
+        flaw = self._primitives.examine(
+            openings.Opening(
+                present(self._context),
+                spec,
+                message.packed,
+                tuple(signers[position] for position in message.committed),
+                tuple(bytes(committed) for committed in message.committed.values()),
+            )
+        )
+        if flaw is not None:
+            raise PeerError(*flaw)
+        vector = ring.unpack(message.packed, spec.wire_length, spec.ring_bits)[: spec.length]
+        self.proved = ProvedSum(message.slot, vector)
 
     def _reveal_shares(self, message: UnmaskRequest) -> UnmaskShares:
         params = self._accepted
         if params.signed:
             self._require_open(message.slot)
-            validation.check_quorum(
-                message, present(self._context), self._signers(), self._cohort, params.threshold
+            if not np.array_equal(message.survivors, self._cohort):
+                raise PeerError(Refusal.INCONSISTENT_SURVIVORS, "not the list that was signed")
+            context = present(self._context)
+            self._check_quorum(
+                message.signatures,
+                lambda key: signing.survivors(context, message.survivors, key),
             )
         else:
             self._accept_survivors(message.slot, message.survivors)
-        held = present(self._held)
+        self._agreed = message.survivors
+        held, column = present(self._held), params.columns[message.slot]
         rows = np.flatnonzero(present(self._opened)[held.positions])
         positions = held.positions[rows]
         kinds = np.where(message.survivors[positions], ShareKind.SEED, ShareKind.KEY)
@@ -386,14 +512,12 @@ class Client:
             message.slot,
             positions.astype(np.uint32),
             kinds.astype(np.uint8),
-            held.shares[rows, message.slot, kinds],
+            held.shares[rows, column, kinds],
         )
 
     def _accept_survivors(self, slot: int, survivors: Members) -> None:
         self._require_open(slot)
         self._shrink_cohort(survivors)
-        if self._accepted.slots[slot].whole and (survivors != present(self._opened)).any():
-            raise PeerError(Refusal.NOT_WHOLE, f"slot {slot} is for all that it was opened with")
 
     def _require_open(self, slot: int) -> None:
         if slot != self._slot:
@@ -401,18 +525,24 @@ class Client:
                 Refusal.OUT_OF_ORDER, f"slot {slot} to unmask, slot {self._slot} is open"
             )
 
-    def _signers(self) -> dict[int, validation.Signer]:
-        """The holders of the device's shares whose boxes it could read, itself included."""
+    def _check_quorum(
+        self, signatures: Mapping[int, bytes], statement: Callable[[PublicKey], bytes]
+    ) -> None:
+        """Check that t holders of the device's shares agree to its cohort.
+
+        They are neighbours whose boxes it could read, and on a complete graph itself.
+        """
         heard = present(self._heard)
-        known = {
-            position: validation.Signer(present(neighbour.identity), neighbour.sealing_key)
+        signers = {
+            position: _signer(neighbour)
             for position, neighbour in self._neighbours.items()
             if heard[position]
         }
         if self._placed.own_shares is not None:
-            own = present(self._credentials).identity.public
-            known[self._placed.position] = validation.Signer(own, self._own_sealing.public)
-        return known
+            signers[self._placed.position] = self._own_signer
+        validation.check_quorum(
+            signatures, statement, signers, self._cohort, self._accepted.threshold
+        )
 
     def _shrink_cohort(self, members: Members) -> None:
         roster = self._placed
@@ -456,6 +586,28 @@ class Client:
     def _own_sealing(self) -> KeyPair:
         return present(self._sealing)
 
+    @property
+    def _own_signer(self) -> Signer:
+        return Signer(present(self._credentials).identity.public, self._own_sealing.public)
+
+
+def _neighbour(
+    own: KeyPair, position: int, peer: int, theirs: AdvertiseKeys, session_id: SessionId
+) -> _Neighbour:
+    """What a device at a position knows of a neighbour, from the neighbour's advertisement."""
+    link = Link.between(own, peer, theirs.sealing_key, session_id)
+    return _Neighbour(
+        sealing.SealedChannel(link.secret, own.public, theirs.sealing_key, position, peer),
+        link,
+        theirs.sealing_key,
+        theirs.mask_keys,
+        None if theirs.credential is None else theirs.credential.identity,
+    )
+
+
+def _signer(neighbour: _Neighbour) -> Signer:
+    return Signer(present(neighbour.identity), neighbour.sealing_key)
+
 
 def _untimely(message: ServerMessage, slot: int, state: ClientState) -> Refusal:
     """The refusal that names what an out-of-order message amounts to. Spec: §9.3."""
@@ -464,7 +616,7 @@ def _untimely(message: ServerMessage, slot: int, state: ClientState) -> Refusal:
             return Refusal.SLOT_REUSED
         case UnmaskRequest() if message.slot == slot and state is ClientState.READY:
             return Refusal.BOTH_SHARE_KINDS
-        case ConsistencyCheck() if message.slot == slot and state is ClientState.CONFIRMED:
+        case ConsistencyCheck() if state in (ClientState.LISTED, ClientState.CONFIRMED):
             return Refusal.INCONSISTENT_SURVIVORS
         case _:
             return Refusal.OUT_OF_ORDER

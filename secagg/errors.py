@@ -53,7 +53,12 @@ class Refusal(StrEnum):
     INCONSISTENT_SURVIVORS = "two lists of survivors"
     TOO_FEW_SIGNATURES = "too few signatures"
     SESSION_REPEATED = "a second session of one context"
-    NOT_WHOLE = "a device is missing from a whole slot"
+    NOT_AGREED = "a whole slot over devices that were not agreed on"
+    BAD_OPENING = "a sum that its commitments do not open to"
+    UNPROVED = "a question before the last sum was proved"
+    NOT_FOLLOWING = "a question that does not follow from the sums"
+    TAIL_TOO_SMALL = "too few devices in the tail"
+    MODEL_REPEATED = "a second round over one model"
 
 
 class PeerError(SecAggError):

@@ -49,6 +49,7 @@ class IdealSession:
         self._members: Members = np.ones(len(self._ids), dtype=np.bool_)
         self._graph = Graph(len(self._ids), params.degree, params.graph_seed)
         self._contributors: tuple[ClientId, ...] = ()
+        self._agreed: Members | None = None
 
     @property
     def remaining(self) -> tuple[ClientId, ...]:
@@ -71,13 +72,23 @@ class IdealSession:
         self._settle(share)
         self._lose_silent(Step(Stage.RECEIPT))
 
+    def can_sum(self, slot: int) -> bool:
+        """Whether a slot can still have a sum; see `deltafl.secagg.server.Server.can_sum`."""
+        if self._agreed is None or not self.params.slots[slot].whole:
+            return True
+        return bool(self._members[self._agreed].all())
+
     def open_slot(self, slot: int) -> tuple[ClientId, ...]:
         """The devices over which the slot is opened.
 
         Raises:
             SessionAborted: too few devices are left.
+            UsageError: a device of a whole slot is gone.
         """
-        self._settle(Step(Stage.MASK, slot))
+        if not self.can_sum(slot):
+            raise UsageError(f"slot={slot}: a device of this whole slot is gone")
+        if self._agreed is None or not self.params.slots[slot].whole:
+            self._settle(Step(Stage.MASK, slot))
         return self.remaining
 
     def sum(self, slot: int, contribution: Callable[[ClientId], Vector]) -> SlotSum | None:
@@ -109,10 +120,20 @@ class IdealSession:
             SessionAborted: too few devices are left to reveal their sum.
         """
         spec, opened = self.params.slots[slot], self._members.copy()
+        must_list = spec.whole and self._agreed is None and self.params.signed
+        if spec.whole:
+            self._agreed = opened
+        if must_list:
+            self._lose_silent(Step(Stage.LIST, slot))
+            if not np.array_equal(self._members, opened):
+                return None
         self._lose_silent(Step(Stage.MASK, slot))
         contributed = self._members.copy()
-        if spec.whole and not np.array_equal(contributed, opened):
-            return None
+        if spec.whole:
+            if not np.array_equal(contributed, opened):
+                return None
+            self._contributors = self._named(contributed)
+            return self._contributors
         require_cohort(self.params, int(contributed.sum()))
         require_recoverable(self._graph, self.params, opened, contributed)
         if self.params.signed:
@@ -120,6 +141,7 @@ class IdealSession:
             require_recoverable(self._graph, self.params, opened, self._members)
         self._lose_silent(Step(Stage.UNMASK, slot))
         require_recoverable(self._graph, self.params, opened, self._members)
+        self._agreed = contributed
         self._contributors = self._named(contributed)
         return self._contributors
 

@@ -1,15 +1,15 @@
-"""X25519 key pairs and key agreement (RFC 7748), with HKDF-SHA256 (RFC 5869) on top.
+"""X25519 key pairs and key agreement (RFC 7748), and HKDF-SHA256 (RFC 5869).
 
 Spec: §2.2, §2.3.
 """
 
+import hmac
 from dataclasses import dataclass, field
 from typing import Final, NewType
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from deltafl.secagg.errors import PeerError, Refusal
 from deltafl.secagg.randomness import Randomness
 
 PublicKey = NewType("PublicKey", bytes)
@@ -45,11 +45,17 @@ class KeyPair:
     _private: X25519PrivateKey = field(repr=False, compare=False)
 
     def agree(self, public: bytes) -> bytes:
-        """The shared X25519 secret, 32 bytes; key material for `derive`, not a key.
+        """The shared X25519 secret, 32 bytes; key material for `extract`, not a key.
 
-        The public key must not be of low order (`is_low_order`); callers check keys on arrival.
+        Callers refuse keys of low order (`is_low_order`) on arrival. This is a second check.
+
+        Raises:
+            PeerError: the secret is all zeros, so anybody could compute it (RFC 7748, section 6.1).
         """
-        return self._private.exchange(X25519PublicKey.from_public_bytes(public))
+        try:
+            return self._private.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError:
+            raise PeerError(Refusal.BAD_KEY, "an agreement whose result is all zeros") from None
 
 
 def generate(randomness: Randomness) -> KeyPair:
@@ -91,4 +97,17 @@ def is_low_order(public: bytes) -> bool:
 
 def derive(material: bytes, *, salt: bytes, info: bytes) -> bytes:
     """HKDF-SHA256: a 32-byte key from key material, bound to `salt` and `info`. Spec: §2.2."""
-    return HKDF(algorithm=SHA256(), length=KEY_SIZE, salt=salt, info=info).derive(material)
+    return expand(extract(material, salt=salt), info)
+
+
+def extract(material: bytes, *, salt: bytes) -> bytes:
+    """The first half of HKDF-SHA256: a secret of 32 bytes, from which keys are expanded.
+
+    Spec: §2.2.
+    """
+    return hmac.digest(salt, material, "sha256")
+
+
+def expand(secret: bytes, info: bytes) -> bytes:
+    """The second half of HKDF-SHA256: a key of 32 bytes, one block. Spec: §2.2."""
+    return hmac.digest(secret, info + b"\x01", "sha256")

@@ -11,7 +11,7 @@ import struct
 from hashlib import sha256
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 _PREFIX: Final = b"deltafl/secagg/v%d/" % VERSION
 
 PARAMETERS: Final = _PREFIX + b"session parameters"
@@ -20,8 +20,11 @@ SEALING: Final = _PREFIX + b"share sealing key"
 SEED_COMMITMENT: Final = _PREFIX + b"self-mask seed commitment"
 SELF_MASK: Final = _PREFIX + b"self mask"
 PAIRWISE_MASK: Final = _PREFIX + b"pairwise mask"
+WHOLE_MASK: Final = _PREFIX + b"pairwise mask of a whole slot"
 ADVERTISEMENT: Final = _PREFIX + b"key advertisement"
 SURVIVORS: Final = _PREFIX + b"survivors of a slot"
+MEMBERS: Final = _PREFIX + b"members of a whole slot"
+COMMITTED: Final = _PREFIX + b"committed vector"
 GRAPH: Final = _PREFIX + b"graph permutation"
 IDENTITY_FINGERPRINT: Final = _PREFIX + b"identity fingerprint"
 DIRECTORY_FINGERPRINT: Final = _PREFIX + b"directory fingerprint"

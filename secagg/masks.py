@@ -6,15 +6,41 @@ on. If devices were shown different values, their masks do not cancel, and the s
 This defeats the model inconsistency attack (Pasquini, Francati, Ateniese, CCS 2022) and its
 counterpart, in which the server shows each device a different threshold.
 
-Spec: §5.2, §5.3, §5.4, §14.5.
+In a slot that may lose devices, two devices share a mask through key pairs that were drawn for that
+slot, because one of the two secrets may have to be rebuilt. In a whole slot nothing is rebuilt. The
+mask comes from the agreement that also seals the boxes, and is bound to the slot's members as well.
+
+Spec: §5.2, §5.3, §5.4, §5.7, §14.5.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from deltafl.secagg import keys, labels
-from deltafl.secagg.keys import KeyPair
+from deltafl.secagg.graph import Members
+from deltafl.secagg.keys import KeyPair, PublicKey
 from deltafl.secagg.params import SessionId, SessionParams
+
+
+@dataclass(frozen=True, slots=True)
+class PairSecret:
+    """What a device and one peer derive the key of their mask from; both ends have the same.
+
+    Attributes:
+        peer: The peer's position.
+        secret: From `keys.extract`; 32 bytes.
+        info: Everything that the mask is bound to.
+    """
+
+    peer: int
+    secret: bytes = field(repr=False)
+    info: bytes
+
+    def key(self) -> bytes:
+        """The ChaCha20 key of the mask."""
+        return keys.expand(self.secret, self.info)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +54,6 @@ class SlotContext:
 
     session_id: SessionId
     info: bytes
-    _pairwise: bytes = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_pairwise", labels.pack(labels.PAIRWISE_MASK, self.info))
 
     @classmethod
     def of(
@@ -48,26 +70,78 @@ class SlotContext:
         info = labels.pack(labels.SELF_MASK, self.info)
         return keys.derive(seed, salt=self.session_id, info=info)
 
-    def pairwise_mask_keys(self, own: KeyPair, peers: Sequence[bytes]) -> list[bytes]:
-        """The ChaCha20 keys of the masks that a device shares with its peers; the same for both.
+    def pair_secrets(
+        self, own: KeyPair, peers: Sequence[int], public: Sequence[bytes]
+    ) -> list[PairSecret]:
+        """What the masks of a slot that is not whole come from, for some peers of a device.
 
         Spec: §5.4.
 
         Args:
             own: The device's key pair for the slot.
-            peers: The others' public keys for the slot, none of low order.
+            peers: The peers' positions.
+            public: Their public keys for the slot, in the same order, none of low order.
         """
+        label = labels.pack(labels.PAIRWISE_MASK, self.info)
         # All agreements first, then all derivations: if they alternated, the code of each would
         # evict the other's from the processor's caches, which costs a third more.
-        secrets = [own.agree(peer) for peer in peers]
+        shared = [own.agree(key) for key in public]
         return [
-            keys.derive(
-                secret,
-                salt=self.session_id,
-                info=self._pairwise + b"".join(sorted((own.public, peer))),
+            PairSecret(
+                peer,
+                keys.extract(secret, salt=self.session_id),
+                label + _sorted(own.public, key),
             )
-            for secret, peer in zip(secrets, peers, strict=True)
+            for peer, secret, key in zip(peers, shared, public, strict=True)
         ]
+
+    def whole_slot_info(self, members: Members) -> bytes:
+        """What the masks of a whole slot are bound to, besides the keys of the pair.
+
+        Spec: §5.7.
+
+        Args:
+            members: The devices that the slot is summed over, over the roster.
+        """
+        bits = np.packbits(members, bitorder="little").tobytes()
+        return labels.pack(labels.WHOLE_MASK, self.info, len(members), bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A device's agreement with one neighbour, for boxes and for the masks of whole slots.
+
+    Spec: §2.5, §5.7.
+
+    Attributes:
+        peer: The neighbour's position.
+        secret: From `keys.extract`, salted with the session id; 32 bytes. It is never shared.
+        pair: Both sealing keys, the smaller first.
+    """
+
+    peer: int
+    secret: bytes = field(repr=False)
+    pair: bytes
+
+    @classmethod
+    def between(cls, own: KeyPair, peer: int, theirs: PublicKey, session_id: SessionId) -> "Link":
+        """The link to a neighbour.
+
+        Args:
+            own: The device's sealing key pair.
+            peer: The neighbour's position.
+            theirs: Its sealing key.
+            session_id: 32 bytes.
+
+        Raises:
+            PeerError: the agreement gives all zeros.
+        """
+        secret = keys.extract(own.agree(theirs), salt=session_id)
+        return cls(peer, secret, _sorted(own.public, theirs))
+
+    def whole(self, info: bytes) -> PairSecret:
+        """What the mask of a whole slot comes from; `info` is `SlotContext.whole_slot_info`."""
+        return PairSecret(self.peer, self.secret, info + self.pair)
 
 
 def seed_commitment(session_id: SessionId, slot: int, position: int, seed: bytes) -> bytes:
@@ -78,3 +152,7 @@ def seed_commitment(session_id: SessionId, slot: int, position: int, seed: bytes
 def subtracts(own_position: int, peer_position: int) -> bool:
     """Whether a device subtracts the mask it shares with a peer; the peer adds it. Spec: §5.4."""
     return own_position > peer_position
+
+
+def _sorted(one: bytes, other: bytes) -> bytes:
+    return min(one, other) + max(one, other)

@@ -60,7 +60,7 @@ class AdvertiseKeys:
 
     Attributes:
         sealing_key: For the boxes of shares.
-        mask_keys: One for each slot.
+        mask_keys: One for each tolerant slot.
         credential: In signed sessions.
     """
 
@@ -91,7 +91,7 @@ class ShareKeys:
     Spec: §8.8.
 
     Attributes:
-        commitments: 32 bytes for each slot.
+        commitments: 32 bytes for each tolerant slot.
         boxes: Sealed shares by the recipient's roster position.
     """
 
@@ -136,10 +136,14 @@ class OpenSlot:
     Attributes:
         slot: Index into the session's slots.
         members: Over the roster.
+        signatures: For a whole slot of a signed session, if the devices have not agreed on these
+            members before: by roster position, signatures of this list by t or more of the
+            recipient and its neighbours.
     """
 
     slot: int
     members: Members
+    signatures: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +155,21 @@ class MaskedInput:
     Attributes:
         slot: Index into the session's slots.
         packed: `ring.pack` of the masked vector.
+        committed: In a verified slot, the device's commitment (32 bytes) and its signature of it
+            (64 bytes), joined; else empty.
     """
 
     slot: int
     packed: bytes
+    committed: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConsistencyCheck:
-    """Server: the devices whose masked vectors arrived, a list for each device to sign.
+    """Server: a list of devices for each device to sign.
+
+    It names the devices whose masked vectors arrived; or, before a whole slot, if nothing has been
+    agreed on yet, the devices that are to take part.
 
     Spec: §8.5.
 
@@ -226,10 +236,33 @@ class UnmaskShares:
     shares: Limbs = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SumOpening:
+    """Server: the sum of a verified slot, and what the devices committed to.
+
+    Spec: §8.13.
+
+    Attributes:
+        slot: Index into the session's slots.
+        packed: `ring.pack` of the sum, blinding included.
+        committed: Commitment and signature of each device in the sum, by roster position.
+    """
+
+    slot: int
+    packed: bytes
+    committed: Mapping[int, bytes]
+
+
 ClientMessage = (
     AdvertiseKeys | ShareKeys | ShareReceipt | MaskedInput | ConsistencySignature | UnmaskShares
 )
 ServerMessage = (
-    SessionOpen | RosterMessage | ShareDelivery | OpenSlot | ConsistencyCheck | UnmaskRequest
+    SessionOpen
+    | RosterMessage
+    | ShareDelivery
+    | OpenSlot
+    | ConsistencyCheck
+    | UnmaskRequest
+    | SumOpening
 )
 Message = ClientMessage | ServerMessage

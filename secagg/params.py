@@ -1,11 +1,14 @@
 """A session's parameters: slots, graph, threshold and more, all public and bound to every mask."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final, NewType, Self
 
 from deltafl.secagg import labels, ring
 from deltafl.secagg.errors import UsageError
+from deltafl.secagg.pedersen import BLINDING_LIMBS, LIMB_BITS
 from deltafl.secagg.threat import (
     Adversary,
     ThreatModel,
@@ -22,6 +25,14 @@ TAG_SIZE: Final = 16
 MAX_SLOTS: Final = 1 << 12
 MAX_LENGTH: Final = 1 << 28
 MAX_LABEL_BYTES: Final = 64
+
+
+def verified_ring_bits(num_devices: int) -> int:
+    """The fewest ring bits of a verified slot, in which a sum of blindings fits.
+
+    Spec: §3.1.
+    """
+    return LIMB_BITS + num_devices.bit_length()
 
 
 class GraphKind(StrEnum):
@@ -44,13 +55,17 @@ class SlotSpec:
         ring_bits: b, in [1, 64].
         whole: Whether the slot is all-or-nothing: its sum is revealed over all devices that the
             slot is opened with, or not at all. A second sum over one device fewer would reveal
-            that device's vector.
+            that device's vector. Slots that are not whole are *tolerant*: they survive
+            drop-outs.
+        verified: Whether devices commit to their vectors, and can check the sum. Elements of such a
+            slot are read as two's complement.
     """
 
     label: str
     length: int
     ring_bits: int
     whole: bool = False
+    verified: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.length <= MAX_LENGTH:
@@ -62,7 +77,13 @@ class SlotSpec:
 
     def canonical(self) -> bytes:
         """An injective description of the slot, for hashing."""
-        return labels.pack(self.label.encode(), self.length, self.ring_bits, int(self.whole))
+        kind = (int(self.whole), int(self.verified))
+        return labels.pack(self.label.encode(), self.length, self.ring_bits, *kind)
+
+    @property
+    def wire_length(self) -> int:
+        """Elements of a masked vector: in a verified slot, the blinding follows the vector."""
+        return self.length + (BLINDING_LIMBS if self.verified else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +108,8 @@ class SessionParams:
         digest: 32 bytes, derived from all of these.
         tag: Its first 16 bytes, which every message of the session carries.
         longest_vector: Bytes of the longest packed vector.
+        columns: The tolerant slots (those that are not whole), numbered from 0. Only they have key
+            pairs, seeds and shares, in this order.
     """
 
     slots: tuple[SlotSpec, ...]
@@ -101,6 +124,7 @@ class SessionParams:
     digest: bytes = field(init=False, repr=False, compare=False)
     tag: bytes = field(init=False, repr=False, compare=False)
     longest_vector: int = field(init=False, repr=False, compare=False)
+    columns: Mapping[int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.slots) <= MAX_SLOTS:
@@ -121,15 +145,21 @@ class SessionParams:
             raise UsageError(
                 f"min_roster={self.min_roster} is not in [2, num_invited = {self.num_invited}]"
             )
+        for slot in self.slots:
+            if slot.verified:
+                self._check_verified(slot)
         for name in ("graph_seed", "context"):
             size = len(getattr(self, name))
             if size != DIGEST_SIZE:
                 raise UsageError(f"{name} has {size} bytes, not {DIGEST_SIZE}")
         digest = labels.digest(labels.PARAMETERS, self.canonical())
-        longest = max(ring.packed_size(slot.length, slot.ring_bits) for slot in self.slots)
+        longest = max(ring.packed_size(slot.wire_length, slot.ring_bits) for slot in self.slots)
+        tolerant = [index for index, slot in enumerate(self.slots) if not slot.whole]
+        columns = MappingProxyType({index: column for column, index in enumerate(tolerant)})
         object.__setattr__(self, "digest", digest)
         object.__setattr__(self, "tag", digest[:TAG_SIZE])
         object.__setattr__(self, "longest_vector", longest)
+        object.__setattr__(self, "columns", columns)
 
     @classmethod
     def for_threat(
@@ -187,6 +217,20 @@ class SessionParams:
     def num_holders(self) -> int:
         """Devices that hold shares of one device's secrets (see `graph.Graph.holders_of`)."""
         return self.num_invited if self.is_complete else self.degree
+
+    def _check_verified(self, slot: SlotSpec) -> None:
+        """Refuse a verified slot whose sum devices could not check."""
+        if not (self.signed and self.is_complete):
+            raise UsageError(
+                f"slot {slot.label!r}: a verified slot takes a signed session over the complete "
+                "graph, in which every device knows the identity of every other"
+            )
+        needed = verified_ring_bits(self.num_invited)
+        if slot.ring_bits < needed:
+            raise UsageError(
+                f"slot {slot.label!r}: ring_bits={slot.ring_bits} of a verified slot over "
+                f"{self.num_invited} devices is less than {needed}: the blinding would wrap around"
+            )
 
     def canonical(self) -> bytes:
         """An injective description of the parameters, for hashing. Spec: §3.3."""

@@ -30,9 +30,12 @@ class DevicePolicy:
         max_slots: Most sums of one session.
         max_length: Most elements of one vector.
         max_ring_bits: Widest ring.
+        min_tail: Fewest devices that the threshold of a verified search may keep.
         sparse_if_active: Whether to accept a sparse graph even against an ACTIVE server. The
             analysis of sparse graphs assumes a server that does not choose the roster to suit the
             graph's seed.
+        unverified_if_active: Whether to answer, even to an ACTIVE server, a search whose sums the
+            device cannot check. The server can then single out the device with the largest loss.
     """
 
     adversary: Adversary = Adversary.CURIOUS
@@ -45,7 +48,9 @@ class DevicePolicy:
     max_slots: int = 256
     max_length: int = 1 << 26
     max_ring_bits: int = 64
+    min_tail: int = 2
     sparse_if_active: bool = False
+    unverified_if_active: bool = False
 
     def __post_init__(self) -> None:
         # A configuration file gives a string, which is not a member of the enum.
@@ -73,6 +78,19 @@ class DevicePolicy:
         _at_most("ring bits", widest, self.max_ring_bits)
         if self.adversary is Adversary.ACTIVE:
             self._check_active(params)
+
+    def check_search(self, *, verified: bool) -> None:
+        """Accept a search.
+
+        Args:
+            verified: Whether the device can check its sums.
+
+        Raises:
+            PeerError: it cannot, and the device insists on it.
+        """
+        insists = self.adversary is Adversary.ACTIVE and not self.unverified_if_active
+        if insists and not verified:
+            raise PeerError(Refusal.POLICY, "the search is not verified: the device insists on it")
 
     def _check_active(self, params: SessionParams) -> None:
         if not params.signed:

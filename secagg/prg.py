@@ -20,7 +20,8 @@ SEED_SIZE: Final = 32
 BLOCK_BYTES: Final = 64  # of keystream for each value of the block counter
 MAX_BLOCKS: Final = 1 << 32  # the counter has four bytes
 _CHUNK_BYTES: Final = 1 << 17  # keystream and accumulator stay in the second-level cache
-_SHORT_BYTES: Final = 1 << 10
+SHORT_BYTES: Final = 1 << 10
+"""Up to this size, the masks of a vector are summed as one array."""
 _AT_ONCE: Final = 1 << 10  # ciphers kept open for their next chunk
 _NONCE: Final = bytes(16)
 _COUNTER_BYTES: Final = 4  # `cryptography` expects them as the first bytes of the nonce
@@ -68,7 +69,7 @@ def add_masks(
             f"{total.nbytes} bytes from block {first_block} on: a mask has {MAX_BLOCKS} blocks "
             f"of {BLOCK_BYTES} bytes"
         )
-    if total.nbytes <= (_SHORT_BYTES if first_block == 0 else 0):
+    if total.nbytes <= (SHORT_BYTES if first_block == 0 else 0):
         for operation, seeds in ((np.add, added), (np.subtract, subtracted)):
             if seeds:
                 operation(total, _sum_of_short_masks(seeds, total), out=total)
@@ -88,6 +89,38 @@ def add_masks(
             for operation, stream in streams:
                 stream.update_into(zeros, buffer)
                 operation(part, chunk, out=part)
+
+
+def add_both_signs(total: Vector, masks: Sequence[tuple[bytes, bool, Vector | None]]) -> None:
+    """Add masks to one vector, and each with the other sign to another, making each only once.
+
+    Args:
+        total: Contiguous vector of d words.
+        masks: For each mask its seed of 32 bytes, whether it is subtracted from `total`, and another
+            vector like it to which it is added in that case (or from which it is subtracted, if it
+            is added to `total`); None for no such vector.
+    """
+    buffer = bytearray(min(_CHUNK_BYTES, total.nbytes))
+    mask = np.frombuffer(buffer, dtype=_little(total))
+    for first in range(0, len(masks), _AT_ONCE):
+        streams = [
+            (
+                *((np.subtract, np.add) if negative else (np.add, np.subtract)),
+                Cipher(algorithms.ChaCha20(seed, _NONCE), mode=None).encryptor(),
+                other,
+            )
+            for seed, negative, other in masks[first : first + _AT_ONCE]
+        ]
+        for start in range(0, len(total), len(mask)):
+            end = start + len(mask)
+            part = total[start:end]
+            chunk, zeros = mask[: len(part)], _ZEROS[: part.nbytes]
+            for here, there, stream, other in streams:
+                stream.update_into(zeros, buffer)
+                here(part, chunk, out=part)
+                if other is not None:
+                    piece = other[start:end]
+                    there(piece, chunk, out=piece)
 
 
 def _sum_of_short_masks(seeds: Sequence[bytes], total: Vector) -> Vector:

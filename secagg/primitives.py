@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from deltafl.secagg import keys, prg
+from deltafl.secagg.errors import Refusal
 from deltafl.secagg.keys import KeyPair
+from deltafl.secagg.masks import PairSecret, subtracts
+from deltafl.secagg.openings import Opening, examine
 from deltafl.secagg.randomness import Randomness
 from deltafl.secagg.ring import Vector
 
@@ -36,6 +39,26 @@ def apply(function: Callable[[_Argument], _Result], argument: _Argument, /) -> _
 AddMasks = Callable[[Vector, Sequence[bytes], Sequence[bytes]], None]
 """`prg.add_masks` or an equivalent: adds the masks of some seeds and subtracts those of others."""
 
+AddPairwise = Callable[[Vector, int, Sequence[PairSecret]], None]
+"""Adds to a vector the masks that the device at a position shares with some peers, or subtracts
+them, as `subtracts` says."""
+
+
+def pairwise_with(add_masks: AddMasks) -> AddPairwise:
+    """`AddPairwise` for one device alone."""
+
+    def add_pairwise(total: Vector, position: int, pairs: Sequence[PairSecret]) -> None:
+        added, subtracted = list[bytes](), list[bytes]()
+        for pair in pairs:
+            (subtracted if subtracts(position, pair.peer) else added).append(pair.key())
+        add_masks(total, added, subtracted)
+
+    return add_pairwise
+
+
+add_pairwise: Final[AddPairwise] = pairwise_with(prg.add_masks)
+"""`AddPairwise` of a device alone, in one thread."""
+
 
 @dataclass(frozen=True, slots=True)
 class Primitives:
@@ -44,12 +67,16 @@ class Primitives:
     Attributes:
         generate: `keys.generate`, or a function whose pairs lead to the same agreements.
         add_masks: `prg.add_masks`, or an equivalent.
+        add_pairwise: `add_pairwise`, or an equivalent.
         apply: How the party decodes and hashes data that many devices receive.
+        examine: `openings.examine`, or a function that remembers what it found.
     """
 
     generate: Callable[[Randomness], KeyPair] = keys.generate
     add_masks: AddMasks = prg.add_masks
+    add_pairwise: AddPairwise = add_pairwise
     apply: Apply = apply
+    examine: Callable[[Opening], tuple[Refusal, str] | None] = examine
 
 
 PLAIN: Final = Primitives()

@@ -26,23 +26,22 @@ class SealedChannel:
     """Seals boxes for one neighbour, and opens boxes from it, in one session.
 
     Args:
-        own: The device's sealing key pair.
-        peer: The neighbour's sealing public key, not of low order.
-        own_id: The device's id.
-        peer_id: The neighbour's id.
-        session_id: 32 bytes.
+        secret: What both ends expand keys from; 32 bytes (see `deltafl.secagg.masks.Link`).
+        own: The device's sealing key.
+        peer: The neighbour's.
+        own_position: The device's position.
+        peer_position: The neighbour's.
     """
 
     __slots__ = ("_inward", "_inward_label", "_outward", "_outward_label")
 
     def __init__(
-        self, own: keys.KeyPair, peer: bytes, own_id: int, peer_id: int, session_id: bytes
+        self, secret: bytes, own: bytes, peer: bytes, own_position: int, peer_position: int
     ) -> None:
-        shared = own.agree(peer)
-        self._outward_label = labels.pack(labels.SEALING, own_id, peer_id, own.public, peer)
-        self._inward_label = labels.pack(labels.SEALING, peer_id, own_id, peer, own.public)
-        self._outward = keys.derive(shared, salt=session_id, info=self._outward_label)
-        self._inward = keys.derive(shared, salt=session_id, info=self._inward_label)
+        self._outward_label = labels.pack(labels.SEALING, own_position, peer_position, own, peer)
+        self._inward_label = labels.pack(labels.SEALING, peer_position, own_position, peer, own)
+        self._outward = keys.expand(secret, self._outward_label)
+        self._inward = keys.expand(secret, self._inward_label)
 
     def seal(self, plaintext: bytes, randomness: Randomness) -> bytes:
         """A box for the neighbour: nonce, ciphertext, tag; 40 bytes longer than the plaintext."""

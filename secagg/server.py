@@ -2,7 +2,8 @@
 
 Messages arrive through `receive`, in any order and with any repetitions. The caller, who owns time,
 ends each round with `close_round`. A device's mistake drops that device and is recorded in `drops`;
-it never raises an exception. Masked vectors are added up as they arrive, and never stored.
+it never raises an exception. Masked vectors are added up as they arrive, and never stored. A whole
+slot is over once all its vectors are there: its masks cancel, and nothing is left to remove.
 
 In a signed session the server also checks the devices' identities and signatures. This gives it no
 advantage. It only lets the server name a device that signs wrongly, before others refuse the
@@ -11,14 +12,14 @@ session because of it.
 Spec: §10.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import complaints, keys, ring, signing, wire
+from deltafl.secagg import complaints, keys, openings, ring, signing, wire
 from deltafl.secagg.directory import Directory
 from deltafl.secagg.errors import DecodeError, Fault, SessionAborted, UsageError, present
 from deltafl.secagg.graph import Graph, Members
@@ -37,6 +38,7 @@ from deltafl.secagg.messages import (
     ShareDelivery,
     ShareKeys,
     ShareReceipt,
+    SumOpening,
     UnmaskRequest,
     UnmaskShares,
 )
@@ -45,13 +47,14 @@ from deltafl.secagg.params import ClientId, SessionId, SessionParams
 from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.records import Records, Rows
 from deltafl.secagg.ring import Vector
+from deltafl.secagg.signing import Signer
 from deltafl.secagg.stages import Dispute, Drop, Step
 from deltafl.secagg.states import (
     CALLS,
     COLLECTED_AT,
     SERVER_TRANSITIONS,
     Abort,
-    CloseRound,
+    ListSlotCall,
     OpenSlotCall,
     ServerState,
     closing,
@@ -68,6 +71,7 @@ from deltafl.secagg.survival import (
 from deltafl.secagg.unmasking import Promises, SlotSecrets, remove_masks
 
 _END_BYTES: Final = 1 << 13
+_NOT_ROUNDS: Final = frozenset({OpenSlotCall, ListSlotCall, Abort})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,12 +83,16 @@ class SlotSum:
         vector: The sum in Z_2^b, shape (length,), unsigned words in [0, 2^b).
         contributors: The devices whose vectors are in it, ascending.
         remaining: The devices still in the session afterwards, ascending.
+        opening: In a verified slot, the message that proves the sum to devices, or None if there is
+            no proof: a device has masked another vector than the one it committed to. None also in
+            other slots.
     """
 
     slot: int
     vector: Vector
     contributors: tuple[ClientId, ...]
     remaining: tuple[ClientId, ...]
+    opening: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +108,10 @@ class _Cohort:
     def id_at(self, position: int) -> ClientId:
         return ClientId(int(self.ids[position]))
 
+    def signer_at(self, position: int) -> Signer:
+        advertised = self.keys[position]
+        return Signer(present(advertised.credential).identity, advertised.sealing_key)
+
 
 @dataclass(slots=True, eq=False)
 class _OpenSlot:
@@ -110,6 +122,7 @@ class _OpenSlot:
     total: Vector
     contributed: Members
     signatures: dict[int, bytes] = field(default_factory=dict)
+    committed: dict[int, bytes] = field(default_factory=dict)
     secrets: SlotSecrets | None = None
 
 
@@ -162,12 +175,22 @@ class Server:
         self._commitments: dict[int, tuple[bytes, ...]] = {}
         self._slot = -1
         self._open: _OpenSlot | None = None
+        self._agreed: Members | None = None
         self._sum: SlotSum | None = None
 
     @property
     def state(self) -> ServerState:
         """What is being collected."""
         return self._state
+
+    @property
+    def step(self) -> Step:
+        """The message that devices must send next.
+
+        Raises:
+            KeyError: the session is over.
+        """
+        return Step(COLLECTED_AT[self.state], max(self._slot, 0))
 
     def start(self) -> Outgoing:
         """The opening message for everyone invited."""
@@ -203,7 +226,7 @@ class Server:
         except DecodeError:
             self._drop(sender, Fault.MALFORMED)
             return
-        if is_late(message, self._step):
+        if is_late(message, self.step, self.params.slots):
             return
         if type(message) not in awaited or getattr(message, "slot", self._slot) != self._slot:
             self._drop(sender, Fault.UNEXPECTED)
@@ -218,8 +241,8 @@ class Server:
     def close_round(self) -> Outgoing:
         """End the round: drop the devices that did not answer, and return the next messages.
 
-        If a masked vector is missing from a whole (all-or-nothing) slot, the slot ends here without
-        a sum, and no messages are returned.
+        When all vectors of a whole (all-or-nothing) slot have arrived, its sum is known. If one is
+        missing, the slot ends without a sum. No messages are returned in either case.
 
         Spec: §10.3.
 
@@ -227,8 +250,8 @@ class Server:
             UsageError: no round is open.
             SessionAborted: too few devices are left; the session is over.
         """
-        closed = self.state
-        if CloseRound not in self._table[closed]:
+        closed, was_open = self.state, self._open is not None
+        if self._table[closed].keys() <= _NOT_ROUNDS:
             raise UsageError(f"close_round in state {closed}: no round is open")
         for silent in [client for client in self.remaining if client not in self._heard]:
             self._drop(silent, Fault.TIMED_OUT)
@@ -239,11 +262,23 @@ class Server:
             raise
         self._heard = {}
         is_last = self._slot + 1 == len(self.params.slots)
-        self._move(closing(closed, is_open=self._open is not None, is_last=is_last))
+        self._move(closing(was_open=was_open, is_open=self._open is not None, is_last=is_last))
         return outgoing
 
+    def can_sum(self, slot: int) -> bool:
+        """Whether a slot can still have a sum.
+
+        A whole slot has none if a device is gone that was on the list that was agreed on last.
+        """
+        if self._agreed is None or not self.params.slots[slot].whole:
+            return True
+        return bool(self._members[self._agreed].all())
+
     def open_slot(self, slot: int, binding: bytes) -> Outgoing:
-        """Open a slot over the remaining devices.
+        """Open a slot over the remaining devices, or a whole one over those agreed on last.
+
+        The first messages of a whole slot of a signed session ask devices to agree on its members,
+        if they have not agreed on any (the state is then LIST).
 
         Spec: §10.7.
 
@@ -262,24 +297,38 @@ class Server:
                 f"slot={slot} is not in ({self._slot}, {len(self.params.slots)}): slots are "
                 "opened in order, once each"
             )
+        if not self.can_sum(slot):
+            raise UsageError(f"slot={slot}: a device of this whole slot is gone")
         self._slot = slot
-        try:
-            self._settle()
-        except SessionAborted:
-            self._move(Abort)
-            raise
         spec = self.params.slots[slot]
+        agreed = self._agreed if spec.whole else None
+        if agreed is None:
+            try:
+                self._settle()
+            except SessionAborted:
+                self._move(Abort)
+                raise
         self._open = _OpenSlot(
             members=self._members.copy(),
             context=SlotContext.of(self.params, self._formed.session_id, slot, binding),
-            total=ring.zeros(spec.length, spec.ring_bits),
+            total=ring.zeros(spec.wire_length, spec.ring_bits),
             contributed=np.zeros_like(self._members),
         )
+        if spec.whole and agreed is None and self.params.signed:
+            self._move(ListSlotCall)
+            return self._broadcast(ConsistencyCheck(slot, self._open.members))
+        if spec.whole:
+            self._agreed = self._open.members
         self._move(OpenSlotCall)
         return self._broadcast(OpenSlot(slot, self._open.members))
 
+    @property
+    def has_sum(self) -> bool:
+        """Whether there is a sum to take."""
+        return self._sum is not None
+
     def take_sum(self) -> SlotSum:
-        """The sum of the slot that was unmasked last; each sum can be taken only once.
+        """The sum of the slot that ended last; each sum can be taken only once.
 
         Raises:
             UsageError: there is none to take.
@@ -304,6 +353,8 @@ class Server:
                 return self._close_share()
             case ServerState.RECEIPT:
                 return self._close_receipt()
+            case ServerState.LIST:
+                return self._close_list()
             case ServerState.MASK:
                 return self._close_mask()
             case ServerState.CONFIRM:
@@ -423,18 +474,35 @@ class Server:
     def _take_input(self, sender: ClientId, message: MaskedInput) -> Fault | None:
         spec, slot = self.params.slots[self._slot], present(self._open)
         try:
-            masked = ring.unpack(message.packed, spec.length, spec.ring_bits)
+            masked = ring.unpack(message.packed, spec.wire_length, spec.ring_bits)
         except DecodeError:
             return Fault.MALFORMED
+        position = self._formed.positions[sender]
+        if spec.verified:
+            signer = self._formed.signer_at(position)
+            if not openings.is_signed(slot.context, signer, message.committed):
+                return Fault.BAD_SIGNATURE
+            slot.committed[position] = message.committed
         np.add(slot.total, masked, out=slot.total)
-        slot.contributed[self._formed.positions[sender]] = True
+        slot.contributed[position] = True
         return None
+
+    def _close_list(self) -> Outgoing:
+        """Open a whole slot with the signatures of its members, unless one of them is gone."""
+        slot = present(self._open)
+        self._agreed = slot.members  # nobody signs another list before the next tolerant slot
+        if not np.array_equal(self._members, slot.members):
+            self._open = None
+            return {}
+        return self._with_signatures(
+            lambda signatures: OpenSlot(self._slot, slot.members, signatures)
+        )
 
     def _close_mask(self) -> Outgoing:
         cohort, slot = self._formed, present(self._open)
-        if self.params.slots[self._slot].whole and not np.array_equal(
-            slot.contributed, slot.members
-        ):
+        if self.params.slots[self._slot].whole:
+            if np.array_equal(slot.contributed, slot.members):
+                self._reveal(slot)
             self._open = None
             return {}
         require_cohort(self.params, int(slot.contributed.sum()))
@@ -446,9 +514,14 @@ class Server:
     def _take_signature(self, sender: ClientId, message: ConsistencySignature) -> Fault | None:
         cohort, slot = self._formed, present(self._open)
         position = cohort.positions[sender]
-        advertised = cohort.keys[position]
-        statement = signing.survivors(slot.context, slot.contributed, advertised.sealing_key)
-        if not verify(present(advertised.credential).identity, statement, message.signature):
+        signer = cohort.signer_at(position)
+        if self._state is ServerState.LIST:
+            statement = signing.members(
+                cohort.session_id, self._slot, slot.members, signer.sealing_key
+            )
+        else:
+            statement = signing.survivors(slot.context, slot.contributed, signer.sealing_key)
+        if not verify(signer.identity, statement, message.signature):
             return Fault.BAD_SIGNATURE
         slot.signatures[position] = message.signature
         return None
@@ -463,17 +536,25 @@ class Server:
         slot.secrets = SlotSecrets(graph, self.params.threshold, slot.members, slot.contributed)
         if not self.params.signed:
             return self._broadcast(UnmaskRequest(self._slot, slot.contributed))
-        index, positions = self._slot, self._formed.positions
+        index = self._slot
+        return self._with_signatures(
+            lambda signatures: UnmaskRequest(index, slot.contributed, signatures)
+        )
+
+    def _with_signatures(
+        self, message: Callable[[Mapping[int, bytes]], OpenSlot | UnmaskRequest]
+    ) -> Outgoing:
+        """A message for each device, with the signatures of the open slot that it counts."""
+        graph, positions = self._formed.graph, self._formed.positions
+        collected = present(self._open).signatures
 
         def write(client: ClientId) -> bytes:
             position = positions[client]
             # A device does not accept the signature of a neighbour whose box it could not read.
-            credible = slot.signatures.keys() - self._refusals[position]
+            credible = collected.keys() - self._refusals[position]
             holders = graph.holders_of(position).tolist()
             signers = [p for p in holders if p in credible][: self.params.threshold]
-            signatures = {p: slot.signatures[p] for p in signers}
-            request = UnmaskRequest(index, slot.contributed, signatures)
-            return wire.encode(request, self.params)
+            return wire.encode(message({p: collected[p] for p in signers}), self.params)
 
         return Letters(self.remaining, write)
 
@@ -485,8 +566,9 @@ class Server:
     def _close_unmask(self) -> Outgoing:
         cohort, slot = self._formed, present(self._open)
         require_recoverable(cohort.graph, self.params, slot.members, self._helpers())
-        mask_keys = {p: k.mask_keys[self._slot] for p, k in cohort.keys.items()}
-        commitments = {p: c[self._slot] for p, c in self._commitments.items()}
+        column = self.params.columns[self._slot]
+        mask_keys = {p: k.mask_keys[column] for p, k in cohort.keys.items()}
+        commitments = {p: c[column] for p, c in self._commitments.items()}
         recovered = present(slot.secrets).recover(
             Promises(slot.context, self._slot, commitments, mask_keys)
         )
@@ -499,15 +581,28 @@ class Server:
             mask_keys,
             self._primitives.add_masks,
         )
-        ring.reduce(slot.total, self.params.slots[self._slot].ring_bits)
         for owner, holder in recovered.disputes:
             self._dispute(owner, holder)
         for position, fault in recovered.faults.items():
             self._drop(cohort.id_at(position), fault)
-        contributors = tuple(ClientId(i) for i in cohort.ids[slot.contributed].tolist())
-        self._sum = SlotSum(self._slot, slot.total, contributors, self.remaining)
+        self._agreed = slot.contributed
+        self._reveal(slot)
         self._open = None
         return {}
+
+    def _reveal(self, slot: _OpenSlot) -> None:
+        """Take the sum of the open slot, from which all masks are gone, and its proof."""
+        spec, cohort = self.params.slots[self._slot], self._formed
+        ring.reduce(slot.total, spec.ring_bits)
+        opening = None
+        if spec.verified:
+            committed = {p: slot.committed[p] for p in np.flatnonzero(slot.contributed).tolist()}
+            if openings.opens(spec, slot.total, list(committed.values())):
+                packed = ring.pack(slot.total, spec.ring_bits)
+                opening = wire.encode(SumOpening(self._slot, packed, committed), self.params)
+        contributors = tuple(ClientId(i) for i in cohort.ids[slot.contributed].tolist())
+        vector = slot.total[: spec.length]
+        self._sum = SlotSum(self._slot, vector, contributors, self.remaining, opening)
 
     def _helpers(self) -> Members:
         """The devices that answered in this round."""
@@ -543,20 +638,16 @@ class Server:
         return bool(blamed)
 
     def _drop(self, client: ClientId, fault: Fault) -> None:
-        self.drops.setdefault(client, Drop(fault, self._step))
+        self.drops.setdefault(client, Drop(fault, self.step))
         if self._cohort is not None:
             self._members[self._cohort.positions[client]] = False
 
     def _dispute(self, owner: int, holder: int) -> None:
         cohort = self._formed
-        self.disputes.add(Dispute(cohort.id_at(owner), cohort.id_at(holder), self._step))
+        self.disputes.add(Dispute(cohort.id_at(owner), cohort.id_at(holder), self.step))
 
     def _broadcast(self, message: ServerMessage) -> Outgoing:
         return dict.fromkeys(self.remaining, wire.encode(message, self.params))
-
-    @property
-    def _step(self) -> Step:
-        return Step(COLLECTED_AT[self.state], max(self._slot, 0))
 
     @property
     def _formed(self) -> _Cohort:

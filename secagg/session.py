@@ -95,7 +95,12 @@ def run_session(
     server = Server(params, inputs, enrolment, primitives)
     clients = {
         client: Client(
-            client, policy, randomness, enrolment.credentials_for(client, params), primitives
+            client,
+            policy,
+            randomness,
+            enrolment.credentials_for(client, params),
+            primitives,
+            enrolment.ledger(client),
         )
         for client in inputs
     }
@@ -110,21 +115,20 @@ def run_session(
     def exchange(outgoing: Outgoing, step: Step) -> Outgoing:
         return run_round(server, outgoing, answer, step, vanishing or {}, observer)
 
-    rosters = exchange(server.start(), Step(Stage.ADVERTISE))
-    boxes = exchange(rosters, Step(Stage.SHARE))
-    exchange(boxes, Step(Stage.RECEIPT))
+    outgoing = server.start()
+    while outgoing:  # keys, then boxes of shares, then receipts
+        outgoing = exchange(outgoing, server.step)
     sums = []
     for slot, binding in enumerate(bindings):
+        if not server.can_sum(slot):
+            continue  # a device of this whole slot is gone
         with observer.working(None, Step(Stage.MASK, slot)):
-            opened = server.open_slot(slot, binding)
-        requests = exchange(opened, Step(Stage.MASK, slot))
-        if not requests:
-            continue  # a device is missing from a whole slot
-        if params.signed:
-            requests = exchange(requests, Step(Stage.CONFIRM, slot))
-        exchange(requests, Step(Stage.UNMASK, slot))
-        sums.append(server.take_sum())
-        observer.revealed(sums[-1])
+            outgoing = server.open_slot(slot, binding)
+        while outgoing:
+            outgoing = exchange(outgoing, server.step)
+        if server.has_sum:  # else a device is missing from a whole slot
+            sums.append(server.take_sum())
+            observer.revealed(sums[-1])
     return sums
 
 

@@ -1,6 +1,6 @@
 """What devices sign in a signed session, and the credentials they need to take part in one."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,11 +8,10 @@ from deltafl.secagg import labels
 from deltafl.secagg.directory import Directory
 from deltafl.secagg.errors import UsageError
 from deltafl.secagg.graph import Members
-from deltafl.secagg.identity import Identity
+from deltafl.secagg.identity import Identity, IdentityKey
 from deltafl.secagg.keys import PublicKey
-from deltafl.secagg.ledger import Ledger
 from deltafl.secagg.masks import SlotContext
-from deltafl.secagg.params import ClientId, SessionParams
+from deltafl.secagg.params import ClientId, SessionId, SessionParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +21,10 @@ class Credentials:
     Attributes:
         identity: The device's key pair.
         directory: Decides whether a key belongs to a device.
-        ledger: The sessions that the device has already taken part in.
     """
 
     identity: Identity
     directory: Directory
-    ledger: Ledger = field(default_factory=Ledger)
 
     def check(self, client: ClientId) -> None:
         """Check that the directory lists the device's own key.
@@ -37,6 +34,19 @@ class Credentials:
         """
         if not self.directory.accepts(client, self.identity.public):
             raise UsageError(f"the directory does not accept this identity for device {client}")
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A device whose signatures count in a session.
+
+    Attributes:
+        identity: Its identity key.
+        sealing_key: Its sealing key of this session.
+    """
+
+    identity: IdentityKey
+    sealing_key: PublicKey
 
 
 def advertisement(
@@ -58,7 +68,18 @@ def survivors(context: SlotContext, survivors: Members, sealing_key: PublicKey) 
 
     Spec: §6.4.
     """
-    bits = np.packbits(survivors, bitorder="little").tobytes()
     return labels.pack(
-        labels.SURVIVORS, context.session_id, context.info, len(survivors), bits, sealing_key
+        labels.SURVIVORS, context.session_id, context.info, *_set(survivors), sealing_key
     )
+
+
+def members(session_id: SessionId, slot: int, members: Members, sealing_key: PublicKey) -> bytes:
+    """What a device signs before a whole slot, if no list has been agreed on: roster and members.
+
+    Spec: §6.4.
+    """
+    return labels.pack(labels.MEMBERS, session_id, slot, *_set(members), sealing_key)
+
+
+def _set(members: Members) -> tuple[int, bytes]:
+    return len(members), np.packbits(members, bitorder="little").tobytes()

@@ -9,14 +9,19 @@ from deltafl.secagg.params import ClientId
 
 
 class Stage(IntEnum):
-    """The messages a device sends, in their order; CONFIRM only in signed sessions."""
+    """The messages a device sends, in their order; LIST and CONFIRM only in signed sessions.
+
+    LIST comes before a whole slot on whose members nobody has agreed yet. CONFIRM and UNMASK come
+    in tolerant slots only.
+    """
 
     ADVERTISE = 0
     SHARE = 1
     RECEIPT = 2
-    MASK = 3
-    CONFIRM = 4
-    UNMASK = 5
+    LIST = 3
+    MASK = 4
+    CONFIRM = 5
+    UNMASK = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,7 @@ class Step:
     @property
     def order(self) -> tuple[int, int, int]:
         """A key that sorts steps in time: set-up first, then slot by slot."""
-        in_slot = self.stage >= Stage.MASK
+        in_slot = self.stage >= Stage.LIST
         return (int(in_slot), self.slot if in_slot else 0, int(self.stage))
 
 

@@ -5,12 +5,13 @@ An event is either a message type or a call by the machine's owner, named after 
 (`CALLS`). This module decides every transition. What a step does is in `deltafl.secagg.client` and
 `deltafl.secagg.server`, which change state only through `follow`.
 
-Signed sessions have their own tables, with a consistency round before every unmasking.
+Signed sessions have their own tables. There, devices sign a list of devices before every unmasking,
+and before a whole slot if nothing has been agreed on yet.
 
 Spec: §9.1, §10.1.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -28,9 +29,11 @@ from deltafl.secagg.messages import (
     ShareDelivery,
     ShareKeys,
     ShareReceipt,
+    SumOpening,
     UnmaskRequest,
     UnmaskShares,
 )
+from deltafl.secagg.params import SlotSpec
 from deltafl.secagg.stages import Stage, Step
 
 
@@ -38,8 +41,8 @@ class CloseRound:
     """Event: the server's caller ends the round, and nothing below has happened."""
 
 
-class LoseSlot:
-    """Event: the same, but a device is missing from a whole slot that is not the last."""
+class EndSlot:
+    """Event: the same, but a slot that is not the last is over, with or without a sum."""
 
 
 class EndLastSlot:
@@ -50,19 +53,27 @@ class OpenSlotCall:
     """Event: the server's caller opens the next slot."""
 
 
+class ListSlotCall:
+    """Event: the same, but devices must first agree on the members of the slot, a whole one."""
+
+
 class Abort:
     """Event: a round is ended or a slot opened, and too few devices are left."""
 
 
 class Contribute:
-    """Event: the device's caller supplies the vector of the open slot."""
+    """Event: the device's caller supplies the vector of the open slot, a tolerant one."""
+
+
+class ContributeWhole:
+    """Event: the same, for a whole slot."""
 
 
 class Close:
     """Event: the device refuses a message, or its caller ends the session."""
 
 
-CALLS: Final = frozenset({CloseRound, LoseSlot, EndLastSlot, OpenSlotCall, Abort})
+CALLS: Final = frozenset({CloseRound, EndSlot, EndLastSlot, OpenSlotCall, ListSlotCall, Abort})
 """The server's events that are not messages."""
 
 
@@ -73,6 +84,7 @@ class ServerState(StrEnum):
     SHARE = "share"
     RECEIPT = "receipt"
     READY = "ready"
+    LIST = "list"
     MASK = "mask"
     CONFIRM = "confirm"
     UNMASK = "unmask"
@@ -87,6 +99,7 @@ class ClientState(StrEnum):
     ADVERTISED = "advertised"
     SHARED = "shared"
     READY = "ready"
+    LISTED = "listed"
     OPENED = "opened"
     MASKED = "masked"
     CONFIRMED = "confirmed"
@@ -101,17 +114,18 @@ _SERVER: Final[Mapping[ServerState, Mapping[type, ServerState]]] = {
     _S.SHARE: {ShareKeys: _S.SHARE, CloseRound: _S.RECEIPT, Abort: _S.ABORTED},
     _S.RECEIPT: {ShareReceipt: _S.RECEIPT, CloseRound: _S.READY},
     _S.READY: {OpenSlotCall: _S.MASK, Abort: _S.ABORTED},
+    _S.LIST: {},
     _S.MASK: {
         MaskedInput: _S.MASK,
         CloseRound: _S.UNMASK,
-        LoseSlot: _S.READY,
+        EndSlot: _S.READY,
         EndLastSlot: _S.DONE,
         Abort: _S.ABORTED,
     },
     _S.CONFIRM: {},
     _S.UNMASK: {
         UnmaskShares: _S.UNMASK,
-        CloseRound: _S.READY,
+        EndSlot: _S.READY,
         EndLastSlot: _S.DONE,
         Abort: _S.ABORTED,
     },
@@ -124,8 +138,9 @@ _CLIENT: Final[Mapping[ClientState, Mapping[type, ClientState]]] = {
     _C.ADVERTISED: {RosterMessage: _C.SHARED, Close: _C.FAILED},
     _C.SHARED: {ShareDelivery: _C.READY, Close: _C.FAILED},
     _C.READY: {OpenSlot: _C.OPENED, Close: _C.FAILED},
-    _C.OPENED: {Contribute: _C.MASKED, Close: _C.FAILED},
-    _C.MASKED: {UnmaskRequest: _C.READY, OpenSlot: _C.OPENED, Close: _C.FAILED},
+    _C.LISTED: {},
+    _C.OPENED: {Contribute: _C.MASKED, ContributeWhole: _C.READY, Close: _C.FAILED},
+    _C.MASKED: {UnmaskRequest: _C.READY, Close: _C.FAILED},
     _C.CONFIRMED: {},
     _C.FAILED: {},
 }
@@ -136,6 +151,14 @@ SERVER_TRANSITIONS: Final[Mapping[bool, Mapping[ServerState, Mapping[type, Serve
             False: _SERVER,
             True: {
                 **_SERVER,
+                _S.READY: {**_SERVER[_S.READY], ListSlotCall: _S.LIST},
+                _S.LIST: {
+                    ConsistencySignature: _S.LIST,
+                    CloseRound: _S.MASK,
+                    EndSlot: _S.READY,
+                    EndLastSlot: _S.DONE,
+                    Abort: _S.ABORTED,
+                },
                 _S.MASK: {**_SERVER[_S.MASK], CloseRound: _S.CONFIRM},
                 _S.CONFIRM: {
                     ConsistencySignature: _S.CONFIRM,
@@ -155,11 +178,13 @@ CLIENT_TRANSITIONS: Final[Mapping[bool, Mapping[ClientState, Mapping[type, Clien
             False: _CLIENT,
             True: {
                 **_CLIENT,
-                _C.MASKED: {
-                    ConsistencyCheck: _C.CONFIRMED,
-                    OpenSlot: _C.OPENED,
-                    Close: _C.FAILED,
+                _C.READY: {
+                    **_CLIENT[_C.READY],
+                    ConsistencyCheck: _C.LISTED,
+                    SumOpening: _C.READY,
                 },
+                _C.LISTED: {OpenSlot: _C.OPENED, Close: _C.FAILED},
+                _C.MASKED: {ConsistencyCheck: _C.CONFIRMED, Close: _C.FAILED},
                 _C.CONFIRMED: {UnmaskRequest: _C.READY, Close: _C.FAILED},
             },
         }
@@ -173,6 +198,7 @@ COLLECTED_AT: Final[Mapping[ServerState, Stage]] = MappingProxyType(
         _S.SHARE: Stage.SHARE,
         _S.RECEIPT: Stage.RECEIPT,
         _S.READY: Stage.MASK,
+        _S.LIST: Stage.LIST,
         _S.MASK: Stage.MASK,
         _S.CONFIRM: Stage.CONFIRM,
         _S.UNMASK: Stage.UNMASK,
@@ -193,23 +219,28 @@ def follow(table: Mapping[State, Mapping[type, State]], state: State, event: typ
     return following
 
 
-def closing(collected: ServerState, *, is_open: bool, is_last: bool) -> type:
+def closing(*, was_open: bool, is_open: bool, is_last: bool) -> type:
     """The event that the end of a round amounts to, if the session goes on. Spec: §10.3.
 
     Args:
-        collected: What was collected.
-        is_open: Whether a slot is open, now that the round is over.
+        was_open: Whether a slot was open before the round was ended.
+        is_open: Whether a slot is open now.
         is_last: Whether no slot is left to open.
     """
-    if is_open:
+    if is_open or not was_open:
         return CloseRound
-    if is_last:
-        return EndLastSlot
-    return LoseSlot if collected is ServerState.MASK else CloseRound
+    return EndLastSlot if is_last else EndSlot
 
 
-def is_late(message: Message, now: Step) -> bool:
-    """Whether a device's message belongs to a step before `now`, whose round is over."""
+def is_late(message: Message, now: Step, slots: Sequence[SlotSpec]) -> bool:
+    """Whether a device's message belongs to a step before `now`, whose round is over.
+
+    Args:
+        message: What the device sent.
+        now: The step that is being collected.
+        slots: The session's. A signature comes before the vectors of a whole slot, and after those
+            of another.
+    """
     match message:
         case AdvertiseKeys():
             step = Step(Stage.ADVERTISE)
@@ -220,7 +251,8 @@ def is_late(message: Message, now: Step) -> bool:
         case MaskedInput():
             step = Step(Stage.MASK, message.slot)
         case ConsistencySignature():
-            step = Step(Stage.CONFIRM, message.slot)
+            whole = slots[message.slot].whole
+            step = Step(Stage.LIST if whole else Stage.CONFIRM, message.slot)
         case UnmaskShares():
             step = Step(Stage.UNMASK, message.slot)
         case _:

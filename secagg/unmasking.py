@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from deltafl.secagg import keys, prg, shamir
+from deltafl.secagg import keys, shamir
 from deltafl.secagg.errors import Fault, SessionAborted
 from deltafl.secagg.graph import Graph, Members, Positions
 from deltafl.secagg.keys import KeyPair, PublicKey
@@ -38,7 +38,7 @@ class Promises:
 
     Attributes:
         context: The slot.
-        slot: Its index.
+        slot: Its index, that of a tolerant slot.
         commitments: To the self-mask seeds, 32 bytes each.
         mask_keys: The public mask keys.
     """
@@ -289,7 +289,7 @@ def remove_masks(
     graph: Graph,
     survivors: Members,
     mask_keys: Mapping[int, PublicKey],
-    add_masks: AddMasks = prg.add_masks,
+    add_masks: AddMasks,
 ) -> None:
     """Remove every mask from the sum of masked vectors, in place.
 
@@ -308,9 +308,8 @@ def remove_masks(
         near = graph.neighbours(dropped)
         near = near[survivors[near]]
         peers = [mask_keys[survivor] for survivor in near.tolist()]
-        pairwise = context.pairwise_mask_keys(pair, peers)
-        for survivor, key in zip(near.tolist(), pairwise, strict=True):
-            (added if subtracts(survivor, dropped) else subtracted).append(key)
+        for shared in context.pair_secrets(pair, near.tolist(), peers):
+            (added if subtracts(shared.peer, dropped) else subtracted).append(shared.key())
     add_masks(total, added, subtracted)
 
 

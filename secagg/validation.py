@@ -1,32 +1,17 @@
 """What a device checks of the server's messages: pure functions that refuse with `PeerError`."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
 from deltafl.secagg import keys, signing
 from deltafl.secagg.errors import PeerError, Refusal
 from deltafl.secagg.graph import Members, Positions
-from deltafl.secagg.identity import IdentityKey, verify
+from deltafl.secagg.identity import verify
 from deltafl.secagg.keys import PublicKey
-from deltafl.secagg.masks import SlotContext
-from deltafl.secagg.messages import AdvertiseKeys, Roster, UnmaskRequest
+from deltafl.secagg.messages import AdvertiseKeys, Roster
 from deltafl.secagg.params import ClientId, SessionParams
-from deltafl.secagg.signing import Credentials
-
-
-@dataclass(frozen=True, slots=True)
-class Signer:
-    """A device whose signature of the survivors counts.
-
-    Attributes:
-        identity: Its identity key.
-        sealing_key: Its sealing key of this session.
-    """
-
-    identity: IdentityKey
-    sealing_key: PublicKey
+from deltafl.secagg.signing import Credentials, Signer
 
 
 def check_roster(roster: Roster, own_id: ClientId, params: SessionParams) -> int:
@@ -107,10 +92,10 @@ def check_credentials(
 
 
 def check_quorum(
-    request: UnmaskRequest,
-    context: SlotContext,
+    signatures: Mapping[int, bytes],
+    statement: Callable[[PublicKey], bytes],
     signers: Mapping[int, Signer],
-    survivors: Members,
+    agreed: Members,
     threshold: int,
 ) -> None:
     """Check that enough holders of this device's shares signed the list that the device signed.
@@ -118,29 +103,26 @@ def check_quorum(
     Spec: §9.9.
 
     Args:
-        request: The request, with the signatures.
-        context: The slot as this device knows it.
+        signatures: By position.
+        statement: What a device with this sealing key signs, if it agrees to the list.
         signers: The holders of this device's shares whose own boxes it could read, by position.
-        survivors: The list that this device signed.
+        agreed: The list that this device signed.
         threshold: t.
 
     Raises:
-        PeerError: the list differs from the one signed, or has fewer than t valid signatures.
+        PeerError: the list has fewer than t valid signatures.
     """
-    if not np.array_equal(request.survivors, survivors):
-        raise PeerError(Refusal.INCONSISTENT_SURVIVORS, "not the list that was signed")
-    for position, signature in request.signatures.items():
+    for position, signature in signatures.items():
         signer = signers.get(position)
-        if signer is None or not survivors[position]:
+        if signer is None or not agreed[position]:
             raise PeerError(
                 Refusal.UNKNOWN_NEIGHBOUR, f"position {position}, who has no say, signed"
             )
-        statement = signing.survivors(context, survivors, signer.sealing_key)
-        if not verify(signer.identity, statement, signature):
-            raise PeerError(Refusal.BAD_SIGNATURE, f"the survivors, by position {position}")
-    if len(request.signatures) < threshold:
+        if not verify(signer.identity, statement(signer.sealing_key), signature):
+            raise PeerError(Refusal.BAD_SIGNATURE, f"the list of devices, by position {position}")
+    if len(signatures) < threshold:
         raise PeerError(
-            Refusal.TOO_FEW_SIGNATURES, f"{len(request.signatures)}, fewer than t = {threshold}"
+            Refusal.TOO_FEW_SIGNATURES, f"{len(signatures)}, fewer than t = {threshold}"
         )
 
 

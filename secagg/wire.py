@@ -37,9 +37,11 @@ from deltafl.secagg.messages import (
     ShareKeys,
     ShareKind,
     ShareReceipt,
+    SumOpening,
     UnmaskRequest,
     UnmaskShares,
 )
+from deltafl.secagg.openings import COMMITTED_SIZE
 from deltafl.secagg.params import (
     DIGEST_SIZE,
     MAX_LABEL_BYTES,
@@ -66,6 +68,7 @@ class Kind(IntEnum):
     SLOT = 0x04
     CHECK = 0x05
     REQUEST = 0x06
+    OPENING = 0x07
     ADVERTISE = 0x11
     SHARE_KEYS = 0x12
     RECEIPT = 0x13
@@ -78,24 +81,24 @@ _OVERHEAD: Final = 64  # array header, version, kind, tag, and the header of eac
 _MAX_FIELDS: Final = 12
 _POSITION: Final = np.dtype("<u4")
 _SHARE: Final = np.dtype([("position", "<u4"), ("kind", "u1"), ("share", "<u4", shamir.NUM_LIMBS)])
-_SLOT_FIELDS: Final = 4
+_SLOT_FIELDS: Final = 5
 _CREDENTIAL_SIZE: Final = IDENTITY_SIZE + SIGNATURE_SIZE
 
 
 def plaintext_size(params: SessionParams) -> int:
-    """Bytes of a box's content: both shares of every slot. Spec: §8.8."""
-    return SHARES_PER_SLOT * shamir.SHARE_SIZE * len(params.slots)
+    """Bytes of a box's content: both shares of every tolerant slot. Spec: §8.8."""
+    return SHARES_PER_SLOT * shamir.SHARE_SIZE * len(params.columns)
 
 
 def box_size(params: SessionParams) -> int:
-    """Bytes of one sealed box: 40 + 72·slots. Spec: §7.4."""
+    """Bytes of one sealed box: 40 + 72·(tolerant slots). Spec: §7.4."""
     return sealing.OVERHEAD + plaintext_size(params)
 
 
 def advertisement_size(params: SessionParams) -> int:
     """Bytes of one device's keys, plus its credential in a signed session. Spec: §7.4."""
     credential = _CREDENTIAL_SIZE if params.signed else 0
-    return keys.KEY_SIZE * (1 + len(params.slots)) + credential
+    return keys.KEY_SIZE * (1 + len(params.columns)) + credential
 
 
 def tag_of(data: bytes) -> bytes | None:
@@ -177,12 +180,16 @@ def _to_fields(message: Message, params: SessionParams) -> tuple[int, _Fields]:
                 _boxes_field(message.boxes, params),
             )
         case OpenSlot():
-            return Kind.SLOT, (message.slot, *_members_fields(message.members))
+            signatures = Records.of(message.signatures, SIGNATURE_SIZE).encode()
+            return Kind.SLOT, (message.slot, *_members_fields(message.members), signatures)
         case ConsistencyCheck():
             return Kind.CHECK, (message.slot, *_members_fields(message.survivors))
         case UnmaskRequest():
             signatures = Records.of(message.signatures, SIGNATURE_SIZE).encode()
             return Kind.REQUEST, (message.slot, *_members_fields(message.survivors), signatures)
+        case SumOpening():
+            committed = Records.of(message.committed, COMMITTED_SIZE).encode()
+            return Kind.OPENING, (message.slot, message.packed, committed)
         case AdvertiseKeys():
             return Kind.ADVERTISE, _advertise_to_fields(message)
         case ShareKeys():
@@ -191,7 +198,7 @@ def _to_fields(message: Message, params: SessionParams) -> tuple[int, _Fields]:
         case ShareReceipt():
             return Kind.RECEIPT, (np.array(message.refused, dtype=_POSITION).tobytes(),)
         case MaskedInput():
-            return Kind.MASKED, (message.slot, message.packed)
+            return Kind.MASKED, (message.slot, message.packed, message.committed)
         case ConsistencySignature():
             return Kind.SIGNATURE, (message.slot, message.signature)
         case UnmaskShares():
@@ -200,10 +207,10 @@ def _to_fields(message: Message, params: SessionParams) -> tuple[int, _Fields]:
 
 def _max_bytes(params: SessionParams) -> int:
     """Upper bound on the size of a message of a session, in bytes. Spec: §7.2."""
-    num_slots, num_devices = len(params.slots), params.num_invited
-    largest = max(advertisement_size(params), box_size(params), SIGNATURE_SIZE, _SHARE.itemsize)
+    num_slots, num_devices = len(params.columns), params.num_invited
+    largest = max(advertisement_size(params), box_size(params), COMMITTED_SIZE, _SHARE.itemsize)
     lists = num_devices * (_POSITION.itemsize + record_size(largest)) + DIGEST_SIZE * num_slots
-    return _OVERHEAD + max(params.longest_vector, lists, MAX_OPEN_BYTES)
+    return _OVERHEAD + params.longest_vector + max(lists, MAX_OPEN_BYTES)
 
 
 def _parse(data: bytes) -> tuple[int, bytes, FieldReader]:
@@ -215,13 +222,7 @@ def _parse(data: bytes) -> tuple[int, bytes, FieldReader]:
 
 def _open_to_fields(message: SessionOpen) -> _Fields:
     params = message.params
-    slots = write_fields(
-        [
-            part
-            for slot in params.slots
-            for part in (slot.label.encode(), slot.length, slot.ring_bits, int(slot.whole))
-        ]
-    )
+    slots = write_fields([part for slot in params.slots for part in _slot_to_fields(slot)])
     return (
         slots,
         params.num_invited,
@@ -235,6 +236,11 @@ def _open_to_fields(message: SessionOpen) -> _Fields:
     )
 
 
+def _slot_to_fields(slot: SlotSpec) -> _Fields:
+    kind = (int(slot.whole), int(slot.verified))
+    return (slot.label.encode(), slot.length, slot.ring_bits, *kind)
+
+
 def _open_from_fields(fields: FieldReader) -> SessionOpen:
     packed = fields.records(1, most=MAX_OPEN_BYTES)
     num_invited, degree = fields.integer(0, 2**32 - 1), fields.integer(0, 2**32 - 1)
@@ -244,15 +250,15 @@ def _open_from_fields(fields: FieldReader) -> SessionOpen:
     fields.finish()
     slots = read_fields(packed, most=_SLOT_FIELDS * MAX_SLOTS)
     if len(slots) % _SLOT_FIELDS:
-        raise DecodeError("not a list of slots: labels, lengths and ring bits in turn")
+        raise DecodeError("not a list of slots: five fields each")
     specs = []
     for start in range(0, len(slots), _SLOT_FIELDS):
         reader = FieldReader(slots[start : start + _SLOT_FIELDS])
         label = reader.records(1, most=MAX_LABEL_BYTES)
         length, bits = reader.integer(1, MAX_LENGTH), reader.integer(1, ring.MAX_BITS)
-        whole = bool(reader.integer(0, 1))
+        whole, verified = bool(reader.integer(0, 1)), bool(reader.integer(0, 1))
         try:
-            specs.append(SlotSpec(label.decode(), length, bits, whole))
+            specs.append(SlotSpec(label.decode(), length, bits, whole, verified))
         except (UsageError, UnicodeDecodeError) as error:
             raise DecodeError(f"impossible slot: {error}") from None
     try:
@@ -288,7 +294,7 @@ def _advertise_to_fields(message: AdvertiseKeys) -> _Fields:
 
 def _advertise_from_fields(fields: FieldReader, params: SessionParams) -> AdvertiseKeys:
     sealing_key = fields.binary(keys.KEY_SIZE)
-    mask_keys = fields.binary(keys.KEY_SIZE * len(params.slots))
+    mask_keys = fields.binary(keys.KEY_SIZE * len(params.columns))
     credential = fields.binary(_CREDENTIAL_SIZE if params.signed else 0)
     fields.finish()
     return _read_advertisement(sealing_key + mask_keys + credential, params)
@@ -300,7 +306,7 @@ def advertisement(message: AdvertiseKeys) -> bytes:
 
 
 def _read_advertisement(data: bytes, params: SessionParams) -> AdvertiseKeys:
-    size = keys.KEY_SIZE * (1 + len(params.slots))
+    size = keys.KEY_SIZE * (1 + len(params.columns))
     sealing_key, *mask_keys = [PublicKey(key) for key in _cut(data[:size], keys.KEY_SIZE)]
     if not params.signed:
         return AdvertiseKeys(sealing_key, tuple(mask_keys))
@@ -325,7 +331,7 @@ def _roster_from_fields(fields: FieldReader, params: SessionParams) -> RosterMes
 
 
 def _share_from_fields(fields: FieldReader, params: SessionParams) -> ShareKeys:
-    commitments = fields.binary(DIGEST_SIZE * len(params.slots))
+    commitments = fields.binary(DIGEST_SIZE * len(params.columns))
     boxes = _read_records(fields, box_size(params), params.num_invited)
     fields.finish()
     return ShareKeys(tuple(_cut(commitments, DIGEST_SIZE)), boxes)
@@ -349,16 +355,29 @@ def _receipt_from_fields(fields: FieldReader, params: SessionParams) -> ShareRec
 
 def _slot_from_fields(fields: FieldReader, params: SessionParams) -> OpenSlot:
     slot, members = _read_slot(fields, params), _read_members(fields, params)
+    signatures = _read_signatures(fields, params)
     fields.finish()
-    return OpenSlot(slot, members)
+    return OpenSlot(slot, members, signatures)
 
 
 def _masked_from_fields(fields: FieldReader, params: SessionParams) -> MaskedInput:
     slot = _read_slot(fields, params)
     spec = params.slots[slot]
-    packed = fields.binary(ring.packed_size(spec.length, spec.ring_bits))
+    packed = fields.binary(ring.packed_size(spec.wire_length, spec.ring_bits))
+    committed = fields.binary(COMMITTED_SIZE if spec.verified else 0)
     fields.finish()
-    return MaskedInput(slot, packed)
+    return MaskedInput(slot, packed, committed)
+
+
+def _opening_from_fields(fields: FieldReader, params: SessionParams) -> SumOpening:
+    slot = _read_slot(fields, params)
+    spec = params.slots[slot]
+    if not spec.verified:
+        raise DecodeError(f"slot {slot} is not verified: its sum is not shown to devices")
+    packed = fields.binary(ring.packed_size(spec.wire_length, spec.ring_bits))
+    committed = _read_records(fields, COMMITTED_SIZE, params.num_invited)
+    fields.finish()
+    return SumOpening(slot, packed, committed)
 
 
 def _check_from_fields(fields: FieldReader, params: SessionParams) -> ConsistencyCheck:
@@ -375,10 +394,14 @@ def _signature_from_fields(fields: FieldReader, params: SessionParams) -> Consis
 
 def _request_from_fields(fields: FieldReader, params: SessionParams) -> UnmaskRequest:
     slot, survivors = _read_slot(fields, params), _read_members(fields, params)
-    most = params.num_invited if params.signed else 0
-    signatures = _read_records(fields, SIGNATURE_SIZE, most)
+    signatures = _read_signatures(fields, params)
     fields.finish()
     return UnmaskRequest(slot, survivors, signatures)
+
+
+def _read_signatures(fields: FieldReader, params: SessionParams) -> Records:
+    """Signatures of a list of devices, of which sessions that are not signed have none."""
+    return _read_records(fields, SIGNATURE_SIZE, params.num_invited if params.signed else 0)
 
 
 def _shares_to_fields(message: UnmaskShares) -> _Fields:
@@ -443,6 +466,7 @@ _READERS: Final[Mapping[int, Callable[[FieldReader, SessionParams], Message]]] =
     Kind.SLOT: _slot_from_fields,
     Kind.CHECK: _check_from_fields,
     Kind.REQUEST: _request_from_fields,
+    Kind.OPENING: _opening_from_fields,
     Kind.ADVERTISE: _advertise_from_fields,
     Kind.SHARE_KEYS: _share_from_fields,
     Kind.RECEIPT: _receipt_from_fields,

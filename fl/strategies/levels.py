@@ -176,7 +176,6 @@ class PrivateLevels:
         result = cohort.secure_round(
             self.levels_for(state, len(cohort.weights)),
             [part.model for part in states],
-            [level.warm_start_of(part) for level, part in pairs],
         )
         followed = [
             level.follow(part, outcome, None)

@@ -125,8 +125,7 @@ class PrivateDeltaFL:
         """
         check_cohort(cohort)
         levels = self.levels_for(state, len(cohort.weights))
-        warm_starts = [self.warm_start_of(state)]
-        result = cohort.secure_round(levels, [state.model], warm_starts, weighing)
+        result = cohort.secure_round(levels, [state.model], weighing)
         return self.follow(state, result.outcomes[0], result.bytes_up)
 
     def follow(
@@ -180,6 +179,7 @@ class PrivateDeltaFL:
             search=self.encoding.search,
             update=self.encoding.update,
             update_length=len(state.model),
+            warm_start=self.warm_start_of(state),
             noise=self.noise(cohort_size),
         )
 

@@ -71,13 +71,15 @@ class MajoriseMinimise:
         return 30
 
     def layout(self, config: SearchConfig) -> Layout:
-        """Return the layout: `beta` per tick, `signed_weight` and `weight`."""
+        """Return the layout: `beta` per tick, `signed_weight` and `weight`; if verified, counts."""
         bound = config.largest_weight
-        fields = (
+        fields: tuple[Field, ...] = (
             Field("beta", 1, 0, _beta(config, bound, 1), _beta_resolution_bits(config.search.grid)),
             Field("signed_weight", 1, -bound, bound, 0),
             Field("weight", 1, 0, bound, 0),
         )
+        if config.search.verified:
+            fields += (Field("count", 1, 0, 1, 0), Field("count_below", 1, 0, 1, 0))
         return Layout(fields, config.cohort_size)
 
     def start(self, config: SearchConfig) -> BracketSearch:
@@ -87,7 +89,7 @@ class MajoriseMinimise:
     def contribution(
         self, config: SearchConfig, query: Query, tick: int, weight: int
     ) -> Mapping[str, npt.ArrayLike]:
-        """Return β in 1/tick, ±n and n.
+        """Return β in 1/tick, ±n and n; in a verified search also 1, and 1 if below the pivot.
 
         Raises:
             SearchError: If the query is not one of this method's.
@@ -96,10 +98,12 @@ class MajoriseMinimise:
         query.check(self.name, 1, config.search.grid)
         config.check_device(tick, weight)
         half_ticks = 2 * (tick - query.pivots[0]) + 1  # from the pivot, never 0
+        counts = {"count": 1, "count_below": int(half_ticks < 0)} if config.search.verified else {}
         return {
             "beta": _beta(config, weight, half_ticks),
             "signed_weight": weight if half_ticks > 0 else -weight,
             "weight": weight,
+            **counts,
         }
 
     def ranks(self, config: SearchConfig, pivots: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
@@ -113,7 +117,13 @@ class MajoriseMinimise:
             raise SearchError(f"weight {total} and signed weight {signed} differ in parity")
         if total > 0 and sums["beta"][0] <= 0:
             raise SearchError(f"sum of beta is {sums['beta'][0]} although the weight is {total}")
-        return Rank(pivots[0], (total - signed) // 2), Rank(config.search.grid.top_pivot, total)
+        below, count = (
+            sums[name][0] if name in sums else None for name in ("count_below", "count")
+        )
+        return (
+            Rank(pivots[0], (total - signed) // 2, below),
+            Rank(config.search.grid.top_pivot, total, count),
+        )
 
     def first(self, config: SearchConfig) -> Proposal:
         """Propose the first query."""

@@ -19,6 +19,7 @@ from deltafl.protocol.quantile.search import (
     Query,
     SearchConfig,
     SearchResult,
+    Tail,
 )
 
 Sums = Mapping[str, tuple[int, ...]]
@@ -167,6 +168,8 @@ class BracketSearch:
         elif certified and self.bracket is not None:
             low, last = self.bracket.low.pivot, self.bracket.high.pivot - 1
             eta, half_width = low + last, last - low
+        elif self.config.search.verified:
+            eta = 0 if self.bracket is None else 2 * self.bracket.low.pivot
         return SearchResult(
             grid=self.config.search.grid,
             eta_half_ticks=eta,
@@ -175,6 +178,16 @@ class BracketSearch:
             ended=ended,
             num_queries=self.num_queries,
         )
+
+    @property
+    def tail(self) -> Tail | None:
+        """Of a verified search, the tail of `result`; None before the first answer."""
+        if self.bracket is None:
+            return None
+        total, low = self.bracket.total, self.bracket.low
+        if self._ended is Ended.NO_WEIGHT:
+            return Tail(total.count or 0, 0)
+        return Tail((total.count or 0) - (low.count or 0), total.weight - low.weight)
 
     @property
     def _ended(self) -> Ended | None:

@@ -29,7 +29,7 @@ from deltafl.protocol.encoding import Field, Layout
 from deltafl.protocol.errors import ConfigurationError, SearchError
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.histogram import Histogram
-from deltafl.protocol.quantile.search import Ended, Query, SearchConfig, SearchResult
+from deltafl.protocol.quantile.search import Ended, Query, SearchConfig, SearchResult, Tail
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.randomness import Randomness
 
@@ -158,6 +158,7 @@ class NoisySearch:
         method: The method.
         pivots: The pivots of the query.
         estimate: Tick of η; None before the answer, and if nobody answered.
+        counts: The counts nearest to the noisy answer, of each bin; empty before the answer.
         num_queries: Queries answered, 0 or 1.
     """
 
@@ -165,6 +166,7 @@ class NoisySearch:
     method: NoisyHistogram
     pivots: tuple[int, ...]
     estimate: int | None = None
+    counts: tuple[Fraction, ...] = ()
     num_queries: int = 0
 
     @property
@@ -188,8 +190,9 @@ class NoisySearch:
         steps = 1 << self.method.noise.resolution_bits
         num_devices = int(sums["count"][0])
         noisy = [Fraction(int(number), steps) for number in sums["bins"]]
-        estimate = self._crossing(nearest_counts(noisy, num_devices)) if num_devices else None
-        return replace(self, estimate=estimate, num_queries=1)
+        counts = nearest_counts(noisy, num_devices) if num_devices else []
+        estimate = self._crossing(counts) if num_devices else None
+        return replace(self, estimate=estimate, counts=tuple(counts), num_queries=1)
 
     def result(self, *, shrank: bool = False) -> SearchResult:
         """Return what is known so far.
@@ -213,6 +216,29 @@ class NoisySearch:
             ended=ended,
             num_queries=self.num_queries,
         )
+
+    @property
+    def tail(self) -> Tail | None:
+        """Of a verified search, the tail of `result`, estimated; None before the first answer.
+
+        The devices of the bin of the threshold are taken to be evenly spread, and the estimate is
+        rounded down.
+        """
+        if not self.num_queries:
+            return None
+        if not self.counts:
+            return Tail(0, 0)
+        start = self.estimate or 0
+        ends = itertools.pairwise((0, *self.pivots, self.config.search.grid.top_pivot))
+        devices = sum(
+            (
+                count * Fraction(max(high - max(low, start), 0), high - low)
+                for (low, high), count in zip(ends, self.counts, strict=True)
+                if high > low
+            ),
+            Fraction(0),
+        )
+        return Tail(int(devices), int(devices))
 
     def _crossing(self, counts: Sequence[Fraction]) -> int:
         """The pivot below which all devices before the quantile are, if each bin is evenly filled.

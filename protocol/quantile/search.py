@@ -70,6 +70,9 @@ class SearchParams:
             ticks contributes as if it were this far away. 0 means half a tick; no device is nearer.
         min_cohort: Fewest devices to search over, in [0, 2^32); with fewer, nothing is asked and
             all devices are kept.
+        verified: Whether devices follow the search: they check every sum, and that questions and
+            threshold follow from the sums. Such a search counts devices, whatever the method, and
+            keeps every device that it does not know to be below the quantile.
 
     Raises:
         ConfigurationError: If an attribute is out of range.
@@ -80,6 +83,7 @@ class SearchParams:
     weighting: Weighting = Weighting.SAMPLES
     epsilon_ticks: int = 0
     min_cohort: int = 0
+    verified: bool = False
 
     def __post_init__(self) -> None:
         if self.max_queries < 0:
@@ -236,6 +240,19 @@ class SearchResult:
         return self.threshold.passes(tick)
 
 
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The devices at or above the threshold that a search would announce now.
+
+    Attributes:
+        devices: How many there are; an estimate if the sums are noisy.
+        weight: Their weight in the search.
+    """
+
+    devices: int
+    weight: int
+
+
 class Search(Protocol):
     """A search under way: an immutable value."""
 
@@ -260,6 +277,10 @@ class Search(Protocol):
         Args:
             shrank: The caller stops because a device vanished since the first query.
         """
+
+    @property
+    def tail(self) -> Tail | None:
+        """Of a verified search, the tail of `result`; None before the first answer."""
 
 
 class QuantileMethod(Protocol):

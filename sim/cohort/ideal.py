@@ -46,7 +46,6 @@ class IdealRounds:
         levels: Levels,
         work: CohortWork,
         *,
-        warm_starts: Sequence[int | None],
         graph_seed: bytes,
         vanishing: Vanishing,
     ) -> SecureRoundResult:
@@ -56,11 +55,13 @@ class IdealRounds:
         session = IdealSession(params, [ClientId(device) for device in work.weights], vanishing)
         if len(set(each)) != len(each):
             raise PeerError(Refusal.POLICY, "two levels have the same model")
-        rounds, devices = LevelRounds(levels, warm_starts), _Devices(levels, work, self.noise)
+        rounds, devices = LevelRounds(levels), _Devices(levels, work, self.noise)
         try:
             session.set_up()
             while rounds.question is not None:
                 rounds.assemble(len(session.remaining))
+                if not session.can_sum(rounds.slot):
+                    rounds.lose()
                 rounds.check_opened(len(session.open_slot(rounds.slot)))
                 contributors = session.collect(rounds.slot)
                 if contributors is None:

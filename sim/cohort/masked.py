@@ -53,7 +53,6 @@ class MaskedRounds:
         levels: Levels,
         work: CohortWork,
         *,
-        warm_starts: Sequence[int | None],
         graph_seed: bytes,
         vanishing: Vanishing,
     ) -> SecureRoundResult:
@@ -61,7 +60,7 @@ class MaskedRounds:
         models = b"".join(model.astype("<f4").tobytes() for model in work.models)
         params = self.sessions.params_of_levels(levels, models, graph_seed)
         ids, own = [ClientId(device) for device in work.weights], self.primitives()
-        server = RoundServer(levels, models, params, ids, warm_starts, self.enrolment, own)
+        server = RoundServer(levels, models, params, ids, self.enrolment, own)
         clients = {
             i: RoundClient(
                 i,
@@ -70,6 +69,7 @@ class MaskedRounds:
                 self.enrolment.credentials_for(i, params),
                 self.noise(i),
                 primitives=own,
+                ledger=self.enrolment.ledger(i),
             )
             for i in ids
         }

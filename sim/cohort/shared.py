@@ -6,28 +6,46 @@ although both secrets are available, and all devices would decode and hash the s
 Sharing these results changes no byte that is sent, and no check.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
 
+import numpy as np
 from nacl.bindings import crypto_scalarmult_base
 
-from deltafl.secagg import keys, prg
+from deltafl.secagg import Refusal, keys, prg
 from deltafl.secagg.keys import KeyPair
-from deltafl.secagg.primitives import AddMasks, Primitives
+from deltafl.secagg.masks import PairSecret, subtracts
+from deltafl.secagg.openings import Opening, examine
+from deltafl.secagg.primitives import AddMasks, Primitives, pairwise_with
 from deltafl.secagg.randomness import Randomness
+from deltafl.secagg.ring import Vector
 
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
 
+_KEPT_BYTES: Final = 1 << 28
+_OVERHEAD: Final = 256  # bytes of a dictionary's entry and of its keys
 _REMEMBERED: Final = 8  # more than what a device computes of one message
 _ORDER: Final = 2**252 + 27742317777372353535851937790883648493  # of the base point (RFC 7748)
 _TO_MULTIPLE_OF_8: Final = -pow(_ORDER, -1, 8) % 8
 
 
 def simulated(add_masks: AddMasks = prg.add_masks) -> Primitives:
-    """What the parties of one simulated session compute with; made anew for each session."""
-    return Primitives(SharedAgreements().generate, add_masks, SharedResults().apply)
+    """What the parties of one simulated session compute with; made anew for each session.
+
+    Args:
+        add_masks: What adds masks to vectors. One other than `prg.add_masks`, such as a GPU's, makes
+            masks faster than shared ones could be added, so it makes those of both ends.
+    """
+    plain = add_masks is prg.add_masks
+    return Primitives(
+        SharedAgreements().generate,
+        add_masks,
+        SharedMasks().add_pairwise if plain else pairwise_with(add_masks),
+        SharedResults().apply,
+        SharedExaminations().examine,
+    )
 
 
 class SharedResults:
@@ -50,6 +68,106 @@ class SharedResults:
             del self._kept[next(iter(self._kept))]
         self._kept[key] = function, argument, result
         return result
+
+
+class SharedExaminations:
+    """What was found of sums that a server proves to many devices: the same for equal arguments."""
+
+    def __init__(self) -> None:
+        self._found: dict[Opening, tuple[Refusal, str] | None] = {}
+
+    def examine(self, opening: Opening) -> tuple[Refusal, str] | None:
+        """`openings.examine`, computed once for the sum that was examined last."""
+        if opening not in self._found:
+            self._found = {opening: examine(opening)}
+        return self._found[opening]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Masks that other devices have made for one that has not masked its vector yet.
+
+    Attributes:
+        total: Their sum, with the signs that this device gives them.
+        made: What they came from: secret and info.
+    """
+
+    total: Vector
+    made: set[tuple[bytes, bytes]] = field(default_factory=set)
+
+
+class SharedMasks:
+    """Pairwise masks of devices in one process, made once and added with both signs.
+
+    Why it is the same. A mask is a function of its `PairSecret` but for the peer's position. The two
+    ends of a pair have equal ones, so a mask that one end has made is the other's, with the other
+    sign. What devices were shown enters the `PairSecret`, so those that were shown different things
+    share nothing.
+
+    Long masks are added to a sum for the other end as they are made; short ones are kept. Either
+    takes a bounded amount of memory, beyond which both ends make their masks. What is never asked
+    for goes with the object, which is one session's.
+    """
+
+    def __init__(self) -> None:
+        self._short: dict[tuple[bytes, bytes], bytes] = {}
+        self._waiting: dict[int, _Waiting] = {}
+        self._slot = b""
+        self._served: set[int] = set()
+
+    def add_pairwise(self, total: Vector, position: int, pairs: Sequence[PairSecret]) -> None:
+        """`primitives.add_pairwise`."""
+        if total.nbytes <= prg.SHORT_BYTES:
+            self._add_short(total, position, pairs)
+        else:
+            self._add_long(total, position, pairs)
+
+    def _add_short(self, total: Vector, position: int, pairs: Sequence[PairSecret]) -> None:
+        added, subtracted = list[bytes](), list[bytes]()
+        for pair in pairs:
+            key = pair.secret, pair.info
+            mask = self._short.pop(key, None)
+            if mask is None:
+                mask = prg.keystream(pair.key(), total.nbytes)
+                if len(self._short) * (total.nbytes + _OVERHEAD) < _KEPT_BYTES:
+                    self._short[key] = mask
+            (subtracted if subtracts(position, pair.peer) else added).append(mask)
+        for operation, masks in ((np.add, added), (np.subtract, subtracted)):
+            if masks:
+                words = np.frombuffer(b"".join(masks), dtype=f"<u{total.itemsize}")
+                summed = words.reshape(len(masks), -1).sum(axis=0, dtype=total.dtype)
+                operation(total, summed, out=total)
+
+    def _add_long(self, total: Vector, position: int, pairs: Sequence[PairSecret]) -> None:
+        if not pairs:
+            return
+        slot = pairs[0].info[: -2 * keys.KEY_SIZE]
+        if slot != self._slot:
+            self._slot, self._waiting, self._served = slot, {}, set()
+        self._served.add(position)
+        waiting = self._waiting.pop(position, None)
+        if waiting is not None and waiting.made <= {(pair.secret, pair.info) for pair in pairs}:
+            np.add(total, waiting.total, out=total)
+            pairs = [pair for pair in pairs if (pair.secret, pair.info) not in waiting.made]
+        prg.add_both_signs(
+            total,
+            [
+                (pair.key(), subtracts(position, pair.peer), self._sum_for(total, pair))
+                for pair in pairs
+            ],
+        )
+
+    def _sum_for(self, total: Vector, pair: PairSecret) -> Vector | None:
+        """The sum to which the mask of a pair is added for the peer; None if it is not waiting."""
+        if pair.peer in self._served:
+            return None
+        waiting = self._waiting.get(pair.peer)
+        if waiting is None:
+            if (len(self._waiting) + 1) * total.nbytes > _KEPT_BYTES:
+                return None
+            waiting = self._waiting[pair.peer] = _Waiting(np.zeros_like(total))
+        waiting.made.add((pair.secret, pair.info))
+        return waiting.total
 
 
 class SharedAgreements:

@@ -32,7 +32,6 @@ class SecureRounds(Protocol):
         levels: Levels,
         work: CohortWork,
         *,
-        warm_starts: Sequence[int | None],
         graph_seed: bytes,
         vanishing: Vanishing,
     ) -> SecureRoundResult:
@@ -41,7 +40,6 @@ class SecureRounds(Protocol):
         Args:
             levels: Their rounds.
             work: What the devices do, and the levels' models.
-            warm_starts: For each level the tick near which η is expected; None for none.
             graph_seed: 32 public bytes, unique to the session.
             vanishing: Which devices vanish, and when.
 
@@ -99,16 +97,14 @@ class SimulatedCohort:
         self,
         levels: Levels,
         models: Sequence[Vector],
-        warm_starts: Sequence[int | None],
         weighing: Weighing | None = None,
     ) -> SecureRoundResult:
         """Play a round of Algorithm 3; see `Cohort`."""
         if self.rounds is None:
             raise ValueError("this cohort takes no secure sums: give it rounds")
-        if not len(levels.rounds) == len(models) == len(warm_starts):
+        if len(levels.rounds) != len(models):
             raise ValueError(
-                f"{len(levels.rounds)} levels, {len(models)} models and {len(warm_starts)} warm "
-                "starts: pass one model and one warm start for each level"
+                f"{len(levels.rounds)} levels and {len(models)} models: pass one for each level"
             )
         if weighing is not None and len(models) > 1:
             raise ValueError(f"weighing with {len(models)} levels: only a single level has one")
@@ -119,7 +115,6 @@ class SimulatedCohort:
             return self.rounds.play(
                 levels,
                 work,
-                warm_starts=warm_starts,
                 graph_seed=self.seeds.digest(Purpose.GRAPH, round_index=self.round_index),
                 vanishing={ClientId(device): vanish for device, vanish in plan.items()},
             )

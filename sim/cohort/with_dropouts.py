@@ -61,11 +61,10 @@ class _Survivors:
         self,
         levels: Levels,
         models: Sequence[Vector],
-        warm_starts: Sequence[int | None],
         weighing: Weighing | None = None,
     ) -> SecureRoundResult:
         """There is none: a session loses devices by itself, half-way too."""
-        del levels, models, warm_starts, weighing
+        del levels, models, weighing
         raise ValueError("strategies in clear take no secure sums")
 
 

@@ -1,0 +1,93 @@
+"""A search as a device follows it: from sums that it has checked to what must be asked next.
+
+In a verified search, a device knows every sum, because the server has to prove it. Questions and
+threshold follow from the sums and from public parameters, so the device works them out by itself.
+It refuses any others. The server is left with one choice: when somebody has dropped out, the search
+must end, and nobody can tell whether that device is really gone.
+
+Spec: §12.12.
+"""
+
+from dataclasses import dataclass, replace
+
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.errors import EncodingError, SearchError
+from deltafl.protocol.quantile.search import Query, Search, Tail
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg import PeerError, Refusal
+from deltafl.secagg.ring import Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What a device knows of a verified search: an immutable value.
+
+    Attributes:
+        config: The round.
+        search: The search after the sums that were proved.
+        num_searched: Devices in these sums; 0 before the first.
+        contradicted: Whether a sum was one that no honest cohort gives, which ends the search.
+    """
+
+    config: RoundConfig
+    search: Search
+    num_searched: int = 0
+    contradicted: bool = False
+
+    @classmethod
+    def begin(cls, config: RoundConfig) -> "Followed":
+        """The search before its first query."""
+        return cls(config, config.start_search())
+
+    def after(self, total: Vector, num_devices: int) -> "Followed":
+        """The search after the answer to its query.
+
+        Args:
+            total: The proved sum, a ring vector of the search layout.
+            num_devices: Devices in the sum.
+        """
+        try:
+            search = self.search.update(self.config.search_layout.decode(total))
+        except (EncodingError, SearchError):
+            return replace(self, num_searched=num_devices, contradicted=True)
+        return replace(self, search=search, num_searched=num_devices)
+
+    def check_query(self, query: Query) -> None:
+        """Check that a query is the next one.
+
+        Raises:
+            PeerError: it is not, or the search is over.
+        """
+        expected = None if self.contradicted else self.search.query
+        if query != expected:
+            raise PeerError(Refusal.NOT_FOLLOWING, f"{query}, where the sums give {expected}")
+
+    def check_threshold(self, threshold: Threshold, num_devices: int, *, shrank: bool) -> Tail:
+        """Check that a threshold ends the search as it must.
+
+        Args:
+            threshold: What was announced.
+            num_devices: Devices that are asked for their updates.
+            shrank: Whether a device has left since the last question.
+
+        Returns:
+            The fewest devices in the tail and their weight in the search, if nobody else leaves;
+            the weight is 0 if nothing was asked.
+
+        Raises:
+            PeerError: the threshold is another one, or the search must go on.
+        """
+        too_few = not self.num_searched and num_devices < self.config.search.min_cohort
+        if too_few:
+            expected = Threshold(0, 0)
+        elif self.search.query is None or self.contradicted or shrank:
+            expected = self.search.result(shrank=shrank).threshold
+        else:
+            raise PeerError(Refusal.NOT_FOLLOWING, f"{threshold}, although the search is to go on")
+        if threshold != expected:
+            raise PeerError(Refusal.NOT_FOLLOWING, f"{threshold}, where the sums give {expected}")
+        tail = self.search.tail
+        if tail is None:
+            return Tail(num_devices, 0)
+        num_left = max(self.num_searched - num_devices, 0)
+        return Tail(max(tail.devices - num_left, 0), tail.weight)

@@ -1,0 +1,132 @@
+"""Sums that devices can check: what a device commits to, and what makes a sum believable.
+
+In a verified slot, every device sends a signed Pedersen commitment to its vector with its masked
+vector, and the blinding of the commitment is summed beside the vector. The server forwards sum and
+commitments. The product of the commitments opens to the true sum only, so a server that announces
+another one is found out.
+
+A device that masks another vector than the one it committed to spoils the sum: it opens to nothing.
+Nobody can tell which device it was, because that would take somebody's vector.
+
+Spec: §2.9, §5.8, §9.10.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deltafl.secagg import labels, pedersen, ring
+from deltafl.secagg.errors import Refusal
+from deltafl.secagg.identity import SIGNATURE_SIZE, Identity, verify
+from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.params import SlotSpec
+from deltafl.secagg.randomness import Randomness
+from deltafl.secagg.ring import Vector
+from deltafl.secagg.signing import Signer
+
+COMMITTED_SIZE = pedersen.COMMITMENT_SIZE + SIGNATURE_SIZE
+"""Bytes of a commitment and its signature."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A sum, and the commitments that it must open; a value that can be looked up.
+
+    Attributes:
+        context: The slot, as this device knows it.
+        spec: Its description.
+        packed: The packed sum, blinding included.
+        signers: The devices that the sum is over, in the order of their positions.
+        committed: What each of them sent, in the same order: commitment and signature.
+    """
+
+    context: SlotContext
+    spec: SlotSpec
+    packed: bytes
+    signers: tuple[Signer, ...]
+    committed: tuple[bytes, ...]
+
+
+def statement(context: SlotContext, commitment: bytes, sealing_key: bytes) -> bytes:
+    """What a device signs with its commitment: session, slot, binding, commitment, sealing key.
+
+    Spec: §6.5.
+    """
+    return labels.pack(labels.COMMITTED, context.session_id, context.info, commitment, sealing_key)
+
+
+def commit(
+    context: SlotContext,
+    spec: SlotSpec,
+    vector: Vector,
+    identity: Identity,
+    sealing_key: bytes,
+    randomness: Randomness,
+) -> tuple[Vector, bytes]:
+    """Commit to a vector.
+
+    Spec: §5.8.
+
+    Args:
+        context: The slot.
+        spec: Its description.
+        vector: Unsigned words in [0, 2^b), shape (length,), read as two's complement.
+        identity: Signs the commitment.
+        sealing_key: The device's own.
+        randomness: Source of the blinding.
+
+    Returns:
+        The vector followed by the blinding, shape (wire_length,), and commitment ‖ signature.
+    """
+    blinding = pedersen.draw_blinding(randomness)
+    limbs = np.array(pedersen.split_blinding(blinding), dtype=vector.dtype)
+    commitment = pedersen.commit(signed(vector, spec.ring_bits), blinding)
+    signature = identity.sign(statement(context, commitment, sealing_key))
+    return np.concatenate((vector, limbs)), commitment + signature
+
+
+def is_signed(context: SlotContext, signer: Signer, committed: bytes) -> bool:
+    """Whether a device signed this commitment in this slot."""
+    commitment, signature = _parts(committed)
+    return verify(signer.identity, statement(context, commitment, signer.sealing_key), signature)
+
+
+def opens(spec: SlotSpec, total: Vector, committed: Sequence[bytes]) -> bool:
+    """Whether commitments open to a sum.
+
+    Args:
+        spec: The slot.
+        total: Unsigned words in [0, 2^b), blinding included, shape (wire_length,).
+        committed: What the devices sent.
+    """
+    values = signed(total[: spec.length], spec.ring_bits)
+    blinding = pedersen.join_blinding(total[spec.length :].tolist())
+    return pedersen.opens([_parts(each)[0] for each in committed], values, blinding)
+
+
+def examine(opening: Opening) -> tuple[Refusal, str] | None:
+    """What is wrong with a sum and its commitments; None if the sum is the true one.
+
+    Spec: §9.10.
+    """
+    signed_by = zip(opening.signers, opening.committed, strict=True)
+    for index, (signer, committed) in enumerate(signed_by):
+        if not is_signed(opening.context, signer, committed):
+            return Refusal.BAD_SIGNATURE, f"the commitment of member {index}"
+    spec = opening.spec
+    total = ring.unpack(opening.packed, spec.wire_length, spec.ring_bits)
+    if not opens(spec, total, opening.committed):
+        return Refusal.BAD_OPENING, "the commitments open to another sum"
+    return None
+
+
+def signed(vector: Vector, bits: int) -> list[int]:
+    """Words of b bits read as two's complement."""
+    half, whole = 1 << (bits - 1), 1 << bits
+    return [value - whole if value >= half else value for value in vector.tolist()]
+
+
+def _parts(committed: bytes) -> tuple[bytes, bytes]:
+    size = pedersen.COMMITMENT_SIZE
+    return committed[:size], committed[size:]
