@@ -25,6 +25,7 @@ SURVIVORS: Final = _PREFIX + b"survivors of a slot"
 GRAPH: Final = _PREFIX + b"graph permutation"
 IDENTITY_FINGERPRINT: Final = _PREFIX + b"identity fingerprint"
 DIRECTORY_FINGERPRINT: Final = _PREFIX + b"directory fingerprint"
+GENERATOR: Final = _PREFIX + b"commitment generator"
 
 _LENGTH: Final = struct.Struct("<I")
 
