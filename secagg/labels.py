@@ -28,6 +28,7 @@ COMMITTED: Final = _PREFIX + b"committed vector"
 GRAPH: Final = _PREFIX + b"graph permutation"
 IDENTITY_FINGERPRINT: Final = _PREFIX + b"identity fingerprint"
 DIRECTORY_FINGERPRINT: Final = _PREFIX + b"directory fingerprint"
+GENERATOR: Final = _PREFIX + b"commitment generator"
 
 _LENGTH: Final = struct.Struct("<I")
 
