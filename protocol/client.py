@@ -194,9 +194,14 @@ class RoundClient:
 
         Raises:
             EncodingError: the update does not fit the round or is not finite; nothing changed.
+            PeerError: another round over this model has begun since; the round is over.
             UsageError: no update is due; nothing changed.
         """
-        return self._contribute_update(update)
+        try:
+            return self._contribute_update(update)
+        except PeerError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """End the round for good and discard its secrets."""
