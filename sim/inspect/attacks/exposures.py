@@ -3,7 +3,6 @@
 Nobody refuses anything here. Playing these attacks shows what the protocol does not promise.
 """
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -14,53 +13,9 @@ from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack
 from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
-from deltafl.sim.inspect.attacks.own_round import MODEL, UPDATE_ROUND, RoundDevices, make_devices
+from deltafl.sim.inspect.attacks.own_round import RoundDevices, context_of, make_devices
 from deltafl.sim.inspect.attacks.own_session import RING_BITS, Devices, make_params
-from deltafl.sim.inspect.attacks.rounds import against_last
-from deltafl.sim.inspect.attacks.searches import CONFIG, LOST, QUERY, Searches
-
-
-@attack(
-    "tail-of-one-device",
-    4,
-    "announces to all devices one threshold that only a single device passes (a tail of one)",
-    power=Power.SERVER,
-    gain="the update of the device with the largest loss, though not its name",
-    defence="none: devices trust the server about η; an audit of the transcript reports small "
-    "tails (sums.small-tail)",
-    spec="12.5",
-    end=Left.EXPOSED,
-)
-def tail_of_one_device(defended: bool) -> Loot:
-    """All devices are shown the same threshold, so that the masks cancel."""
-    del defended
-    devices = make_devices(UPDATE_ROUND)
-    threshold = Threshold(2 * devices[max(devices)].measured(UPDATE_ROUND).tick, 0)
-    questions = dict.fromkeys(devices, threshold)
-    network = RoundDevices(UPDATE_ROUND, devices, questions=questions, signed=True)
-    bound = binding(UPDATE_ROUND.context(MODEL), threshold)
-    return against_last(network, lambda _: bound)
-
-
-@attack(
-    "one-model-in-two-rounds",
-    13,
-    "announces one model under two round indices, the second time without one of the devices",
-    power=Power.SERVER,
-    gain="that device's answer, as the difference of the sums: its weight and where its loss lies",
-    defence="none: devices accept an unchanged model, because after a failed round it is right "
-    "that it has not changed",
-    spec="12.6",
-    end=Left.EXPOSED,
-)
-def one_model_in_two_rounds(defended: bool) -> Loot:
-    """There are two contexts, so that the devices' memory does not help."""
-    del defended
-    searches = Searches()
-    for round_index, lost in ((1, frozenset[int]()), (2, frozenset({LOST}))):
-        evil = searches.session(replace(CONFIG, round_index=round_index))
-        searches.ask(evil, 0, evil.everyone, evil.everyone - lost)
-    return searches.loot()
+from deltafl.sim.inspect.attacks.searches import CONFIG, QUERY
 
 
 _PIVOT: Final = 16 * 40
@@ -88,7 +43,7 @@ def lost_after_the_search(defended: bool) -> Loot:
     question: Query | Threshold = QUERY
 
     def bound(_: int) -> bytes:
-        return binding(CONFIG.context(MODEL), question)
+        return binding(context_of(CONFIG), question)
 
     evil = EvilServer(network.params, devices, network.carry, binding_of=bound)
     evil.set_up()
@@ -128,7 +83,7 @@ def search_in_a_small_cohort(defended: bool) -> Loot:
     del defended
     devices = make_devices(CONFIG)
     network = RoundDevices(CONFIG, devices, questions=dict.fromkeys(devices, QUERY), signed=True)
-    bound = binding(CONFIG.context(MODEL), QUERY)
+    bound = binding(context_of(CONFIG), QUERY)
     evil = EvilServer(network.params, devices, network.carry, binding_of=lambda _: bound)
     evil.set_up()
     sums = CONFIG.search_layout.decode(_sum(evil, 0, evil.everyone))
@@ -152,7 +107,8 @@ def search_in_a_small_cohort(defended: bool) -> Loot:
 
 def _sum(evil: EvilServer, slot: int, survivors: Survivors) -> npt.NDArray[np.uint64]:
     evil.open_slot(slot)
-    evil.unmask(slot, survivors)
+    if not evil.params.slots[slot].whole:
+        evil.unmask(slot, survivors)
     return evil.sum_over(slot, survivors).astype(np.uint64)
 
 
