@@ -17,7 +17,6 @@ from deltafl.sim.inspect.attacks.own_round import RoundDevices, context_of, make
 from deltafl.sim.inspect.attacks.own_session import RING_BITS, Devices, make_params
 from deltafl.sim.inspect.attacks.searches import CONFIG, QUERY
 
-
 _PIVOT: Final = 16 * 40
 """A pivot with three of five devices above it."""
 _IN_TAIL: Final = 3

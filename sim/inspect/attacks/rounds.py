@@ -74,7 +74,7 @@ def update_of(device: Device, config: RoundConfig, evil: EvilServer, devices: Su
     )
 
 
-class _Unbound(RoundClient):
+class Unbound(RoundClient):
     """A device whose masks do not depend on what it was shown."""
 
     def _mask(self, vector: Vector) -> bytes:
@@ -100,7 +100,7 @@ def threshold_inconsistency(defended: bool) -> Loot:
         WHOLE_ROUND,
         devices,
         questions=dict(zip(ids, shown, strict=True)),
-        client_type=RoundClient if defended else _Unbound,
+        client_type=RoundClient if defended else Unbound,
     )
     context = context_of(WHOLE_ROUND)
     return against_last(network, lambda p: binding(context, shown[p]) if defended else b"")

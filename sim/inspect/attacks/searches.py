@@ -12,7 +12,12 @@ from deltafl.secagg import PeerError, ring
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Loot
 from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
-from deltafl.sim.inspect.attacks.own_round import UPDATE_ROUND, RoundDevices, context_of, make_devices
+from deltafl.sim.inspect.attacks.own_round import (
+    UPDATE_ROUND,
+    RoundDevices,
+    context_of,
+    make_devices,
+)
 from deltafl.sim.inspect.attacks.own_session import new_enrolment
 
 _PIVOTS: Final = 63

@@ -47,6 +47,8 @@ class Steering:
         policy: What the devices insist on.
         client_type: What they run.
         num_colluders: How many devices are the server's own: the last ones.
+        threshold: Shares that rebuild a secret.
+        bound: Whether the devices bind their masks to what they were shown.
 
     Attributes:
         config: The round.
@@ -64,6 +66,8 @@ class Steering:
         policy: DevicePolicy = ACTIVE,
         client_type: type[RoundClient] = RoundClient,
         num_colluders: int = 0,
+        threshold: int = QUORUM,
+        bound: bool = True,
     ) -> None:
         self.config = config
         devices = make_devices(config)
@@ -73,7 +77,7 @@ class Steering:
             config,
             devices,
             policy=policy,
-            threshold=QUORUM,
+            threshold=threshold,
             signed=True,
             client_type=client_type,
         )
@@ -81,6 +85,7 @@ class Steering:
             Colluder(client, self.network.enrolment.credentials(client))
             for client in self.ids[len(self.ids) - num_colluders :]
         ]
+        self._bound = bound
         self._questions: Mapping[int, Question] = {}
         self.evil = EvilServer(
             self.network.params, self.ids, self.network.carry, self.colluders, self._binding
@@ -212,7 +217,10 @@ class Steering:
         return self.total([total, added]), {**committed, position: own_committed}
 
     def _binding(self, position: int) -> bytes:
-        return binding(context_of(self.config), self._questions[position])
+        question = self._questions.get(position)
+        if question is None or not self._bound:
+            return b""
+        return binding(context_of(self.config), question)
 
 
 def above(tick: int) -> Threshold:
