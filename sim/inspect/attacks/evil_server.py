@@ -199,7 +199,7 @@ class EvilServer:
             boxes[p] = _as(ShareKeys, self._tell(p, RosterMessage(ids, others))).boxes
         for p in self._in_turn():
             theirs = {q: boxes[q][p] for q in sorted(self.everyone - {p})}
-            self._tell(p, ShareDelivery(self._members(self.everyone), theirs))
+            self._tell(p, ShareDelivery(self.members(self.everyone), theirs))
         for colluder in self._colluders.values():
             self.secrets |= colluder.own_secrets()
 
@@ -232,7 +232,7 @@ class EvilServer:
             if p not in cohort:
                 continue
             signatures = self.signatures[slot, signed[p]] if signed and p in signed else {}
-            told = self._try(p, OpenSlot(slot, self._members(cohort[p]), signatures))
+            told = self._try(p, OpenSlot(slot, self.members(cohort[p]), signatures))
             if told is None:
                 continue
             answer = _as(MaskedInput, told)
@@ -258,7 +258,7 @@ class EvilServer:
         """Ask each device for shares by its list, with the signatures on another list."""
         for p, survivors in lists.items():
             signatures = self.signatures[slot, signed[p]]
-            told = self._try(p, UnmaskRequest(slot, self._members(survivors), signatures))
+            told = self._try(p, UnmaskRequest(slot, self.members(survivors), signatures))
             if told is None:
                 continue
             self.agreed[p] = survivors
@@ -270,10 +270,10 @@ class EvilServer:
     def confirm(self, slot: int, lists: Lists) -> None:
         """Gather signatures: from each honest device for its own list, from colluders for all."""
         for p, survivors in lists.items():
-            if told := self._try(p, ConsistencyCheck(slot, self._members(survivors))):
+            if told := self._try(p, ConsistencyCheck(slot, self.members(survivors))):
                 self.signatures[slot, survivors][p] = _as(ConsistencySignature, told).signature
         for survivors in lists.values():
-            members = self._members(survivors)
+            members = self.members(survivors)
             self.signatures[slot, survivors] |= {
                 p: c.sign(slot, members) for p, c in self._colluders.items() if p in survivors
             }
@@ -353,7 +353,7 @@ class EvilServer:
             colluder = self._colluders.get(peer)
             if colluder is None:
                 return None
-            told = self._members(self.opened[slot][own])
+            told = self.members(self.opened[slot][own])
             return colluder.link(own).whole(context.whole_slot_info(told))
         for one, other in ((own, peer), (peer, own)):
             secret = self.secrets.get((slot, ShareKind.KEY, one))
@@ -367,7 +367,8 @@ class EvilServer:
         session_id = self.params.session_id(np.array(self.roster, dtype="<u4").tobytes())
         return SlotContext.of(self.params, session_id, slot, self._binding_of(position))
 
-    def _members(self, positions: Survivors) -> Members:
+    def members(self, positions: Survivors) -> Members:
+        """Some devices, as messages name them: over the roster."""
         return np.isin(np.arange(len(self.roster)), list(positions))
 
 

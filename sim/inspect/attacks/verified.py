@@ -14,7 +14,8 @@ from deltafl.protocol.client import RoundClient
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.followed_search import Followed
 from deltafl.protocol.noise import Noise
-from deltafl.protocol.quantile.search import Query, Tail
+from deltafl.protocol.quantile.noisy import NoisySearch
+from deltafl.protocol.quantile.search import Query, SearchResult, Tail
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import Client, Refusal, openings, pedersen, ring
@@ -38,10 +39,19 @@ from deltafl.sim.inspect.attacks.steering import (
 _CREDULOUS = replace(ACTIVE, unverified_if_active=True)
 _UPDATE = "the update of the device with the largest loss, though not its name"
 
-_check_sum, _statement, _check_threshold = (
+_NOISY_ROUND = replace(
+    VERIFIED_ROUND,
+    method="noisy",
+    warm_start=4 << VERIFIED_ROUND.search.grid.resolution_bits,
+    noise=Noise(Fraction(1, 10**12), 1),
+    search=replace(VERIFIED_ROUND.search, max_queries=1, weighting=Weighting.EQUAL),
+)
+
+_check_sum, _statement, _check_threshold, _result = (
     Client._check_sum,
     openings.statement,
     Followed.check_threshold,
+    NoisySearch.result,
 )
 
 
@@ -152,18 +162,36 @@ def tail_cut_by_drop_outs(defended: bool) -> Loot:
 )
 def tail_of_one_by_a_wide_bin(defended: bool) -> Loot:
     """The sums are proved, and the estimate says that two devices are in the tail."""
-    config = replace(
-        VERIFIED_ROUND,
-        method="noisy",
-        theta=Fraction(3, 10),
-        num_pivots=1,
-        warm_start=199,
-        noise=Noise(Fraction(1, 10**12), 1),
-        search=replace(VERIFIED_ROUND.search, max_queries=1, weighting=Weighting.EQUAL),
-    )
+    config = replace(_NOISY_ROUND, theta=Fraction(3, 10), num_pivots=1, warm_start=199)
     steering = Steering(config, policy=ACTIVE if defended else _CREDULOUS)
     steering.run()
     return steering.update()
+
+
+def _guess(search: NoisySearch, *, shrank: bool = False) -> SearchResult:
+    """The result, if a search without an answer guesses."""
+    guess = 2 * (search.config.warm_start or 0)
+    return replace(_result(search, shrank=shrank), eta_half_ticks=guess)
+
+
+@attack(
+    "tail-of-one-by-the-warm-start",
+    4,
+    "announces a warm start that a single device passes for a search by `noisy`, asks nothing, and "
+    "claims a drop-out",
+    power=Power.SERVER,
+    gain=_UPDATE,
+    defence="a verified search that was never answered keeps everybody",
+    spec="12.12",
+    end=Refusal.NOT_FOLLOWING,
+    saying="where the sums give",
+)
+def tail_of_one_by_the_warm_start(defended: bool) -> Loot:
+    """In both runs, the devices take part in noisy searches though they expect an active server."""
+    with replaced(NoisySearch, "result", _guess, unless=defended):
+        steering = Steering(_NOISY_ROUND, policy=_CREDULOUS)
+        guess = above(present(_NOISY_ROUND.warm_start))
+        return steering.update(guess, cohort=steering.evil.everyone - {0})
 
 
 @attack(
