@@ -155,6 +155,7 @@ class Client:
 
         Raises:
             PeerError: the server broke the protocol or the device's policy; the session is over.
+            LedgerError: the device's ledger cannot be used; nothing has changed.
             UsageError: the session was already over.
         """
         if self.state is ClientState.FAILED:
@@ -271,7 +272,7 @@ class Client:
                 raise PeerError(
                     Refusal.POLICY, "the session is signed, and the device has no identity"
                 )
-            if not self._credentials.ledger.admit(params.context):
+            if not self._credentials.ledger.admit([params.context]):
                 raise PeerError(
                     Refusal.SESSION_REPEATED, "the device took part in one of the same context"
                 )

@@ -10,7 +10,7 @@ from deltafl.secagg.errors import UsageError
 from deltafl.secagg.graph import Members
 from deltafl.secagg.identity import Identity
 from deltafl.secagg.keys import PublicKey
-from deltafl.secagg.ledger import Ledger
+from deltafl.secagg.ledger import Ledger, MemoryLedger
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.params import ClientId, SessionParams
 
@@ -22,12 +22,13 @@ class Credentials:
     Attributes:
         identity: The device's key pair.
         directory: Decides whether a key belongs to a device.
-        ledger: The sessions that the device has already taken part in.
+        ledger: The sessions that the device has already taken part in. The default one is lost with
+            the process; a real device keeps a `SqliteLedger`.
     """
 
     identity: Identity
     directory: Directory
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: Ledger = field(default_factory=MemoryLedger)
 
     def check(self, client: ClientId) -> None:
         """Check that the directory lists the device's own key.
