@@ -492,7 +492,8 @@ def test_a_device_whose_ledger_fails_says_nothing_and_may_try_again(path):
     own = Enrolment(SeededRandomness(bytes(32))).credentials(3)
     with SqliteLedger(path) as ledger:
         ledger._connection.execute("PRAGMA query_only = ON")
-        device = Client(3, POLICY, credentials=Credentials(own.identity, own.directory, ledger))
+        own_credentials = Credentials(own.identity, own.directory)
+        device = Client(3, POLICY, credentials=own_credentials, ledger=ledger)
         with pytest.raises(LedgerError):
             device.receive(opening)
         assert device.state is ClientState.IDLE
