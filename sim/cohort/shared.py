@@ -128,7 +128,7 @@ class SharedMasks:
             key = pair.secret, pair.info
             mask = self._short.pop(key, None)
             if mask is None:
-                mask = prg.keystream(pair.key(), total.nbytes)
+                mask = prg.stretch(pair.key(), total.nbytes)
                 if len(self._short) * (total.nbytes + _OVERHEAD) < _KEPT_BYTES:
                     self._short[key] = mask
             (subtracted if subtracts(position, pair.peer) else added).append(mask)
