@@ -18,7 +18,7 @@ from enum import Enum
 from hashlib import sha256
 
 from deltafl.protocol import wire
-from deltafl.protocol.configuration import binding
+from deltafl.protocol.configuration import RoundConfig, binding
 from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.followed_search import Followed
@@ -109,7 +109,7 @@ class RoundClient:
         self._context = b""
         self._level = 0
         self._devices: tuple[DeviceRound, ...] = ()
-        self._followed: tuple[Followed, ...] = ()
+        self._followed: list[Followed | None] = []
         self._is_waiting = False
         self._entries: tuple[bytes, ...] = ()
         self._answered = -1
@@ -272,14 +272,15 @@ class RoundClient:
         if any(self._ledger.knows(entry) for entry in self._apply(_entries, announced)):
             # Two searches over one model reveal, by subtraction, a device that is in only one.
             raise PeerError(Refusal.MODEL_REPEATED, "the device answered for this model before")
-        self._policy.check_search(verified=common.search.verified or not levels.num_queries)
+        self._policy.check_search(verified=all(map(_can_follow, levels.rounds)))
         if common.noise is not None:
             common.noise.check(params, self._policy, common.search.min_cohort)
         self._levels, self._opening, self.models = levels, announced.session, each
         self._context, self._tag = context, params.tag
         self._entries = self._apply(_entries, announced)
-        if common.search.verified:
-            self._followed = tuple(Followed.begin(config) for config in levels.rounds)
+        self._followed = [
+            Followed.begin(config) if _can_follow(config) else None for config in levels.rounds
+        ]
 
     @property
     def _level_slot(self) -> int:
@@ -299,19 +300,16 @@ class RoundClient:
         """Take the proof of the sum of the query before, and go on with the search."""
         if not opening:
             return
-        if not (self._followed and self._is_waiting):
+        followed = self._followed[self._level]
+        if followed is None or not self._is_waiting:
             raise PeerError(Refusal.OUT_OF_ORDER, "a proof of a sum that was not waited for")
         self._session.receive(opening)
         proved = self._session.proved
         if proved is None or proved.slot != self._session.slot:
             raise PeerError(Refusal.OUT_OF_ORDER, "a proof that proves no sum")
-        after = self._followed[self._level].after(proved.vector, self._session.num_members)
-        self._follow(after)
+        after = followed.after(proved.vector, self._session.num_members)
+        self._followed[self._level] = after
         self._is_waiting = False
-
-    def _follow(self, after: Followed) -> None:
-        before = self._followed
-        self._followed = (*before[: self._level], after, *before[self._level + 1 :])
 
     def _check_search(self, question: Query | Threshold, members: int) -> None:
         """Refuse a question that may not be asked now, of these devices.
@@ -325,9 +323,9 @@ class RoundClient:
             raise PeerError(
                 Refusal.COHORT_TOO_SMALL, f"a query over {asked} devices, fewer than {needed}"
             )
-        if not self._followed:
-            return
         followed, shrank = self._followed[self._level], asked < members
+        if followed is None:
+            return
         if self._is_waiting and (isinstance(question, Query) or not shrank):
             raise PeerError(Refusal.UNPROVED, "the sum of the query before has no proof")
         if isinstance(question, Query):
@@ -401,6 +399,11 @@ def _decode(data: bytes) -> Envelope:
         return wire.decode(data)
     except DecodeError as error:
         raise PeerError(Refusal.MALFORMED, str(error)) from None
+
+
+def _can_follow(config: RoundConfig) -> bool:
+    """Whether a device can work out the threshold: from proved sums, or because all are kept."""
+    return config.search.verified or config.theta == 1
 
 
 def _answer(device: DeviceRound, query: Query, noise: Randomness) -> Vector:

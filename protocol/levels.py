@@ -94,11 +94,6 @@ class Levels:
         """The first level's round, which is the same as all others except for θ."""
         return self.rounds[0]
 
-    @property
-    def num_queries(self) -> int:
-        """Slots for queries, at all levels."""
-        return sum(config.num_query_slots for config in self.rounds)
-
     def first_slot(self, level: int) -> int:
         """The session's slot that is a level's slot 0."""
         return sum(config.update_slot + 1 for config in self.rounds[:level])
