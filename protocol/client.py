@@ -18,7 +18,7 @@ from enum import Enum
 from hashlib import sha256
 
 from deltafl.protocol import wire
-from deltafl.protocol.configuration import RoundConfig, binding
+from deltafl.protocol.configuration import binding
 from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.followed_search import Followed
@@ -109,8 +109,9 @@ class RoundClient:
         self._context = b""
         self._level = 0
         self._devices: tuple[DeviceRound, ...] = ()
-        self._followed: list[Followed | None] = []
+        self._followed: tuple[Followed, ...] = ()
         self._is_waiting = False
+        self._asked_for_updates = -1, 0  # the slot, and how many devices
         self._entries: tuple[bytes, ...] = ()
         self._answered = -1
         self._binding = b""
@@ -245,6 +246,7 @@ class RoundClient:
         # Only a question may open a slot, because the cohort is then compared with the last one.
         if self._session.state is ClientState.OPENED:
             raise PeerError(Refusal.OUT_OF_ORDER, "a slot opened without a question")
+        self._check_tail(self._session.num_members)
         return reply
 
     def _check_announcement(self, announced: Announce) -> None:
@@ -272,15 +274,14 @@ class RoundClient:
         if any(self._ledger.knows(entry) for entry in self._apply(_entries, announced)):
             # Two searches over one model reveal, by subtraction, a device that is in only one.
             raise PeerError(Refusal.MODEL_REPEATED, "the device answered for this model before")
-        self._policy.check_search(verified=all(map(_can_follow, levels.rounds)))
+        self._policy.check_search(verified=levels.can_be_followed)
         if common.noise is not None:
             common.noise.check(params, self._policy, common.search.min_cohort)
         self._levels, self._opening, self.models = levels, announced.session, each
         self._context, self._tag = context, params.tag
         self._entries = self._apply(_entries, announced)
-        self._followed = [
-            Followed.begin(config) if _can_follow(config) else None for config in levels.rounds
-        ]
+        if levels.can_be_followed or common.search.verified:
+            self._followed = tuple(Followed.begin(config) for config in levels.rounds)
 
     @property
     def _level_slot(self) -> int:
@@ -297,19 +298,22 @@ class RoundClient:
             )
 
     def _check_opening(self, opening: bytes) -> None:
-        """Take the proof of the sum of the query before, and go on with the search."""
+        """Take the proof of the last query's sum, and go on with the search that it gives."""
         if not opening:
             return
-        followed = self._followed[self._level]
-        if followed is None or not self._is_waiting:
+        if not (self._followed and self._is_waiting):
             raise PeerError(Refusal.OUT_OF_ORDER, "a proof of a sum that was not waited for")
         self._session.receive(opening)
         proved = self._session.proved
         if proved is None or proved.slot != self._session.slot:
             raise PeerError(Refusal.OUT_OF_ORDER, "a proof that proves no sum")
-        after = followed.after(proved.vector, self._session.num_members)
-        self._followed[self._level] = after
+        after = self._followed[self._level].after(proved.vector, self._session.num_members)
+        self._follow(after)
         self._is_waiting = False
+
+    def _follow(self, after: Followed) -> None:
+        before = self._followed
+        self._followed = (*before[: self._level], after, *before[self._level + 1 :])
 
     def _check_search(self, question: Query | Threshold, members: int) -> None:
         """Refuse a question that may not be asked now, of these devices.
@@ -323,19 +327,34 @@ class RoundClient:
             raise PeerError(
                 Refusal.COHORT_TOO_SMALL, f"a query over {asked} devices, fewer than {needed}"
             )
-        followed, shrank = self._followed[self._level], asked < members
-        if followed is None:
+        if not self._followed:
             return
+        followed, shrank = self._followed[self._level], asked < members
         if self._is_waiting and (isinstance(question, Query) or not shrank):
             raise PeerError(Refusal.UNPROVED, "the sum of the query before has no proof")
         if isinstance(question, Query):
             followed.check_query(question)
             return
         self.tail = followed.check_threshold(question, asked, shrank=shrank)
-        if self.tail.devices < self._policy.min_tail:
+        self._asked_for_updates = self._session.slot, asked
+        self._check_tail(asked)
+
+    def _check_tail(self, num_left: int) -> None:
+        """Refuse a sum of updates over too few devices, if all that were lost were in the tail.
+
+        A server that waits for the updates and then calls devices lost would otherwise cut a tail
+        of many down to one.
+
+        Args:
+            num_left: Devices that are left in the session.
+        """
+        slot, asked = self._asked_for_updates
+        if self.tail is None or self._session.slot != slot:
+            return  # no updates are being summed
+        fewest = self.tail.devices - (asked - num_left)
+        if fewest < self._policy.min_tail:
             raise PeerError(
-                Refusal.TAIL_TOO_SMALL,
-                f"{self.tail.devices} devices, fewer than {self._policy.min_tail}",
+                Refusal.TAIL_TOO_SMALL, f"{fewest} devices, fewer than {self._policy.min_tail}"
             )
 
     def _contribute_update(self, update: Update | None) -> bytes:
@@ -399,11 +418,6 @@ def _decode(data: bytes) -> Envelope:
         return wire.decode(data)
     except DecodeError as error:
         raise PeerError(Refusal.MALFORMED, str(error)) from None
-
-
-def _can_follow(config: RoundConfig) -> bool:
-    """Whether a device can work out the threshold: from proved sums, or because all are kept."""
-    return config.search.verified or config.theta == 1
 
 
 def _answer(device: DeviceRound, query: Query, noise: Randomness) -> Vector:

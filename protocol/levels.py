@@ -94,6 +94,20 @@ class Levels:
         """The first level's round, which is the same as all others except for θ."""
         return self.rounds[0]
 
+    @property
+    def can_be_followed(self) -> bool:
+        """Whether a device can work out by itself how many devices each threshold keeps.
+
+        It can if sums are proved to it and exact, and if a round keeps all devices from the start.
+        The sums of `noisy` do not tell how many devices are in the tail, even if they are proved.
+        """
+        return all(
+            config.theta == 1
+            or config.is_too_small
+            or (config.search.verified and config.noise is None)
+            for config in self.rounds
+        )
+
     def first_slot(self, level: int) -> int:
         """The session's slot that is a level's slot 0."""
         return sum(config.update_slot + 1 for config in self.rounds[:level])
