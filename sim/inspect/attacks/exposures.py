@@ -3,6 +3,8 @@
 Nobody refuses anything here. Playing these attacks shows what the protocol does not promise.
 """
 
+from dataclasses import replace
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -11,11 +13,14 @@ import numpy.typing as npt
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
-from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack
+from deltafl.secagg.errors import present
+from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack, presuppose
 from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
-from deltafl.sim.inspect.attacks.own_round import RoundDevices, context_of, make_devices
+from deltafl.sim.inspect.attacks.own_round import MODEL, RoundDevices, context_of, make_devices
 from deltafl.sim.inspect.attacks.own_session import RING_BITS, Devices, make_params
-from deltafl.sim.inspect.attacks.searches import CONFIG, QUERY
+from deltafl.sim.inspect.attacks.searches import CONFIG, LOST, QUERY, Searches
+from deltafl.sim.inspect.attacks.steering import Shown, Steering, ring_sum
+from deltafl.sim.inspect.attacks.verified import NOISY_ROUND, UPDATE
 
 _PIVOT: Final = 16 * 40
 """A pivot with three of five devices above it."""
@@ -142,3 +147,138 @@ def many_rounds(defended: bool) -> Loot:
     fifth = pow(_ROUNDS - 1, -1, 1 << RING_BITS)
     total = np.stack(sums).sum(axis=0, dtype=np.uint32)
     return Loot(total * np.uint32(fifth) - sums[0], devices.vector(0))
+
+
+@attack(
+    "almost-one-model-in-two-rounds",
+    13,
+    "announces a model in two rounds, the second time with one bit changed and without one of the "
+    "devices",
+    power=Power.SERVER,
+    gain="that device's answer, as the difference of the sums: its weight and where its loss lies",
+    defence="none: devices remember models byte for byte, and every step of training changes the "
+    "model",
+    spec="12.6",
+    end=Left.EXPOSED,
+)
+def almost_one_model_in_two_rounds(defended: bool) -> Loot:
+    """The change is too small to change a loss by a tick."""
+    del defended
+    searches = Searches()
+    for model, lost in ((MODEL, None), (bytes([MODEL[0] ^ 1]) + MODEL[1:], LOST)):
+        evil = searches.session(without=lost, model=model)
+        searches.ask(evil, 0, evil.everyone, evil.everyone)
+    return searches.loot()
+
+
+def _steer(steering: Steering, query: Query, truth: Shown) -> Shown:
+    return steering.with_colluder(truth, steering.total(steering.made_up(query)))
+
+
+@attack(
+    "tail-of-one-with-a-colluder",
+    4,
+    "has its own device commit to false values, so that the sums show a tail of two with the "
+    "largest loss where there is one",
+    power=Power.SERVER,
+    gain=UPDATE,
+    defence="none: nothing proves that what a device commits to is in range, or true; few colluding "
+    "devices and a higher `min_tail` help only against devices that do not lie",
+    spec="12.12",
+    end=Left.EXPOSED,
+)
+def tail_of_one_with_a_colluder(defended: bool) -> Loot:
+    """The server waits for the sum of the others before its device commits to the difference."""
+    del defended
+    steering = Steering(num_colluders=1)
+    steering.run(_steer)
+    tail = steering.search.tail
+    presuppose(tail is not None and tail.devices >= 2, "two devices seem to be in the tail")
+    return steering.update()
+
+
+@attack(
+    "tail-of-one-by-a-wide-bin",
+    4,
+    "announces a search by `noisy` with two bins, at a level at which the upper bin is split where "
+    "only a single device is above",
+    power=Power.SERVER,
+    gain=UPDATE,
+    defence="none with `noisy`: its tail is an estimate, as if the losses in a bin were evenly "
+    "spread; other methods count the tail",
+    spec="12.12",
+    end=Left.EXPOSED,
+)
+def tail_of_one_by_a_wide_bin(defended: bool) -> Loot:
+    """The sums are proved, and the estimate says that two devices are in the tail."""
+    del defended
+    config = replace(NOISY_ROUND, theta=Fraction(3, 10), num_pivots=1, warm_start=199)
+    steering = Steering(config)
+    steering.run()
+    return steering.update()
+
+
+@attack(
+    "search-ended-early",
+    4,
+    "claims that a device has dropped out during a verified search, and goes on to the update",
+    power=Power.SERVER,
+    gain="the sum over a tail that is too large: all devices from the highest pivot that is known "
+    "to be safe, and not one device fewer",
+    defence="none: nobody can tell whether a device is gone; `threshold-after-a-drop-out` shows "
+    "that the server cannot choose the threshold",
+    spec="12.12",
+    end=Left.EXPOSED,
+)
+def search_ended_early(defended: bool) -> Loot:
+    """Two queries are asked and proved, and the first device is called lost."""
+    del defended
+    steering = Steering()
+    steering.run(most=2)
+    left = steering.evil.everyone - {0}
+    threshold = steering.search.result(shrank=True).threshold
+    steering.update(threshold, cohort=left)
+    config = steering.config
+    total = steering.evil.sum_over(config.update_slot, left)
+    kept = [
+        steering.devices[p]
+        for p in sorted(left)
+        if steering.devices[p].measured(config).passes(threshold)
+    ]
+    presuppose(len(kept) > 2, "the tail is larger than that of the whole search")
+    vectors = [device.measured(config).contribution(device.update) for device in kept]
+    return Loot(
+        total,
+        ring_sum(vectors, config.update_layout.ring_bits),
+        config.update_layout.ring_bits,
+        tuple(steering.evil.refusals.values()),
+        note=f"{len(kept)} devices are in the tail, from {threshold.eta_half_ticks // 2} ticks on",
+    )
+
+
+@attack(
+    "sums-of-a-verified-search",
+    14,
+    "follows a verified search, as every device of it does",
+    power=Power.PEER,
+    gain="the sums of all queries, which only the server learns in other searches",
+    defence="none: devices check what they know; a search that is not verified tells them nothing",
+    spec="12.12",
+    end=Left.EXPOSED,
+)
+def sums_of_a_verified_search(defended: bool) -> Loot:
+    """The attacker is the device with the smallest loss, and the sum is that of the last query."""
+    del defended
+    steering = Steering()
+    steering.run()
+    steering.update()
+    mine = steering.network.clients[steering.ids[0]]
+    layout = steering.config.search_layout
+    proved = present(mine._session.proved)
+    answers = [d.measured(steering.config).answer(steering.asked[-1]) for d in steering.devices]
+    return Loot(
+        proved.vector,
+        steering.total(answers),
+        layout.ring_bits,
+        note="the sum of the last query: weight, number, and both below the pivot",
+    )

@@ -112,7 +112,8 @@ class RoundDevices:
         questions: The query or threshold that each device is shown, in every slot.
         policy: What the devices insist on.
         threshold: Shares that rebuild a secret.
-        models: The model that each device is shown; one for all by default.
+        model: The model that the session is bound to.
+        models: What each device is shown as the model; the same for all by default.
         signed: Whether the session is.
         client_type: What they run.
         enrolment: Their identities and what these remember; new ones where not given.
@@ -131,6 +132,7 @@ class RoundDevices:
         questions: Mapping[ClientId, Query | Threshold] | None = None,
         policy: DevicePolicy = POLICY,
         threshold: int = 2,
+        model: bytes = MODEL,
         models: Mapping[ClientId, bytes] | None = None,
         signed: bool = False,
         client_type: type[RoundClient] = RoundClient,
@@ -141,7 +143,7 @@ class RoundDevices:
         self.questions = questions or {}
         self.openings: Mapping[ClientId, bytes] = {}
         self.levels = Levels((config,))
-        self.models = models or dict.fromkeys(self.devices, MODEL)
+        self.models = models or dict.fromkeys(self.devices, model)
         self.enrolment = enrolment or new_enrolment()
         self.params = SessionParams(
             slots=config.slots(),
@@ -150,7 +152,7 @@ class RoundDevices:
             threshold=threshold,
             min_cohort=max(3, threshold),
             graph_seed=bytes(32),
-            context=context_of(config),
+            context=context_of(config, model),
             signed=signed,
         )
         self.clients = {

@@ -13,6 +13,7 @@ from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Loot
 from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
 from deltafl.sim.inspect.attacks.own_round import (
+    MODEL,
     UPDATE_ROUND,
     RoundDevices,
     context_of,
@@ -56,7 +57,12 @@ class Searches:
         self._refusals: tuple[PeerError, ...] = ()
 
     def session(
-        self, config: RoundConfig = CONFIG, *, without: int | None = None, remembering: bool = True
+        self,
+        config: RoundConfig = CONFIG,
+        *,
+        without: int | None = None,
+        remembering: bool = True,
+        model: bytes = MODEL,
     ) -> EvilServer:
         """A session that is set up.
 
@@ -64,16 +70,18 @@ class Searches:
             config: Its round.
             without: Position of the device that is left out; None for none.
             remembering: Whether devices remember earlier sessions.
+            model: Its model.
         """
         network = self._network_type(
             config,
             self.devices,
             questions=dict.fromkeys(self.devices, QUERY),
+            model=model,
             signed=True,
             client_type=self._client_type,
             enrolment=self._enrolment if remembering else new_enrolment(),
         )
-        bound = binding(context_of(config), QUERY)
+        bound = binding(context_of(config, model), QUERY)
         ids = [client for position, client in enumerate(self.ids) if position != without]
         evil = EvilServer(network.params, ids, network.carry, binding_of=lambda _: bound)
         evil.set_up()

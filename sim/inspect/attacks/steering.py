@@ -4,7 +4,7 @@ The server asks the questions of the search that it shows, which may be about de
 exist: then the search ends where the server wants it to.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -192,19 +192,16 @@ class Steering:
         self.evil.unmask(slot, survivors)
         return update_of(self.devices[self.worst], self.config, self.evil, survivors)
 
-    def made_up(self, query: Query) -> list[Vector]:
+    def made_up(self, query: Query) -> Sequence[Vector]:
         """Answers of devices that do not exist, two of which have the largest loss of all."""
         config, heavy = self.config, min(_HEAVY, self.config.update.max_weight)
         num_low = len(self.ids) - 2
         answers = [DeviceRound(config, 0, 1, 0).answer(query)] * num_low
         return answers + [DeviceRound(config, self.highest, heavy, 0).answer(query)] * 2
 
-    def total(self, vectors: list[Vector]) -> Vector:
+    def total(self, vectors: Sequence[Vector]) -> Vector:
         """A sum in the ring of the search."""
-        bits = self.config.search_layout.ring_bits
-        total = np.sum(vectors, axis=0, dtype=np.uint64)
-        ring.reduce(total, bits)
-        return total.astype(ring.zeros(1, bits).dtype)
+        return ring_sum(vectors, self.config.search_layout.ring_bits)
 
     def with_colluder(self, answer: Shown, wanted: Vector) -> Shown:
         """The sum that is wanted, by what the last device commits to once it knows the others'."""
@@ -221,6 +218,15 @@ class Steering:
         if question is None or not self._bound:
             return b""
         return binding(context_of(self.config), question)
+
+
+def ring_sum(vectors: Sequence[Vector], ring_bits: int) -> Vector:
+    """The sum of one or more vectors in a ring, in words of that ring."""
+    total = ring.zeros(len(vectors[0]), ring_bits)
+    for vector in vectors:
+        total += vector.astype(total.dtype)
+    ring.reduce(total, ring_bits)
+    return total
 
 
 def above(tick: int) -> Threshold:

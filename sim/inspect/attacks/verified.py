@@ -37,9 +37,9 @@ from deltafl.sim.inspect.attacks.steering import (
 )
 
 _CREDULOUS = replace(ACTIVE, unverified_if_active=True)
-_UPDATE = "the update of the device with the largest loss, though not its name"
+UPDATE = "the update of the device with the largest loss, though not its name"
 
-_NOISY_ROUND = replace(
+NOISY_ROUND = replace(
     VERIFIED_ROUND,
     method="noisy",
     warm_start=4 << VERIFIED_ROUND.search.grid.resolution_bits,
@@ -60,7 +60,7 @@ _check_sum, _statement, _check_threshold, _result = (
     4,
     "announces to all devices one threshold that only a single device passes (a tail of one)",
     power=Power.SERVER,
-    gain=_UPDATE,
+    gain=UPDATE,
     defence="verified searches: a device works out the threshold itself, from sums that are proved",
     spec="12.12",
     end=Refusal.NOT_FOLLOWING,
@@ -91,7 +91,7 @@ class _Unfollowing(RoundClient):
     4,
     "announces a round that asks nothing, and a threshold that only a single device passes",
     power=Power.SERVER,
-    gain=_UPDATE,
+    gain=UPDATE,
     defence="a device knows the threshold of a round without queries: it keeps everybody",
     spec="12.12",
     end=Refusal.NOT_FOLLOWING,
@@ -108,7 +108,7 @@ def tail_of_one_without_a_search(defended: bool) -> Loot:
     4,
     "announces so small a θ that the true threshold keeps a single device",
     power=Power.SERVER,
-    gain=_UPDATE,
+    gain=UPDATE,
     defence="a device counts the tail, and insists on at least two devices",
     spec="12.12",
     end=Refusal.TAIL_TOO_SMALL,
@@ -147,27 +147,6 @@ def tail_cut_by_drop_outs(defended: bool) -> Loot:
         return loot
 
 
-@attack(
-    "tail-of-one-by-a-wide-bin",
-    4,
-    "announces a search by `noisy` with two bins, and a level that splits the upper one where only "
-    "a single device is above",
-    power=Power.SERVER,
-    gain=_UPDATE,
-    defence="devices do not count on the tail of a noisy search, which is an estimate: those that "
-    "expect an active server refuse it",
-    spec="12.12",
-    end=Refusal.POLICY,
-    saying="not verified",
-)
-def tail_of_one_by_a_wide_bin(defended: bool) -> Loot:
-    """The sums are proved, and the estimate says that two devices are in the tail."""
-    config = replace(_NOISY_ROUND, theta=Fraction(3, 10), num_pivots=1, warm_start=199)
-    steering = Steering(config, policy=ACTIVE if defended else _CREDULOUS)
-    steering.run()
-    return steering.update()
-
-
 def _guess(search: NoisySearch, *, shrank: bool = False) -> SearchResult:
     """The result, if a search without an answer guesses."""
     guess = 2 * (search.config.warm_start or 0)
@@ -180,17 +159,17 @@ def _guess(search: NoisySearch, *, shrank: bool = False) -> SearchResult:
     "announces a warm start that a single device passes for a search by `noisy`, asks nothing, and "
     "claims a drop-out",
     power=Power.SERVER,
-    gain=_UPDATE,
+    gain=UPDATE,
     defence="a verified search that was never answered keeps everybody",
     spec="12.12",
     end=Refusal.NOT_FOLLOWING,
     saying="where the sums give",
 )
 def tail_of_one_by_the_warm_start(defended: bool) -> Loot:
-    """In both runs, the devices take part in noisy searches though they expect an active server."""
+    """The device with the largest loss is above four nats, and the others below."""
     with replaced(NoisySearch, "result", _guess, unless=defended):
-        steering = Steering(_NOISY_ROUND, policy=_CREDULOUS)
-        guess = above(present(_NOISY_ROUND.warm_start))
+        steering = Steering(NOISY_ROUND)
+        guess = above(present(NOISY_ROUND.warm_start))
         return steering.update(guess, cohort=steering.evil.everyone - {0})
 
 
@@ -199,7 +178,7 @@ def tail_of_one_by_the_warm_start(defended: bool) -> Loot:
     8,
     "shows devices the sums of a search over devices that do not exist",
     power=Power.SERVER,
-    gain=_UPDATE,
+    gain=UPDATE,
     defence="devices commit to their answers, and the commitments open to the true sum only",
     spec="9.10",
     end=Refusal.BAD_OPENING,
@@ -220,7 +199,7 @@ def _committed_by_nobody(steering: Steering, query: Query, _: Shown) -> Shown:
         openings.commit(
             steering.evil.context(slot, position),
             spec,
-            answer.astype(ring.zeros(1, spec.ring_bits).dtype),
+            steering.total([answer]),
             identity(bytes(32)),
             steering.evil.keys[position].sealing_key,
             randomness,
@@ -236,7 +215,7 @@ def _committed_by_nobody(steering: Steering, query: Query, _: Shown) -> Shown:
     8,
     "shows devices commitments of its own in place of the devices', and the sum that they open to",
     power=Power.SERVER,
-    gain=_UPDATE,
+    gain=UPDATE,
     defence="devices sign their commitments",
     spec="9.10",
     end=Refusal.BAD_SIGNATURE,
@@ -265,7 +244,7 @@ def _an_earlier_answer(steering: Steering, query: Query, truth: Shown) -> Shown:
     8,
     "shows devices the proved sum of an earlier query as the answer to this one",
     power=Power.SERVER,
-    gain=_UPDATE,
+    gain=UPDATE,
     defence="what a device signs with its commitment names the session, the slot and the question",
     spec="6.5",
     end=Refusal.BAD_SIGNATURE,
@@ -305,7 +284,7 @@ def _of_the_colluder(steering: Steering, query: Query, _: Shown) -> Shown:
     8,
     "proves a sum over its own device alone, in place of one over the cohort",
     power=Power.SERVER,
-    gain=_UPDATE,
+    gain=UPDATE,
     defence="a device wants the commitments of exactly the devices that were agreed on",
     spec="9.10",
     end=Refusal.MISSING_NEIGHBOUR,
@@ -351,7 +330,7 @@ def _another_blinding(steering: Steering, query: Query, truth: Shown) -> Shown:
     8,
     "opens the devices' true commitments to a false sum, with another blinding",
     power=Power.SERVER,
-    gain=_UPDATE,
+    gain=UPDATE,
     defence="generators that come out of a hash, so that nobody knows a relation between them",
     spec="2.9",
     end=Refusal.BAD_OPENING,
@@ -373,7 +352,7 @@ def another_blinding(defended: bool) -> Loot:
     8,
     "has its own device sign two commitments, and shows one device another sum than the others",
     power=Power.SERVER,
-    gain=_UPDATE,
+    gain=UPDATE,
     defence="masks and signatures are bound to the question, and different sums lead to different "
     "questions",
     spec="12.6",
@@ -418,7 +397,7 @@ class _Trusting(RoundClient):
     4,
     "asks the queries of a search, and proves no sum to anybody",
     power=Power.SERVER,
-    gain=_UPDATE,
+    gain=UPDATE,
     defence="a device takes no question before the last sum is proved, unless a device has left",
     spec="12.12",
     end=Refusal.UNPROVED,
@@ -444,7 +423,7 @@ def _accept_before_the_end(
     4,
     "announces a threshold of its own after one query, though nobody has dropped out",
     power=Power.SERVER,
-    gain=_UPDATE,
+    gain=UPDATE,
     defence="a device knows whether the search is over",
     spec="12.12",
     end=Refusal.NOT_FOLLOWING,
@@ -472,7 +451,7 @@ def _accept_if_one_left(
     4,
     "claims that a device has dropped out, and announces a threshold above all that is proved",
     power=Power.SERVER,
-    gain=_UPDATE,
+    gain=UPDATE,
     defence="when a device has left, the threshold is the highest pivot that the proved sums show "
     "to be at or below the quantile",
     spec="12.12",

@@ -30,7 +30,8 @@ from deltafl.sim.inspect.attacks.replaced import replaced
 from deltafl.sim.inspect.attacks.reuse import difference
 from deltafl.sim.inspect.attacks.sessions import accept_any_list
 
-_WHOLE = ((LENGTH, RING_BITS, True),)
+_WHOLE = (LENGTH, RING_BITS, True)
+_WHOLE_AND_TOLERANT = (_WHOLE, *ONE_SLOT)
 _NUM_DEVICES, _NUM_COLLUDING = 6, 2
 _QUORUM = 5
 """The smallest threshold with 2t > n + c."""
@@ -45,8 +46,8 @@ def _session(
     policy: DevicePolicy = POLICY,
     client_type: type[Client] = Client,
 ) -> tuple[Devices, EvilServer]:
-    """A session of one whole slot, set up; of six devices the last two collude."""
-    params = make_params(_NUM_DEVICES, threshold, slots=_WHOLE, signed=signed)
+    """A session whose first slot is whole, set up; of six devices the last two collude."""
+    params = make_params(_NUM_DEVICES, threshold, slots=_WHOLE_AND_TOLERANT, signed=signed)
     devices = Devices(params, policy=policy, client_type=client_type)
     colluders = [
         Colluder(client, devices.enrolment.credentials_for(client, params))
@@ -84,8 +85,8 @@ _HALF = "the sum over each half, with half as many honest devices as there are"
     f"{_SPLIT}, the other half that it is over the others, and has its own devices sign both lists",
     power=Power.SERVER,
     gain=_HALF,
-    defence="a threshold with 2t > n + c, and lists of at least t devices: two complete lists would "
-    "share an honest device",
+    defence="a threshold with 2t > n + c, and lists of at least t devices: two complete lists "
+    "would share an honest device",
     spec="9.4",
     end=Refusal.COHORT_TOO_SMALL,
     saying="4 devices are left",
@@ -199,7 +200,7 @@ def _members_of_any_slot(session_id: SessionId, _: int, members: Members, key: P
 def list_of_another_slot(defended: bool) -> Harm:
     """There are two whole slots. All devices but one sign a list for the first."""
     with replaced(signing, "members", _members_of_any_slot, unless=defended):
-        devices = Devices(make_params(5, 3, slots=_WHOLE * 2, signed=True))
+        devices = Devices(make_params(5, 3, slots=(_WHOLE, *_WHOLE_AND_TOLERANT), signed=True))
         evil = EvilServer(devices.params, devices.roster, devices.answer)
         evil.set_up()
         evil.confirm(0, dict.fromkeys(evil.everyone - {0}, evil.everyone))
@@ -226,7 +227,7 @@ def _members_of_any_session(_: SessionId, slot: int, members: Members, key: Publ
 )
 def list_of_another_session(defended: bool) -> Harm:
     """In both runs, devices remember nothing. Their identities are the same in both sessions."""
-    params = make_params(5, 3, slots=_WHOLE, signed=True)
+    params = make_params(5, 3, slots=_WHOLE_AND_TOLERANT, signed=True)
     with replaced(signing, "members", _members_of_any_session, unless=defended):
         past, devices = (Devices(params, seed=s, enrolment=new_enrolment()) for s in (1, 0))
         earlier, evil = (EvilServer(params, d.roster, d.answer) for d in (past, devices))
@@ -296,7 +297,7 @@ def _pairs(
 ) -> list[PairSecret]:
     """What the masks of a whole slot come from, if it is the keys of a tolerant one."""
     pairs = context.pair_secrets(own, list(others), list(others.values()))
-    return [replace(pair, info=info) for pair in pairs]
+    return [pair._replace(info=info) for pair in pairs]
 
 
 @attack(
@@ -312,7 +313,7 @@ def _pairs(
 )
 def lost_after_a_whole_slot(defended: bool) -> Loot:
     """Without the defence, the masks of the whole slot come from the keys of the tolerant one."""
-    params = make_params(5, 3, slots=(*_WHOLE, *ONE_SLOT))
+    params = make_params(5, 3, slots=_WHOLE_AND_TOLERANT)
     devices = Devices(params, client_type=Client if defended else _OneKey)
     evil = EvilServer(params, devices.roster, devices.answer)
     evil.set_up()
@@ -350,7 +351,7 @@ def one_sealing_key_for_two_sessions(defended: bool) -> Loot:
     """Devices, keys and question are the same, but the graph seed is different."""
 
     def params(seed: bytes) -> SessionParams:
-        return make_params(5, 3, slots=_WHOLE, graph_seed=seed.ljust(32))
+        return make_params(5, 3, slots=_WHOLE_AND_TOLERANT, graph_seed=seed.ljust(32))
 
     with replaced(Link, "between", staticmethod(_between_in_any_session), unless=defended):
         silent, devices = Devices(params(b"old")), Devices(params(b"new"))
