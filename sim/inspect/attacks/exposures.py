@@ -158,7 +158,7 @@ def many_rounds(defended: bool) -> Loot:
     gain="that device's answer, as the difference of the sums: its weight and where its loss lies",
     defence="none: devices remember models byte for byte, and every step of training changes the "
     "model",
-    spec="12.6",
+    spec="12.13",
     end=Left.EXPOSED,
 )
 def almost_one_model_in_two_rounds(defended: bool) -> Loot:
@@ -182,8 +182,8 @@ def _steer(steering: Steering, query: Query, truth: Shown) -> Shown:
     "largest loss where there is one",
     power=Power.SERVER,
     gain=UPDATE,
-    defence="none: nothing proves that what a device commits to is in range, or true; few colluding "
-    "devices and a higher `min_tail` help only against devices that do not lie",
+    defence="none: nothing proves that what a device commits to is true or in range; what helps is "
+    "who admits devices",
     spec="12.12",
     end=Left.EXPOSED,
 )

@@ -9,7 +9,7 @@ from deltafl.secagg.masks import PairSecret, SlotContext
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack
 from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer
-from deltafl.sim.inspect.attacks.own_session import Devices, make_params
+from deltafl.sim.inspect.attacks.own_session import LENGTH, Devices, make_params
 from deltafl.sim.inspect.attacks.replaced import replaced
 
 _SEEDS: Final = 1 << 12
@@ -73,9 +73,10 @@ def short_seeds(defended: bool) -> Loot:
 
 def _two_masks(total: Vector) -> list[bytes]:
     """The seeds of two masks whose first words have this sum, by meet in the middle."""
-    masks = np.zeros((_SEEDS, len(total)), dtype=total.dtype)
-    for number, mask in enumerate(masks):
+    whole = np.zeros((_SEEDS, LENGTH), dtype=total.dtype)
+    for number, mask in enumerate(whole):
         prg.add_mask(mask, _seed(number))
+    masks = whole[:, : len(total)]
     number_of = {mask.tobytes(): number for number, mask in enumerate(masks)}
     for number, mask in enumerate(total - masks):
         if (other := number_of.get(mask.tobytes())) is not None:

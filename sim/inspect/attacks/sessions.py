@@ -318,7 +318,7 @@ def _two_rounds(*, at_once: bool) -> Loot:
     power=Power.SERVER,
     gain=_ANSWER,
     defence="a device answers for each model in only one round, and remembers it",
-    spec="12.6",
+    spec="12.13",
     end=Refusal.MODEL_REPEATED,
     saying="answered for this model before",
 )
@@ -335,7 +335,7 @@ def one_model_in_two_rounds(defended: bool) -> Loot:
     power=Power.SERVER,
     gain=_ANSWER,
     defence="a device looks into its memory again before its first answer leaves",
-    spec="12.8",
+    spec="12.13",
     end=Refusal.MODEL_REPEATED,
     saying="another round over this model has begun",
 )

@@ -237,8 +237,9 @@ def above(tick: int) -> Threshold:
 def pretend(steering: Steering, query: Query, truth: Shown) -> Shown:
     """The sum of devices that do not exist, with the blindings of those that do."""
     total, committed = truth
-    length = steering.config.search_layout.length
-    return np.concatenate((steering.total(steering.made_up(query)), total[length:])), committed
+    shown = total.copy()
+    shown[: steering.config.search_layout.length] = steering.total(steering.made_up(query))
+    return shown, committed
 
 
 UNVERIFIED_ROUND: Final = replace(

@@ -180,7 +180,7 @@ def tail_of_one_by_the_warm_start(defended: bool) -> Loot:
     power=Power.SERVER,
     gain=UPDATE,
     defence="devices commit to their answers, and the commitments open to the true sum only",
-    spec="9.10",
+    spec="9.13",
     end=Refusal.BAD_OPENING,
 )
 def forged_sum(defended: bool) -> Loot:
@@ -217,7 +217,7 @@ def _committed_by_nobody(steering: Steering, query: Query, _: Shown) -> Shown:
     power=Power.SERVER,
     gain=UPDATE,
     defence="devices sign their commitments",
-    spec="9.10",
+    spec="9.13",
     end=Refusal.BAD_SIGNATURE,
     saying="the commitment of member",
 )
@@ -286,7 +286,7 @@ def _of_the_colluder(steering: Steering, query: Query, _: Shown) -> Shown:
     power=Power.SERVER,
     gain=UPDATE,
     defence="a device wants the commitments of exactly the devices that were agreed on",
-    spec="9.10",
+    spec="9.13",
     end=Refusal.MISSING_NEIGHBOUR,
 )
 def sum_of_the_colluder(defended: bool) -> Loot:
