@@ -12,9 +12,7 @@ from deltafl.sim.inspect.attacks.catalogue import ATTACKS
 from deltafl.sim.inspect.attacks.play import judged
 
 BY_NAME = {attack.name: attack for attack in ATTACKS}
-FEW = tuple(
-    BY_NAME[name] for name in ("model-inconsistency", "late-masked-input", "many-rounds")
-)
+FEW = tuple(BY_NAME[name] for name in ("model-inconsistency", "late-masked-input", "many-rounds"))
 IN_VAIN = replace(FEW[1], name="in-vain", play=lambda _: FEW[1].play(True))
 NOT_STOPPED = replace(FEW[1], name="not-stopped", play=lambda _: FEW[1].play(False))
 

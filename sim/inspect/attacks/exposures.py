@@ -13,15 +13,25 @@ import numpy.typing as npt
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
+from deltafl.secagg import ring
 from deltafl.secagg.errors import present
 from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack, presuppose
 from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
-from deltafl.sim.inspect.attacks.own_round import MODEL, RoundDevices, context_of, make_devices
+from deltafl.sim.inspect.attacks.own_round import (
+    MODEL,
+    VERIFIED_ROUND,
+    RoundDevices,
+    context_of,
+    make_devices,
+)
 from deltafl.sim.inspect.attacks.own_session import RING_BITS, Devices, make_params
+from deltafl.sim.inspect.attacks.rounds import as_update
 from deltafl.sim.inspect.attacks.searches import CONFIG, LOST, QUERY, Searches
 from deltafl.sim.inspect.attacks.steering import Shown, Steering, ring_sum
 from deltafl.sim.inspect.attacks.verified import NOISY_ROUND, UPDATE
 
+_ALMOST: Final = bytes([MODEL[0] ^ 1]) + MODEL[1:]
+"""The model with one bit changed."""
 _PIVOT: Final = 16 * 40
 """A pivot with three of five devices above it."""
 _IN_TAIL: Final = 3
@@ -165,10 +175,50 @@ def almost_one_model_in_two_rounds(defended: bool) -> Loot:
     """The change is too small to change a loss by a tick."""
     del defended
     searches = Searches()
-    for model, lost in ((MODEL, None), (bytes([MODEL[0] ^ 1]) + MODEL[1:], LOST)):
+    for model, lost in ((MODEL, None), (_ALMOST, LOST)):
         evil = searches.session(without=lost, model=model)
         searches.ask(evil, 0, evil.everyone, evil.everyone)
     return searches.loot()
+
+
+@attack(
+    "two-tails-of-almost-one-model",
+    13,
+    "announces a model twice, the second time with one bit changed and a smaller θ, so that the "
+    "tails differ by one device",
+    power=Power.SERVER,
+    gain="that device's update, as the difference of the two",
+    defence="none: each of the two tails is large enough, and devices cannot judge which change of "
+    "a model is too small",
+    spec="12.11",
+    end=Left.EXPOSED,
+)
+def two_tails_of_almost_one_model(defended: bool) -> Loot:
+    """Both searches are honest and verified, and nobody drops out.
+
+    Two levels of one session would do as well.
+    """
+    del defended
+    sums, enrolment = [], None
+    for model, theta in ((MODEL, Fraction(1, 2)), (_ALMOST, Fraction(1, 4))):
+        config = replace(VERIFIED_ROUND, theta=theta)
+        steering = Steering(config, model=model, enrolment=enrolment)
+        enrolment = steering.network.enrolment
+        steering.run()
+        loot = steering.update()
+        tail = steering.search.tail
+        presuppose(tail is not None and tail.devices >= 2, "the tail is large enough")
+        sums.append(steering.evil.sum_over(config.update_slot, steering.evil.everyone))
+    device = steering.devices[-3]
+    taken = sums[0] - sums[1]
+    ring.reduce(taken, config.update_layout.ring_bits)
+    return Loot(
+        taken,
+        device.measured(config).contribution(device.update),
+        config.update_layout.ring_bits,
+        loot.refusals,
+        read=as_update(device),
+    )
 
 
 def _steer(steering: Steering, query: Query, truth: Shown) -> Shown:

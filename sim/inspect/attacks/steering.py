@@ -15,12 +15,13 @@ from deltafl.protocol.configuration import RoundConfig, binding
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.quantile.search import Query, Search
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import DevicePolicy, ring
+from deltafl.secagg import ClientId, DevicePolicy, Enrolment, ring
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Loot
 from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer, Survivors
 from deltafl.sim.inspect.attacks.own_round import (
     ACTIVE,
+    MODEL,
     QUORUM,
     VERIFIED_ROUND,
     Device,
@@ -49,6 +50,9 @@ class Steering:
         num_colluders: How many devices are the server's own: the last ones.
         threshold: Shares that rebuild a secret.
         bound: Whether the devices bind their masks to what they were shown.
+        devices: Who takes part; five or so by default.
+        model: The model that is announced.
+        enrolment: Their identities and what these remember; new ones where not given.
 
     Attributes:
         config: The round.
@@ -68,9 +72,12 @@ class Steering:
         num_colluders: int = 0,
         threshold: int = QUORUM,
         bound: bool = True,
+        devices: Mapping[ClientId, Device] | None = None,
+        model: bytes = MODEL,
+        enrolment: Enrolment | None = None,
     ) -> None:
         self.config = config
-        devices = make_devices(config)
+        devices = make_devices(config) if devices is None else devices
         self.ids = sorted(devices)
         self.devices: list[Device] = [devices[client] for client in self.ids]
         self.network = RoundDevices(
@@ -80,12 +87,14 @@ class Steering:
             threshold=threshold,
             signed=True,
             client_type=client_type,
+            model=model,
+            enrolment=enrolment,
         )
         self.colluders = [
             Colluder(client, self.network.enrolment.credentials(client))
             for client in self.ids[len(self.ids) - num_colluders :]
         ]
-        self._bound = bound
+        self._bound, self._context = bound, context_of(config, model)
         self._questions: Mapping[int, Question] = {}
         self.evil = EvilServer(
             self.network.params, self.ids, self.network.carry, self.colluders, self._binding
@@ -134,6 +143,8 @@ class Steering:
         slot = len(self.asked)
         self.ask(slot, query)
         self.asked.append(query)
+        if not self.evil.params.slots[slot].whole:
+            self.evil.unmask(slot, self.evil.everyone)
         truth = self.evil.sum_over(slot, self.evil.honest), self.evil.committed[slot]
         self.answers.append(truth)
         return truth
@@ -217,7 +228,7 @@ class Steering:
         question = self._questions.get(position)
         if question is None or not self._bound:
             return b""
-        return binding(context_of(self.config), question)
+        return binding(self._context, question)
 
 
 def ring_sum(vectors: Sequence[Vector], ring_bits: int) -> Vector:
