@@ -274,7 +274,7 @@ def tail_of_one_by_a_wide_bin(defended: bool) -> Loot:
     "claims that a device has dropped out during a verified search, and goes on to the update",
     power=Power.SERVER,
     gain="the sum over a tail that is too large: all devices from the highest pivot that is known "
-    "to be safe, and not one device fewer",
+    "to be safe, less those that it calls lost",
     defence="none: nobody can tell whether a device is gone; `threshold-after-a-drop-out` shows "
     "that the server cannot choose the threshold",
     spec="12.12",
