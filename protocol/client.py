@@ -296,7 +296,7 @@ class RoundClient:
             )
 
     def _check_opening(self, opening: bytes) -> None:
-        """Take the proof of the sum of the query before, and go on with the search that it gives."""
+        """Take the proof of the sum of the query before, and go on with the search."""
         if not opening:
             return
         if not (self._followed and self._is_waiting):

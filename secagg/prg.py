@@ -96,9 +96,8 @@ def add_both_signs(total: Vector, masks: Sequence[tuple[bytes, bool, Vector | No
 
     Args:
         total: Contiguous vector of d words.
-        masks: For each mask its seed of 32 bytes, whether it is subtracted from `total`, and another
-            vector like it to which it is added in that case (or from which it is subtracted, if it
-            is added to `total`); None for no such vector.
+        masks: For each mask its seed of 32 bytes, whether it is subtracted from `total`, and the
+            other vector, which is like it and gets the mask with the other sign; None for none.
     """
     buffer = bytearray(min(_CHUNK_BYTES, total.nbytes))
     mask = np.frombuffer(buffer, dtype=_little(total))
