@@ -34,7 +34,7 @@ FILES = {
     "dropouts": (
         session_vectors.dropouts,
         "Who may go on",
-        "Whole sessions in which devices vanish: digests (16 bytes of SHA-256), sums and drops.",
+        "Whole sessions in which devices vanish, every message byte for byte.",
     ),
     "faults": (
         negative_vectors.faults,
@@ -110,6 +110,11 @@ FILES = {
         signature_vectors.signatures,
         "Signatures",
         "Signatures, also those about which verifiers disagree, and whether they are valid.",
+    ),
+    "whole_slots": (
+        primitive_vectors.whole_slots,
+        "Masks",
+        "Masks of whole slots, from the agreement that seals the boxes.",
     ),
     "thresholds": (
         primitive_vectors.thresholds,

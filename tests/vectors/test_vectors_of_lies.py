@@ -68,7 +68,7 @@ def test_malformed_opening_is_refused_in_an_open_session_too():
 def test_malformed_messages_are_of_every_kind():
     named = {MESSAGES[case["of"]]["kind"] for case in load("malformed")}
     assert named == {case["kind"] for case in MESSAGES.values()}
-    assert len(named) == 12
+    assert len(named) == 13
 
 
 def refused(case):
@@ -81,7 +81,8 @@ def test_device_refuses_under_the_name_stated():
 
 
 def test_every_refusal_occurs():
-    assert {case["refusal"] for case in load("refusals")} == {reason.value for reason in Refusal}
+    named = {case["refusal"] for name in ("refusals", "round_refusals") for case in load(name)}
+    assert named == {reason.value for reason in Refusal}
 
 
 def test_a_session_of_another_context_is_no_repetition():
@@ -92,7 +93,7 @@ def test_a_session_of_another_context_is_no_repetition():
         refused(case | {"attended": [bytes(32).hex()]})
 
 
-@pytest.mark.parametrize("session", ["complete, signed", "whole slots", "whole slots, signed"])
+@pytest.mark.parametrize("session", ["complete, signed", "whole slots, signed", "verified"])
 def test_a_device_that_is_not_lied_to_refuses_nothing(session):
     # The control of the refusals: the honest message in place of the lie.
     heard = [one for one in ROUNDS[session] if 17 in one["to"]]
@@ -113,7 +114,7 @@ def blamed(case):
 
 
 def stated(case):
-    names = ("drops", "disputes", "void", "sum", "aborted")
+    names = ("drops", "disputes", "void", "sum", "proof", "aborted", "witness")
     return {name: case[name] for name in names if name in case}
 
 
@@ -152,14 +153,14 @@ def lost_by(case):
 def test_a_whole_slot_is_void_where_a_vector_is_missing():
     seen = set()
     for case in load("faults"):
-        if case["until"]["stage"] != "mask" or case["aborted"]:
+        if case["until"]["stage"] not in ("list", "mask") or case["aborted"]:
             continue
         slot = SESSIONS[case["session"]]["params"]["slots"][case["until"]["slot"]]
         faults = {
             case["drops"].get(str(one["device"]), {"fault": None})["fault"]
             for one in case["deviations"]
         }
-        missing = bool(faults & {Fault.TIMED_OUT, Fault.MALFORMED})
+        missing = bool(faults - {None, Fault.EQUIVOCATED})
         assert case["void"] == (slot["whole"] and missing), case["description"]
         seen.add((slot["whole"], missing))
     assert len(seen) == 4
