@@ -12,6 +12,7 @@ from pathlib import Path
 import message_vectors
 import negative_vectors
 import primitive_vectors
+import round_vectors
 import session_vectors
 import signature_vectors
 
@@ -21,6 +22,46 @@ FOLDER = Path(__file__).parent
 RENEW = "python tests/vectors/generate.py"
 
 FILES = {
+    "rounds": (
+        round_vectors.rounds,
+        "Device in a round",
+        "Whole small rounds, every envelope and message byte for byte.",
+    ),
+    "searches": (
+        round_vectors.searches,
+        "Server in a round",
+        "Searches that devices follow: from sums to questions, thresholds and tails.",
+    ),
+    "noises": (
+        round_vectors.noises,
+        "Noise",
+        "Resolution, variance and bound of a device's share of the noise.",
+    ),
+    "contributions": (
+        round_vectors.contributions,
+        "Contributions",
+        "What devices answer to queries and thresholds, before it is masked.",
+    ),
+    "ticks": (
+        round_vectors.ticks,
+        "Loss grid",
+        "Losses and their ticks.",
+    ),
+    "envelopes": (
+        round_vectors.envelopes,
+        "Envelopes",
+        "Every kind of envelope, its fields and its bytes.",
+    ),
+    "contexts": (
+        round_vectors.contexts,
+        "Context and binding",
+        "Rounds at one or more levels: contexts, slots, bindings of questions.",
+    ),
+    "layouts": (
+        round_vectors.layouts,
+        "Layouts and slots",
+        "Layouts, slots and contexts of rounds by every method.",
+    ),
     "decoding": (
         primitive_vectors.decoding,
         "Recovery, and who lied",

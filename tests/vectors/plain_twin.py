@@ -219,7 +219,7 @@ def neighbours(num, degree, seed, position):
 
 
 def _header(number, wide):
-    for size, code in zip((1, 2, 4), wide, strict=True):
+    for size, code in zip((1, 2, 4, 8), wide, strict=False):
         if number < 256**size:
             return bytes([code]) + number.to_bytes(size, "big")
     raise ValueError(number)
@@ -228,7 +228,7 @@ def _header(number, wide):
 def _field(value):
     if isinstance(value, bytes):
         return _header(len(value), (0xC4, 0xC5, 0xC6)) + value
-    return bytes([value]) if value < 128 else _header(value, (0xCC, 0xCD, 0xCE))
+    return bytes([value]) if value < 128 else _header(value, (0xCC, 0xCD, 0xCE, 0xCF))
 
 
 def array(*fields):
@@ -353,15 +353,15 @@ class PlainSession:
         self.rounds, self.sums, self.drops = [], [], {}
         slots = self.params["slots"]
         self.tolerant = [index for index, slot in enumerate(slots) if not slot["whole"]]
-        self.agreed = None
+        self.agreed, self.asked = None, case.get("asked", range(len(slots)))
         self.remaining = sorted(self.devices)
 
     def run(self):
         self._advertise()
         self._share()
         self._round("receipt", self.deliveries, self.receipts, 0x13)
-        for slot, spec in enumerate(self.params["slots"]):
-            if spec["whole"]:
+        for slot in self.asked:
+            if self.params["slots"][slot]["whole"]:
                 self._sum_whole(slot)
             else:
                 self._sum(slot)

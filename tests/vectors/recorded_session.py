@@ -53,6 +53,17 @@ def _with_highest_bit(randomness):
 ODD = replace(PLAIN, generate=_with_highest_bit)
 
 
+def policy_of(limits):
+    """What a device insists on, from its fields in a vector."""
+    return DevicePolicy(**limits | {"adversary": Adversary(limits["adversary"])})
+
+
+def draw_elements(seed):
+    """A source of integers: 8 keystream bytes each, little-endian."""
+    draw = SeededRandomness(seed)
+    return lambda: int.from_bytes(draw(8), "little")
+
+
 def fixed(name):
     """32 bytes that stand for a name."""
     return sha256(f"deltafl test vectors: {name}".encode()).digest()
@@ -136,10 +147,10 @@ def make_case(name, params, *, vanishing=(), spoiling=(), highest_bit=()):
 
 def draw_inputs(params, seed):
     """Vectors, one for every slot: uniform, or small and of both signs where sums are proved."""
-    draw = SeededRandomness(seed)
+    draw = draw_elements(seed)
 
     def element(slot):
-        number, whole = int.from_bytes(draw(8), "little"), 2**slot.ring_bits
+        number, whole = draw(), 2**slot.ring_bits
         return str((number % 2001 - 1000) % whole if slot.verified else number % whole)
 
     return [[element(slot) for _ in range(slot.length)] for slot in params.slots]
@@ -176,11 +187,9 @@ class Parties:
         if self.directory is not None and enrolled:
             credentials = Credentials(self.identity(client), self.directory)
         ledger.admit([bytes.fromhex(context) for context in attended])
-        limits = POLICY | (policy or {})
-        limits["adversary"] = Adversary(limits["adversary"])
         return Client(
             client,
-            DevicePolicy(**limits),
+            policy_of(POLICY | (policy or {})),
             self.draws(client),
             credentials,
             self.primitives(client),

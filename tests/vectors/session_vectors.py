@@ -172,23 +172,28 @@ def _whole_case(name, description, case):
         "description": description,
         "policy": POLICY,
         **case,
-        "rounds": [_shown(one, bytes.hex) for one in rounds],
+        "rounds": rounds_to_json(rounds),
         "sums": sums,
         "drops": drops,
     }
 
 
-def _shown(one, show):
-    """A round as JSON; a message that all devices get alike is written once."""
-    asked = {str(client): show(data) for client, data in one["to"].items()}
-    alike = set(asked.values())
-    return {
-        "stage": one["stage"],
-        "slot": one["slot"],
-        "asked": sorted(one["to"]),
-        "to": asked if len(alike) > 1 else {"all": alike.pop()},
-        "from": {str(client): show(data) for client, data in one["from"].items()},
-    }
+def rounds_to_json(rounds):
+    """Rounds, as `play` gives them; a message that all devices get alike is written once."""
+    shown = []
+    for one in rounds:
+        asked = {str(client): data.hex() for client, data in one["to"].items()}
+        alike = set(asked.values())
+        shown.append(
+            {
+                "stage": one["stage"],
+                "slot": one["slot"],
+                "asked": sorted(one["to"]),
+                "to": asked if len(alike) > 1 else {"all": alike.pop()},
+                "from": {str(client): data.hex() for client, data in one["from"].items()},
+            }
+        )
+    return shown
 
 
 def rounds_from_json(rounds):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import plain_ed25519 as ed
+import plain_round as rounds
 import plain_twin as plain
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
@@ -309,8 +310,16 @@ def _records(strings):
 
 def check_sessions(case):
     again = plain.PlainSession(case).run()
-    assert len(case["rounds"]) == len(again.rounds)
-    for stated, found in zip(case["rounds"], again.rounds, strict=True):
+    same_rounds(case["rounds"], again.rounds)
+    sums = [one | {"vector": [str(x) for x in one["vector"]]} for one in again.sums]
+    same(case["sums"], sums)
+    same(case["drops"], {str(client): drop for client, drop in again.drops.items()})
+
+
+def same_rounds(written, again):
+    """Check rounds message by message."""
+    assert len(written) == len(again)
+    for stated, found in zip(written, again, strict=True):
         same((stated["stage"], stated["slot"]), (found["stage"], found["slot"]))
         same(stated["asked"], sorted(found["to"]))
         asked = {str(client): data.hex() for client, data in found["to"].items()}
@@ -319,13 +328,147 @@ def check_sessions(case):
         else:
             same(stated["to"], asked)
         same(stated["from"], {str(client): data.hex() for client, data in found["from"].items()})
-    sums = [one | {"vector": [str(x) for x in one["vector"]]} for one in again.sums]
-    same(case["sums"], sums)
-    same(case["drops"], {str(client): drop for client, drop in again.drops.items()})
 
 
 def check_dropouts(case):
     check_sessions(case)
+
+
+# Section 12.
+
+
+def check_layouts(case):
+    config = case["config"]
+    for name, (fields, bits) in (
+        ("search", rounds.search_layout(config)),
+        ("update", rounds.update_layout(config)),
+    ):
+        shown = [
+            [f["name"], f["size"], int(f["min_numerator"]), int(f["max_numerator"])]
+            + [f["resolution_bits"]]
+            for f in case[name]["fields"]
+        ]
+        same(shown, [list(field) for field in fields])
+        same(case[name]["length"], rounds.length_of(fields))
+        same(case[name]["ring_bits"], bits)
+        described = rounds.layout_bytes(fields, config["cohort_size"])
+        same(case[name]["canonical"], described.hex())
+    same(case["slots"], rounds.slots(config))
+    same(case["canonical"], rounds.canonical(config).hex())
+    model = unhex(case["model"])
+    same(case["context"], rounds.context([config], model).hex())
+    same(case["ledger_entry"], rounds.ledger_entry(model).hex())
+
+
+def check_contexts(case):
+    models, levels = unhex(case["models"]), case["levels"]
+    context = rounds.context(levels, models)
+    same(case["context"], context.hex())
+    sizes = [rounds.num_queries(config) + 1 for config in levels]
+    same(case["first_slots"], [sum(sizes[:i]) for i in range(len(sizes))])
+    same(case["num_slots"], sum(sizes))
+    size = len(models) // len(levels)
+    entries = [models[i : i + size] for i in range(0, len(models), size)]
+    same(case["ledger_entries"], [rounds.ledger_entry(model).hex() for model in entries])
+    for one in case["bindings"]:
+        same(one["canonical"], rounds.question_bytes(one["question"]).hex())
+        same(one["binding"], rounds.binding(context, one["question"]).hex())
+
+
+def check_envelopes(case):
+    session = unhex(case["session"])
+    match case["kind"]:
+        case "Announce":
+            found = rounds.announce(case["levels"], unhex(case["models"]), session)
+        case "Relay":
+            found = rounds.relay(session)
+        case _:
+            found = rounds.ask(case["question"], unhex(case["opening"]), session)
+    same(case["envelope"], found.hex())
+
+
+def check_ticks(case):
+    found = rounds.tick(case["resolution_bits"], case["bound"], case["loss"])
+    same((case["tick"], case["clipped"]), found)
+
+
+def check_contributions(case):
+    config = next(c["config"] for c in load("layouts") if c["name"] == case["round"])
+    tick, _ = rounds.tick(config["resolution_bits"], config["bound"], case["loss"])
+    same(case["tick"], tick)
+    weight = rounds.search_weight(config, min(case["weight"], config["max_weight"]))
+    same(case["search_weight"], weight)
+    question = case["question"]
+    if question["what"] == "Query":
+        share = [int(x) for x in case.get("noise", ())]
+        found = rounds.answer(config, tick, weight, question["pivots"], share)
+    else:
+        same(case["passes"], rounds.passes(tick, question))
+        found = rounds.update(config, case["loss"], case["weight"], case["update"])
+        found = found if case["passes"] else [0] * len(found)
+    same(case["vector"], [str(x) for x in found])
+
+
+def check_noises(case):
+    variance = Fraction(*map(int, case["variance"]))
+    bits, share, bound = rounds.noise_numbers(variance, case["devices"], case["num_draws"])
+    same(case["resolution_bits"], bits)
+    same(Fraction(*map(int, case["share_variance"])), share)
+    same(case["bound"], str(bound))
+
+
+def check_searches(case):
+    config, search = case["config"], rounds.PlainSearch(case["config"])
+    _, ring_bits = rounds.search_layout(config)
+    for step in case["steps"]:
+        same(step["pivots"], search.pivots)
+        same(step["if_a_device_had_left"], search.threshold()[0])
+        answers = [
+            rounds.answer(
+                config,
+                rounds.tick(config["resolution_bits"], config["bound"], loss)[0],
+                rounds.search_weight(config, weight),
+                search.pivots,
+            )
+            for loss, weight in case["devices"]
+        ]
+        total = [sum(column) % 2**ring_bits for column in zip(*answers, strict=True)]
+        same(step["sum"], [str(x) for x in total])
+        search.take(total)
+        same(step["tail"], search.tail())
+        same(step["certified"], search.threshold()[1])
+        over = search.pivots is None
+        same(step["ended"], (search.ended or "budget") if over else None)
+    same(search.pivots, None)
+    same((case["threshold"], case["tail"]), (search.threshold()[0], search.tail()))
+
+
+def check_rounds(case):
+    again = rounds.PlainRound(case).run()
+    same_rounds(case["rounds"], again.rounds)
+    sums = [one | {"vector": [str(x) for x in one["vector"]]} for one in again.sums]
+    same(case["sums"], sums)
+    same(case["drops"], {str(client): drop for client, drop in again.drops.items()})
+    if case["levels"][0]["method"] != "noisy":
+        found, tails = again.questions()
+        same(case["questions"], found)
+        same([tail and tail["weight"] for tail in case["tails"]], [t and t["weight"] for t in tails])
+    params = case["params"]
+    same(params["context"], again.context.hex())
+    same(params["slots"], [slot for config in case["levels"] for slot in rounds.slots(config)])
+    for level, outcome in enumerate(case["outcomes"]):
+        config, slot = case["levels"][level], again.first[level + 1] - 1
+        total = next(one["vector"] for one in again.sums if one["slot"] == slot)
+        layout = rounds.update_layout(config)
+        sums = rounds.decode(layout, total)
+        weight = sums["weight"][0]
+        numbers = [weight, sums["count"][0], sums["clipped"][0]]
+        same([outcome[n] for n in ("kept_weight", "kept_devices", "clipped")], numbers)
+        if weight:
+            scale = 2 ** config["update_resolution_bits"]
+            same(outcome["update"], [x / scale / weight for x in sums["update"]])
+            scale = 2 ** layout[0][2][4]
+            same(outcome["train_loss"], sums["weighted_loss"][0] / scale / weight)
 
 
 CHECKS = {
