@@ -9,9 +9,12 @@ import json
 import sys
 from pathlib import Path
 
+import device_vectors
 import message_vectors
 import negative_vectors
+import pedersen_vectors
 import primitive_vectors
+import round_lies
 import round_vectors
 import session_vectors
 import signature_vectors
@@ -22,6 +25,21 @@ FOLDER = Path(__file__).parent
 RENEW = "python tests/vectors/generate.py"
 
 FILES = {
+    "devices": (
+        device_vectors.devices,
+        "Device",
+        "Conversations with one device: every message, and what it answers, ignores or refuses.",
+    ),
+    "commitments": (
+        pedersen_vectors.commitments,
+        "Commitments",
+        "Generators, blindings, commitments to vectors, and what they open to.",
+    ),
+    "round_refusals": (
+        round_lies.round_refusals,
+        "Device in a round",
+        "Lies of a server in a round, in the order of a device's checks, and each refusal's name.",
+    ),
     "rounds": (
         round_vectors.rounds,
         "Device in a round",

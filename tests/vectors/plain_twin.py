@@ -282,6 +282,19 @@ def open_message(params):
     )
 
 
+def max_message_bytes(params):
+    """Above any message of the session."""
+    tolerant = sum(not slot["whole"] for slot in params["slots"])
+    advertised = 32 * (1 + tolerant) + (96 if params["signed"] else 0)
+    largest = max(advertised, 40 + 72 * tolerant, 96, 41)
+    lists = params["num_invited"] * (8 + largest) + 32 * tolerant
+    longest = max(
+        (slot["ring_bits"] * (slot["length"] + 16 * slot["verified"]) + 7) // 8
+        for slot in params["slots"]
+    )
+    return 64 + longest + max(lists, 2**20)
+
+
 def message(kind, params, *fields):
     tag = digest(b"session parameters", canonical(params))[:16]
     return array(2, kind, tag, *fields)

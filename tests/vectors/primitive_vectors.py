@@ -16,6 +16,7 @@ from deltafl.secagg import (
     pedersen,
     shamir,
     signing,
+    wire,
 )
 from deltafl.secagg.graph import Graph
 from deltafl.secagg.identity import fingerprint, identity
@@ -88,6 +89,7 @@ def parameters():
                 "canonical": params.canonical().hex(),
                 "digest": params.digest.hex(),
                 "tag": params.tag.hex(),
+                "max_message_bytes": wire._max_bytes(params),
                 "roster": roster,
                 "session_id": params.session_id(packed).hex(),
             }

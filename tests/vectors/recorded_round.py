@@ -188,7 +188,7 @@ class RoundParties:
         credentials = None
         if self.directory is not None:
             credentials = Credentials(self.identity(client), self.directory)
-        ledger = MemoryLedger() if ledger is None else ledger
+        self.ledger = ledger = MemoryLedger() if ledger is None else ledger
         ledger.admit([bytes.fromhex(entry) for entry in answered])
         own = self.devices[client]
         return RoundClient(

@@ -262,7 +262,8 @@ def play(case):
 
     pending = exchange(server.start(), Stage.ADVERTISE)
     exchange(exchange(pending, Stage.SHARE), Stage.RECEIPT)
-    for slot, binding in enumerate(parties.bindings):
+    for slot in case.get("asked", range(len(parties.bindings))):
+        binding = parties.bindings[slot]
         if not server.can_sum(slot):
             continue  # a device of this whole slot is gone
         pending = server.open_slot(slot, binding)

@@ -112,31 +112,33 @@ LOSING = {
 def dropouts():
     cases = []
 
-    def add(name, title, *vanishing, spoiling=(), **changes):
+    def add(name, title, *vanishing, spoiling=(), asked=None, **changes):
         params = make_params(**{**LOSING[name], **changes})
         title = f"{name}: {title}"
         case = make_case(title, params, vanishing=vanishing, spoiling=spoiling)
+        if asked is not None:
+            case["asked"] = asked
         cases.append(_whole_case(title, "Every message.", case))
 
-    unsigned = tuple(stage for stage in SET_UP + TOLERANT if stage != "confirm")
     for name, stages in (
-        ("complete", unsigned),
+        ("complete", ("advertise", "mask", "unmask")),
         ("complete, signed", SET_UP + TOLERANT),
-        ("sparse", ("advertise", "receipt", "unmask")),
-        ("sparse, signed", ("share", "confirm")),
+        ("sparse", ("share", "unmask")),
+        ("sparse, signed", ("confirm",)),
     ):
         for stage in stages:
             add(name, f"one device vanishes at {stage}", (1, stage, 0))
     for stage in ("list", "mask"):
         add("whole, signed", f"one device vanishes at {stage}", (1, stage, 0))
-    for stage, slot in (("list", 0), ("mask", 0), ("mask", 1), ("mask", 2), ("unmask", 2)):
+    for stage, slot in (("list", 0), ("mask", 1), ("unmask", 2)):
         add("verified", f"one device vanishes at {stage} of slot {slot}", (1, stage, slot))
     two = {"num_invited": 5, "slots": (("a first sum", 2, 13), ("a second sum", 1, 40))}
+    losses = (0, "mask", 0), (3, "unmask", 1)
+    add("complete, signed", "two slots, a device vanishes in each", *losses, **two)
+    losses = (2, "unmask", 0), (4, "mask", 1)
+    add("complete", "two slots, a device vanishes between them", *losses, **two)
     for name in ("complete", "complete, signed"):
-        losses = (0, "mask", 0), (3, "unmask", 1)
-        add(name, "two slots, a device vanishes in each", *losses, **two)
-        losses = (2, "unmask", 0), (4, "mask", 1)
-        add(name, "two slots, a device vanishes between them", *losses, **two)
+        add(name, "the first of two slots is left out", asked=[1], **two)
     whole = ("a first sum", 1, 13), ("a whole sum", 1, 13, True), ("another", 1, 13, True)
     for name in ("complete", "complete, signed"):
         title = "a device vanishes at the tolerant slot, and another at the second whole one"
@@ -152,9 +154,9 @@ def dropouts():
         add(name, title, *((index, "advertise", 0) for index in (1, 2, 4)))
     title = "devices are isolated by others that vanish"
     add("sparse", title, *((index, "share", 0) for index in range(3)), num_invited=10)
-    title = "larger: devices vanish at every stage"
-    losses = [(2 * i + 1, stage, 0) for i, stage in enumerate(SET_UP + TOLERANT)]
-    larger = {"num_invited": 12, "degree": 8, "threshold": 3, "min_cohort": 6, "min_roster": 11}
+    title = "larger: devices vanish at several stages"
+    losses = [(2 * i + 1, stage, 0) for i, stage in enumerate(("share", *TOLERANT))]
+    larger = {"num_invited": 10, "degree": 6, "threshold": 2, "min_cohort": 6, "min_roster": 10}
     add("sparse, signed", title, *losses, **larger, slots=(("a sum", 9, 33),))
     return cases
 

@@ -5,9 +5,11 @@ from functools import cache
 
 import pytest
 import vector_files
+from device_vectors import converse
 from message_vectors import apply_edit, fields_from_json, read
 from negative_vectors import blame, refuse
 from recorded_session import params_from_json
+from round_lies import refuse_in_round
 from session_vectors import rounds_from_json
 
 from deltafl.secagg import DecodeError, Fault, Refusal, wire
@@ -23,6 +25,7 @@ SESSIONS = by_name(load("sessions"))
 PARAMS = {name: params_from_json(case["params"]) for name, case in SESSIONS.items()}
 ROUNDS = {name: rounds_from_json(case["rounds"]) for name, case in SESSIONS.items()}
 MESSAGES = by_name(load("messages"))
+PLAYED = by_name(load("rounds"))
 
 
 @pytest.mark.parametrize("name", MESSAGES)
@@ -78,6 +81,39 @@ def refused(case):
 def test_device_refuses_under_the_name_stated():
     for case in load("refusals"):
         assert refused(case) == case["refusal"], case["description"]
+
+
+@pytest.mark.parametrize("case", load("devices"), ids=lambda case: case["description"])
+def test_device_answers_as_stated(case):
+    for session, outcomes in zip(case["sessions"], converse(case), strict=True):
+        for step, outcome in zip(session["steps"], outcomes, strict=True):
+            assert outcome == {name: step[name] for name in outcome}
+            assert ("answer" in step) != ("refusal" in step)
+
+
+def refused_in_round(case):
+    played = PLAYED[case["round"]]
+    return refuse_in_round(case, played, rounds_from_json(played["rounds"]))
+
+
+def test_device_refuses_in_a_round_under_the_name_stated():
+    for case in load("round_refusals"):
+        assert refused_in_round(case) == (case["refusal"], case["answers"]), case["description"]
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_device_that_is_not_lied_to_in_a_round_refuses_nothing(name):
+    # The control of the refusals in rounds: every envelope of every round, to every device.
+    case = PLAYED[name]
+    for device in (one["id"] for one in case["devices"]):
+        heard = [one for one in rounds_from_json(case["rounds"]) if device in one["to"]]
+        messages = [one["to"][device].hex() for one in heard]
+        honest = {"round": name, "device": device, "received": 0, "messages": messages}
+        refused, answers = refused_in_round(honest)
+        assert refused is None
+        assert answers == [one["from"][device].hex() for one in heard if device in one["from"]] + (
+            [] if device in heard[-1]["from"] else answers[-1:]
+        )
 
 
 def test_every_refusal_occurs():

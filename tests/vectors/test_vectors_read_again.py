@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import plain_ed25519 as ed
+import plain_pedersen as pedersen
 import plain_round as rounds
 import plain_twin as plain
 import pytest
@@ -43,6 +44,7 @@ def check_parameters(case):
     digest = plain.digest(b"session parameters", plain.canonical(params))
     same((case["digest"], case["tag"]), (digest.hex(), digest[:16].hex()))
     same(case["session_id"], plain.session_id(params, case["roster"]).hex())
+    same(case["max_message_bytes"], plain.max_message_bytes(params))
 
 
 def check_key_schedule(case):
@@ -334,6 +336,23 @@ def check_dropouts(case):
     check_sessions(case)
 
 
+def check_commitments(case):
+    if "index" in case:
+        point, attempt = pedersen.generator(case["index"])
+        same((case["attempt"], case["generator"]), (attempt, ed.encode(point).hex()))
+        return same(case["digest"], pedersen.hashed(case["index"], attempt).hex())
+    if "randomness" in case:
+        blinding = int.from_bytes(unhex(case["randomness"]), "little") % pedersen.ORDER
+        same((case["blinding"], case["limbs"]), (str(blinding), pedersen.limbs_of(blinding)))
+        return same(pedersen.joined(case["limbs"]), blinding)
+    found = pedersen.commit([int(x) for x in case["values"]], int(case["blinding"]))
+    if "commitment" in case:
+        return same(case["commitment"], found.hex())
+    total = pedersen.added([unhex(point) for point in case["commitments"]])
+    same(case["sum"], total and total.hex())
+    return same(case["opens"], total == found)
+
+
 # Section 12.
 
 
@@ -476,7 +495,8 @@ CHECKS = {
     for name, check in list(globals().items())
     if name.startswith("check_")
 }
-NEGATIVE = {"faults", "malformed", "refusals"}  # of errors: see test_vectors_of_lies.py
+NEGATIVE = {"devices", "faults", "malformed", "refusals", "round_refusals"}
+"""Of errors: see test_vectors_of_lies.py."""
 
 
 def imported(path):
