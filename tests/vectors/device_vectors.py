@@ -184,9 +184,7 @@ def _policies():
         ("Degree 1000 of five devices, max_degree 3.", {"max_degree": 3}, (5, 1000, 3, 2)),
     ):
         num, degree, threshold, smallest = options
-        params = make_params(
-            num, degree=degree, threshold=threshold, min_roster=smallest, **signed
-        )
+        params = make_params(num, degree=degree, threshold=threshold, min_roster=smallest, **signed)
         opening = wire.encode(SessionOpen(params), params)
         yield _case(description, SIGNED, [opening], policy=policy)
 

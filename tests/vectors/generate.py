@@ -32,7 +32,7 @@ FILES = {
     ),
     "commitments": (
         pedersen_vectors.commitments,
-        "Commitments",
+        "Primitives",
         "Generators, blindings, commitments to vectors, and what they open to.",
     ),
     "round_refusals": (

@@ -400,7 +400,8 @@ def _long_forms(value):
     if isinstance(value, int):
         yield "in two bytes", b"\xcc" + value.to_bytes(1, "big")
         yield "in nine bytes", b"\xcf" + value.to_bytes(8, "big")
-        yield "in two bytes, signed", b"\xd0" + value.to_bytes(1, "big")
+        if value == 0:
+            yield "in two bytes, signed", b"\xd0\x00"
     else:
         if len(value) < 1 << 8:
             yield "with a size of 16 bits", b"\xc5" + len(value).to_bytes(2, "big") + value
@@ -431,23 +432,12 @@ def _own_flaws(case, fields, changed):
             bits = bytes([fields[at + 1][0] | 0x80])
             yield "A padding bit of the set of devices is set.", changed(at + 1, bits)
         yield "A set over no devices.", changed(at, 0)
-        yield "A set over more devices than were invited.", changed(
-            at, params.num_invited + 1
-        )
+        yield "A set over more devices than were invited.", changed(at, params.num_invited + 1)
     if kind in _MEMBERS_AT or kind in _OF_SLOTS:
         at = 3
         if kind != "share delivery":
             yield "A slot that does not exist.", changed(at, len(params.slots))
-    if kind in _RECORDS_AT:
-        at, size = _RECORDS_AT[kind]
-        if kind == "roster" and signed:
-            size += 96
-        some = [fields[at][i : i + size] for i in range(0, len(fields[at]), size)]
-        assert all(len(one) == size for one in some), case["name"]
-        if len(some) > 1:
-            yield "Records in descending order.", changed(at, b"".join(reversed(some)))
-            yield "One record twice.", changed(at, b"".join([some[0], *some]))
-            yield "Two records swapped.", changed(at, b"".join([some[1], some[0], *some[2:]]))
+    yield from _record_flaws(case, fields, changed)
     match kind:
         case "session open":
             if case["session"] in SESSIONS:
@@ -478,6 +468,21 @@ def _own_flaws(case, fields, changed):
                 yield "A limb of 32 bits.", changed(4, limb + fields[4][41:])
                 other = first[:4] + b"\x02" + first[5:]
                 yield "A share of a third kind.", changed(4, other + fields[4][41:])
+
+
+def _record_flaws(case, fields, changed):
+    """What is wrong with a list of records."""
+    kind, signed = case["kind"], session_params(case["session"]).signed
+    if kind in _RECORDS_AT:
+        at, size = _RECORDS_AT[kind]
+        if kind == "roster" and signed:
+            size += 96
+        some = [fields[at][i : i + size] for i in range(0, len(fields[at]), size)]
+        assert all(len(one) == size for one in some), case["name"]
+        if len(some) > 1:
+            yield "Records in descending order.", changed(at, b"".join(reversed(some)))
+            yield "One record twice.", changed(at, b"".join([some[0], *some]))
+            yield "Two records swapped.", changed(at, b"".join([some[1], some[0], *some[2:]]))
 
 
 def _open_flaws(fields, changed, *, signed):

@@ -511,9 +511,7 @@ def _list_lies():
         first,
         replace(honest, signatures=few),
     )
-    yield lie(
-        "No signatures.", Refusal.TOO_FEW_SIGNATURES, first, replace(honest, signatures={})
-    )
+    yield lie("No signatures.", Refusal.TOO_FEW_SIGNATURES, first, replace(honest, signatures={}))
     for description, changed in (
         ("A signature with one bit changed.", {0: _with_bit_changed(honest.signatures[0])}),
         ("A signature under another's name.", {0: honest.signatures[1]}),
@@ -1068,28 +1066,38 @@ def blame(case, session, rounds):
         if server.has_sum and (opening := server.take_sum().opening):
             tell(dict.fromkeys(server.remaining, opening))
     result = _outcome(server) | {"aborted": False}
-    if stage in ("list", "mask"):
-        whole = parties.params.slots[slot].whole
-        result["void"] = whole and not (server.has_sum or asked)
-    if server.has_sum:
-        revealed = server.take_sum()
-        result["sum"] = sum_to_json(revealed)
-        if parties.params.slots[slot].verified:
-            result["proof"] = revealed.opening is not None
-            if revealed.opening is not None:
-                tell(dict.fromkeys(server.remaining, revealed.opening))
-    if server.state is ServerState.READY:
-        following = range(max(slot, -1) + 1 if stage in IN_SLOTS else 0, len(parties.bindings))
-        for number in (i for i in following if server.can_sum(i)):
-            try:
-                asked = server.open_slot(number, parties.bindings[number])
-            except SessionAborted:
-                asked = {}
-            break
-    tell(asked)
+    result |= _ending(server, parties.params.slots[slot], stage, asked, tell)
+    tell(_next_slot(server, slot if stage in IN_SLOTS else -1, parties.bindings) or asked)
     deviating = {device for _, _, device in sent}
     witness = next((c for c in server.remaining if c not in deviating), None)
     return result | {"witness": witness and _witness(parties, witness, heard[witness], rounds)}
+
+
+def _ending(server, spec, stage, asked, tell):
+    """What the end of a round says of its slot."""
+    result = {}
+    if stage in ("list", "mask"):
+        result["void"] = spec.whole and not (server.has_sum or asked)
+    if server.has_sum:
+        revealed = server.take_sum()
+        result["sum"] = sum_to_json(revealed)
+        if spec.verified:
+            result["proof"] = revealed.opening is not None
+        if revealed.opening is not None:
+            tell(dict.fromkeys(server.remaining, revealed.opening))
+    return result
+
+
+def _next_slot(server, slot, bindings):
+    """The messages that open the first slot after `slot` that can have a sum; none if none can."""
+    if server.state is ServerState.READY:
+        for number in range(slot + 1, len(bindings)):
+            if server.can_sum(number):
+                try:
+                    return server.open_slot(number, bindings[number])
+                except SessionAborted:
+                    return {}
+    return {}
 
 
 IN_SLOTS = ("list", "mask", "confirm", "unmask")
@@ -1513,9 +1521,7 @@ def _void_slots():
         ),
     ):
         gone = _lost(session, at) if at[0] != "list" else []
-        yield _deviation(
-            description, session, [(*at, VICTIM, data)], [*gone, (VICTIM, fault)]
-        )
+        yield _deviation(description, session, [(*at, VICTIM, data)], [*gone, (VICTIM, fault)])
     yield _deviation(
         "A vector that was added, and then another: the slot is complete all the same.",
         WHOLE,

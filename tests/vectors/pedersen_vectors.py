@@ -1,4 +1,4 @@
-"""Vectors of Pedersen commitments: generators, blindings, commitments, and whether sums open them."""
+"""Vectors of Pedersen commitments: generators, blindings, and what commitments open to."""
 
 import plain_ed25519 as ed
 import plain_pedersen
@@ -87,7 +87,12 @@ def _sums():
         ("A string that is no point.", [*honest, (2).to_bytes(32, "little")], total, blinding),
         ("A y above the prime.", [(ed.FIELD + 1).to_bytes(32, "little")], [0], 0),
         ("The neutral point with a sign.", [(1 | high).to_bytes(32, "little")], [0], 0),
-        ("The point of order 2 with a sign.", [(ed.FIELD - 1 | high).to_bytes(32, "little")], [], 0),
+        (
+            "The point of order 2 with a sign.",
+            [(ed.FIELD - 1 | high).to_bytes(32, "little")],
+            [],
+            0,
+        ),
         ("A commitment of 31 bytes.", [one[:-1]], [0], 0),
         ("A commitment of 33 bytes.", [one + b"\x00"], [0], 0),
         ("An empty commitment.", [b""], [0], 0),

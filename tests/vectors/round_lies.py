@@ -275,7 +275,9 @@ def _questions():
             query, question=Query("mm", (16, 17))
         )),
         ("A query of no pivots.", Refusal.MALFORMED, replace(query, question=Query("mm", ()))),
-        ("A pivot above the grid.", Refusal.MALFORMED, replace(query, question=Query("mm", (130,)))),
+        ("A pivot above the grid.", Refusal.MALFORMED, replace(
+            query, question=Query("mm", (130,))
+        )),
         ("A proof where none is due.", Refusal.OUT_OF_ORDER, replace(query, opening=b"x")),
         ("A wrong query in the slot of the update.", Refusal.OUT_OF_ORDER, replace(
             query, question=Query("bracketed", ()), session=own.encode(OpenSlot(2, everybody))
@@ -304,7 +306,9 @@ def _questions():
         "The first slot once more, with another query.",
         Refusal.SLOT_REUSED,
         second,
-        replace(query, question=Query("mm", (5,)), session=own.encode(OpenSlot(0, np.arange(4) > 0))),
+        replace(
+            query, question=Query("mm", (5,)), session=own.encode(OpenSlot(0, np.arange(4) > 0))
+        ),
     )
     yield own.lie(
         "A second threshold.",
@@ -503,9 +507,7 @@ def _few():
     listing, query = ("list", 0), own.envelope(("mask", 0))
     two = np.arange(4) % 2 == 0
     session_id = own.params.session_id(np.array([3, 10, 17, 24], dtype="<u4").tobytes())
-    keys = [
-        own.decode(own.rounds[0]["from"][c]).sealing_key for c in sorted(own.parties.devices)
-    ]
+    keys = [own.decode(own.rounds[0]["from"][c]).sealing_key for c in sorted(own.parties.devices)]
     signatures = {
         p: own.parties.identity(3 + 7 * p).sign(signing.members(session_id, 0, two, keys[p]))
         for p in (0, OWN)

@@ -114,16 +114,19 @@ def _printable(case):
 
 def _layout(layout):
     return {
-        "fields": [
-            {
-                "name": field.name,
-                "size": field.size,
-                "min_numerator": str(field.min_numerator),
-                "max_numerator": str(field.max_numerator),
-                "resolution_bits": field.resolution_bits,
-            }
+        "fields": {
+            field.name: [
+                str(number)
+                for number in (
+                    field.size,
+                    field.min_numerator,
+                    field.max_numerator,
+                    field.resolution_bits,
+                )
+            ]
             for field in layout.fields
-        ],
+        },
+        "order": [field.name for field in layout.fields],
         "length": layout.length,
         "ring_bits": layout.ring_bits,
         "canonical": layout.canonical().hex(),
@@ -315,7 +318,7 @@ def _pivots(config, tick, top):
     num = 1 if config.num_pivots is None else config.num_pivots
     ends = (0,) * (num - 1) + (top,) if num > 1 else (top,)
     ladder = sorted((min(tick + 1, top), tick, 3)[:num])
-    return {(tick,) * num, (min(tick + 1, top),) * num, ends, tuple(ladder)}
+    return sorted({(tick,) * num, (min(tick + 1, top),) * num, ends, tuple(ladder)})
 
 
 def _share(config, seed):

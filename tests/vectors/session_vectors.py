@@ -122,9 +122,8 @@ def dropouts():
 
     for name, stages in (
         ("complete", ("advertise", "mask", "unmask")),
-        ("complete, signed", SET_UP + TOLERANT),
+        ("complete, signed", ("share", *TOLERANT)),
         ("sparse", ("share", "unmask")),
-        ("sparse, signed", ("confirm",)),
     ):
         for stage in stages:
             add(name, f"one device vanishes at {stage}", (1, stage, 0))
@@ -137,14 +136,13 @@ def dropouts():
     add("complete, signed", "two slots, a device vanishes in each", *losses, **two)
     losses = (2, "unmask", 0), (4, "mask", 1)
     add("complete", "two slots, a device vanishes between them", *losses, **two)
-    for name in ("complete", "complete, signed"):
-        add(name, "the first of two slots is left out", asked=[1], **two)
+    add("complete", "the first of two slots is left out", asked=[1], **two)
     whole = ("a first sum", 1, 13), ("a whole sum", 1, 13, True), ("another", 1, 13, True)
     for name in ("complete", "complete, signed"):
         title = "a device vanishes at the tolerant slot, and another at the second whole one"
         losses = (0, "mask", 0), (2, "mask", 2)
         add(name, title, *losses, slots=whole, threshold=2, num_invited=4)
-    for name in ("complete", "complete, signed", "sparse, signed"):
+    for name in ("complete", "complete, signed"):
         first, second = _neighbours_of_the_first(make_params(**LOSING[name]))
         title = "two boxes do not open, and a device vanishes"
         spoiled = (0, first), (second, 0)
