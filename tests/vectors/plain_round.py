@@ -606,5 +606,7 @@ class PlainRound:
                 search.take(by_slot[slot]["vector"])
                 slot += 1
             found.append({"slot": self.first[level + 1] - 1, **search.threshold()[0]})
-            tails.append(search.tail() if config["verified"] else None)
+            everybody = {"devices": len(self.session.ids), "weight": 0}
+            followed = all(one["verified"] or not num_queries(one) for one in self.levels)
+            tails.append((search.tail() or everybody) if followed else None)
         return found, tails

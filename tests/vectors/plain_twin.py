@@ -198,8 +198,9 @@ def pack_vector(elements, bits):
 def mask(key, length, bits):
     """The words of a mask: 32 bits wide for rings up to 2^32, else 64."""
     size = 4 if bits <= 32 else 8
-    stream = keystream(key, length * size)
-    return [int.from_bytes(stream[i : i + size], "little") for i in range(0, len(stream), size)]
+    stream = key if length * size <= 32 else keystream(key, length * size)
+    starts = range(0, length * size, size)
+    return [int.from_bytes(stream[i : i + size], "little") for i in starts]
 
 
 # Graphs.

@@ -171,7 +171,10 @@ def whole_slots():
 
 def mask_expansion():
     cases = []
-    for bits, lengths in ((32, (1, 16, 17, 257, 16384, 16385, 40000)), (64, (1, 8, 9, 8192, 8193))):
+    for bits, lengths in (
+        (32, (1, 8, 9, 16, 17, 257, 16384, 16385, 40000)),
+        (64, (1, 4, 5, 8, 9, 8192, 8193)),
+    ):
         for length in lengths:
             seeds = [fixed(f"mask {i} of {length} x {bits}") for i in range(3)]
             first, total = zeros(length, bits), zeros(length, bits)

@@ -1,6 +1,6 @@
 """Sessions that are played for the vectors: every secret from a stated seed, every message kept."""
 
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from hashlib import sha256
 
 import numpy as np
@@ -86,9 +86,13 @@ def make_params(
     )
 
 
+def slot_to_json(slot):
+    return {field.name: getattr(slot, field.name) for field in fields(slot) if field.init}
+
+
 def params_to_json(params):
     return {
-        "slots": [asdict(slot) for slot in params.slots],
+        "slots": [slot_to_json(slot) for slot in params.slots],
         "num_invited": params.num_invited,
         "degree": params.degree,
         "threshold": params.threshold,
@@ -101,11 +105,9 @@ def params_to_json(params):
 
 
 def params_from_json(case):
-    fields = dict(case)
-    fields["slots"] = tuple(SlotSpec(**slot) for slot in case["slots"])
-    for name in ("graph_seed", "context"):
-        fields[name] = bytes.fromhex(case[name])
-    return SessionParams(**fields)
+    slots = tuple(SlotSpec(**slot) for slot in case["slots"])
+    digests = {name: bytes.fromhex(case[name]) for name in ("graph_seed", "context")}
+    return SessionParams(**case | digests | {"slots": slots})
 
 
 def make_case(name, params, *, vanishing=(), spoiling=(), highest_bit=()):

@@ -59,7 +59,7 @@ class Heard:
 
 def round_refusals():
     cases = [*_announcements(), *_relays(), *_questions(), *_levels(), *_verified(), *_few()]
-    cases += _accepted()
+    cases += [*_tails(), *_accepted()]
     for case in cases:
         name = case["round"]
         refused, answers = refuse_in_round(case, round_case(name), round_played(name)[0])
@@ -498,6 +498,29 @@ def _accepted():
     told = listed.envelope(last)
     yield listed.lie(
         "The threshold when a device has left, without a proof of the last sum.", None, last, told
+    )
+
+
+def _tails():
+    """Devices that are said to be gone when the updates are summed."""
+    own = Heard(VERIFIED)
+    at = next(place for place in reversed(own.places) if place[0] == "confirm")
+    fewer = np.arange(4) != 3
+    told = Relay(own.encode(ConsistencyCheck(at[1], fewer)))
+    tail = round_played(VERIFIED)[3][0]["devices"]
+    yield own.lie(
+        "Of the tail, a device is said to be lost, and it is then smaller than the device allows.",
+        Refusal.TAIL_TOO_SMALL,
+        at,
+        told,
+        policy={"min_tail": tail},
+    )
+    yield own.lie(
+        "Of the tail, a device is said to be lost, and it is large enough.",
+        None,
+        at,
+        told,
+        policy={"min_tail": tail - 1},
     )
 
 

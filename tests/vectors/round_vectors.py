@@ -14,7 +14,7 @@ from recorded_round import (
     play_round,
     question_to_json,
 )
-from recorded_session import draw_elements, fixed
+from recorded_session import draw_elements, fixed, slot_to_json
 from session_vectors import rounds_to_json
 
 from deltafl.protocol import labels, wire
@@ -88,16 +88,7 @@ def layouts():
                 "config": _printable(_json(name)),
                 "search": _layout(config.search_layout),
                 "update": _layout(config.update_layout),
-                "slots": [
-                    {
-                        "label": slot.label,
-                        "length": slot.length,
-                        "ring_bits": slot.ring_bits,
-                        "whole": slot.whole,
-                        "verified": slot.verified,
-                    }
-                    for slot in config.slots()
-                ],
+                "slots": [slot_to_json(slot) for slot in config.slots()],
                 "canonical": config.canonical().hex(),
                 "model": MODEL.hex(),
                 "context": levels.context(MODEL).hex(),

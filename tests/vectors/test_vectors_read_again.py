@@ -461,8 +461,9 @@ def check_searches(case):
 
 def lost(again):
     """Devices in the last sum of a search of one level that are not asked for their updates."""
-    *_, searched = (one for one in again.sums if again.level_of(one["slot"]) == 0)
-    sums = [one for one in again.sums if one["slot"] != again.first[1] - 1] or [searched]
+    sums = [one for one in again.sums if one["slot"] != again.first[1] - 1]
+    if not sums:
+        return 0
     *_, asked = (one["to"] for one in again.rounds if one["stage"] == "mask")
     return len(sums[-1]["contributors"]) - len(asked)
 
