@@ -8,7 +8,7 @@ import vector_files
 from device_vectors import converse
 from message_vectors import apply_edit, fields_from_json, read
 from negative_vectors import blame, refuse
-from recorded_session import params_from_json
+from recorded_session import Parties, params_from_json
 from round_lies import refuse_in_round
 from session_vectors import rounds_from_json
 
@@ -147,6 +147,40 @@ def test_a_device_that_is_not_lied_to_refuses_nothing(session):
 
 def blamed(case):
     return blame(case, SESSIONS[case["session"]], ROUNDS[case["session"]])
+
+
+def test_devices_alone_answer_as_in_the_sessions():
+    for name in ("sessions", "dropouts"):
+        for case in load(name):
+            rounds = rounds_from_json(case["rounds"])
+            for device in case["devices"]:
+                client, parties = device["id"], Parties(case)
+                machine = parties.client(client)
+                spoils = client in {one["sender"] for one in case["spoiling"]}
+                for one in rounds:
+                    if client in one["to"]:
+                        answer = parties.answer(machine, one["to"][client])
+                        if one["stage"] == "share" and spoils:
+                            answer = parties.with_spoiled_boxes(client, answer)
+                        assert one["from"].get(client, answer) == answer
+
+
+def test_witnesses_alone_answer_as_stated():
+    found = 0
+    for case in load("faults"):
+        witness = case["witness"]
+        if witness is None:
+            continue
+        client, parties = witness["device"], Parties(SESSIONS[case["session"]])
+        machine = parties.client(client)
+        heard = [one for one in ROUNDS[case["session"]] if client in one["to"]]
+        for one in heard[: witness["received"]]:
+            parties.answer(machine, one["to"][client])
+        for step in witness["steps"]:
+            answer = parties.answer(machine, bytes.fromhex(step["message"]))
+            assert (answer and answer.hex()) == step["answer"], case["description"]
+            found += 1
+    assert found >= 20
 
 
 def stated(case):
