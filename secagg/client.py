@@ -291,7 +291,7 @@ class Client:
         try:
             if self.params is None:
                 return self._primitives.apply(wire.decode_open, data)
-            message = wire.decode(data, self.params)
+            message = self._primitives.apply(wire.reader(self.params), data)
         except DecodeError as error:
             raise PeerError(Refusal.MALFORMED, str(error)) from None
         if not isinstance(message, ServerMessage):
