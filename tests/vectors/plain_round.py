@@ -371,9 +371,10 @@ class PlainSearch:
         self.theta = Fraction(*config["theta"])
         self.answered, self.side, self.run = 0, 0, 0
         self.low = self.high = self.total = None
+        self.counts = []
         start = config["warm_start"]
         self.estimate = start or 0
-        if config["method"] == "histogram":
+        if config["method"] in ("histogram", "noisy"):
             pivots = self._ladder()
         else:
             first = tick(config["resolution_bits"], config["bound"], 1.0)[0]
@@ -385,6 +386,8 @@ class PlainSearch:
     def ended(self):
         if self.theta == 1:
             return "exact"
+        if self.config["method"] == "noisy":
+            return ("noisy" if self.counts else "no weight") if self.answered else None
         if self.low is None:
             return None
         if self.total[1] == 0:
@@ -403,6 +406,8 @@ class PlainSearch:
     def take(self, elements):
         """Go on with the sum that answers the question."""
         sums = decode(search_layout(self.config), elements)
+        if self.config["method"] == "noisy":
+            return self._take_counts(sums["count"][0], sums["bins"])
         weight = sums["weight"][0]
         (count,) = sums.get("count", [None])  # which `mm` has in verified searches only
         total = (self.top, weight, count)
@@ -428,6 +433,33 @@ class PlainSearch:
         self.answered += 1
         if self.ended is None:
             self._propose(sums, target)
+        return None
+
+    def _take_counts(self, total, bins):
+        """The nearest counts that are possible, and where they reach the rank of the quantile."""
+        self.answered += 1
+        steps = 2 ** search_layout(self.config)[0][1][4]
+        noisy = [Fraction(number, steps) for number in bins]
+        left, excess = list(noisy), Fraction(0)
+        while total:  # whatever is not above the excess is zero, and its share is on the others
+            excess = (sum(left) - total) / len(left)
+            above = [number for number in left if number > excess]
+            if len(above) == len(left):
+                break
+            left = above
+        self.counts = [max(number - excess, Fraction(0)) for number in noisy] if total else []
+        if not total:
+            self.estimate = 0
+            return
+        wanted = math.ceil((1 - self.theta) * sum(self.counts)) - 1
+        ends, below = [0, *self._next, self.top], Fraction(0)
+        self.estimate = 0
+        for index, count in enumerate(self.counts):
+            if wanted > 0 and below + count >= wanted:
+                low, high = ends[index : index + 2]
+                self.estimate = low + math.floor((high - low) * (wanted - below) / count)
+                return
+            below += count
 
     def _propose(self, sums, target):
         config, low_rank, high_rank = self.config, self.low, self.high
@@ -500,6 +532,11 @@ class PlainSearch:
             eta, delta = 0, 0
         elif certified:
             eta, delta = self.low[0] + self.high[0] - 1, self.high[0] - 1 - self.low[0]
+        elif self.config["method"] == "noisy":
+            eta, delta = (
+                (2 * self.estimate if self.answered or not self.config["verified"] else 0),
+                0,
+            )
         elif self.config["verified"]:
             eta, delta = (2 * self.low[0] if self.low else 0), 0
         else:
@@ -507,12 +544,21 @@ class PlainSearch:
         return {"what": "Threshold", "eta": eta, "delta": delta}, certified
 
     def tail(self):
+        if self.config["method"] == "noisy":
+            return self._noisy_tail() if self.answered else None
         if self.low is None:
             return None
         if self.ended == "no weight":
             return {"devices": self.total[2], "weight": 0}
         devices, weight = self.total[2] - self.low[2], self.total[1] - self.low[1]
         return {"devices": devices, "weight": weight}
+
+    def _noisy_tail(self):
+        ends, devices = [0, *self._next, self.top], Fraction(0)
+        for low, high, count in zip(ends, ends[1:], self.counts, strict=False):
+            if high > low:
+                devices += count * Fraction(max(high - max(low, self.estimate), 0), high - low)
+        return {"devices": math.floor(devices), "weight": math.floor(devices)}
 
 
 # A whole round.

@@ -47,6 +47,14 @@ CONFIGS = {
         "weighting": "equal",
         "noise": NOISE,
     },
+    "noisy, verified": {
+        "method": "noisy",
+        "num_pivots": 3,
+        "max_queries": 1,
+        "weighting": "equal",
+        "noise": NOISE,
+        "verified": True,
+    },
     "no search": {"theta": [1, 1]},
     "too few for a search": {"min_search_cohort": 5},
     "large numbers": {
@@ -360,9 +368,11 @@ def searches():
         ("bracketed", {"max_queries": 3, "warm_start": 60}),
         ("histogram", {"max_queries": 3, "num_pivots": 3}),
         ("histogram", {"max_queries": 2, "num_pivots": 4, "warm_start": 40}),
+        ("noisy", CONFIGS["noisy, verified"] | {"num_pivots": 6, "theta": [1, 3]}),
+        ("noisy", CONFIGS["noisy, verified"] | {"num_pivots": 5, "warm_start": 40}),
     ):
         for kind in ("spread", "ties", "no weight"):
-            given = {"method": method, "cohort_size": 7, "verified": True, **changes}
+            given = {"cohort_size": 7, "verified": True, **changes, "method": method}
             cases.append(_search(f"{method}, {kind}", SMALL_ROUND | given, kind))
     return cases
 
@@ -378,7 +388,10 @@ def _search(name, case, kind):
     followed, steps = Followed.begin(config), []
     start = replace(followed)
     while (query := followed.search.query) is not None:
-        total = sum(machine.answer(query).astype(object) for machine in machines)
+        seeds = [fixed(f"{name}, noise of {index}") for index in range(len(machines))]
+        draws = map(SeededRandomness, seeds)
+        answers = [m.answer(query, draw) for m, draw in zip(machines, draws, strict=True)]
+        total = sum(answer.astype(object) for answer in answers)
         vector = np.array([int(x) % 2**config.search_layout.ring_bits for x in total], np.uint64)
         before, followed = followed, followed.after(vector, len(machines))
         result, tail = followed.search.result(), followed.search.tail
@@ -393,6 +406,8 @@ def _search(name, case, kind):
                 "tail": {"devices": tail.devices, "weight": tail.weight},
             }
         )
+        if config.noise is not None:
+            steps[-1]["noise"] = [_share(config, seed) for seed in seeds]
     threshold = followed.search.result().threshold
     found = followed.check_threshold(threshold, len(machines), shrank=False)
     _only(start, followed, threshold, len(machines))

@@ -438,6 +438,8 @@ def check_searches(case):
     _, ring_bits = rounds.search_layout(config)
     for step in case["steps"]:
         same(step["pivots"], search.pivots)
+        shares = step.get("noise") or [[]] * len(case["devices"])
+        shares = [[int(x) for x in share] for share in shares]
         same(step["if_a_device_had_left"], search.threshold()[0])
         answers = [
             rounds.answer(
@@ -445,8 +447,9 @@ def check_searches(case):
                 rounds.tick(config["resolution_bits"], config["bound"], loss)[0],
                 rounds.search_weight(config, weight),
                 search.pivots,
+                share,
             )
-            for loss, weight in case["devices"]
+            for (loss, weight), share in zip(case["devices"], shares, strict=True)
         ]
         total = [sum(column) % 2**ring_bits for column in zip(*answers, strict=True)]
         same(step["sum"], [str(x) for x in total])
