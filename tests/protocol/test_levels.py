@@ -23,7 +23,7 @@ from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.levels import MAX_LEVELS, LevelRounds, Levels
-from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
+from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import RoundServer
@@ -83,9 +83,9 @@ def make_devices(cohort_size, models=MODELS, seed=0, length=4):
     ]
 
 
-def make_levels(cohort_size=5, thetas=THETAS, **changes):
+def make_levels(cohort_size=5, thetas=THETAS, warm=None, **changes):
     fields = {"cohort_size": cohort_size, "max_queries": 8, **changes}
-    return Levels.at(make_config(**fields), thetas)
+    return Levels.at(make_config(**fields), thetas, warm)
 
 
 def backends(sessions=SESSIONS):
@@ -96,16 +96,8 @@ def backends(sessions=SESSIONS):
     )
 
 
-def play(backend, levels, devices, models=MODELS, warm=(None, None, None), vanishing=None):
-    return play_levels(
-        backend,
-        levels,
-        models,
-        devices,
-        warm_starts=warm,
-        vanishing=vanishing,
-        graph_seed=SEED,
-    )
+def play(backend, levels, devices, models=MODELS, vanishing=None):
+    return play_levels(backend, levels, models, devices, vanishing=vanishing, graph_seed=SEED)
 
 
 def shown(result):
@@ -124,17 +116,14 @@ def shown(result):
 )
 def test_levels_together_are_as_many_rounds_by_themselves(seed, cohort_size, method, thetas):
     devices = make_devices(cohort_size, seed=seed)
-    levels = make_levels(cohort_size, thetas, method=method)
-    warm = (None, 700, 3)
+    levels = make_levels(cohort_size, thetas, (None, 700, 3), method=method)
     ideal = IdealRounds(SESSIONS)
     alone = [
-        play_single(ideal, config, model, devices, warm_start=start, graph_seed=SEED).outcome
-        for config, model, start in zip(levels.rounds, MODELS, warm, strict=True)
+        play_single(ideal, config, model, devices, graph_seed=SEED).outcome
+        for config, model in zip(levels.rounds, MODELS, strict=True)
     ]
     for backend in backends():
-        assert shown(play(backend, levels, devices, warm=warm)) == [
-            comparable(outcome) for outcome in alone
-        ]
+        assert shown(play(backend, levels, devices)) == [comparable(outcome) for outcome in alone]
 
 
 @settings(deadline=None, max_examples=12)
@@ -183,7 +172,7 @@ def test_both_backends_agree_whoever_vanishes(signed, step):
     levels = make_levels(6, THETAS[1:], method="histogram")
     devices, gone = make_devices(6), {ClientId(10): Vanish(step)}
     ideal, masked = (
-        play(backend, levels, devices, MODELS[1:], (None, None), gone)
+        play(backend, levels, devices, MODELS[1:], gone)
         for backend in backends(replace(SESSIONS, signed=signed))
     )
     assert shown(ideal) == shown(masked)
@@ -252,7 +241,7 @@ def test_the_context_binds_every_level_and_model():
 
 def test_the_server_announces_what_it_plays_and_waits_for_the_last_level():
     levels = make_levels(5)
-    rounds = LevelRounds(levels, (None, None, None))
+    rounds = LevelRounds(levels)
     assert rounds.level == 0
     assert rounds.slot == 0
     assert isinstance(rounds.question, Query)
@@ -276,9 +265,7 @@ class Parties:
             slots=self.levels.slots(),
             context=self.levels.context(self.models),
         )
-        self.server = RoundServer(
-            self.levels, self.models, self.params, self.devices, (None,) * len(self.levels.rounds)
-        )
+        self.server = RoundServer(self.levels, self.models, self.params, self.devices)
         self.clients = {
             i: RoundClient(i, POLICY, SeededRandomness(bytes([i]) * 32), **client)
             for i in self.devices
@@ -363,7 +350,7 @@ def test_a_wrong_number_of_losses_is_a_misuse():
         lambda a: replace(a, models=b"".join(MODELS[::-1])),
         lambda a: replace(a, levels=make_levels(3, (*THETAS[:2], Fraction(1, 9)))),
         lambda a: replace(a, levels=make_levels(3, round_index=4)),
-        lambda a: Announce(a.levels.common, a.models, a.session),
+        lambda a: replace(a, levels=Levels((a.levels.common,))),
     ],
     ids=["models swapped", "another level", "another round", "as one level"],
 )
@@ -377,7 +364,7 @@ def test_a_session_with_other_slots_is_refused_although_its_context_fits():
     parties = Parties()
     params = replace(parties.params, slots=parties.levels.common.slots())
     session = session_wire.encode(SessionOpen(params), params)
-    data = wire.encode(AnnounceLevels(parties.levels, parties.models, session))
+    data = wire.encode(Announce(parties.levels, parties.models, session))
     assert_fails(parties.machine, data, Refusal.MALFORMED)
 
 
@@ -447,7 +434,7 @@ def test_announcements_survive_the_wire(parts, size):
     if len(thetas) < 2:
         return
     levels = Levels.at(make_config(), thetas)
-    announced = AnnounceLevels(levels, bytes(size * len(thetas)), b"session")
+    announced = Announce(levels, bytes(size * len(thetas)), b"session")
     assert wire.decode(wire.encode(announced)) == announced
 
 
@@ -471,7 +458,7 @@ def fields_of(envelope):
     ids=["none", "half a level", "no denominator", "not in lowest terms", "rising", "too many"],
 )
 def test_impossible_levels_do_not_decode(packed):
-    announced = AnnounceLevels(make_levels(thetas=THETAS[1:]), b"ab", b"session")
+    announced = Announce(make_levels(thetas=THETAS[1:]), b"ab", b"session")
     fields = fields_of(announced)
     good = wire.write_fields(fields)
     assert wire.decode(good) == announced
@@ -481,7 +468,7 @@ def test_impossible_levels_do_not_decode(packed):
 
 
 def test_models_of_different_sizes_do_not_decode():
-    announced = AnnounceLevels(make_levels(thetas=THETAS[1:]), b"abc", b"session")
+    announced = Announce(make_levels(thetas=THETAS[1:]), b"abc", b"session")
     with pytest.raises(DecodeError, match="not 2 of one size"):
         wire.decode(wire.encode(announced))
 

@@ -107,7 +107,8 @@ all_sessions = pytest.mark.parametrize("sessions", ALL_SESSIONS.values(), ids=AL
 
 
 def play(backend, round_config, devices: Sequence[Device], vanishing=None, warm=None):
-    return play_single(backend, round_config, MODEL, devices, warm_start=warm, vanishing=vanishing)
+    warmed = replace(round_config, warm_start=warm)
+    return play_single(backend, warmed, MODEL, devices, vanishing=vanishing)
 
 
 thetas = st.sampled_from([Fraction(1), Fraction(4, 5), Fraction(1, 2), Fraction(1, 10)])
@@ -419,7 +420,7 @@ def test_a_search_ends_when_its_cohort_shrinks(stage, signed):
 
 def test_a_search_ends_over_fewer_devices_even_where_the_sums_still_fit():
     round_config = config(3, Fraction(1, 2), "mm")
-    round_ = Round(round_config, None)
+    round_ = Round(round_config)
     devices = [DeviceRound.measured(round_config, 0.5 + i, 10) for i in range(3)]
     for contributors in ((1, 2, 3), (1, 2)):  # another device makes up for the one that vanished
         total = sum(device.answer(round_.question) for device in devices)

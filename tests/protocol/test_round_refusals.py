@@ -38,7 +38,8 @@ TO_DELIVERY, TO_QUERY, TO_THRESHOLD, TO_UNMASK = Point(2), Point(3), Point(5), P
 
 def announcement(config=CONFIG, model=MODEL, params=None) -> bytes:
     params = params or make_params(config, model)
-    return wire.encode(Announce(config, model, session_wire.encode(SessionOpen(params), params)))
+    session = session_wire.encode(SessionOpen(params), params)
+    return wire.encode(Announce(Levels((config,)), model, session))
 
 
 def device(policy=None) -> RoundClient:
@@ -77,6 +78,8 @@ OTHER_CONFIGS = {
     "update_length": 5,
     "update_clip": 4.5,
     "update_resolution_bits": 13,
+    "warm_start": 700,
+    "verified": True,
 }
 
 
@@ -115,9 +118,9 @@ def test_a_session_with_other_slots_or_devices_is_refused_although_its_context_f
     assert_refused(device(), data, Refusal.MALFORMED, "not those of this round")
 
 
-@pytest.mark.parametrize("session", [b"", b"session", b"\x93\x01\x22\xc4\x00"])
+@pytest.mark.parametrize("session", [b"", b"session", b"\x93\x02\x22\xc4\x00"])
 def test_an_announcement_without_a_session_is_refused(session):
-    data = wire.encode(Announce(CONFIG, MODEL, session))
+    data = wire.encode(Announce(Levels((CONFIG,)), MODEL, session))
     assert_refused(device(), data, Refusal.MALFORMED, "msgpack|integer|string")
 
 
