@@ -1,5 +1,6 @@
 """Several conformity levels in one session: each is the round that it would be by itself."""
 
+import struct
 from dataclasses import replace
 from fractions import Fraction
 
@@ -144,14 +145,14 @@ def test_every_level_keeps_whom_algorithm_2_keeps(seed):
         assert np.allclose(outcome.update, mean, atol=2**-11)
 
 
-def test_a_single_level_is_the_round_as_it_always_was():
+def test_a_single_level_is_announced_as_any_number():
     config, model = make_config(cohort_size=5), b"the model"
     levels = Levels((config,))
-    assert (levels.context(model), levels.slots()) == (config.context(model), config.slots())
+    assert levels.slots() == config.slots()
     params = make_params(config, model)
-    server = RoundServer(levels, model, params, range(5), (None,))
+    server = RoundServer(levels, model, params, range(5))
     opening = session_wire.encode(SessionOpen(params), params)
-    assert server.start()[0] == wire.encode(Announce(config, model, opening))
+    assert server.start()[0] == wire.encode(Announce(levels, model, opening))
 
 
 LATER = make_levels(thetas=THETAS[1:], method="histogram").first_slot(1)
@@ -214,6 +215,9 @@ def test_levels_fall_and_differ_in_nothing_else():
             Levels.at(config, thetas)
     with pytest.raises(ConfigurationError, match="more than θ"):
         Levels((config, make_config(theta=Fraction(1, 3), max_weight=9)))
+    with pytest.raises(ConfigurationError, match="more than θ"):
+        Levels((config, make_config(theta=Fraction(1, 3), verified=True)))
+    Levels((config, make_config(theta=Fraction(1, 3), warm_start=9)))
     most = [Fraction(1, 2 + n) for n in range(MAX_LEVELS)]
     assert len(Levels.at(config, most).rounds) == MAX_LEVELS
     with pytest.raises(ConfigurationError, match=f"1 to {MAX_LEVELS}"):
@@ -234,9 +238,12 @@ def test_the_context_binds_every_level_and_model():
         levels.context(b"".join(MODELS[::-1])),
         make_levels(thetas=THETAS[:2]).context(b"".join(MODELS)),
         make_levels(thetas=(*THETAS[:2], Fraction(1, 9))).context(b"".join(MODELS)),
-        levels.common.context(b"".join(MODELS)),
+        Levels((levels.common,)).context(b"".join(MODELS)),
+        make_levels(warm=(None, None, 7)).context(b"".join(MODELS)),
+        make_levels(warm=(None, 7, None)).context(b"".join(MODELS)),
+        make_levels(verified=True).context(b"".join(MODELS)),
     }
-    assert len(contexts) == 5
+    assert len(contexts) == 8
 
 
 def test_the_server_announces_what_it_plays_and_waits_for_the_last_level():
@@ -428,12 +435,11 @@ def test_a_level_that_is_not_the_last_is_no_end():
 @given(
     parts=st.sets(st.fractions(0, 1, max_denominator=2**20), min_size=2, max_size=MAX_LEVELS),
     size=st.integers(0, 9),
+    starts=st.lists(st.none() | st.integers(0, 2048), min_size=MAX_LEVELS, max_size=MAX_LEVELS),
 )
-def test_announcements_survive_the_wire(parts, size):
+def test_announcements_survive_the_wire(parts, size, starts):
     thetas = sorted(parts - {0}, reverse=True)
-    if len(thetas) < 2:
-        return
-    levels = Levels.at(make_config(), thetas)
+    levels = Levels.at(make_config(), thetas, starts[: len(thetas)])
     announced = Announce(levels, bytes(size * len(thetas)), b"session")
     assert wire.decode(wire.encode(announced)) == announced
 
@@ -446,22 +452,33 @@ def fields_of(envelope):
 @pytest.mark.parametrize(
     "packed",
     [
-        b"",
-        bytes(7),
-        (1).to_bytes(4, "little") + bytes(4),
-        (2).to_bytes(4, "little") + (4).to_bytes(4, "little"),
-        (9).to_bytes(4, "little") + (10).to_bytes(4, "little"),
-        b"".join(
-            (1).to_bytes(4, "little") + (n + 3).to_bytes(4, "little") for n in range(MAX_LEVELS)
-        ),
+        bytes(15),
+        struct.pack("<IIQ", 1, 0, 0),
+        struct.pack("<IIQ", 2, 4, 0),
+        struct.pack("<IIQ", 9, 10, 0),
+        struct.pack("<IIQ", 0, 1, 0),
+        struct.pack("<IIQ", 1, 3, 8 * 2**8 + 2),
+        struct.pack("<IIQ", 1, 3, 2**63),
+        b"".join(struct.pack("<IIQ", 1, n + 3, 0) for n in range(MAX_LEVELS)),
     ],
-    ids=["none", "half a level", "no denominator", "not in lowest terms", "rising", "too many"],
+    ids=[
+        "half a level",
+        "no denominator",
+        "not in lowest terms",
+        "rising",
+        "theta of zero",
+        "a warm start beyond the grid",
+        "a warm start of 64 bits",
+        "too many",
+    ],
 )
 def test_impossible_levels_do_not_decode(packed):
     announced = Announce(make_levels(thetas=THETAS[1:]), b"ab", b"session")
     fields = fields_of(announced)
     good = wire.write_fields(fields)
     assert wire.decode(good) == announced
+    fields[-3] = struct.pack("<IIQ", 1, 10, 0)
+    assert wire.decode(wire.write_fields(fields)) == announced
     fields[-3] = packed
     with pytest.raises(DecodeError):
         wire.decode(wire.write_fields(fields))

@@ -117,6 +117,15 @@ NOISY = {
     "noise_denominator": 4,
     "noise_devices": 3,
 }
+# Sums of 64 bits, and none is left for a verified search.
+WIDE = NOISY | {
+    "noise_numerator": 2**56,
+    "noise_denominator": 1,
+    "noise_devices": 1,
+    "cohort_size": 2**31,
+    "max_weight": 1,
+    "update_resolution_bits": 2,
+}
 VALID = [
     Announce(Levels((CONFIG,)), b"model", b"session"),
     Relay(b"session"),
@@ -310,8 +319,7 @@ IMPOSSIBLE = {
     "a warm start beyond the grid": {"warm_start": 8 * 2**8 + 2},
     "verified twice": {"verified": 2},
     "verified with a boolean": {"verified": True},
-    "a verified ring overflow": {"verified": 1, "method": b"bracketed", "max_weight": 2**53}
-    | {"cohort_size": 2**10, "update_clip": double(2.0**-40)},
+    "a verified ring overflow": WIDE | {"verified": 1},
     "the same level twice": {"other_levels": struct.pack("<IIQ", 1, 2, 0)},
     "half a level": {"other_levels": bytes(8)},
     "ring overflow": {"cohort_size": 2**20, "update_resolution_bits": 40},
@@ -350,8 +358,8 @@ def test_the_impossible_ones_are_at_the_edge_of_possible_ones():
         {"min_search_cohort": 2**32 - 1},
         {"warm_start": 8 * 2**8 + 1},
         {"verified": 1},
-        {"verified": 1, "method": b"bracketed", "max_weight": 2**52}
-        | {"cohort_size": 2**10 - 1, "update_clip": double(2.0**-40)},
+        WIDE,
+        WIDE | {"verified": 1, "cohort_size": 2**30},
         {"other_levels": struct.pack("<IIQ", 1, 3, 8), "model": b"models"},
         NOISY,
         NOISY | {"noise_numerator": WORD, "noise_denominator": 1},

@@ -347,11 +347,35 @@ def test_a_device_without_an_identity_refuses_a_signed_session():
 
 
 def test_a_device_that_insists_on_signatures_refuses_a_session_without():
-    machine = device(replace(POLICY, adversary=Adversary.ACTIVE))
+    machine = device(replace(POLICY, adversary=Adversary.ACTIVE, unverified_if_active=True))
     machine.receive(announcement())
     with pytest.raises(PeerError, match="not signed") as refused:
         machine.supply_loss(1.0, 5)
     assert refused.value.reason is Refusal.POLICY
+
+
+@pytest.mark.parametrize(
+    ("config", "policy", "accepted"),
+    [
+        (CONFIG, {}, False),
+        (make_config(verified=True), {}, True),
+        (CONFIG, {"unverified_if_active": True}, True),
+        (CONFIG, {"adversary": Adversary.CURIOUS}, True),
+        (make_config(theta=Fraction(1)), {}, True),  # no query is asked
+        (make_config(max_queries=0), {}, True),
+        (make_config(min_search_cohort=4), {}, True),
+        (make_config(min_search_cohort=3), {}, False),
+    ],
+)
+def test_a_device_that_assumes_an_active_server_answers_only_what_it_can_check(
+    config, policy, accepted
+):
+    machine = device(replace(POLICY, **{"adversary": Adversary.ACTIVE, **policy}))
+    data = announcement(config, params=make_params(config, signed=True))
+    if accepted:
+        assert machine.receive(data) is LocalWork.MEASURE_LOSS
+    else:
+        assert_refused(machine, data, Refusal.POLICY, "the search is not verified")
 
 
 def test_a_signed_round_needs_a_directory():
@@ -393,7 +417,7 @@ def test_signatures_of_a_query_do_not_unmask_the_update():
     parties, request = at(TO_SIGNED_UNMASK, signed=True)
     earlier = session_wire.decode(wire.decode(parties.taken[5]).session, SIGNED)
     data = relayed(request, signatures=earlier.signatures)
-    assert_refused(parties.machine, data, Refusal.BAD_SIGNATURE, "survivors")
+    assert_refused(parties.machine, data, Refusal.BAD_SIGNATURE, "the list of devices")
 
 
 def test_who_was_shown_another_question_signs_what_others_do_not():
@@ -434,7 +458,8 @@ def announced_twice(first, second, *, signed=True):
     for each, changes in ((first, {}), (config, second)):
         params = make_params(each, signed=signed, **changes)
         credentials = enrolment.credentials_for(3, params)
-        machines.append(machine := RoundClient(3, POLICY, credentials=credentials))
+        ledger = enrolment.ledger(3)
+        machines.append(machine := RoundClient(3, POLICY, credentials=credentials, ledger=ledger))
         assert machine.receive(announcement(each, params=params)) is LocalWork.MEASURE_LOSS
     machines[0].supply_loss(1.0, 5)
     return machines[1]
@@ -452,14 +477,14 @@ def test_a_device_with_an_identity_is_in_one_session_of_a_round(changes):
     assert machine.state is RoundState.FAILED
 
 
-def test_rounds_of_one_model_are_not_told_apart_if_the_server_numbers_them_differently():
-    """A limit, not a promise: docs/limitations.md names it."""
+def test_a_round_that_the_server_numbers_differently_is_another_session():
+    """Until one of the two has been answered; see `test_protocol_client.py`."""
     machine = announced_twice(CONFIG, {"config": make_config(round_index=4)})
     assert isinstance(machine.supply_loss(1.0, 5), bytes)
 
 
 @pytest.mark.parametrize("changes", ANOTHER_SESSION)
-def test_without_an_identity_a_device_forgets_what_it_took_part_in(changes):
+def test_without_an_identity_a_device_forgets_the_sessions_that_it_joined(changes):
     machine = announced_twice(CONFIG, dict(changes), signed=False)
     assert isinstance(machine.supply_loss(1.0, 5), bytes)
 
