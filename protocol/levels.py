@@ -95,9 +95,15 @@ class Levels:
         return self.rounds[0]
 
     @property
-    def num_queries(self) -> int:
-        """Slots for queries, at all levels."""
-        return sum(config.num_query_slots for config in self.rounds)
+    def can_be_followed(self) -> bool:
+        """Whether a device can work out every threshold by itself.
+
+        It can if sums are proved to it, and if a round keeps all devices from the start.
+        """
+        return all(
+            config.theta == 1 or config.is_too_small or config.search.verified
+            for config in self.rounds
+        )
 
     def first_slot(self, level: int) -> int:
         """The session's slot that is a level's slot 0."""

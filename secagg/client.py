@@ -189,6 +189,7 @@ class Client:
 
         Raises:
             PeerError: the server broke the protocol or the device's policy; the session is over.
+            LedgerError: the device's ledger cannot be used; nothing has changed.
             UsageError: the session was already over.
         """
         if self.state is ClientState.FAILED:
