@@ -395,6 +395,18 @@ def test_a_sum_that_no_noise_explains_ends_the_search():
         assert round_.outcome({}).search.ended is ended
 
 
+@pytest.mark.parametrize("verified", [False, True])
+def test_before_its_answer_a_verified_search_keeps_everybody_whatever_the_warm_start(verified):
+    for warm in (None, 0, 500):
+        search = NoisyHistogram(NOISE, 2).start(
+            search_config(3, warm_start=warm, verified=verified)
+        )
+        for shrank in (False, True):
+            found = search.result(shrank=shrank)
+            assert found.eta_half_ticks == (0 if verified else 2 * (warm or 0))
+        assert search.tail is None
+
+
 def test_a_sum_over_nobody_keeps_everybody():
     method, config = NoisyHistogram(NOISE, 2), search_config(3)
     search = method.start(config).update({"count": np.array([0]), "bins": np.array([5, -3, 2])})
