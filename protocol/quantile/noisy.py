@@ -202,9 +202,7 @@ class NoisySearch:
                 stays as it is.
         """
         config = self.config
-        # In a verified search, the warm start is a guess of the server's.
-        guess = 0 if config.search.verified else config.warm_start or 0
-        estimate, ended = guess, Ended.SHRANK if shrank else Ended.BUDGET
+        estimate, ended = config.warm_start or 0, Ended.SHRANK if shrank else Ended.BUDGET
         if config.theta == 1:
             estimate, ended = 0, Ended.EXACT
         elif self.num_queries:
