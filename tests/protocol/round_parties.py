@@ -9,11 +9,13 @@ import pytest
 from flat_configs import round_of
 
 from deltafl.fl.cohort import SecureRoundResult
+from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.messages import Ask
 from deltafl.protocol.round import RoundOutcome
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.states import RoundState
@@ -126,15 +128,27 @@ class Point:
 class RoundParties:
     """A round of honest parties, repeatable; whoever is to lie is tampered with."""
 
-    def __init__(self, config=None, *, devices=None, seed=0, signed=None, policy=POLICY):
+    def __init__(
+        self,
+        config=None,
+        *,
+        devices=None,
+        seed=0,
+        signed=None,
+        policy=POLICY,
+        model=MODEL,
+        enrolment=None,
+    ):
         self.config = make_config() if config is None else config
         self.devices = make_devices(self.config) if devices is None else devices
         signed = self.config.search.verified if signed is None else signed
-        self.params = params = make_params(self.config, signed=signed)
-        enrolment = Enrolment(SeededRandomness(bytes([seed]) * 32))
+        self.params = params = make_params(self.config, model, signed=signed)
+        if enrolment is None:
+            enrolment = Enrolment(SeededRandomness(bytes([seed]) * 32))
+        self.enrolment = enrolment
         self.server = RoundServer(
             Levels((self.config,)),
-            MODEL,
+            model,
             params,
             self.devices,
             directory=enrolment if signed else None,
@@ -207,6 +221,17 @@ class RoundParties:
                     self.server.receive(client, self.answer(client, outgoing[client]))
         self.pending = outgoing
         return outgoing.get(self.victim, b"")
+
+    def until_asked(self, number: int = 1) -> Ask:
+        """Play until the victim is to get its n-th question; the envelope with it."""
+        outgoing = self._logged(self.server.start())
+        while True:
+            envelope = wire.decode(outgoing[self.victim])
+            number -= isinstance(envelope, Ask)
+            if not number:
+                self.pending = outgoing
+                return envelope
+            outgoing = self.exchange(outgoing)
 
     def go_on(self, reply: bytes | LocalWork | None = None) -> RoundOutcome:
         """Finish the round from where `bring` left it.

@@ -248,7 +248,7 @@ def test_the_context_binds_every_level_and_model():
 
 def test_the_server_announces_what_it_plays_and_waits_for_the_last_level():
     levels = make_levels(5)
-    rounds = LevelRounds(levels)
+    rounds = LevelRounds(levels, 0)
     assert rounds.level == 0
     assert rounds.slot == 0
     assert isinstance(rounds.question, Query)

@@ -31,9 +31,9 @@ SESSIONS = Sessions(
     min_cohort=3,
 )
 METHODS = {
-    "mm": {"max_queries": 3},
-    "bracketed": {"method": "bracketed", "max_queries": 3},
-    "histogram": {"method": "histogram", "num_pivots": 3, "max_queries": 3},
+    "mm": {"method": "mm"},
+    "bracketed": {"method": "bracketed"},
+    "histogram": {"method": "histogram", "num_pivots": 3},
     "noisy": {
         "method": "noisy",
         "num_pivots": 2,
@@ -64,12 +64,13 @@ DEVICES = [
 IDS = [device.id for device in DEVICES]
 
 
-def levels_of(method, *, verified, least, num_levels, warm=None):
+def levels_of(method, *, verified, least, num_levels, warm=None, most=3):
     config = make_config(
         cohort_size=SIZE,
         verified=verified,
         min_search_cohort=least,
         warm_start=warm,
+        max_queries=1 if method == "noisy" else most,
         **METHODS[method],
     )
     return Levels.at(config, THETAS[:num_levels])
@@ -85,9 +86,9 @@ def outcomes_of(rounds, levels, gone):
     return [comparable(outcome) for outcome in result.outcomes], result.outcomes
 
 
-def assert_same(levels, gone, *, signed):
+def assert_same(levels, gone, *, signed, min_tail=1):
     """Both kinds of sums have one outcome, which is returned."""
-    sessions = replace(SESSIONS, signed=signed)
+    sessions = replace(SESSIONS, signed=signed, policy=replace(POLICY, min_tail=min_tail))
     enrolment = Enrolment(SeededRandomness(b"i" * 32))
     masked = MaskedRounds(
         sessions, SeededRandomness(b"s" * 32), enrolment=enrolment, noise=noise_of
@@ -131,7 +132,7 @@ def test_one_device_is_lost_at_one_step(method, kind, least):
 @pytest.mark.parametrize("least", [0, 5])
 def test_one_device_is_lost_at_one_step_of_two_levels(method, kind, least):
     signed, verified = KINDS[kind]
-    levels = levels_of(method, verified=verified, least=least, num_levels=2)
+    levels = levels_of(method, verified=verified, least=least, num_levels=2, most=2)
     for step in steps_of(levels):
         outcomes = assert_same(levels, {IDS[2]: Vanish(step)}, signed=signed)
         assert [outcome.aborted for outcome in outcomes] == [None, None]
@@ -150,7 +151,21 @@ def test_any_devices_are_lost_at_any_steps(data):
     )
     vanishes = st.builds(Vanish, st.sampled_from(steps_of(levels)), st.booleans())
     gone = data.draw(st.dictionaries(st.sampled_from(IDS), vanishes, min_size=1, max_size=3))
-    assert_same(levels, gone, signed=signed)
+    assert_same(levels, gone, signed=signed, min_tail=data.draw(st.integers(1, 4)))
+
+
+@pytest.mark.parametrize("min_tail", [2, 3])
+def test_a_round_whose_tail_may_be_too_small_is_given_up_in_both(min_tail):
+    """θ = 1/2 keeps two or four of six, in pairs; who is lost after that may have been kept."""
+    levels = levels_of("bracketed", verified=True, least=0, num_levels=1, most=12)
+    for step in (Step(Stage.MASK, 12), Step(Stage.CONFIRM, 12), Step(Stage.UNMASK, 12)):
+        for num_lost in (0, 1, 2):
+            gone = dict.fromkeys(IDS[:num_lost], Vanish(step))
+            (outcome,) = assert_same(levels, gone, signed=True, min_tail=min_tail)
+            assert outcome.search.certified
+            lost = num_lost if step.stage is Stage.MASK else 0
+            assert (outcome.aborted is None) == (4 - lost >= min_tail)
+            assert (outcome.update is None) == (outcome.aborted is not None)
 
 
 # --- these tests can fail -----------------------------------------------------------------------

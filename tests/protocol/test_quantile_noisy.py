@@ -387,7 +387,7 @@ def test_a_sum_that_no_noise_explains_ends_the_search():
     layout = config.search_layout
     bound = NOISE.bound(17 * 3)
     for extreme, ended in ((3 * bound, Ended.NOISY), (2 ** (layout.ring_bits - 1), Ended.SHRANK)):
-        round_ = Round(replace(config, warm_start=500))
+        round_ = Round(replace(config, warm_start=500), 0)
         total = np.zeros(layout.length, dtype=np.uint64)
         total[0], total[1] = 3, extreme
         round_.take(SlotSum(0, total, (1, 2, 3), (1, 2, 3)))

@@ -450,7 +450,7 @@ def test_a_search_ends_when_its_cohort_shrinks(stage, signed):
 
 def test_a_search_ends_when_somebody_is_gone_after_a_sum_which_counts_all_the_same():
     round_config = config(3, Fraction(1, 2), "mm")
-    round_ = Round(round_config)
+    round_ = Round(round_config, 0)
     devices = [DeviceRound.measured(round_config, 0.5 + i, 10) for i in range(3)]
     for remaining in ((1, 2, 3), (1, 2)):
         total = sum(device.answer(round_.question) for device in devices)

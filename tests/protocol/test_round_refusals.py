@@ -207,6 +207,20 @@ def test_a_threshold_in_a_query_slot_is_refused(threshold):
     assert_refused(parties.machine, data, Refusal.OUT_OF_ORDER, "Threshold in slot 0")
 
 
+@pytest.mark.parametrize(
+    "config", [make_config(theta=Fraction(1)), make_config(min_search_cohort=4)]
+)
+def test_a_round_that_keeps_everybody_from_the_start_has_one_threshold(config):
+    for threshold in (ALL_PASS, NONE_PASS, Threshold(1, 1)):
+        parties, honest = at(TO_QUERY, config=config)
+        data = wire.encode(replace(honest, question=threshold))
+        if threshold is ALL_PASS:
+            assert parties.machine.receive(data) is LocalWork.TRAIN
+            assert parties.machine.tail.devices == 3
+        else:
+            assert_refused(parties.machine, data, Refusal.NOT_FOLLOWING, "where the sums give")
+
+
 def test_a_query_in_the_update_slot_is_refused():
     parties, honest = at(TO_THRESHOLD)
     data = wire.encode(replace(honest, question=Query("mm", (5,))))
@@ -362,7 +376,7 @@ def test_a_device_that_insists_on_signatures_refuses_a_session_without():
         (CONFIG, {"unverified_if_active": True}, True),
         (CONFIG, {"adversary": Adversary.CURIOUS}, True),
         (make_config(theta=Fraction(1)), {}, True),  # no query is asked
-        (make_config(max_queries=0), {}, True),
+        (make_config(max_queries=0), {}, False),
         (make_config(min_search_cohort=4), {}, True),
         (make_config(min_search_cohort=3), {}, False),
     ],
@@ -421,9 +435,7 @@ def test_signatures_of_a_query_do_not_unmask_the_update():
 
 
 def test_who_was_shown_another_question_signs_what_others_do_not():
-    parties = RoundParties(
-        make_config(cohort_size=4, max_queries=0, theta=Fraction(1)), signed=True
-    )
+    parties = RoundParties(make_config(cohort_size=4, max_queries=0), signed=True)
     parties.bring(Point(3))
 
     def tamper(client, data):
