@@ -110,6 +110,7 @@ methods = pytest.mark.parametrize("method", METHODS)
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
+@pytest.mark.slow
 @methods
 @kinds
 @pytest.mark.parametrize("least", [0, 5, 6])
@@ -127,6 +128,7 @@ def test_one_device_is_lost_at_one_step(method, kind, least):
     assert (Ended.TOO_FEW in ended) == (least == 6)
 
 
+@pytest.mark.slow
 @methods
 @kinds
 @pytest.mark.parametrize("least", [0, 5])
