@@ -353,6 +353,20 @@ def _inside(pivot, low, high):
     return min(max(pivot, low + 1), high - 1)
 
 
+def nearest_power(first, ratio, step, steps):
+    """The integer nearest to first·ratio^(step / steps), by integers alone."""
+    power = Fraction(first) ** steps * Fraction(ratio) ** step
+    low, high = 0, 1
+    while Fraction(2 * high - 1, 2) ** steps < power:
+        high *= 2
+    while high - low > 1:  # the integer is at least low and below high
+        middle = (low + high) // 2
+        low, high = (
+            (middle, high) if Fraction(2 * middle - 1, 2) ** steps < power else (low, middle)
+        )
+    return low
+
+
 def _guarded(pivot, low, high, left):
     half = 2 ** (left - 1)
     if high - low <= 2 * half:
@@ -511,13 +525,13 @@ class PlainSearch:
         top, number = self.top - 1, num_pivots(self.config)
         start = self.config["warm_start"]
         if not start:
-            steps = [round(top ** (i / (number + 1))) for i in range(1, number + 1)]
+            steps = [nearest_power(1, top, i, number + 1) for i in range(1, number + 1)]
             return self._filled(steps, 0, self.top)
         up = (number + 1) // 2
-        down, finest = number - up, start / 256
-        ratio = max((top - start) / finest, 1.0)
-        steps = [round(start + finest * ratio ** (i / up)) for i in range(up)]
-        steps += [round(start - finest * 256.0 ** (i / down)) for i in range(down)]
+        down, finest = number - up, Fraction(start, 256)
+        ratio = max((top - start) / finest, Fraction(1))
+        steps = [start + nearest_power(finest, ratio, i, up) for i in range(up)]
+        steps += [start - nearest_power(finest, 256, i, down) for i in range(down)]
         return self._filled(steps, 0, self.top)
 
     def _filled(self, pivots, low, high):
