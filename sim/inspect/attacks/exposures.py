@@ -28,7 +28,7 @@ from deltafl.sim.inspect.attacks.own_session import RING_BITS, Devices, make_par
 from deltafl.sim.inspect.attacks.rounds import as_update
 from deltafl.sim.inspect.attacks.searches import CONFIG, LOST, QUERY, Searches
 from deltafl.sim.inspect.attacks.steering import Shown, Steering, ring_sum
-from deltafl.sim.inspect.attacks.verified import NOISY_ROUND, UPDATE
+from deltafl.sim.inspect.attacks.verified import UPDATE
 
 _ALMOST: Final = bytes([MODEL[0] ^ 1]) + MODEL[1:]
 """The model with one bit changed."""
@@ -244,27 +244,6 @@ def tail_of_one_with_a_colluder(defended: bool) -> Loot:
     steering.run(_steer)
     tail = steering.search.tail
     presuppose(tail is not None and tail.devices >= 2, "two devices seem to be in the tail")
-    return steering.update()
-
-
-@attack(
-    "tail-of-one-by-a-wide-bin",
-    4,
-    "announces a search by `noisy` with two bins, at a level at which the upper bin is split where "
-    "only a single device is above",
-    power=Power.SERVER,
-    gain=UPDATE,
-    defence="none with `noisy`: its tail is an estimate, as if the losses in a bin were evenly "
-    "spread; other methods count the tail",
-    spec="12.12",
-    end=Left.EXPOSED,
-)
-def tail_of_one_by_a_wide_bin(defended: bool) -> Loot:
-    """The sums are proved, and the estimate says that two devices are in the tail."""
-    del defended
-    config = replace(NOISY_ROUND, theta=Fraction(3, 10), num_pivots=1, warm_start=199)
-    steering = Steering(config)
-    steering.run()
     return steering.update()
 
 

@@ -122,6 +122,26 @@ def tail_of_one_by_the_level(defended: bool) -> Loot:
 
 
 @attack(
+    "tail-of-one-by-a-wide-bin",
+    4,
+    "announces a search by `noisy` with two bins, at a level at which the upper bin is split where "
+    "only a single device is above",
+    power=Power.SERVER,
+    gain=UPDATE,
+    defence="devices that expect an active server refuse searches that do not count the tail",
+    spec="12.12",
+    end=Refusal.POLICY,
+)
+def tail_of_one_by_a_wide_bin(defended: bool) -> Loot:
+    """The sums are proved, and an estimate says that two devices are in the tail."""
+    config = replace(NOISY_ROUND, theta=Fraction(3, 10), num_pivots=1, warm_start=199)
+    policy = ACTIVE if defended else replace(ACTIVE, unverified_if_active=True)
+    steering = Steering(config, policy=policy)
+    steering.run()
+    return steering.update()
+
+
+@attack(
     "tail-cut-by-drop-outs",
     4,
     "waits for the updates of a tail of three, and then declares two of the three dropped out",
@@ -168,7 +188,8 @@ def _guess(search: NoisySearch, *, shrank: bool = False) -> SearchResult:
 def tail_of_one_by_the_warm_start(defended: bool) -> Loot:
     """The device with the largest loss is above four nats, and the others below."""
     with replaced(NoisySearch, "result", _guess, unless=defended):
-        steering = Steering(NOISY_ROUND)
+        policy = replace(ACTIVE, unverified_if_active=True)  # the tail of `noisy` is not counted
+        steering = Steering(NOISY_ROUND, policy=policy)
         guess = above(present(NOISY_ROUND.warm_start))
         return steering.update(guess, cohort=steering.evil.everyone - {0})
 
