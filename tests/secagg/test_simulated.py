@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parties import BINDING, POLICY, make_ids, make_inputs, make_params
 
-from deltafl.secagg import Client, ClientId, DecodeError, Server, keys
+from deltafl.secagg import Client, ClientId, DecodeError, PeerError, Refusal, Server, keys
 from deltafl.secagg.prg import add_masks
 from deltafl.secagg.primitives import PLAIN, Primitives
 from deltafl.secagg.randomness import SeededRandomness
@@ -80,8 +80,9 @@ def test_low_order_keys_are_refused_as_by_plain_pairs(number):
     agreements = SharedAgreements()
     own = drawn(agreements, bytes(range(32)))
     for _ in range(2):
-        with pytest.raises(ValueError, match="shared key"):
+        with pytest.raises(PeerError, match="all zeros") as refused:
             own.agree(encoded(number))
+        assert refused.value.reason is Refusal.BAD_KEY
     assert not agreements._waiting
 
 
