@@ -323,6 +323,11 @@ class Server:
         return self._broadcast(OpenSlot(slot, self._open.members))
 
     @property
+    def num_contributed(self) -> int:
+        """Devices whose vectors are in the sum of the open slot; 0 if none is open."""
+        return 0 if self._open is None else int(np.count_nonzero(self._open.contributed))
+
+    @property
     def has_sum(self) -> bool:
         """Whether there is a sum to take."""
         return self._sum is not None

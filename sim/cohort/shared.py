@@ -35,8 +35,8 @@ def simulated(add_masks: AddMasks = prg.add_masks) -> Primitives:
     """What the parties of one simulated session compute with; made anew for each session.
 
     Args:
-        add_masks: What adds masks to vectors. One other than `prg.add_masks`, such as a GPU's, makes
-            masks faster than shared ones could be added, so it makes those of both ends.
+        add_masks: What adds masks to vectors. One other than `prg.add_masks`, such as a GPU's,
+            makes masks faster than shared ones could be added, so it makes those of both ends.
     """
     plain = add_masks is prg.add_masks
     return Primitives(
@@ -99,10 +99,10 @@ class _Waiting:
 class SharedMasks:
     """Pairwise masks of devices in one process, made once and added with both signs.
 
-    Why it is the same. A mask is a function of its `PairSecret` but for the peer's position. The two
-    ends of a pair have equal ones, so a mask that one end has made is the other's, with the other
-    sign. What devices were shown enters the `PairSecret`, so those that were shown different things
-    share nothing.
+    Why it is the same. A mask is a function of its `PairSecret` but for the peer's position. The
+    two ends of a pair have equal ones, so a mask that one end has made is the other's, with the
+    other sign. What devices were shown enters the `PairSecret`, so those that were shown different
+    things share nothing.
 
     Long masks are added to a sum for the other end as they are made; short ones are kept. Either
     takes a bounded amount of memory, beyond which both ends make their masks. What is never asked
@@ -128,7 +128,7 @@ class SharedMasks:
             key = pair.secret, pair.info
             mask = self._short.pop(key, None)
             if mask is None:
-                mask = prg.keystream(pair.key(), total.nbytes)
+                mask = prg.stretch(pair.key(), total.nbytes)
                 if len(self._short) * (total.nbytes + _OVERHEAD) < _KEPT_BYTES:
                     self._short[key] = mask
             (subtracted if subtracts(position, pair.peer) else added).append(mask)
