@@ -336,7 +336,7 @@ def test_masks_that_all_add_give_wrong_sums(monkeypatch):
     inputs = make_inputs(params, make_ids(5))
     right = run_real(params, inputs, {}, monkeypatch).sums
     assert right[0][2] == plain_sum(params, 0, inputs, inputs)
-    monkeypatch.setattr("deltafl.secagg.client.subtracts", lambda *_: False)
+    monkeypatch.setattr("deltafl.secagg.primitives.subtracts", lambda *_: False)
     wrong = run_real(params, inputs, {}, monkeypatch).sums
     assert all(one != other for one, other in zip(wrong[0][2], right[0][2], strict=True))
 
