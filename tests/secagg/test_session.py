@@ -186,7 +186,7 @@ def sessions(draw):
 def test_real_and_ideal_sessions_agree():
     outcomes = set()
 
-    @settings(max_examples=200)
+    @settings(max_examples=300)
     @given(drawn=sessions())
     def check(drawn):
         params, vanishing, seed = drawn
