@@ -75,8 +75,9 @@ def packed(params, slot):
     """Masked vectors or sums, with the blinding where there is one."""
     spec = params.slots[slot]
     limbs = BLINDING_LIMBS if spec.verified else 0
+    bits = (spec.length + limbs) * spec.ring_bits
     size = ring.packed_size(spec.length + limbs, spec.ring_bits)
-    return st.binary(min_size=size, max_size=size)
+    return st.integers(0, 2**bits - 1).map(lambda number: number.to_bytes(size, "little"))
 
 
 def committed(params, slot):
@@ -617,6 +618,8 @@ def test_an_opening_of_a_sum_is_canonical():
         return msgpack.packb(fields)
 
     assert decodes(opening(), VERIFIED)
+    with pytest.raises(DecodeError, match="padding bits"):
+        wire.decode(opening(packed=PACKED[:-1] + b"\x80"), VERIFIED)
     assert decodes(opening(committed=b""), VERIFIED)
     everybody = records(*((position, PROOF) for position in range(7)))
     assert decodes(opening(committed=everybody[: 6 * 100]), VERIFIED)
