@@ -85,20 +85,28 @@ def make_ids(num_invited):
 
 
 def make_inputs(params, ids, seed=0):
-    """Uniform vectors for every device and slot."""
+    """Uniform vectors for every device and slot.
+
+    Those of verified slots are small enough, on either side of zero, for their sum to be read as
+    two's complement.
+    """
     generator = np.random.default_rng(seed)
-    return {
-        client: [
-            ring.to_words(
-                generator.integers(0, 2**s.ring_bits, s.length, np.uint64, endpoint=False)
-                if s.ring_bits < 64
-                else generator.integers(0, 2**64 - 1, s.length, np.uint64, endpoint=True),
-                s.ring_bits,
-            )
-            for s in params.slots
-        ]
-        for client in ids
-    }
+
+    def draw(spec):
+        if spec.verified:
+            bound = 2 ** (spec.ring_bits - 1) // params.num_invited
+            return as_ring(generator.integers(-bound, bound, spec.length), spec.ring_bits)
+        largest = 2**spec.ring_bits - 1
+        values = generator.integers(0, largest, spec.length, np.uint64, endpoint=True)
+        return ring.to_words(values, spec.ring_bits)
+
+    return {client: [draw(spec) for spec in params.slots] for client in ids}
+
+
+def as_ring(values, bits):
+    """Integers of either sign as words of two's complement."""
+    words = [int(value) % 2**bits for value in values]
+    return ring.to_words(np.array(words, dtype=np.uint64), bits)
 
 
 def plain_sum(params, slot, inputs, contributors):

@@ -123,7 +123,9 @@ def test_both_halves_of_hkdf_are_those_of_a_twin(material, salt, info):
     assert derived == HKDF(SHA256(), 32, salt, info).derive(material)
     extracted = keys.extract(material, salt=salt)
     assert extracted == hmac.HMAC(salt or bytes(32), material, "sha256").digest()
-    assert derived == keys.expand(extracted, info) == HKDFExpand(SHA256(), 32, info).derive(extracted)
+    assert (
+        derived == keys.expand(extracted, info) == HKDFExpand(SHA256(), 32, info).derive(extracted)
+    )
 
 
 def test_whatever_goes_into_a_key_changes_it():

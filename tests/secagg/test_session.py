@@ -33,7 +33,7 @@ from deltafl.secagg.params import verified_ring_bits
 from deltafl.secagg.prg import add_mask
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver
-from deltafl.secagg.states import ClientState, ServerState
+from deltafl.secagg.states import ClientState
 
 
 def bindings_of(params):

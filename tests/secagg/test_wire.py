@@ -170,7 +170,9 @@ verified_messages = signed_messages | {
     "open": st.just(SessionOpen(VERIFIED)),
     "roster": rosters(verified_advertisements),
     "delivery": st.builds(ShareDelivery, members, boxes_of(VERIFIED)),
-    "opening": st.builds(SumOpening, st.just(0), packed(VERIFIED, 0), mapped(committed(VERIFIED, 0))),
+    "opening": st.builds(
+        SumOpening, st.just(0), packed(VERIFIED, 0), mapped(committed(VERIFIED, 0))
+    ),
     "advertise": verified_advertisements,
     "share keys": st.builds(ShareKeys, st.tuples(digests), boxes_of(VERIFIED)),
     "masked": masked_inputs(VERIFIED),
@@ -613,7 +615,8 @@ def test_commitments_out_of_order_are_refused(second):
 
 
 def test_an_opening_of_a_sum_is_canonical():
-    def opening(slot=0, packed=PACKED, committed=records((0, PROOF)), more=()):
+    def opening(slot=0, packed=PACKED, committed=None, more=()):
+        committed = records((0, PROOF)) if committed is None else committed
         fields = [VERSION, 0x07, VERIFIED.tag, slot, packed, committed, *more]
         return msgpack.packb(fields)
 
