@@ -592,6 +592,17 @@ LIES = [
 ]
 
 
+def test_an_honest_server_is_followed_to_the_end():
+    """Control of all the above: lists are agreed on and sums proved, and nothing is refused."""
+    machine = LyingServer()
+    machine.choose(signed=True, graph="complete", slots="whole", lives=len(DEPTHS) - 2)
+    machine.go_on(20)
+    assert (machine.lives, machine.client.state) == (len(DEPTHS) - 1, ClientState.READY)
+    assert machine.watch.masked == {0, 1, 2}
+    assert machine.watch.proved == {0, 2}
+    assert machine.watch.signed_lists.keys() == {0, 1}
+
+
 ABOUT_WHOLE_SLOTS = [lie for lie in LIES if lie[1:5] == (True, "complete", "whole", "same")]
 """Lies in sessions whose whole slots have lists and proofs, without a change of the members."""
 
