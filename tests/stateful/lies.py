@@ -16,7 +16,6 @@ from deltafl.secagg.messages import (
 )
 from deltafl.secagg.pedersen import COMMITMENT_SIZE
 
-
 SIGNED_AT = 8 * COMMITMENT_SIZE
 """The bit at which the signature of a commitment begins."""
 
