@@ -498,9 +498,8 @@ class Server:
         if not np.array_equal(self._members, slot.members):
             self._open = None
             return {}
-        return self._with_signatures(
-            lambda signatures: OpenSlot(self._slot, slot.members, signatures)
-        )
+        index = self._slot  # letters are written when they are read, perhaps in a later slot
+        return self._with_signatures(lambda signatures: OpenSlot(index, slot.members, signatures))
 
     def _close_mask(self) -> Outgoing:
         cohort, slot = self._formed, present(self._open)

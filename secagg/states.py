@@ -157,7 +157,6 @@ SERVER_TRANSITIONS: Final[Mapping[bool, Mapping[ServerState, Mapping[type, Serve
                     CloseRound: _S.MASK,
                     EndSlot: _S.READY,
                     EndLastSlot: _S.DONE,
-                    Abort: _S.ABORTED,
                 },
                 _S.MASK: {**_SERVER[_S.MASK], CloseRound: _S.CONFIRM},
                 _S.CONFIRM: {
@@ -169,8 +168,8 @@ SERVER_TRANSITIONS: Final[Mapping[bool, Mapping[ServerState, Mapping[type, Serve
         }
     )
 )
-"""Indexed by whether the session is signed. Receipts may drop devices; if too few are left, this is
-noticed when a slot is opened."""
+"""Indexed by whether the session is signed. Receipts and lists of whole slots may drop devices; if
+too few are left, this is noticed when a slot is opened."""
 
 CLIENT_TRANSITIONS: Final[Mapping[bool, Mapping[ClientState, Mapping[type, ClientState]]]] = (
     MappingProxyType(

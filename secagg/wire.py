@@ -384,6 +384,7 @@ def _opening_from_fields(fields: FieldReader, params: SessionParams) -> SumOpeni
     packed = fields.binary(ring.packed_size(spec.wire_length, spec.ring_bits))
     committed = _read_records(fields, COMMITTED_SIZE, params.num_invited)
     fields.finish()
+    ring.unpack(packed, spec.wire_length, spec.ring_bits)  # unused bits must be zero
     return SumOpening(slot, packed, committed)
 
 

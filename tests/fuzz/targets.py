@@ -5,6 +5,7 @@ Its first byte chooses the reader; the rest is what comes from the wire, or from
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +14,7 @@ from deltafl.protocol import wire as envelope_wire
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
-from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Envelope, Relay
+from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import (
@@ -31,9 +32,11 @@ from deltafl.secagg import (
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver
 
+_TOLERANT = (SlotSpec("short", 3, 13), SlotSpec("long", 5, 40))
+_WHOLE = (SlotSpec("first", 3, 48, whole=True, verified=True), SlotSpec("last", 5, 40))
 PARAMS = {
-    signed: SessionParams(
-        slots=(SlotSpec("short", 3, 13), SlotSpec("long", 5, 40)),
+    name: SessionParams(
+        slots=slots,
         num_invited=5,
         degree=4,
         threshold=3,
@@ -42,19 +45,28 @@ PARAMS = {
         context=bytes(32),
         signed=signed,
     )
-    for signed in (False, True)
+    for name, signed, slots in (
+        ("unsigned", False, _TOLERANT),
+        ("signed", True, _TOLERANT),
+        ("verified", True, _WHOLE),
+    )
 }
 IDS = [ClientId(3 + 7 * i) for i in range(5)]
 
 
 def read_unsigned(data: bytes) -> bool:
     """A message of an unsigned session."""
-    return _read_message(data, PARAMS[False])
+    return _read_message(data, PARAMS["unsigned"])
 
 
 def read_signed(data: bytes) -> bool:
     """A message of a signed session."""
-    return _read_message(data, PARAMS[True])
+    return _read_message(data, PARAMS["signed"])
+
+
+def read_verified(data: bytes) -> bool:
+    """A message of a signed session whose first slot is whole and verified."""
+    return _read_message(data, PARAMS["verified"])
 
 
 def read_opening(data: bytes) -> bool:
@@ -90,7 +102,14 @@ def read_directory(data: bytes) -> bool:
     return True
 
 
-READERS = (read_unsigned, read_signed, read_opening, read_envelope, read_directory)
+READERS = (
+    read_unsigned,
+    read_signed,
+    read_verified,
+    read_opening,
+    read_envelope,
+    read_directory,
+)
 
 
 def one_input(data: bytes) -> bool:
@@ -121,10 +140,14 @@ class _Listener(NoObserver):
         del sent, peer
         self.heard.setdefault((data[2], len(data)), data)
 
+    def revealed(self, total) -> None:
+        if total.opening is not None:
+            self.message(sent=True, peer=None, data=total.opening)
 
-def session_messages(signed: bool) -> list[bytes]:
+
+def session_messages(name: str) -> list[bytes]:
     """Messages of all kinds, overheard in one session."""
-    params, listener = PARAMS[signed], _Listener()
+    params, listener = PARAMS[name], _Listener()
     vectors: Sequence = [
         np.arange(3, dtype=np.uint32),
         np.arange(5, dtype=np.uint64),
@@ -152,14 +175,19 @@ def envelopes() -> list[Envelope]:
         update=UpdateParams(clip=4.0, resolution_bits=12, max_weight=500),
         update_length=4,
     )
+    followed = replace(
+        config, method="mm", num_pivots=None, search=replace(config.search, verified=True)
+    )
+    thetas = (Fraction(1, 2), Fraction(1, 3))
     return [
-        Announce(config, b"model", b"session"),
-        AnnounceLevels(
-            Levels.at(config, (Fraction(1, 2), Fraction(1, 3))), b"model1model2", b"session"
-        ),
+        Announce(Levels((config,)), b"model", b"session"),
+        Announce(Levels((replace(followed, warm_start=7),)), b"model", b"session"),
+        Announce(Levels.at(config, thetas, (None, 5)), b"model1model2", b"session"),
         Relay(b"session"),
         Ask(Query("histogram", (1, 5, 2**40)), b"session"),
+        Ask(Query("mm", (5,)), b"session", b"opening"),
         Ask(Threshold(17, 2), b"session"),
+        Ask(Threshold(17, 0), b"session", b"opening"),
     ]
 
 
@@ -175,10 +203,10 @@ def directories() -> list[bytes]:
 
 def corpus() -> list[bytes]:
     """Valid inputs of every kind for `one_input`."""
-    openings = [data for s in (False, True) for data in session_messages(s) if data[2] == 0x01]
+    sessions = [session_messages(name) for name in PARAMS]
+    openings = [data for heard in sessions for data in heard if data[2] == 0x01]
     groups = (
-        session_messages(False),
-        session_messages(True),
+        *sessions,
         openings,
         [envelope_wire.encode(envelope) for envelope in envelopes()],
         directories(),

@@ -112,16 +112,17 @@ def test_sizes_that_are_only_announced_take_no_memory(reader):
             assert peak(read, bomb) < 20 * len(bomb) + LITTLE
 
 
-def test_no_message_of_a_vast_session_takes_more_than_it_brings():
+@pytest.mark.parametrize("name", ["signed", "verified"])
+def test_no_message_of_a_vast_session_takes_more_than_it_brings(name):
     vast = SessionParams(
-        (*targets.PARAMS[True].slots,), 2**31, 2**31, 3, 3, bytes(32), bytes(32), signed=True
+        (*targets.PARAMS[name].slots,), 2**31, 2**31, 3, 3, bytes(32), bytes(32), signed=True
     )
 
     def read(data):
         targets._read_message(data, vast)
 
-    for data in BY_READER["read_signed"]:
-        tagged = data[1:].replace(targets.PARAMS[True].tag, vast.tag)
+    for data in BY_READER[f"read_{name}"]:
+        tagged = data[1:].replace(targets.PARAMS[name].tag, vast.tag)
         for bomb in (tagged, *bombs(b"\0" + tagged)):
             assert peak(read, bomb) < 20 * len(bomb) + LITTLE
 
@@ -149,15 +150,16 @@ def test_the_self_test_of_the_atheris_target():
 def test_the_corpus_has_every_kind():
     kinds = {data[0]: set() for data in CORPUS}
     for data in CORPUS:
-        kinds[data[0]].add(msgpack.unpackb(data[1:])[1] if data[0] < 4 else None)
+        kinds[data[0]].add(msgpack.unpackb(data[1:])[1] if data[0] < 5 else None)
         assert targets.one_input(data)
     unsigned = {*range(0x01, 0x05), 0x06, *range(0x11, 0x15), 0x16}
     assert kinds == {
         0: unsigned,
         1: unsigned | {0x05, 0x15},
-        2: {0x01},
-        3: {0x21, 0x22, 0x23, 0x24, 0x25},
-        4: {None},
+        2: unsigned | {0x05, 0x07, 0x15},
+        3: {0x01},
+        4: {0x21, 0x22, 0x23, 0x24},
+        5: {None},
     }
 
 

@@ -10,6 +10,7 @@ from parties import BINDING, STEPS, Parties, make_ids, make_params, plain_sum
 
 from deltafl.secagg import Stage, Step, sealing, shamir, signing
 from deltafl.secagg.identity import identity
+from deltafl.secagg.masks import Link
 from deltafl.secagg.messages import Credential, Message, ShareReceipt
 from deltafl.secagg.states import COLLECTED_AT, ServerState
 
@@ -154,11 +155,10 @@ def reseal(parties, client, message, content):
 def _opened(parties, sender, recipient, box):
     """What a device's own box for a neighbour holds."""
     roster = sender._roster
-    theirs = parties.clients[int(roster.ids[recipient])]._sealing
-    channel = sealing.SealedChannel(
-        theirs, sender._sealing.public, recipient, roster.position, roster.session_id
-    )
-    return channel.open(box)
+    theirs, own = parties.clients[int(roster.ids[recipient])]._sealing, sender._sealing
+    link = Link.between(theirs, roster.position, own.public, roster.session_id)
+    ends = recipient, roster.position
+    return sealing.SealedChannel(link.secret, theirs.public, own.public, *ends).open(box)
 
 
 def deal_wrong_shares(victims, *, error=1):

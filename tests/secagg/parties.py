@@ -40,7 +40,7 @@ STEPS = {
     for signed, slot in ((False, _SLOT), (True, _SIGNED_SLOT))
 }
 """By whether the session is signed: the server's state at each step of `Parties.steps`, in a
-session of two slots."""
+session of two tolerant slots."""
 
 _REACHED_AT = {
     ClientState.IDLE: 0,
@@ -63,7 +63,10 @@ def make_params(
     context=bytes(32),
     signed=False,
 ):
-    """Parameters of a small session; `slots` are (length, ring bits) each, and may be whole."""
+    """Parameters of a small session.
+
+    `slots` are (length, ring bits) each, and may be whole, and verified.
+    """
     return SessionParams(
         slots=tuple(SlotSpec(f"slot {i}", *slot) for i, slot in enumerate(slots)),
         num_invited=num_invited,
@@ -82,20 +85,28 @@ def make_ids(num_invited):
 
 
 def make_inputs(params, ids, seed=0):
-    """Uniform vectors for every device and slot."""
+    """Uniform vectors for every device and slot.
+
+    Those of verified slots are small enough, on either side of zero, for their sum to be read as
+    two's complement.
+    """
     generator = np.random.default_rng(seed)
-    return {
-        client: [
-            ring.to_words(
-                generator.integers(0, 2**s.ring_bits, s.length, np.uint64, endpoint=False)
-                if s.ring_bits < 64
-                else generator.integers(0, 2**64 - 1, s.length, np.uint64, endpoint=True),
-                s.ring_bits,
-            )
-            for s in params.slots
-        ]
-        for client in ids
-    }
+
+    def draw(spec):
+        if spec.verified:
+            bound = 2 ** (spec.ring_bits - 1) // params.num_invited
+            return as_ring(generator.integers(-bound, bound, spec.length), spec.ring_bits)
+        largest = 2**spec.ring_bits - 1
+        values = generator.integers(0, largest, spec.length, np.uint64, endpoint=True)
+        return ring.to_words(values, spec.ring_bits)
+
+    return {client: [draw(spec) for spec in params.slots] for client in ids}
+
+
+def as_ring(values, bits):
+    """Integers of either sign as words of two's complement."""
+    words = [int(value) % 2**bits for value in values]
+    return ring.to_words(np.array(words, dtype=np.uint64), bits)
 
 
 def plain_sum(params, slot, inputs, contributors):
@@ -181,23 +192,23 @@ class Parties:
             yield (pending := self.exchange(pending))
         yield self.exchange(pending)
         for slot in range(len(self.params.slots)):
-            yield (pending := self.server.open_slot(slot, BINDING))
-            pending = self.exchange(pending)
-            if not pending:  # a device is missing from a whole slot
-                yield {}
+            if not self.server.can_sum(slot):  # a device of this whole slot is gone
                 continue
-            yield pending
-            if self.params.signed:
-                yield (pending := self.exchange(pending))
-            self.exchange(pending)
-            self.sums.append(self.server.take_sum())
-            yield {}
+            yield (pending := self.server.open_slot(slot, BINDING))
+            while pending:
+                pending = self.exchange(pending)
+                if self.server.has_sum:  # else, at the end, a device is missing from a whole slot
+                    self.sums.append(self.server.take_sum())
+                yield pending
 
     def advance(self, state: ClientState) -> Mapping[int, bytes]:
         """From the start until all devices are in `state`; returns what they are to get next.
 
-        READY devices are to get the opening of the first slot.
+        READY devices are to get the opening of the first slot; LISTED ones too, which is whole and
+        for which they have signed who takes part.
         """
+        if state is ClientState.LISTED:
+            return self.exchange(self.advance(ClientState.READY))
         if state is ClientState.OPENED:
             for client, data in self.advance(ClientState.READY).items():
                 self.clients[client].receive(data)
@@ -208,15 +219,14 @@ class Parties:
         return next(itertools.islice(self.steps(), _REACHED_AT[state], None))
 
     def finish_slot(self, requests):
-        """Unmask the slot: what follows the masked inputs."""
-        if self.params.signed:
+        """Unmask the slot: what follows the masked inputs. Nothing does in a whole slot."""
+        while requests:
             requests = self.exchange(requests)
-        self.exchange(requests)
         return self.server.take_sum()
 
     def run_slot(self, slot):
         """Take the sum of a slot from its opening to its end."""
-        return self.finish_slot(self.exchange(self.server.open_slot(slot, BINDING)))
+        return self.finish_slot(self.server.open_slot(slot, BINDING))
 
     def position(self, client) -> int:
         """A device's place in the roster when nobody has vanished."""
@@ -244,11 +254,21 @@ class Parties:
         self, client, survivors, *, slot=0, roster=None, binding=BINDING, sealing_key=None
     ) -> bytes:
         """A device's signature of the survivors of a slot, over the whole roster or another."""
-        ids = np.array(self.roster if roster is None else roster, dtype="<u4").tobytes()
-        context = SlotContext.of(self.params, self.params.session_id(ids), slot, binding)
+        context = SlotContext.of(self.params, self.session_id(roster), slot, binding)
         sealing_key = self.sealing_key(client) if sealing_key is None else sealing_key
         statement = signing.survivors(context, survivors, sealing_key)
         return self.enrolment.credentials(client).identity.sign(statement)
+
+    def sign_members(self, client, members, *, slot=0, roster=None, sealing_key=None) -> bytes:
+        """A device's signature of the members of a whole slot, on whom nobody agreed before."""
+        sealing_key = self.sealing_key(client) if sealing_key is None else sealing_key
+        statement = signing.members(self.session_id(roster), slot, members, sealing_key)
+        return self.enrolment.credentials(client).identity.sign(statement)
+
+    def session_id(self, roster=None) -> bytes:
+        """The session's id over the whole roster or another."""
+        ids = np.array(self.roster if roster is None else roster, dtype="<u4").tobytes()
+        return self.params.session_id(ids)
 
     def encode(self, message: Message) -> bytes:
         return wire.encode(message, self.params)

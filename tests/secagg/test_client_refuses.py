@@ -512,51 +512,55 @@ def test_out_of_order(state, message):
     refuse(parties, parties.encode(message(parties)), Refusal.OUT_OF_ORDER)
 
 
-@pytest.mark.parametrize(
-    ("params", "late"),
-    [
-        (PARAMS, lambda p: UnmaskRequest(0, p.members(IDS))),
-        (SIGNED, lambda p: ConsistencyCheck(0, p.members(IDS))),
-        (SIGNED, lambda p: UnmaskRequest(0, p.members(IDS))),
-    ],
-)
-@pytest.mark.parametrize("masked", [False, True])
-def test_a_slot_that_was_given_up_is_never_unmasked(params, late, masked):
+@pytest.mark.parametrize("params", [PARAMS, SIGNED])
+@pytest.mark.parametrize("fewer", [False, True])
+def test_a_tolerant_slot_is_not_given_up_for_the_next(params, fewer):
+    """It is unmasked, or the session is over: then nothing is ever said about it again."""
     parties = Parties(params)
     parties.advance(ClientState.MASKED)
+    left = parties.members([VICTIM, *OTHERS[:4]] if fewer else IDS)
+    refuse(parties, parties.encode(OpenSlot(1, left)), Refusal.OUT_OF_ORDER)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(
+    ("late", "num_left", "reason"),
+    [
+        (ConsistencyCheck, 5, Refusal.OUT_OF_ORDER),
+        (OpenSlot, 5, Refusal.SLOT_REUSED),
+        (UnmaskRequest, 5, Refusal.BOTH_SHARE_KINDS),
+        (UnmaskRequest, 6, Refusal.BOTH_SHARE_KINDS),
+    ],
+)
+def test_nothing_more_is_said_about_a_whole_slot(signed, late, num_left, reason):
+    """Its vector is in, and a second sum over fewer devices would show who is missing from it."""
+    parties = Parties(make_params(6, slots=((4, 16, True), (4, 16)), signed=signed))
+    parties.deliver(parties.advance(ClientState.LISTED if signed else ClientState.READY))
     machine = parties.clients[VICTIM]
-    assert machine.receive(parties.encode(OpenSlot(1, parties.members(IDS)))) is None
-    assert machine.state is ClientState.OPENED
-    if masked:
-        parties.contribute(VICTIM)
-        assert machine.state is ClientState.MASKED
-    signed_first = params.signed and masked and isinstance(late(parties), UnmaskRequest)
-    if signed_first:
-        machine.receive(parties.encode(ConsistencyCheck(1, parties.members(IDS))))
-        assert machine.state is ClientState.CONFIRMED
-    refuse(parties, parties.encode(late(parties)), Refusal.OUT_OF_ORDER)
+    assert (machine.state, machine.slot) == (ClientState.READY, 0)
+    left = [VICTIM, *OTHERS[: num_left - 1]]
+    refuse(parties, parties.encode(late(0, parties.members(left))), reason)
 
 
 # What is no lie.
 
 
-@pytest.mark.parametrize("params", [PARAMS, SIGNED])
-def test_the_next_slot_may_be_opened_when_one_was_given_up(params):
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_next_slot_may_be_opened_when_a_whole_one_came_to_nothing(signed):
     """The server of a whole slot in which somebody is missing goes on with the next one."""
-    parties = Parties(params)
-    parties.advance(ClientState.MASKED)
+    parties = Parties(make_params(6, slots=((4, 16, True), (4, 16)), signed=signed))
+    parties.deliver(parties.advance(ClientState.LISTED if signed else ClientState.READY))
     machine = parties.clients[VICTIM]
     left = parties.members([VICTIM, *OTHERS[:4]])
     machine.receive(parties.encode(OpenSlot(1, left)))
     assert (machine.state, machine.slot, machine.num_members) == (ClientState.OPENED, 1, 5)
-    assert machine._seeds == [None, machine._seeds[1]]
-    assert machine._seeds[1] is not None
 
 
 @pytest.mark.parametrize("state", [s for s in ClientState if s not in ("idle", "failed")])
 def test_messages_of_other_sessions_are_ignored(state):
-    signed = state is ClientState.CONFIRMED
-    parties = Parties(SIGNED if signed else PARAMS)
+    signed = state in (ClientState.CONFIRMED, ClientState.LISTED)
+    whole = make_params(6, threshold=3, slots=((4, 16, True),), signed=True)
+    parties = Parties(whole if state is ClientState.LISTED else SIGNED if signed else PARAMS)
     parties.advance(state)
     machine = parties.clients[VICTIM]
     heard = 0

@@ -1,9 +1,14 @@
+import hmac
+
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vectors import wycheproof
 
-from deltafl.secagg import keys
+from deltafl.secagg import PeerError, Refusal, keys
 from deltafl.secagg.randomness import SeededRandomness
 
 P = 2**255 - 19
@@ -71,18 +76,20 @@ def test_agreement_of_rfc_7748_section_6_1():
 
 
 @pytest.mark.parametrize(
-    ("material", "salt", "info", "output"),
+    ("material", "salt", "info", "secret", "output"),
     [
         (
             bytes([0x0B] * 22),
             bytes(range(13)),
             bytes(range(0xF0, 0xFA)),
+            "077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5",
             "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865",
         ),
         (
             bytes(range(0x50)),
             bytes(range(0x60, 0xB0)),
             bytes(range(0xB0, 0x100)),
+            "06a6b88c5853361a06104c9ceb35b45cef760014904671014a193f40c15fc244",
             "b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c"
             "59045a99cac7827271cb41c65e590e09da3275600c2f09b8367793a9aca3db71"
             "cc30c58179ec3e87c14c01d5c1f3434f1d87",
@@ -91,14 +98,43 @@ def test_agreement_of_rfc_7748_section_6_1():
             bytes([0x0B] * 22),
             b"",
             b"",
+            "19ef24a32c717b167f33a91d6f648bdf96596776afdb6377ac434c1c293ccb04",
             "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8",
         ),
     ],
     ids=["A.1", "A.2", "A.3"],
 )
-def test_derivations_of_rfc_5869_appendix_a(material, salt, info, output):
+def test_derivations_of_rfc_5869_appendix_a(material, salt, info, secret, output):
     # A shorter output is the beginning of a longer one (section 2.3), and a key has 32 bytes.
     assert keys.derive(material, salt=salt, info=info).hex() == output[:64]
+    extracted = keys.extract(material, salt=salt)
+    assert extracted.hex() == secret
+    assert keys.expand(extracted, info).hex() == output[:64]
+
+
+@given(
+    material=st.binary(min_size=1, max_size=80),
+    salt=st.binary(max_size=80),
+    info=st.binary(max_size=200),
+)
+@settings(max_examples=60)
+def test_both_halves_of_hkdf_are_those_of_a_twin(material, salt, info):
+    derived = keys.derive(material, salt=salt, info=info)
+    assert derived == HKDF(SHA256(), 32, salt, info).derive(material)
+    extracted = keys.extract(material, salt=salt)
+    assert extracted == hmac.HMAC(salt or bytes(32), material, "sha256").digest()
+    assert (
+        derived == keys.expand(extracted, info) == HKDFExpand(SHA256(), 32, info).derive(extracted)
+    )
+
+
+def test_whatever_goes_into_a_key_changes_it():
+    secret = keys.extract(b"material", salt=b"salt")
+    assert secret != keys.extract(b"materiaL", salt=b"salt")
+    assert secret != keys.extract(b"material", salt=b"salT")
+    assert keys.expand(secret, b"") != secret
+    assert keys.expand(secret, b"a") != keys.expand(secret, b"b")
+    assert keys.expand(secret, b"") != keys.expand(secret, b"\x01")
 
 
 def test_key_pair_takes_32_bytes_of_the_randomness_and_hides_them():
@@ -113,9 +149,13 @@ def test_key_pair_takes_32_bytes_of_the_randomness_and_hides_them():
 def test_low_order_points_are_recognised(coordinate, high_bit):
     public = encoded(coordinate | high_bit)
     assert keys.is_low_order(public)
-    # What they would do: the library itself finds the agreement to be zero.
+    # What they would do: the agreement is all zeros, which is noticed a second time.
+    pair = keys.key_pair(bytes(range(32)))
+    with pytest.raises(PeerError, match="all zeros") as refused:
+        pair.agree(public)
+    assert refused.value.reason is Refusal.BAD_KEY
     with pytest.raises(ValueError, match="shared key"):
-        keys.key_pair(bytes(range(32))).agree(public)
+        pair._private.exchange(X25519PublicKey.from_public_bytes(public))
 
 
 @given(

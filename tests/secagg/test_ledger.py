@@ -11,7 +11,6 @@ from parties import BINDING, POLICY, make_ids, make_inputs, make_params
 from deltafl.secagg import (
     Client,
     ClientId,
-    Credentials,
     Enrolment,
     PeerError,
     Refusal,
@@ -34,8 +33,11 @@ def enrolment():
     return Enrolment(SeededRandomness(bytes(32)))
 
 
-def device(credentials, policy=POLICY, client=DEVICE):
-    return Client(client, policy, SeededRandomness(bytes(32)), credentials)
+def device(devices, policy=POLICY, client=DEVICE, ledger=None):
+    """A device of an enrolment, with the ledger that it has there or another."""
+    ledger = devices.ledger(client) if ledger is None else ledger
+    credentials = devices.credentials(client)
+    return Client(client, policy, SeededRandomness(bytes(32)), credentials, ledger=ledger)
 
 
 def opening(params):
@@ -124,13 +126,11 @@ def test_a_ledger_is_nobody_elses():
     assert second.admit([OTHER])
 
 
-def test_credentials_begin_with_an_empty_ledger_of_their_own():
-    given_out = enrolment().credentials(DEVICE)
-    first = Credentials(given_out.identity, given_out.directory)
-    second = Credentials(given_out.identity, given_out.directory)
-    assert first.ledger is not second.ledger
-    assert first.ledger.admit([OTHER])
-    assert not second.ledger.knows(OTHER)
+def test_devices_begin_with_empty_ledgers_of_their_own():
+    """Whoever gives them none is remembered by nobody."""
+    credentials = enrolment().credentials(DEVICE)
+    for _ in range(2):
+        assert takes_part(Client(DEVICE, POLICY, credentials=credentials), SIGNED)
 
 
 # The device.
@@ -146,43 +146,43 @@ def test_credentials_begin_with_an_empty_ledger_of_their_own():
     ],
 )
 def test_a_second_session_of_one_context_is_refused(changes):
-    credentials = enrolment().credentials(DEVICE)
-    assert takes_part(device(credentials), SIGNED)
-    machine = device(credentials)
+    devices = enrolment()
+    assert takes_part(device(devices), SIGNED)
+    machine = device(devices)
     with pytest.raises(PeerError) as refused:
         machine.receive(opening(replace(SIGNED, **changes)))
     assert refused.value.reason is Refusal.SESSION_REPEATED
     assert machine.state is ClientState.FAILED
     # Controls: another context, and a device that has not been there.
-    assert takes_part(device(credentials), replace(SIGNED, context=OTHER, **changes))
-    assert takes_part(device(enrolment().credentials(DEVICE)), replace(SIGNED, **changes))
+    assert takes_part(device(devices), replace(SIGNED, context=OTHER, **changes))
+    assert takes_part(device(enrolment()), replace(SIGNED, **changes))
 
 
 def test_a_session_that_failed_was_one_all_the_same():
     """Its server knows what the device said in it."""
-    credentials = enrolment().credentials(DEVICE)
-    machine = device(credentials)
+    devices = enrolment()
+    machine = device(devices)
     assert takes_part(machine, SIGNED)
     machine.close()
-    assert not takes_part(device(credentials), SIGNED)
+    assert not takes_part(device(devices), SIGNED)
 
 
 def test_a_refusal_spends_nothing_but_the_session():
     """What the policy refuses is no session: a better one of the same context may follow."""
-    credentials = enrolment().credentials(DEVICE)
+    devices = enrolment()
     strict = replace(POLICY, min_threshold=4)
     with pytest.raises(PeerError) as refused:
-        device(credentials, strict).receive(opening(SIGNED))
+        device(devices, strict).receive(opening(SIGNED))
     assert refused.value.reason is Refusal.POLICY
-    assert not credentials.ledger.knows(SIGNED.context)
-    assert takes_part(device(credentials, strict), replace(SIGNED, threshold=4, min_cohort=4))
+    assert not devices.ledger(DEVICE).knows(SIGNED.context)
+    assert takes_part(device(devices, strict), replace(SIGNED, threshold=4, min_cohort=4))
     # Having refused it for its ledger, it remembers it no less.
-    assert not takes_part(device(credentials), SIGNED)
-    assert not takes_part(device(credentials), SIGNED)
+    assert not takes_part(device(devices), SIGNED)
+    assert not takes_part(device(devices), SIGNED)
 
 
 def test_the_same_opening_twice_is_a_repetition_and_no_second_session():
-    machine = device(enrolment().credentials(DEVICE))
+    machine = device(enrolment())
     assert takes_part(machine, SIGNED)
     assert machine.receive(opening(SIGNED)) is None
     assert machine.state is ClientState.ADVERTISED
@@ -190,28 +190,26 @@ def test_the_same_opening_twice_is_a_repetition_and_no_second_session():
 
 def test_unsigned_sessions_are_not_in_the_ledger():
     """Who trusts the server trusts it with this too."""
-    credentials = enrolment().credentials(DEVICE)
-    assert takes_part(device(credentials), UNSIGNED)
-    assert takes_part(device(credentials), UNSIGNED)
-    assert not credentials.ledger.knows(UNSIGNED.context)
-    assert takes_part(device(credentials), SIGNED)
+    devices = enrolment()
+    assert takes_part(device(devices), UNSIGNED)
+    assert takes_part(device(devices), UNSIGNED)
+    assert not devices.ledger(DEVICE).knows(UNSIGNED.context)
+    assert takes_part(device(devices), SIGNED)
 
 
 def test_a_ledger_outlives_what_used_it():
-    before = enrolment().credentials(DEVICE)
+    before, after = enrolment(), enrolment()
     assert takes_part(device(before), SIGNED)
-    kept = Credentials(before.identity, before.directory, before.ledger)
-    assert not takes_part(device(kept), SIGNED)
+    assert not takes_part(device(after, ledger=before.ledger(DEVICE)), SIGNED)
     # Control: without it, a device that starts again does not know.
-    forgetful = Credentials(before.identity, before.directory)
-    assert takes_part(device(forgetful), SIGNED)
+    assert takes_part(device(after), SIGNED)
 
 
 def test_devices_of_one_enrolment_each_take_part_once():
     devices = enrolment()
     for client in (DEVICE, ClientId(4)):
-        assert takes_part(device(devices.credentials(client), client=client), SIGNED)
-        assert not takes_part(device(devices.credentials(client), client=client), SIGNED)
+        assert takes_part(device(devices, client=client), SIGNED)
+        assert not takes_part(device(devices, client=client), SIGNED)
 
 
 def test_one_enrolment_runs_each_signed_session_once():

@@ -1,13 +1,15 @@
 import hmac
 import itertools
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from parties import make_params
 
-from deltafl.secagg import labels, masks
+from deltafl.secagg import PeerError, Refusal, labels, masks
 from deltafl.secagg.keys import key_pair
-from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.masks import Link, SlotContext
 
 ALICE, BOB, EVE = (key_pair(bytes([i]) * 32) for i in (1, 2, 3))
 SEED = bytes(range(32))
@@ -26,23 +28,68 @@ def contexts():
     yield SlotContext.of(params, b"t" * 32, 0, b"binding")
     for slots in (((5, 16),), ((4, 17),), ((4, 16, True),)):
         yield SlotContext.of(make_params(slots=slots), SESSION, 0, b"binding")
+    verified = make_params(slots=((4, 19, False, True),), signed=True)
+    yield SlotContext.of(verified, SESSION, 0, b"binding")
+
+
+EVERYBODY = np.ones(5, dtype=np.bool_)
+
+
+def pair_key(context, own, public):
+    """The key of the mask that a device shares with one peer in a tolerant slot."""
+    [pair] = context.pair_secrets(own, [7], [public])
+    assert pair.peer == 7
+    return pair.key()
+
+
+def whole_key(context, own, public, members=EVERYBODY):
+    """The same in a whole slot, from what seals their boxes."""
+    link = Link.between(own, 7, public, context.session_id)
+    pair = link.whole(context.whole_slot_info(members))
+    assert pair.peer == 7
+    return pair.key()
+
+
+in_each_slot = pytest.mark.parametrize("key_of", [pair_key, whole_key])
 
 
 def test_every_public_value_changes_every_mask_key():
-    pairwise = {context.pairwise_mask_keys(ALICE, [BOB.public])[0] for context in contexts()}
+    pairwise = {pair_key(context, ALICE, BOB.public) for context in contexts()}
+    whole = {whole_key(context, ALICE, BOB.public) for context in contexts()}
     own = {context.self_mask_key(SEED) for context in contexts()}
-    assert len(pairwise) == len(own) == len(list(contexts())) == 8
-    assert not pairwise & own
+    assert len(pairwise) == len(whole) == len(own) == len(list(contexts())) == 9
+    # Not even one secret under two labels would give one key.
+    assert len(pairwise | whole | own) == 27
+
+
+def test_every_list_of_devices_has_masks_of_its_own_in_a_whole_slot():
+    context = next(contexts())
+    lists = [np.array(bits) for n in (3, 5) for bits in itertools.product([False, True], repeat=n)]
+    keys = {whole_key(context, ALICE, BOB.public, members) for members in lists}
+    assert len(keys) == len(lists) == 8 + 32
+
+
+def test_a_link_hides_its_secret():
+    context = next(contexts())
+    link = Link.between(ALICE, 7, BOB.public, SESSION)
+    [tolerant] = context.pair_secrets(ALICE, [7], [BOB.public])
+    for holder in (link, link.whole(b"info"), tolerant):
+        assert repr(holder.secret) not in repr(holder)
+        assert holder.secret.hex() not in repr(holder)
+
+
+def test_a_link_needs_an_agreement_that_is_not_all_zeros():
+    with pytest.raises(PeerError, match="all zeros") as refused:
+        Link.between(ALICE, 7, bytes(32), SESSION)
+    assert refused.value.reason is Refusal.BAD_KEY
 
 
 def test_slots_that_look_alike_have_contexts_of_their_own():
     params = make_params(slots=((4, 16), (4, 16)))
     same_label = type(params)((params.slots[0], params.slots[0]), 5, 4, 3, 3, bytes(32), bytes(32))
     first, second = (SlotContext.of(same_label, SESSION, slot, b"") for slot in range(2))
-    assert (
-        first.pairwise_mask_keys(ALICE, [BOB.public])[0]
-        != second.pairwise_mask_keys(ALICE, [BOB.public])[0]
-    )
+    for key_of in (pair_key, whole_key):
+        assert key_of(first, ALICE, BOB.public) != key_of(second, ALICE, BOB.public)
     assert first.self_mask_key(SEED) != second.self_mask_key(SEED)
 
 
@@ -55,30 +102,42 @@ def hkdf(material, salt, info):
 def test_mask_keys_are_hkdf_over_label_slot_and_both_public_keys():
     params = make_params(slots=((4, 16), (3, 40)))
     context = SlotContext.of(params, SESSION, 1, b"binding")
-    slot = labels.pack(params.slots[1].label.encode(), 3, 40, 0)
+    slot = labels.pack(params.slots[1].label.encode(), 3, 40, 0, 0)
     info = labels.pack(1, slot, b"binding")
     own = labels.pack(labels.SELF_MASK, info)
-    pairwise = labels.pack(labels.PAIRWISE_MASK, info) + min(ALICE.public, BOB.public)
-    pairwise += max(ALICE.public, BOB.public)
+    both = min(ALICE.public, BOB.public) + max(ALICE.public, BOB.public)
+    pairwise = labels.pack(labels.PAIRWISE_MASK, info) + both
+    whole = labels.pack(labels.WHOLE_MASK, info, 5, b"\x0d") + both
     assert context.self_mask_key(SEED) == hkdf(SEED, SESSION, own)
-    assert context.pairwise_mask_keys(ALICE, [BOB.public]) == [
-        hkdf(ALICE.agree(BOB.public), SESSION, pairwise)
-    ]
+    agreed = ALICE.agree(BOB.public)
+    assert pair_key(context, ALICE, BOB.public) == hkdf(agreed, SESSION, pairwise)
+    members = np.array([True, False, True, True, False])
+    assert whole_key(context, ALICE, BOB.public, members) == hkdf(agreed, SESSION, whole)
 
 
-def test_a_key_under_another_name_gives_another_mask():
+@in_each_slot
+def test_a_key_under_another_name_gives_another_mask(key_of):
     alias = BOB.public[:31] + bytes([BOB.public[31] | 0x80])
     assert ALICE.agree(alias) == ALICE.agree(BOB.public)
-    one, other = next(contexts()).pairwise_mask_keys(ALICE, [BOB.public, alias])
-    assert one != other
+    context = next(contexts())
+    assert key_of(context, ALICE, BOB.public) != key_of(context, ALICE, alias)
 
 
-def test_both_devices_derive_the_same_pairwise_key():
+@in_each_slot
+def test_both_devices_derive_the_same_pairwise_key(key_of):
     context = next(contexts())
     pairs = list(itertools.combinations([ALICE, BOB, EVE], 2))
-    derived = {context.pairwise_mask_keys(one, [other.public])[0] for one, other in pairs}
-    assert derived == {context.pairwise_mask_keys(other, [one.public])[0] for one, other in pairs}
+    derived = {key_of(context, one, other.public) for one, other in pairs}
+    assert derived == {key_of(context, other, one.public) for one, other in pairs}
     assert len(derived) == 3
+
+
+def test_several_peers_at_once_are_each_for_itself():
+    context = next(contexts())
+    both = context.pair_secrets(ALICE, [2, 9], [BOB.public, EVE.public])
+    assert [pair.peer for pair in both] == [2, 9]
+    keys = [pair_key(context, ALICE, other.public) for other in (BOB, EVE)]
+    assert [pair.key() for pair in both] == keys
 
 
 def test_of_two_devices_the_second_subtracts():
@@ -130,5 +189,5 @@ def test_labels_are_all_different_and_carry_the_version():
         for name, value in vars(labels).items()
         if name.isupper() and isinstance(value, bytes) and not name.startswith("_")
     }
-    assert len(named) == len(set(named.values())) == 11
-    assert all(value.startswith(b"deltafl/secagg/v1/") for value in named.values())
+    assert len(named) == len(set(named.values())) == 15
+    assert all(value.startswith(b"deltafl/secagg/v2/") for value in named.values())

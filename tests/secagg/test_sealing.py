@@ -8,7 +8,8 @@ from nacl.bindings import (
 from nacl.exceptions import CryptoError
 from vectors import wycheproof
 
-from deltafl.secagg import keys, sealing
+from deltafl.secagg import keys, labels, sealing
+from deltafl.secagg.masks import Link
 from deltafl.secagg.randomness import SeededRandomness
 
 ALICE, BOB, EVE = (keys.key_pair(bytes([i]) * 32) for i in (1, 2, 3))
@@ -21,11 +22,21 @@ def randomness():
 
 
 def channel(own, peer, own_id, peer_id, session=SESSION):
-    return sealing.SealedChannel(own, peer.public, own_id, peer_id, session)
+    link = Link.between(own, peer_id, peer.public, session)
+    return sealing.SealedChannel(link.secret, own.public, peer.public, own_id, peer_id)
 
 
 def sealed():
     return channel(ALICE, BOB, 4, 9).seal(PLAINTEXT, randomness())
+
+
+def test_the_key_is_one_of_two_that_come_from_the_agreement():
+    """The label names the direction, and both ends by position and key."""
+    label = labels.pack(labels.SEALING, 4, 9, ALICE.public, BOB.public)
+    key = keys.derive(ALICE.agree(BOB.public), salt=SESSION, info=label)
+    box = sealed()
+    opened = crypto_aead_xchacha20poly1305_ietf_decrypt(box[24:], label, box[:24], key)
+    assert opened == PLAINTEXT
 
 
 def test_opens_for_the_recipient():

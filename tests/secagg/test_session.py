@@ -28,11 +28,12 @@ from deltafl.secagg import (
 )
 from deltafl.secagg.keys import key_pair
 from deltafl.secagg.masks import SlotContext
-from deltafl.secagg.messages import RosterMessage, SessionOpen, ShareReceipt
+from deltafl.secagg.messages import RosterMessage, SessionOpen, ShareKeys, ShareReceipt
+from deltafl.secagg.params import verified_ring_bits
 from deltafl.secagg.prg import add_mask
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver
-from deltafl.secagg.states import ClientState, ServerState
+from deltafl.secagg.states import ClientState
 
 
 def bindings_of(params):
@@ -64,31 +65,39 @@ class Outcome(NamedTuple):
 
     Attributes:
         sums: Those that it revealed until it ended.
-        void: Slots that were whole, and lacked a device.
+        void: Slots that were opened, were whole, and lacked a device.
+        skipped: Whole slots that were not opened, because a device of theirs was gone.
         drops: As the server's.
         aborted: Whether it ended before its last slot was over.
     """
 
     sums: list
     void: list
+    skipped: list
     drops: dict
     aborted: bool
 
 
 def run_real(params, inputs, vanishing, monkeypatch, seed=0):
     """The real session."""
-    servers, sums, void = [], [], []
+    servers, sums, void, skipped = [], [], [], []
 
     class Noted(Server):
         def __init__(self, *args):
             super().__init__(*args)
             servers.append(self)
 
+        def can_sum(self, slot):
+            can = super().can_sum(slot)
+            if not can:
+                skipped.append(slot)
+            return can
+
         def close_round(self):
-            closed, slot = self.state, self._slot
+            was_open = self._open is not None
             outgoing = super().close_round()
-            if closed is ServerState.MASK and not outgoing:
-                void.append(slot)
+            if was_open and not outgoing and not self.has_sum:
+                void.append(self._slot)
             return outgoing
 
         def take_sum(self):
@@ -109,15 +118,19 @@ def run_real(params, inputs, vanishing, monkeypatch, seed=0):
         assert returned == sums
     except SessionAborted:
         aborted = True
-    return Outcome([comparable(s) for s in sums], void, servers[0].drops, aborted)
+    return Outcome([comparable(s) for s in sums], void, skipped, servers[0].drops, aborted)
 
 
 def run_ideal(params, inputs, vanishing):
     """The same by the ideal functionality."""
-    session, sums, void, aborted = IdealSession(params, inputs, vanishing), [], [], False
+    session, aborted = IdealSession(params, inputs, vanishing), False
+    sums, void, skipped = [], [], []
     try:
         session.set_up()
         for slot in range(len(params.slots)):
+            if not session.can_sum(slot):
+                skipped.append(slot)
+                continue
             session.open_slot(slot)
             result = session.sum(slot, lambda c, slot=slot: inputs[c][slot])
             if result is None:
@@ -126,7 +139,7 @@ def run_ideal(params, inputs, vanishing):
                 sums.append(result)
     except SessionAborted:
         aborted = True
-    return Outcome([comparable(s) for s in sums], void, session.drops, aborted)
+    return Outcome([comparable(s) for s in sums], void, skipped, session.drops, aborted)
 
 
 @st.composite
@@ -139,10 +152,13 @@ def sessions(draw):
     specs = st.tuples(
         st.integers(1, 6),
         st.sampled_from([1, 2, 7, 16, 31, 32, 33, 48, 63, 64]),
-        st.sampled_from([False, False, True]),
+        st.booleans(),
     )
     num_slots = draw(st.sampled_from([1, 2, 3]))
     slots = tuple(draw(st.lists(specs, min_size=num_slots, max_size=num_slots)))
+    signed = draw(st.booleans())
+    if signed and degree == num_invited - 1 and draw(st.booleans()):
+        slots = tuple((*slot, slot[1] >= verified_ring_bits(num_invited)) for slot in slots)
     params = make_params(
         num_invited,
         degree=degree,
@@ -150,13 +166,13 @@ def sessions(draw):
         min_cohort=min_cohort,
         slots=slots,
         graph_seed=draw(st.binary(min_size=32, max_size=32)),
-        signed=draw(st.booleans()),
+        signed=signed,
     )
-    # In an unsigned session, who vanishes at CONFIRM is missed at the unmasking.
+    # Who vanishes at a stage that a slot does not have is missed at the next.
     steps = [Step(Stage.ADVERTISE), Step(Stage.SHARE), Step(Stage.RECEIPT)] + [
         Step(stage, slot)
         for slot in range(len(slots))
-        for stage in (Stage.MASK, Stage.CONFIRM, Stage.UNMASK)
+        for stage in (Stage.LIST, Stage.MASK, Stage.CONFIRM, Stage.UNMASK)
     ]
     # Mostly few, or nearly every session would end at once.
     num_vanishing = draw(st.sampled_from([0, 1, 2, 3, 4, num_invited]))
@@ -170,7 +186,7 @@ def sessions(draw):
 def test_real_and_ideal_sessions_agree():
     outcomes = set()
 
-    @settings(max_examples=200)
+    @settings(max_examples=300)
     @given(drawn=sessions())
     def check(drawn):
         params, vanishing, seed = drawn
@@ -178,31 +194,39 @@ def test_real_and_ideal_sessions_agree():
         with pytest.MonkeyPatch.context() as monkeypatch:
             real = run_real(params, inputs, vanishing, monkeypatch, seed)
         assert real == run_ideal(params, inputs, vanishing)
-        sums, void, drops, aborted = real
-        assert aborted == (len(sums) + len(void) < len(params.slots))
+        sums, void, skipped, drops, aborted = real
+        assert aborted == (len(sums) + len(void) + len(skipped) < len(params.slots))
         lost_in = {drop.step for drop in drops.values() if drop.fault is not Fault.ISOLATED}
         for slot in void:
             assert params.slots[slot].whole
-            assert Step(Stage.MASK, slot) in lost_in
+            assert lost_in & {Step(Stage.LIST, slot), Step(Stage.MASK, slot)}
+        for slot in skipped:
+            assert params.slots[slot].whole
+            earlier = {step for step in lost_in if step.order < Step(Stage.LIST, slot).order}
+            assert earlier
         for slot, _, vector, contributors, remaining in sums:
             assert vector == plain_sum(params, slot, inputs, contributors)
             assert len(contributors) >= params.min_cohort
             assert set(remaining) <= set(contributors)
             if params.slots[slot].whole:
-                assert Step(Stage.MASK, slot) not in lost_in
+                assert not lost_in & {Step(Stage.LIST, slot), Step(Stage.MASK, slot)}
                 outcomes.add("whole")
+            if params.slots[slot].verified:
+                outcomes.add(("verified", params.slots[slot].whole))
         timed_out = {client for client, drop in drops.items() if drop.fault is Fault.TIMED_OUT}
         assert timed_out <= set(vanishing)
         if not vanishing:
             assert drops == {}
             assert not aborted
-        assert params.signed or all(drop.step.stage != Stage.CONFIRM for drop in drops.values())
+        stages = {drop.step.stage for drop in drops.values()}
+        assert params.signed or not stages & {Stage.LIST, Stage.CONFIRM}
         kinds = ("complete" if params.is_complete else "sparse", f"signed: {params.signed}")
         outcomes.update((kind, aborted, bool(sums), bool(drops)) for kind in kinds)
         outcomes.update(drop.fault for drop in drops.values())
         outcomes.update(drop.step.stage for drop in drops.values())
         outcomes.update(("void", slot + 1 == len(params.slots)) for slot in void)
         outcomes.update(("void", slot, "and another sum") for slot in void if sums)
+        outcomes.update(("skipped", params.signed) for _ in skipped)
 
     check()
     # Otherwise all this could hold because every session drawn ends in the same way.
@@ -213,6 +237,8 @@ def test_real_and_ideal_sessions_agree():
         assert (kind, True, False, True) in outcomes
     assert {Fault.TIMED_OUT, *Stage, "whole"} <= outcomes
     assert {("void", False), ("void", True), ("void", 0, "and another sum")} <= outcomes
+    assert {("skipped", False), ("skipped", True)} <= outcomes
+    assert {("verified", False), ("verified", True)} <= outcomes
 
 
 @pytest.mark.parametrize(
@@ -238,7 +264,7 @@ def test_neighbourhoods_that_fall_below_the_threshold(stage, signed, expected, m
     for gone in itertools.combinations(ids, 3):
         vanishing = {client: Vanish(Step(stage)) for client in gone}
         ideal = run_ideal(params, inputs, vanishing)
-        sums, _, drops, aborted = ideal
+        sums, _, _, drops, aborted = ideal
         isolated += Fault.ISOLATED in {drop.fault for drop in drops.values()}
         ended += aborted
         assert set(drops) >= set(gone)
@@ -259,7 +285,7 @@ def test_a_session_ends_at_the_step_at_which_too_few_are_left(monkeypatch):
     vanishing = {client: Vanish(Step(Stage.CONFIRM)) for client in ids[:3]}
     vanishing[ids[3]] = Vanish(Step(Stage.UNMASK))
     ideal = run_ideal(params, inputs, vanishing)
-    sums, _, drops, aborted = ideal
+    sums, _, _, drops, aborted = ideal
     assert (sums, set(drops), aborted) == ([], set(ids[:3]), True)
     assert run_real(params, inputs, vanishing, monkeypatch) == ideal
 
@@ -278,7 +304,7 @@ def test_every_subset_that_vanishes_at_one_stage(signed, stage, monkeypatch):
         (gone, True) for gone in sorted(late)
     ]:
         vanishing = {client: Vanish(Step(stage), is_late) for client in gone}
-        sums, _, drops, aborted = run_real(params, inputs, vanishing, monkeypatch)
+        sums, _, _, drops, aborted = run_real(params, inputs, vanishing, monkeypatch)
         # After the masked inputs are in, only the threshold counts.
         needed = params.threshold if stage > Stage.MASK else params.min_cohort
         assert aborted == (5 - len(gone) < needed)
@@ -336,7 +362,7 @@ def test_masks_that_all_add_give_wrong_sums(monkeypatch):
     inputs = make_inputs(params, make_ids(5))
     right = run_real(params, inputs, {}, monkeypatch).sums
     assert right[0][2] == plain_sum(params, 0, inputs, inputs)
-    monkeypatch.setattr("deltafl.secagg.client.subtracts", lambda *_: False)
+    monkeypatch.setattr("deltafl.secagg.primitives.subtracts", lambda *_: False)
     wrong = run_real(params, inputs, {}, monkeypatch).sums
     assert all(one != other for one, other in zip(wrong[0][2], right[0][2], strict=True))
 
@@ -503,7 +529,7 @@ OTHER_PARAMETERS = [
     {"threshold": 2},
     {"min_cohort": 4},
     {"num_invited": 6},
-    {"slots": ((LENGTH, 16, True),)},
+    {"slots": ((LENGTH, 17),)},
 ]
 
 
@@ -530,6 +556,48 @@ def test_other_parameters_hide_the_sum(changes, heard, monkeypatch):
     pending[fooled] = there(pending[fooled])
     replies = contribute_all(parties, pending, {})
     assert looks_uniform(difference_to_truth(parties, replies, {}))
+
+
+@HIDING
+def test_a_slot_that_is_whole_to_one_device_hides_the_sum(heard, monkeypatch):
+    """It has no key pair for the slot, so the server makes one up for the others."""
+    if heard:
+        count_everybody(monkeypatch)
+    parties, lie = Parties(WIDE), make_params(5, slots=((LENGTH, 16, True),))
+    fooled = parties.ids[0]
+    machine = parties.clients[fooled]
+    others = {c: d for c, d in parties.server.start().items() if c != fooled}
+    keys = wire.decode(machine.receive(wire.encode(SessionOpen(lie), lie)), lie)
+    theirs = replace(keys, mask_keys=(key_pair(b"\7" * 32).public,))
+    rosters = parties.collect(parties.deliver(others) | {fooled: parties.encode(theirs)})
+    roster = parties.decode(rosters[fooled])
+    shown = {position: replace(each, mask_keys=()) for position, each in roster.keys.items()}
+    told = machine.receive(wire.encode(RosterMessage(roster.roster, shown), lie))
+    assert wire.decode(told, lie).commitments == ()
+    boxes = dict.fromkeys(roster.keys, bytes(wire.box_size(WIDE)))
+    pending = {c: d for c, d in rosters.items() if c != fooled}
+    said = {fooled: parties.encode(ShareKeys((bytes(32),), boxes))}
+    deliveries = dict(parties.collect(parties.deliver(pending) | said))
+    own = parties.decode(deliveries.pop(fooled))
+    shown = dict.fromkeys(own.boxes, bytes(wire.box_size(lie)))
+    delivery = wire.encode(replace(own, boxes=shown), lie)
+    if not heard:
+        with pytest.raises(PeerError) as refused:
+            machine.receive(delivery)
+        assert refused.value.reason is Refusal.COHORT_TOO_SMALL
+        return
+    machine.receive(delivery)
+    for client, data in deliveries.items():
+        parties.clients[client].receive(data)
+    parties.collect(dict.fromkeys(parties.ids, parties.encode(ShareReceipt(()))))
+    openings = dict(parties.server.open_slot(0, BINDING))
+    machine.receive(through(WIDE, lie)(openings.pop(fooled)))
+    data = machine.contribute(parties.inputs[fooled][0], BINDING)
+    replies = contribute_all(parties, openings, {})
+    total = sum_without_self_masks(parties, replies, {})
+    total += masked_vector(parties, data, lie)
+    truth = np.array(plain_sum(WIDE, 0, parties.inputs, parties.ids), dtype=np.uint32)
+    assert looks_uniform((total - truth) & np.uint32(0xFFFF))
 
 
 def shown_another_roster(parties, fooled):

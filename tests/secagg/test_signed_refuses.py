@@ -524,7 +524,6 @@ def test_a_second_list_after_the_shares_are_given():
         (ClientState.MASKED, lambda p: ConsistencyCheck(1, p.members(IDS))),  # not the open slot
         (ClientState.OPENED, lambda p: ConsistencyCheck(0, p.members(IDS))),  # before it is masked
         (ClientState.MASKED, lambda p: request(p, p.members(IDS), IDS)),  # before it is checked
-        (ClientState.CONFIRMED, lambda p: ConsistencyCheck(1, p.members(IDS))),
         (ClientState.CONFIRMED, lambda p: OpenSlot(1, p.members(IDS))),  # before it is unmasked
         (
             ClientState.CONFIRMED,
@@ -536,6 +535,12 @@ def test_out_of_order(state, message):
     parties = Parties(PARAMS)
     parties.advance(state)
     refuse(parties, parties.encode(message(parties)), Refusal.OUT_OF_ORDER)
+
+
+def test_a_list_of_another_slot_before_the_unmasking():
+    parties, _ = confirmed()
+    data = parties.encode(ConsistencyCheck(1, parties.members(IDS)))
+    refuse(parties, data, Refusal.INCONSISTENT_SURVIVORS)
 
 
 def test_a_check_that_brings_a_lost_device_back():

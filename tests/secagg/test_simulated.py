@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parties import BINDING, POLICY, make_ids, make_inputs, make_params
 
-from deltafl.secagg import Client, ClientId, DecodeError, Server, keys
+from deltafl.secagg import Client, ClientId, DecodeError, PeerError, Refusal, Server, keys
 from deltafl.secagg.prg import add_masks
-from deltafl.secagg.primitives import PLAIN, Primitives
+from deltafl.secagg.primitives import PLAIN, Primitives, pairwise_with
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.states import ClientState
 from deltafl.sim.cohort import shared as simulation
@@ -80,8 +80,9 @@ def test_low_order_keys_are_refused_as_by_plain_pairs(number):
     agreements = SharedAgreements()
     own = drawn(agreements, bytes(range(32)))
     for _ in range(2):
-        with pytest.raises(ValueError, match="shared key"):
+        with pytest.raises(PeerError, match="all zeros") as refused:
             own.agree(encoded(number))
+        assert refused.value.reason is Refusal.BAD_KEY
     assert not agreements._waiting
 
 
@@ -175,7 +176,9 @@ def play(params, primitives, seed):
         outgoing = exchange(outgoing)
     for slot in range(len(params.slots)):
         gone = set(sorted(ids)[:1]) if slot == 1 else set()
-        exchange(exchange(server.open_slot(slot, BINDING), gone))
+        outgoing = exchange(server.open_slot(slot, BINDING), gone)
+        while outgoing:
+            outgoing = exchange(outgoing)
         taken = server.take_sum()
         sums.append((taken.vector.tolist(), taken.contributors))
     return messages, sums
@@ -206,16 +209,22 @@ class Counted:
         add_masks(total, added, subtracted)
 
 
-@pytest.mark.parametrize("make", [simulation.simulated, lambda a: Primitives(add_masks=a)])
+def alone(add_masks):
+    return Primitives(add_masks=add_masks, add_pairwise=pairwise_with(add_masks))
+
+
+@pytest.mark.parametrize("make", [simulation.simulated, alone])
 def test_masks_are_added_by_what_the_parties_were_given(make):
-    params = make_params(6, slots=((4, 16), (300, 40)))
+    params = make_params(6, slots=((4, 16), (300, 40), (3, 40, True)))
     counted = Counted()
     assert play(params, make(counted), 1) == play(params, PLAIN, 1)
-    # The first slot: six devices with six masks each, and the server, who takes six off. The
-    # second, after which one is gone: its five masks with the others have to come off as well.
-    devices, unmasked = counted.calls[:6] + counted.calls[7:13], counted.calls[6::7]
-    assert [(length, a + s) for length, a, s in devices] == [(4, 6)] * 6 + [(300, 6)] * 6
-    assert [(length, a + s) for length, a, s in unmasked] == [(4, 6), (300, 5 + 5)]
+    # The first slot: six devices with a self mask and five with others each, and the server, who
+    # takes six off. The second, after which one is gone: its five masks with the others have to
+    # come off as well. The third is whole, so nothing is unmasked.
+    calls = [(length, a + s) for length, a, s in counted.calls]
+    assert calls[:13] == [(4, 1), (4, 5)] * 6 + [(4, 6)]
+    assert calls[13:26] == [(300, 1), (300, 5)] * 6 + [(300, 5 + 5)]
+    assert calls[26:] == [(3, 4)] * 5
 
 
 def test_masks_that_are_left_out_would_be_seen():
@@ -224,7 +233,7 @@ def test_masks_that_are_left_out_would_be_seen():
     def forgetful(total, added, subtracted):
         add_masks(total, added[1:], subtracted)
 
-    messages, sums = play(params, Primitives(add_masks=forgetful), 1)
+    messages, sums = play(params, alone(forgetful), 1)
     plain_messages, plain_sums = play(params, PLAIN, 1)
     assert messages != plain_messages
     assert not np.array_equal(sums[1][0], plain_sums[1][0])

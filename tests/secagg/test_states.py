@@ -1,8 +1,9 @@
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
-from parties import BINDING, STEPS, Parties, make_ids, make_params, plain_sum
+from parties import BINDING, Parties, make_ids, make_params, plain_sum
 
 from deltafl.secagg import (
     Fault,
@@ -18,7 +19,6 @@ from deltafl.secagg import (
 )
 from deltafl.secagg.messages import (
     AdvertiseKeys,
-    ClientMessage,
     ConsistencyCheck,
     ConsistencySignature,
     MaskedInput,
@@ -30,58 +30,87 @@ from deltafl.secagg.messages import (
     ShareDelivery,
     ShareKeys,
     ShareReceipt,
+    SumOpening,
     UnmaskRequest,
     UnmaskShares,
 )
 from deltafl.secagg.stages import Stage
 from deltafl.secagg.states import (
     CLIENT_TRANSITIONS,
-    COLLECTED_AT,
     SERVER_TRANSITIONS,
     Abort,
     ClientState,
     Close,
     CloseRound,
     Contribute,
+    ContributeWhole,
     EndLastSlot,
-    LoseSlot,
+    EndSlot,
+    ListSlotCall,
     OpenSlotCall,
     ServerState,
     closing,
     follow,
 )
 
-PARAMS = {signed: make_params(6, threshold=3, signed=signed) for signed in (False, True)}
+PARAMS = {
+    "unsigned": make_params(6, threshold=3),
+    "signed": make_params(6, threshold=3, signed=True),
+    "whole": make_params(6, threshold=3, slots=((4, 24, True), (3, 40))),
+    "listed": make_params(6, threshold=3, slots=((4, 24, True, True), (3, 40)), signed=True),
+}
+"""Sessions of two tolerant slots, and two whose first slot is whole. Of the latter, the signed one
+has a list of devices to agree on, and a sum that is proved."""
+
+KINDS = list(PARAMS)
 IDS = make_ids(6)
 VICTIM = IDS[2]
+WHOLE_AT = 0
+"""The slot that is whole in sessions that have one."""
 
 SIGNED_ONLY = {
     ConsistencyCheck,
     ConsistencySignature,
+    SumOpening,
+    ClientState.LISTED,
     ClientState.CONFIRMED,
+    ServerState.LIST,
     ServerState.CONFIRM,
 }
+
+
+def is_signed(kind):
+    return PARAMS[kind].signed
+
+
+def is_whole(kind):
+    return PARAMS[kind].slots[WHOLE_AT].whole
 
 
 class Record(Parties):
     """A session that is played once, for others to repeat.
 
     Attributes:
-        told: What the devices are to get at each of `STEPS`.
+        told: What the devices are to get at each step.
         said: What they answer, each with its sender; nothing where the server does not listen.
+        states: The server's state at each step.
+        collected: What it then collects; None where nothing.
     """
 
-    def __init__(self, signed, silent_from):
-        super().__init__(PARAMS[signed])
-        self.said: list[list[tuple[int, bytes]]] = [[] for _ in STEPS[signed]]
+    def __init__(self, kind, silent_from):
+        super().__init__(PARAMS[kind])
+        self.told, self.said, self.states, self.collected = [], [], [], []
         self._silent_from = silent_from
-        self.told = list(self.steps())
+        for pending in self.steps():
+            self.told.append(pending)
+            self.said.append([])
+            self.states.append(self.server.state)
+            listens = self.server.state not in (ServerState.READY, ServerState.DONE)
+            self.collected.append(self.server.step if listens else None)
         assert set(self.server.drops) == ({VICTIM} if silent_from is not None else set())
-        assert len(self.told) == len(STEPS[signed])
 
     def deliver(self, outgoing, binding=BINDING):
-        now = Step(COLLECTED_AT[self.server.state], max(self.server._slot, 0))
-        index = next(i for i, s in SERVER_STEPS[self.params.signed].items() if s == now)
+        index = len(self.told) - 1
         replies = super().deliver(outgoing, binding)
         if self._silent_from is not None and index >= self._silent_from:
             replies.pop(VICTIM, None)
@@ -90,60 +119,63 @@ class Record(Parties):
 
 
 @cache
-def record(signed, silent_from=None):
-    """The session of `PARAMS[signed]`; if asked for, the victim says nothing from a step on."""
-    return Record(signed, silent_from)
+def record(kind, silent_from=None):
+    """The session of `PARAMS[kind]`; if asked for, the victim says nothing from a step on."""
+    return Record(kind, silent_from)
 
 
 class Replay:
     """A server that hears a recorded session again: the devices need not compute it anew.
 
     Attributes:
-        index: The step of `STEPS` at which it is.
+        index: The step at which it is.
     """
 
-    def __init__(self, signed, index):
-        original = record(signed)
-        self.signed, self.index = signed, 0
+    def __init__(self, kind, index):
+        original = record(kind)
+        self.kind, self.index = kind, 0
         self.params, self.ids, self.inputs = original.params, original.ids, original.inputs
         self.sums = []
         self.server = Server(self.params, self.ids, original.enrolment)
         assert self.server.start() == original.told[0]
         self._play(original, index)
-        assert self.server.state is STEPS[signed][index]
 
     def finish(self, *, dropped=False):
         """Run to the end; with what the others say if the victim was dropped here.
 
         The server must say what it says in the recorded session, to the last bit.
         """
-        self._play(record(self.signed, self.index if dropped else None), len(STEPS[self.signed]))
+        played = record(self.kind, self.index if dropped else None)
+        self._play(played, len(played.told) - 1)
 
     def _play(self, played, end):
-        while self.index < min(end, len(STEPS[self.signed]) - 1):
-            if self.index in SERVER_STEPS[self.signed]:
+        while self.index < end:
+            assert self.server.state is played.states[self.index]
+            if played.collected[self.index] is not None:
+                assert self.server.step == played.collected[self.index]
                 for sender, data in played.said[self.index]:
                     self.server.receive(sender, data)
                 told = self.server.close_round()
-                if STEPS[self.signed][self.index] is ServerState.UNMASK:
+                if self.server.has_sum:
                     self.sums.append(self.server.take_sum())
             else:
-                told = self.server.open_slot(len(self.sums), BINDING)
+                told = self.server.open_slot(self.server._slot + 1, BINDING)
             self.index += 1
             assert told == played.told[self.index]
+        assert self.server.state is played.states[self.index]
 
 
-def told_to(signed, client):
+def told_to(kind, client):
     """What a device is told in the recorded session, in order."""
-    return [told[client] for told in record(signed).told if client in told]
+    return [told[client] for told in record(kind).told if client in told]
 
 
-def said_by(signed, sender):
+def said_by(kind, sender):
     """A device's messages in their order."""
-    return [dict(said)[sender] for said in record(signed).said if said]
+    return [dict(said)[sender] for said in record(kind).said if said]
 
 
-def step_of(message):
+def step_of(message, kind):
     match message:
         case AdvertiseKeys():
             return Step(Stage.ADVERTISE)
@@ -154,46 +186,40 @@ def step_of(message):
         case MaskedInput():
             return Step(Stage.MASK, message.slot)
         case ConsistencySignature():
-            return Step(Stage.CONFIRM, message.slot)
+            whole = PARAMS[kind].slots[message.slot].whole
+            return Step(Stage.LIST if whole else Stage.CONFIRM, message.slot)
         case UnmaskShares():
             return Step(Stage.UNMASK, message.slot)
     raise TypeError(message)
 
 
-_SET_UP_STEPS = {0: Step(Stage.ADVERTISE), 1: Step(Stage.SHARE), 2: Step(Stage.RECEIPT)}
-SERVER_STEPS = {
-    False: {
-        **_SET_UP_STEPS,
-        4: Step(Stage.MASK, 0),
-        5: Step(Stage.UNMASK, 0),
-        7: Step(Stage.MASK, 1),
-        8: Step(Stage.UNMASK, 1),
-    },
-    True: {
-        **_SET_UP_STEPS,
-        4: Step(Stage.MASK, 0),
-        5: Step(Stage.CONFIRM, 0),
-        6: Step(Stage.UNMASK, 0),
-        8: Step(Stage.MASK, 1),
-        9: Step(Stage.CONFIRM, 1),
-        10: Step(Stage.UNMASK, 1),
-    },
-}
-"""What the server collects at each index of `STEPS`; at the others, nothing."""
+def collected_at(kind):
+    """What the server collects at each step that it listens at."""
+    return {i: step for i, step in enumerate(record(kind).collected) if step is not None}
+
 
 EVERYWHERE = [
-    pytest.param(signed, index, id=f"{'signed' if signed else 'unsigned'} {index} {state}")
-    for signed in (False, True)
-    for index, state in enumerate(STEPS[signed])
+    pytest.param(kind, index, id=f"{kind} {index} {state}")
+    for kind in KINDS
+    for index, state in enumerate(record(kind).states)
 ]
 
 
-def check_sums(parties, *, without=()):
-    assert len(parties.sums) == len(parties.params.slots)
+def check_sums(parties, *, without=None):
+    """Every slot has its sum, but one that is whole and from which a device was dropped.
+
+    Args:
+        parties: The session.
+        without: The step at which the victim was dropped, if it was.
+    """
+    void = without is not None and without.stage >= Stage.LIST and without.slot == WHOLE_AT
+    void = void and parties.params.slots[WHOLE_AT].whole
+    assert [result.slot for result in parties.sums] == ([1] if void else [0, 1])
+    left = set(parties.ids) - ({VICTIM} if without else set())
     for result in parties.sums:
         expected = plain_sum(parties.params, result.slot, parties.inputs, result.contributors)
         assert result.vector.tolist() == expected
-        assert set(parties.ids) - set(without) <= set(result.contributors)
+        assert left <= set(result.contributors)
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -231,30 +257,59 @@ def test_every_state_is_reachable_and_confirmations_in_signed_sessions_only(sign
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_every_message_has_its_one_place(signed):
-    """But the opening of a slot, which may also follow one that came to nothing."""
+def test_every_message_has_its_places(signed):
+    """One each, but for lists of devices, and for the opening of a slot that they come before."""
 
-    def events(table):
-        return sorted(event.__name__ for transitions in table.values() for event in transitions)
+    def places(table):
+        events = {event for transitions in table.values() for event in transitions}
+        return {
+            event: [state for state, transitions in table.items() if event in transitions]
+            for event in events
+        }
 
-    def names(messages):
-        left_out = set() if signed else SIGNED_ONLY
-        return [kind.__name__ for kind in messages.__args__ if kind not in left_out]
-
-    def places(table, event):
-        return [state for state, transitions in table.items() if event in transitions]
-
-    closings = [CloseRound.__name__] * (6 if signed else 5) + [OpenSlotCall.__name__]
-    ends = [Abort.__name__] * (6 if signed else 5) + [LoseSlot.__name__, *["EndLastSlot"] * 2]
-    closed = [Close.__name__] * (7 if signed else 6)
-    servers, clients = SERVER_TRANSITIONS[signed], CLIENT_TRANSITIONS[signed]
-    assert events(servers) == sorted([*names(ClientMessage), *closings, *ends])
-    assert events(clients) == sorted(
-        [*names(ServerMessage), OpenSlot.__name__, Contribute.__name__, *closed]
-    )
-    assert places(clients, OpenSlot) == [ClientState.READY, ClientState.MASKED]
-    assert places(servers, LoseSlot) == [ServerState.MASK]
-    assert places(servers, EndLastSlot) == [ServerState.MASK, ServerState.UNMASK]
+    s, c = ServerState, ClientState
+    collects = {
+        AdvertiseKeys: [s.ADVERTISE],
+        ShareKeys: [s.SHARE],
+        ShareReceipt: [s.RECEIPT],
+        MaskedInput: [s.MASK],
+        UnmaskShares: [s.UNMASK],
+        OpenSlotCall: [s.READY],
+        EndSlot: [s.MASK, s.UNMASK],
+        EndLastSlot: [s.MASK, s.UNMASK],
+        Abort: [s.ADVERTISE, s.SHARE, s.READY, s.MASK, s.UNMASK],
+        CloseRound: [s.ADVERTISE, s.SHARE, s.RECEIPT, s.MASK],
+    }
+    takes = {
+        SessionOpen: [c.IDLE],
+        RosterMessage: [c.ADVERTISED],
+        ShareDelivery: [c.SHARED],
+        OpenSlot: [c.READY],
+        Contribute: [c.OPENED],
+        ContributeWhole: [c.OPENED],
+        UnmaskRequest: [c.MASKED],
+        Close: [state for state in c if state not in (c.LISTED, c.CONFIRMED, c.FAILED)],
+    }
+    if signed:
+        collects |= {
+            ListSlotCall: [s.READY],
+            ConsistencySignature: [s.LIST, s.CONFIRM],
+            EndSlot: [s.LIST, s.MASK, s.UNMASK],
+            EndLastSlot: [s.LIST, s.MASK, s.UNMASK],
+            Abort: [s.ADVERTISE, s.SHARE, s.READY, s.MASK, s.CONFIRM, s.UNMASK],
+            CloseRound: [s.ADVERTISE, s.SHARE, s.RECEIPT, s.LIST, s.MASK, s.CONFIRM],
+        }
+        takes |= {
+            OpenSlot: [c.READY, c.LISTED],
+            SumOpening: [c.READY],
+            ConsistencyCheck: [c.READY, c.MASKED],
+            UnmaskRequest: [c.CONFIRMED],
+            Close: [state for state in c if state is not c.FAILED],
+        }
+    never = set() if signed else SIGNED_ONLY
+    assert {*collects, *takes} >= {*Message.__args__} - never
+    assert places(SERVER_TRANSITIONS[signed]) == collects
+    assert places(CLIENT_TRANSITIONS[signed]) == takes
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -271,13 +326,13 @@ def test_what_the_table_has_not_is_refused(signed, tables):
 
 
 def test_what_the_end_of_a_round_is():
-    for collected in ServerState:
-        for is_last in (False, True):
-            assert closing(collected, is_open=True, is_last=is_last) is CloseRound
-        assert closing(collected, is_open=False, is_last=True) is EndLastSlot
-        lost = collected is ServerState.MASK
-        without = closing(collected, is_open=False, is_last=False)
-        assert without is (LoseSlot if lost else CloseRound)
+    for is_last in (False, True):
+        for was_open in (False, True):
+            assert closing(was_open=was_open, is_open=True, is_last=is_last) is CloseRound
+        # No slot was open: the set-up goes on.
+        assert closing(was_open=False, is_open=False, is_last=is_last) is CloseRound
+    assert closing(was_open=True, is_open=False, is_last=True) is EndLastSlot
+    assert closing(was_open=True, is_open=False, is_last=False) is EndSlot
 
 
 def taken(monkeypatch, module):
@@ -303,7 +358,7 @@ def entries(table):
 
 def leave_at(state, signed):
     """A session whose devices are all silent from a state of the server on; it is aborted."""
-    parties = Parties(PARAMS[signed])
+    parties = Parties(PARAMS["signed" if signed else "unsigned"])
     for _ in parties.steps():
         if parties.server.state is state:
             break
@@ -311,23 +366,35 @@ def leave_at(state, signed):
         parties.server.close_round()
 
 
+def lose_one(parties, outgoing):
+    """All but the victim answer, and the round ends."""
+    replies = parties.deliver(outgoing)
+    replies.pop(VICTIM)
+    return parties.collect(replies)
+
+
 @pytest.mark.parametrize("signed", [False, True])
 def test_the_server_takes_every_transition_of_its_table_and_no_other(signed, monkeypatch):
     found = taken(monkeypatch, server)
-    for _ in Parties(PARAMS[signed]).steps():  # both slots are summed
+    for kind in KINDS:
+        if is_signed(kind) == signed:
+            for _ in Parties(PARAMS[kind]).steps():  # both slots are summed
+                pass
+    for slots in ([(2, 8, True)] * 2, [(2, 8, True)]):
+        for at_list in (False, True):
+            whole = Parties(make_params(6, slots=slots, signed=signed))
+            pending = whole.advance(ClientState.READY)
+            if signed and not at_list:
+                pending = whole.exchange(pending)
+            assert lose_one(whole, pending) == {}  # the slot is lost
+    both = Parties(make_params(6, slots=[(2, 8, True)] * 2, signed=signed))
+    for _ in both.steps():
         pass
-    whole = Parties(make_params(6, slots=((2, 8, True),) * 2, signed=signed))
-    replies = whole.deliver(whole.advance(ClientState.READY))
-    del replies[VICTIM]
-    whole.collect(replies)  # the first slot is lost
-    replies = whole.deliver(whole.server.open_slot(1, BINDING))
-    replies.popitem()
-    whole.collect(replies)  # and the last
     for state in (ServerState.ADVERTISE, ServerState.SHARE, ServerState.MASK, ServerState.UNMASK):
         leave_at(state, signed)
     if signed:
         leave_at(ServerState.CONFIRM, signed)
-    unheard = Parties(PARAMS[signed])
+    unheard = Parties(PARAMS["signed" if signed else "unsigned"])
     unheard.deliver(unheard.advance(ClientState.SHARED))
     unheard.server.close_round()  # no receipt has come
     with pytest.raises(SessionAborted):
@@ -338,95 +405,126 @@ def test_the_server_takes_every_transition_of_its_table_and_no_other(signed, mon
 @pytest.mark.parametrize("signed", [False, True])
 def test_a_device_takes_every_transition_of_its_table_and_no_other(signed, monkeypatch):
     found = taken(monkeypatch, client)
-    for _ in Parties(PARAMS[signed]).steps():
-        pass
-    parties, _ = advance(signed, ClientState.MASKED)
-    parties.clients[VICTIM].receive(parties.encode(fresh_messages(signed)[OpenSlot]))
-    for name in CLIENT_STATES[signed]:
-        parties, _ = advance(signed, name)
-        parties.clients[VICTIM].close()
+    for kind in KINDS:
+        if is_signed(kind) == signed:
+            for name in CLIENT_STATES[kind]:
+                for message in accepted(kind, name):
+                    parties, _ = advance(kind, name)
+                    data = parties.encode(fresh_messages(kind, name)[message])
+                    parties.clients[VICTIM].receive(data)
+                parties, _ = advance(kind, name)
+                parties.clients[VICTIM].close()
     assert found == entries(CLIENT_TRANSITIONS[signed])
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_the_steps_of_a_session_are_those_of_the_table(signed):
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_steps_of_a_session_are_those_of_the_table(kind):
     """Control of the tests below: in order, the devices' messages are all expected ones."""
-    messages = [wire.decode(data, PARAMS[signed]) for data in said_by(signed, VICTIM)]
-    assert [step_of(message) for message in messages] == list(SERVER_STEPS[signed].values())
-    for index, message in zip(SERVER_STEPS[signed], messages, strict=True):
-        assert type(message) in SERVER_TRANSITIONS[signed][STEPS[signed][index]]
+    messages = [wire.decode(data, PARAMS[kind]) for data in said_by(kind, VICTIM)]
+    collected = collected_at(kind)
+    assert [step_of(message, kind) for message in messages] == list(collected.values())
+    for index, message in zip(collected, messages, strict=True):
+        assert type(message) in SERVER_TRANSITIONS[is_signed(kind)][record(kind).states[index]]
 
 
-DEVICE_MESSAGES = {
-    False: ["keys", "shares", "receipt", "mask 0", "unmask 0", "mask 1", "unmask 1"],
-    True: [
-        *("keys", "shares", "receipt"),
-        *("mask 0", "confirm 0", "unmask 0"),
-        *("mask 1", "confirm 1", "unmask 1"),
-    ],
-}
+def test_how_many_messages_a_session_takes():
+    """Three of each device to set up; then, for each slot, one or two more, or two or three."""
+    assert {kind: len(said_by(kind, VICTIM)) for kind in KINDS} == {
+        "unsigned": 3 + 2 + 2,
+        "signed": 3 + 3 + 3,
+        "whole": 3 + 1 + 2,
+        "listed": 3 + 2 + 3,
+    }
 
 
-def device_message(signed, name):
-    """What the victim says, honestly or, of signatures in an unsigned session, never."""
-    if name in DEVICE_MESSAGES[signed]:
-        return said_by(signed, VICTIM)[DEVICE_MESSAGES[signed].index(name)]
-    slot = int(name.removeprefix("confirm "))
-    return wire.encode(ConsistencySignature(slot, bytes(64)), PARAMS[signed])
+DEVICE_MESSAGES = [
+    *("keys", "shares", "receipt"),
+    *(f"{what} {slot}" for slot in range(2) for what in ("sign", "mask", "unmask")),
+]
 
 
-@pytest.mark.parametrize(("signed", "index"), EVERYWHERE)
-@pytest.mark.parametrize("name", DEVICE_MESSAGES[True])
-def test_device_messages_in_every_server_state(signed, index, name):
-    data = device_message(signed, name)
-    parties = Replay(signed, index)
-    message, now = wire.decode(data, PARAMS[signed]), SERVER_STEPS[signed].get(index)
+def device_message(kind, name):
+    """What the victim says honestly, or, where a session has no such message, never."""
+    said = {}
+    for data in said_by(kind, VICTIM):
+        message = wire.decode(data, PARAMS[kind])
+        said[type(message), getattr(message, "slot", None)] = message
+    what, _, slot = name.partition(" ")
+    types = (
+        AdvertiseKeys,
+        ShareKeys,
+        ShareReceipt,
+        ConsistencySignature,
+        MaskedInput,
+        UnmaskShares,
+    )
+    wanted = dict(zip(("keys", "shares", "receipt", "sign", "mask", "unmask"), types, strict=True))
+    at = int(slot) if slot else None
+    never = {
+        ConsistencySignature: lambda: ConsistencySignature(at, bytes(64)),
+        UnmaskShares: lambda: replace(said[UnmaskShares, 1], slot=at),
+    }
+    message = said.get((wanted[what], at)) or never[wanted[what]]()
+    return wire.encode(message, PARAMS[kind])
+
+
+@pytest.mark.parametrize(("kind", "index"), EVERYWHERE)
+@pytest.mark.parametrize("name", DEVICE_MESSAGES)
+def test_device_messages_in_every_server_state(kind, index, name):
+    data = device_message(kind, name)
+    parties = Replay(kind, index)
+    message, now = wire.decode(data, PARAMS[kind]), collected_at(kind).get(index)
     parties.server.receive(VICTIM, data)
-    assert parties.server.state is STEPS[signed][index]
-    early = now is not None and step_of(message).order > now.order
-    if now is not None and step_of(message) == now:
-        assert type(message) in SERVER_TRANSITIONS[signed][STEPS[signed][index]]
+    state = record(kind).states[index]
+    assert parties.server.state is state
+    early = now is not None and step_of(message, kind).order > now.order
+    if now is not None and step_of(message, kind) == now:
+        assert type(message) in SERVER_TRANSITIONS[is_signed(kind)][state]
     dropped = {VICTIM: (Fault.UNEXPECTED, now)} if early else {}
     assert {c: (d.fault, d.step) for c, d in parties.server.drops.items()} == dropped
     parties.finish(dropped=bool(dropped))
     assert set(parties.server.drops) == set(dropped)
-    check_sums(parties, without=dropped)
+    check_sums(parties, without=now if dropped else None)
 
 
-SERVER_MESSAGES = ["open", "roster", "delivery", "slot", "check", "request"]
+def server_message(kind, wanted):
+    """What the victim is sent, of one type; where a session has no such message, never."""
+    params = PARAMS[kind]
+    never = {
+        ConsistencyCheck: ConsistencyCheck(0, np.ones(6, dtype=np.bool_)),
+        SumOpening: SumOpening(0, b"", {}),
+    }
+    for data in told_to(kind, VICTIM):
+        if type(message := wire.decode(data, params)) is wanted:
+            return wire.encode(message, params)
+    opening = record(kind).sums[0].opening
+    return opening if wanted is SumOpening and opening else wire.encode(never[wanted], params)
 
 
-def server_message(signed, name):
-    """What the victim is sent up to the first unmasking; the check of unsigned sessions, never."""
-    sent = [n for n in SERVER_MESSAGES if signed or n != "check"]
-    if name in sent:
-        return told_to(signed, VICTIM)[sent.index(name)]
-    check = ConsistencyCheck(0, np.ones(6, dtype=np.bool_))
-    return wire.encode(check, PARAMS[signed])
+@pytest.mark.parametrize(("kind", "index"), EVERYWHERE)
+@pytest.mark.parametrize("wanted", ServerMessage.__args__, ids=lambda m: m.__name__)
+def test_server_messages_are_refused_by_the_server(kind, index, wanted):
+    parties = Replay(kind, index)
+    parties.server.receive(VICTIM, server_message(kind, wanted))
+    now = collected_at(kind).get(index)
+    assert set(parties.server.drops) == ({VICTIM} if now else set())
+    if now:
+        readable = wanted is not SumOpening or kind == "listed"
+        expected = Fault.UNEXPECTED if readable else Fault.MALFORMED
+        assert parties.server.drops[VICTIM].fault is expected
+    parties.finish(dropped=now is not None)
+    check_sums(parties, without=now)
 
 
-@pytest.mark.parametrize(("signed", "index"), EVERYWHERE)
-@pytest.mark.parametrize("name", SERVER_MESSAGES)
-def test_server_messages_are_refused_by_the_server(signed, index, name):
-    parties = Replay(signed, index)
-    parties.server.receive(VICTIM, server_message(signed, name))
-    collecting = index in SERVER_STEPS[signed]
-    assert set(parties.server.drops) == ({VICTIM} if collecting else set())
-    if collecting:
-        assert parties.server.drops[VICTIM].fault is Fault.UNEXPECTED
-    parties.finish(dropped=collecting)
-    check_sums(parties, without={VICTIM} if collecting else ())
-
-
-@pytest.mark.parametrize("signed", [False, True])
-def test_aborted_session_takes_nothing(signed):
-    parties = Parties(PARAMS[signed])
+@pytest.mark.parametrize("kind", KINDS)
+def test_aborted_session_takes_nothing(kind):
+    parties = Parties(PARAMS[kind])
     parties.server.start()
     with pytest.raises(SessionAborted):
         parties.server.close_round()
     drops = dict(parties.server.drops)
     assert parties.server.state is ServerState.ABORTED
-    for said in record(signed).said:
+    for said in record(kind).said:
         for sender, data in said:
             parties.server.receive(sender, data)
     parties.server.receive(VICTIM, b"")
@@ -444,41 +542,38 @@ AGAIN = "ready again"
 """A device that is READY after the first slot."""
 
 CLIENT_STATES = {
-    signed: [
-        *(state for state in ClientState if signed or state not in SIGNED_ONLY),
+    kind: [
+        *(
+            state
+            for state in ClientState
+            if is_signed(kind) or state not in SIGNED_ONLY
+            if is_whole(kind) or state is not ClientState.LISTED
+        ),
         AGAIN,
     ]
-    for signed in (False, True)
+    for kind in KINDS
 }
 IN_EVERY_STATE = [
-    pytest.param(signed, name, id=f"{'signed' if signed else 'unsigned'} {name}")
-    for signed in (False, True)
-    for name in CLIENT_STATES[signed]
+    pytest.param(kind, name, id=f"{kind} {name}") for kind in KINDS for name in CLIENT_STATES[kind]
 ]
 
 
-TOLD_BY = {
-    ClientState.IDLE: 0,
-    ClientState.ADVERTISED: 1,
-    ClientState.FAILED: 1,
-    ClientState.SHARED: 2,
-    ClientState.READY: 3,
-    ClientState.OPENED: 4,
-    ClientState.MASKED: 4,
-    ClientState.CONFIRMED: 5,
-}
-"""How many messages it takes to bring a device to a state."""
-
-
-def advance(signed, name):
+def advance(kind, name):
     """A victim that was told a recorded session up to a state, and that state."""
-    parties = Parties(PARAMS[signed])
+    parties = Parties(PARAMS[kind])
     machine = parties.clients[VICTIM]
     state = ClientState.READY if name == AGAIN else ClientState(name)
-    num_told = (6 if signed else 5) if name == AGAIN else TOLD_BY[state]
-    for data in told_to(signed, VICTIM)[:num_told]:
+
+    def there():
+        if state is ClientState.FAILED:
+            return machine.state is ClientState.ADVERTISED
+        return machine.state is state and (machine.slot >= 0) == (name in (AGAIN, *IN_SLOT))
+
+    for data in told_to(kind, VICTIM):
+        if there():
+            break
         machine.receive(data)
-        if machine.state is ClientState.OPENED and state is not ClientState.OPENED:
+        if machine.state is ClientState.OPENED and not there():
             parties.contribute(VICTIM)
     if state is ClientState.FAILED:
         machine.close()
@@ -486,13 +581,23 @@ def advance(signed, name):
     return parties, state
 
 
+IN_SLOT = (ClientState.OPENED, ClientState.MASKED, ClientState.CONFIRMED)
+"""States in which a slot is open."""
+
+UNMASKED = (ClientState.MASKED, ClientState.CONFIRMED)
+"""States in which a slot is a tolerant one."""
+
+
 @cache
-def fresh_messages(signed):
-    """One message of each type that the victim has not seen yet, each right in its own place."""
-    parties = record(signed)
-    _, roster, delivery, *_ = [parties.decode(data) for data in told_to(signed, VICTIM)]
+def fresh_messages(kind, name):
+    """One message of each type that the victim has not seen yet, each right in its own place.
+
+    In a session whose first slot is whole, the second is the one that is unmasked.
+    """
+    parties = record(kind)
+    _, roster, delivery, *_ = [parties.decode(data) for data in told_to(kind, VICTIM)]
     own = {}
-    for data in said_by(signed, VICTIM):
+    for data in said_by(kind, VICTIM):
         message = parties.decode(data)
         own.setdefault(type(message), message)
     left = parties.members(parties.ids[:5])
@@ -500,62 +605,97 @@ def fresh_messages(signed):
     changed = parties.advertisement(int(roster.roster[position]), b"\5" * 32, advertised.mask_keys)
     junk = {position: bytes(len(delivery.boxes[position]))}
     # The server asks with t signatures; here are all.
+    slot = int(is_whole(kind) and name in UNMASKED)
     everybody = parties.members(parties.ids)
-    signatures = {parties.position(c): parties.sign_survivors(c, everybody) for c in parties.ids}
-    request = UnmaskRequest(0, everybody, signatures) if signed else UnmaskRequest(0, left)
+
+    def signed_by_all(sign, **named):
+        return {parties.position(c): sign(c, everybody, **named) for c in parties.ids}
+
+    request = UnmaskRequest(slot, left)
+    opening = OpenSlot(1, left)
+    proof = SumOpening(0, b"", {})
+    if is_signed(kind):
+        request = UnmaskRequest(slot, everybody, signed_by_all(parties.sign_survivors, slot=slot))
+    if kind == "listed":
+        proof = parties.decode(parties.sums[0].opening)
+        if name == ClientState.LISTED:
+            opening = OpenSlot(0, everybody, signed_by_all(parties.sign_members))
     return {
         RosterMessage: RosterMessage(roster.roster, {**roster.keys, position: changed}),
         ShareDelivery: ShareDelivery(delivery.members, {**delivery.boxes, **junk}),
-        OpenSlot: OpenSlot(1, left),
-        ConsistencyCheck: ConsistencyCheck(0, left),
+        SessionOpen: SessionOpen(parties.params),
+        OpenSlot: opening,
+        ConsistencyCheck: ConsistencyCheck(slot, left),
         UnmaskRequest: request,
+        SumOpening: proof,
         ConsistencySignature: ConsistencySignature(0, bytes(64)),
         **own,
     }
 
 
+def accepted(kind, name):
+    """The messages that a device takes in a state of a session."""
+    unmasks = {ConsistencyCheck} if is_signed(kind) else {UnmaskRequest}
+    return {
+        ClientState.IDLE: {SessionOpen},
+        ClientState.ADVERTISED: {RosterMessage},
+        ClientState.SHARED: {ShareDelivery},
+        ClientState.READY: {OpenSlot} | ({ConsistencyCheck} if kind == "listed" else set()),
+        ClientState.LISTED: {OpenSlot},
+        ClientState.MASKED: unmasks,
+        ClientState.CONFIRMED: {UnmaskRequest},
+        AGAIN: {OpenSlot} | ({SumOpening} if kind == "listed" else set()),
+    }.get(name, set())
+
+
 NAMED_REFUSALS = {
     (AGAIN, UnmaskRequest): Refusal.BOTH_SHARE_KINDS,
+    (ClientState.LISTED, ConsistencyCheck): Refusal.INCONSISTENT_SURVIVORS,
     (ClientState.CONFIRMED, ConsistencyCheck): Refusal.INCONSISTENT_SURVIVORS,
 }
 """Messages out of their order that have a name of their own."""
 
 
-@pytest.mark.parametrize(("signed", "name"), IN_EVERY_STATE)
+def refusal(kind, name, message):
+    """By what name a device refuses a message that it does not take."""
+    if name == ClientState.IDLE or (message is SumOpening and kind != "listed"):
+        return Refusal.MALFORMED
+    if message is OpenSlot and is_whole(kind) and name in UNMASKED:
+        return Refusal.SLOT_REUSED
+    return NAMED_REFUSALS.get((name, message), Refusal.OUT_OF_ORDER)
+
+
+@pytest.mark.parametrize(("kind", "name"), IN_EVERY_STATE)
 @pytest.mark.parametrize(
-    "kind", [k for k in Message.__args__ if k is not SessionOpen], ids=lambda k: k.__name__
+    "message", [m for m in Message.__args__ if m is not SessionOpen], ids=lambda m: m.__name__
 )
-def test_messages_in_every_client_state(signed, name, kind):
-    parties, state = advance(signed, name)
+def test_messages_in_every_client_state(kind, name, message):
+    parties, state = advance(kind, name)
     machine = parties.clients[VICTIM]
-    data = parties.encode(fresh_messages(signed)[kind])
+    data = parties.encode(fresh_messages(kind, name)[message])
     if state is ClientState.FAILED:
         with pytest.raises(UsageError, match="has ended this session"):
             machine.receive(data)
-    elif following := CLIENT_TRANSITIONS[signed][state].get(kind):
+    elif message in accepted(kind, name):
         reply = machine.receive(data)
-        assert machine.state is following
-        assert (reply is None) == (kind is OpenSlot)
+        assert machine.state is CLIENT_TRANSITIONS[is_signed(kind)][state][message]
+        assert (reply is None) == (message in (OpenSlot, SumOpening))
         return
     else:
         with pytest.raises(PeerError) as caught:
             machine.receive(data)
-        if state is ClientState.IDLE:
-            assert caught.value.reason is Refusal.MALFORMED
-        else:
-            expected = NAMED_REFUSALS.get((name, kind), Refusal.OUT_OF_ORDER)
-            assert caught.value.reason is expected
+        assert caught.value.reason is refusal(kind, name, message)
     assert machine.state is ClientState.FAILED
 
 
-@pytest.mark.parametrize(("signed", "name"), IN_EVERY_STATE)
-def test_a_second_opening_changes_nothing_or_ends_the_session(signed, name):
+@pytest.mark.parametrize(("kind", "name"), IN_EVERY_STATE)
+def test_a_second_opening_changes_nothing_or_ends_the_session(kind, name):
     """Neither under its own tag nor under the session's can a server lower what was agreed."""
     weaker = make_params(6, threshold=2, min_cohort=2, signed=False)
     own_tag = wire.encode(SessionOpen(weaker), weaker)
     assert wire.decode_open(own_tag).params == weaker
-    for data in (own_tag, wire.encode(SessionOpen(weaker), PARAMS[signed])):
-        parties, state = advance(signed, name)
+    for data in (own_tag, wire.encode(SessionOpen(weaker), PARAMS[kind])):
+        parties, state = advance(kind, name)
         machine = parties.clients[VICTIM]
         if state in (ClientState.IDLE, ClientState.FAILED):
             continue
@@ -566,15 +706,14 @@ def test_a_second_opening_changes_nothing_or_ends_the_session(signed, name):
             with pytest.raises(PeerError, match="under the tag of other parameters") as caught:
                 machine.receive(data)
             assert caught.value.reason is Refusal.MALFORMED
-        assert machine.params == PARAMS[signed]
+        assert machine.params == PARAMS[kind]
 
 
 @pytest.mark.parametrize(
-    ("signed", "name"),
-    [p for p in IN_EVERY_STATE if p.values[1] not in (ClientState.OPENED, AGAIN)],
+    ("kind", "name"), [p for p in IN_EVERY_STATE if p.values[1] is not ClientState.OPENED]
 )
-def test_contributing_without_an_open_slot_changes_nothing(signed, name):
-    parties, state = advance(signed, name)
+def test_contributing_without_an_open_slot_changes_nothing(kind, name):
+    parties, state = advance(kind, name)
     machine = parties.clients[VICTIM]
     with pytest.raises(UsageError, match=f"contribute in state {machine.state}"):
         machine.contribute(parties.inputs[VICTIM][0], BINDING)
@@ -592,27 +731,27 @@ def test_contributing_without_an_open_slot_changes_nothing(signed, name):
     ],
 )
 def test_contributing_what_does_not_fit_changes_nothing(vector):
-    parties, _ = advance(False, ClientState.OPENED)
+    parties, _ = advance("unsigned", ClientState.OPENED)
     machine = parties.clients[VICTIM]
     with pytest.raises(UsageError):
         machine.contribute(vector, BINDING)
     assert machine.state is ClientState.OPENED
-    assert parties.contribute(VICTIM) == device_message(False, "mask 0")
+    assert parties.contribute(VICTIM) == device_message("unsigned", "mask 0")
 
 
 def test_contributing_leaves_the_callers_vector_alone():
-    parties, _ = advance(False, ClientState.OPENED)
+    parties, _ = advance("unsigned", ClientState.OPENED)
     vector = parties.inputs[VICTIM][0]
     before = vector.copy()
     parties.contribute(VICTIM)
     assert np.array_equal(vector, before)
 
 
-@pytest.mark.parametrize(("signed", "index"), EVERYWHERE)
-def test_server_misuse_changes_nothing(signed, index):
-    parties = Replay(signed, index)
+@pytest.mark.parametrize(("kind", "index"), EVERYWHERE)
+def test_server_misuse_changes_nothing(kind, index):
+    parties = Replay(kind, index)
     server = parties.server
-    if index not in SERVER_STEPS[signed]:
+    if index not in collected_at(kind):
         with pytest.raises(UsageError, match=f"close_round in state {server.state}"):
             server.close_round()
     if server.state is not ServerState.READY:
@@ -624,7 +763,7 @@ def test_server_misuse_changes_nothing(signed, index):
                 server.open_slot(slot, BINDING)
     with pytest.raises(UsageError, match="no sum to take"):
         server.take_sum()
-    assert server.state is STEPS[signed][index]
+    assert server.state is record(kind).states[index]
     parties.finish()
     assert server.drops == {}
     check_sums(parties)
@@ -647,18 +786,18 @@ def test_a_slot_may_be_skipped_but_not_opened_afterwards(signed):
 @pytest.mark.parametrize("ids", [[1, 2], [1, 2, 3, 4, 5, 6, 7], [1, 1, 2, 3, 4, 5]])
 def test_server_refuses_a_wrong_number_of_devices(ids):
     with pytest.raises(UsageError, match="the parameters say 6"):
-        Server(PARAMS[False], ids)
+        Server(PARAMS["unsigned"], ids)
 
 
 @pytest.mark.parametrize("wrong", [-1, 2**32])
 def test_server_refuses_ids_out_of_range(wrong):
     with pytest.raises(UsageError, match="are not in"):
-        Server(PARAMS[False], [1, 2, 3, 4, 5, wrong])
+        Server(PARAMS["unsigned"], [1, 2, 3, 4, 5, wrong])
 
 
-@pytest.mark.parametrize("signed", [False, True])
-def test_largest_ids_make_a_session(signed):
-    parties = Parties(PARAMS[signed], ids=[0, 1, 2, 3, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_largest_ids_make_a_session(kind):
+    parties = Parties(PARAMS[kind], ids=[0, 1, 2, 3, 2**31, 2**32 - 1])
     for _ in parties.steps():
         pass
     check_sums(parties)

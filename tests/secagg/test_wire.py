@@ -25,12 +25,18 @@ from deltafl.secagg.messages import (
     ShareDelivery,
     ShareKeys,
     ShareReceipt,
+    SumOpening,
     UnmaskRequest,
     UnmaskShares,
 )
+from deltafl.secagg.openings import COMMITTED_SIZE
+from deltafl.secagg.params import verified_ring_bits
+from deltafl.secagg.pedersen import BLINDING_LIMBS
 
 PARAMS = make_params(6, slots=((5, 13), (3, 40)))
 SIGNED = make_params(6, slots=((5, 13), (3, 40)), signed=True)
+VERIFIED = make_params(6, slots=((5, 19, True, True), (3, 40)), signed=True)
+"""Its first slot is whole and verified, so it has key pairs and shares for the second only."""
 NUM_SLOTS = len(PARAMS.slots)
 MIB = 1 << 20
 
@@ -41,17 +47,22 @@ positions = st.sets(st.integers(0, 2**32 - 1), max_size=PARAMS.num_invited).map(
 members = st.lists(st.booleans(), min_size=1, max_size=PARAMS.num_invited).map(np.array)
 mask_keys = st.tuples(*[digests] * NUM_SLOTS)
 advertisements = st.builds(AdvertiseKeys, digests, mask_keys)
-signed_advertisements = st.builds(
-    AdvertiseKeys, digests, mask_keys, st.builds(Credential, digests, signatures)
-)
+credentials = st.builds(Credential, digests, signatures)
+signed_advertisements = st.builds(AdvertiseKeys, digests, mask_keys, credentials)
+verified_advertisements = st.builds(AdvertiseKeys, digests, st.tuples(digests), credentials)
 
 
 def mapped(values):
     return st.dictionaries(st.integers(0, 2**32 - 1), values, max_size=PARAMS.num_invited)
 
 
+def boxes_of(params):
+    size = wire.box_size(params)
+    return mapped(st.binary(min_size=size, max_size=size))
+
+
 box_size = wire.box_size(PARAMS)
-boxes = mapped(st.binary(min_size=box_size, max_size=box_size))
+boxes = boxes_of(PARAMS)
 
 
 @st.composite
@@ -60,12 +71,24 @@ def rosters(draw, advertised):
     return RosterMessage(np.array(ids, dtype=np.uint32), draw(mapped(advertised)))
 
 
+def packed(params, slot):
+    """Masked vectors or sums, with the blinding where there is one."""
+    spec = params.slots[slot]
+    limbs = BLINDING_LIMBS if spec.verified else 0
+    bits = (spec.length + limbs) * spec.ring_bits
+    size = ring.packed_size(spec.length + limbs, spec.ring_bits)
+    return st.integers(0, 2**bits - 1).map(lambda number: number.to_bytes(size, "little"))
+
+
+def committed(params, slot):
+    size = COMMITTED_SIZE if params.slots[slot].verified else 0
+    return st.binary(min_size=size, max_size=size)
+
+
 @st.composite
-def masked_inputs(draw):
+def masked_inputs(draw, params=PARAMS):
     slot = draw(slots)
-    spec = PARAMS.slots[slot]
-    size = ring.packed_size(spec.length, spec.ring_bits)
-    return MaskedInput(slot, draw(st.binary(min_size=size, max_size=size)))
+    return MaskedInput(slot, draw(packed(params, slot)), draw(committed(params, slot)))
 
 
 @st.composite
@@ -99,6 +122,10 @@ def session_params(draw):
     )
     num_invited = draw(st.integers(2, 2**31))
     degree = 2 * draw(st.integers(1, 2**30))
+    signed = draw(st.booleans())
+    if signed and degree >= num_invited - 1:
+        least = verified_ring_bits(num_invited)
+        specs = [replace(s, verified=s.ring_bits >= least and draw(st.booleans())) for s in specs]
     num_holders = num_invited if degree >= num_invited - 1 else degree
     threshold = draw(st.integers(2, num_holders))
     return SessionParams(
@@ -110,7 +137,7 @@ def session_params(draw):
         draw(digests),
         draw(digests),
         draw(st.integers(2, num_invited)),
-        draw(st.booleans()),
+        signed,
     )
 
 
@@ -133,10 +160,24 @@ messages = {
 signed_messages = messages | {
     "open": st.just(SessionOpen(SIGNED)),
     "roster": rosters(signed_advertisements),
+    "slot": st.builds(OpenSlot, slots, members, mapped(signatures)),
     "request": st.builds(UnmaskRequest, slots, members, mapped(signatures)),
     "advertise": signed_advertisements,
 }
-CARRY_SIGNATURES = ("roster", "request", "advertise")
+CARRY_SIGNATURES = ("roster", "slot", "request", "advertise")
+
+verified_messages = signed_messages | {
+    "open": st.just(SessionOpen(VERIFIED)),
+    "roster": rosters(verified_advertisements),
+    "delivery": st.builds(ShareDelivery, members, boxes_of(VERIFIED)),
+    "opening": st.builds(
+        SumOpening, st.just(0), packed(VERIFIED, 0), mapped(committed(VERIFIED, 0))
+    ),
+    "advertise": verified_advertisements,
+    "share keys": st.builds(ShareKeys, st.tuples(digests), boxes_of(VERIFIED)),
+    "masked": masked_inputs(VERIFIED),
+}
+DIFFER_IF_VERIFIED = ("open", "roster", "delivery", "opening", "advertise", "share keys", "masked")
 
 KINDS = [
     *(pytest.param(PARAMS, strategy, id=name) for name, strategy in messages.items()),
@@ -144,12 +185,17 @@ KINDS = [
         pytest.param(SIGNED, signed_messages[name], id=f"signed {name}")
         for name in ("open", *CARRY_SIGNATURES)
     ),
+    *(
+        pytest.param(VERIFIED, verified_messages[name], id=f"verified {name}")
+        for name in DIFFER_IF_VERIFIED
+    ),
 ]
 """The parameters of a session and one kind of its messages each."""
 
 any_message = st.one_of(
     *(st.tuples(st.just(PARAMS), strategy) for strategy in messages.values()),
     *(st.tuples(st.just(SIGNED), strategy) for strategy in signed_messages.values()),
+    *(st.tuples(st.just(VERIFIED), strategy) for strategy in verified_messages.values()),
 )
 """Parameters of a session and one of its messages."""
 
@@ -187,7 +233,8 @@ def same(left, right):
 
 
 def test_every_message_has_a_strategy():
-    assert len(messages) == len(signed_messages) == len(Message.__args__)
+    assert len(verified_messages) == len(Message.__args__)
+    assert verified_messages.keys() - {"opening"} == messages.keys() == signed_messages.keys()
 
 
 @pytest.mark.parametrize(("params", "strategy"), KINDS)
@@ -211,6 +258,7 @@ KIND_BYTES = {
     "slot": 0x04,
     "check": 0x05,
     "request": 0x06,
+    "opening": 0x07,
     "advertise": 0x11,
     "share keys": 0x12,
     "receipt": 0x13,
@@ -223,9 +271,9 @@ KIND_BYTES = {
 @pytest.mark.parametrize(("name", "kind"), KIND_BYTES.items())
 def test_kind_of_a_message(name, kind):
     @settings(max_examples=1)
-    @given(message=signed_messages[name])
+    @given(message=verified_messages[name])
     def check(message):
-        assert wire.encode(message, SIGNED)[2] == kind
+        assert wire.encode(message, VERIFIED)[2] == kind
         assert isinstance(message, ServerMessage) == (kind < 0x10)
 
     check()
@@ -286,8 +334,8 @@ values = st.one_of(
 
 @settings(max_examples=300)
 @given(
-    params=st.sampled_from([PARAMS, SIGNED]),
-    kind=st.sampled_from([*KIND_BYTES.values(), 0x07, 0x10, 0x17]),
+    params=st.sampled_from([PARAMS, SIGNED, VERIFIED]),
+    kind=st.sampled_from([*KIND_BYTES.values(), 0x08, 0x10, 0x17]),
     fields=st.lists(values, max_size=8),
 )
 def test_plausible_messages_are_refused_or_canonical(params, kind, fields):
@@ -304,25 +352,28 @@ OPEN_SLOT = OpenSlot(1, np.ones(6, dtype=np.bool_))
 def test_non_minimal_integers_and_lengths_are_refused():
     data = wire.encode(OPEN_SLOT, PARAMS)
     tag = PARAMS.tag
-    head, slot = b"\x96\x01\x04\xc4\x10" + tag, b"\x01"
-    assert data == head + slot + b"\x06\xc4\x01\x3f"
+    front, head, slot = b"\x02\x04\xc4\x10" + tag, b"\x97\x02\x04\xc4\x10" + tag, b"\x01"
+    end = b"\xc4\x00"  # no signatures
+    rest = b"\x06\xc4\x01\x3f" + end
+    assert data == head + slot + rest
     assert decodes(data)
     for wrong in (
-        b"\xdc\x00\x06\x01\x04\xc4\x10" + tag + b"\x01\x06\xc4\x01\x3f",
-        b"\xdd\x00\x00\x00\x06\x01\x04\xc4\x10" + tag + b"\x01\x06\xc4\x01\x3f",
-        b"\x96\xcc\x01\x04\xc4\x10" + tag + b"\x01\x06\xc4\x01\x3f",
-        b"\x96\x01\x04\xc5\x00\x10" + tag + b"\x01\x06\xc4\x01\x3f",
-        b"\x96\x01\x04\xc6\x00\x00\x00\x10" + tag + b"\x01\x06\xc4\x01\x3f",
-        head + b"\xcc\x01\x06\xc4\x01\x3f",
-        head + b"\xcd\x00\x01\x06\xc4\x01\x3f",
-        head + b"\xcf" + bytes(7) + b"\x01\x06\xc4\x01\x3f",
-        head + b"\xd0\x01\x06\xc4\x01\x3f",
-        head + b"\xcb" + struct.pack(">d", 1.0) + b"\x06\xc4\x01\x3f",
-        head + b"\xc3\x06\xc4\x01\x3f",  # True for slot 1
-        head + slot + b"\x06\xc5\x00\x01\x3f",
-        head + slot + b"\x06\xa1\x3f",  # a text for the bytes
-        head + slot + b"\x06\xd4\x01\x3f",  # an extension for the bytes
-        head + slot + b"\x06\xc4\x01\x7f",  # padding bits
+        b"\xdc\x00\x07" + front + slot + rest,
+        b"\xdd\x00\x00\x00\x07" + front + slot + rest,
+        b"\x97\xcc" + front + slot + rest,
+        b"\x97\x02\x04\xc5\x00\x10" + tag + slot + rest,
+        b"\x97\x02\x04\xc6\x00\x00\x00\x10" + tag + slot + rest,
+        head + b"\xcc\x01" + rest,
+        head + b"\xcd\x00\x01" + rest,
+        head + b"\xcf" + bytes(7) + b"\x01" + rest,
+        head + b"\xd0\x01" + rest,
+        head + b"\xcb" + struct.pack(">d", 1.0) + rest,
+        head + b"\xc3" + rest,  # True for slot 1
+        head + slot + b"\x06\xc5\x00\x01\x3f" + end,
+        head + slot + b"\x06\xa1\x3f" + end,  # a text for the bytes
+        head + slot + b"\x06\xd4\x01\x3f" + end,  # an extension for the bytes
+        head + slot + b"\x06\xc4\x01\x7f" + end,  # padding bits
+        head + slot + b"\x06\xc4\x01\x3f" + b"\xc5\x00\x00",
     ):
         assert not decodes(wrong), wrong.hex()
 
@@ -339,7 +390,8 @@ def test_non_minimal_integers_and_lengths_are_refused():
 def test_every_string_has_the_shortest_header_that_fits(size, header):
     params = make_params(6, slots=((size, 8),))
     data = wire.encode(MaskedInput(0, bytes(size)), params)
-    front = data[: -len(header) - size]
+    end = b"\xc4\x00"  # no commitment
+    front = data[: -len(header) - size - len(end)]
     headers = [
         *([b"\xc4" + struct.pack(">B", size)] if size < 1 << 8 else []),
         *([b"\xc5" + struct.pack(">H", size)] if size < 1 << 16 else []),
@@ -347,15 +399,17 @@ def test_every_string_has_the_shortest_header_that_fits(size, header):
     ]
     assert front.endswith(b"\x00")  # the slot
     for other in headers:
-        assert decodes(front + other + bytes(size), params) == (other == header)
+        assert decodes(front + other + bytes(size) + end, params) == (other == header)
 
 
 @pytest.mark.parametrize(
     ("index", "value", "message"),
     [
-        (0, VERSION + 1, "2 is not an integer in"),
+        (0, VERSION + 1, "3 is not an integer in"),
+        (0, 1, "1 is not an integer in"),
         (0, -1, "-1 is not an integer in"),
-        (1, 0x07, "unknown message kind 7"),
+        (1, 0x07, "slot 1 is not verified"),
+        (1, 0x08, "unknown message kind 8"),
         (1, 0x80, "128 is not an integer in"),
         (2, bytes(16), "another session"),
         (2, bytes(15), "a string of 15 bytes is not a string of 16 bytes"),
@@ -416,10 +470,11 @@ def test_records_out_of_order_are_refused():
             wire.decode(msgpack.packb([*header, *bad]), PARAMS)
 
 
+@pytest.mark.parametrize("kind", [0x04, 0x06])
 @pytest.mark.parametrize("second", [0, 1])
-def test_signatures_out_of_order_are_refused(second):
+def test_signatures_out_of_order_are_refused(kind, second):
     def request(*pairs):
-        return msgpack.packb([VERSION, 0x06, SIGNED.tag, 0, 6, b"\x3f", records(*pairs)])
+        return msgpack.packb([VERSION, kind, SIGNED.tag, 0, 6, b"\x3f", records(*pairs)])
 
     one, other = bytes(64), b"\1" * 64
     assert decodes(request((1, one), (2, other)), SIGNED)
@@ -475,6 +530,7 @@ def test_unsigned_sessions_have_no_place_for_signatures_and_signed_ones_need_the
             carries = {
                 "advertise": True,
                 "roster": len(getattr(message, "keys", ())) > 0,
+                "slot": len(getattr(message, "signatures", ())) > 0,
                 "request": len(getattr(message, "signatures", ())) > 0,
             }
             assert decodes(msgpack.packb(fields), other) == (not carries[name])
@@ -483,17 +539,20 @@ def test_unsigned_sessions_have_no_place_for_signatures_and_signed_ones_need_the
 
 
 def test_a_single_byte_of_a_signature_is_too_much_in_an_unsigned_session():
+    opening = [VERSION, 0x04, PARAMS.tag, 0, 6, b"\x3f"]
     request = [VERSION, 0x06, PARAMS.tag, 0, 6, b"\x3f"]
     advertised = [VERSION, 0x11, PARAMS.tag, bytes(32), bytes(64)]
     for fields, refusal in (
+        (opening, "a string of 1 bytes is not up to 0 records of 68 bytes"),
         (request, "a string of 1 bytes is not up to 0 records of 68 bytes"),
         (advertised, "a string of 1 bytes is not a string of 0 bytes"),
     ):
         assert decodes(msgpack.packb([*fields, b""]))
         with pytest.raises(DecodeError, match=refusal):
             wire.decode(msgpack.packb([*fields, b"\0"]), PARAMS)
-    with pytest.raises(DecodeError, match="68 bytes is not up to 0 records of 68 bytes"):
-        wire.decode(msgpack.packb([*request, records((0, bytes(64)))]), PARAMS)
+    for fields in (opening, request):
+        with pytest.raises(DecodeError, match="68 bytes is not up to 0 records of 68 bytes"):
+            wire.decode(msgpack.packb([*fields, records((0, bytes(64)))]), PARAMS)
 
 
 @pytest.mark.parametrize("size", [0, 1, 95, 97, 192])
@@ -541,6 +600,89 @@ def test_a_list_of_survivors_is_canonical(kind):
         assert not decodes(wrong, SIGNED), wrong.hex()
 
 
+PACKED = bytes(ring.packed_size(5 + BLINDING_LIMBS, 19))
+PROOF = bytes(COMMITTED_SIZE)
+
+
+@pytest.mark.parametrize("second", [0, 1])
+def test_commitments_out_of_order_are_refused(second):
+    def opening(*pairs):
+        return msgpack.packb([VERSION, 0x07, VERIFIED.tag, 0, PACKED, records(*pairs)])
+
+    assert decodes(opening((1, PROOF), (2, PROOF)), VERIFIED)
+    with pytest.raises(DecodeError, match="do not ascend"):
+        wire.decode(opening((1, PROOF), (second, PROOF)), VERIFIED)
+
+
+def test_an_opening_of_a_sum_is_canonical():
+    def opening(slot=0, packed=PACKED, committed=None, more=()):
+        committed = records((0, PROOF)) if committed is None else committed
+        fields = [VERSION, 0x07, VERIFIED.tag, slot, packed, committed, *more]
+        return msgpack.packb(fields)
+
+    assert decodes(opening(), VERIFIED)
+    with pytest.raises(DecodeError, match="padding bits"):
+        wire.decode(opening(packed=PACKED[:-1] + b"\x80"), VERIFIED)
+    assert decodes(opening(committed=b""), VERIFIED)
+    everybody = records(*((position, PROOF) for position in range(7)))
+    assert decodes(opening(committed=everybody[: 6 * 100]), VERIFIED)
+    for wrong in (
+        opening(slot=1),  # not verified
+        opening(slot=2),  # no such slot
+        opening(packed=PACKED[:-1]),
+        opening(packed=PACKED + b"\0"),
+        opening(packed=PACKED[:-1] + b"\x80"),  # padding bits
+        opening(packed=bytes(ring.packed_size(5, 19))),  # without the blinding
+        opening(committed=everybody),  # more than were invited
+        opening(committed=records((0, PROOF[:-1]))),
+        opening(more=[0]),
+    ):
+        assert not decodes(wrong, VERIFIED), wrong.hex()
+    with pytest.raises(DecodeError, match="slot 1 is not verified"):
+        wire.decode(opening(slot=1), VERIFIED)
+
+
+@pytest.mark.parametrize("size", [0, 1, 95, 97, 192])
+def test_a_commitment_comes_with_its_signature_and_in_verified_slots_only(size):
+    def masked(slot, packed, committed):
+        fields = [VERSION, 0x14, VERIFIED.tag, slot, packed, committed]
+        return wire.decode(msgpack.packb(fields), VERIFIED)
+
+    plain = bytes(ring.packed_size(3, 40))
+    assert masked(0, PACKED, PROOF) == MaskedInput(0, PACKED, PROOF)
+    assert masked(1, plain, b"") == MaskedInput(1, plain)
+    with pytest.raises(DecodeError, match=f"{size} bytes is not a string of 96 bytes"):
+        masked(0, PACKED, bytes(size))
+    if size:
+        with pytest.raises(DecodeError, match=f"{size} bytes is not a string of 0 bytes"):
+            masked(1, plain, bytes(size))
+
+
+def test_only_tolerant_slots_have_keys_commitments_and_shares():
+    """A session of whole slots alone has nothing to share."""
+    params = make_params(6, slots=((5, 13, True), (3, 40), (2, 8, True), (3, 9)))
+    assert dict(params.columns) == {1: 0, 3: 1}
+    assert wire.plaintext_size(params) == 2 * 2 * 36
+    assert wire.box_size(params) == 40 + 72 * 2
+    assert wire.advertisement_size(params) == 32 * 3
+    alone = make_params(6, slots=((5, 13, True),))
+    assert (wire.plaintext_size(alone), wire.box_size(alone)) == (0, 40)
+    assert wire.advertisement_size(alone) == 32
+    fields = [VERSION, 0x11, params.tag, bytes(32), bytes(64), b""]
+    assert decodes(msgpack.packb(fields), params)
+    for size in (0, 32, 96, 128):
+        fields[4] = bytes(size)
+        with pytest.raises(DecodeError, match="not a string of 64 bytes"):
+            wire.decode(msgpack.packb(fields), params)
+    shares = msgpack.packb([VERSION, 0x12, alone.tag, b"", records((0, bytes(40)))])
+    assert wire.decode(shares, alone).commitments == ()
+    for wrong in (
+        [VERSION, 0x12, alone.tag, bytes(32), records((0, bytes(40)))],
+        [VERSION, 0x12, alone.tag, b"", records((0, bytes(112)))],
+    ):
+        assert not decodes(msgpack.packb(wrong), alone)
+
+
 def test_roster_ids_must_ascend():
     for ids in ((2, 1), (1, 1), ()):
         with pytest.raises(DecodeError, match="the roster's ids do not ascend"):
@@ -581,7 +723,7 @@ def test_impossible_shares_are_refused(share):
 
 
 def opening_parts(**changes):
-    slot_fields = changes.pop("slots", [b"a", 4, 16, 0])
+    slot_fields = changes.pop("slots", [b"a", 4, 16, 0, 0])
     fields = {
         "slots": slot_fields if isinstance(slot_fields, bytes) else msgpack.packb(slot_fields),
         "num_invited": 5,
@@ -600,19 +742,23 @@ def opening_parts(**changes):
     ("changes", "message"),
     [
         ({"slots": []}, "0 slots"),
-        ({"slots": [b"a", 4, 16]}, "not a list of slots"),
-        ({"slots": [b"a", 4, 16, 0] * 4097}, "not exactly one msgpack array"),
-        ({"slots": [b"a", 0, 16, 0]}, r"0 is not an integer in \[1, 268435456\]"),
-        ({"slots": [b"a", 4, 65, 0]}, r"65 is not an integer in \[1, 64\]"),
-        ({"slots": [b"a" * 65, 4, 16, 0]}, "a string of 65 bytes is not up to 64"),
-        ({"slots": [b"\xff", 4, 16, 0]}, "impossible slot"),
-        ({"slots": [4, b"a", 16, 0]}, "4 is not up to 64 records of 1 bytes"),
-        ({"slots": [b"a", b"\x04", 16, 0]}, "a string of 1 bytes is not an integer"),
-        ({"slots": [b"a", 4, 16, 2]}, r"2 is not an integer in \[0, 1\]"),
-        ({"slots": [b"a", 4, 16, b""]}, "a string of 0 bytes is not an integer"),
-        ({"slots": [b"a", 4, 16, False]}, "neither an integer nor a byte string"),
-        ({"slots": [b"a", 4, 16, [[]]]}, "."),
-        ({"slots": b"\x93\xc4\x01a\x04\xcc\x10"}, "not canonical"),
+        ({"slots": [b"a", 4, 16, 0]}, "not a list of slots"),
+        ({"slots": [b"a", 4, 16, 0, 0] * 4097}, "not exactly one msgpack array"),
+        ({"slots": [b"a", 0, 16, 0, 0]}, r"0 is not an integer in \[1, 268435456\]"),
+        ({"slots": [b"a", 4, 65, 0, 0]}, r"65 is not an integer in \[1, 64\]"),
+        ({"slots": [b"a" * 65, 4, 16, 0, 0]}, "a string of 65 bytes is not up to 64"),
+        ({"slots": [b"\xff", 4, 16, 0, 0]}, "impossible slot"),
+        ({"slots": [4, b"a", 16, 0, 0]}, "4 is not up to 64 records of 1 bytes"),
+        ({"slots": [b"a", b"\x04", 16, 0, 0]}, "a string of 1 bytes is not an integer"),
+        ({"slots": [b"a", 4, 16, 2, 0]}, r"2 is not an integer in \[0, 1\]"),
+        ({"slots": [b"a", 4, 16, b"", 0]}, "a string of 0 bytes is not an integer"),
+        ({"slots": [b"a", 4, 16, 0, 2]}, r"2 is not an integer in \[0, 1\]"),
+        ({"slots": [b"a", 4, 16, 0, b""]}, "a string of 0 bytes is not an integer"),
+        ({"slots": [b"a", 4, 16, 0, False]}, "neither an integer nor a byte string"),
+        ({"slots": [b"a", 4, 16, 0, [[]]]}, "."),
+        ({"slots": [b"a", 4, 19, 1, 1]}, "a verified slot takes a signed session"),
+        ({"slots": [b"a", 4, 18, 1, 1], "signed": 1}, "is less than 19"),
+        ({"slots": b"\x95\xc4\x01a\x04\xcc\x10\x00\x00"}, "not canonical"),
         ({"threshold": 1}, "threshold=1"),
         ({"threshold": 6}, "threshold=6"),
         ({"num_invited": 0}, "impossible parameters"),
@@ -638,11 +784,13 @@ def test_impossible_parameters_are_refused(changes, message):
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("whole", [False, True])
-def test_possible_parameters_are_accepted_under_their_own_tag(signed, whole):
+@pytest.mark.parametrize("verified", [False, True])
+def test_possible_parameters_are_accepted_under_their_own_tag(signed, whole, verified):
     """Control of the impossible ones."""
-    slots = (SlotSpec("a", 4, 16, whole),)
+    verified = verified and signed
+    slots = (SlotSpec("a", 4, 19, whole, verified),)
     params = SessionParams(slots, 5, 4, 3, 3, *(bytes(32),) * 2, signed=signed)
-    fields = opening_parts(slots=[b"a", 4, 16, int(whole)], signed=int(signed))
+    fields = opening_parts(slots=[b"a", 4, 19, int(whole), int(verified)], signed=int(signed))
     assert wire.decode_open(msgpack.packb([VERSION, 0x01, params.tag, *fields])) == SessionOpen(
         params
     )
@@ -656,12 +804,14 @@ def test_nobody_on_the_way_can_take_the_signatures_out_of_an_opening():
         wire.decode_open(msgpack.packb(fields))
 
 
-def test_nobody_on_the_way_can_make_a_whole_slot_another():
-    params = make_params(slots=((4, 16), (3, 40, True)))
+@pytest.mark.parametrize("which", [3, 4])
+def test_nobody_on_the_way_can_make_a_whole_or_verified_slot_another(which):
+    params = make_params(slots=((4, 16), (3, 40, True, True)), signed=True)
     fields = parts(SessionOpen(params), params)
     slots = msgpack.unpackb(fields[3])
-    assert slots[3::4] == [0, 1]
-    fields[3] = msgpack.packb([*slots[:-1], 0])
+    assert slots[3::5] == slots[4::5] == [0, 1]
+    slots[5 + which] = 0
+    fields[3] = msgpack.packb(slots)
     with pytest.raises(DecodeError, match="tag not that of the parameters"):
         wire.decode_open(msgpack.packb(fields))
 
@@ -683,9 +833,14 @@ def test_whether_a_slot_is_whole_is_part_of_its_canonical_form():
     plain, whole = SlotSpec("a", 4, 16), SlotSpec("a", 4, 16, whole=True)
     assert not plain.whole
     assert plain != whole
-    assert plain.canonical() != whole.canonical()
-    # Only the last of its numbers differs.
-    assert plain.canonical()[:-8] == whole.canonical()[:-8]
+    verified = SlotSpec("a", 4, 16, verified=True)
+    assert not plain.verified
+    assert len({plain, whole, verified}) == 3
+    assert len({plain.canonical, whole.canonical, verified.canonical}) == 3
+    # Only one of their numbers differs, of 8 bytes after a length of 4.
+    assert plain.canonical[:-20] == whole.canonical[:-20] == verified.canonical[:-20]
+    assert whole.canonical[-12:] == plain.canonical[-12:]
+    assert verified.canonical[:-8] == plain.canonical[:-8]
 
 
 def test_a_message_that_opens_nothing_is_no_opening():
@@ -694,7 +849,7 @@ def test_a_message_that_opens_nothing_is_no_opening():
 
 
 def header(kind):
-    return b"\x01" + bytes([kind]) + b"\xc4\x10" + SIGNED.tag
+    return bytes([VERSION]) + bytes([kind]) + b"\xc4\x10" + SIGNED.tag
 
 
 def request_with(signatures):
@@ -719,6 +874,7 @@ BOMBS = {
     "array32 in the slots": nested_in_slots(b"\xdd\xff\xff\xff\xff"),
     "many empty arrays in the slots": nested_in_slots(b"\xdc\x30\x00" + b"\x90" * 12288),
     "wide slots": nested_in_slots(b"\xdc\x30\x00" + b"\x00" * 12288),
+    "bin32 of commitments": b"\x96" + header(7) + b"\x00\xc4\x00\xc6\xff\xff\xff\xff",
     "bin32 of signatures": b"\x97" + header(6) + b"\x00\x06\xc4\x01\x3f\xc6\xff\xff\xff\xff",
     "a million signatures": request_with(bytes(68 << 14)),
     "a million refused": b"\x94" + header(0x13) + msgpack.packb(bytes(1 << 20)),
@@ -768,14 +924,21 @@ def test_largest_messages_fit_their_own_bound():
     key = AdvertiseKeys(bytes(32), (bytes(32),) * 60, Credential(bytes(32), bytes(64)))
     full = dict.fromkeys(range(39), bytes(wire.box_size(params)))
     everybody = np.ones(40, dtype=np.bool_)
+    signatures = dict.fromkeys(range(40), bytes(64))
     for message in (
         RosterMessage(np.arange(40, dtype=np.uint32), dict.fromkeys(range(39), key)),
+        OpenSlot(0, everybody, signatures),
         ShareKeys((bytes(32),) * 60, full),
         ShareDelivery(everybody, full),
         ShareReceipt(tuple(range(39))),
-        UnmaskRequest(0, everybody, dict.fromkeys(range(40), bytes(64))),
+        UnmaskRequest(0, everybody, signatures),
     ):
         assert same(wire.decode(wire.encode(message, params), params), message)
+    many = make_params(MIB >> 6, threshold=3, slots=((1, 40, True, True),), signed=True)
+    packed = bytes(ring.packed_size(1 + BLINDING_LIMBS, 40))
+    opening = SumOpening(0, packed, dict.fromkeys(range(MIB >> 6), bytes(COMMITTED_SIZE)))
+    assert len(wire.encode(opening, many)) > MIB + len(packed)
+    assert same(wire.decode(wire.encode(opening, many), many), opening)
     long = make_params(5, slots=((3 * MIB, 32),))
     masked = MaskedInput(0, bytes(12 * MIB))
     assert same(wire.decode(wire.encode(masked, long), long), masked)
@@ -801,6 +964,9 @@ def test_tag_is_read_without_parsing():
         {"min_cohort": 6},
         {"graph_seed": bytes(31)},
         {"context": bytes(33)},
+        {"slots": ((4, 19, True, True),)},  # not signed
+        {"slots": ((4, 18, True, True),), "signed": True},
+        {"slots": ((4, 40, True, True),), "signed": True, "num_invited": 6, "degree": 4},
     ],
 )
 def test_params_refuse_what_makes_no_session(changes):
@@ -823,6 +989,8 @@ def test_every_parameter_changes_tag_and_session_id():
         make_params(graph_seed=b"\1" * 32),
         make_params(context=b"\1" * 32),
         make_params(signed=True),
+        make_params(slots=((4, 16), (3, 40, False, True)), signed=True),
+        make_params(slots=((4, 16), (3, 40, True, True)), signed=True),
         replace(make_params(), min_roster=3),
     ]
     assert len({p.tag for p in variants}) == len(variants)

@@ -14,6 +14,10 @@ from deltafl.secagg.messages import (
     ShareReceipt,
     UnmaskShares,
 )
+from deltafl.secagg.pedersen import COMMITMENT_SIZE
+
+SIGNED_AT = 8 * COMMITMENT_SIZE
+"""The bit at which the signature of a commitment begins."""
 
 
 def flip(data, at):
@@ -42,12 +46,17 @@ def structured(message, machine, pick):
             bits = at % 2 ** len(near)
             refused = [p for i, p in enumerate(near) if bits >> i & 1]
             return ShareReceipt(tuple([*refused, 2**32 - 1] if way == 0 else refused))
-        case MaskedInput(slot, packed):
+        case MaskedInput(slot, packed, committed):
             other = (slot + 1) % len(machine.params.slots)
-            if way == 0 and len(machine.params.slots[other].label) > 0:
+            if way == 0:
                 spec = machine.params.slots[other]
-                return MaskedInput(other, bytes((spec.length * spec.ring_bits + 7) // 8))
-            return MaskedInput(slot, flip(packed, at))
+                size = (spec.wire_length * spec.ring_bits + 7) // 8
+                return MaskedInput(other, bytes(size), bytes(96 if spec.verified else 0))
+            if way == 1 and committed:
+                return MaskedInput(slot, packed, flip(committed, SIGNED_AT + at))
+            if way == 2 and committed:
+                return MaskedInput(slot, packed, flip(committed, at))
+            return MaskedInput(slot, flip(packed, at), committed)
         case ConsistencySignature(slot, signature):
             other = (slot + 1) % len(machine.params.slots)
             return ConsistencySignature(other if way == 0 else slot, flip(signature, at))

@@ -43,6 +43,7 @@ class Outcome:
 
     Attributes:
         sums: Those that came out.
+        skipped: Whole slots that were not opened, because a device of theirs was gone.
         aborted: Whether the session ended before its last slot.
         drops: As the server's, at the end.
         spoilt: Devices and kinds of messages that were corrupted and then delivered.
@@ -51,6 +52,7 @@ class Outcome:
     """
 
     sums: list = field(default_factory=list)
+    skipped: list = field(default_factory=list)
     aborted: bool = False
     drops: dict = field(default_factory=dict)
     spoilt: set = field(default_factory=set)
@@ -79,12 +81,16 @@ class Network:
             for _ in range(3):
                 pending = self._round(pending)
             for slot in range(len(self.parties.params.slots)):
+                if not server.can_sum(slot):
+                    outcome.skipped.append(slot)
+                    continue
                 pending = server.open_slot(slot, BINDING)
                 while (
                     server.state is not ServerState.READY and server.state is not ServerState.DONE
                 ):
                     pending = self._round(pending)
-                outcome.sums.append(server.take_sum())
+                if server.has_sum:
+                    outcome.sums.append(server.take_sum())
         except SessionAborted:
             outcome.aborted = True
         outcome.drops = dict(server.drops)

@@ -7,9 +7,9 @@ arguments make lies of it.
 import numpy as np
 from parties import BINDING, make_ids
 
-from deltafl.secagg import Enrolment, keys, shamir, signing, wire
+from deltafl.secagg import Enrolment, keys, openings, pedersen, ring, shamir, signing, wire
 from deltafl.secagg.graph import Graph
-from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.masks import Link, SlotContext
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
@@ -18,6 +18,7 @@ from deltafl.secagg.messages import (
     RosterMessage,
     SessionOpen,
     ShareDelivery,
+    SumOpening,
     UnmaskRequest,
 )
 from deltafl.secagg.randomness import SeededRandomness
@@ -25,6 +26,10 @@ from deltafl.secagg.sealing import SealedChannel
 
 ROSTER_FLAWS = ("key twice", "low-order key", "missing", "stranger", "bad signature", "identity")
 REQUEST_FLAWS = ("too few", "other list", "other slot", "no say")
+PROOF_FLAWS = (
+    *("other sum", "other blinding", "swapped", "other slot", "bad signature"),
+    *("missing", "stranger", "own replaced"),
+)
 
 
 class ScriptedClients:
@@ -38,6 +43,8 @@ class ScriptedClients:
         victim: The id of the one honest device.
         advertised: What it advertised, once it has.
         own_signatures: What it signed, by slot and list.
+        own_committed: By slot, the vector that it committed to, the blinding, and what it sent of
+            them: commitment and signature.
     """
 
     def __init__(self, params, seed=0):
@@ -46,10 +53,11 @@ class ScriptedClients:
         self.victim = int(self.ids[len(self.ids) // 2])
         self.advertised = None
         self.own_signatures = {}
+        self.own_committed = {}
         self._randomness = SeededRandomness(bytes([seed]) * 32)
         self.enrolment = Enrolment(SeededRandomness(b"identities".ljust(32, b"\0")))
         self._keys = {
-            int(i): [keys.generate(self._randomness) for _ in range(1 + len(params.slots))]
+            int(i): [keys.generate(self._randomness) for _ in range(1 + len(params.columns))]
             for i in self.ids
         }
         self.place(self.ids)
@@ -109,35 +117,53 @@ class ScriptedClients:
 
     def deliver(self, members, spoilt=False, without=None):
         """Boxes of the neighbours among `members`; perhaps spoilt, or without one of them."""
-        limbs = np.arange(len(self.params.slots) * 2 * shamir.NUM_LIMBS, dtype="<u4").tobytes()
+        limbs = np.arange(len(self.params.columns) * 2 * shamir.NUM_LIMBS, dtype="<u4").tobytes()
         boxes = {}
         for peer in self.neighbours:
             if members[peer] and peer != without:
                 own = self._keys[int(self.roster[peer])][0]
                 sealing = self.advertised.sealing_key
-                channel = SealedChannel(own, sealing, peer, self.position, self.session_id)
+                secret = Link.between(own, self.position, sealing, self.session_id).secret
+                channel = SealedChannel(secret, own.public, sealing, peer, self.position)
                 boxes[peer] = channel.seal(limbs, self._randomness)
                 if spoilt:
                     boxes[peer] = boxes[peer][:-1] + bytes([boxes[peer][-1] ^ 1])
         return self.encode(ShareDelivery(members, boxes))
 
-    def open_slot(self, slot, members):
-        return self.encode(OpenSlot(slot, members))
+    def open_slot(self, slot, members, *, listed=False, flaw=None, which=0):
+        """The opening of a slot; if it was listed, signed by every peer that has a say."""
+        signatures = self._signatures(slot, members, flaw, which) if listed else {}
+        return self.encode(OpenSlot(slot, members, signatures))
 
     def check(self, slot, survivors):
         return self.encode(ConsistencyCheck(slot, survivors))
 
     def statement(self, slot, survivors, position):
         """What the device at a position signs of a list of survivors."""
-        context = SlotContext.of(self.params, self.session_id, slot, BINDING)
+        sealing = self.sealing_key(position)
+        if self.params.slots[slot].whole:
+            return signing.members(self.session_id, slot, survivors, sealing)
+        return signing.survivors(self.context(slot), survivors, sealing)
+
+    def context(self, slot):
+        return SlotContext.of(self.params, self.session_id, slot, BINDING)
+
+    def sealing_key(self, position):
         own = self._keys[int(self.roster[position])][0].public
-        sealing = self.advertised.sealing_key if position == self.position else own
-        return signing.survivors(context, survivors, sealing)
+        return self.advertised.sealing_key if position == self.position else own
+
+    def identity(self, position):
+        return self.enrolment.credentials(int(self.roster[position])).identity
 
     def request(self, slot, survivors, flaw=None, which=0):
         """A request to unmask, signed by every peer that has a say; perhaps with a flaw."""
+        signatures = self._signatures(slot, survivors, flaw, which)
+        return self.encode(UnmaskRequest(slot, survivors, signatures))
+
+    def _signatures(self, slot, survivors, flaw, which):
+        """Signatures of a list by every peer that has a say; perhaps with a flaw."""
         if not self.params.signed:
-            return self.encode(UnmaskRequest(slot, survivors))
+            return {}
         signed_slot, signed_list = slot, survivors.copy()
         if flaw == "other list":
             signed_list[which % len(signed_list)] ^= True
@@ -150,13 +176,50 @@ class ScriptedClients:
         if flaw == "too few":
             signers = signers[: which % self.params.threshold]
         signatures = {
-            p: self.enrolment.credentials(int(self.roster[p])).identity.sign(
-                self.statement(signed_slot, signed_list, p)
-            )
+            p: self.identity(p).sign(self.statement(signed_slot, signed_list, p))
             for p in signers
             if p != self.position
         }
         own = self.own_signatures.get((slot, survivors.tobytes()))
         if own is not None and self.position in self.holders and flaw != "too few":
             signatures[self.position] = own
-        return self.encode(UnmaskRequest(slot, survivors, signatures))
+        return signatures
+
+    def prove(self, slot, members, flaw=None, which=0):
+        """The proof of a sum to which all peers add nothing but a blinding; perhaps with a flaw."""
+        spec, context = self.params.slots[slot], self.context(slot)
+        vector, blinding, own = self.own_committed[slot]
+        committed, total = {}, [int(value) for value in vector]
+        limbs = pedersen.split_blinding(blinding)
+        for position in np.flatnonzero(members).tolist():
+            if position == self.position:
+                committed[position] = own
+                continue
+            commitment = pedersen.commit([0] * spec.length, position)
+            limbs = [a + b for a, b in zip(limbs, pedersen.split_blinding(position), strict=True)]
+            signed_in = self.context(slot - 1 if slot else 1) if flaw == "other slot" else context
+            statement = openings.statement(signed_in, commitment, self.sealing_key(position))
+            committed[position] = commitment + self.identity(position).sign(statement)
+        peers = [position for position in committed if position != self.position]
+        chosen, other = (peers[(which + i) % len(peers)] for i in range(2))
+        match flaw:
+            case "other sum":
+                total[which % len(total)] ^= 1
+            case "other blinding":
+                limbs[which % len(limbs)] ^= 1
+            case "swapped":
+                committed[chosen], committed[other] = committed[other], committed[chosen]
+            case "bad signature":
+                wrong = committed[chosen]
+                committed[chosen] = wrong[:-1] + bytes([wrong[-1] ^ 1])
+            case "missing":
+                del committed[chosen]
+            case "stranger":
+                outside = [p for p in range(len(self.roster) + 1) if p not in committed]
+                committed[outside[which % len(outside)]] = own
+            case "own replaced":
+                commitment = pedersen.commit([0] * spec.length, 1)
+                committed[self.position] = commitment + own[pedersen.COMMITMENT_SIZE :]
+        words = ring.to_words(np.array([*total, *limbs], dtype=np.uint64), spec.ring_bits)
+        ordered = dict(sorted(committed.items()))
+        return self.encode(SumOpening(slot, ring.pack(words, spec.ring_bits), ordered))

@@ -5,6 +5,8 @@ What honest devices have really put in decides what a sum must be, and what liar
 be blamed.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -21,12 +23,15 @@ from deltafl.secagg import (
     Stage,
     UsageError,
     complaints,
+    openings,
     server,
 )
 from deltafl.secagg.states import COLLECTED_AT, ServerState
 from deltafl.secagg.unmasking import Promises
 
-SLOTS = ((2, 16), (3, 40))
+SLOTS = {"tolerant": ((2, 16), (3, 40)), "whole": ((2, 24, True), (3, 40), (1, 24, True))}
+"""Of signed sessions over the complete graph, the whole slots are verified."""
+
 GRAPHS = {"complete": (6, None, 3), "sparse": (8, 4, 2)}
 DEPTHS = (3, 4, 1, 5, 0, 2, 6, 7)
 """How many rounds of a session have gone well when the lying begins, in turn."""
@@ -41,13 +46,16 @@ class AnyDevices(RuleBasedStateMachine):
     @initialize(
         signed=st.booleans(),
         graph=st.sampled_from(sorted(GRAPHS)),
+        slots=st.sampled_from(sorted(SLOTS)),
         liars=st.sets(st.integers(0, 5), min_size=1, max_size=2),
         sessions=st.integers(0, len(DEPTHS) - 1),
     )
-    def choose(self, signed, graph, liars, sessions):
+    def choose(self, signed, graph, slots, liars, sessions):
         num_invited, degree, threshold = GRAPHS[graph]
+        verified = signed and graph == "complete"
+        chosen = [(*slot, verified) if slot[2:] else slot for slot in SLOTS[slots]]
         self.params = make_params(
-            num_invited, degree=degree, threshold=threshold, slots=SLOTS, signed=signed
+            num_invited, degree=degree, threshold=threshold, slots=chosen, signed=signed
         )
         self.chosen, self.sessions = liars, sessions
         self.begin()
@@ -109,7 +117,7 @@ class AnyDevices(RuleBasedStateMachine):
             return
         self.look(remaining, unheard)
         self.pass_on(outgoing)
-        if state is ServerState.UNMASK:
+        if self.server.has_sum:
             self.check_sum()
         if self.server.state is ServerState.DONE:
             self.over()
@@ -164,18 +172,21 @@ class AnyDevices(RuleBasedStateMachine):
 
     def check_sum(self):
         """The sum is that of its contributors' vectors, if these are what they put in."""
-        try:
-            taken = self.server.take_sum()
-        except UsageError:
-            return
+        taken = self.server.take_sum()
         with pytest.raises(UsageError):
             self.server.take_sum()
+        spec = self.params.slots[taken.slot]
+        if spec.whole:
+            assert set(taken.contributors) == self.opened, "a whole slot that lacks somebody"
         assert len(taken.contributors) >= self.params.min_cohort, "a sum over too few"
         assert not set(taken.contributors) & self.gone, "a vector of a dropped device"
         spoilt = {c for c, stage in self.lied if stage in (Stage.ADVERTISE, Stage.MASK)}
         if not set(taken.contributors) & spoilt:
             expected = plain_sum(self.params, taken.slot, self.parties.inputs, taken.contributors)
             assert taken.vector.tolist() == expected, "the sum is wrong"
+            assert spec.verified == (taken.opening is not None), "no proof of a sum that is right"
+        if taken.opening is not None:
+            self.pass_on(dict.fromkeys(taken.remaining, taken.opening))
 
     def open(self, slot):
         state = self.server.state
@@ -190,10 +201,19 @@ class AnyDevices(RuleBasedStateMachine):
             self.gone, self.opened = set(self.server.drops), set(self.server.remaining)
             self.pass_on(outgoing)
 
+    def open_next(self):
+        """Open the next slot that can have a sum; without one, the session is over."""
+        left = range(self.server._slot + 1, len(self.params.slots))
+        slot = next(filter(self.server.can_sum, left), None)
+        if slot is None:
+            self.begin()
+        else:
+            self.open(slot)
+
     def play_round(self, silent=()):
         """All but some say what they honestly would, unless they have, and the round is closed."""
         if self.server.state is ServerState.READY:
-            self.open(self.server._slot + 1)
+            self.open_next()
             return
         for client in self.parties.ids:
             if client not in silent:
@@ -265,7 +285,7 @@ class AnyDevices(RuleBasedStateMachine):
             self.server.receive(client, said[-1 - when % len(said)])
             self.look()
 
-    @rule(slot=st.integers(-1, len(SLOTS)))
+    @rule(slot=st.integers(-1, 3))
     def misuse(self, slot):
         with pytest.raises(UsageError):
             self.server.take_sum()
@@ -293,6 +313,22 @@ def count_twice(monkeypatch):
         machine._heard = heard | machine._heard
 
     monkeypatch.setattr(Server, "receive", receive)
+
+
+CREDULOUS = SimpleNamespace(opens=openings.opens, is_signed=lambda *_: True)
+
+
+def sum_without_some(monkeypatch):
+    honest = Server._close_mask
+
+    def close(machine):
+        if not machine.params.slots[machine._slot].whole:
+            return honest(machine)
+        machine._reveal(machine._open)
+        machine._open = None
+        return {}
+
+    monkeypatch.setattr(Server, "_close_mask", close)
 
 
 def believe_every_complaint(_graph, _members, refusals, _threshold):
@@ -328,6 +364,21 @@ FLAWS = {
         ServerState.CONFIRM,
         "an honest server was refused: bad signature",
     ),
+    "signatures of the members": (
+        lambda m: m.setattr(server, "verify", lambda *_: True),
+        ServerState.LIST,
+        "an honest server was refused: bad signature",
+    ),
+    "signatures of commitments": (
+        lambda m: m.setattr(server, "openings", CREDULOUS),
+        ServerState.MASK,
+        "an honest server was refused: bad signature",
+    ),
+    "all of a whole slot": (
+        sum_without_some,
+        ServerState.MASK,
+        "a whole slot that lacks somebody",
+    ),
     "repetitions": (count_twice, ServerState.MASK, "the sum is wrong"),
     "what is late": (
         lambda m: m.setattr(server, "is_late", lambda *_: False),
@@ -352,20 +403,25 @@ def test_a_server_without_a_check_is_found_out(check, monkeypatch):
 
 @pytest.mark.parametrize("state", list(COLLECTED_AT))
 def test_the_same_finds_nothing_with_all_checks(state):
-    misbehave_in(state, most=2)
+    misbehave_in(state, most=4)
 
 
 def misbehave_in(state, most=48):
-    """The machine's own rules, all in one round of signed sessions: a shorter way to a finding."""
+    """The machine's own rules, all in one round of signed sessions: a shorter way to a finding.
+
+    Every second session has whole slots; only those have lists.
+    """
     for pick in range(most):
         machine = AnyDevices()
-        machine.choose(signed=True, graph="complete", liars={pick % 6}, sessions=4)
+        slots = "whole" if pick % 2 or state is ServerState.LIST else "tolerant"
+        machine.choose(signed=True, graph="complete", slots=slots, liars={pick % 6}, sessions=4)
         while machine.server.state is not state:
             machine.play_round()
         for which in range(6):
             machine.say(which, twice=True)
             machine.repeat(which, when=1)
         machine.play(rounds=6, silent=set())
+        machine.sessions = 4  # which begins in the set-up, as the first did
         machine.begin()
         while machine.server.state is not state:
             machine.play_round()
