@@ -14,11 +14,9 @@ from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.record.chain import ChainWriter, Mark, read_chain
 from deltafl.sim.record.transcript import (
-    HEAD_RECEIVED,
-    HEAD_SENT,
     TRANSCRIPT,
     TranscriptWriter,
-    keeps_whole,
+    kept_of,
 )
 from deltafl.sim.record.truth import Told, TruthWriter
 from deltafl.sim.run.algorithms import build_rounds, build_strategy
@@ -196,7 +194,6 @@ def in_mode(transcript: Path, path: Path, mode: str) -> int:
         if kind == OPENING:
             fields[1] = mode
         elif kind == MESSAGE and isinstance(fields[-1], bytes):
-            limit = HEAD_SENT if fields[1] else HEAD_RECEIVED
-            fields[-1] = fields[-1][: None if keeps_whole(mode, fields[0]) else limit]
+            fields[-1] = kept_of(fields[-1], mode, fields[0], sent=fields[1])
 
     return edited(transcript, path, change)

@@ -318,7 +318,7 @@ def test_a_model_of_another_length_is_no_crash(one_sum, tmp_path, cut):
         if kind == MESSAGE and fields[1] and isinstance(fields[-1], bytes):
             envelope = round_wire.decode(fields[-1])
             if isinstance(envelope, Announce):
-                data = round_wire.encode(replace(envelope, model=envelope.model[:cut]))
+                data = round_wire.encode(replace(envelope, models=envelope.models[:cut]))
                 fields[-3:] = [len(data), sha256(data).digest(), data]
 
     edited(one_sum.transcript, tmp_path / "t.bin", shorten)

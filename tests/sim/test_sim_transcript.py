@@ -180,7 +180,8 @@ def test_the_numbers_tell_what_was_done_to_the_frames(tmp_path, edit, where, wha
         (b"something else, long enough to have a header", Damage.FOREIGN, "does not begin"),
         (b"\x00" * 100, Damage.FOREIGN, "does not begin"),
         (b"deltafl truth 1\n", Damage.FOREIGN, "does not begin"),
-        (b"deltafl transcript 99\n", Damage.VERSION, "version 99.*reads version 2"),
+        (b"deltafl transcript 99\n", Damage.VERSION, "version 99.*reads version 3: .* newer one$"),
+        (b"deltafl transcript 2\n", Damage.VERSION, "version 2 .*version 3: .* use deltafl 0.1"),
     ],
 )
 def test_what_is_no_transcript_is_refused_with_a_reason(tmp_path, content, what, saying):

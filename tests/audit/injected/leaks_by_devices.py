@@ -67,7 +67,7 @@ def a_float32_loss_in_a_field_more(edit):
 def weights_in_messages_of_their_own(edit):
     for entry in edit.find(1, Kind.ADVERTISE):
         weight = edit.run.stage.weight(entry.peer)
-        fields = [1, 0x1F, session_wire.tag_of(entry.data), weight]
+        fields = [2, 0x1F, session_wire.tag_of(entry.data), weight]
         edit.insert_after(entry, replace(entry, data=write_fields(fields)))
 
 
