@@ -1,7 +1,7 @@
 """Runs of honest parties that train nothing, whose devices vanish as the faults of a run say."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +85,13 @@ def config_of(**changes):
     )
 
 
+def build_verified(config):
+    """The strategy of the settings, with searches that devices can check."""
+    strategy = build_strategy(config)
+    search = replace(strategy.encoding.search, verified=True)
+    return replace(strategy, encoding=replace(strategy.encoding, search=search))
+
+
 def play_honestly(
     folder,
     *,
@@ -157,11 +164,11 @@ class _Tape(NoObserver):
         self.messages.append((sent, peer, data))
 
 
-def messages_of(*, rounds=1, dropout=0.0, seed=1, length=40, **changes):
+def messages_of(*, rounds=1, dropout=0.0, seed=1, length=40, build=build_strategy, **changes):
     """The messages of a run, in order: whether the server sent it, the device, and the bytes."""
     config, seeds, tape = config_of(**changes), Seeds(seed), _Tape()
     dropouts = seeded_dropouts(seeds, dropout, signed=config.privacy.sessions_are_signed)
-    strategy, secure = build_strategy(config), build_rounds(config.privacy, tape)
+    strategy, secure = build(config), build_rounds(config.privacy, tape)
     state = TrainingState(np.linspace(-1, 1, length).astype(np.float32))
     for number in range(1, rounds + 1):
         ids = [3 * i + 1 for i in range(config.federation.cohort_size)]

@@ -11,6 +11,7 @@ from honest_runs import (
     SETTINGS,
     SUM,
     StandIn,
+    build_verified,
     config_of,
     edited,
     in_mode,
@@ -37,7 +38,8 @@ STEEP = {"quantile": {"method": "mm", "max_queries": 3}}
 BRACKETED = {"quantile": {"max_queries": 5}}
 HISTOGRAM = {"quantile": {"method": "histogram", "max_queries": 0}}
 SIGNED = {"privacy": {"signed": True}}
-ACTIVE = {"privacy": {"adversary": "active"}}
+ACTIVE = {"privacy": {"adversary": "active"}, "build": build_verified}
+FIRST_WHOLE = {"quantile": {"method": "mm", "max_queries": 4, "min_cohort": 4}}
 SPARSE = {"privacy": {"graph": "sparse", "colluding": 0.2}}
 AVERAGING = {"federation": {"theta": 1}}
 HIDING = {"quantile": {"method": "mm", "epsilon": 0.1, "min_cohort": 8, "weights": "equal"}}
@@ -45,6 +47,8 @@ HIDING = {"quantile": {"method": "mm", "epsilon": 0.1, "min_cohort": 8, "weights
 RUNS = {
     "steep": STEEP,
     "steep, active": STEEP | ACTIVE,
+    "steep, first whole, active": FIRST_WHOLE | ACTIVE | {"rounds": 4, "dropout": 0.1},
+    "steep, first whole, signed": FIRST_WHOLE | SIGNED | {"rounds": 3, "dropout": 0.1},
     "bracketed": BRACKETED,
     "bracketed, signed": BRACKETED | SIGNED,
     "bracketed, sparse": BRACKETED | SPARSE,
@@ -67,7 +71,7 @@ def serious(report):
 
 def limits(**changes):
     """What the settings of a run say of its server; the tail is small in so small cohorts."""
-    privacy = config_of(**changes).privacy
+    privacy = config_of(**of(changes)).privacy
     return Options(adversary=Adversary(privacy.adversary), min_cohort=5, min_tail=1)
 
 

@@ -11,6 +11,7 @@ from staged_runs import (
     OneQuestionStage,
     SignedStage,
     Stage,
+    VerifiedStage,
 )
 
 from deltafl.protocol import wire as round_wire
@@ -147,7 +148,7 @@ def a_key_of_the_server_s_own(edit):
 
 @leak(
     "keys.unsigned",
-    twin=SignedStage,
+    twin=VerifiedStage,
     options={"adversary": Adversary.ACTIVE},
     modes=EVERYWHERE,
 )
@@ -186,6 +187,11 @@ class SameModelStage(Stage):
 
     def model(self, number, model):
         return np.linspace(-1, 1, self.length).astype(np.float32)
+
+
+@leak("retry.one-model", stage=SameModelStage, round=2)
+def a_model_that_devices_have_answered_for(edit):
+    edit.touched = edit.find(2, Kind.OPEN)[:1]
 
 
 @leak("retry.same-model", stage=SameModelStage, round=2, modes=("full",))
@@ -271,7 +277,7 @@ class ShrinkingStage(Stage):
     is_lenient = True
 
     def vanishing(self, number, take, config):
-        return {VICTIM: Vanish(Step(Sending.MASK, 1))} if number == 1 else {}
+        return {VICTIM: Vanish(Step(Sending.UNMASK, 0))} if number == 1 else {}
 
 
 @leak("lists.not-whole", stage=ShrinkingStage, modes=EVERYWHERE)

@@ -141,6 +141,7 @@ class Stage:
     length = 60
     sessions = SESSIONS
     is_lenient = False
+    is_credulous = False
     is_verified = False
     min_search_cohort = 0
 
@@ -301,7 +302,10 @@ HONEST = (
 
 
 class StagedClient(RoundClient):
-    """A device that notes what it masks; a lenient one goes on where others refuse."""
+    """A device that notes what it masks; a lenient one goes on where others refuse.
+
+    A credulous one only answers any question.
+    """
 
     def __init__(self, client_id, policy, randomness, credentials, *, stage, number):
         super().__init__(client_id, policy, randomness, credentials)
@@ -317,7 +321,7 @@ class StagedClient(RoundClient):
         return super()._mask(vector)
 
     def _check_search(self, question, members):
-        if not self._stage.is_lenient:
+        if not (self._stage.is_lenient or self._stage.is_credulous):
             super()._check_search(question, members)
 
     def share(self, slot: int, owner: int, kind: int) -> np.ndarray:

@@ -203,7 +203,8 @@ class Keys(Check):
             if session.params.signed:
                 for slot in session.slots.values():
                     yield from _signatures(session, slot)
-                yield from _quorums(session)
+                if session.is_whole:
+                    yield from _quorums(session)
 
     def on_end(self) -> Iterator[Finding]:
         """Compare the keys of all rounds."""
