@@ -82,8 +82,10 @@ def flaw(session: SessionView, proof: Proof) -> str:
     if list(proof.opening.committed) != wanted:
         return "it is not over exactly the devices of the slot"
     ids, signers = session.ids.tolist(), []
+    if len(members) != len(ids):
+        return "it is over other devices than those of the roster"
     for position in wanted:
-        signer = _signer(session, ids[position]) if position < len(ids) else None
+        signer = _signer(session, ids[position])
         if signer is None:
             return ""
         signers.append(signer)
@@ -117,7 +119,7 @@ def _signer(session: SessionView, device: int) -> Signer | None:
 def believed(session: SessionView) -> Iterator[Believed]:
     """What devices make of the questions of a session whose searches are verified, in order."""
     levels = session.levels
-    if levels is None:
+    if levels is None or session.params.slots != levels.slots():
         return
     starts = [levels.first_slot(level) for level in range(len(levels.rounds) + 1)]
     left = _delivered(session)

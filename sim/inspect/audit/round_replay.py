@@ -235,6 +235,11 @@ def _play(
         detail = "the search starts neither afresh nor at the last threshold"
         way.unfounded.append(Departure(detail, session.announcements[0].place, Severity.INFO))
     round_again = Round(config)
+    if any(
+        slot.checks and not slot.opened and session.is_whole_slot(slot)
+        for slot in session.slots.values()
+    ):
+        round_again.lose()  # a device was gone before the first slot, a whole one, was opened
     announced = [slot.question for slot in slots if isinstance(slot.question, Threshold)]
     if isinstance(slots[0].question, Query) and announced:
         past.starts = (announced[-1],)  # without a search, the one before is still the last

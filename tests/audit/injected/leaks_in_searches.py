@@ -65,6 +65,7 @@ def shares_for_a_whole_slot(edit):
     (like,) = edit.find(1, Kind.SHARES, slot=0, peer=VICTIM)
     last = edit.find(1, Kind.MASKED, slot=1)[-1]
     edit.insert_like(last, like, replace(edit.message(like), slot=1))
+    edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
 
 
 @leak("whole.incomplete", modes=EVERYWHERE)
@@ -171,6 +172,15 @@ def a_vector_that_is_not_in_the_proved_sum(edit):
 @leak("proof.differs", stage=VerifiedStage, modes=EVERYWHERE)
 def a_proved_sum_that_is_not_in_the_record(edit):
     edit.remove(edit.sums(1)[0])
+    edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
+
+
+@leak("proof.differs", stage=VerifiedStage, modes=EVERYWHERE)
+def a_forged_answer_that_was_proved_to_be_another(edit):
+    learnt = edit.sums(1)[0]
+    vector = learnt.total.vector.copy()
+    vector[-1] ^= 1
+    edit.put(learnt, replace(learnt, total=replace(learnt.total, vector=vector)))
     edit.touched = edit.find(1, Kind.SLOT, slot=1)[:1]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from deltafl.secagg import ring
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding, Severity
@@ -18,6 +19,7 @@ from deltafl.sim.inspect.audit.proved import (
 )
 from deltafl.sim.inspect.audit.rules import A14, A17, A19, A22, Rule, Rules
 from deltafl.sim.inspect.audit.views import SessionView, SlotView, place_of
+from deltafl.sim.record.transcript import sum_sha256
 
 RULES: Final = Rules(
     {
@@ -125,6 +127,12 @@ class Proofs(Check):
         if packed is not None and packed != opening.packed:
             detail = f"slot {slot.index}: it is not the sum of the vectors that came"
             yield RULES.found("proof.differs", detail, [proof.seen.place])
+        spec = session.params.slots[slot.index]
+        words = ring.unpack(opening.packed, spec.wire_length, spec.ring_bits)[: spec.length]
+        for released in slot.sums:
+            if released.sha256 != sum_sha256(words):
+                detail = f"slot {slot.index}: it is not the sum that the server says it learnt"
+                yield RULES.found("proof.differs", detail, [proof.seen.place])
         for position, committed in opening.committed.items():
             sent = slot.committed.get(ids[position])
             if sent is not None and sent != committed:

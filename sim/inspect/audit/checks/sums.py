@@ -121,7 +121,10 @@ def _contributors(session: SessionView, slot: SlotView, entry: Sum) -> Iterator[
 
 
 def _all_came(session: SessionView, slot: SlotView, severity: Severity | None) -> Iterator[Finding]:
-    """A whole slot without a sum although all its vectors came; LOW if one of them was late."""
+    """A whole slot without a sum although all its vectors came.
+
+    LOW if the server says that one of the devices was gone by then: its vector may have been late.
+    """
     members = slot.members
     if members is None or not members.any():
         return
@@ -129,14 +132,14 @@ def _all_came(session: SessionView, slot: SlotView, severity: Severity | None) -
     came = [seen for seen in slot.inputs if seen.record.peer in wanted]
     if {seen.record.peer for seen in came} != wanted:
         return
-    following = (
-        seen.record.number
+    is_late = any(
+        later.members is not None
+        and len(later.members) == len(members)
+        and bool((members & ~later.members).any())
         for index, later in session.slots.items()
         if index > slot.index
-        for seen in (*later.opened[:1], *later.checks[:1])
     )
-    is_late = min(following, default=came[-1].record.number) < came[-1].record.number
-    detail = f"slot {slot.index}: all its vectors came{', the last one late' if is_late else ''}"
+    detail = f"slot {slot.index}: all its vectors came{', one of them late' if is_late else ''}"
     found = Severity.LOW if is_late else severity
     yield RULES.found("sums.unrecorded", detail, [came[-1].place], found)
 

@@ -122,9 +122,9 @@ def _secrets(slot: SlotView) -> Iterator[Finding]:
     if slot.requests:
         detail = f"slot {slot.index}: {len(slot.requests)} devices were asked for shares"
         yield RULES.found("whole.unmasked", detail, [seen.place for seen in slot.requests])
-    if slot.shares:
-        detail = f"slot {slot.index}: shares came from {len(slot.shares)} devices"
-        yield RULES.found("whole.unmasked", detail, [seen.place for seen in slot.shares])
+    if slot.shares or slot.given:
+        places = [seen.place for seen in slot.shares] or [slot.opened[0].place]
+        yield RULES.found("whole.unmasked", f"slot {slot.index}: shares came", places)
 
 
 def _sums(session: SessionView, slot: SlotView) -> Iterator[Finding]:
