@@ -1,6 +1,6 @@
 """Secure rounds by the complete real protocol, over a network where devices drop out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
