@@ -70,9 +70,7 @@ def add_masks(
             f"of {BLOCK_BYTES} bytes"
         )
     if total.nbytes <= (SHORT_BYTES if first_block == 0 else 0):
-        for operation, seeds in ((np.add, added), (np.subtract, subtracted)):
-            if seeds:
-                operation(total, _sum_of_short_masks(seeds, total), out=total)
+        _add_short_masks(total, added, subtracted)
         return
     signed = [(np.add, seed) for seed in added] + [(np.subtract, seed) for seed in subtracted]
     nonce = first_block.to_bytes(_COUNTER_BYTES, "little") + _NONCE[_COUNTER_BYTES:]
@@ -123,10 +121,29 @@ def add_both_signs(total: Vector, masks: Sequence[tuple[bytes, bool, Vector | No
                     there(piece, chunk, out=piece)
 
 
-def _sum_of_short_masks(seeds: Sequence[bytes], total: Vector) -> Vector:
-    masks = np.frombuffer(b"".join(keystream(s, total.nbytes) for s in seeds), _little(total))
-    one: Vector = masks.reshape(len(seeds), len(total)).sum(axis=0, dtype=total.dtype)
-    return one
+def keystreams(seeds: Sequence[bytes], size: int) -> list[bytes]:
+    """`keystream` of each of some seeds."""
+    if not seeds:
+        return []
+    # One description of the cipher takes all keys in turn: to make and check another for each seed
+    # takes a third of the time of a short keystream.
+    algorithm = algorithms.ChaCha20(seeds[0], _NONCE)
+    cipher, streams = Cipher(algorithm, mode=None), list[bytes]()
+    zeros = _ZEROS[:size] if size <= _CHUNK_BYTES else bytes(size)
+    for seed in seeds:
+        algorithm.key = seed
+        streams.append(cipher.encryptor().update(zeros))
+    return streams
+
+
+def _add_short_masks(total: Vector, added: Sequence[bytes], subtracted: Sequence[bytes]) -> None:
+    if not (added or subtracted):
+        return
+    joined = b"".join(keystreams([*added, *subtracted], total.nbytes))
+    masks = np.frombuffer(joined, _little(total))
+    masks = masks.reshape(len(added) + len(subtracted), len(total))
+    np.add(total, masks[: len(added)].sum(axis=0, dtype=total.dtype), out=total)
+    np.subtract(total, masks[len(added) :].sum(axis=0, dtype=total.dtype), out=total)
 
 
 def add_mask_plain(total: Vector, seed: bytes, *, negative: bool = False) -> None:
