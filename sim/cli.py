@@ -104,6 +104,10 @@ _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "deltafl.sim.bench.simulation",
         "the simulator compared with other simulators, or private rounds with non-private ones",
     ),
+    ("bench", "verify"): (
+        "deltafl.sim.bench.verified_search",
+        "the cost of checking the search for the threshold, per device and query",
+    ),
     ("bench", "round"): (
         "deltafl.sim.bench.protocol_round",
         "the cost of one round of private Δ-FL, without training",
