@@ -363,8 +363,8 @@ class _Run:
                     f"gave up after round {state.round}: {len(answered)} of {population} devices "
                     "may have answered for the current model, and none answers for a model twice; "
                     f"with the {len(ids)} others there can be no secure round ({error}); train "
-                    "with more devices, or lose fewer rounds: lower faults.dropout (--dropout), or "
-                    "raise federation.cohort_size or privacy.expected_dropout"
+                    "with more devices, or lose fewer rounds: lower faults.dropout (--dropout) or "
+                    "raise privacy.expected_dropout"
                 ) from error
         return ids
 
