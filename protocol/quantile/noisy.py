@@ -208,6 +208,8 @@ class NoisySearch:
         elif self.num_queries:
             estimate = self.estimate or 0
             ended = Ended.NO_WEIGHT if self.estimate is None else Ended.NOISY
+        elif config.search.verified:
+            estimate = 0  # nothing is known yet, so nobody is left out
         return SearchResult(
             grid=config.search.grid,
             eta_half_ticks=2 * estimate,

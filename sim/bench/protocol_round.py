@@ -239,7 +239,7 @@ def _inputs(
 def _report(
     benchmark: RoundBenchmark, params: SessionParams, watch: Stopwatch, cpu: float, wall: float
 ) -> dict[str, object]:
-    by_stage = costs(watch, benchmark.clients, signed=params.signed)
+    by_stage = costs(watch, benchmark.clients)
     last = params.slots[-1]
     trips = {
         "unsigned": num_trips(replace(benchmark, signed=False, verified=False)),

@@ -55,7 +55,10 @@ class IdealRounds:
         session = IdealSession(params, [ClientId(device) for device in work.weights], vanishing)
         if len(set(each)) != len(each):
             raise PeerError(Refusal.POLICY, "two levels have the same model")
-        rounds, devices = LevelRounds(levels), _Devices(levels, work, self.noise)
+        rounds, devices = (
+            LevelRounds(levels, self.sessions.policy.min_tail),
+            _Devices(levels, work, self.noise),
+        )
         try:
             session.set_up()
             while rounds.question is not None:
@@ -63,7 +66,7 @@ class IdealRounds:
                 if not session.can_sum(rounds.slot):
                     rounds.lose()
                 rounds.check_opened(len(session.open_slot(rounds.slot)))
-                contributors = session.collect(rounds.slot)
+                contributors = session.collect(rounds.slot, rounds.check_tail)
                 if contributors is None:
                     rounds.lose()
                 else:

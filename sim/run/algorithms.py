@@ -25,7 +25,7 @@ from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.faults import Dropouts, nobody
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds
-from deltafl.sim.cohort.masks.choice import add_masks_of_this_machine
+from deltafl.sim.cohort.masks.choice import masks_of_this_machine
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.cohort.simulated import SecureRounds
@@ -169,8 +169,8 @@ def build_rounds(
     sessions = sessions_of(privacy, search)
     if privacy.sums == "ideal":
         return IdealRounds(sessions)
-    add_masks = add_masks_of_this_machine(device)
-    return MaskedRounds(sessions, observer=observer, primitives=lambda: simulated(add_masks))
+    masks = masks_of_this_machine(device)
+    return MaskedRounds(sessions, observer=observer, primitives=lambda: simulated(*masks))
 
 
 def check_session(

@@ -188,11 +188,3 @@ def test_no_mask_is_forgotten_however_many_there_are():
         mask = np.frombuffer(prg.keystream(seed, 1200), dtype="<u4")
         expected += mask if index < 100 else -mask
     assert total.tolist() == expected.tolist()
-
-
-@pytest.mark.parametrize("size", [0, 24, 64, 1000, (1 << 17) + 5])
-def test_keystreams_are_those_of_each_seed(size):
-    seeds = [bytes([i]) * 32 for i in range(5)]
-    seeds.append(seeds[0])
-    assert prg.keystreams(seeds, size) == [prg.keystream(seed, size) for seed in seeds]
-    assert prg.keystreams([], size) == []

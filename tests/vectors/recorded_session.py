@@ -18,7 +18,7 @@ from deltafl.secagg import (
 )
 from deltafl.secagg.directory import TrustedKeys
 from deltafl.secagg.identity import identity
-from deltafl.secagg.ledger import Ledger
+from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import to_words
 from deltafl.secagg.stages import Stage, Step, Vanish
@@ -153,11 +153,14 @@ class Parties:
         """
         credentials = None
         if self.directory is not None and enrolled:
-            ledger = Ledger(bytes.fromhex(context) for context in attended)
-            credentials = Credentials(self.identity(client), self.directory, ledger)
+            credentials = Credentials(self.identity(client), self.directory)
+        ledger = MemoryLedger()
+        ledger.admit([bytes.fromhex(context) for context in attended])
         limits = POLICY | (policy or {})
         limits["adversary"] = Adversary(limits["adversary"])
-        return Client(client, DevicePolicy(**limits), self.draws(client), credentials)
+        return Client(
+            client, DevicePolicy(**limits), self.draws(client), credentials, ledger=ledger
+        )
 
     def with_spoiled_boxes(self, client, data):
         """A device's ShareKeys, with one bit turned in the boxes that are to be spoiled."""
