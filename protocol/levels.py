@@ -153,7 +153,7 @@ class LevelRounds:
         min_tail: Fewest devices in a tail, on which devices insist if they can count them.
     """
 
-    def __init__(self, levels: Levels, min_tail: int) -> None:
+    def __init__(self, levels: Levels, min_tail: int = 0) -> None:
         self._levels = levels
         insisted = min_tail if levels.can_be_followed else 0
         self._rounds = [Round(config, insisted) for config in levels.rounds]

@@ -69,7 +69,7 @@ class Round:
         question: What to ask the devices next; None when the round is over.
     """
 
-    def __init__(self, config: RoundConfig, min_tail: int) -> None:
+    def __init__(self, config: RoundConfig, min_tail: int = 0) -> None:
         self.config = config
         self._min_tail = min_tail
         self._num_searched = 0

@@ -86,9 +86,7 @@ class Floors(Check):
 def _unverified(session: SessionView, expected: Expected) -> Iterator[Finding]:
     """A search that devices cannot check, of a server that may say anything."""
     levels = session.levels
-    if not expected.is_active or levels is None or not levels.num_queries:
-        return
-    if not levels.common.search.verified:
+    if expected.is_active and levels is not None and not levels.can_be_followed:
         place = session.announcements[0].place
         severity = Severity.LOW if expected.policy.unverified_if_active else None
         detail = "devices have to believe the threshold that they are told"
