@@ -201,7 +201,7 @@ def _multiply(left: Limbs, right: Limbs) -> Limbs:
     """The product of two matrices over the field, exact in four products of doubles."""
     right_high, right_low = _halves(right)
     product = np.empty((left.shape[0], right.shape[1]), dtype=np.uint32)
-    height = max(_SERIAL_PRODUCT // right.size, 1)
+    height = max(_SERIAL_PRODUCT // max(right.size, 1), 1)
     for start in range(0, left.shape[0], height):
         high, low = _halves(left[start : start + height])
         highest = (high @ right_high).astype(np.uint64) % _P

@@ -58,6 +58,12 @@ def test_fast_and_plain_agree(sharing):
         assert shamir.combine_plain(few, shamir.PRIME) == limb
 
 
+def test_no_secrets_are_shared_as_nothing():
+    # All slots of a session may be whole, and those have no secrets to share.
+    shares = shamir.split([], [1, 2, 3], 2, SeededRandomness(bytes(32)))
+    assert shares.shape == (3, 0, shamir.NUM_LIMBS)
+
+
 def test_large_thresholds_are_exact():
     # The largest values and many terms: where doubles would lose bits first.
     points = [shamir.PRIME - 1 - i for i in range(600)]
