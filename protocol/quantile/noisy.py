@@ -203,6 +203,8 @@ class NoisySearch:
         """
         config = self.config
         estimate, ended = config.warm_start or 0, Ended.SHRANK if shrank else Ended.BUDGET
+        if config.search.verified:
+            estimate = 0  # nobody is known to be below the quantile
         if config.theta == 1:
             estimate, ended = 0, Ended.EXACT
         elif self.num_queries:

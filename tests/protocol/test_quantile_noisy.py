@@ -383,6 +383,14 @@ def test_theta_one_and_no_budget_ask_nothing():
     assert outcome.search.eta_half_ticks == 2 * 500
 
 
+@pytest.mark.parametrize(("verified", "eta"), [(True, 0), (False, 2 * 30)])
+def test_a_verified_search_that_has_no_answer_keeps_everybody(verified, eta):
+    """A device cannot tell a lost query from one that was never asked of too few devices."""
+    config = search_config(5, warm_start=30, verified=verified)
+    search = NoisyHistogram(Noise(Fraction(1), 1)).start(config)
+    assert search.result(shrank=True).eta_half_ticks == eta
+
+
 def test_a_sum_that_no_noise_explains_ends_the_search():
     config = config_of(cohort_size=3)
     layout = config.search_layout
