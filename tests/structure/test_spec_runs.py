@@ -301,11 +301,11 @@ def check_params(page, rng):
 def check_thresholds(page, rng):
     active = rng.random() < 0.5
     model = ThreatModel(
-        rng.choice([0, 0.05, 0.1, 0.2] if active else [0, 0.1, 0.2, 0.5, 0.6]),
-        rng.choice([0.0, 0.1, 0.3]),
+        rng.choice([0, 0.02, 0.05, 0.1, 0.2] if active else [0, 0.03, 0.1, 0.2, 0.5, 0.6]),
+        rng.choice([0.0, 0.02, 0.05, 0.1, 0.3]),
         Adversary.ACTIVE if active else Adversary.CURIOUS,
     )
-    size = rng.choice([2, 5, 30, 90, 200])
+    size = rng.choice([2, 5, rng.randint(20, 90), rng.randint(90, 220)])
     c, s, d = model.num_colluding(size), model.num_surviving(size), model.num_dropped(size)
     found = page.complete_threshold(size, c, s, active)
     assert found == or_none(threat.complete_threshold, size, model)
@@ -762,7 +762,7 @@ TIMES = {
     "commitments": 3,
     "trace": 1,
     "search": 300,
-    "thresholds": 20,
+    "thresholds": 40,
     "encoding": 6,
     "sets": 200,
     "configuration": 60,
