@@ -259,7 +259,7 @@ def check_commitments(page, rng):
     assert page.encode_point(page.generator(index)) == pedersen.generator(index)
     assert page.encode_point(page.times(page.ORDER, page.generator(index))) == b"\1" + bytes(31)
     bits = rng.randint(18, 64)
-    vectors = [[rng.getrandbits(bits) for _ in range(3)] for _ in range(2)]
+    vectors = [[rng.getrandbits(bits), 2 ** (bits - 1), 2 ** (bits - 1) - 1] for _ in range(2)]
     blindings = [pedersen.draw_blinding(rng.randbytes) for _ in vectors]
     total, committed = [0] * 19, []
     for vector, blinding in zip(vectors, blindings, strict=True):
@@ -332,7 +332,7 @@ def check_graph(page, rng):
 
 
 def check_masks(page, rng):
-    bits, length = rng.randint(1, 64), rng.randint(1, 40)
+    bits, length = rng.choice([32, 33, rng.randint(1, 64)]), rng.randint(1, 40)
     vector = ring.to_words(
         np.array([rng.getrandbits(bits) for _ in range(length)], dtype=np.uint64), bits
     )
@@ -481,7 +481,7 @@ def check_configuration(page, rng):
 def check_contributions(page, rng):
     config = some_config(rng)
     c, grid = flat(config), config.search.grid
-    loss = rng.choice([rng.uniform(-1, 40), float(rng.randint(0, 3)), 1e300])
+    loss = rng.choice([rng.uniform(-1, 40), float(rng.randint(0, 3)), -0.5, -1e300, 1e300])
     weight = rng.choice([0, 1, rng.randint(0, 2 * config.update.max_weight)])
     device = DeviceRound.measured(config, loss, weight)
     assert page.tick(c, loss) == device.tick
@@ -508,17 +508,24 @@ def check_contributions(page, rng):
 
 
 def check_layouts(page, rng):
-    ends = sorted(rng.uniform(-9, 9) for _ in range(2)), [0, rng.randint(0, 9)]
+    ends = [
+        rng.choice([(-8, 7), (0, rng.randint(0, 9)), sorted(rng.uniform(-9, 9) for _ in range(2))])
+        for _ in range(rng.randint(1, 2))
+    ]
     fields = [(f"f{i}", rng.randint(1, 3), *end, rng.randint(0, 9)) for i, end in enumerate(ends)]
-    size = rng.randint(1, 20)
+    size = rng.choice([1, 2, rng.randint(1, 20)])
     real = Layout(tuple(Field(*field) for field in fields), size)
     layout = [page.make_field(*field) for field in fields]
     bits = page.layout_bits(layout, size)
     assert bits == real.ring_bits
-    total = [rng.getrandbits(bits) for _ in range(real.length)]
-    for index in range(real.length):
-        if rng.random() < 0.7:  # most sums are small, and in their range
-            total[index] = rng.randint(-3, 3) % 2**bits
+    total = []
+    for field in real.fields:
+        low, high = field.sum_range(size)
+        inside = [low, high, rng.randint(low, high)]
+        for _ in range(field.size):
+            rare = rng.random() < 0.1
+            sums = [low - 1, high + 1, rng.getrandbits(bits)] if rare else inside
+            total.append(rng.choice(sums) % 2**bits)
     try:
         expected = real.decode(np.array(total, dtype=np.uint64))
     except EncodingError:
