@@ -149,13 +149,13 @@ def some_config(rng, **changes):
                     grid,
                     Weighting.EQUAL if is_noisy else rng.choice(list(Weighting)),
                     rng.choice([0, rng.randint(0, grid.max_tick)]) if method == "mm" else 0,
-                    rng.choice([0, rng.randint(0, size + 1)]),
+                    rng.choice([0, size, rng.randint(0, size + 1)]),
                     changes.get("verified", rng.random() < 0.5),
                 ),
                 update=UpdateParams(
                     rng.choice([4.0, 2e-320, rng.uniform(0.001, 50)]),
                     rng.randint(0, 20),
-                    rng.choice([1, rng.randint(1, 2**20)]),
+                    rng.choice([1, rng.randint(1, 2**20), 2 ** rng.randint(0, 48)]),
                 ),
                 update_length=rng.randint(1, 6),
                 warm_start=warm,
@@ -472,10 +472,24 @@ def check_configuration(page, rng):
     assert page.threshold_binding(context, eta, delta) == binding(context, Threshold(eta, delta))
     entry = _entries(Announce(levels, models, b""))[0]
     assert page.model_entry(models[:4]) == entry
-    if config.noise is not None:
-        draws = config.quantile.num_bins * config.cohort_size
-        share = config.noise.resolution_bits, config.noise.bound(draws)
-        assert page.noise_share(c) == share
+
+
+def check_noise(page, rng):
+    devices = rng.randint(1, 50)
+    variance = rng.choice(
+        [Fraction(4 * devices), Fraction(rng.getrandbits(40), rng.getrandbits(9) + 1)]
+    )
+    noise = Noise(variance or Fraction(1), devices)
+    c = SimpleNamespace(
+        method="noisy",
+        num_pivots=rng.choice([0, 1, 2, 7]),
+        cohort_size=rng.randint(devices, 300),
+        noise_numerator=noise.variance.numerator,
+        noise_denominator=noise.variance.denominator,
+        noise_devices=devices,
+    )
+    bound = noise.bound(((c.num_pivots or 16) + 1) * c.cohort_size)
+    assert page.noise_share(c) == (noise.resolution_bits, bound)
 
 
 def check_contributions(page, rng):
@@ -485,10 +499,11 @@ def check_contributions(page, rng):
     weight = rng.choice([0, 1, rng.randint(0, 2 * config.update.max_weight)])
     device = DeviceRound.measured(config, loss, weight)
     assert page.tick(c, loss) == device.tick
-    eta = rng.randint(0, 2 * grid.max_tick)
-    assert page.passes(device.tick, eta, 1) == Threshold(eta, 1).passes(device.tick)
+    for eta in range(2 * device.tick - 3, 2 * device.tick + 4):
+        assert page.passes(device.tick, eta, 2) == Threshold(eta, 2).passes(device.tick)
     size = page.num_pivots(c)
-    pivots = tuple(sorted(rng.randint(0, grid.max_tick + 1) for _ in range(size)))
+    near = [device.tick, device.tick + 1, rng.randint(0, grid.max_tick + 1)]
+    pivots = tuple(sorted(rng.choice(near) for _ in range(size)))
     seed, share = rng.randbytes(32), None
     if config.noise is not None:
         bins = config.quantile.num_bins
