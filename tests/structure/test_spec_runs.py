@@ -136,7 +136,7 @@ def some_config(rng, **changes):
     while True:
         method = changes.get("method") or rng.choice(["mm", "bracketed", "histogram", "noisy"])
         is_noisy, size = method == "noisy", rng.randint(3, 30)
-        grid = LossGrid(rng.randint(0, 16), rng.randint(1, 32))
+        grid = LossGrid(rng.choice([0, 1, rng.randint(0, 16)]), rng.randint(1, 32))
         warm = rng.choice([None, 0, rng.randint(0, grid.max_tick)])
         try:
             return RoundConfig(
@@ -145,7 +145,7 @@ def some_config(rng, **changes):
                 theta=Fraction(rng.randint(1, 9), 10) if rng.random() < 0.9 else Fraction(1),
                 method=method,
                 search=SearchParams(
-                    1 if is_noisy else rng.randint(0, 8),
+                    1 if is_noisy else rng.choice([rng.randint(0, 8), 25]),
                     grid,
                     Weighting.EQUAL if is_noisy else rng.choice(list(Weighting)),
                     rng.choice([0, rng.randint(0, grid.max_tick)]) if method == "mm" else 0,
@@ -553,9 +553,9 @@ def check_layouts(page, rng):
 def cohort_of(rng, config):
     """Ticks and weights, some of them alike."""
     top = config.search.grid.max_tick
-    some = [rng.randint(0, top) for _ in range(3)]
+    some, heaviest = [rng.randint(0, top) for _ in range(3)], rng.choice([0, 1, 9, 9, 9])
     return [
-        (rng.choice([rng.choice(some), rng.randint(0, top)]), rng.randint(0, 9))
+        (rng.choice([rng.choice(some), rng.randint(0, top)]), rng.randint(0, heaviest))
         for _ in range(rng.randint(1, config.cohort_size))
     ]
 
@@ -569,7 +569,8 @@ def answered(rng, config, query, devices):
         total += device.answer(query, SeededRandomness(rng.randbytes(32)))
     ring.reduce(total, config.search_layout.ring_bits)
     if rng.random() < 0.1:
-        total[rng.randrange(len(total))] ^= np.uint64(1)
+        index = rng.randrange(len(total))
+        total[index] = rng.choice([0, int(total[index]) ^ 1])
     return total
 
 
