@@ -111,6 +111,7 @@ class RoundClient:
         self._devices: tuple[DeviceRound, ...] = ()
         self._followed: tuple[Followed, ...] = ()
         self._is_waiting = False
+        self._asked_for_updates = -1, 0  # the slot, and how many devices
         self._entries: tuple[bytes, ...] = ()
         self._answered = -1
         self._binding = b""
@@ -245,6 +246,7 @@ class RoundClient:
         # Only a question may open a slot, because the cohort is then compared with the last one.
         if self._session.state is ClientState.OPENED:
             raise PeerError(Refusal.OUT_OF_ORDER, "a slot opened without a question")
+        self._check_tail(self._session.num_members)
         return reply
 
     def _check_announcement(self, announced: Announce) -> None:
@@ -272,13 +274,13 @@ class RoundClient:
         if any(self._ledger.knows(entry) for entry in self._apply(_entries, announced)):
             # Two searches over one model reveal, by subtraction, a device that is in only one.
             raise PeerError(Refusal.MODEL_REPEATED, "the device answered for this model before")
-        self._policy.check_search(verified=common.search.verified or not levels.num_queries)
+        self._policy.check_search(verified=levels.can_be_followed)
         if common.noise is not None:
             common.noise.check(params, self._policy, common.search.min_cohort)
         self._levels, self._opening, self.models = levels, announced.session, each
         self._context, self._tag = context, params.tag
         self._entries = self._apply(_entries, announced)
-        if common.search.verified:
+        if levels.can_be_followed or common.search.verified:
             self._followed = tuple(Followed.begin(config) for config in levels.rounds)
 
     @property
@@ -296,7 +298,7 @@ class RoundClient:
             )
 
     def _check_opening(self, opening: bytes) -> None:
-        """Take the proof of the sum of the query before, and go on with the search that it gives."""
+        """Take the proof of the last query's sum, and go on with the search that it gives."""
         if not opening:
             return
         if not (self._followed and self._is_waiting):
@@ -334,10 +336,25 @@ class RoundClient:
             followed.check_query(question)
             return
         self.tail = followed.check_threshold(question, asked, shrank=shrank)
-        if self.tail.devices < self._policy.min_tail:
+        self._asked_for_updates = self._session.slot, asked
+        self._check_tail(asked)
+
+    def _check_tail(self, num_left: int) -> None:
+        """Refuse a sum of updates over too few devices, if all that were lost were in the tail.
+
+        A server that waits for the updates and then calls devices lost would otherwise cut a tail
+        of many down to one.
+
+        Args:
+            num_left: Devices that are left in the session.
+        """
+        slot, asked = self._asked_for_updates
+        if self.tail is None or self._session.slot != slot:
+            return  # no updates are being summed
+        fewest = self.tail.devices - (asked - num_left)
+        if fewest < self._policy.min_tail:
             raise PeerError(
-                Refusal.TAIL_TOO_SMALL,
-                f"{self.tail.devices} devices, fewer than {self._policy.min_tail}",
+                Refusal.TAIL_TOO_SMALL, f"{fewest} devices, fewer than {self._policy.min_tail}"
             )
 
     def _contribute_update(self, update: Update | None) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import EncodingError, SearchError
-from deltafl.protocol.quantile.search import Query, Search, Tail
+from deltafl.protocol.quantile.search import Query, Search, Tail, tail_among
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import PeerError, Refusal
 from deltafl.secagg.ring import Vector
@@ -71,8 +71,7 @@ class Followed:
             shrank: Whether a device has left since the last question.
 
         Returns:
-            The fewest devices in the tail and their weight in the search, if nobody else leaves;
-            the weight is 0 if nothing was asked.
+            The fewest devices in the tail, if nobody else leaves, and their weight.
 
         Raises:
             PeerError: the threshold is another one, or the search must go on.
@@ -86,8 +85,4 @@ class Followed:
             raise PeerError(Refusal.NOT_FOLLOWING, f"{threshold}, although the search is to go on")
         if threshold != expected:
             raise PeerError(Refusal.NOT_FOLLOWING, f"{threshold}, where the sums give {expected}")
-        tail = self.search.tail
-        if tail is None:
-            return Tail(num_devices, 0)
-        num_left = max(self.num_searched - num_devices, 0)
-        return Tail(max(tail.devices - num_left, 0), tail.weight)
+        return tail_among(self.search, self.num_searched, num_devices)

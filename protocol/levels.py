@@ -95,9 +95,15 @@ class Levels:
         return self.rounds[0]
 
     @property
-    def num_queries(self) -> int:
-        """Slots for queries, at all levels."""
-        return sum(config.num_query_slots for config in self.rounds)
+    def can_be_followed(self) -> bool:
+        """Whether a device can work out every threshold by itself.
+
+        It can if sums are proved to it, and if a round keeps all devices from the start.
+        """
+        return all(
+            config.theta == 1 or config.is_too_small or config.search.verified
+            for config in self.rounds
+        )
 
     def first_slot(self, level: int) -> int:
         """The session's slot that is a level's slot 0."""
@@ -140,11 +146,13 @@ class LevelRounds:
 
     Args:
         levels: The rounds.
+        min_tail: Fewest devices in a tail, on which devices insist if they can count them.
     """
 
-    def __init__(self, levels: Levels) -> None:
+    def __init__(self, levels: Levels, min_tail: int) -> None:
         self._levels = levels
-        self._rounds = [Round(config) for config in levels.rounds]
+        insisted = min_tail if levels.can_be_followed else 0
+        self._rounds = [Round(config, insisted) for config in levels.rounds]
         self._level = 0
 
     @property
@@ -170,9 +178,17 @@ class LevelRounds:
         """Check that the question may be asked of the devices that its slot was opened with.
 
         Raises:
-            SessionAborted: a query would be over too few.
+            SessionAborted: a query would be over too few, or a tail be too small.
         """
         self._playing.check_opened(num_devices)
+
+    def check_tail(self, num_left: int) -> None:
+        """Check that the updates may be summed over the devices that are left; see `Round`.
+
+        Raises:
+            SessionAborted: the tail may be too small.
+        """
+        self._playing.check_tail(num_left)
 
     def take(self, revealed: SlotSum) -> None:
         """Go on with the sum that answers the question, if necessary to the next level."""

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import EncodingError, SearchError
-from deltafl.protocol.quantile.search import Ended, Query, Search, SearchResult
+from deltafl.protocol.quantile.search import Ended, Query, Search, SearchResult, tail_among
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSum
 
@@ -60,13 +60,18 @@ class Round:
 
     Args:
         config: The round.
+        min_tail: Fewest devices in the tail; devices that follow the search insist on them. 0 if
+            nobody does.
 
     Attributes:
         question: What to ask the devices next; None when the round is over.
     """
 
-    def __init__(self, config: RoundConfig) -> None:
+    def __init__(self, config: RoundConfig, min_tail: int) -> None:
         self.config = config
+        self._min_tail = min_tail
+        self._num_searched = 0
+        self._num_asked = 0
         self.question: Query | Threshold | None = None
         self._search: Search = config.start_search()
         self._found: SearchResult | None = None
@@ -107,13 +112,36 @@ class Round:
         asked.
 
         Raises:
-            SessionAborted: a query would be over too few devices, which would all refuse it.
+            SessionAborted: a query would be over too few devices, or a threshold would keep too
+                few, so that all of them would refuse it.
         """
+        self._num_asked = num_devices
+        self.check_tail(num_devices)
         needed = self.config.search.min_cohort
         if isinstance(self.question, Query) and num_devices < needed:
             raise SessionAborted(
                 f"{num_devices} devices are left to be searched over and min_search_cohort is "
                 f"{needed}: invite more devices or lower it"
+            )
+
+    def check_tail(self, num_left: int) -> None:
+        """Check that the updates may be summed over the devices that are left.
+
+        Args:
+            num_left: How many there are.
+
+        Raises:
+            SessionAborted: all devices that were lost may have been in the tail, and there would be
+                too few in it. All devices would refuse to go on.
+        """
+        if isinstance(self.question, Query) or not self._min_tail:
+            return
+        tail = tail_among(self._search, self._num_searched, self._num_asked)
+        fewest = tail.devices - (self._num_asked - num_left)
+        if fewest < self._min_tail:
+            raise SessionAborted(
+                f"the tail may have as few as {max(fewest, 0)} devices, and devices insist on "
+                f"{self._min_tail}: invite more devices, raise theta or lower min_tail"
             )
 
     def take(self, revealed: SlotSum) -> None:
@@ -162,6 +190,7 @@ class Round:
         self.question = found.threshold
 
     def _take_answer(self, total: npt.NDArray[np.uint64], revealed: SlotSum) -> None:
+        self._num_searched = len(revealed.contributors)
         try:
             self._search = self._search.update(self.config.search_layout.decode(total))
         except (EncodingError, SearchError):

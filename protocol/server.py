@@ -38,6 +38,7 @@ class RoundServer:
         invited: The cohort.
         directory: Decides which identity keys to accept; needed for signed sessions.
         primitives: What the server computes with.
+        min_tail: Fewest devices in a tail, on which devices insist if they can count them.
 
     Attributes:
         outcomes: The outcome of each level; None while the session goes on.
@@ -55,6 +56,7 @@ class RoundServer:
         invited: Iterable[ClientId],
         directory: Directory | None = None,
         primitives: Primitives = PLAIN,
+        min_tail: int = 0,
     ) -> None:
         context, cohort_size = levels.context(models), levels.common.cohort_size
         if params.context != context or params.slots != levels.slots():
@@ -71,7 +73,7 @@ class RoundServer:
         self._context = context
         self._opening = b""
         self._session = Server(params, invited, directory, primitives)
-        self._rounds = LevelRounds(levels)
+        self._rounds = LevelRounds(levels, min_tail)
 
     @property
     def step(self) -> Step:
@@ -107,6 +109,8 @@ class RoundServer:
                     self._rounds.lose()
                     return self._ask()
                 case _:
+                    if closed is ServerState.MASK:
+                        self._rounds.check_tail(self._session.num_contributed)
                     return _relayed(outgoing)
         except SessionAborted as error:
             self.outcomes = self._rounds.outcomes(self._session.drops, str(error))

@@ -6,10 +6,12 @@
     params      what a session is about      threat     degree and threshold from the threat model
     policy      what a device insists on     ideal      what a session computes, in clear
     identity    who signs; directory: who is who; signing: what is signed
+    ledger      what a device does only once; sqlite_ledger: in a file
 
 The machines do no input or output. They take bytes and return bytes; the caller owns time,
-transport and randomness. The package needs numpy, cryptography, pynacl and msgpack. They are loaded
-when a name is first taken from here, so importing the package alone costs nothing.
+transport and randomness, and says where a device's ledger is. The package needs numpy,
+cryptography, pynacl and msgpack. They are loaded when a name is first taken from here, so importing
+the package alone costs nothing.
 
 "Spec: §x.y" refers to docs/spec.md, which is complete enough to write another implementation from.
 """
@@ -34,6 +36,9 @@ if TYPE_CHECKING:  # the same names as below, for type checkers
     )
     from deltafl.secagg.errors import (
         Fault as Fault,
+    )
+    from deltafl.secagg.errors import (
+        LedgerError as LedgerError,
     )
     from deltafl.secagg.errors import (
         PeerError as PeerError,
@@ -75,6 +80,7 @@ if TYPE_CHECKING:  # the same names as below, for type checkers
     from deltafl.secagg.server import SlotSum as SlotSum
     from deltafl.secagg.session import run_session as run_session
     from deltafl.secagg.signing import Credentials as Credentials
+    from deltafl.secagg.sqlite_ledger import SqliteLedger as SqliteLedger
     from deltafl.secagg.stages import (
         Dispute as Dispute,
     )
@@ -110,6 +116,7 @@ _HOMES: Final = {
     "IdealSession": "ideal",
     "Identity": "identity",
     "Ledger": "ledger",
+    "LedgerError": "errors",
     "MemoryLedger": "ledger",
     "PeerError": "errors",
     "Refusal": "errors",
@@ -119,6 +126,7 @@ _HOMES: Final = {
     "SessionParams": "params",
     "SlotSpec": "params",
     "SlotSum": "server",
+    "SqliteLedger": "sqlite_ledger",
     "Stage": "stages",
     "Step": "stages",
     "ThreatModel": "threat",

@@ -189,6 +189,7 @@ class Client:
 
         Raises:
             PeerError: the server broke the protocol or the device's policy; the session is over.
+            LedgerError: the device's ledger cannot be used; nothing has changed.
             UsageError: the session was already over.
         """
         if self.state is ClientState.FAILED:
@@ -290,7 +291,7 @@ class Client:
         try:
             if self.params is None:
                 return self._primitives.apply(wire.decode_open, data)
-            message = wire.decode(data, self.params)
+            message = self._primitives.apply(wire.reader(self.params), data)
         except DecodeError as error:
             raise PeerError(Refusal.MALFORMED, str(error)) from None
         if not isinstance(message, ServerMessage):
@@ -468,11 +469,7 @@ class Client:
         roster, agreed = self._placed, self._agreed
         if agreed is None or (self.proved is not None and self.proved.slot == message.slot):
             raise PeerError(Refusal.OUT_OF_ORDER, f"a second sum of slot {message.slot}, or none")
-        expected = set(np.flatnonzero(agreed).tolist())
-        if unknown := message.committed.keys() - expected:
-            raise PeerError(Refusal.UNKNOWN_NEIGHBOUR, f"positions {sorted(unknown)[:5]}")
-        if missing := expected - message.committed.keys():
-            raise PeerError(Refusal.MISSING_NEIGHBOUR, f"positions {sorted(missing)[:5]}")
+        validation.check_named(message.committed.keys(), set(np.flatnonzero(agreed).tolist()))
         signers = {p: _signer(neighbour) for p, neighbour in self._neighbours.items()}
         signers[roster.position] = self._own_signer
         spec = self._accepted.slots[message.slot]

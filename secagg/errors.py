@@ -2,6 +2,7 @@
 
     SecAggError
     ├── UsageError        our own caller's mistake: nothing has changed, the session goes on
+    │   └── LedgerError   on a device: its ledger cannot be used, so it takes no part yet
     ├── DecodeError       the bytes are not exactly one canonical message
     ├── PeerError         on a device: the server broke the protocol or asked for less safety
     │                     than the device accepts; the device has ended its session for good
@@ -25,6 +26,10 @@ class SecAggError(Exception):
 
 class UsageError(SecAggError, ValueError):
     """A caller used the package wrongly; the object it called is unchanged."""
+
+
+class LedgerError(UsageError):
+    """A device's ledger is unusable: not one, damaged, read-only, or on a full disk."""
 
 
 class DecodeError(SecAggError, ValueError):

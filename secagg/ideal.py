@@ -107,11 +107,15 @@ class IdealSession:
         contributors = self.collect(slot)
         return None if contributors is None else self.add_up(slot, map(contribution, contributors))
 
-    def collect(self, slot: int) -> tuple[ClientId, ...] | None:
+    def collect(
+        self, slot: int, check: Callable[[int], None] = lambda _: None
+    ) -> tuple[ClientId, ...] | None:
         """Those devices of an open slot that stay until their input has arrived, ascending.
 
         Args:
             slot: Index into the session's slots.
+            check: Called with their number in a tolerant slot, before anything is unmasked; may end
+                the session.
 
         Returns:
             The devices; None if one is missing from a whole slot, which then has no sum.
@@ -136,6 +140,7 @@ class IdealSession:
             return self._contributors
         require_cohort(self.params, int(contributed.sum()))
         require_recoverable(self._graph, self.params, opened, contributed)
+        check(int(contributed.sum()))
         if self.params.signed:
             self._lose_silent(Step(Stage.CONFIRM, slot))
             require_recoverable(self._graph, self.params, opened, self._members)

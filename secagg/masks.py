@@ -15,6 +15,7 @@ Spec: §5.2, §5.3, §5.4, §5.7, §14.5, §14.10.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +25,7 @@ from deltafl.secagg.keys import KeyPair, PublicKey
 from deltafl.secagg.params import SessionId, SessionParams
 
 
-@dataclass(frozen=True, slots=True)
-class PairSecret:
+class PairSecret(NamedTuple):
     """What a device and one peer derive the key of their mask from; both ends have the same.
 
     Attributes:
@@ -35,8 +35,11 @@ class PairSecret:
     """
 
     peer: int
-    secret: bytes = field(repr=False)
+    secret: bytes
     info: bytes
+
+    def __repr__(self) -> str:
+        return f"PairSecret(peer={self.peer})"
 
     def key(self) -> bytes:
         """The ChaCha20 key of the mask."""
@@ -60,7 +63,7 @@ class SlotContext:
         cls, params: SessionParams, session_id: SessionId, slot: int, binding: bytes
     ) -> "SlotContext":
         """The context of a slot under a caller's binding (any length). Spec: §5.2."""
-        return cls(session_id, labels.pack(slot, params.slots[slot].canonical(), binding))
+        return cls(session_id, labels.pack(slot, params.slots[slot].canonical, binding))
 
     def self_mask_key(self, seed: bytes) -> bytes:
         """The ChaCha20 key of a device's self mask, from its 32-byte seed of the slot.

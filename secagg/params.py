@@ -66,6 +66,7 @@ class SlotSpec:
     ring_bits: int
     whole: bool = False
     verified: bool = False
+    canonical: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.length <= MAX_LENGTH:
@@ -74,11 +75,8 @@ class SlotSpec:
             raise UsageError(f"slot {self.label!r}: ring_bits={self.ring_bits} is not in [1, 64]")
         if len(self.label.encode()) > MAX_LABEL_BYTES:
             raise UsageError(f"slot label {self.label!r} is longer than {MAX_LABEL_BYTES} bytes")
-
-    def canonical(self) -> bytes:
-        """An injective description of the slot, for hashing."""
-        kind = (int(self.whole), int(self.verified))
-        return labels.pack(self.label.encode(), self.length, self.ring_bits, *kind)
+        numbers = (self.length, self.ring_bits, int(self.whole), int(self.verified))
+        object.__setattr__(self, "canonical", labels.pack(self.label.encode(), *numbers))
 
     @property
     def wire_length(self) -> int:
@@ -242,7 +240,7 @@ class SessionParams:
             self.min_roster,
             int(self.signed),
         )
-        slots = labels.pack(*(slot.canonical() for slot in self.slots))
+        slots = labels.pack(*(slot.canonical for slot in self.slots))
         return labels.pack(slots, *numbers, self.graph_seed, self.context)
 
     def session_id(self, roster: bytes) -> SessionId:

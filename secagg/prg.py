@@ -1,5 +1,7 @@
 """Masks from seeds: the ChaCha20 keystream (RFC 8439), read as little-endian ring words.
 
+A mask of at most 32 bytes is the beginning of its seed, which needs no stretching.
+
 A keystream word is uniform in Z_2^word, and its residue is uniform in Z_2^b, so no rejection
 sampling is needed. Every key is used for one mask only, so nonce and counter start at zero. One key
 covers 256 GiB.
@@ -19,6 +21,7 @@ from deltafl.secagg.ring import Vector
 SEED_SIZE: Final = 32
 BLOCK_BYTES: Final = 64  # of keystream for each value of the block counter
 MAX_BLOCKS: Final = 1 << 32  # the counter has four bytes
+MAX_BYTES: Final = BLOCK_BYTES * MAX_BLOCKS
 _CHUNK_BYTES: Final = 1 << 17  # keystream and accumulator stay in the second-level cache
 SHORT_BYTES: Final = 1 << 10
 """Up to this size, the masks of a vector are summed as one array."""
@@ -32,6 +35,11 @@ def keystream(seed: bytes, size: int) -> bytes:
     """The first `size` bytes of the ChaCha20 keystream of a 32-byte seed."""
     stream = Cipher(algorithms.ChaCha20(seed, _NONCE), mode=None).encryptor()
     return stream.update(_ZEROS[:size] if size <= _CHUNK_BYTES else bytes(size))
+
+
+def stretch(seed: bytes, size: int) -> bytes:
+    """The first `size` bytes of the mask of a 32-byte seed. Spec: §5.1."""
+    return seed[:size] if size <= SEED_SIZE else keystream(seed, size)
 
 
 def add_mask(total: Vector, seed: bytes, *, negative: bool = False) -> None:
@@ -95,10 +103,9 @@ def add_both_signs(total: Vector, masks: Sequence[tuple[bytes, bool, Vector | No
     """Add masks to one vector, and each with the other sign to another, making each only once.
 
     Args:
-        total: Contiguous vector of d words.
-        masks: For each mask its seed of 32 bytes, whether it is subtracted from `total`, and another
-            vector like it to which it is added in that case (or from which it is subtracted, if it
-            is added to `total`); None for no such vector.
+        total: Contiguous vector of d words, more than 32 bytes.
+        masks: For each mask its seed of 32 bytes, whether it is subtracted from `total`, and the
+            other vector, which is like it and gets the mask with the other sign; None for none.
     """
     buffer = bytearray(min(_CHUNK_BYTES, total.nbytes))
     mask = np.frombuffer(buffer, dtype=_little(total))
@@ -124,7 +131,7 @@ def add_both_signs(total: Vector, masks: Sequence[tuple[bytes, bool, Vector | No
 
 
 def _sum_of_short_masks(seeds: Sequence[bytes], total: Vector) -> Vector:
-    masks = np.frombuffer(b"".join(keystream(s, total.nbytes) for s in seeds), _little(total))
+    masks = np.frombuffer(b"".join(stretch(s, total.nbytes) for s in seeds), _little(total))
     one: Vector = masks.reshape(len(seeds), len(total)).sum(axis=0, dtype=total.dtype)
     return one
 
@@ -132,7 +139,7 @@ def _sum_of_short_masks(seeds: Sequence[bytes], total: Vector) -> Vector:
 def add_mask_plain(total: Vector, seed: bytes, *, negative: bool = False) -> None:
     """The slow twin of `add_mask`: it takes the whole keystream and adds element by element."""
     word = total.dtype.itemsize
-    stream = keystream(seed, len(total) * word)
+    stream = stretch(seed, len(total) * word)
     for position in range(len(total)):
         element = int.from_bytes(stream[position * word : (position + 1) * word], "little")
         signed = -element if negative else element

@@ -62,6 +62,8 @@ class Records(Mapping[int, bytes]):
         Raises:
             DecodeError: the positions do not ascend.
         """
+        if not data:
+            return cls(np.zeros(0, dtype=np.int64), np.zeros((0, size), dtype=np.uint8))
         table = np.frombuffer(data, dtype=np.uint8).reshape(-1, _POSITION_SIZE + size)
         positions = np.ascontiguousarray(table[:, :_POSITION_SIZE]).view("<u4").reshape(-1)
         if not (positions[1:] > positions[:-1]).all():

@@ -31,16 +31,27 @@ def check_roster(roster: Roster, own_id: ClientId, params: SessionParams) -> int
 
 
 def check_neighbours(own: int, named: Collection[int], expected: set[int]) -> None:
-    """Check that the positions named are exactly those expected.
+    """Check that the positions named are exactly those of some neighbours.
 
     Spec: §9.5, §9.6.
 
     Raises:
         PeerError: the device itself or a stranger is named, or a neighbour is missing.
     """
-    names = set(named)
-    if own in names:
+    if own in named:
         raise PeerError(Refusal.NAMED_AS_ITS_OWN_PEER, f"position {own}")
+    check_named(named, expected)
+
+
+def check_named(named: Collection[int], expected: set[int]) -> None:
+    """Check that the positions named are exactly those expected.
+
+    Spec: §9.5, §9.6, §9.13.
+
+    Raises:
+        PeerError: one is not expected, or one is missing.
+    """
+    names = set(named)
     if unknown := names - expected:
         raise PeerError(Refusal.UNKNOWN_NEIGHBOUR, f"positions {sorted(unknown)[:5]}")
     if missing := expected - names:

@@ -203,13 +203,13 @@ class NoisySearch:
         """
         config = self.config
         estimate, ended = config.warm_start or 0, Ended.SHRANK if shrank else Ended.BUDGET
-        if config.search.verified:
-            estimate = 0  # nobody is known to be below the quantile
         if config.theta == 1:
             estimate, ended = 0, Ended.EXACT
         elif self.num_queries:
             estimate = self.estimate or 0
             ended = Ended.NO_WEIGHT if self.estimate is None else Ended.NOISY
+        elif config.search.verified:
+            estimate = 0  # nothing is known yet, so nobody is left out
         return SearchResult(
             grid=config.search.grid,
             eta_half_ticks=2 * estimate,

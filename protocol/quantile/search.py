@@ -283,6 +283,24 @@ class Search(Protocol):
         """Of a verified search, the tail of `result`; None before the first answer."""
 
 
+def tail_among(search: Search, num_searched: int, num_devices: int) -> Tail:
+    """The fewest devices in the tail of a search that devices follow, and their weight.
+
+    Args:
+        search: The search.
+        num_searched: Devices in its sums; 0 if there are none.
+        num_devices: Devices that are left. All that have left may have been in the tail.
+
+    Returns:
+        The tail; if nothing was asked, it is all devices, and their weight is given as 0.
+    """
+    tail = search.tail
+    if tail is None:
+        return Tail(num_devices, 0)
+    num_gone = max(num_searched - num_devices, 0)
+    return Tail(max(tail.devices - num_gone, 0), tail.weight)
+
+
 class QuantileMethod(Protocol):
     """A way to find the quantile: what the server asks, what a device answers."""
 

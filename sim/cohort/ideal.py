@@ -24,7 +24,7 @@ from deltafl.protocol.selection import Threshold
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId, IdealSession, PeerError, Refusal, SessionAborted
 from deltafl.secagg.ring import Vector
-from deltafl.secagg.stages import Vanishing
+from deltafl.secagg.stages import Stage, Step, Vanishing
 from deltafl.sim.cohort.masked import NoiseSource, system_noise
 from deltafl.sim.cohort.work import CohortWork
 
@@ -55,7 +55,10 @@ class IdealRounds:
         session = IdealSession(params, [ClientId(device) for device in work.weights], vanishing)
         if len(set(each)) != len(each):
             raise PeerError(Refusal.POLICY, "two levels have the same model")
-        rounds, devices = LevelRounds(levels), _Devices(levels, work, self.noise)
+        rounds, devices = (
+            LevelRounds(levels, self.sessions.policy.min_tail),
+            _Devices(levels, work, self.noise),
+        )
         try:
             session.set_up()
             while rounds.question is not None:
@@ -63,8 +66,10 @@ class IdealRounds:
                 if not session.can_sum(rounds.slot):
                     rounds.lose()
                 rounds.check_opened(len(session.open_slot(rounds.slot)))
-                contributors = session.collect(rounds.slot)
+                contributors = session.collect(rounds.slot, rounds.check_tail)
                 if contributors is None:
+                    if not _is_unasked(session, rounds.slot):
+                        devices.answer_in_vain(session.remaining, rounds.level, rounds.question)
                     rounds.lose()
                 else:
                     devices.measure(contributors, rounds.level)
@@ -96,6 +101,15 @@ class _Devices:
             weight = self._work.weight(client)
             self._measured[client, level] = DeviceRound.measured(config, loss, weight)
 
+    def answer_in_vain(
+        self, ids: Sequence[ClientId], level: int, question: Query | Threshold
+    ) -> None:
+        """Let devices answer a query without a sum, which uses up their noise of it."""
+        if self._levels.common.noise is not None:
+            self.measure(ids, level)
+            for _ in self.contributions(ids, level, question):
+                pass
+
     def contributions(
         self, ids: Sequence[ClientId], level: int, question: Query | Threshold
     ) -> Iterator[Vector]:
@@ -111,3 +125,8 @@ class _Devices:
                 self._work.begin_update(client, level)
         for client, device, passes in zip(ids, own, passing, strict=True):
             yield device.contribution(self._work.update(client, level) if passes else None)
+
+
+def _is_unasked(session: IdealSession, slot: int) -> bool:
+    """Whether a slot was given up because a device did not sign the list of its devices."""
+    return any(drop.step == Step(Stage.LIST, slot) for drop in session.drops.values())

@@ -1,6 +1,6 @@
 """Secure rounds by the complete real protocol, over a network where devices drop out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -60,7 +60,9 @@ class MaskedRounds:
         models = b"".join(model.astype("<f4").tobytes() for model in work.models)
         params = self.sessions.params_of_levels(levels, models, graph_seed)
         ids, own = [ClientId(device) for device in work.weights], self.primitives()
-        server = RoundServer(levels, models, params, ids, self.enrolment, own)
+        server = RoundServer(
+            levels, models, params, ids, self.enrolment, own, self.sessions.policy.min_tail
+        )
         clients = {
             i: RoundClient(
                 i,

@@ -24,7 +24,7 @@ from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.faults import Dropouts, nobody
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds
-from deltafl.sim.cohort.masks.choice import add_masks_of_this_machine
+from deltafl.sim.cohort.masks.choice import masks_of_this_machine
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.cohort.simulated import SecureRounds
 from deltafl.sim.cohort.with_dropouts import WithDropouts
@@ -145,8 +145,8 @@ def build_rounds(privacy: PrivacyConfig, observer: Observer, device: str = "cpu"
     sessions = sessions_of(privacy)
     if privacy.sums == "ideal":
         return IdealRounds(sessions)
-    add_masks = add_masks_of_this_machine(device)
-    return MaskedRounds(sessions, observer=observer, primitives=lambda: simulated(add_masks))
+    masks = masks_of_this_machine(device)
+    return MaskedRounds(sessions, observer=observer, primitives=lambda: simulated(*masks))
 
 
 def _private_rounds(config: RunConfig, theta: Fraction) -> PrivateDeltaFL:

@@ -56,10 +56,10 @@ def test_credentials_where_the_session_is_signed():
 
 def test_a_device_has_one_ledger_of_its_own():
     devices = enrolment()
-    assert devices.credentials(3).ledger.admit(bytes(32))
-    assert not devices.credentials(3).ledger.admit(bytes(32))
-    assert devices.credentials(4).ledger.admit(bytes(32))
-    assert enrolment().credentials(3).ledger.admit(bytes(32))
+    assert devices.ledger(3).admit([bytes(32)])
+    assert not devices.ledger(3).admit([bytes(32)])
+    assert devices.ledger(4).admit([bytes(32)])
+    assert enrolment().ledger(3).admit([bytes(32)])
 
 
 def test_identities_come_from_the_randomness():

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ledgers import ENTRIES, Model, capacities, histories, play
 from parties import BINDING, POLICY, make_ids, make_inputs, make_params
 
 from deltafl.secagg import (
@@ -14,10 +15,11 @@ from deltafl.secagg import (
     Enrolment,
     PeerError,
     Refusal,
+    UsageError,
     run_session,
     wire,
 )
-from deltafl.secagg.ledger import Ledger
+from deltafl.secagg.ledger import CAPACITY, MemoryLedger
 from deltafl.secagg.messages import SessionOpen
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.states import ClientState
@@ -26,8 +28,6 @@ DEVICE = ClientId(3)
 SIGNED = make_params(6, threshold=3, signed=True)
 UNSIGNED = make_params(6, threshold=3)
 OTHER = b"\1" * 32
-
-contexts = st.binary(min_size=32, max_size=32)
 
 
 def enrolment():
@@ -56,32 +56,72 @@ def takes_part(machine, params):
 # The ledger.
 
 
-@given(said=st.lists(st.sampled_from([bytes([i]) * 32 for i in range(4)])))
-def test_each_context_is_admitted_once(said):
-    ledger = Ledger()
-    admitted = [context for context in said if ledger.admit(context)]
+@given(history=histories, capacity=capacities)
+def test_a_ledger_does_what_the_model_does(history, capacity):
+    assert play(history, MemoryLedger(capacity)) == play(history, Model(capacity))
+
+
+@given(said=st.lists(st.sampled_from(ENTRIES)))
+def test_each_entry_is_admitted_once(said):
+    ledger = MemoryLedger()
+    admitted = [entry for entry in said if ledger.admit([entry])]
     assert admitted == list(dict.fromkeys(said))
-    assert ledger.contexts == frozenset(said)
+    assert {entry for entry in ENTRIES if ledger.knows(entry)} == set(said)
 
 
-@given(before=st.sets(contexts), more=st.sets(contexts))
-def test_a_ledger_that_was_kept_goes_on_where_it_was(before, more):
-    ledger = Ledger(iter(before))
-    assert ledger.contexts == before
-    assert {context for context in before | more if ledger.admit(context)} == more - before
-    assert Ledger(ledger.contexts).contexts == before | more
+def test_entries_are_admitted_together_or_not_at_all():
+    ledger = MemoryLedger()
+    assert ledger.admit([ENTRIES[0], ENTRIES[1]])
+    assert not ledger.admit([ENTRIES[2], ENTRIES[1]])
+    assert not ledger.knows(ENTRIES[2])
+    assert ledger.admit([ENTRIES[2], ENTRIES[2]])
+    assert ledger.admit([])
+
+
+def test_the_oldest_entries_are_forgotten():
+    ledger = MemoryLedger(capacity=2)
+    assert ledger.admit([ENTRIES[1]])
+    assert ledger.admit([ENTRIES[2], ENTRIES[0]])
+    assert [ledger.knows(entry) for entry in ENTRIES[:3]] == [True, False, True]
+    # What would be forgotten at once is not admitted.
+    with pytest.raises(UsageError, match="3 entries for a ledger that remembers 2"):
+        ledger.admit(ENTRIES[3:6])
+    assert [ledger.knows(entry) for entry in ENTRIES[:3]] == [True, False, True]
+    assert ledger.admit([ENTRIES[3]] * 3)
+
+
+@pytest.mark.parametrize("capacity", [0, -1])
+def test_a_ledger_remembers_something(capacity):
+    with pytest.raises(UsageError, match=f"{capacity} entries"):
+        MemoryLedger(capacity)
+
+
+@pytest.mark.slow
+def test_a_ledger_remembers_a_quarter_of_a_million_entries():
+    ledger = MemoryLedger()
+    numbers = [number.to_bytes(32, "little") for number in range(CAPACITY + 1)]
+    assert ledger.admit(numbers[:-1])
+    assert ledger.knows(numbers[0])
+    assert ledger.admit(numbers[-1:])
+    assert not ledger.knows(numbers[0])
+    assert ledger.knows(numbers[1])
+    assert CAPACITY == 2**18
+
+
+@pytest.mark.parametrize("wrong", [b"", bytes(31), bytes(33), "a" * 32, bytearray(32)])
+def test_only_32_bytes_are_an_entry(wrong):
+    ledger = MemoryLedger()
+    with pytest.raises(UsageError, match="32 bytes"):
+        ledger.admit([OTHER, wrong])
+    with pytest.raises(UsageError, match="32 bytes"):
+        ledger.knows(wrong)
+    assert not ledger.knows(OTHER)
 
 
 def test_a_ledger_is_nobody_elses():
-    first, second = Ledger(), Ledger()
-    assert first.admit(OTHER)
-    assert second.admit(OTHER)
-    # Nor can it be changed from outside.
-    kept = {OTHER}
-    ledger = Ledger(kept)
-    kept.clear()
-    assert not ledger.admit(OTHER)
-    assert isinstance(ledger.contexts, frozenset)
+    first, second = MemoryLedger(), MemoryLedger()
+    assert first.admit([OTHER])
+    assert second.admit([OTHER])
 
 
 def test_credentials_begin_with_an_empty_ledger_of_their_own():
@@ -89,7 +129,8 @@ def test_credentials_begin_with_an_empty_ledger_of_their_own():
     first = Credentials(given_out.identity, given_out.directory)
     second = Credentials(given_out.identity, given_out.directory)
     assert first.ledger is not second.ledger
-    assert first.ledger.contexts == frozenset()
+    assert first.ledger.admit([OTHER])
+    assert not second.ledger.knows(OTHER)
 
 
 # The device.
@@ -133,7 +174,7 @@ def test_a_refusal_spends_nothing_but_the_session():
     with pytest.raises(PeerError) as refused:
         device(credentials, strict).receive(opening(SIGNED))
     assert refused.value.reason is Refusal.POLICY
-    assert credentials.ledger.contexts == frozenset()
+    assert not credentials.ledger.knows(SIGNED.context)
     assert takes_part(device(credentials, strict), replace(SIGNED, threshold=4, min_cohort=4))
     # Having refused it for its ledger, it remembers it no less.
     assert not takes_part(device(credentials), SIGNED)
@@ -152,14 +193,14 @@ def test_unsigned_sessions_are_not_in_the_ledger():
     credentials = enrolment().credentials(DEVICE)
     assert takes_part(device(credentials), UNSIGNED)
     assert takes_part(device(credentials), UNSIGNED)
-    assert credentials.ledger.contexts == frozenset()
+    assert not credentials.ledger.knows(UNSIGNED.context)
     assert takes_part(device(credentials), SIGNED)
 
 
-def test_what_was_kept_outlives_the_device():
+def test_a_ledger_outlives_what_used_it():
     before = enrolment().credentials(DEVICE)
     assert takes_part(device(before), SIGNED)
-    kept = Credentials(before.identity, before.directory, Ledger(before.ledger.contexts))
+    kept = Credentials(before.identity, before.directory, before.ledger)
     assert not takes_part(device(kept), SIGNED)
     # Control: without it, a device that starts again does not know.
     forgetful = Credentials(before.identity, before.directory)

@@ -22,7 +22,21 @@ FORBIDDEN = {
     "time",
     "datetime",
     "pickle",
+    "io",
+    "os",
+    "pathlib",
+    "shutil",
+    "sqlite3",
+    "subprocess",
+    "tempfile",
 }
+ALLOWED = {
+    "secagg/randomness.py": {"os"},  # for `os.urandom`
+    # What a device did must be on disk before its answer leaves, so it is the machine that asks for
+    # it to be written; still the caller decides where, and gives the machine the ledger.
+    "secagg/sqlite_ledger.py": {"os", "pathlib", "sqlite3", "tempfile"},
+}
+"""What single modules may import all the same."""
 
 
 def sources(package):
@@ -54,8 +68,8 @@ def random_attributes(tree):
     ]
 
 
-def offences(source, package):
-    """Everything in a source text that its package must not do."""
+def offences(source, package, allowed=frozenset()):
+    """Everything in a source text that its package must not do, but for what it is allowed."""
     tree = ast.parse(source)
     names = list(imported(tree))
     above = LAYERS[LAYERS.index(package) + 1 :]
@@ -64,7 +78,7 @@ def offences(source, package):
         name for name in names if re.match(rf"deltafl\.({'|'.join(above)})\b", name) and above
     ]
     if package in PURE:
-        found += [name for name in names if name.split(".")[0] in FORBIDDEN]
+        found += [name for name in names if name.split(".")[0] in FORBIDDEN - allowed]
         found += [name for name in names if name.startswith("numpy.random")]
         found += [f"numpy.random in line {line}" for line in random_attributes(tree)]
     return found
@@ -73,7 +87,15 @@ def offences(source, package):
 @pytest.mark.parametrize("package", LAYERS)
 def test_layers_keep_to_what_they_may_know(package):
     for path in sources(package):
-        assert offences(path.read_text(), package) == [], path
+        allowed = ALLOWED.get(path.relative_to(ROOT).as_posix(), frozenset())
+        assert offences(path.read_text(), package, allowed) == [], path
+
+
+def test_modules_need_what_they_are_allowed():
+    for name, allowed in ALLOWED.items():
+        source = (ROOT / name).read_text()
+        for one in allowed:
+            assert len(offences(source, name.partition("/")[0], allowed - {one})) >= 1, one
 
 
 @pytest.mark.parametrize(
@@ -85,6 +107,8 @@ def test_layers_keep_to_what_they_may_know(package):
         ("def f():\n    import time", "secagg"),
         ("from numpy import random", "secagg"),
         ("import numpy.random", "secagg"),
+        ("import sqlite3", "protocol"),
+        ("from pathlib import Path", "secagg"),
         ("import numpy as np\nnp.random.default_rng()", "protocol"),
         ("from deltafl.protocol import wire", "secagg"),
         ("import deltafl.fl", "protocol"),

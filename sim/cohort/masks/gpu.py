@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deltafl.secagg import prg
 from deltafl.secagg.prg import BLOCK_BYTES, MAX_BLOCKS, SEED_SIZE
 from deltafl.secagg.ring import Vector
 from deltafl.sim.cohort.masks import chacha20
@@ -35,7 +36,8 @@ def add_masks_to_rows(vectors: Tensor, seeds: Tensor, signs: Tensor) -> None:
     before the work is done, like any other on torch tensors.
 
     Args:
-        vectors: uint32 or uint64 [n, d], contiguous.
+        vectors: uint32 or uint64 [n, d], contiguous, with more than 32 bytes in a row: a shorter
+            mask is no keystream.
         seeds: uint8 [n, m, 32], contiguous, on the same device.
         signs: int8 [n, m], contiguous, on the same device: +1 adds a seed's mask, −1 subtracts it,
             0 skips the seed, as rows of different length need.
@@ -85,6 +87,9 @@ def add_masks(
         TritonUnavailable: the package is not installed.
         ValueError: a seed has another size, or the vector is longer than a mask.
     """
+    if total.nbytes <= SEED_SIZE:
+        prg.add_masks(total, added, subtracted)  # such masks are no keystream
+        return
     seeds = [*added, *subtracted]
     if any(len(seed) != SEED_SIZE for seed in seeds):
         raise ValueError(f"a seed is not {SEED_SIZE} bytes long")
