@@ -828,6 +828,8 @@ WRONG = [
     ("layouts", "C * min(0, lo), C * max(0, hi)", "C * min(0, lo), C * hi"),
     ("search", "half = 2 ** (queries_left - 1)", "half = 2 ** queries_left"),
     ("search", "missing / 0.7,", "missing / 0.71,"),
+    ("search", "low - 1 if is_tie and low % 2 else low", "low"),
+    ("masks", "key if w * length <= 32", "key if w * length <= 16"),
     ("search", "if waiting and not shrank", "if waiting"),
     ("search", "= max(search.tail()[0] - max(searched - asked, 0), 0)", "= search.tail()[0]"),
     ("trace", "sign = 1 if position < peer else -1", "sign = -1 if position < peer else 1"),
