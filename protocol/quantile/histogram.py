@@ -135,10 +135,12 @@ def _ladder(num_pivots: int, top: int, start: int) -> tuple[int, ...]:
 
 
 def _power(first: Fraction, ratio: Fraction, step: int, num_steps: int) -> int:
-    """The integer nearest to first·ratio^(step / num_steps), by decimal numbers of 50 digits."""
+    """The integer nearest to first·ratio^(step / num_steps), ties to even, by decimal numbers."""
     with localcontext(prec=_DIGITS):
         logarithm = _decimal(ratio).ln() * step / num_steps
-        return round(_decimal(first) * logarithm.exp())
+        power = _decimal(first) * logarithm.exp()
+    with localcontext(prec=_DIGITS - 10):
+        return round(+power)  # without the last digits, in which a tie would not be one
 
 
 def _decimal(number: Fraction) -> Decimal:

@@ -354,7 +354,7 @@ def _inside(pivot, low, high):
 
 
 def nearest_power(first, ratio, step, steps):
-    """The integer nearest to first·ratio^(step / steps), by integers alone."""
+    """The integer nearest to first·ratio^(step / steps), ties to even, by integers alone."""
     power = Fraction(first) ** steps * Fraction(ratio) ** step
     low, high = 0, 1
     while Fraction(2 * high - 1, 2) ** steps < power:
@@ -364,7 +364,8 @@ def nearest_power(first, ratio, step, steps):
         low, high = (
             (middle, high) if Fraction(2 * middle - 1, 2) ** steps < power else (low, middle)
         )
-    return low
+    is_tie = Fraction(2 * low + 1, 2) ** steps == power
+    return low + low % 2 if is_tie else low
 
 
 def _guarded(pivot, low, high, left):
