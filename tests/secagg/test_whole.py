@@ -1,10 +1,12 @@
-"""Whole slots: a sum over all devices that the slot was opened with, or none."""
+"""Whole slots: a sum over all devices that were agreed on, in one message of each, or none."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from malicious_clients import MaliciousClients, check_sums
+from outcomes import looks_uniform, run_ideal, run_real
 from parties import BINDING, POLICY, Parties, make_ids, make_inputs, make_params, plain_sum
 from refusing import IDS, OTHERS, VICTIM, refuse
 
@@ -20,6 +22,8 @@ from deltafl.secagg import (
     ring,
     run_session,
 )
+from deltafl.secagg.keys import key_pair
+from deltafl.secagg.masks import Link, SlotContext
 from deltafl.secagg.messages import (
     ConsistencyCheck,
     ConsistencySignature,
@@ -27,6 +31,7 @@ from deltafl.secagg.messages import (
     OpenSlot,
     UnmaskRequest,
 )
+from deltafl.secagg.prg import add_mask
 from deltafl.secagg.states import ClientState, ServerState
 
 WHOLE, PLAIN = (4, 16, True), (4, 16, False)
@@ -43,106 +48,534 @@ def params_of(*slots, signed=False, num_invited=6, **options):
     return make_params(num_invited, slots=slots, signed=signed, **{"threshold": 3, **options})
 
 
-# What a device refuses.
+def lost(*clients):
+    """Those of `IDS` that are left without some."""
+    return [client for client in IDS if client not in clients]
 
 
-def survivors_of(params, members, *, opened=None):
-    """A session whose victim has masked its vector, and is then told of survivors."""
+# Who takes part: what a device refuses.
+
+
+def ready(params, absent=()):
+    """A session whose devices are through the set-up, but for some that never came."""
     parties = Parties(params)
-    openings = parties.advance(ClientState.READY)
-    if opened is not None:
-        openings = {VICTIM: parties.encode(OpenSlot(0, parties.members(opened)))}
-    parties.deliver(openings)
-    kind = ConsistencyCheck if params.signed else UnmaskRequest
-    return parties, parties.encode(kind(0, parties.members(members)))
+    pending = parties.server.start()
+    for _ in range(3):
+        replies = parties.deliver(pending)
+        pending = parties.collect({c: d for c, d in replies.items() if c not in absent})
+    assert parties.server.state is ServerState.READY
+    return parties
+
+
+def listed(params, members=IDS, slot=0):
+    """A signed session whose victim has signed who takes part in a whole slot."""
+    parties = ready(params)
+    data = parties.encode(ConsistencyCheck(slot, parties.members(members)))
+    answer = parties.decode(parties.clients[VICTIM].receive(data))
+    expected = parties.sign_members(VICTIM, parties.members(members), slot=slot)
+    assert answer == ConsistencySignature(slot, expected)
+    assert parties.clients[VICTIM].state is ClientState.LISTED
+    return parties
+
+
+def agreed(params, members=IDS):
+    """A session whose devices have agreed on its members, in a first slot, and that slot is over.
+
+    A tolerant slot loses the others; a whole one is opened without them.
+    """
+    parties = ready(params)
+    if not params.slots[0].whole:
+        replies = parties.deliver(parties.server.open_slot(0, BINDING))
+        parties.finish_slot(parties.collect({c: replies[c] for c in members}))
+    elif params.signed:
+        chosen = parties.members(members)
+        parties.clients[VICTIM].receive(parties.encode(ConsistencyCheck(0, chosen)))
+        parties.answer(VICTIM, opened(parties, members, 0, signatures_of(parties, members, chosen)))
+    else:
+        parties.answer(VICTIM, opened(parties, members))
+    assert parties.clients[VICTIM].state is ClientState.READY
+    return parties
+
+
+def signatures_of(parties, signers, members, **signing):
+    return {parties.position(c): parties.sign_members(c, members, **signing) for c in signers}
+
+
+def opened(parties, members, slot=0, signatures=None):
+    return parties.encode(OpenSlot(slot, parties.members(members), signatures or {}))
+
+
+def test_a_signed_session_has_no_whole_slot_on_whose_members_nobody_agreed():
+    params = params_of(WHOLE, WHOLE, signed=True)
+    for slot in range(2):
+        parties = ready(params)
+        everybody = parties.members(IDS)
+        signatures = signatures_of(parties, IDS, everybody, slot=slot)
+        refuse(parties, opened(parties, IDS, slot, signatures), Refusal.NOT_AGREED)
+        refuse(ready(params), opened(parties, IDS, slot), Refusal.NOT_AGREED)
+
+
+@pytest.mark.parametrize("members", [IDS, lost(OTHERS[0]), [VICTIM, *OTHERS[:2]]])
+def test_a_first_list_is_agreed_on_by_threshold_many(members):
+    parties = listed(params_of(WHOLE, signed=True), members)
+    chosen = parties.members(members)
+    signatures = signatures_of(parties, members[:3], chosen)
+    parties.clients[VICTIM].receive(opened(parties, members, 0, signatures))
+    assert parties.clients[VICTIM].state is ClientState.OPENED
+
+
+def test_an_unsigned_session_agrees_on_whom_it_first_opens_a_whole_slot_with():
+    parties = ready(params_of(WHOLE, WHOLE))
+    parties.answer(VICTIM, opened(parties, lost(OTHERS[0])))
+    assert parties.clients[VICTIM].state is ClientState.READY
+    for members in (IDS, lost(*OTHERS[:2])):
+        parties = agreed(params_of(WHOLE, WHOLE), lost(OTHERS[0]))
+        refuse(parties, opened(parties, members, 1), Refusal.NOT_AGREED)
+    parties = agreed(params_of(WHOLE, WHOLE), lost(OTHERS[0]))
+    parties.clients[VICTIM].receive(opened(parties, lost(OTHERS[0]), 1))
+    assert parties.clients[VICTIM].state is ClientState.OPENED
 
 
 @in_both
-@pytest.mark.parametrize("lost", OTHERS)
-def test_a_device_helps_to_unmask_a_whole_slot_for_nobody_less(signed, lost):
-    left = [client for client in IDS if client != lost]
-    refuse(*survivors_of(params_of(WHOLE, signed=signed), left), Refusal.NOT_WHOLE)
-    # Control: it would, if the slot were another.
-    parties, data = survivors_of(params_of(PLAIN, signed=signed), left)
-    assert parties.clients[VICTIM].receive(data) is not None
+@pytest.mark.parametrize("first", [PLAIN, WHOLE], ids=["tolerant", "whole"])
+@pytest.mark.parametrize(
+    "members", [IDS, lost(*OTHERS[:2]), lost(OTHERS[1])], ids=["more", "fewer", "others"]
+)
+def test_later_whole_slots_are_over_those_that_were_agreed_on_last(signed, first, members):
+    """Those that were there to the end of the last tolerant slot, or of the last list."""
+    left, params = lost(OTHERS[0]), params_of(first, WHOLE, signed=signed)
+    refuse(parties := agreed(params, left), opened(parties, members, 1), Refusal.NOT_AGREED)
+    # Control: exactly those.
+    parties = agreed(params, left)
+    parties.clients[VICTIM].receive(opened(parties, left, 1))
+    assert parties.clients[VICTIM].state is ClientState.OPENED
+
+
+def through_a_tolerant_slot(parties, slot, left):
+    """The victim takes part in a tolerant slot that loses devices."""
+    machine, survivors = parties.clients[VICTIM], parties.members(left)
+    parties.answer(VICTIM, opened(parties, left, slot))
+    signatures = {}
+    if parties.params.signed:
+        machine.receive(parties.encode(ConsistencyCheck(slot, survivors)))
+        signatures = {
+            parties.position(c): parties.sign_survivors(c, survivors, slot=slot) for c in left
+        }
+    machine.receive(parties.encode(UnmaskRequest(slot, survivors, signatures)))
+    assert machine.state is ClientState.READY
 
 
 @in_both
-def test_a_device_helps_to_unmask_a_whole_slot_for_all(signed):
-    parties, data = survivors_of(params_of(WHOLE, signed=signed), IDS)
-    assert parties.clients[VICTIM].receive(data) is not None
+def test_an_agreement_holds_till_the_next_tolerant_slot(signed):
+    """A whole slot that lost a device leaves the list as it was."""
+    params, left = params_of(WHOLE, WHOLE, PLAIN, WHOLE, signed=signed), lost(OTHERS[0])
+    refuse(parties := agreed(params), opened(parties, left, 1), Refusal.NOT_AGREED)
+    parties = agreed(params)
+    through_a_tolerant_slot(parties, 2, left)
+    refuse(parties, opened(parties, lost(*OTHERS[:2]), 3), Refusal.NOT_AGREED)
+    parties = agreed(params)
+    through_a_tolerant_slot(parties, 2, left)
+    parties.clients[VICTIM].receive(opened(parties, left, 3))
+    assert parties.clients[VICTIM].state is ClientState.OPENED
 
 
-@in_both
-def test_all_are_those_that_the_slot_was_opened_with(signed):
-    """Who was lost before is not missing; who was lost since is."""
-    params, opened = params_of(WHOLE, signed=signed), [VICTIM, *OTHERS[:4]]
-    parties, data = survivors_of(params, opened, opened=opened)
-    assert parties.clients[VICTIM].receive(data) is not None
-    parties, data = survivors_of(params, [VICTIM, *OTHERS[:3]], opened=opened)
-    refuse(parties, data, Refusal.NOT_WHOLE)
-    parties, data = survivors_of(params, IDS, opened=opened)
+@pytest.mark.parametrize("shown", [lost(OTHERS[0]), lost(OTHERS[1], OTHERS[2])])
+def test_another_list_than_the_one_that_was_signed(shown):
+    """A server that splits the devices: each part agrees on its own list."""
+    parties = listed(params_of(WHOLE, signed=True))
+    signatures = signatures_of(parties, shown, parties.members(shown))
+    data = opened(parties, shown, 0, signatures)
+    refuse(parties, data, Refusal.INCONSISTENT_SURVIVORS)
+
+
+def test_a_list_of_more_devices_than_were_signed_for():
+    parties = listed(params_of(WHOLE, signed=True), lost(OTHERS[0]))
+    data = opened(parties, IDS, 0, signatures_of(parties, IDS, parties.members(IDS)))
+    refuse(parties, data, Refusal.INCONSISTENT_SURVIVORS)
+
+
+def test_a_list_is_of_one_slot():
+    parties = listed(params_of(WHOLE, WHOLE, signed=True))
+    everybody = parties.members(IDS)
+    data = opened(parties, IDS, 1, signatures_of(parties, IDS, everybody, slot=1))
+    refuse(parties, data, Refusal.NOT_AGREED)
+
+
+@pytest.mark.parametrize(("slot", "members"), [(0, lost(OTHERS[0])), (1, IDS), (1, OTHERS)])
+def test_a_second_list_before_the_first_is_agreed_on(slot, members):
+    parties = listed(params_of(WHOLE, WHOLE, signed=True))
+    data = parties.encode(ConsistencyCheck(slot, parties.members(members)))
+    refuse(parties, data, Refusal.INCONSISTENT_SURVIVORS)
+
+
+@pytest.mark.parametrize("first", [PLAIN, WHOLE], ids=["tolerant", "whole"])
+@pytest.mark.parametrize("members", [lost(OTHERS[0]), lost(*OTHERS[:2])])
+def test_a_second_list_once_there_was_one(first, members):
+    parties = agreed(params_of(first, WHOLE, signed=True), lost(OTHERS[0]))
+    data = parties.encode(ConsistencyCheck(1, parties.members(members)))
+    refuse(parties, data, Refusal.INCONSISTENT_SURVIVORS)
+
+
+def test_lists_are_of_whole_slots_that_are_still_to_come():
+    parties = ready(params_of(PLAIN, WHOLE, signed=True))
+    data = parties.encode(ConsistencyCheck(0, parties.members(IDS)))
+    refuse(parties, data, Refusal.OUT_OF_ORDER)
+    parties = agreed(params_of(WHOLE, WHOLE, signed=True))
+    data = parties.encode(ConsistencyCheck(0, parties.members(lost(OTHERS[0]))))
+    refuse(parties, data, Refusal.OUT_OF_ORDER)
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        (OTHERS, Refusal.DEVICE_LEFT_OUT),
+        ([VICTIM, OTHERS[0]], Refusal.COHORT_TOO_SMALL),
+    ],
+)
+def test_a_list_is_a_cohort(members, reason):
+    parties = ready(params_of(WHOLE, signed=True))
+    data = parties.encode(ConsistencyCheck(0, parties.members(members)))
+    refuse(parties, data, reason)
+
+
+def test_a_list_that_brings_a_lost_device_back():
+    params = params_of(WHOLE, signed=True)
+    parties = Parties(params)
+    delivery = parties.decode(parties.advance(ClientState.SHARED)[VICTIM])
+    members = parties.members(lost(OTHERS[0]))
+    boxes = {p: box for p, box in delivery.boxes.items() if members[p]}
+    machine = parties.clients[VICTIM]
+    machine.receive(parties.encode(type(delivery)(members, boxes)))
+    data = parties.encode(ConsistencyCheck(0, parties.members(IDS)))
     refuse(parties, data, Refusal.COHORT_GREW)
 
 
-@in_both
-def test_far_devices_count_too(signed):
-    params = params_of(WHOLE, signed=signed, num_invited=9, **SPARSE)
-    kind = ConsistencyCheck if signed else UnmaskRequest
+def flipped(signature):
+    return signature[:-1] + bytes([signature[-1] ^ 1])
+
+
+def with_the_last_wrong(wrong):
+    """Three signatures of a list of everybody, the last as `wrong` makes it of a device's own."""
+
+    def signatures(parties):
+        everybody = parties.members(IDS)
+        made = signatures_of(parties, IDS[:3], everybody)
+        made[parties.position(IDS[2])] = wrong(parties, IDS[2], everybody)
+        return made
+
+    return signatures
+
+
+WRONG_SIGNATURES = {
+    "a bit": lambda p, c, e: flipped(p.sign_members(c, e)),
+    "another list": lambda p, c, _: p.sign_members(c, p.members(lost(OTHERS[0]))),
+    "another slot": lambda p, c, e: p.sign_members(c, e, slot=1),
+    "another roster": lambda p, c, e: p.sign_members(c, e, roster=[*p.roster[:-1], 2**31]),
+    "another session": lambda p, c, e: p.sign_members(c, e, sealing_key=b"\7" * 32),
+    "of survivors": lambda p, c, e: p.sign_survivors(c, e),
+    "another device": lambda p, _, e: p.sign_members(IDS[3], e),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_SIGNATURES)
+def test_wrong_signatures_of_a_list(wrong):
+    parties = listed(params_of(WHOLE, WHOLE, signed=True))
+    signatures = with_the_last_wrong(WRONG_SIGNATURES[wrong])(parties)
+    refuse(parties, opened(parties, IDS, 0, signatures), Refusal.BAD_SIGNATURE)
+
+
+@pytest.mark.parametrize("signers", [[], IDS[:1], IDS[:2], IDS[4:]])
+def test_too_few_signatures_of_a_list(signers):
+    parties = listed(params_of(WHOLE, signed=True))
+    signatures = signatures_of(parties, signers, parties.members(IDS))
+    refuse(parties, opened(parties, IDS, 0, signatures), Refusal.TOO_FEW_SIGNATURES)
+
+
+def test_a_signature_of_somebody_outside_the_list():
+    members = lost(OTHERS[0])
+    parties = listed(params_of(WHOLE, signed=True), members)
+    signatures = signatures_of(parties, IDS, parties.members(members))
+    refuse(parties, opened(parties, members, 0, signatures), Refusal.UNKNOWN_NEIGHBOUR)
+
+
+def test_a_signature_of_a_device_far_away():
+    params = params_of(WHOLE, signed=True, num_invited=9, **SPARSE)
     parties = Parties(params)
-    parties.advance(ClientState.MASKED)
+    parties.deliver(parties.advance(ClientState.READY))
     victim = parties.ids[4]
     near = parties.clients[victim]._neighbours.keys()
-    far = next(p for p in range(9) if p not in near and p != parties.position(victim))
-    survivors = np.arange(9) != far
-    refuse(parties, parties.encode(kind(0, survivors)), Refusal.NOT_WHOLE, victim)
+    own = parties.position(victim)
+    far = next(parties.roster[p] for p in range(9) if p not in near and p != own)
+    everybody = parties.members(parties.ids)
+    signers = [*(parties.roster[p] for p in near), far]
+    data = parties.encode(OpenSlot(0, everybody, signatures_of(parties, signers, everybody)))
+    refuse(parties, data, Refusal.UNKNOWN_NEIGHBOUR, victim)
+
+
+@pytest.mark.parametrize("first", [PLAIN, WHOLE], ids=["tolerant", "whole"])
+def test_signatures_with_a_whole_slot_that_needs_none(first):
+    parties = agreed(params_of(first, WHOLE, signed=True))
+    everybody = parties.members(IDS)
+    signatures = signatures_of(parties, IDS, everybody, slot=1)
+    refuse(parties, opened(parties, IDS, 1, signatures), Refusal.MALFORMED)
+
+
+def test_signatures_with_a_tolerant_slot():
+    parties = ready(params_of(PLAIN, signed=True))
+    signatures = signatures_of(parties, IDS, parties.members(IDS))
+    refuse(parties, opened(parties, IDS, 0, signatures), Refusal.MALFORMED)
+
+
+def test_a_tolerant_slot_may_come_in_the_place_of_the_one_that_was_listed():
+    """Whoever signed the list of a slot takes part in it with that list or not at all."""
+    params = params_of(WHOLE, PLAIN, WHOLE, signed=True)
+
+    def skipped():
+        parties = listed(params, IDS, slot=2)
+        through_a_tolerant_slot(parties, 1, lost(OTHERS[0]))
+        return parties
+
+    parties = skipped()
+    signatures = signatures_of(parties, IDS, parties.members(IDS), slot=2)
+    refuse(parties, opened(parties, IDS, 2, signatures), Refusal.MALFORMED)
+    refuse(parties := skipped(), opened(parties, IDS, 2), Refusal.NOT_AGREED)
+    parties = skipped()
+    parties.clients[VICTIM].receive(opened(parties, lost(OTHERS[0]), 2))
+    assert parties.clients[VICTIM].state is ClientState.OPENED
+    parties = listed(params)
+    refuse(parties, opened(parties, OTHERS, 1), Refusal.DEVICE_LEFT_OUT)
+
+
+# What the masks hide.
+
+LENGTH = 4096
+WIDE = (LENGTH, 16, True)
+
+
+def masked_vectors(parties, slot=0):
+    """What every device sends in a whole slot, by device, and its context."""
+    outgoing = parties.server.open_slot(slot, BINDING)
+    if parties.server.state is ServerState.LIST:
+        outgoing = parties.exchange(outgoing)
+    replies = parties.deliver(outgoing)
+    return {
+        client: ring.unpack(parties.decode(data).packed, LENGTH, 16)
+        for client, data in replies.items()
+    }
+
+
+def difference(parties, vectors, slot=0):
+    """What is left of a sum of masked vectors once the devices' own vectors are taken off."""
+    total = ring.zeros(LENGTH, 16)
+    for client, vector in vectors.items():
+        total += vector
+        total -= parties.inputs[client][slot]
+    ring.reduce(total, 16)
+    return total
 
 
 @in_both
-def test_each_slot_is_whole_or_not_by_itself(signed):
-    """The first of two is not, the second is."""
-    kind = ConsistencyCheck if signed else UnmaskRequest
-    parties = Parties(params_of(PLAIN, WHOLE, signed=signed))
-    parties.exchange(parties.advance(ClientState.SHARED))
-    parties.run_slot(0)
-    parties.deliver(parties.server.open_slot(1, BINDING))
-    refuse(parties, parties.encode(kind(1, parties.members(IDS[:5]))), Refusal.NOT_WHOLE)
+@pytest.mark.parametrize("graph", [{}, {"degree": 4, "num_invited": 6}], ids=["complete", "sparse"])
+def test_all_vectors_are_the_sum_and_fewer_are_noise(signed, graph):
+    params = params_of(WIDE, signed=signed, **{"num_invited": 5, **graph})
+    parties = ready(params)
+    vectors = masked_vectors(parties)
+    for size in range(1, len(vectors)):
+        for some in itertools.combinations(vectors, size):
+            assert looks_uniform(difference(parties, {c: vectors[c] for c in some}))
+    assert not difference(parties, vectors).any()
 
 
-def test_a_smaller_list_after_the_signature_is_another_list():
-    parties, data = survivors_of(params_of(WHOLE, signed=True), IDS)
-    parties.clients[VICTIM].receive(data)
-    left = parties.members(IDS[:5])
-    signatures = {parties.position(c): parties.sign_survivors(c, left) for c in IDS[:5]}
-    data = parties.encode(UnmaskRequest(0, left, signatures))
-    refuse(parties, data, Refusal.INCONSISTENT_SURVIVORS)
+@pytest.mark.parametrize("change", ["binding", "members"])
+def test_a_device_that_is_shown_something_else_spoils_the_sum(change):
+    parties = ready(params_of(WIDE, num_invited=5))
+    odd = parties.ids[0]
+    openings = dict(parties.server.open_slot(0, BINDING))
+    if change == "members":
+        openings[odd] = parties.encode(OpenSlot(0, parties.members(parties.ids[:4])))
+    shown = {odd: b"another model"} if change == "binding" else {}
+    replies = {c: parties.answer(c, d, shown.get(c, BINDING)) for c, d in openings.items()}
+    vectors = {c: ring.unpack(parties.decode(d).packed, LENGTH, 16) for c, d in replies.items()}
+    assert looks_uniform(difference(parties, vectors))
+
+
+FROM_ELSEWHERE = {
+    "another slot": lambda params: masked_vectors(ready(params), slot=1),
+    "another session": lambda params: masked_vectors(ready(replace(params, context=b"\1" * 32))),
+    "another roster": lambda params: masked_vectors(ready(params, make_ids(5)[-1:])),
+}
+
+
+@in_both
+@pytest.mark.parametrize("where", FROM_ELSEWHERE)
+def test_a_vector_from_elsewhere_does_not_complete_a_sum(signed, where):
+    """The devices draw the same keys there, so nothing but what masks are bound to differs."""
+    params = params_of(WIDE, WIDE, signed=signed, num_invited=5)
+    parties = ready(params)
+    parties.inputs = dict.fromkeys(parties.ids, [ring.zeros(LENGTH, 16)] * 2)
+    vectors = masked_vectors(parties)
+    odd = parties.ids[0]
+    vectors[odd] = FROM_ELSEWHERE[where](params)[odd]
+    assert looks_uniform(difference(parties, vectors))
+
+
+@in_both
+def test_keys_that_are_drawn_again_give_other_masks_in_another_session(signed):
+    """As from randomness that starts anew: of two vectors of zeros, the difference is no zeros."""
+    params = params_of(WIDE, signed=signed, num_invited=5)
+    sessions = [ready(p) for p in (params, params, replace(params, context=b"\1" * 32))]
+    for parties in sessions:
+        parties.inputs = {client: [ring.zeros(LENGTH, 16)] for client in parties.ids}
+    keys = [{c: parties.sealing_key(c) for c in parties.ids} for parties in sessions]
+    assert keys[0] == keys[1] == keys[2]
+    first, again, other = map(masked_vectors, sessions)
+    for client in first:
+        assert np.array_equal(first[client], again[client])
+        assert looks_uniform((first[client] - other[client]) & np.uint32(0xFFFF))
+    pairs = itertools.combinations(first, 2)
+    assert all(
+        looks_uniform((first[a] + first[b] - other[a] - other[b]) & np.uint32(0xFFFF))
+        for a, b in pairs
+    )
+
+
+def masks_of(parties, client, own, public_keys, slot=0):
+    """All masks of a device in a whole slot, if it had this key pair, and its peers those keys."""
+    total = ring.zeros(LENGTH, 16)
+    context = SlotContext.of(parties.params, parties.session_id(), slot, BINDING)
+    info = context.whole_slot_info(parties.members(parties.ids))
+    position = parties.position(client)
+    for peer, public in public_keys.items():
+        link = Link.between(own, parties.position(peer), public, parties.session_id())
+        add_mask(total, link.whole(info).key(), negative=position > parties.position(peer))
+    return total
+
+
+@in_both
+def test_a_rebuilt_mask_key_takes_no_mask_off_a_whole_slot(signed):
+    """A device that is lost in the update: what is rebuilt of it is of that slot alone."""
+    params = params_of(WIDE, (LENGTH, 16), signed=signed, num_invited=5)
+    parties = ready(params)
+    victim, *others = parties.ids
+    vectors = masked_vectors(parties)
+    for client, vector in vectors.items():
+        data = parties.encode(MaskedInput(0, ring.pack(vector, 16)))
+        parties.server.receive(client, data)
+    parties.server.close_round()
+    sealing, rebuilt = (key_pair(secret) for secret in parties.randomness[victim].given[:2])
+    advertised = {c: [key_pair(s).public for s in parties.randomness[c].given[:2]] for c in others}
+    held = parties.clients[others[0]]._held.shares
+    assert held.shape[1:] == (1, 2, 9)  # shares of one slot's secrets
+    own = parties.inputs[victim][0]
+    for pair, which in itertools.product((sealing, rebuilt), (0, 1)):
+        keys = {client: public[which] for client, public in advertised.items()}
+        unmasked = (vectors[victim] - masks_of(parties, victim, pair, keys) - own) & np.uint32(
+            0xFFFF
+        )
+        if pair is sealing and which == 0:
+            assert not unmasked.any()  # control: this pair would, and nobody has its shares
+        else:
+            assert looks_uniform(unmasked)
+    # And this is the pair that the others' shares rebuild.
+    replies = parties.deliver(parties.server.open_slot(1, BINDING))
+    result = parties.finish_slot(parties.collect({c: replies[c] for c in others}))
+    assert result.vector.tolist() == plain_sum(params, 1, parties.inputs, others)
+    assert parties.server._formed.keys[parties.position(victim)].mask_keys == (rebuilt.public,)
+
+
+# What is shared of a whole slot: nothing.
+
+
+@in_both
+def test_a_session_of_whole_slots_shares_no_secret(signed):
+    """A device draws its sealing key, and a nonce for each of its boxes, which are empty."""
+    parties = Parties(params_of(WHOLE, (3, 40, True), signed=signed))
+    for pending in parties.steps():
+        for client in pending:
+            assert parties.clients[client]._seeds == []
+            assert parties.clients[client]._mask_keys == []
+    check_sums(parties)
+    assert [result.slot for result in parties.sums] == [0, 1]
+    for client in parties.ids:
+        drawn = [len(secret) for secret in parties.randomness[client].given if secret]
+        assert drawn == [32] + [24] * 5
+        assert parties.clients[client]._held.shares.size == 0
+
+
+@pytest.mark.parametrize(
+    ("slots", "num_tolerant"),
+    [((WHOLE,), 0), ((PLAIN,), 1), ((WHOLE, PLAIN), 1), ((WHOLE, PLAIN, WHOLE, PLAIN), 2)],
+)
+@in_both
+def test_messages_of_the_set_up_have_room_for_tolerant_slots_only(signed, slots, num_tolerant):
+    parties = Parties(params_of(*slots, signed=signed))
+    said = parties.deliver(parties.server.start())
+    assert all(len(parties.decode(d).mask_keys) == num_tolerant for d in said.values())
+    said = parties.deliver(parties.collect(said))
+    for data in said.values():
+        shares = parties.decode(data)
+        assert len(shares.commitments) == num_tolerant
+        assert {len(box) for box in shares.boxes.values()} == {40 + 72 * num_tolerant}
+    parties.exchange(parties.collect(said))
+    for machine in parties.clients.values():
+        assert machine._held.shares.shape[1] == num_tolerant
+    # Each column of shares is opened in its own slot.
+    for slot, spec in enumerate(parties.params.slots):
+        result = parties.run_slot(slot)
+        assert result.vector.tolist() == plain_sum(
+            parties.params, slot, parties.inputs, parties.ids
+        ), spec
+
+
+@in_both
+def test_a_device_says_one_thing_in_a_whole_slot(signed):
+    """Its vector; before it, its signature of a first list."""
+    parties = ready(params_of(WHOLE, WHOLE, signed=signed))
+    said = []
+    for slot in range(2):
+        pending = parties.server.open_slot(slot, BINDING)
+        while pending:
+            replies = parties.deliver(pending)
+            said.append((slot, {type(parties.decode(data)) for data in replies.values()}))
+            pending = parties.collect(replies)
+    first = [(0, {ConsistencySignature})] if signed else []
+    assert said == [*first, (0, {MaskedInput}), (1, {MaskedInput})]
 
 
 # What the server does.
 
 
-def void_slot(params, silence=lambda *_: None, lost=VICTIM):
+def void_slot(params, silence=lambda *_: None, lost=VICTIM, at=Stage.MASK):
     """A session whose first slot is whole and, at its end, lacks a device."""
     parties = MaliciousClients(params, {})
     parties.exchange(parties.advance(ClientState.SHARED))
-    parties.changes = {(lost, Stage.MASK): silence}
-    replies = parties.deliver(parties.server.open_slot(0, BINDING))
+    pending = parties.server.open_slot(0, BINDING)
+    parties.changes = {(lost, at): silence}
+    while parties.server.step.stage is not at:
+        pending = parties.exchange(pending)
+    replies = parties.deliver(pending)
     for client, data in replies.items():
         parties.server.receive(client, data)
     return parties, replies
 
 
-@in_both
+AT = [
+    pytest.param(signed, at, id=f"{'signed' if signed else 'unsigned'} {at.name}")
+    for signed, at in ((False, Stage.MASK), (True, Stage.LIST), (True, Stage.MASK))
+]
+"""Where a whole slot may lose a device."""
+
+
+@pytest.mark.parametrize(("signed", "at"), AT)
 @every_silence
-def test_a_whole_slot_that_lacks_a_device_ends_without_messages_and_a_sum(signed, silence):
-    parties, _ = void_slot(params_of(WHOLE, PLAIN, signed=signed), silence)
+def test_a_whole_slot_that_lacks_a_device_ends_without_messages_and_a_sum(signed, at, silence):
+    parties, _ = void_slot(params_of(WHOLE, PLAIN, signed=signed), silence, at=at)
     server = parties.server
     assert server.close_round() == {}
     assert server.state is ServerState.READY
+    assert not server.has_sum
     fault = Fault.TIMED_OUT if silence() is None else Fault.MALFORMED
-    assert {c: (d.fault, d.step) for c, d in server.drops.items()} == {
-        VICTIM: (fault, Step(Stage.MASK, 0))
-    }
+    assert {c: (d.fault, d.step) for c, d in server.drops.items()} == {VICTIM: (fault, Step(at, 0))}
     with pytest.raises(UsageError, match="no sum to take"):
         server.take_sum()
     with pytest.raises(UsageError, match="no round is open"):
@@ -151,16 +584,17 @@ def test_a_whole_slot_that_lacks_a_device_ends_without_messages_and_a_sum(signed
         server.open_slot(0, BINDING)
     # The devices were told nothing, and the next slot is theirs.
     left = sorted(OTHERS)
-    assert {parties.clients[client].state for client in left} == {ClientState.MASKED}
+    state = ClientState.LISTED if at is Stage.LIST else ClientState.READY
+    assert {parties.clients[client].state for client in left} == {state}
     result = parties.run_slot(1)
     assert result.contributors == result.remaining == tuple(left)
     assert result.vector.tolist() == plain_sum(parties.params, 1, parties.inputs, left)
     assert server.state is ServerState.DONE
 
 
-@in_both
-def test_the_last_slot_ends_the_session_void_or_not(signed):
-    parties, _ = void_slot(params_of(WHOLE, signed=signed))
+@pytest.mark.parametrize(("signed", "at"), AT)
+def test_the_last_slot_ends_the_session_void_or_not(signed, at):
+    parties, _ = void_slot(params_of(WHOLE, signed=signed), at=at)
     assert parties.server.close_round() == {}
     assert parties.server.state is ServerState.DONE
     assert parties.server.remaining == tuple(sorted(OTHERS))
@@ -182,51 +616,62 @@ def test_whole_slots_that_lack_nobody_have_their_sums(signed):
     check_sums(parties)
 
 
-@in_both
-def test_the_slots_after_a_void_one_may_be_whole_too(signed):
-    """And void, each for itself: somebody is lost in the first and the third of four."""
-    params = params_of(WHOLE, WHOLE, WHOLE, WHOLE, signed=signed)
-    parties = MaliciousClients(params, {})
-    lost_in = {0: VICTIM, 2: OTHERS[0]}
-
-    def silence(parties, client, message):
-        return None if lost_in.get(message.slot) == client else message
-
-    parties.changes = {(client, Stage.MASK): silence for client in lost_in.values()}
-    sums = parties.finish()
-    assert [result.slot for result in sums] == [1, 3]
-    assert [len(result.contributors) for result in sums] == [5, 4]
-    assert set(parties.server.drops) == set(lost_in.values())
+@pytest.mark.parametrize(("signed", "at"), AT)
+def test_whole_slots_after_a_void_one_need_a_tolerant_one_between(signed, at):
+    """A device of the list is gone; the survivors of a tolerant slot are a list again."""
+    params = params_of(WHOLE, WHOLE, PLAIN, WHOLE, WHOLE, signed=signed)
+    parties, _ = void_slot(params, at=at)
+    server = parties.server
+    server.close_round()
+    assert [server.can_sum(slot) for slot in range(1, 5)] == [False, True, False, False]
+    for slot in (1, 3, 4):
+        with pytest.raises(UsageError, match=f"slot={slot}: a device of this whole slot is gone"):
+            server.open_slot(slot, BINDING)
+    assert server.state is ServerState.READY
+    left = tuple(sorted(OTHERS))
+    assert parties.run_slot(2).contributors == left
+    assert [server.can_sum(slot) for slot in (3, 4)] == [True, True]
+    for slot in (3, 4):
+        result = parties.run_slot(slot)
+        assert result.contributors == left
+        assert result.vector.tolist() == plain_sum(params, slot, parties.inputs, left)
 
 
 @pytest.mark.parametrize(
     ("signed", "stage"), [(False, Stage.UNMASK), (True, Stage.CONFIRM), (True, Stage.UNMASK)]
 )
-def test_who_is_lost_after_its_vector_is_in_is_not_missing(signed, stage):
-    parties = MaliciousClients(params_of(WHOLE, signed=signed), {(VICTIM, stage): lambda *_: None})
-    [result] = parties.finish()
-    assert result.contributors == tuple(parties.roster)
-    assert result.remaining == tuple(sorted(OTHERS))
+def test_who_is_lost_when_its_vector_is_in_is_missing_from_the_next_whole_slot(signed, stage):
+    """It is in the tolerant slot's sum, and on the list that was agreed on there."""
+    params = params_of(PLAIN, WHOLE, PLAIN, signed=signed)
+    parties = MaliciousClients(params, {(VICTIM, stage): lambda *_: None})
+    for _ in parties.steps():
+        pass
+    assert [result.slot for result in parties.sums] == [0, 2]
+    assert parties.sums[0].contributors == tuple(parties.roster)
+    assert parties.sums[1].contributors == tuple(sorted(OTHERS))
+    assert set(parties.server.drops) == {VICTIM}
+    check_sums(parties)
 
 
 def late_messages(parties):
     """All that devices may say about slot 0 when it is over, honestly or not."""
     yield parties.encode(MaskedInput(0, bytes(8)))
-    if parties.params.signed:
-        yield parties.encode(ConsistencySignature(0, bytes(64)))
     # As in a session in which nobody is missing.
     whole = Parties(parties.params)
-    requests = whole.advance(ClientState.MASKED)
+    pending = whole.advance(ClientState.READY)
+    while pending:
+        replies = whole.deliver(pending)
+        yield from replies.values()
+        pending = whole.collect(replies)
     if parties.params.signed:
-        requests = whole.exchange(requests)
-    yield from whole.deliver(requests).values()
+        yield parties.encode(ConsistencySignature(0, bytes(64)))
 
 
-@in_both
+@pytest.mark.parametrize(("signed", "at"), AT)
 @pytest.mark.parametrize("reopened", [False, True], ids=["ready", "next slot"])
-def test_what_comes_for_a_void_slot_is_ignored(signed, reopened):
-    """Late vectors, repetitions, second vectors, and answers to questions never asked."""
-    parties, replies = void_slot(params_of(WHOLE, PLAIN, signed=signed))
+def test_what_comes_for_a_void_slot_is_ignored(signed, at, reopened):
+    """Late vectors, also the one that was missing, repetitions, second vectors, signatures."""
+    parties, replies = void_slot(params_of(WHOLE, PLAIN, signed=signed), at=at)
     server = parties.server
     server.close_round()
     openings = server.open_slot(1, BINDING) if reopened else {}
@@ -237,11 +682,12 @@ def test_what_comes_for_a_void_slot_is_ignored(signed, reopened):
         for data in (*replies.values(), *said):
             server.receive(sender, data)
     assert (server.state, server.drops) == (state, drops)
+    assert not server.has_sum
     if not reopened:
         openings = server.open_slot(1, BINDING)
     else:
         assert np.array_equal(server._open.total, total)
-    result = parties.finish_slot(parties.exchange(openings))
+    result = parties.finish_slot(openings)
     assert result.contributors == tuple(sorted(OTHERS))
     assert result.vector.tolist() == plain_sum(parties.params, 1, parties.inputs, OTHERS)
 
@@ -251,8 +697,11 @@ def test_too_few_for_a_sum_are_noticed_when_the_next_slot_opens(signed):
     """A void slot reveals nothing, however few are left: it need not abort the session."""
     parties = MaliciousClients(params_of(WHOLE, PLAIN, signed=signed, min_cohort=5), {})
     parties.exchange(parties.advance(ClientState.SHARED))
+    pending = parties.server.open_slot(0, BINDING)
+    if signed:
+        pending = parties.exchange(pending)
     parties.changes = {(client, Stage.MASK): lambda *_: None for client in OTHERS[:2]}
-    assert parties.exchange(parties.server.open_slot(0, BINDING)) == {}
+    assert parties.exchange(pending) == {}
     assert parties.server.state is ServerState.READY
     with pytest.raises(SessionAborted, match="4 devices are left"):
         parties.server.open_slot(1, BINDING)
@@ -268,39 +717,109 @@ def test_a_device_that_left_before_the_slot_opened_is_not_missing_from_it(signed
     assert result.contributors == tuple(sorted(OTHERS))
 
 
+@pytest.mark.parametrize("wrong", [flipped, lambda _: bytes(64)])
+def test_a_wrong_signature_of_a_list_costs_its_sender_and_the_slot(wrong):
+    params = params_of(WHOLE, PLAIN, signed=True)
+
+    def sign(parties, client, message):
+        return replace(message, signature=wrong(message.signature))
+
+    parties, _ = void_slot(params, sign, at=Stage.LIST)
+    assert parties.server.drops[VICTIM].fault is Fault.BAD_SIGNATURE
+    assert parties.server.close_round() == {}
+    assert parties.run_slot(1).contributors == tuple(sorted(OTHERS))
+
+
 # The whole.
 
+GRAPHS = {
+    "complete": ({"threshold": 2}, ()),
+    "sparse": ({"threshold": 2, "degree": 2}, ()),
+    # Over five, a graph of degree four is complete; the sixth device never comes.
+    "sparse at first": ({"threshold": 2, "degree": 4, "num_invited": 6}, make_ids(6)[:1]),
+}
+LAYOUTS = {"whole first": (WHOLE, PLAIN, WHOLE), "tolerant first": (PLAIN, WHOLE, WHOLE)}
 
-def outcomes(params, vanishing):
-    """What the real session and the ideal one reveal, as comparable lists."""
+
+@in_both
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_subset_of_five_is_lost_at_every_step(signed, graph, layout, monkeypatch):
+    """The sum of a whole slot is that of all who were agreed on, or there is none."""
+    options, absent = GRAPHS[graph]
+    params = params_of(*LAYOUTS[layout], signed=signed, **{"num_invited": 5, **options})
+    devices = [client for client in make_ids(params.num_invited) if client not in absent]
     inputs = make_inputs(params, make_ids(params.num_invited))
-    bindings = [BINDING] * len(params.slots)
-    real = run_session(params, inputs, bindings, vanishing=vanishing, policy=POLICY)
-    session, ideal = IdealSession(params, inputs, vanishing), []
-    session.set_up()
-    for slot in range(len(params.slots)):
-        session.open_slot(slot)
-        ideal.append(session.sum(slot, lambda client, slot=slot: inputs[client][slot]))
-    return inputs, real, ideal
+    stages = [(0, Stage.RECEIPT)] + [
+        (slot, stage)
+        for slot, spec in enumerate(params.slots)
+        for stage in ([Stage.LIST, Stage.MASK] if spec.whole else list(Stage)[Stage.MASK :])
+        if signed or stage not in (Stage.LIST, Stage.CONFIRM)
+    ]
+    subsets = [some for size in range(4) for some in itertools.combinations(devices, size)]
+    # Two are too few for every sum, and so are fewer, whoever they are.
+    subsets += [tuple(devices[:4]), tuple(devices)]
+    outcomes = set()
+    for (slot, stage), some in itertools.product(stages, subsets):
+        vanishing = {client: Vanish(Step(stage, slot)) for client in some}
+        vanishing |= {client: Vanish(Step(Stage.ADVERTISE)) for client in absent}
+        real = run_real(params, inputs, vanishing, monkeypatch)
+        assert real == run_ideal(params, inputs, vanishing)
+        members = None  # of whole slots
+        sums = {result[0]: result for result in real.sums}
+        for index, spec in enumerate(params.slots):
+            if index not in sums:
+                continue
+            _, _, vector, contributors, remaining = sums[index]
+            assert vector == plain_sum(params, index, inputs, contributors)
+            if spec.whole:
+                assert members in (None, contributors)
+                assert remaining == contributors
+            members = contributors
+        outcomes.update(("sum", index) for index in sums)
+        outcomes.update(("void", index) for index in real.void)
+        outcomes.update(("skipped", index) for index in real.skipped)
+        outcomes.add(("aborted", real.aborted))
+    whole = [index for index, spec in enumerate(params.slots) if spec.whole]
+    assert {("sum", index) for index in range(3)} | {("void", i) for i in whole} <= outcomes
+    assert ("aborted", True) in outcomes
+    # Without any one of five, the sparse graph has isolated devices: no tolerant slot can follow.
+    follows = layout == "tolerant first" or graph != "sparse"
+    assert (("skipped", 2) in outcomes) == follows
 
 
 @in_both
 @pytest.mark.parametrize("late", [False, True])
-def test_every_subset_that_vanishes_makes_a_whole_slot_void_and_not_the_next(signed, late):
+def test_every_subset_that_vanishes_makes_a_whole_slot_void_and_not_the_next(
+    signed, late, monkeypatch
+):
     params = params_of(WHOLE, PLAIN, signed=signed, num_invited=5, threshold=2)
     ids = make_ids(5)
+    inputs = make_inputs(params, ids)
     for size in range(4):
         for gone in itertools.combinations(ids, size):
             vanishing = {client: Vanish(Step(Stage.MASK, 0), late) for client in gone}
-            inputs, real, ideal = outcomes(params, vanishing)
-            assert (ideal[0] is None) == bool(gone)
-            assert [result.slot for result in real] == ([1] if gone else [0, 1])
+            real = run_real(params, inputs, vanishing, monkeypatch)
+            assert real == run_ideal(params, inputs, vanishing)
+            assert real.void == ([0] if gone else [])
             left = tuple(sorted(set(ids) - set(gone)))
-            for result, expected in zip(real, (r for r in ideal if r), strict=True):
-                assert result.contributors == expected.contributors == left
-                assert result.remaining == expected.remaining == left
-                assert result.vector.tolist() == expected.vector.tolist()
-                assert result.vector.tolist() == plain_sum(params, result.slot, inputs, left)
+            assert [result[0] for result in real.sums] == ([1] if gone else [0, 1])
+            for slot, _, vector, contributors, remaining in real.sums:
+                assert contributors == remaining == left
+                assert vector == plain_sum(params, slot, inputs, left)
+
+
+def test_the_ideal_session_opens_no_whole_slot_of_which_a_device_is_gone():
+    params = params_of(WHOLE, WHOLE, PLAIN, num_invited=5)
+    ids = make_ids(5)
+    session = IdealSession(params, ids, {ids[0]: Vanish(Step(Stage.MASK, 0))})
+    session.set_up()
+    assert session.open_slot(0) == tuple(sorted(ids))
+    assert session.collect(0) is None
+    assert [session.can_sum(slot) for slot in range(3)] == [False, False, True]
+    with pytest.raises(UsageError, match="slot=1: a device of this whole slot is gone"):
+        session.open_slot(1)
+    assert session.open_slot(2) == tuple(sorted(ids[1:]))
 
 
 @pytest.mark.parametrize("whole", [False, True])
