@@ -409,7 +409,7 @@ def _context(announced: Announce) -> bytes:
 
 
 def _entries(announced: Announce) -> tuple[bytes, ...]:
-    """What a ledger remembers of each level's model. Spec: §12.6."""
+    """What a ledger remembers of each level's model. Spec: §12.13."""
     return tuple(digest(MODEL, model) for model in _split(announced))
 
 

@@ -236,7 +236,7 @@ def binding(context: bytes, question: Query | Threshold) -> bytes:
     Spec: §12.6.
 
     Args:
-        context: `RoundConfig.context` of the model and configuration that this party has seen.
+        context: `Levels.context` of the configurations and models that this party has seen.
         question: The query or threshold that this party has seen.
     """
     return digest(labels.BINDING, context, type(question).__name__.encode(), question.canonical())

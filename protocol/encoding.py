@@ -22,6 +22,7 @@ from deltafl.secagg.ring import Vector
 
 _MAX_RING_BITS = 64
 _MAX_INT32 = 2**31 - 1
+_MAX_INT64 = 2**63 - 1
 MAX_NUMERATOR_BITS = 53  # one device's number is then exact in float64, whatever its input dtype
 
 
@@ -188,7 +189,15 @@ class Layout:
         num_clipped = 0
         start = 0
         for field in self.fields:
-            numerators, num_outside = _numerators(field, values[field.name])
+            value = values[field.name]
+            number = _scalar(field, value)
+            if number is not None:
+                numerator, is_outside = _numerator(field, number)
+                words[start] = numerator & (1 << self.ring_bits) - 1
+                num_clipped += is_outside
+                start += 1
+                continue
+            numerators, num_outside = _numerators(field, value)
             if field.max_numerator > _MAX_INT32 and words.itemsize == 4:
                 numerators = numerators.astype(np.int64)  # which wraps; a float would not
             signed[start : start + field.size] = numerators
@@ -256,6 +265,23 @@ class Layout:
                 (field.size, field.min_numerator, field.max_numerator, field.resolution_bits),
             )
         return b"".join(parts)
+
+
+def _scalar(field: Field, value: object) -> float | None:
+    """The number that is all of a field's values; None if they take arrays, or are no numbers."""
+    if field.size == 1 and isinstance(value, float | int) and abs(value) <= _MAX_INT64:
+        return value
+    return None
+
+
+def _numerator(field: Field, value: float) -> tuple[int, bool]:
+    """`_numerators` of one finite number, without arrays; the same result."""
+    low, high = field.min_numerator, field.max_numerator
+    scaled = float(value) * float(1 << field.resolution_bits)
+    if not low - 1 < scaled < high + 1:
+        return (low, True) if scaled < low else (high, True)
+    nearest = round(scaled)  # ties to even
+    return min(max(nearest, low), high), not low <= nearest <= high
 
 
 def _numerators(

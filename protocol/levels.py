@@ -96,12 +96,16 @@ class Levels:
 
     @property
     def can_be_followed(self) -> bool:
-        """Whether a device can work out every threshold by itself.
+        """Whether a device can work out by itself how many devices each threshold keeps.
 
-        It can if sums are proved to it, and if a round keeps all devices from the start.
+        It can if sums are proved to it and exact, and if a round keeps all devices from the start.
+        The sums of `noisy` do not tell how many devices are in the tail, even if they are proved: a
+        server can choose bins so wide that one device looks like many.
         """
         return all(
-            config.theta == 1 or config.is_too_small or config.search.verified
+            config.theta == 1
+            or config.is_too_small
+            or (config.search.verified and config.noise is None)
             for config in self.rounds
         )
 
@@ -149,7 +153,7 @@ class LevelRounds:
         min_tail: Fewest devices in a tail, on which devices insist if they can count them.
     """
 
-    def __init__(self, levels: Levels, min_tail: int) -> None:
+    def __init__(self, levels: Levels, min_tail: int = 0) -> None:
         self._levels = levels
         insisted = min_tail if levels.can_be_followed else 0
         self._rounds = [Round(config, insisted) for config in levels.rounds]

@@ -42,6 +42,7 @@ class RoundOutcome:
         clipped: How many numbers the devices had to clip.
         drops: The devices that were lost, and how.
         aborted: Why the round ended early; None if it did not.
+        asked: Whether devices were asked anything, so that they may have answered for the model.
     """
 
     search: SearchResult | None
@@ -53,6 +54,7 @@ class RoundOutcome:
     clipped: int
     drops: Mapping[ClientId, Drop]
     aborted: str | None
+    asked: bool = True
 
 
 class Round:
@@ -67,7 +69,7 @@ class Round:
         question: What to ask the devices next; None when the round is over.
     """
 
-    def __init__(self, config: RoundConfig, min_tail: int) -> None:
+    def __init__(self, config: RoundConfig, min_tail: int = 0) -> None:
         self.config = config
         self._min_tail = min_tail
         self._num_searched = 0
@@ -78,6 +80,7 @@ class Round:
         self._num_sums = 0
         self._totals: dict[str, npt.NDArray[np.int64]] = {}
         self._spoiled: str | None = None
+        self._asked = False
         self._ask()
         self.assemble(config.cohort_size)
 
@@ -123,6 +126,7 @@ class Round:
                 f"{num_devices} devices are left to be searched over and min_search_cohort is "
                 f"{needed}: invite more devices or lower it"
             )
+        self._asked = True
 
     def check_tail(self, num_left: int) -> None:
         """Check that the updates may be summed over the devices that are left.
@@ -178,6 +182,7 @@ class Round:
             clipped=int(sums["clipped"][0]) if sums else 0,
             drops=dict(drops),
             aborted=aborted or self._spoiled,
+            asked=self._asked,
         )
 
     def _ask(self) -> None:

@@ -121,7 +121,7 @@ class Client:
     Pass it each message with `receive`; when it is OPENED, give it the vector with `contribute`.
     Send what either returns to the server. After an error it is FAILED and sends nothing more.
 
-    Spec: §9.5, §9.6, §9.7, §9.8, §9.9, §9.12.
+    Spec: §9.5, §9.6, §9.7, §9.8, §9.9, §9.12, §9.13.
 
     Args:
         client_id: The device's id in the roster.
@@ -291,7 +291,7 @@ class Client:
         try:
             if self.params is None:
                 return self._primitives.apply(wire.decode_open, data)
-            message = wire.decode(data, self.params)
+            message = self._primitives.apply(wire.reader(self.params), data)
         except DecodeError as error:
             raise PeerError(Refusal.MALFORMED, str(error)) from None
         if not isinstance(message, ServerMessage):
@@ -464,7 +464,7 @@ class Client:
         self._listed = message
 
     def _check_sum(self, message: SumOpening) -> None:
-        """Believe a sum only if the devices' commitments open to it. Spec: §9.10."""
+        """Believe a sum only if the devices' commitments open to it. Spec: §9.13."""
         self._require_open(message.slot)
         roster, agreed = self._placed, self._agreed
         if agreed is None or (self.proved is not None and self.proved.slot == message.slot):

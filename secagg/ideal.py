@@ -4,7 +4,7 @@ It loses the same devices, refuses in the same cases and reveals the same sums, 
 check `deltafl.secagg.session` against it, and long simulations may use it in place of the real
 protocol.
 
-Spec: §10.11.
+Spec: §10.11, §14.8.
 """
 
 from collections.abc import Callable, Iterable

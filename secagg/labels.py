@@ -31,6 +31,7 @@ DIRECTORY_FINGERPRINT: Final = _PREFIX + b"directory fingerprint"
 GENERATOR: Final = _PREFIX + b"commitment generator"
 
 _LENGTH: Final = struct.Struct("<I")
+_NUMBER: Final = struct.Struct("<IQ")
 
 
 def pack(*parts: bytes | int) -> bytes:
@@ -46,8 +47,11 @@ def pack(*parts: bytes | int) -> bytes:
     """
     joined = list[bytes]()
     for part in parts:
-        data = part.to_bytes(8, "little") if isinstance(part, int) else part
-        joined += _LENGTH.pack(len(data)), data
+        if isinstance(part, int):
+            joined.append(_NUMBER.pack(8, part))
+        else:
+            joined.append(_LENGTH.pack(len(part)))
+            joined.append(part)
     return b"".join(joined)
 
 

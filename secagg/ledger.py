@@ -8,7 +8,7 @@ says anything.
 A ledger belongs to a device and outlives its sessions. `MemoryLedger` lasts as long as its process
 and is meant for simulated devices; `SqliteLedger` is a file.
 
-Spec: §9.5.
+Spec: §9.5, §12.13.
 """
 
 from collections import OrderedDict

@@ -10,7 +10,7 @@ In a slot that may lose devices, two devices share a mask through key pairs that
 slot, because one of the two secrets may have to be rebuilt. In a whole slot nothing is rebuilt. The
 mask comes from the agreement that also seals the boxes, and is bound to the slot's members as well.
 
-Spec: §5.2, §5.3, §5.4, §5.7, §14.5.
+Spec: §5.2, §5.3, §5.4, §5.7, §14.5, §14.10.
 """
 
 from collections.abc import Sequence

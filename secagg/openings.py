@@ -8,7 +8,7 @@ another one is found out.
 A device that masks another vector than the one it committed to spoils the sum: it opens to nothing.
 Nobody can tell which device it was, because that would take somebody's vector.
 
-Spec: §2.9, §5.8, §9.10.
+Spec: §2.9, §5.8, §9.13, §14.11.
 """
 
 from collections.abc import Sequence
@@ -108,7 +108,7 @@ def opens(spec: SlotSpec, total: Vector, committed: Sequence[bytes]) -> bool:
 def examine(opening: Opening) -> tuple[Refusal, str] | None:
     """What is wrong with a sum and its commitments; None if the sum is the true one.
 
-    Spec: §9.10.
+    Spec: §9.13.
     """
     signed_by = zip(opening.signers, opening.committed, strict=True)
     for index, (signer, committed) in enumerate(signed_by):

@@ -21,6 +21,7 @@ from deltafl.secagg.ring import Vector
 SEED_SIZE: Final = 32
 BLOCK_BYTES: Final = 64  # of keystream for each value of the block counter
 MAX_BLOCKS: Final = 1 << 32  # the counter has four bytes
+MAX_BYTES: Final = BLOCK_BYTES * MAX_BLOCKS
 _CHUNK_BYTES: Final = 1 << 17  # keystream and accumulator stay in the second-level cache
 SHORT_BYTES: Final = 1 << 10
 """Up to this size, the masks of a vector are summed as one array."""

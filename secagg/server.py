@@ -50,7 +50,7 @@ from deltafl.secagg.ring import Vector
 from deltafl.secagg.signing import Signer
 from deltafl.secagg.stages import Dispute, Drop, Step
 from deltafl.secagg.states import (
-    CALLS,
+    AWAITED,
     COLLECTED_AT,
     SERVER_TRANSITIONS,
     Abort,
@@ -212,7 +212,7 @@ class Server:
 
         Spec: §10.2.
         """
-        awaited = self._table[self.state].keys() - CALLS
+        awaited = AWAITED[self.params.signed][self.state]
         if not awaited or not self._is_remaining(sender):
             return
         if wire.tag_of(data) not in (None, self.params.tag):
@@ -226,10 +226,9 @@ class Server:
         except DecodeError:
             self._drop(sender, Fault.MALFORMED)
             return
-        if is_late(message, self.step, self.params.slots):
-            return
         if type(message) not in awaited or getattr(message, "slot", self._slot) != self._slot:
-            self._drop(sender, Fault.UNEXPECTED)
+            if not is_late(message, self.step, self.params.slots):
+                self._drop(sender, Fault.UNEXPECTED)
         elif earlier is not None:
             self._drop(sender, Fault.EQUIVOCATED)
         elif fault := self._take(sender, message):

@@ -206,6 +206,15 @@ COLLECTED_AT: Final[Mapping[ServerState, Stage]] = MappingProxyType(
 """The stage that a state of the server collects, or waits to collect."""
 
 
+AWAITED: Final[Mapping[bool, Mapping[ServerState, frozenset[type]]]] = MappingProxyType(
+    {
+        signed: MappingProxyType({state: frozenset(row) - CALLS for state, row in table.items()})
+        for signed, table in SERVER_TRANSITIONS.items()
+    }
+)
+"""The messages that are collected in each state of the server, by whether the session is signed."""
+
+
 def follow(table: Mapping[State, Mapping[type, State]], state: State, event: type) -> State:
     """The state that an event leads to.
 

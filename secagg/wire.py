@@ -10,6 +10,7 @@ Spec: §7, §8.
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
@@ -143,6 +144,12 @@ def decode(data: bytes, params: SessionParams) -> Message:
     if reader is None:
         raise DecodeError(f"unknown message kind {kind}")
     return reader(fields, params)
+
+
+@lru_cache(maxsize=64)
+def reader(params: SessionParams) -> Callable[[bytes], Message]:
+    """`decode` for the messages of one session; the same function for equal parameters."""
+    return partial(decode, params=params)
 
 
 def decode_open(data: bytes) -> SessionOpen:
@@ -457,7 +464,9 @@ def _read_members(fields: FieldReader, params: SessionParams) -> Members:
     bits = np.frombuffer(fields.binary(ring.packed_size(count, 1)), dtype=np.uint8)
     if count % 8 and bits[-1] >> (count % 8):
         raise DecodeError("padding bits of a set of devices are not zero")
-    return np.unpackbits(bits, count=count, bitorder="little").astype(np.bool_)
+    members = np.unpackbits(bits, count=count, bitorder="little").astype(np.bool_)
+    members.flags.writeable = False  # a simulation shows one decoded set to many devices
+    return members
 
 
 _READERS: Final[Mapping[int, Callable[[FieldReader, SessionParams], Message]]] = {

@@ -21,7 +21,7 @@ from deltafl import __version__
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.table import describe
-from deltafl.sim.settings.config import BACKENDS, SUMS, RunConfig
+from deltafl.sim.settings.config import BACKENDS, SEARCHES, SUMS, RunConfig
 from deltafl.sim.settings.config_io import (
     Table,
     assignment,
@@ -57,6 +57,7 @@ exit codes: 0 success, 1 the run failed, 2 invalid request, 130 interrupted.
 _FLAGS: Final = {
     "rounds": "federation.rounds",
     "sums": "privacy.sums",
+    "search": "quantile.search",
     "backend": "training.backend",
     "workers": "training.workers",
     "address": "training.address",
@@ -102,6 +103,10 @@ _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
     ("bench", "sim"): (
         "deltafl.sim.bench.simulation",
         "the simulator compared with other simulators, or private rounds with non-private ones",
+    ),
+    ("bench", "verify"): (
+        "deltafl.sim.bench.verified_search",
+        "the cost of checking the search for the threshold, per device and query",
     ),
     ("bench", "round"): (
         "deltafl.sim.bench.protocol_round",
@@ -213,6 +218,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="|".join(SUMS),
         help="how secure sums are computed: masked (real keys and masks) or ideal (the same sums "
         "without cryptography)",
+    )
+    run.add_argument(
+        "--search",
+        metavar="|".join(SEARCHES),
+        help="whether devices check the search for the threshold: verified (each checks every sum, "
+        "and accepts only what follows from the sums; needs signed sessions and the complete "
+        "graph), trusted (they answer whatever the server asks) or auto (verified against an "
+        "active server, privacy.adversary)",
     )
     run.add_argument(
         "--backend", metavar="NAME", help=f"where devices are simulated: {', '.join(BACKENDS)}"

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import msgpack
 
-MAGIC = b"deltafl transcript 2\n"
+MAGIC = b"deltafl transcript 3\n"
 OPENING, MESSAGE, SUM, END, CLOSING = range(5)
 ENVELOPES = {0x21: "announcement", 0x22: "relay", 0x23: "query", 0x24: "threshold"}
 MESSAGES = {  # of those of the server, the ones that come in a relay
@@ -35,7 +35,7 @@ MESSAGES = {  # of those of the server, the ones that come in a relay
 def frames(file: BinaryIO) -> Iterator[list]:
     """Every record, once the chain up to it is verified; the last item is the head digest."""
     if file.readline(64) != MAGIC:
-        raise SystemExit("this is no transcript of version 2")
+        raise SystemExit("this is no transcript of version 3")
     digest, number = hashlib.sha256(MAGIC).digest(), 0
     while prefix := file.read(4):
         size = int.from_bytes(prefix, "big")

@@ -10,6 +10,10 @@ its pivots.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
 
 import numpy.typing as npt
 
@@ -20,8 +24,11 @@ from deltafl.protocol.quantile.narrowing import BracketSearch, Position, Proposa
 from deltafl.protocol.quantile.ranks import rank_contribution, rank_layout, read_ranks
 from deltafl.protocol.quantile.search import Query, SearchConfig
 
-_FINEST_STEP = 1 / 256  # of the warm start: well below the few per cent by which a quantile moves
+_FINEST_STEP: Final = Fraction(
+    1, 256
+)  # of the warm start: well below the few per cent by which a quantile moves
 _DEFAULT_GRID_BITS = 22
+_DIGITS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +106,42 @@ class Histogram:
         return Proposal(self._filled(even, low, high), estimate=interpolated_pivot(bracket))
 
     def _ladder(self, config: SearchConfig) -> Iterable[int]:
-        top = config.search.grid.max_tick
-        start = config.warm_start
-        if not start:
-            num_parts = self.num_pivots + 1
-            return [round(top ** (part / num_parts)) for part in range(1, num_parts)]
-        num_up = (self.num_pivots + 1) // 2
-        num_down = self.num_pivots - num_up
-        finest = start * _FINEST_STEP
-        ratio_up = max((top - start) / finest, 1.0)
-        ratio_down = 1 / _FINEST_STEP
-        up = [finest * ratio_up ** (step / num_up) for step in range(num_up)]
-        down = [finest * ratio_down ** (step / num_down) for step in range(num_down)]
-        return [round(start + offset) for offset in up] + [round(start - offset) for offset in down]
+        return _ladder(self.num_pivots, config.search.grid.max_tick, config.warm_start or 0)
 
     def _filled(self, pivots: Iterable[int], low: int, high: int) -> tuple[int, ...]:
         """Sort the distinct pivots inside; repeat the last up to the declared number."""
         different = sorted({inside(pivot, low, high) for pivot in pivots})
         return tuple(different + different[-1:] * (self.num_pivots - len(different)))
+
+
+@lru_cache(maxsize=8)
+def _ladder(num_pivots: int, top: int, start: int) -> tuple[int, ...]:
+    """The pivots of a first query, not yet in order: geometric from a tick outward.
+
+    Every device of a verified search has to find the same ones, whatever its processor and its
+    mathematical library, so they are not computed in binary floating point.
+    """
+    if not start:
+        num_parts = num_pivots + 1
+        parts = range(1, num_parts)
+        return tuple(_power(Fraction(1), Fraction(top), part, num_parts) for part in parts)
+    num_up = (num_pivots + 1) // 2
+    num_down = num_pivots - num_up
+    finest = start * _FINEST_STEP
+    ratio_up, ratio_down = max((top - start) / finest, Fraction(1)), 1 / _FINEST_STEP
+    up = (start + _power(finest, ratio_up, step, num_up) for step in range(num_up))
+    down = (start - _power(finest, ratio_down, step, num_down) for step in range(num_down))
+    return (*up, *down)
+
+
+def _power(first: Fraction, ratio: Fraction, step: int, num_steps: int) -> int:
+    """The integer nearest to first·ratio^(step / num_steps), ties to even, by decimal numbers."""
+    with localcontext(prec=_DIGITS):
+        logarithm = _decimal(ratio).ln() * step / num_steps
+        power = _decimal(first) * logarithm.exp()
+    with localcontext(prec=_DIGITS - 10):
+        return round(+power)  # without the last digits, in which a tie would not be one
+
+
+def _decimal(number: Fraction) -> Decimal:
+    return Decimal(number.numerator) / number.denominator

@@ -100,7 +100,6 @@ def measure(benchmark: PrivacyBenchmark) -> dict[str, object]:
     configs = {name: benchmark.config(name) for name in names}
     strategies = {name: strategy_of(config) for name, config in configs.items()}
     common = configs[_CLEAR]
-    rounds = build_rounds(common.privacy, NoObserver(), common.training.device)
     spent: dict[str, list[float]] = {name: [] for name in names}
     protocol: dict[str, list[float]] = {name: [] for name in names}
     reports: dict[str, RoundReport] = {}
@@ -123,6 +122,8 @@ def measure(benchmark: PrivacyBenchmark) -> dict[str, object]:
         for turn in range(1 + benchmark.repeats):
             for name in names:
                 bar.set_description(name)
+                # anew, because devices answer for a model only once and all rounds are about one
+                rounds = build_rounds(common.privacy, NoObserver(), common.training.device)
                 wall, cpu, reports[name] = _play(simulator, strategies[name], state, rounds)
                 bar.update()
                 if turn > 0:

@@ -1,16 +1,22 @@
 """`deltafl bench round`: one protocol round without training.
 
 All slots of a round of Algorithm 3 are summed: T − 1 queries of the `mm` search and the update of D
-numbers. Every message is encoded, sent, decoded and checked. All parties share this process. The
-benchmark measures CPU time, which depends less on other load than the wall clock.
+numbers. The first query and the update are tolerant slots, the other queries are whole. Every
+message is encoded, sent, decoded and checked. All parties share this process. The benchmark
+measures CPU time, which depends less on other load than the wall clock. In a verified search,
+devices also check a proof of each sum; that is measured apart (`deltafl bench verify`).
+
+Round trips are counted in sessions of few devices with the same slots, one unsigned and one signed.
 """
 
 import argparse
 import json
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Final
 
 import numpy as np
 from tqdm import tqdm
@@ -19,15 +25,28 @@ from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import ClientId, GraphKind, SessionParams, Stage, Step, Vanish, run_session
+from deltafl.secagg import (
+    ClientId,
+    GraphKind,
+    SessionParams,
+    Stage,
+    Step,
+    Vanish,
+    ring,
+    run_session,
+)
 from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.report import costs, machine, table
 from deltafl.sim.bench.stopwatch import Stopwatch
+from deltafl.sim.bench.verified_search import VerifyBenchmark, answers_of
+from deltafl.sim.bench.verified_search import measure as measure_checks
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.record.memory import peak_memory_mb
+
+_FEW: Final = 8  # devices of a session in which round trips are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +62,7 @@ class RoundBenchmark:
         dropout: share of the devices that vanish, before their vector of the first or last slot.
         seed: of inputs and drop-outs; keys come from the operating system.
         simulated: whether devices share what simulations compute once for both ends of a pair.
+        verified: whether devices check the search; only in signed sessions over all pairs.
     """
 
     clients: int
@@ -53,14 +73,15 @@ class RoundBenchmark:
     dropout: float
     seed: int
     simulated: bool = False
+    verified: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = (
         "Measure one protocol round without training: CPU seconds of a device and of the server, "
-        "and bytes, by stage. The first T-1 slots contain queries of the private quantile, the "
-        "last slot an update of D numbers."
+        "and bytes, by stage, and the round trips of a round. The first T-1 slots contain queries "
+        "of the private quantile, the last slot an update of D numbers."
     )
     parser.add_argument("--clients", type=int, default=100, metavar="N", help="devices (100)")
     parser.add_argument(
@@ -70,13 +91,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--graph",
         choices=[str(kind) for kind in GraphKind],
-        default=str(GraphKind.SPARSE),
-        help="which devices share masks (sparse)",
+        help="which devices share masks (sparse; complete with --verified)",
     )
     parser.add_argument(
         "--signed",
         action="store_true",
         help="give devices identities and let them agree on the survivors of every sum",
+    )
+    parser.add_argument(
+        "--verified",
+        action="store_true",
+        help="let devices commit to their answers and check the sums of the queries; implies "
+        "--signed and the complete graph",
     )
     parser.add_argument(
         "--dropout",
@@ -100,15 +126,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the benchmark and print what was measured; the exit code."""
+    verified = arguments.verified
+    graph = arguments.graph or (GraphKind.COMPLETE if verified else GraphKind.SPARSE)
     benchmark = RoundBenchmark(
         clients=arguments.clients,
         dim=arguments.dim,
         slots=arguments.slots,
-        graph=GraphKind(arguments.graph),
-        signed=arguments.signed,
+        graph=GraphKind(graph),
+        signed=arguments.signed or verified,
         dropout=arguments.dropout,
         seed=arguments.seed,
         simulated=arguments.simulated,
+        verified=verified,
     )
     try:
         measured = measure(benchmark)
@@ -136,13 +165,10 @@ def measure(benchmark: RoundBenchmark) -> dict[str, object]:
             f"dropout={benchmark.dropout} must lie in [0, 1) and seed={benchmark.seed} not be "
             "negative"
         )
-    seeds = Seeds(benchmark.seed)
-    config = _round_config(benchmark)
-    sessions = Sessions(graph=benchmark.graph, signed=benchmark.signed)
-    params = sessions.params(config, b"", seeds.digest(Purpose.GRAPH))
-    generator = seeds.generator(Purpose.DROPOUT)
+    sessions, params = _session(benchmark)
+    generator = Seeds(benchmark.seed).generator(Purpose.DROPOUT)
     ids = [ClientId(index) for index in range(benchmark.clients)]
-    inputs = {client: _inputs(params, generator) for client in ids}
+    inputs = _inputs(benchmark, params, generator)
     gone = generator.permutation(benchmark.clients)[: round(benchmark.dropout * benchmark.clients)]
     vanishing = {
         ids[index]: Vanish(Step(Stage.MASK, int(generator.integers(2)) * (benchmark.slots - 1)))
@@ -164,28 +190,61 @@ def measure(benchmark: RoundBenchmark) -> dict[str, object]:
     return _report(benchmark, params, watch, cpu, wall)
 
 
+def num_trips(benchmark: RoundBenchmark) -> int:
+    """The round trips of such a round from which nobody drops out, counted in a small session."""
+    small = replace(benchmark, clients=_FEW, dim=1, graph=GraphKind.COMPLETE, dropout=0.0)
+    sessions, params = _session(small)
+    inputs = _inputs(small, params, Seeds(small.seed).generator(Purpose.DROPOUT))
+    watch, bindings = Stopwatch(), [b"benchmark"] * small.slots
+    run_session(params, inputs, bindings, policy=sessions.policy, observer=watch)
+    return watch.num_trips
+
+
+def _session(benchmark: RoundBenchmark) -> tuple[Sessions, SessionParams]:
+    sessions = Sessions(graph=benchmark.graph, signed=benchmark.signed)
+    graph_seed = Seeds(benchmark.seed).digest(Purpose.GRAPH)
+    return sessions, sessions.params(_round_config(benchmark), b"", graph_seed)
+
+
 def _round_config(benchmark: RoundBenchmark) -> RoundConfig:
     return RoundConfig(
         round_index=0,
         cohort_size=benchmark.clients,
         theta=Fraction(1, 2) if benchmark.slots > 1 else Fraction(1),
         method="mm",
-        search=SearchParams(benchmark.slots - 1),
+        search=SearchParams(benchmark.slots - 1, verified=benchmark.verified),
         update=UpdateParams(),
         update_length=benchmark.dim,
     )
 
 
-def _inputs(params: SessionParams, generator: np.random.Generator) -> list[Vector]:
-    return [
-        generator.integers(0, 1 << slot.ring_bits, slot.length, dtype=np.uint64)
-        for slot in params.slots
-    ]
+def _inputs(
+    benchmark: RoundBenchmark, params: SessionParams, generator: np.random.Generator
+) -> dict[ClientId, list[Vector]]:
+    """Random vectors; in a verified search real answers, whose sums can be proved."""
+    inputs: dict[ClientId, list[Vector]] = {
+        ClientId(index): [
+            generator.integers(0, 1 << slot.ring_bits, slot.length, dtype=np.uint64)
+            for slot in params.slots
+        ]
+        for index in range(benchmark.clients)
+    }
+    if benchmark.verified and benchmark.slots > 1:
+        answers = answers_of(_round_config(benchmark), generator)
+        for vectors, answer in zip(inputs.values(), answers, strict=True):
+            vectors[:-1] = [answer] * (benchmark.slots - 1)
+    return inputs
 
 
 def _report(
     benchmark: RoundBenchmark, params: SessionParams, watch: Stopwatch, cpu: float, wall: float
 ) -> dict[str, object]:
+    by_stage = costs(watch, benchmark.clients)
+    last = params.slots[-1]
+    trips = {
+        "unsigned": num_trips(replace(benchmark, signed=False, verified=False)),
+        "signed": num_trips(replace(benchmark, signed=True)),
+    }
     return {
         "clients": benchmark.clients,
         "dim": benchmark.dim,
@@ -197,20 +256,36 @@ def _report(
         "ring_bits": params.slots[-1].ring_bits,
         "dropout": benchmark.dropout,
         "simulated": benchmark.simulated,
+        "verified": benchmark.verified,
         "total_cpu_s": round(cpu, 4),
         "wall_s": round(wall, 4),
         "devices_cpu_s": round(watch.total_device_cpu_s(), 4),
-        **costs(watch, benchmark.clients, signed=params.signed),
+        **by_stage,
+        "bytes_up_beside_update": round(
+            sum(by_stage["bytes_up_per_device"].values())
+            - ring.packed_size(last.length, last.ring_bits),
+            1,
+        ),
+        "trips": trips,
+        "checks": _checks(benchmark),
         "peak_memory_mb": peak_memory_mb(),
         "machine": machine(),
     }
+
+
+def _checks(benchmark: RoundBenchmark) -> dict[str, float] | None:
+    """What the proofs of a verified search cost a device, for each query; see `verified_search`."""
+    if not benchmark.verified or benchmark.slots == 1:
+        return None
+    return measure_checks(VerifyBenchmark(benchmark.clients, "mm", seed=benchmark.seed))
 
 
 def _describe(measured: dict[str, object]) -> str:
     lines = [
         f"{measured['clients']} devices, {measured['graph']} graph with {measured['neighbours']} "
         f"neighbours and threshold {measured['threshold']}, "
-        f"{'signed' if measured['signed'] else 'unsigned'}; {measured['slots']} slots, "
+        f"{'signed' if measured['signed'] else 'unsigned'}"
+        f"{', verified search' if measured['verified'] else ''}; {measured['slots']} slots, "
         f"{measured['dim']} numbers of {measured['ring_bits']} bits; "
         f"{measured['dropout']:.0%} vanish"
         f"{'; agreements computed once for both ends' if measured['simulated'] else ''}",
@@ -218,5 +293,25 @@ def _describe(measured: dict[str, object]) -> str:
         f"peak memory {measured['peak_memory_mb']} MB",
         "",
         *table(measured),
+        "",
+        f"kB up per device beside the masked update: {_kilobytes(measured)}",
+        f"round trips with these sums: {_counted(measured['trips'])}",
     ]
+    checks = measured["checks"]
+    if isinstance(checks, dict):
+        lines.append(
+            f"beside these, a device takes {checks['check_cpu_ms']} ms to check each query's sum, "
+            f"whose proof has {checks['bytes_down']} bytes; of the above, "
+            f"{checks['commit_cpu_ms']} ms and {checks['bytes_up']} bytes up are for a commitment"
+        )
     return "\n".join(lines)
+
+
+def _kilobytes(measured: Mapping[str, object]) -> str:
+    return f"{float(str(measured['bytes_up_beside_update'])) / 1e3:.2f}"
+
+
+def _counted(trips: object) -> str:
+    if not isinstance(trips, dict):
+        raise TypeError("not what measure returns")
+    return ", ".join(f"{number} {kind}" for kind, number in trips.items())

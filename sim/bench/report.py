@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 
 from deltafl.secagg import Stage
 from deltafl.sim.bench.stopwatch import Stopwatch
-from deltafl.sim.cohort.faults import stages_of_session
 
 ByStage = dict[str, float]
 
@@ -15,9 +14,12 @@ def by_stage(value: Callable[[Stage], float], stages: Iterable[Stage]) -> ByStag
     return {stage.name.lower(): round(value(stage), 6) for stage in stages}
 
 
-def costs(watch: Stopwatch, devices: int, *, signed: bool) -> dict[str, ByStage]:
-    """CPU seconds of a device (median) and of the server, and bytes per device, by stage."""
-    stages = stages_of_session(signed=signed)
+def costs(watch: Stopwatch, devices: int) -> dict[str, ByStage]:
+    """CPU seconds of a device (median) and of the server, and bytes per device, by stage.
+
+    Of the stages that there were.
+    """
+    stages = [stage for stage in Stage if watch.num_bytes(stage, sent=True)]
     return {
         "device_cpu_s": by_stage(watch.median_device_cpu_s, stages),
         "server_cpu_s": by_stage(lambda stage: watch.server_cpu_s[stage], stages),

@@ -274,7 +274,7 @@ def measure(benchmark: SessionBenchmark) -> dict[str, object]:
         "devices_cpu_s": round(watch.total_device_cpu_s(), 4),
         "device_total_cpu_s": round(watch.median_total_device_cpu_s(), 6),
         "server_total_cpu_s": round(sum(watch.server_cpu_s.values()), 4),
-        **costs(watch, benchmark.clients, signed=params.signed),
+        **costs(watch, benchmark.clients),
         "upload": _upload(params, watch, benchmark),
         "masking": _masking(params, watch, median(raw)),
         "peak_memory_mb": peak_memory_mb(),

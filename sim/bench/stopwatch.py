@@ -22,6 +22,8 @@ class Stopwatch:
             sent: defaultdict(int) for sent in (True, False)
         }
         self._stage = Stage.ADVERTISE
+        self._step = Step(Stage.ADVERTISE)
+        self._answered: set[Step] = set()
 
     def revealed(self, total: SlotSum) -> None:
         """Sums cost what the steps before them cost."""
@@ -29,12 +31,14 @@ class Stopwatch:
     def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
         """Count a message's bytes towards the stage that is under way."""
         del peer
+        if not sent:
+            self._answered.add(self._step)
         self._bytes[sent][self._stage] += len(data)
 
     @contextmanager
     def working(self, party: ClientId | None, step: Step) -> Iterator[None]:
         """Count the CPU time of a block towards a party (None: the server)."""
-        self._stage = step.stage
+        self._stage, self._step = step.stage, step
         start = time.process_time()
         try:
             yield
@@ -61,6 +65,11 @@ class Stopwatch:
     def total_device_cpu_s(self) -> float:
         """The CPU time of all devices together."""
         return sum(sum(of_stage.values()) for of_stage in self._device_cpu_s.values())
+
+    @property
+    def num_trips(self) -> int:
+        """Steps in which the server has waited for answers."""
+        return len(self._answered)
 
     def num_bytes(self, stage: Stage, *, sent: bool) -> int:
         """Bytes that the server sent in a stage, or received."""

@@ -19,8 +19,9 @@ def nobody(round_index: int, device_ids: Sequence[int], num_slots: int) -> Mappi
 
 
 def stages_of_session(*, signed: bool) -> tuple[Stage, ...]:
-    """The stages at which a device may vanish; unsigned sessions have no CONFIRM."""
-    return tuple(stage for stage in Stage if signed or stage is not Stage.CONFIRM)
+    """The stages at which a device may vanish; unsigned sessions have no LIST and no CONFIRM."""
+    only_signed = (Stage.LIST, Stage.CONFIRM)
+    return tuple(stage for stage in Stage if signed or stage not in only_signed)
 
 
 def plan_dropouts(
@@ -34,7 +35,8 @@ def plan_dropouts(
     """Decide which devices drop out of a session, and when.
 
     A device drops out with probability `rate`, at a stage drawn uniformly and, if the stage has
-    slots, at a slot drawn uniformly. In half of the cases its last message still comes, but late.
+    slots, at a slot drawn uniformly. A slot that lacks this stage loses the device at its next
+    message. In half of the cases its last message still comes, but late.
     Which devices drop out depends neither on `num_slots` nor on `signed`, so that all algorithms
     lose the same devices.
 
@@ -51,7 +53,7 @@ def plan_dropouts(
         fate, stage_draw, slot_draw, late_draw = generator.random(4)
         if fate < rate:
             stage = stages[int(stage_draw * len(stages))]
-            slot = int(slot_draw * num_slots) if stage >= Stage.MASK else 0
+            slot = int(slot_draw * num_slots) if stage >= Stage.LIST else 0
             plan[device_id] = Vanish(Step(stage, slot), late=bool(late_draw < 0.5))
     return plan
 

@@ -24,7 +24,7 @@ from deltafl.protocol.selection import Threshold
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId, IdealSession, PeerError, Refusal, SessionAborted
 from deltafl.secagg.ring import Vector
-from deltafl.secagg.stages import Vanishing
+from deltafl.secagg.stages import Stage, Step, Vanishing
 from deltafl.sim.cohort.masked import NoiseSource, system_noise
 from deltafl.sim.cohort.work import CohortWork
 
@@ -68,6 +68,8 @@ class IdealRounds:
                 rounds.check_opened(len(session.open_slot(rounds.slot)))
                 contributors = session.collect(rounds.slot, rounds.check_tail)
                 if contributors is None:
+                    if not _is_unasked(session, rounds.slot):
+                        devices.answer_in_vain(session.remaining, rounds.level, rounds.question)
                     rounds.lose()
                 else:
                     devices.measure(contributors, rounds.level)
@@ -99,6 +101,15 @@ class _Devices:
             weight = self._work.weight(client)
             self._measured[client, level] = DeviceRound.measured(config, loss, weight)
 
+    def answer_in_vain(
+        self, ids: Sequence[ClientId], level: int, question: Query | Threshold
+    ) -> None:
+        """Let devices answer a query without a sum, which uses up their noise of it."""
+        if self._levels.common.noise is not None:
+            self.measure(ids, level)
+            for _ in self.contributions(ids, level, question):
+                pass
+
     def contributions(
         self, ids: Sequence[ClientId], level: int, question: Query | Threshold
     ) -> Iterator[Vector]:
@@ -114,3 +125,8 @@ class _Devices:
                 self._work.begin_update(client, level)
         for client, device, passes in zip(ids, own, passing, strict=True):
             yield device.contribution(self._work.update(client, level) if passes else None)
+
+
+def _is_unasked(session: IdealSession, slot: int) -> bool:
+    """Whether a slot was given up because a device did not sign the list of its devices."""
+    return any(drop.step == Step(Stage.LIST, slot) for drop in session.drops.values())

@@ -17,7 +17,7 @@ from deltafl.secagg import Refusal, keys, prg
 from deltafl.secagg.keys import KeyPair
 from deltafl.secagg.masks import PairSecret, subtracts
 from deltafl.secagg.openings import Opening, examine
-from deltafl.secagg.primitives import AddMasks, Primitives, pairwise_with
+from deltafl.secagg.primitives import AddMasks, AddPairwise, Primitives, add_pairwise, pairwise_with
 from deltafl.secagg.randomness import Randomness
 from deltafl.secagg.ring import Vector
 
@@ -31,18 +31,18 @@ _ORDER: Final = 2**252 + 27742317777372353535851937790883648493  # of the base p
 _TO_MULTIPLE_OF_8: Final = -pow(_ORDER, -1, 8) % 8
 
 
-def simulated(add_masks: AddMasks = prg.add_masks) -> Primitives:
+def simulated(add_masks: AddMasks = prg.add_masks, share_up_to: int = prg.MAX_BYTES) -> Primitives:
     """What the parties of one simulated session compute with; made anew for each session.
 
     Args:
-        add_masks: What adds masks to vectors. One other than `prg.add_masks`, such as a GPU's,
-            makes masks faster than shared ones could be added, so it makes those of both ends.
+        add_masks: What adds masks to vectors.
+        share_up_to: Bytes of the longest vector whose masks are made once for both ends. Several
+            threads or a GPU make longer ones faster than shared ones could be added.
     """
-    plain = add_masks is prg.add_masks
     return Primitives(
         SharedAgreements().generate,
         add_masks,
-        SharedMasks().add_pairwise if plain else pairwise_with(add_masks),
+        SharedMasks(pairwise_with(add_masks), share_up_to).add_pairwise,
         SharedResults().apply,
         SharedExaminations().examine,
     )
@@ -107,9 +107,17 @@ class SharedMasks:
     Long masks are added to a sum for the other end as they are made; short ones are kept. Either
     takes a bounded amount of memory, beyond which both ends make their masks. What is never asked
     for goes with the object, which is one session's.
+
+    Args:
+        add_pairwise: What masks vectors that are longer than those that are shared.
+        share_up_to: Bytes of the longest vector whose masks are shared.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, add_pairwise: AddPairwise = add_pairwise, share_up_to: int = prg.MAX_BYTES
+    ) -> None:
+        self._alone = add_pairwise
+        self._share_up_to = share_up_to
         self._short: dict[tuple[bytes, bytes], bytes] = {}
         self._waiting: dict[int, _Waiting] = {}
         self._slot = b""
@@ -119,6 +127,8 @@ class SharedMasks:
         """`primitives.add_pairwise`."""
         if total.nbytes <= prg.SHORT_BYTES:
             self._add_short(total, position, pairs)
+        elif total.nbytes > self._share_up_to:
+            self._alone(total, position, pairs)
         else:
             self._add_long(total, position, pairs)
 

@@ -36,10 +36,12 @@ class Format:
     Attributes:
         name: What its magic line says, before the version.
         version: The only version that is read.
+        earlier: What is said of a file of an earlier version: what it holds, and what reads it.
     """
 
     name: str
     version: int
+    earlier: str = ""
 
     @property
     def magic(self) -> bytes:
@@ -201,12 +203,16 @@ def _check_magic(path: Path, line: bytes, form: Format) -> None:
         raise ChainError(path, 0, Damage.EMPTY, "the file is empty")
     stem, _, version = line.rstrip(b"\n").rpartition(b" ")
     if line.endswith(b"\n") and stem == form.magic.rpartition(b" ")[0] and version.isdigit():
+        is_earlier = int(version) < form.version
+        helps = "use the release that wrote it" + ("" if is_earlier else ", or a newer one")
+        if is_earlier and form.earlier:
+            helps = form.earlier
         raise ChainError(
             path,
             0,
             Damage.VERSION,
             f"it has version {version.decode()} of the format, and this program reads version "
-            f"{form.version}: use the release that wrote it, or a newer one",
+            f"{form.version}: {helps}",
         )
     raise ChainError(path, 0, Damage.FOREIGN, f"it does not begin as a {form.name} does")
 

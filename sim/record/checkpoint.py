@@ -16,6 +16,7 @@ from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.chain import Mark
 
 _MEMORY: Final = "memory."  # before the names of what the strategy remembers
+_ANSWERED: Final = "answered."  # before the numbers of levels
 _UNREADABLE: Final = (
     OSError,
     EOFError,
@@ -42,12 +43,15 @@ class Checkpoint:
         events_size: length of the event log in bytes.
         transcript: how far the transcript goes.
         truth: how far the truth file goes.
+        answered: of each level, the devices that may have answered for the model as it is now;
+            shorter if nobody has answered for the last levels'.
     """
 
     state: TrainingState
     events_size: int
     transcript: Mark
     truth: Mark
+    answered: tuple[frozenset[int], ...] = ()
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
@@ -56,6 +60,10 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     buffer = io.BytesIO()
     marks = _mark_fields("transcript", checkpoint.transcript)
     marks |= _mark_fields("truth", checkpoint.truth)
+    answered = {
+        f"{_ANSWERED}{level}": np.array(sorted(devices), dtype=np.int64)
+        for level, devices in enumerate(checkpoint.answered)
+    }
     np.savez(
         buffer,
         model=state.model,
@@ -63,6 +71,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         eta=np.float64(np.nan if state.eta is None else state.eta),
         events_size=np.int64(checkpoint.events_size),
         **marks,  # type: ignore[arg-type] # none of them is called allow_pickle
+        **answered,  # type: ignore[arg-type]
         **{_MEMORY + name: array for name, array in state.memory.items()},  # type: ignore[arg-type]
     )
     write_file(folder / f"round-{state.round:06}.npz", buffer.getvalue())
@@ -113,6 +122,10 @@ def _read(path: Path) -> Checkpoint:
             events_size=int(file["events_size"]),
             transcript=_read_mark(file, "transcript"),
             truth=_read_mark(file, "truth"),
+            answered=tuple(
+                frozenset(file[f"{_ANSWERED}{level}"].tolist())
+                for level in range(sum(name.startswith(_ANSWERED) for name in file.files))
+            ),
         )
 
 

@@ -10,8 +10,9 @@ Records, each a frame of `deltafl.sim.record.chain` (kind and number first):
     5 resumed   the run was interrupted, and goes on from its last checkpoint
 
 The opening is the first record and the closing the last. In rounds that are kept whole, "the first
-bytes" of a message are all of them, otherwise at most `HEAD_SENT` or `HEAD_RECEIVED`. Where the
-server sent the same message before in the round, the number of that record stands in their place.
+bytes" of a message are all of them, otherwise at most `HEAD_SENT` or `HEAD_RECEIVED`. A question
+with the proof of a sum is always kept whole. Where the server sent the same message before in the
+round, the number of that record stands in their place.
 Contributors are ids, 4 bytes little-endian each. A sum is digested as words of 8 bytes,
 little-endian; the last `SUM_WORDS` of them are in the record.
 
@@ -29,18 +30,25 @@ from typing import Final, cast
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.secagg import SlotSum
+from deltafl.protocol import wire
+from deltafl.protocol.messages import Ask
+from deltafl.secagg import DecodeError, SlotSum
 from deltafl.secagg.params import ClientId
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.chain import ChainWriter, Format, Link, Mark, Value, read_chain, read_link
 
-TRANSCRIPT: Final = Format("transcript", 2)
+TRANSCRIPT: Final = Format(
+    "transcript",
+    3,
+    earlier="its messages are of version 1 of the protocol, so use deltafl 0.1, which wrote it",
+)
 RUN_ID_BYTES: Final = 16
 HEAD_SENT: Final = 2048
 HEAD_RECEIVED: Final = 256
 SUM_WORDS: Final = 256
 
+_AT_KIND: Final = 2  # byte of a short envelope that holds its kind: after header and version
 _OPENING, _MESSAGE, _SUM, _END, _CLOSING, _RESUMED = range(6)
 _MODE: Final = re.compile(r"headers|full|every=[1-9][0-9]{0,8}")
 _WORD: Final = np.dtype("<u8")
@@ -212,12 +220,10 @@ class TranscriptWriter(ChainWriter, NoObserver):
     def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
         """Append one message."""
         digest = hashlib.sha256(data).digest()
-        head: bytes | int = data
-        if sent:
-            first = self._first.setdefault(digest, self.num_frames)
-            head = data if first == self.num_frames else first
-        if isinstance(head, bytes) and not keeps_whole(self._mode, self._round):
-            head = head[: HEAD_SENT if sent else HEAD_RECEIVED]
+        first = self._first.setdefault(digest, self.num_frames) if sent else self.num_frames
+        head: bytes | int = first
+        if first == self.num_frames:
+            head = kept_of(data, self._mode, self._round, sent=sent)
         self.append(_MESSAGE, self._round, sent, peer, len(data), digest, head)
 
     def revealed(self, total: SlotSum) -> None:
@@ -246,6 +252,35 @@ def keeps_whole(mode: str, round_number: int) -> bool:
     if mode.startswith("every="):
         return round_number % int(mode.removeprefix("every=")) == 0
     return mode == "full"
+
+
+def kept_of(data: bytes, mode: str, round_number: int, *, sent: bool) -> bytes:
+    """What a transcript in this mode keeps of a message: all of it, or its first bytes.
+
+    The proof of a sum, whose length grows with the cohort, comes before the message that opens the
+    slot. All devices are sent the same, so it is kept once per question.
+
+    Args:
+        data: The message.
+        mode: "headers", "full" or "every=N".
+        round_number: The round, counted from 1.
+        sent: Whether the server sent it.
+    """
+    limit = HEAD_SENT if sent else HEAD_RECEIVED
+    if len(data) <= limit or keeps_whole(mode, round_number) or (sent and _has_proof(data)):
+        return data
+    return data[:limit]
+
+
+def _has_proof(data: bytes) -> bool:
+    """Whether a long message is a question with the proof of a sum."""
+    if data[_AT_KIND] not in (wire.Kind.QUERY, wire.Kind.THRESHOLD):
+        return False
+    try:
+        envelope = wire.decode(data)
+    except DecodeError:
+        return False
+    return isinstance(envelope, Ask) and bool(envelope.opening)
 
 
 def sum_sha256(words: npt.NDArray[np.unsignedinteger]) -> bytes:

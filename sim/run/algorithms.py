@@ -6,8 +6,9 @@ from dataclasses import fields
 from fractions import Fraction
 
 from deltafl.fl.registry import DELTA_FL, OTHER_STRATEGIES, SERVER_OPTIMIZERS, WEIGHTED_MEANS
-from deltafl.fl.strategies.base import Strategy
+from deltafl.fl.strategies.base import Strategy, TrainingState
 from deltafl.fl.strategies.choices import DeviceWeights, Response
+from deltafl.fl.strategies.levels import PrivateLevels
 from deltafl.fl.strategies.masked import MaskedMean
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from deltafl.fl.strategies.server_optimizer import ServerOptimizer, Sgd, WithServerOptimizer
@@ -24,14 +25,18 @@ from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.faults import Dropouts, nobody
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds
-from deltafl.sim.cohort.masks.choice import add_masks_of_this_machine
+from deltafl.sim.cohort.masks.choice import masks_of_this_machine
+from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.cohort.simulated import SecureRounds
 from deltafl.sim.cohort.with_dropouts import WithDropouts
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import (
     ALGORITHMS,
+    AUTO,
     PRIVATE,
+    TRUSTED,
+    VERIFIED,
     PrivacyConfig,
     QuantileConfig,
     RunConfig,
@@ -65,7 +70,7 @@ def _strategy(config: RunConfig, dropouts: Dropouts) -> Strategy:
             "threshold for several rounds"
         )
     if algorithm == PRIVATE + DELTA_FL:
-        return _private_rounds(config, theta)
+        return _private_rounds(config, theta, verified=_is_verified(config))
     if config.federation.is_private:
         mean = _weighted_mean(algorithm.removeprefix(PRIVATE), config)
         if config.privacy.truth and not mean.has_whole_weights:
@@ -74,7 +79,7 @@ def _strategy(config: RunConfig, dropouts: Dropouts) -> Strategy:
                 "because truth.bin records numbers of samples as the devices' weights, and this "
                 "algorithm weighs devices differently"
             )
-        return MaskedMean(mean, _private_rounds(config, Fraction(1)))
+        return MaskedMean(mean, _private_rounds(config, Fraction(1), verified=False))
     return WithDropouts(_in_clear(algorithm, config), dropouts)
 
 
@@ -111,21 +116,37 @@ def server_optimizer_of(strategy: StrategyConfig) -> ServerOptimizer | None:
     return None if optimizer == Sgd(1.0) else optimizer
 
 
-def sessions_of(privacy: PrivacyConfig) -> Sessions:
+def search_setting(config: RunConfig) -> str:
+    """`quantile.search` of a run, or "auto" if its algorithm searches for nothing."""
+    federation = config.federation
+    searches = federation.algorithm == PRIVATE + DELTA_FL and min(federation.thetas) < 1
+    return config.quantile.search if searches else AUTO
+
+
+def sessions_of(privacy: PrivacyConfig, search: str = AUTO) -> Sessions:
     """How the sessions of secure rounds are set up.
 
-    A device insists on the adversary, the share of colluding devices and the smallest cohort of the
-    configuration. It accepts a sparse graph from an active server only if the configuration asks
-    for one. In everything else it insists on the protocol's own limits.
+    A device insists on the adversary, the share of colluding devices, the smallest cohort and the
+    smallest tail of the configuration. From an active server, it accepts a sparse graph or a search
+    that it cannot check only if the configuration asks for one. In everything else it insists on
+    the protocol's own limits.
+
+    Args:
+        privacy: the settings.
+        search: `search_setting` of the run.
     """
     adversary = Adversary(privacy.adversary)
-    graph = None if privacy.graph == "auto" else GraphKind(privacy.graph)
+    graph = None if privacy.graph == AUTO else GraphKind(privacy.graph)
+    if graph is None and search == VERIFIED:
+        graph = GraphKind.COMPLETE
     return Sessions(
         policy=DevicePolicy(
             adversary=adversary,
             colluding_rate=privacy.colluding,
             min_cohort=privacy.min_cohort,
+            min_tail=privacy.min_tail,
             sparse_if_active=graph is GraphKind.SPARSE,
+            unverified_if_active=search == TRUSTED,
         ),
         threat=ThreatModel(privacy.colluding, privacy.expected_dropout, adversary),
         graph=graph,
@@ -134,22 +155,46 @@ def sessions_of(privacy: PrivacyConfig) -> Sessions:
     )
 
 
-def build_rounds(privacy: PrivacyConfig, observer: Observer, device: str = "cpu") -> SecureRounds:
+def build_rounds(
+    privacy: PrivacyConfig, observer: Observer, device: str = "cpu", search: str = AUTO
+) -> SecureRounds:
     """Build the object that runs secure rounds.
 
     Args:
         privacy: the settings.
         observer: receives everything that passes through the server; ideal rounds have no messages.
         device: where masks are computed: "auto", "cpu", "cuda".
+        search: `search_setting` of the run.
     """
-    sessions = sessions_of(privacy)
+    sessions = sessions_of(privacy, search)
     if privacy.sums == "ideal":
         return IdealRounds(sessions)
-    add_masks = add_masks_of_this_machine(device)
-    return MaskedRounds(sessions, observer=observer, primitives=lambda: simulated(add_masks))
+    masks = masks_of_this_machine(device)
+    return MaskedRounds(sessions, observer=observer, primitives=lambda: simulated(*masks))
 
 
-def _private_rounds(config: RunConfig, theta: Fraction) -> PrivateDeltaFL:
+def check_session(
+    config: RunConfig, strategy: Strategy, state: TrainingState, cohort_size: int
+) -> None:
+    """Check that the strategy can play its next round over a cohort of this size.
+
+    Strategies in clear always can.
+
+    Raises:
+        ProtocolError: a sum would not fit the ring, or a setting is out of its range.
+        SecAggError: no session withstands the threat with so few devices, or falls short of the
+            devices' policy.
+    """
+    if isinstance(strategy, WithServerOptimizer):
+        strategy = strategy.strategy
+    if isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
+        levels = strategy.levels_for(state, cohort_size)
+        seed = Seeds(config.experiment.seed).digest(Purpose.GRAPH, round_index=state.round)
+        sessions = sessions_of(config.privacy, search_setting(config))
+        sessions.params_of_levels(levels, state.model.tobytes(), seed)
+
+
+def _private_rounds(config: RunConfig, theta: Fraction, *, verified: bool) -> PrivateDeltaFL:
     quantile, privacy = config.quantile, config.privacy
     sigma, sessions = _noise(quantile), sessions_of(privacy)
 
@@ -159,17 +204,46 @@ def _private_rounds(config: RunConfig, theta: Fraction) -> PrivateDeltaFL:
         return Noise(sigma**2, sessions.num_noisy(cohort_size, quantile.min_cohort))
 
     update = UpdateParams(privacy.update_clip, privacy.update_resolution_bits, privacy.max_weight)
-    encoding = Encoding(quantile.method, _search_params(quantile), update)
+    search = _search_params(quantile, verified=verified)
+    encoding = Encoding(quantile.method, search, update)
     return PrivateDeltaFL(theta, encoding, noise, quantile.warm_start)
 
 
-def _search_params(quantile: QuantileConfig) -> SearchParams:
+def _is_verified(config: RunConfig) -> bool:
+    """Whether devices check the search.
+
+    Raises:
+        ConfigError: they cannot, and either the settings or the devices insist on it.
+    """
+    privacy, search = config.privacy, config.quantile.search
+    if search == TRUSTED or (search == AUTO and privacy.adversary != "active"):
+        return False
+    if not config.federation.theta < 1:
+        return True  # no device is asked anything that it could check
+    if not privacy.sessions_are_signed:
+        raise ConfigError(
+            f"quantile.search = {search!r} with privacy.signed = false: devices can check a search "
+            "only if each knows who signed what; set privacy.signed = true, or quantile.search = "
+            f"{TRUSTED!r}"
+        )
+    if privacy.graph == GraphKind.SPARSE:
+        raise ConfigError(
+            f"quantile.search = {search!r} with privacy.graph = 'sparse' and privacy.adversary = "
+            f"{privacy.adversary!r}: devices can check a search only over the complete graph; set "
+            f"privacy.graph = 'complete', or quantile.search = {TRUSTED!r} to trust the server "
+            "with the search"
+        )
+    return True
+
+
+def _search_params(quantile: QuantileConfig, *, verified: bool) -> SearchParams:
     return SearchParams(
         max_queries=quantile.max_queries or default_max_queries(quantile.method),
         grid=LossGrid(quantile.resolution_bits, quantile.loss_bound),
         weighting=Weighting(quantile.weights),
         epsilon_ticks=_epsilon_ticks(quantile),
         min_cohort=quantile.min_cohort,
+        verified=verified,
     )
 
 

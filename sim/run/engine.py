@@ -30,7 +30,10 @@ from deltafl.fl.strategies.levels import (
 )
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.vectors import Vector
+from deltafl.protocol.errors import ProtocolError
+from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.session import NoObserver
+from deltafl.sim.cohort.answered import Answered, Answers
 from deltafl.sim.cohort.backends.base import Backend, ModelSpec, SampleReference
 from deltafl.sim.cohort.devices import BackendDevices
 from deltafl.sim.cohort.faults import Dropouts, seeded_dropouts
@@ -50,7 +53,12 @@ from deltafl.sim.record.events import Event, EventLog, read_events
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import TRANSCRIPT, TranscriptWriter
 from deltafl.sim.record.truth import TRUTH, Told, TruthWriter
-from deltafl.sim.run.algorithms import build_rounds, build_strategy
+from deltafl.sim.run.algorithms import (
+    build_rounds,
+    build_strategy,
+    check_session,
+    search_setting,
+)
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show
 
@@ -143,7 +151,7 @@ def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> No
         EventLog(directory.events, events_size) as events,
     ):
         run = _Run(config, directory, resources, events, transcript, truth)
-        run.go_on(checkpoint.state if checkpoint else None)
+        run.go_on(checkpoint)
 
 
 def spec_of(config: RunConfig, dataset: FederatedDataset) -> ModelSpec:
@@ -238,10 +246,11 @@ class _Run:
         self._strategy = strategy_of(config)
         self._dropouts = dropouts_of(config)
         self._rounds = (
-            build_rounds(config.privacy, transcript, config.training.device)
+            build_rounds(config.privacy, transcript, config.training.device, search_setting(config))
             if config.federation.is_private
             else None
         )
+        self._answered = Answered()
         self._schedule = config.training.schedule
         self._initial = starting_models(
             len(self._metrics),
@@ -254,9 +263,11 @@ class _Run:
         spec = spec_of(self._config, self._resources.dataset)
         return to_vector(spec.build(self._seeds.integer(Purpose.WEIGHTS, device=level)))
 
-    def go_on(self, state: TrainingState | None) -> None:
-        """Run the remaining rounds, or all rounds if there is no state."""
+    def go_on(self, checkpoint: Checkpoint | None) -> None:
+        """Run the remaining rounds, or all rounds if there is no checkpoint."""
         progress, rounds = self._resources.progress, self._config.federation.rounds
+        state = checkpoint.state if checkpoint else None
+        self._answered = Answered(checkpoint.answered if checkpoint else ())
         progress.begin(self._config, state.round if state else 0)
         if state is None:
             state = self._strategy.init(self._initial, len(self._resources.dataset.train))
@@ -289,8 +300,7 @@ class _Run:
 
     def _play_round(self, state: TrainingState) -> tuple[TrainingState, Event]:
         train = self._resources.dataset.train
-        generator = self._seeds.generator(Purpose.COHORT, round_index=state.round)
-        ids = sample_cohort(generator, len(train), self._config.federation.cohort_size)
+        ids = self._draw(state)
         settings = self._config.training
         training = LocalTraining(
             learning_rate=self._schedule.rate(state.round),
@@ -302,6 +312,7 @@ class _Run:
         refs = {index: SampleReference(train, index, int(self._sizes[index])) for index in ids}
         # record the devices' private values only if they are written to a file: updates are large
         told = Told() if self._config.privacy.truth else None
+        answers, before = Answers(), state.model
         cohort = SimulatedCohort(
             BackendDevices(refs, backend, training, self._seeds, state.round),
             state.round,
@@ -309,6 +320,7 @@ class _Run:
             self._rounds,
             self._dropouts,
             told,
+            answers,
         )
         self._transcript.begin_round(state.round + 1)
         here, learning = backend.clock.here, backend.clock.seconds
@@ -318,6 +330,9 @@ class _Run:
         finally:
             backend.forget()  # drop requests to devices that have been lost meanwhile
         cpu_s = time.process_time() - cpu_start
+        self._answered = self._answered.after(
+            answers, self._models(before), self._models(state.model)
+        )
         self._transcript.end_round(getattr(report, "aborted", None))
         if told is not None:
             self._truth.add(state.round, cohort.weights, told)
@@ -334,8 +349,30 @@ class _Run:
         )
         return state, event
 
+    def _draw(self, state: TrainingState) -> tuple[int, ...]:
+        """The cohort of the next round: of secure rounds, devices new to the model."""
+        population, size = len(self._sizes), self._config.federation.cohort_size
+        answered = self._answered.anyone
+        generator = self._seeds.generator(Purpose.COHORT, round_index=state.round)
+        ids = sample_cohort(generator, population, size, answered)
+        if len(ids) < size:
+            try:
+                check_session(self._config, self._strategy, state, len(ids))
+            except (ProtocolError, SecAggError) as error:
+                raise RunError(
+                    f"gave up after round {state.round}: {len(answered)} of {population} devices "
+                    "may have answered for the current model, and none answers for a model twice; "
+                    f"with the {len(ids)} others there can be no secure round ({error}); train "
+                    "with more devices, or lose fewer rounds: lower faults.dropout (--dropout) or "
+                    "raise privacy.expected_dropout"
+                ) from error
+        return ids
+
+    def _models(self, model: Vector) -> list[Vector]:
+        return split_models(model, len(self._metrics))
+
     def _evaluate(self, state: TrainingState) -> None:
-        models = split_models(state.model, len(self._metrics))
+        models = self._models(state.model)
         for folder, model in zip(self._metrics.values(), models, strict=True):
             self._evaluate_model(state.round, model, folder)
 
@@ -358,7 +395,9 @@ class _Run:
     def _save(self, state: TrainingState) -> None:
         """Save the state; done last, because a checkpoint vouches for all that it counts."""
         marks = self._events.flush(), self._transcript.flush(), self._truth.flush()
-        save_checkpoint(self._directory.checkpoints, Checkpoint(state, *marks))
+        save_checkpoint(
+            self._directory.checkpoints, Checkpoint(state, *marks, self._answered.by_level)
+        )
 
 
 def _as_dict(report: RoundReport) -> dict[str, object]:

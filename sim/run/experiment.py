@@ -17,16 +17,12 @@ from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.local import Learner
 from deltafl.fl.parameters import to_vector
 from deltafl.fl.strategies.base import TrainingState
-from deltafl.fl.strategies.levels import PrivateLevels, split_models
-from deltafl.fl.strategies.masked import MaskedMean
-from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
-from deltafl.fl.strategies.server_optimizer import WithServerOptimizer
+from deltafl.fl.strategies.levels import split_models
 from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg.errors import SecAggError
 from deltafl.sim.cohort.backends.choice import Choice, choose, open_backend
 from deltafl.sim.cohort.backends.learners import REFERENCE
 from deltafl.sim.cohort.hardware import choose_device
-from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.data.dataset import build_dataset, dataset_digest
 from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.record.atomic import write_file
@@ -34,7 +30,7 @@ from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.memory import peak_memory_mb, peak_memory_of_workers_mb
 from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
 from deltafl.sim.record.versions import Versions, check_versions, versions_now
-from deltafl.sim.run.algorithms import sessions_of
+from deltafl.sim.run.algorithms import check_session
 from deltafl.sim.run.engine import Progress, Resources, play, spec_of, strategy_of
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
 from deltafl.sim.settings.config import BACKENDS, WITH_LEVELS, RunConfig
@@ -147,14 +143,8 @@ def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
         if arm.federation.algorithm == "aaggff-s":
             _check_full_participation(arm, available)
         try:
-            strategy = strategy_of(arm)
-            if isinstance(strategy, WithServerOptimizer):
-                strategy = strategy.strategy
-            if isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
-                models = np.tile(to_vector(module), len(arm.federation.thetas))
-                levels = strategy.levels_for(TrainingState(models), size)
-                seed = Seeds(arm.experiment.seed).digest(Purpose.GRAPH)
-                sessions_of(arm.privacy).params_of_levels(levels, models.tobytes(), seed)
+            models = np.tile(to_vector(module), len(arm.federation.thetas))
+            check_session(arm, strategy_of(arm), TrainingState(models), size)
         except (ProtocolError, SecAggError) as error:
             raise ConfigError(
                 f"{arm.federation.algorithm} cannot run with these settings: {error}"

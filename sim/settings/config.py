@@ -36,6 +36,10 @@ BACKENDS: Final = ("auto", *backends.BACKENDS)
 METHODS: Final = tuple(quantile.METHODS)
 WEIGHTS: Final = tuple(SearchWeighting)
 SUMS: Final = ("masked", "ideal")
+AUTO: Final = "auto"
+VERIFIED: Final = "verified"
+TRUSTED: Final = "trusted"
+SEARCHES: Final = (AUTO, VERIFIED, TRUSTED)
 
 Count = Annotated[int, Interval("[1, inf)")]
 CountOrZero = Annotated[int, Interval("[0, inf)")]
@@ -259,6 +263,13 @@ class QuantileConfig:
 
     Attributes:
         method: "mm" (Algorithm 3), "bracketed", "histogram" or "noisy".
+        search: whether devices check the search themselves. "verified": each device commits to its
+            answers, checks every sum, and accepts only the questions and the η that follow from the
+            sums. This takes signed sessions and the complete graph. "trusted": devices answer
+            whatever the server asks; a server that lies can then ask until its sums are about a
+            single device. "auto": "verified" against an active server, otherwise "trusted". Where
+            an active server meets a sparse graph, "auto" is an error: choose "trusted", or another
+            graph.
         max_queries: most secure sums that a round may spend on the search; 0 means the method's
             default limit.
         resolution_bits: losses are rounded to multiples of 2^-resolution_bits nats.
@@ -279,6 +290,7 @@ class QuantileConfig:
     """
 
     method: Annotated[str, OneOf(METHODS)] = "mm"
+    search: Annotated[str, OneOf(SEARCHES)] = "auto"
     max_queries: CountOrZero = 0
     resolution_bits: Bits = 16
     loss_bound: Count = 32
@@ -301,10 +313,12 @@ class PrivacyConfig:
         signed: whether devices have identities and agree on the survivors of every sum; always so
             against an active server.
         graph: which devices share masks: "complete" (all pairs), "sparse", or "auto" (by cohort
-            size; always complete against an active server).
+            size; always complete against an active server and for a verified search).
         expected_dropout: δ, the share of a cohort that may drop out without losing the sum.
         colluding: γ, the share of devices that may collude with the server.
         min_cohort: smallest cohort in which a device agrees to take part.
+        min_tail: fewest devices that the η of a verified search may keep; a device refuses to send
+            its update otherwise. With a trusted search, devices do not know how many are kept.
         update_clip: bound on each number of a device's update; larger ones are clipped and counted.
         update_resolution_bits: updates are rounded to multiples of 2^-update_resolution_bits. This
             and max_weight are for algorithms that weigh by n_k; "private-q-ffl" and
@@ -323,6 +337,7 @@ class PrivacyConfig:
     expected_dropout: Share = 0.1
     colluding: Share = 0.1
     min_cohort: Annotated[int, Interval("[2, inf)")] = 10
+    min_tail: Count = 2
     update_clip: Positive = 2.0
     update_resolution_bits: Bits = 10
     max_weight: Count = 8192

@@ -12,9 +12,7 @@ from deltafl.sim.inspect.attacks.catalogue import ATTACKS
 from deltafl.sim.inspect.attacks.play import judged
 
 BY_NAME = {attack.name: attack for attack in ATTACKS}
-FEW = tuple(
-    BY_NAME[name] for name in ("model-inconsistency", "late-masked-input", "tail-of-one-device")
-)
+FEW = tuple(BY_NAME[name] for name in ("model-inconsistency", "late-masked-input", "many-rounds"))
 IN_VAIN = replace(FEW[1], name="in-vain", play=lambda _: FEW[1].play(True))
 NOT_STOPPED = replace(FEW[1], name="not-stopped", play=lambda _: FEW[1].play(False))
 
@@ -80,7 +78,7 @@ def test_where_nobody_refuses_the_noise_is_measured(attack):
 
 
 def test_one_that_nothing_prevents_is_played_once(attack):
-    code, out, _ = attack("tail-of-one-device")
+    code, out, _ = attack("many-rounds")
     assert code == 0
     assert "defence off" not in out
     assert "complete  yes" in out.partition("all defences on")[2]
@@ -97,8 +95,8 @@ def test_all_sets_apart_what_is_not_prevented(attack):
     code, out, _ = attack("all")
     assert code == 0
     prevented, _, exposed = out.partition("not prevented, by design")
-    assert "tail-of-one-device" not in prevented
-    assert "tail-of-one-device" in exposed
+    assert "many-rounds" not in prevented
+    assert "many-rounds" in exposed
     assert "2 of 2 attacks succeed without their defence" in exposed
     assert "1 of 1 known limitations are as documented" in exposed
 
@@ -113,8 +111,8 @@ def test_all_for_programs(attack):
     assert entries["model-inconsistency"]["undefended"]["complete"] is True
     assert entries["model-inconsistency"]["defended"]["reason"] == "malformed"
     assert entries["late-masked-input"]["defended"]["noise"] is True
-    assert entries["tail-of-one-device"]["undefended"] is None
-    assert entries["tail-of-one-device"]["prevented"] is False
+    assert entries["many-rounds"]["undefended"] is None
+    assert entries["many-rounds"]["prevented"] is False
 
 
 def test_every_outcome_is_json():
@@ -156,7 +154,7 @@ def test_a_limitation_that_is_none_any_more_fails(attack, monkeypatch):
     [
         ("model-inconsistancy", "did you mean model-inconsistency"),
         ("sybil", "did you mean sybils?"),
-        ("modl", "did you mean model-inconsistency or one-model-in-two-rounds?"),
+        ("modl", "did you mean model-inconsistency or one-model-in-two-rounds"),
         ("al", "did you mean all"),
         ("xyzzy", "no attack is called 'xyzzy' ("),
     ],

@@ -16,6 +16,7 @@ from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer
 from deltafl.sim.inspect.attacks.own_session import Devices, make_params
 
 NUM_DEVICES, NUM_COLLUDING = 7, 1
+LENGTH = 4
 THRESHOLD = 5  # the smallest with 2t > n + c
 NUM_SERVERS = 24
 
@@ -35,6 +36,11 @@ class Liar(EvilServer):
         one = self.everyone - (self._some(most=2) if self._chance(0.5) else frozenset())
         lists = one, one - self._some(most=1)
         told = {p: lists[self._generator.integers(2)] for p in self.honest}
+        if self.params.slots[0].whole:
+            # A whole slot is over the devices that it is opened with, all of them or none.
+            told = told if self._chance(0.5) else dict.fromkeys(one, one)
+            self.open_slot(0, {p: members for p, members in told.items() if p in members})
+            return
         self.open_slot(0, {p: self._opening(told.get(p, self.everyone)) for p in self.everyone})
         self.unmask(0, {p: survivors for p, survivors in told.items() if p in survivors})
 
@@ -46,9 +52,7 @@ class Liar(EvilServer):
         return super()._tell(position, message)
 
     def _opening(self, survivors):
-        """Whom a device is told of; for a whole slot, its list of survivors."""
-        if self.params.slots[0].whole:
-            return survivors
+        """Whom a device is told of."""
         return survivors if self._chance(self._leaving_out) else self.everyone
 
     def _some(self, most):
@@ -62,7 +66,7 @@ class Liar(EvilServer):
 
 def learnt(threshold, seed, *, whole=False):
     """The sets of honest devices whose sums a lying server can compute."""
-    slots = ((4, 32, whole),)
+    slots = ((LENGTH, 32, whole), (LENGTH, 32))
     params = make_params(NUM_DEVICES, threshold, slots=slots, signed=True)
     devices = Devices(params, seed=seed)
     colluders = [

@@ -1,7 +1,7 @@
 """Runs of honest parties that train nothing, whose devices vanish as the faults of a run say."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +14,9 @@ from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
 from deltafl.sim.record.chain import ChainWriter, Mark, read_chain
 from deltafl.sim.record.transcript import (
-    HEAD_RECEIVED,
-    HEAD_SENT,
     TRANSCRIPT,
     TranscriptWriter,
-    keeps_whole,
+    kept_of,
 )
 from deltafl.sim.record.truth import Told, TruthWriter
 from deltafl.sim.run.algorithms import build_rounds, build_strategy
@@ -85,6 +83,13 @@ def config_of(**changes):
     return build_config(
         [{name: SETTINGS.get(name, {}) | changes.get(name, {}) for name in sections}]
     )
+
+
+def build_verified(config):
+    """The strategy of the settings, with searches that devices can check."""
+    strategy = build_strategy(config)
+    search = replace(strategy.encoding.search, verified=True)
+    return replace(strategy, encoding=replace(strategy.encoding, search=search))
 
 
 def play_honestly(
@@ -159,11 +164,11 @@ class _Tape(NoObserver):
         self.messages.append((sent, peer, data))
 
 
-def messages_of(*, rounds=1, dropout=0.0, seed=1, length=40, **changes):
+def messages_of(*, rounds=1, dropout=0.0, seed=1, length=40, build=build_strategy, **changes):
     """The messages of a run, in order: whether the server sent it, the device, and the bytes."""
     config, seeds, tape = config_of(**changes), Seeds(seed), _Tape()
     dropouts = seeded_dropouts(seeds, dropout, signed=config.privacy.sessions_are_signed)
-    strategy, secure = build_strategy(config), build_rounds(config.privacy, tape)
+    strategy, secure = build(config), build_rounds(config.privacy, tape)
     state = TrainingState(np.linspace(-1, 1, length).astype(np.float32))
     for number in range(1, rounds + 1):
         ids = [3 * i + 1 for i in range(config.federation.cohort_size)]
@@ -196,7 +201,6 @@ def in_mode(transcript: Path, path: Path, mode: str) -> int:
         if kind == OPENING:
             fields[1] = mode
         elif kind == MESSAGE and isinstance(fields[-1], bytes):
-            limit = HEAD_SENT if fields[1] else HEAD_RECEIVED
-            fields[-1] = fields[-1][: None if keeps_whole(mode, fields[0]) else limit]
+            fields[-1] = kept_of(fields[-1], mode, fields[0], sent=fields[1])
 
     return edited(transcript, path, change)

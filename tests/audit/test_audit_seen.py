@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
-from honest_runs import messages_of
+from honest_runs import build_verified, messages_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,11 +15,15 @@ from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.secagg.codec import read_fields, write_fields
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.seen import NUM_FIELDS, Decoder
-from deltafl.sim.record.transcript import HEAD_RECEIVED, HEAD_SENT, Message
+from deltafl.sim.record.transcript import HEAD_RECEIVED, HEAD_SENT, Message, kept_of
 
 RUNS = {
     "steep": {"quantile": {"method": "mm", "max_queries": 2}, "length": 700},
-    "signed": {"privacy": {"adversary": "active"}},
+    "verified": {
+        "quantile": {"method": "mm", "max_queries": 3, "min_cohort": 5},
+        "privacy": {"adversary": "active"},
+        "build": build_verified,
+    },
     "histogram": {"quantile": {"method": "histogram", "max_queries": 0}},
 }
 FROM_DEVICES = set(NUM_FIELDS)
@@ -58,7 +62,7 @@ def prepared(name):
 def public(envelope):
     """An envelope without what is long: the model, and the session's message."""
     if isinstance(envelope, Announce):
-        return replace(envelope, model=b"")
+        return replace(envelope, models=b"")
     return envelope and replace(envelope, session=b"")
 
 
@@ -79,7 +83,9 @@ def test_whole_messages_are_understood_to_the_last_byte(name):
 
 
 def test_together_the_runs_have_every_kind_of_message():
-    assert {seen.kind for name in RUNS for seen in contents(name)} == set(Kind)
+    every = {seen.kind for name in RUNS for seen in contents(name)}
+    assert every == set(Kind) - {Kind.OPENING}  # which comes with a question only
+    assert any(seen.proof for seen in contents("verified"))
     envelopes = {type(seen.envelope) for name in RUNS for seen in contents(name)}
     assert envelopes == {Announce, Ask, Relay, type(None)}
 
@@ -88,12 +94,13 @@ def test_together_the_runs_have_every_kind_of_message():
 def test_what_headers_keep_tells_kind_slot_devices_and_public_part(name):
     decoder, cut = Decoder(), 0
     for (sent, _, data), whole in zip(said(name), contents(name), strict=True):
-        head = data[: HEAD_SENT if sent else HEAD_RECEIVED]
+        head = kept_of(data, "headers", 1, sent=sent)
         seen = content(decoder, sent, data, head=head)
         assert (seen.problem, seen.kind, seen.tag) == ("", whole.kind, whole.tag)
         assert seen.slot == whole.slot
         assert same_members(seen.members, whole.members)
         assert public(seen.envelope) == public(whole.envelope)
+        assert (seen.proof is None) == (whole.proof is None)
         cut += len(head) < len(data)
     assert cut > 0
 
@@ -117,7 +124,7 @@ def test_any_beginning_of_a_message_tells_the_same_or_less(name, data):
 
 @given(st.binary(max_size=200), st.booleans(), st.integers(0, 3), st.booleans())
 def test_no_bytes_at_all_are_an_error(data, sent, more, knows):
-    decoder = prepared("signed") if knows else Decoder()
+    decoder = prepared("verified") if knows else Decoder()
     seen = decoder.decode(record(0, sent, 1, data + bytes(more), head=data)).content
     assert (seen.kind is None) == (seen.message is None and seen.tag == b"")
 
@@ -144,7 +151,7 @@ def test_messages_with_an_edited_byte_are_no_error(name, cut, data):
 
 
 def test_a_message_of_no_announced_session_is_strange():
-    for sent, _, data in said("signed")[:30]:
+    for sent, _, data in said("verified")[:30]:
         seen = content(Decoder(), sent, data)
         announces = sent and isinstance(round_wire.decode(data), Announce)
         assert bool(seen.problem) == (not announces)
@@ -161,7 +168,7 @@ def of_kind(name, kind):
 @pytest.mark.parametrize("kind", sorted(FROM_DEVICES))
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_field_more_than_a_kind_has_is_strange_however_little_is_kept(kind, whole):
-    data, decoder = of_kind("signed", kind)
+    data, decoder = of_kind("verified", kind)
     longer = write_fields([*read_fields(data, most=20), 7])
     head = longer if whole else longer[:40]
     assert content(decoder, False, data, head=data if whole else data[:40]).problem == ""
@@ -170,7 +177,7 @@ def test_a_field_more_than_a_kind_has_is_strange_however_little_is_kept(kind, wh
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_slot_that_the_session_does_not_have_is_strange(whole):
-    data, decoder = of_kind("signed", Kind.SIGNATURE)
+    data, decoder = of_kind("verified", Kind.SIGNATURE)
     version, kind, tag, _, signature = read_fields(data, most=20)
     num_slots = len(decoder.params[tag].slots)
     for slot, strange in ((num_slots - 1, False), (num_slots, True), (2**63, True)):
@@ -202,6 +209,6 @@ def test_nothing_repeats_what_the_server_did_not_send(repeats):
 @pytest.mark.parametrize("kind", [Kind.MASKED, Kind.ADVERTISE])
 def test_the_server_says_nothing_in_the_words_of_a_device(kind):
     """Control: the same bytes are understood where a device sends them."""
-    data, decoder = of_kind("signed", kind)
+    data, decoder = of_kind("verified", kind)
     assert content(decoder, False, data).kind is kind
     assert content(decoder, True, data).problem

@@ -9,11 +9,13 @@ import pytest
 from flat_configs import round_of
 
 from deltafl.fl.cohort import SecureRoundResult
+from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.messages import Ask
 from deltafl.protocol.round import RoundOutcome
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.states import RoundState
@@ -40,26 +42,25 @@ class Played:
 
 
 def play_levels(
-    rounds, levels, models, devices, *, warm_starts, vanishing=None, graph_seed=b"g" * 32
+    rounds, levels, models, devices, *, vanishing=None, graph_seed=b"g" * 32
 ) -> SecureRoundResult:
     """Play rounds that devices, which are objects, take part in; models are bytes."""
     vectors = [np.frombuffer(model, dtype="<f4") for model in models]
     work = CohortWork(device_objects(devices), vectors, [config.theta for config in levels.rounds])
-    return rounds.play(
-        levels, work, warm_starts=warm_starts, graph_seed=graph_seed, vanishing=vanishing or {}
-    )
+    return rounds.play(levels, work, graph_seed=graph_seed, vanishing=vanishing or {})
 
 
-def play_single(rounds, config, model, devices, *, warm_start=None, **others) -> Played:
+def play_single(rounds, config, model, devices, **others) -> Played:
     """Play a round of a single level; see `play_levels`."""
-    result = play_levels(
-        rounds, Levels((config,)), (model,), devices, warm_starts=(warm_start,), **others
-    )
+    result = play_levels(rounds, Levels((config,)), (model,), devices, **others)
     return Played(result.outcomes[0], result.bytes_up)
 
 
 def make_config(**changes) -> RoundConfig:
-    """A small round of one query; seven envelopes in all, nine where its session is signed."""
+    """A small round of one query; seven envelopes in all, nine where its session is signed.
+
+    Its only query is in a tolerant slot, because no least number of devices is asked for.
+    """
     fields = {
         "round_index": 3,
         "cohort_size": 3,
@@ -77,7 +78,7 @@ def make_config(**changes) -> RoundConfig:
 
 
 def make_params(config, model=MODEL, **changes) -> SessionParams:
-    """The session of a round, on the complete graph."""
+    """The session of a round, on the complete graph; signed where its search is verified."""
     fields = {
         "slots": config.slots(),
         "num_invited": config.cohort_size,
@@ -85,7 +86,8 @@ def make_params(config, model=MODEL, **changes) -> SessionParams:
         "threshold": 2,
         "min_cohort": 3,
         "graph_seed": bytes(32),
-        "context": config.context(model),
+        "context": Levels((config,)).context(model),
+        "signed": config.search.verified,
     }
     return SessionParams(**(fields | changes))
 
@@ -126,14 +128,27 @@ class Point:
 class RoundParties:
     """A round of honest parties, repeatable; whoever is to lie is tampered with."""
 
-    def __init__(self, config=None, *, devices=None, seed=0, signed=False):
+    def __init__(
+        self,
+        config=None,
+        *,
+        devices=None,
+        seed=0,
+        signed=None,
+        policy=POLICY,
+        model=MODEL,
+        enrolment=None,
+    ):
         self.config = make_config() if config is None else config
         self.devices = make_devices(self.config) if devices is None else devices
-        self.params = params = make_params(self.config, signed=signed)
-        enrolment = Enrolment(SeededRandomness(bytes([seed]) * 32))
+        signed = self.config.search.verified if signed is None else signed
+        self.params = params = make_params(self.config, model, signed=signed)
+        if enrolment is None:
+            enrolment = Enrolment(SeededRandomness(bytes([seed]) * 32))
+        self.enrolment = enrolment
         self.server = RoundServer(
             Levels((self.config,)),
-            MODEL,
+            model,
             params,
             self.devices,
             directory=enrolment if signed else None,
@@ -141,9 +156,10 @@ class RoundParties:
         self.clients = {
             i: RoundClient(
                 i,
-                POLICY,
+                policy,
                 SeededRandomness(bytes([seed, i]) * 16),
                 enrolment.credentials_for(i, params),
+                ledger=enrolment.ledger(i),
             )
             for i in self.devices
         }
@@ -205,6 +221,17 @@ class RoundParties:
                     self.server.receive(client, self.answer(client, outgoing[client]))
         self.pending = outgoing
         return outgoing.get(self.victim, b"")
+
+    def until_asked(self, number: int = 1) -> Ask:
+        """Play until the victim is to get its n-th question; the envelope with it."""
+        outgoing = self._logged(self.server.start())
+        while True:
+            envelope = wire.decode(outgoing[self.victim])
+            number -= isinstance(envelope, Ask)
+            if not number:
+                self.pending = outgoing
+                return envelope
+            outgoing = self.exchange(outgoing)
 
     def go_on(self, reply: bytes | LocalWork | None = None) -> RoundOutcome:
         """Finish the round from where `bring` left it.

@@ -7,17 +7,18 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from flat_configs import NAMES
+from flat_configs import NAMES, changed_round
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from round_parties import MODEL, make_config
 
 from deltafl.protocol.configuration import RoundConfig, binding
 from deltafl.protocol.device import DeviceRound
-from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.errors import ConfigurationError, EncodingError
+from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
-from deltafl.protocol.quantile.registry import QUANTILE_METHODS
+from deltafl.protocol.quantile.registry import NOISY, QUANTILE_METHODS
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
@@ -42,6 +43,8 @@ CHANGES = {
     "weighting": (Weighting.POWERS_OF_TWO, Weighting.EQUAL),
     "epsilon_ticks": (1, 2, 2048),
     "min_search_cohort": (1, 3, 4, 2**32 - 1),
+    "warm_start": (0, 1, 8 * 2**8),
+    "verified": (True,),
     "noise": (
         Noise(Fraction(4), 3),
         Noise(Fraction(8, 3), 2),  # the same share, hence the same layout
@@ -71,7 +74,7 @@ def test_every_field_is_changed_in_these_tests():
     assert set(CHANGES) == NAMES
 
 
-@pytest.mark.parametrize("describe", [RoundConfig.canonical, lambda c: c.context(MODEL)])
+@pytest.mark.parametrize("describe", [RoundConfig.canonical, lambda c: Levels((c,)).context(MODEL)])
 def test_configurations_that_differ_in_one_field_are_described_differently(describe):
     configs = neighbours()
     for one, other in combinations(configs, 2):
@@ -114,10 +117,11 @@ def test_a_clip_that_is_a_whole_number_is_described_as_the_float():
 
 def test_the_context_is_of_32_bytes_and_depends_on_every_byte_of_the_model():
     models = [b"", b"\0", b"\0\0", MODEL, MODEL + b"\0", MODEL[:-1], MODEL.upper()]
-    contexts = [CONFIG.context(model) for model in models]
+    levels = Levels((CONFIG,))
+    contexts = [levels.context(model) for model in models]
     assert {len(context) for context in contexts} == {32}
     assert len(set(contexts)) == len(models)
-    assert CONFIG.context(MODEL) == make_config().context(MODEL)
+    assert levels.context(MODEL) == Levels((make_config(),)).context(MODEL)
 
 
 pivots = st.lists(st.integers(0, 2**64 - 1), max_size=4).map(tuple)
@@ -228,9 +232,54 @@ def test_layouts_are_never_those_of_a_warm_start():
     for method in QUANTILE_METHODS:
         config = make_config(method=method)
         for warm_start in (None, 0, 77, config.search.grid.max_tick):
-            search = config.search_config(warm_start)
-            assert search.warm_start == warm_start
-            assert config.quantile.layout(search) == config.search_layout
+            warmed = replace(config, warm_start=warm_start)
+            assert warmed.search_config.warm_start == warm_start
+            assert warmed.search_layout == config.search_layout
+            assert warmed.slots() == config.slots()
+
+
+def test_a_search_starts_from_its_warm_start():
+    for method in QUANTILE_METHODS:
+        cold, warm = (make_config(method=method, warm_start=tick) for tick in (None, 77))
+        assert cold.start_search().query != warm.start_search().query
+        assert warm.start_search().config == warm.search_config
+
+
+# --- verified searches --------------------------------------------------------------------------
+
+NOISY_ROUND = {"method": NOISY, "weighting": Weighting.EQUAL, "noise": Noise(Fraction(4), 3)}
+METHODS_VERIFIED = [*({"method": method} for method in QUANTILE_METHODS), NOISY_ROUND]
+
+
+@pytest.mark.parametrize("changes", METHODS_VERIFIED, ids=lambda changes: changes["method"])
+@pytest.mark.parametrize("cohort_size", [3, 4, 1000, 2**20])
+def test_the_ring_of_a_verified_search_holds_signs_and_blindings(changes, cohort_size):
+    plain = make_config(**changes, cohort_size=cohort_size, update_resolution_bits=2)
+    verified = changed_round(plain, verified=True)
+    sums = plain.quantile.layout(verified.search_config).ring_bits
+    bits = verified.search_layout.ring_bits
+    assert bits == max(sums + 1, 16 + cohort_size.bit_length())
+    assert [slot.verified for slot in verified.slots()] == [True, False]
+    assert not any(slot.verified for slot in plain.slots())
+    assert verified.update_layout == plain.update_layout
+
+
+def test_every_method_counts_devices_in_a_verified_search():
+    for changes in METHODS_VERIFIED:
+        names = [f.name for f in make_config(**changes, verified=True).search_layout.fields]
+        assert "count" in names
+    plain, verified = (make_config(verified=v).search_layout.fields for v in (False, True))
+    assert [field.name for field in verified[len(plain) :]] == ["count", "count_below"]
+
+
+def test_sums_of_a_verified_search_are_read_as_they_are_with_the_wider_ring():
+    config = make_config(method="bracketed", verified=True)
+    layout = config.search_layout
+    most = DeviceRound.measured(config, 0.0, 500).answer(Query("bracketed", (2049,)))
+    assert layout.decode(3 * most)["weight"] == 1500
+    below = (3 * most) | np.uint64(2 ** (layout.ring_bits - 1))
+    with pytest.raises(EncodingError):
+        layout.decode(below)
 
 
 # --- overflow -----------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Several conformity levels in one session: each is the round that it would be by itself."""
 
+import struct
 from dataclasses import replace
 from fractions import Fraction
 
@@ -23,7 +24,7 @@ from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.levels import MAX_LEVELS, LevelRounds, Levels
-from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
+from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import RoundServer
@@ -83,9 +84,9 @@ def make_devices(cohort_size, models=MODELS, seed=0, length=4):
     ]
 
 
-def make_levels(cohort_size=5, thetas=THETAS, **changes):
+def make_levels(cohort_size=5, thetas=THETAS, warm=None, **changes):
     fields = {"cohort_size": cohort_size, "max_queries": 8, **changes}
-    return Levels.at(make_config(**fields), thetas)
+    return Levels.at(make_config(**fields), thetas, warm)
 
 
 def backends(sessions=SESSIONS):
@@ -96,16 +97,8 @@ def backends(sessions=SESSIONS):
     )
 
 
-def play(backend, levels, devices, models=MODELS, warm=(None, None, None), vanishing=None):
-    return play_levels(
-        backend,
-        levels,
-        models,
-        devices,
-        warm_starts=warm,
-        vanishing=vanishing,
-        graph_seed=SEED,
-    )
+def play(backend, levels, devices, models=MODELS, vanishing=None):
+    return play_levels(backend, levels, models, devices, vanishing=vanishing, graph_seed=SEED)
 
 
 def shown(result):
@@ -124,17 +117,14 @@ def shown(result):
 )
 def test_levels_together_are_as_many_rounds_by_themselves(seed, cohort_size, method, thetas):
     devices = make_devices(cohort_size, seed=seed)
-    levels = make_levels(cohort_size, thetas, method=method)
-    warm = (None, 700, 3)
+    levels = make_levels(cohort_size, thetas, (None, 700, 3), method=method)
     ideal = IdealRounds(SESSIONS)
     alone = [
-        play_single(ideal, config, model, devices, warm_start=start, graph_seed=SEED).outcome
-        for config, model, start in zip(levels.rounds, MODELS, warm, strict=True)
+        play_single(ideal, config, model, devices, graph_seed=SEED).outcome
+        for config, model in zip(levels.rounds, MODELS, strict=True)
     ]
     for backend in backends():
-        assert shown(play(backend, levels, devices, warm=warm)) == [
-            comparable(outcome) for outcome in alone
-        ]
+        assert shown(play(backend, levels, devices)) == [comparable(outcome) for outcome in alone]
 
 
 @settings(deadline=None, max_examples=12)
@@ -155,14 +145,14 @@ def test_every_level_keeps_whom_algorithm_2_keeps(seed):
         assert np.allclose(outcome.update, mean, atol=2**-11)
 
 
-def test_a_single_level_is_the_round_as_it_always_was():
+def test_a_single_level_is_announced_as_any_number():
     config, model = make_config(cohort_size=5), b"the model"
     levels = Levels((config,))
-    assert (levels.context(model), levels.slots()) == (config.context(model), config.slots())
+    assert levels.slots() == config.slots()
     params = make_params(config, model)
-    server = RoundServer(levels, model, params, range(5), (None,))
+    server = RoundServer(levels, model, params, range(5))
     opening = session_wire.encode(SessionOpen(params), params)
-    assert server.start()[0] == wire.encode(Announce(config, model, opening))
+    assert server.start()[0] == wire.encode(Announce(levels, model, opening))
 
 
 LATER = make_levels(thetas=THETAS[1:], method="histogram").first_slot(1)
@@ -183,7 +173,7 @@ def test_both_backends_agree_whoever_vanishes(signed, step):
     levels = make_levels(6, THETAS[1:], method="histogram")
     devices, gone = make_devices(6), {ClientId(10): Vanish(step)}
     ideal, masked = (
-        play(backend, levels, devices, MODELS[1:], (None, None), gone)
+        play(backend, levels, devices, MODELS[1:], gone)
         for backend in backends(replace(SESSIONS, signed=signed))
     )
     assert shown(ideal) == shown(masked)
@@ -225,6 +215,9 @@ def test_levels_fall_and_differ_in_nothing_else():
             Levels.at(config, thetas)
     with pytest.raises(ConfigurationError, match="more than θ"):
         Levels((config, make_config(theta=Fraction(1, 3), max_weight=9)))
+    with pytest.raises(ConfigurationError, match="more than θ"):
+        Levels((config, make_config(theta=Fraction(1, 3), verified=True)))
+    Levels((config, make_config(theta=Fraction(1, 3), warm_start=9)))
     most = [Fraction(1, 2 + n) for n in range(MAX_LEVELS)]
     assert len(Levels.at(config, most).rounds) == MAX_LEVELS
     with pytest.raises(ConfigurationError, match=f"1 to {MAX_LEVELS}"):
@@ -245,14 +238,17 @@ def test_the_context_binds_every_level_and_model():
         levels.context(b"".join(MODELS[::-1])),
         make_levels(thetas=THETAS[:2]).context(b"".join(MODELS)),
         make_levels(thetas=(*THETAS[:2], Fraction(1, 9))).context(b"".join(MODELS)),
-        levels.common.context(b"".join(MODELS)),
+        Levels((levels.common,)).context(b"".join(MODELS)),
+        make_levels(warm=(None, None, 7)).context(b"".join(MODELS)),
+        make_levels(warm=(None, 7, None)).context(b"".join(MODELS)),
+        make_levels(verified=True).context(b"".join(MODELS)),
     }
-    assert len(contexts) == 5
+    assert len(contexts) == 8
 
 
 def test_the_server_announces_what_it_plays_and_waits_for_the_last_level():
     levels = make_levels(5)
-    rounds = LevelRounds(levels, (None, None, None))
+    rounds = LevelRounds(levels, 0)
     assert rounds.level == 0
     assert rounds.slot == 0
     assert isinstance(rounds.question, Query)
@@ -276,9 +272,7 @@ class Parties:
             slots=self.levels.slots(),
             context=self.levels.context(self.models),
         )
-        self.server = RoundServer(
-            self.levels, self.models, self.params, self.devices, (None,) * len(self.levels.rounds)
-        )
+        self.server = RoundServer(self.levels, self.models, self.params, self.devices)
         self.clients = {
             i: RoundClient(i, POLICY, SeededRandomness(bytes([i]) * 32), **client)
             for i in self.devices
@@ -363,7 +357,7 @@ def test_a_wrong_number_of_losses_is_a_misuse():
         lambda a: replace(a, models=b"".join(MODELS[::-1])),
         lambda a: replace(a, levels=make_levels(3, (*THETAS[:2], Fraction(1, 9)))),
         lambda a: replace(a, levels=make_levels(3, round_index=4)),
-        lambda a: Announce(a.levels.common, a.models, a.session),
+        lambda a: replace(a, levels=Levels((a.levels.common,))),
     ],
     ids=["models swapped", "another level", "another round", "as one level"],
 )
@@ -377,7 +371,7 @@ def test_a_session_with_other_slots_is_refused_although_its_context_fits():
     parties = Parties()
     params = replace(parties.params, slots=parties.levels.common.slots())
     session = session_wire.encode(SessionOpen(params), params)
-    data = wire.encode(AnnounceLevels(parties.levels, parties.models, session))
+    data = wire.encode(Announce(parties.levels, parties.models, session))
     assert_fails(parties.machine, data, Refusal.MALFORMED)
 
 
@@ -441,13 +435,12 @@ def test_a_level_that_is_not_the_last_is_no_end():
 @given(
     parts=st.sets(st.fractions(0, 1, max_denominator=2**20), min_size=2, max_size=MAX_LEVELS),
     size=st.integers(0, 9),
+    starts=st.lists(st.none() | st.integers(0, 2048), min_size=MAX_LEVELS, max_size=MAX_LEVELS),
 )
-def test_announcements_survive_the_wire(parts, size):
+def test_announcements_survive_the_wire(parts, size, starts):
     thetas = sorted(parts - {0}, reverse=True)
-    if len(thetas) < 2:
-        return
-    levels = Levels.at(make_config(), thetas)
-    announced = AnnounceLevels(levels, bytes(size * len(thetas)), b"session")
+    levels = Levels.at(make_config(), thetas, starts[: len(thetas)])
+    announced = Announce(levels, bytes(size * len(thetas)), b"session")
     assert wire.decode(wire.encode(announced)) == announced
 
 
@@ -459,29 +452,40 @@ def fields_of(envelope):
 @pytest.mark.parametrize(
     "packed",
     [
-        b"",
-        bytes(7),
-        (1).to_bytes(4, "little") + bytes(4),
-        (2).to_bytes(4, "little") + (4).to_bytes(4, "little"),
-        (9).to_bytes(4, "little") + (10).to_bytes(4, "little"),
-        b"".join(
-            (1).to_bytes(4, "little") + (n + 3).to_bytes(4, "little") for n in range(MAX_LEVELS)
-        ),
+        bytes(15),
+        struct.pack("<IIQ", 1, 0, 0),
+        struct.pack("<IIQ", 2, 4, 0),
+        struct.pack("<IIQ", 9, 10, 0),
+        struct.pack("<IIQ", 0, 1, 0),
+        struct.pack("<IIQ", 1, 3, 8 * 2**8 + 2),
+        struct.pack("<IIQ", 1, 3, 2**63),
+        b"".join(struct.pack("<IIQ", 1, n + 3, 0) for n in range(MAX_LEVELS)),
     ],
-    ids=["none", "half a level", "no denominator", "not in lowest terms", "rising", "too many"],
+    ids=[
+        "half a level",
+        "no denominator",
+        "not in lowest terms",
+        "rising",
+        "theta of zero",
+        "a warm start beyond the grid",
+        "a warm start of 64 bits",
+        "too many",
+    ],
 )
 def test_impossible_levels_do_not_decode(packed):
-    announced = AnnounceLevels(make_levels(thetas=THETAS[1:]), b"ab", b"session")
+    announced = Announce(make_levels(thetas=THETAS[1:]), b"ab", b"session")
     fields = fields_of(announced)
     good = wire.write_fields(fields)
     assert wire.decode(good) == announced
+    fields[-3] = struct.pack("<IIQ", 1, 10, 0)
+    assert wire.decode(wire.write_fields(fields)) == announced
     fields[-3] = packed
     with pytest.raises(DecodeError):
         wire.decode(wire.write_fields(fields))
 
 
 def test_models_of_different_sizes_do_not_decode():
-    announced = AnnounceLevels(make_levels(thetas=THETAS[1:]), b"abc", b"session")
+    announced = Announce(make_levels(thetas=THETAS[1:]), b"abc", b"session")
     with pytest.raises(DecodeError, match="not 2 of one size"):
         wire.decode(wire.encode(announced))
 

@@ -15,7 +15,7 @@ from deltafl.protocol import wire
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
-from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
+from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
@@ -58,11 +58,13 @@ def configs(draw) -> RoundConfig:
         "epsilon_ticks": draw(st.integers(0, grid.max_tick)) if method == "mm" else 0,
         "min_search_cohort": draw(st.integers(0, 2**32 - 1)),
         "noise": draw(noises(cohort_size)) if noisy else None,
+        "warm_start": draw(st.none() | st.integers(0, grid.max_tick)),
+        "verified": draw(st.booleans()),
     }
     return round_of(**fields)
 
 
-LEVELS = Levels.at(make_config(), (Fraction(1, 2), Fraction(1, 3)))
+LEVELS = Levels.at(make_config(), (Fraction(1, 2), Fraction(1, 3)), (None, 7))
 
 names = st.text(st.characters(max_codepoint=127), max_size=32)
 questions = st.one_of(
@@ -71,16 +73,16 @@ questions = st.one_of(
 )
 data = st.binary(max_size=300)
 envelopes = st.one_of(
-    st.builds(Announce, configs(), data, data),
-    st.builds(AnnounceLevels, st.just(LEVELS), st.binary(max_size=100).map(lambda m: 2 * m), data),
+    st.builds(Announce, configs().map(lambda config: Levels((config,))), data, data),
+    st.builds(Announce, st.just(LEVELS), st.binary(max_size=100).map(lambda m: 2 * m), data),
     st.builds(Relay, data),
-    st.builds(Ask, questions, data),
+    st.builds(Ask, questions, data, data),
 )
 
 CONFIG = make_config()
 # Everything that an announcement is made of, in the order of the wire.
 FIELDS = {
-    "version": 1,
+    "version": 2,
     "kind": 0x21,
     "round_index": 3,
     "cohort_size": 3,
@@ -101,6 +103,9 @@ FIELDS = {
     "noise_numerator": 0,
     "noise_denominator": 0,
     "noise_devices": 0,
+    "warm_start": 0,
+    "verified": 0,
+    "other_levels": b"",
     "session": b"session",
     "model": b"model",
 }
@@ -112,12 +117,23 @@ NOISY = {
     "noise_denominator": 4,
     "noise_devices": 3,
 }
+# Sums of 64 bits, and none is left for a verified search.
+WIDE = NOISY | {
+    "noise_numerator": 2**56,
+    "noise_denominator": 1,
+    "noise_devices": 1,
+    "cohort_size": 2**31,
+    "max_weight": 1,
+    "update_resolution_bits": 2,
+}
 VALID = [
-    Announce(CONFIG, b"model", b"session"),
+    Announce(Levels((CONFIG,)), b"model", b"session"),
     Relay(b"session"),
     Ask(Query("mm", (7,)), b"session"),
+    Ask(Query("mm", (7,)), b"session", b"opening"),
     Ask(Threshold(700, 1), b"session"),
-    AnnounceLevels(LEVELS, b"model1model2", b"session"),
+    Ask(Threshold(700, 1), b"session", b"opening"),
+    Announce(LEVELS, b"model1model2", b"session"),
 ]
 
 
@@ -146,7 +162,8 @@ def test_the_announcement_is_laid_out_as_listed_here():
 
 
 def test_all_but_the_model_lies_at_the_head_of_an_announcement():
-    short, long = (wire.encode(Announce(CONFIG, model, b"session")) for model in (b"m", b"m" * 200))
+    levels = Levels((CONFIG,))
+    short, long = (wire.encode(Announce(levels, model, b"session")) for model in (b"m", b"m" * 200))
     assert short[:-3] == long[:-202]  # a header of two bytes, and the model
     assert short[-10:-3] == b"session"
 
@@ -213,9 +230,9 @@ fields = st.integers(-(2**63), 2**64 - 1) | st.binary(max_size=40) | st.sampled_
 
 
 @settings(FAST, max_examples=150)
-@given(st.sampled_from([0x21, 0x22, 0x23, 0x24]), st.lists(fields, max_size=22))
+@given(st.sampled_from([0x21, 0x22, 0x23, 0x24]), st.lists(fields, max_size=25))
 def test_arrays_of_arbitrary_fields_are_refused_or_canonical(kind, rest):
-    accepted_only_if_canonical(write_fields([1, kind, *rest]))
+    accepted_only_if_canonical(write_fields([2, kind, *rest]))
 
 
 @settings(FAST, max_examples=150)
@@ -226,7 +243,8 @@ def test_announcements_with_arbitrary_fields_are_refused_or_canonical(changes):
 
 # What does not differ in its bytes differs in its meaning: out of range, or impossible together.
 IMPOSSIBLE = {
-    "another version": {"version": 2},
+    "the version before": {"version": 1},
+    "another version": {"version": 3},
     "unknown kind": {"kind": 0x25},
     "a kind of the session": {"kind": 0x01},
     "a kind above all": {"kind": 0x80},
@@ -297,6 +315,13 @@ IMPOSSIBLE = {
     "noisy by powers of two": NOISY | {"weighting": b"powers-of-two"},
     "noisy with epsilon": NOISY | {"epsilon_ticks": 1},
     "too many noisy pivots": NOISY | {"num_pivots": 2**16 + 1},
+    "a negative warm start": {"warm_start": -1},
+    "a warm start beyond the grid": {"warm_start": 8 * 2**8 + 2},
+    "verified twice": {"verified": 2},
+    "verified with a boolean": {"verified": True},
+    "a verified ring overflow": WIDE | {"verified": 1},
+    "the same level twice": {"other_levels": struct.pack("<IIQ", 1, 2, 0)},
+    "half a level": {"other_levels": bytes(8)},
     "ring overflow": {"cohort_size": 2**20, "update_resolution_bits": 40},
     "ring overflow of the weights": {"cohort_size": 2**32 - 1, "max_weight": 2**40},
     "a text": {"model": "model"},
@@ -331,6 +356,11 @@ def test_the_impossible_ones_are_at_the_edge_of_possible_ones():
         {"epsilon_ticks": 8 * 2**8},
         {"method": b"bracketed", "epsilon_ticks": 0},
         {"min_search_cohort": 2**32 - 1},
+        {"warm_start": 8 * 2**8 + 1},
+        {"verified": 1},
+        WIDE,
+        WIDE | {"verified": 1, "cohort_size": 2**30},
+        {"other_levels": struct.pack("<IIQ", 1, 3, 8), "model": b"models"},
         NOISY,
         NOISY | {"noise_numerator": WORD, "noise_denominator": 1},
         NOISY | {"noise_denominator": WORD, "num_pivots": 2**16, "max_queries": 0},
@@ -362,17 +392,17 @@ def test_fields_missing_or_left_over_are_refused():
     "received",
     [
         b"",
-        b"\x93\x01\xcc\x22\xc4\x00",  # the kind in two bytes
-        b"\x93\xcd\x00\x01\x22\xc4\x00",  # the version in three
-        b"\x93\xd0\x01\x22\xc4\x00",  # the version signed
-        b"\x93\x01\x22\xc5\x00\x00",  # a string's length in two bytes
-        b"\x93\x01\x22\xc6\x00\x00\x00\x00",
-        b"\xdc\x00\x03\x01\x22\xc4\x00",  # the array's length in two bytes
-        b"\xdd\x00\x00\x00\x03\x01\x22\xc4\x00",
+        b"\x93\x02\xcc\x22\xc4\x00",  # the kind in two bytes
+        b"\x93\xcd\x00\x02\x22\xc4\x00",  # the version in three
+        b"\x93\xd0\x02\x22\xc4\x00",  # the version signed
+        b"\x93\x02\x22\xc5\x00\x00",  # a string's length in two bytes
+        b"\x93\x02\x22\xc6\x00\x00\x00\x00",
+        b"\xdc\x00\x03\x02\x22\xc4\x00",  # the array's length in two bytes
+        b"\xdd\x00\x00\x00\x03\x02\x22\xc4\x00",
     ],
 )
 def test_only_the_shortest_encoding_is_accepted(received):
-    assert wire.decode(b"\x93\x01\x22\xc4\x00") == Relay(b"")
+    assert wire.decode(b"\x93\x02\x22\xc4\x00") == Relay(b"")
     with pytest.raises(DecodeError):
         wire.decode(received)
 
@@ -380,17 +410,17 @@ def test_only_the_shortest_encoding_is_accepted(received):
 @pytest.mark.parametrize(
     "received",
     [
-        b"\x93\x01\x22\xc6\xff\xff\xff\xff",  # a string of 4 GiB
+        b"\x93\x02\x22\xc6\xff\xff\xff\xff",  # a string of 4 GiB
         b"\xdd\xff\xff\xff\xff",  # 2^32 fields
-        b"\xdd\xff\xff\xff\xff\x01\x22",
-        b"\x93\x01\x22\xdd\xff\xff\xff\xff",  # a field of 2^32 fields
-        b"\x93\x01\x22\xdf\xff\xff\xff\xff",  # a map
-        b"\x93\x01\x22\xdb\xff\xff\xff\xff",  # a text
-        b"\x93\x01\x22\xc9\xff\xff\xff\xff\x05",  # an extension
+        b"\xdd\xff\xff\xff\xff\x02\x22",
+        b"\x93\x02\x22\xdd\xff\xff\xff\xff",  # a field of 2^32 fields
+        b"\x93\x02\x22\xdf\xff\xff\xff\xff",  # a map
+        b"\x93\x02\x22\xdb\xff\xff\xff\xff",  # a text
+        b"\x93\x02\x22\xc9\xff\xff\xff\xff\x05",  # an extension
         b"\xdd\x00\xff\xff\xff" * 2000,  # arrays in arrays
         b"\x91" * 100_000,
-        b"\x93\x01\x22" + b"\x91" * 100_000,
-        b"\x81\x01\x22",
+        b"\x93\x02\x22" + b"\x91" * 100_000,
+        b"\x81\x02\x22",
         b"\xc1" * 10,
     ],
 )
@@ -432,14 +462,23 @@ def test_queries_have_a_largest_number_of_pivots():
     with pytest.raises(DecodeError):
         wire.decode(wire.encode(Ask(Query("histogram", (5,) * (2**16 + 1)), b"")))
     with pytest.raises(DecodeError):
-        wire.decode(write_fields([1, 0x23, b"mm", bytes(9), b""]))  # a pivot and a byte
+        wire.decode(write_fields([2, 0x23, b"mm", bytes(9), b"", b""]))  # a pivot and a byte
 
 
 @pytest.mark.parametrize("number", [-1, 2**63])
 def test_thresholds_are_of_63_bits_and_not_negative(number):
     for eta, half_width in ((number, 0), (0, number)):
         with pytest.raises(DecodeError):
-            wire.decode(write_fields([1, 0x24, eta, half_width, b""]))
+            wire.decode(write_fields([2, 0x24, eta, half_width, b"", b""]))
+
+
+def test_questions_come_with_room_for_a_proof():
+    for kind, fields in ((0x23, [b"mm", bytes(8)]), (0x24, [0, 0])):
+        assert wire.decode(write_fields([2, kind, *fields, b"opening", b"session"])) == Ask(
+            Query("mm", (0,)) if kind == 0x23 else Threshold(0, 0), b"session", b"opening"
+        )
+        with pytest.raises(DecodeError):
+            wire.decode(write_fields([2, kind, *fields, b"session"]))
 
 
 def test_what_is_no_envelope_is_not_encoded():

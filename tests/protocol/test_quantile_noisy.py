@@ -304,9 +304,8 @@ def noise_of(seed):
 
 
 def play(backend, config, vanishing=None, warm=500):
-    outcome = play_single(
-        backend, config, MODEL, MEMBERS, warm_start=warm, vanishing=vanishing
-    ).outcome
+    warmed = replace(config, warm_start=warm)
+    outcome = play_single(backend, warmed, MODEL, MEMBERS, vanishing=vanishing).outcome
     update = None if outcome.update is None else outcome.update.tobytes()
     return outcome, (
         outcome.search,
@@ -366,7 +365,7 @@ def test_a_whole_query_that_a_device_misses_ends_the_search_in_both_backends():
 
 def test_a_device_of_no_weight_counts_as_any_other():
     config = config_of()
-    layout, query = config.search_layout, config.quantile.start(config.search_config(None)).query
+    layout, query = config.search_layout, config.start_search().query
     for weight in (0, 1, 500):
         answer = DeviceRound.measured(config, 1.5, weight).answer(query, seeded(3))
         light = DeviceRound.measured(config, 1.5, 0).answer(query, seeded(3))
@@ -388,12 +387,24 @@ def test_a_sum_that_no_noise_explains_ends_the_search():
     layout = config.search_layout
     bound = NOISE.bound(17 * 3)
     for extreme, ended in ((3 * bound, Ended.NOISY), (2 ** (layout.ring_bits - 1), Ended.SHRANK)):
-        round_ = Round(config, 500)
+        round_ = Round(replace(config, warm_start=500), 0)
         total = np.zeros(layout.length, dtype=np.uint64)
         total[0], total[1] = 3, extreme
         round_.take(SlotSum(0, total, (1, 2, 3), (1, 2, 3)))
         assert isinstance(round_.question, Threshold)
         assert round_.outcome({}).search.ended is ended
+
+
+@pytest.mark.parametrize("verified", [False, True])
+def test_before_its_answer_a_verified_search_keeps_everybody_whatever_the_warm_start(verified):
+    for warm in (None, 0, 500):
+        search = NoisyHistogram(NOISE, 2).start(
+            search_config(3, warm_start=warm, verified=verified)
+        )
+        for shrank in (False, True):
+            found = search.result(shrank=shrank)
+            assert found.eta_half_ticks == (0 if verified else 2 * (warm or 0))
+        assert search.tail is None
 
 
 def test_a_sum_over_nobody_keeps_everybody():
@@ -486,7 +497,7 @@ def test_the_noise_comes_from_the_devices_randomness_unless_it_has_a_source_of_i
 
 def test_an_answer_without_noise_is_not_encoded():
     device = Party(1.5, 10, np.zeros(4)).measured(config_of())
-    query = device.config.quantile.start(device.config.search_config(None)).query
+    query = device.config.start_search().query
     with pytest.raises(EncodingError, match="not encoded without its noise"):
         device.answer(query)
     exact = replace(device, config=make_config(method="bracketed"))

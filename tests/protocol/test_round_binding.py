@@ -39,6 +39,7 @@ from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.encoding import Layout
 from deltafl.protocol.errors import EncodingError
+from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Ended, Query
 from deltafl.protocol.selection import Threshold
@@ -86,7 +87,7 @@ class View:
     @property
     def context(self) -> SlotContext:
         """What a device of this view derives its masks from."""
-        bound = client_module.binding(self.config.context(self.model), self.question)
+        bound = client_module.binding(self.params.context, self.question)
         session_id = self.params.session_id(np.array(self.roster, dtype="<u4").tobytes())
         return SlotContext.of(self.params, session_id, self.slot, bound)
 
@@ -184,7 +185,7 @@ class TwoFacedServer:
     def _announce(self, device: int) -> bytes:
         view = self.views[device]
         session = session_wire.encode(SessionOpen(view.params), view.params)
-        return self._tell(device, Announce(view.config, view.model, session))
+        return self._tell(device, Announce(Levels((view.config,)), view.model, session))
 
     def _show_roster(self, device: int, keys) -> bytes:
         view = self.views[device]
@@ -516,7 +517,7 @@ def test_models_and_rosters_are_bound_by_the_session_as_well(attack, victims, mo
 @victims
 def test_without_either_binding_devices_of_two_models_are_summed(attack, victims, monkeypatch):
     unbound(monkeypatch)
-    monkeypatch.setattr(RoundConfig, "context", lambda *_: bytes(32))
+    monkeypatch.setattr(Levels, "context", lambda *_: bytes(32))
     # All are in one session again: every box opens, and no rule has to be lifted.
     server = TwoFacedServer(views_of(attack, victims), make_devices(CONFIG)).play()
     assert not any(receipt.refused for receipt in server.receipts.values())

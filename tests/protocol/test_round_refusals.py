@@ -38,7 +38,8 @@ TO_DELIVERY, TO_QUERY, TO_THRESHOLD, TO_UNMASK = Point(2), Point(3), Point(5), P
 
 def announcement(config=CONFIG, model=MODEL, params=None) -> bytes:
     params = params or make_params(config, model)
-    return wire.encode(Announce(config, model, session_wire.encode(SessionOpen(params), params)))
+    session = session_wire.encode(SessionOpen(params), params)
+    return wire.encode(Announce(Levels((config,)), model, session))
 
 
 def device(policy=None) -> RoundClient:
@@ -77,6 +78,8 @@ OTHER_CONFIGS = {
     "update_length": 5,
     "update_clip": 4.5,
     "update_resolution_bits": 13,
+    "warm_start": 700,
+    "verified": True,
 }
 
 
@@ -115,9 +118,9 @@ def test_a_session_with_other_slots_or_devices_is_refused_although_its_context_f
     assert_refused(device(), data, Refusal.MALFORMED, "not those of this round")
 
 
-@pytest.mark.parametrize("session", [b"", b"session", b"\x93\x01\x22\xc4\x00"])
+@pytest.mark.parametrize("session", [b"", b"session", b"\x93\x02\x22\xc4\x00"])
 def test_an_announcement_without_a_session_is_refused(session):
-    data = wire.encode(Announce(CONFIG, MODEL, session))
+    data = wire.encode(Announce(Levels((CONFIG,)), MODEL, session))
     assert_refused(device(), data, Refusal.MALFORMED, "msgpack|integer|string")
 
 
@@ -202,6 +205,20 @@ def test_a_threshold_in_a_query_slot_is_refused(threshold):
     parties, honest = at(TO_QUERY)
     data = wire.encode(replace(honest, question=threshold))
     assert_refused(parties.machine, data, Refusal.OUT_OF_ORDER, "Threshold in slot 0")
+
+
+@pytest.mark.parametrize(
+    "config", [make_config(theta=Fraction(1)), make_config(min_search_cohort=4)]
+)
+def test_a_round_that_keeps_everybody_from_the_start_has_one_threshold(config):
+    for threshold in (ALL_PASS, NONE_PASS, Threshold(1, 1)):
+        parties, honest = at(TO_QUERY, config=config)
+        data = wire.encode(replace(honest, question=threshold))
+        if threshold is ALL_PASS:
+            assert parties.machine.receive(data) is LocalWork.TRAIN
+            assert parties.machine.tail.devices == 3
+        else:
+            assert_refused(parties.machine, data, Refusal.NOT_FOLLOWING, "where the sums give")
 
 
 def test_a_query_in_the_update_slot_is_refused():
@@ -344,11 +361,35 @@ def test_a_device_without_an_identity_refuses_a_signed_session():
 
 
 def test_a_device_that_insists_on_signatures_refuses_a_session_without():
-    machine = device(replace(POLICY, adversary=Adversary.ACTIVE))
+    machine = device(replace(POLICY, adversary=Adversary.ACTIVE, unverified_if_active=True))
     machine.receive(announcement())
     with pytest.raises(PeerError, match="not signed") as refused:
         machine.supply_loss(1.0, 5)
     assert refused.value.reason is Refusal.POLICY
+
+
+@pytest.mark.parametrize(
+    ("config", "policy", "accepted"),
+    [
+        (CONFIG, {}, False),
+        (make_config(verified=True), {}, True),
+        (CONFIG, {"unverified_if_active": True}, True),
+        (CONFIG, {"adversary": Adversary.CURIOUS}, True),
+        (make_config(theta=Fraction(1)), {}, True),  # no query is asked
+        (make_config(max_queries=0), {}, False),
+        (make_config(min_search_cohort=4), {}, True),
+        (make_config(min_search_cohort=3), {}, False),
+    ],
+)
+def test_a_device_that_assumes_an_active_server_answers_only_what_it_can_check(
+    config, policy, accepted
+):
+    machine = device(replace(POLICY, **{"adversary": Adversary.ACTIVE, **policy}))
+    data = announcement(config, params=make_params(config, signed=True))
+    if accepted:
+        assert machine.receive(data) is LocalWork.MEASURE_LOSS
+    else:
+        assert_refused(machine, data, Refusal.POLICY, "the search is not verified")
 
 
 def test_a_signed_round_needs_a_directory():
@@ -390,13 +431,11 @@ def test_signatures_of_a_query_do_not_unmask_the_update():
     parties, request = at(TO_SIGNED_UNMASK, signed=True)
     earlier = session_wire.decode(wire.decode(parties.taken[5]).session, SIGNED)
     data = relayed(request, signatures=earlier.signatures)
-    assert_refused(parties.machine, data, Refusal.BAD_SIGNATURE, "survivors")
+    assert_refused(parties.machine, data, Refusal.BAD_SIGNATURE, "the list of devices")
 
 
 def test_who_was_shown_another_question_signs_what_others_do_not():
-    parties = RoundParties(
-        make_config(cohort_size=4, max_queries=0, theta=Fraction(1)), signed=True
-    )
+    parties = RoundParties(make_config(cohort_size=4, max_queries=0), signed=True)
     parties.bring(Point(3))
 
     def tamper(client, data):
@@ -431,7 +470,8 @@ def announced_twice(first, second, *, signed=True):
     for each, changes in ((first, {}), (config, second)):
         params = make_params(each, signed=signed, **changes)
         credentials = enrolment.credentials_for(3, params)
-        machines.append(machine := RoundClient(3, POLICY, credentials=credentials))
+        ledger = enrolment.ledger(3)
+        machines.append(machine := RoundClient(3, POLICY, credentials=credentials, ledger=ledger))
         assert machine.receive(announcement(each, params=params)) is LocalWork.MEASURE_LOSS
     machines[0].supply_loss(1.0, 5)
     return machines[1]
@@ -449,14 +489,14 @@ def test_a_device_with_an_identity_is_in_one_session_of_a_round(changes):
     assert machine.state is RoundState.FAILED
 
 
-def test_rounds_of_one_model_are_not_told_apart_if_the_server_numbers_them_differently():
-    """A limit, not a promise: docs/limitations.md names it."""
+def test_a_round_that_the_server_numbers_differently_is_another_session():
+    """Until one of the two has been answered; see `test_protocol_client.py`."""
     machine = announced_twice(CONFIG, {"config": make_config(round_index=4)})
     assert isinstance(machine.supply_loss(1.0, 5), bytes)
 
 
 @pytest.mark.parametrize("changes", ANOTHER_SESSION)
-def test_without_an_identity_a_device_forgets_what_it_took_part_in(changes):
+def test_without_an_identity_a_device_forgets_the_sessions_that_it_joined(changes):
     machine = announced_twice(CONFIG, dict(changes), signed=False)
     assert isinstance(machine.supply_loss(1.0, 5), bytes)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork
 from deltafl.protocol.errors import ConfigurationError, EncodingError
 from deltafl.protocol.levels import Levels
-from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
+from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.round import Round
 from deltafl.protocol.selection import Threshold
@@ -64,27 +63,24 @@ POINTS: Mapping[bool, Mapping[Point, RoundState]] = {
     },
 }
 PLACES = [(signed, point) for signed, points in POINTS.items() for point in points]
-MESSAGES = (Announce, AnnounceLevels, Relay, Query, Threshold)
+MESSAGES = (Announce, Relay, Query, Threshold)
 CALLS = (SupplyLoss, SupplyUpdate)
-OF_SEVERAL_LEVELS = (AnnounceLevels, SupplyEarlierUpdate)
-"""Events of sessions of several levels only, which `test_levels.py` is about."""
+OF_SEVERAL_LEVELS = (SupplyEarlierUpdate,)
+"""The event of sessions of several levels only, which `test_levels.py` is about."""
 
 places = pytest.mark.parametrize(("signed", "point"), PLACES)
 signed_or_not = pytest.mark.parametrize("signed", [False, True])
 
 
 def opening(config, model) -> bytes:
-    params = make_params(CONFIG, context=config.context(model))
+    params = make_params(CONFIG, context=Levels((config,)).context(model))
     return session_wire.encode(SessionOpen(params), params)
 
 
 def message(event: type) -> bytes:
     """A well-formed envelope of a kind, never sent in a round of these parties."""
     envelopes = {
-        Announce: Announce(CONFIG, b"another model", b"no session"),
-        AnnounceLevels: AnnounceLevels(
-            Levels.at(CONFIG, (Fraction(1, 2), Fraction(1, 3))), b"two models", b"no session"
-        ),
+        Announce: Announce(Levels((CONFIG,)), b"another model", b"no session"),
         Relay: Relay(b"a message"),
         Query: Ask(Query("mm", (5,)), b"a message"),
         Threshold: Ask(Threshold(700, 1), b"a message"),
@@ -300,6 +296,8 @@ lies = st.fixed_dictionaries(
         "max_queries": st.integers(0, 2**16),
         "update_length": st.integers(1, 2**32),
         "max_weight": st.integers(1, 2**20),
+        "warm_start": st.integers(0, 2048),
+        "verified": st.just(True),
     },
 )
 
@@ -316,15 +314,16 @@ def garbage(draw, parties, honest) -> bytes:
     known = [wire.decode(data).session for data in parties.log] + parties.sent + [b""]
     session = st.sampled_from(known)
     session = st.one_of(session, session.flatmap(edits))
+    openings = st.just(b"") | session
     if kind == "relay":
         return wire.encode(Relay(draw(session)))
     if kind == "ask":
-        return wire.encode(Ask(draw(questions), draw(session)))
+        return wire.encode(Ask(draw(questions), draw(session), draw(openings)))
     try:
         config = make_config(**draw(lies))
     except ConfigurationError:
         return b""  # a lie that cannot even be told
-    return wire.encode(Announce(config, MODEL, opening(config, MODEL)))
+    return wire.encode(Announce(Levels((config,)), MODEL, opening(config, MODEL)))
 
 
 def edits(data: bytes):
@@ -356,8 +355,9 @@ def test_garbage_raises_nothing_but_peer_errors(signed, point, data):
 @settings(FAST, max_examples=60)
 @given(st.sampled_from(["mm", "bracketed", "histogram"]), st.data())
 def test_false_answers_of_devices_never_stop_the_server(method, data):
-    config = make_config(method=method, max_queries=4, num_pivots=None)
-    round_ = Round(config, warm_start=data.draw(st.none() | st.integers(0, 2048)))
+    warm = data.draw(st.none() | st.integers(0, 2048))
+    config = make_config(method=method, max_queries=4, num_pivots=None, warm_start=warm)
+    round_ = Round(config, 0)
     ids = (3, 10, 17)
     while round_.question is not None:
         asks = isinstance(round_.question, Query)

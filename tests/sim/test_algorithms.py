@@ -1,20 +1,21 @@
 """Every algorithm by its name: it runs, resumes to the bit, and is the same masked as in clear."""
 
 import contextlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from doubles import Silent
 
 from deltafl.fl.models import MODELS as BUILDERS
-from deltafl.fl.strategies.base import Visibility
+from deltafl.fl.strategies.base import TrainingState, Visibility
 from deltafl.sim.cohort.backends.choice import Choice, open_backend
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.run.algorithms import build_strategy
-from deltafl.sim.run.engine import Resources, play, spec_of
+from deltafl.sim.run.algorithms import build_strategy, search_setting, sessions_of
+from deltafl.sim.run.engine import Resources, play, spec_of, strategy_of
 from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.settings.config import ALGORITHMS, MODELS, PRIVATE
 from deltafl.sim.settings.config_io import build_config
@@ -140,3 +141,112 @@ def test_what_would_stop_a_run_is_found_before_anything_is_written(layer, senten
 
 def test_the_settings_know_the_models_that_can_be_built():
     assert set(BUILDERS) == set(MODELS)
+
+
+def private(**privacy):
+    search = privacy.pop("search", None)
+    sections = {"privacy": privacy, "quantile": {} if search is None else {"search": search}}
+    return settings("private-delta-fl", sections)
+
+
+def searches_of(config):
+    """Whether the search is verified, and what the session and the policy say of it."""
+    sessions = sessions_of(config.privacy, search_setting(config))
+    rounds = build(config)
+    return rounds.encoding.search.verified, sessions
+
+
+@pytest.mark.parametrize(
+    ("chosen", "verified", "accepts_unverified"),
+    [
+        ({}, False, False),
+        ({"signed": True}, False, False),
+        ({"signed": True, "search": "verified"}, True, False),
+        ({"signed": True, "search": "verified", "graph": "complete"}, True, False),
+        ({"adversary": "active"}, True, False),
+        ({"adversary": "active", "graph": "complete"}, True, False),
+        ({"adversary": "active", "search": "verified"}, True, False),
+        ({"adversary": "active", "search": "trusted"}, False, True),
+        ({"adversary": "active", "search": "trusted", "graph": "sparse"}, False, True),
+    ],
+)
+def test_devices_check_the_search_of_an_active_server_unless_told_otherwise(
+    chosen, verified, accepts_unverified
+):
+    found, sessions = searches_of(private(**chosen))
+    assert found is verified
+    assert sessions.policy.unverified_if_active is accepts_unverified
+
+
+@pytest.mark.parametrize(
+    ("chosen", "named"),
+    [
+        ({"search": "verified"}, ["quantile.search = 'verified'", "privacy.signed = false"]),
+        (
+            {"search": "verified", "signed": True, "graph": "sparse"},
+            ["quantile.search = 'verified'", "privacy.graph = 'sparse'"],
+        ),
+        (
+            {"adversary": "active", "graph": "sparse"},
+            ["quantile.search = 'auto'", "privacy.graph = 'sparse'", "'active'", "'trusted'"],
+        ),
+    ],
+)
+def test_a_search_that_no_device_can_check_is_refused_by_both_settings(chosen, named):
+    with pytest.raises(ConfigError) as caught:
+        build(private(**chosen))
+    assert all(name in str(caught.value) for name in named)
+
+
+@pytest.mark.parametrize("algorithm", ["private-fedavg", "private-q-ffl"])
+def test_algorithms_without_a_search_do_not_mind_the_setting(algorithm):
+    sections = {"quantile": {"search": "verified"}, "privacy": {"graph": "sparse"}}
+    config = settings(algorithm, sections)
+    assert not build(config).rounds.encoding.search.verified
+    assert search_setting(config) == "auto"
+    everybody = settings("private-delta-fl", sections, {"federation": {"theta": 1}})
+    build(everybody)
+    assert search_setting(everybody) == "auto"
+
+
+def test_a_verified_search_takes_the_complete_graph_of_any_cohort():
+    large = {"federation": {"cohort_size": 100}}
+    chosen = {"privacy": {"signed": True}, "quantile": {"search": "verified"}}
+    graphs = {}
+    for name, more in (("trusted", {"privacy": {"signed": True}}), ("verified", chosen)):
+        config = settings("private-delta-fl", large, more)
+        sessions = sessions_of(config.privacy, search_setting(config))
+        levels = build(config).levels_for(TrainingState(np.zeros(5, np.float32)), 100)
+        graphs[name] = sessions.params_of_levels(levels, bytes(20), bytes(32)).is_complete
+    assert graphs == {"trusted": False, "verified": True}
+
+
+def test_all_levels_are_checked_alike():
+    levels = {"federation": {"levels": ["1", "0.5"]}}
+    strategy = strategy_of(
+        settings(
+            "private-delta-fl",
+            levels,
+            {"privacy": {"signed": True}},
+            {"quantile": {"search": "verified"}},
+        )
+    )
+    strategy.levels_for(TrainingState(np.zeros(10, np.float32)), COHORT)
+    assert [level.encoding.search.verified for level in strategy.levels] == [True, True]
+
+
+def test_devices_insist_on_the_smallest_tail_of_the_settings():
+    assert sessions_of(private(min_tail=4).privacy).policy.min_tail == 4
+
+
+@pytest.mark.parametrize("method", ["mm", "bracketed", "histogram"])
+@pytest.mark.parametrize("search", ["auto", "trusted"])
+def test_a_run_against_an_active_server_is_the_same_masked_and_ideal(method, search, run):
+    sections = {"quantile": {"method": method, "search": search, "resolution_bits": 8}}
+    config = settings("private-delta-fl", sections, {"privacy": {"adversary": "active"}})
+    models = {
+        sums: run(replace(config, privacy=replace(config.privacy, sums=sums)), sums).model
+        for sums in ("masked", "ideal")
+    }
+    assert models["masked"].tobytes() == models["ideal"].tobytes()
+    assert models["ideal"].any()

@@ -225,3 +225,12 @@ def test_arms_are_seeds_by_algorithms_the_main_run_first():
         ("fedavg", 6),
     ]
     assert all(len(arm.arms()) == 1 for arm in config.arms())
+
+
+def test_whether_devices_check_the_search_is_a_setting():
+    assert "quantile.search = 'proved': must be one of auto, verified, trusted" in refusal(
+        assignment("quantile.search=proved")
+    )
+    assert "privacy.min_tail = 0: must be at least 1" in refusal(assignment("privacy.min_tail=0"))
+    assert RunConfig().quantile.search == "auto"
+    assert RunConfig().privacy.min_tail == 2

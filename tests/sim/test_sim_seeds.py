@@ -65,6 +65,22 @@ def test_a_cohort_that_cannot_be_drawn_is_refused(size):
         sample_cohort(np.random.default_rng(0), 10, size)
 
 
+def test_a_cohort_is_drawn_among_the_devices_that_are_left():
+    seeds, gone = Seeds(0), frozenset({1, 4, 7})
+    counts: Counter[int] = Counter()
+    for index in range(600):
+        generator = seeds.generator(Purpose.COHORT, round_index=index)
+        cohort = sample_cohort(generator, 10, 4, gone)
+        assert len(set(cohort)) == 4
+        counts.update(cohort)
+    # 343 expected, standard deviation 12
+    assert set(counts) == set(range(10)) - gone
+    assert all(abs(count - 2400 / 7) < 60 for count in counts.values())
+    generator = np.random.default_rng(0)
+    assert sample_cohort(generator, 10, 8, gone) == (0, 2, 3, 5, 6, 8, 9)
+    assert sample_cohort(generator, 10, 8, frozenset(range(10))) == ()
+
+
 @pytest.mark.parametrize("signed", [False, True])
 def test_dropouts_have_the_rate_and_every_step(signed):
     plan = plan_dropouts(np.random.default_rng(0), range(8000), 0.25, 3, signed=signed)
@@ -72,15 +88,15 @@ def test_dropouts_have_the_rate_and_every_step(signed):
     stages = Counter(vanish.step.stage for vanish in plan.values())
     assert set(stages) == set(stages_of_session(signed=signed))
     assert all(abs(count - 2000 / len(stages)) < 100 for count in stages.values())
-    slots = Counter(v.step.slot for v in plan.values() if v.step.stage >= Stage.MASK)
+    slots = Counter(v.step.slot for v in plan.values() if v.step.stage >= Stage.LIST)
     assert set(slots) == {0, 1, 2}
-    assert all(v.step.slot == 0 for v in plan.values() if v.step.stage < Stage.MASK)
+    assert all(v.step.slot == 0 for v in plan.values() if v.step.stage < Stage.LIST)
     assert 0.4 < np.mean([vanish.late for vanish in plan.values()]) < 0.6
 
 
-def test_only_signed_sessions_have_devices_confirm():
+def test_only_signed_sessions_have_devices_list_and_confirm():
     assert stages_of_session(signed=True) == tuple(Stage)
-    assert set(Stage) - set(stages_of_session(signed=False)) == {Stage.CONFIRM}
+    assert set(Stage) - set(stages_of_session(signed=False)) == {Stage.LIST, Stage.CONFIRM}
 
 
 def test_the_same_devices_vanish_whatever_the_algorithm():

@@ -8,6 +8,10 @@ from frames import MAGIC, chained
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deltafl.protocol import wire
+from deltafl.protocol.messages import Ask
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SlotSum
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.transcript import (
@@ -21,6 +25,7 @@ from deltafl.sim.record.transcript import (
     RoundEnd,
     Sum,
     TranscriptWriter,
+    kept_of,
     read_transcript,
     sum_sha256,
 )
@@ -180,7 +185,8 @@ def test_the_numbers_tell_what_was_done_to_the_frames(tmp_path, edit, where, wha
         (b"something else, long enough to have a header", Damage.FOREIGN, "does not begin"),
         (b"\x00" * 100, Damage.FOREIGN, "does not begin"),
         (b"deltafl truth 1\n", Damage.FOREIGN, "does not begin"),
-        (b"deltafl transcript 99\n", Damage.VERSION, "version 99.*reads version 2"),
+        (b"deltafl transcript 99\n", Damage.VERSION, "version 99.*reads version 3: .* newer one$"),
+        (b"deltafl transcript 2\n", Damage.VERSION, "version 2 .*version 3: .* use deltafl 0.1"),
     ],
 )
 def test_what_is_no_transcript_is_refused_with_a_reason(tmp_path, content, what, saying):
@@ -275,3 +281,20 @@ def test_a_sum_is_digested_as_words_of_eight_bytes():
     words = np.array([1, 2**32 - 1], dtype=np.uint32)
     assert sum_sha256(words) == sum_sha256(words.astype(np.uint64))
     assert sum_sha256(words) != sum_sha256(words[::-1])
+
+
+@pytest.mark.parametrize("question", [Query("mm", (5,)), Threshold(7, 1)])
+def test_a_question_with_a_proof_is_kept_whole_wherever_it_is_sent(question):
+    proved = wire.encode(Ask(question, b"opens a slot", LONG))
+    assert kept_of(proved, "headers", 1, sent=True) == proved
+    assert kept_of(proved, "headers", 1, sent=False) == proved[:HEAD_RECEIVED]
+
+
+def test_other_long_messages_are_not_kept_whole_where_only_heads_are():
+    """The negative controls: without a proof, or no question although it begins as one does."""
+    plain = wire.encode(Ask(Query("mm", (5,)), LONG))
+    assert kept_of(plain, "headers", 1, sent=True) == plain[:HEAD_SENT]
+    proved = wire.encode(Ask(Query("mm", (5,)), b"opens a slot", LONG))
+    broken = proved + b"?"
+    assert kept_of(broken, "headers", 1, sent=True) == broken[:HEAD_SENT]
+    assert kept_of(plain, "full", 1, sent=True) == plain

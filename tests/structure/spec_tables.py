@@ -1,13 +1,16 @@
-"""The state tables of docs/spec.md and their diagrams, generated from the code.
+"""The tables of docs/spec.md that are generated: states, diagrams, the policy, section 15.
 
-`spec_tables.py --write` renews them. Each table stands between `<!-- states:NAME:begin -->` and
-`<!-- states:NAME:end -->`, each diagram likewise under `diagram:NAME`.
+`spec_tables.py --write` renews them. Each stands between `<!-- NAME:begin -->` and
+`<!-- NAME:end -->`.
 """
 
 import argparse
+import inspect
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
@@ -15,12 +18,15 @@ ROOT: Final = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))  # run as a script, from wherever it is called
 
+import spec_trace  # noqa: E402
+
 from deltafl.protocol.states import (  # noqa: E402
     TRANSITIONS,
     SupplyEarlierUpdate,
     SupplyLoss,
     SupplyUpdate,
 )
+from deltafl.secagg.policy import DevicePolicy  # noqa: E402
 from deltafl.secagg.states import (  # noqa: E402
     CLIENT_TRANSITIONS,
     COLLECTED_AT,
@@ -29,19 +35,23 @@ from deltafl.secagg.states import (  # noqa: E402
     Close,
     CloseRound,
     Contribute,
+    ContributeWhole,
     EndLastSlot,
-    LoseSlot,
+    EndSlot,
+    ListSlotCall,
     OpenSlotCall,
 )
 
 SPEC: Final = ROOT / "docs" / "spec.md"
 CALLS: Final = {
     CloseRound: "close",
-    LoseSlot: "lose slot",
+    EndSlot: "end slot",
     EndLastSlot: "end last slot",
     OpenSlotCall: "open slot",
+    ListSlotCall: "list slot",
     Abort: "abort",
     Contribute: "contribute",
+    ContributeWhole: "contribute whole",
     Close: "end",
     SupplyLoss: "supply loss",
     SupplyUpdate: "supply update",
@@ -99,6 +109,23 @@ def diagram(transitions: Mapping, signed: Mapping | None = None) -> str:
     return "```mermaid\n" + "\n    ".join(lines) + "\n```"
 
 
+def attributes(documented: type) -> dict[str, str]:
+    """What the docstring of a class says of each attribute, in its first sentence."""
+    text = inspect.getdoc(documented).partition("Attributes:\n")[2].partition("\n\n")[0]
+    found = re.findall(r"^    (\w+): ((?:.*\n?)(?:^        .*\n?)*)", text, re.MULTILINE)
+    return {name: " ".join(said.split()).partition(". ")[0].rstrip(".") for name, said in found}
+
+
+def policy(documented: type = DevicePolicy) -> str:
+    """The fields of a device's policy with their defaults."""
+    meanings = attributes(documented)
+    rows = []
+    for field in fields(documented):
+        default = field.default.value if isinstance(field.default, Enum) else field.default
+        rows.append([f"`{field.name}`", f"{default}", meanings[field.name]])
+    return table(["field", "default", "meaning"], rows)
+
+
 def generated() -> dict[str, str]:
     """All generated tables and diagrams by name."""
     head = ["state", "event", "next", "next if signed"]
@@ -117,6 +144,8 @@ def generated() -> dict[str, str]:
         + "\n\nA drop is recorded with the step that the server is at:\n\n"
         + table(["state", "step"], collects),
         "states:round": table(["state", "event", "next"], single),
+        "policy": policy(),
+        "trace": spec_trace.table(),
     }
 
 

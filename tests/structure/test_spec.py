@@ -16,12 +16,12 @@ from deltafl.protocol import wire as envelopes
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
-from deltafl.protocol.messages import Announce, AnnounceLevels, Ask, Relay
+from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import RoundState
 from deltafl.protocol.weighting import Weighting
-from deltafl.secagg import SessionParams, SlotSpec, errors, server, wire
+from deltafl.secagg import SessionParams, SlotSpec, codec, errors, server, wire
 from deltafl.secagg import labels as secagg_labels
 from deltafl.secagg.errors import Fault, Refusal
 from deltafl.secagg.messages import (
@@ -36,14 +36,16 @@ from deltafl.secagg.messages import (
     ShareDelivery,
     ShareKeys,
     ShareReceipt,
+    SumOpening,
     UnmaskRequest,
     UnmaskShares,
 )
+from deltafl.secagg.openings import COMMITTED_SIZE
 from deltafl.secagg.states import (
     Abort,
     ClientState,
     CloseRound,
-    LoseSlot,
+    EndSlot,
     OpenSlotCall,
     ServerState,
 )
@@ -57,11 +59,13 @@ WITHIN = re.compile(r"\((\d+\.\d+)(?:[,; ][^)]*)?\)|(?:of|as in|see) (\d+\.\d+)\
 NOT_IN_ONE_PLACE = {
     "1.1",  # words
     "1.2",  # notation
+    "1.7",  # pseudo-code
     "10.12",  # duties of a server, most of which are its caller's
     "14.1",  # claims and arguments; what follows from them is code elsewhere
     "14.3",
     "14.6",
     "14.7",
+    "14.9",
 }
 """Sections that describe no module or function."""
 
@@ -165,15 +169,15 @@ def code_names(text, number):
 
 def test_the_table_of_labels_is_that_of_the_code():
     known = labels_of(secagg_labels) | labels_of(protocol_labels)
-    assert len(known) == 14
+    assert len(known) == 18
     listed = code_names(TEXT, "1.5")
     assert sorted(listed) == sorted(known)
 
 
 def unused_labels(text):
-    """Labels that the section which the table names for them does not use."""
+    """Labels that the section which the table names for them does not use, whole."""
     table = [(row[0].strip("`"), row[1]) for row in rows(text, "1.5")[2:]]
-    return [name for name, used in table if name not in " ".join(body(text, used).split())]
+    return [name for name, used in table if f'b"{name}"' not in body(text, used)]
 
 
 def test_labels_are_used_where_the_table_says():
@@ -181,8 +185,8 @@ def test_labels_are_used_where_the_table_says():
 
 
 def test_a_label_that_is_spelt_differently_is_found():
-    wrong = TEXT.replace('pack("deltafl/secagg/v1/self mask"', 'pack("deltafl/secagg/v1/self-mask"')
-    assert unused_labels(wrong) == ["deltafl/secagg/v1/self mask"]
+    wrong = TEXT.replace('b"deltafl/secagg/v2/self mask"', 'b"deltafl/secagg/v2/self-mask"')
+    assert unused_labels(wrong) == ["deltafl/secagg/v2/self mask"]
 
 
 def test_slot_labels_are_named():
@@ -231,15 +235,15 @@ def test_the_table_of_exceptions_is_complete():
 
 def test_every_refusal_and_fault_is_met_in_the_sections_on_machines():
     machines = TEXT[TEXT.index("## 9 Device") : TEXT.index("## 11 Errors")]
-    policy = body(TEXT, "3.7")
+    others = "".join(body(TEXT, number) for number in ("3.7", "12.8", "12.12"))
     for member in (*Refusal, *Fault):
-        assert f"`{member.name}`" in machines + policy, member.name
+        assert f"`{member.name}`" in machines + others, member.name
 
 
 # --- generated tables ----------------------------------------------------------------------------
 
 
-def test_state_tables_are_current():
+def test_generated_tables_are_current():
     message = "renew them: python tests/structure/spec_tables.py --write"
     assert spec_tables.renewed(TEXT) == TEXT, message
 
@@ -247,9 +251,11 @@ def test_state_tables_are_current():
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("| `masked` | UnmaskRequest |", "| `masked` | OpenSlot |"),
-        ("    masked --> opened: OpenSlot\n", "    masked --> ready: OpenSlot\n"),
-        ("    mask --> ready: lose slot\n", ""),
+        ("| `masked` | UnmaskRequest |", "| `masked` | ShareDelivery |"),
+        ("    listed --> opened: OpenSlot (signed)\n", "    listed --> ready: OpenSlot\n"),
+        ("    mask --> ready: end slot\n", ""),
+        ("| `min_tail` | 2 |", "| `min_tail` | 1 |"),
+        ("| 0 | [", "| 0 | [1"),
     ],
 )
 def test_a_stale_table_and_a_stale_diagram_are_found(old, new):
@@ -285,7 +291,7 @@ def differing(text):
     ("state", "event", "following"),
     [
         (ServerState.UNMASK, CloseRound, ServerState.MASK),
-        (ServerState.MASK, LoseSlot, None),
+        (ServerState.MASK, EndSlot, None),
         (ServerState.RECEIPT, Abort, ServerState.ABORTED),
         (ServerState.DONE, OpenSlotCall, ServerState.MASK),
     ],
@@ -355,11 +361,16 @@ def formulas(text):
 FORMULAS = formulas(TEXT)
 
 
-def length(what, formulas=FORMULAS, **values):
-    """Evaluate the formula for a length."""
-    python = re.sub(r"⌈([^⌉]*)⌉", r"ceil(\1)", formulas[what]).replace("·", "*")
+def evaluated(formula, values):
+    """The value of a formula of the page."""
+    python = re.sub(r"⌈([^⌉]*)⌉", r"ceil(\1)", formula).replace("·", "*")
     names = {"I": integer_size, "B": string_size, "A": array_head, "ceil": ceil, **values}
     return eval(python, {"__builtins__": {}}, names)  # noqa: S307 formulas of our own page
+
+
+def length(what, formulas=FORMULAS, **values):
+    """Evaluate the formula for a length."""
+    return evaluated(formulas[what], values)
 
 
 def of_params(params):
@@ -370,6 +381,7 @@ def of_params(params):
     )
     return {
         "T": num_slots,
+        "U": len(params.columns),
         "signed": signed,
         "N": params.num_invited,
         "k": params.degree,
@@ -377,8 +389,8 @@ def of_params(params):
         "min_cohort": params.min_cohort,
         "min_roster": params.min_roster,
         "slot_list": length("slot_list", T=num_slots, S=parts),
-        "advertisement": length("advertisement", T=num_slots, signed=signed),
-        "box": length("box", T=num_slots),
+        "advertisement": length("advertisement", U=len(params.columns), signed=signed),
+        "box": length("box", U=len(params.columns)),
     }
 
 
@@ -387,8 +399,15 @@ def sessions(draw):
     """Parameters from tiny ones to some whose fields take every size of header."""
     num_invited = draw(st.sampled_from([3, 9, 130, 300, 70_000]))
     num_slots = draw(st.sampled_from([1, 4, 5, 130]))
+    signed = draw(st.booleans())
     slots = tuple(
-        SlotSpec("x" * draw(st.integers(0, 64)), draw(st.sampled_from([1, 9, 200, 2**16])), bits)
+        SlotSpec(
+            "x" * draw(st.integers(0, 64)),
+            draw(st.sampled_from([1, 9, 200, 2**16])),
+            bits,
+            draw(st.booleans()),
+            signed and bits >= 33 and draw(st.booleans()),
+        )
         for bits in draw(st.lists(st.integers(1, 64), min_size=num_slots, max_size=num_slots))
     )
     threshold = draw(st.integers(2, min(num_invited, 400)))
@@ -400,13 +419,13 @@ def sessions(draw):
         min_cohort=threshold,
         graph_seed=bytes(32),
         context=bytes(32),
-        signed=draw(st.booleans()),
+        signed=signed,
     )
 
 
 def advertisement_of(params):
     credential = Credential(bytes(32), bytes(64)) if params.signed else None
-    return AdvertiseKeys(bytes(32), (bytes(32),) * len(params.slots), credential)
+    return AdvertiseKeys(bytes(32), (bytes(32),) * len(params.columns), credential)
 
 
 def samples(params, num_devices, num_others, slot):
@@ -415,12 +434,15 @@ def samples(params, num_devices, num_others, slot):
     some = dict.fromkeys(range(num_others))
     boxes = dict.fromkeys(some, bytes(wire.box_size(params)))
     spec = params.slots[slot]
-    packed = bytes(ceil(spec.length * spec.ring_bits / 8))
+    packed = bytes(ceil(spec.wire_length * spec.ring_bits / 8))
     signatures = dict.fromkeys(some, bytes(64)) if params.signed else {}
+    committed = dict.fromkeys(some, bytes(COMMITTED_SIZE))
     positions = np.arange(num_others, dtype=np.uint32)
     kinds, shares = np.zeros(num_others, np.uint8), np.zeros((num_others, 9), np.uint32)
     at = {"i": slot, "n": num_devices}
-    return [
+    vector = {"i": slot, "W": spec.wire_length, "b": spec.ring_bits}
+    opening = [(SumOpening(slot, packed, committed), {**vector, "p": num_others})]
+    return (opening if spec.verified else []) + [
         (SessionOpen(params), {}),
         (
             RosterMessage(
@@ -430,13 +452,16 @@ def samples(params, num_devices, num_others, slot):
             {"n": num_devices, "g": num_others},
         ),
         (ShareDelivery(members, boxes), {"n": num_devices, "g": num_others}),
-        (OpenSlot(slot, members), at),
+        (OpenSlot(slot, members, signatures), {**at, "q": len(signatures)}),
         (ConsistencyCheck(slot, members), at),
         (UnmaskRequest(slot, members, signatures), {**at, "q": len(signatures)}),
         (advertisement_of(params), {}),
-        (ShareKeys((bytes(32),) * len(params.slots), boxes), {"g": num_others}),
+        (ShareKeys((bytes(32),) * len(params.columns), boxes), {"g": num_others}),
         (ShareReceipt(tuple(some)), {"r": num_others}),
-        (MaskedInput(slot, packed), {"i": slot, "L": spec.length, "b": spec.ring_bits}),
+        (
+            MaskedInput(slot, packed, bytes(COMMITTED_SIZE) if spec.verified else b""),
+            {**vector, "verified": int(spec.verified)},
+        ),
         (ConsistencySignature(slot, bytes(64)), {"i": slot}),
         (UnmaskShares(slot, positions, kinds, shares), {"i": slot, "s": num_others}),
     ]
@@ -456,6 +481,69 @@ def test_lengths_of_messages_are_those_of_the_formulas(params, data):
         assert len(encoded) == length(what, **(known | values)), what
         assert wire.decode(encoded, params) is not None
         assert encoded[2] == KINDS[what]
+        assert misfits(TEXT, what, encoded, known | values) == []
+
+
+SIGNED = SessionParams(
+    (SlotSpec("a", 4, 33, verified=True), SlotSpec("b", 9, 7, whole=True)),
+    *(9, 8, 5, 5, bytes(32), bytes(32)),
+    signed=True,
+)
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_every_message_has_a_sample(slot):
+    found = {type(message).__name__ for message, _ in samples(SIGNED, 9, 3, slot)}
+    assert found == KINDS.keys() - (set() if SIGNED.slots[slot].verified else {"SumOpening"})
+
+
+def tables_of_fields(text):
+    """By message, its fields as the tables of section 8 have them: (name, type, size)."""
+    return {
+        title: [tuple(row) for row in rows(text, number)[2:]]
+        for number, title in sections(text).items()
+        if number.startswith("8.")
+    }
+
+
+def misfits(text, what, encoded, values):
+    """The fields of a message that are not as its table says."""
+    fields = codec.read_fields(encoded, most=12)[3:]
+    listed = tables_of_fields(text)[what]
+    if len(fields) != len(listed):
+        return [what]
+    return [
+        name
+        for value, (name, kind, size) in zip(fields, listed, strict=True)
+        if isinstance(value, bytes) != kind.startswith("string")
+        or (isinstance(value, bytes) and len(value) != evaluated(size.strip("`"), values))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "misfit"),
+    [
+        ("| committed | string | `96·verified` |", "| committed | string | `96` |", "committed"),
+        ("| sum | string | `⌈W·b/8⌉` |", "| sum | string | `⌈L·b/8⌉` |", "sum"),
+        ("| signatures | string, records |", "| signatures | integer |", "signatures"),
+        ("| refused | string | `4·r` |\n", "", "ShareReceipt"),
+    ],
+)
+def test_a_wrong_table_of_fields_is_found(old, new, misfit):
+    assert old in TEXT
+    known, wrong = of_params(SIGNED), TEXT.replace(old, new)
+    found = [
+        name
+        for slot in (0, 1)
+        for message, values in samples(SIGNED, 9, 3, slot)
+        for name in misfits(
+            wrong,
+            type(message).__name__,
+            wire.encode(message, SIGNED),
+            known | values | {"L": SIGNED.slots[slot].length},
+        )
+    ]
+    assert set(found) == {misfit}
 
 
 def kinds(text):
@@ -486,15 +574,15 @@ def test_every_kind_of_message_has_a_section():
 
 def test_a_wrong_formula_is_found():
     params = SessionParams((SlotSpec("a", 4, 16),), 5, 4, 3, 3, bytes(32), bytes(32))
-    wrong = FORMULAS | {"OpenSlot": "21 + I(i) + I(n) + B(⌈n/7⌉)"}
+    wrong = FORMULAS | {"OpenSlot": "21 + I(i) + I(n) + B(⌈n/7⌉) + B(68·q)"}
     message = OpenSlot(0, np.ones(8, dtype=np.bool_))
     encoded = wire.encode(message, params)
-    assert len(encoded) == length("OpenSlot", i=0, n=8)
-    assert len(encoded) != length("OpenSlot", wrong, i=0, n=8)
+    assert len(encoded) == length("OpenSlot", i=0, n=8, q=0)
+    assert len(encoded) != length("OpenSlot", wrong, i=0, n=8, q=0)
 
 
 def test_the_bound_on_messages_is_as_stated():
-    stated = re.search(r"^    (64 \+ max.*)$", body(TEXT, "7.2"), re.MULTILINE)[1]
+    stated = re.search(r"^    (64 \+ longest.*)$", body(TEXT, "7.2"), re.MULTILINE)[1]
     python = stated.replace("·", "*").replace("^", "**")
     for signed, num_slots, vector in ((False, 1, 4), (True, 3, 2**22), (True, 3000, 4)):
         slots = (SlotSpec("a", vector, 16),) * num_slots
@@ -518,17 +606,20 @@ CONFIG = RoundConfig(
         grid=LossGrid(resolution_bits=8, bound=8),
         weighting=Weighting.POWERS_OF_TWO,
         min_cohort=1000,
+        verified=True,
     ),
     update=UpdateParams(clip=4.0, resolution_bits=12, max_weight=500),
     update_length=70_000,
+    warm_start=1000,
 )
 
 
 @pytest.mark.parametrize("size", [0, 21, 255, 256, 65_535, 65_536])
-def test_lengths_of_envelopes_are_those_of_the_formulas(size):
-    session, model = bytes(size), bytes(size + 1)
-    fixed = {"name": len("histogram"), "model": len(model), "session": size}
-    fixed["weighting"] = len("powers-of-two")
+@pytest.mark.parametrize("thetas", [[Fraction(4, 5)], [Fraction(4, 5), Fraction(1, 2)]])
+def test_lengths_of_envelopes_are_those_of_the_formulas(size, thetas):
+    session, opening, models = bytes(size), bytes(size // 2), bytes(len(thetas) * (size + 1))
+    fixed = {"name": len("histogram"), "models": len(models), "session": size}
+    fixed |= {"weighting": len("powers-of-two"), "opening": len(opening)}
     search, update = CONFIG.search, CONFIG.update
     config = {
         name: getattr(CONFIG, name)
@@ -539,16 +630,16 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size):
     config["min_search_cohort"] = search.min_cohort
     config |= {"numerator": 4, "denominator": 5, "resolution_bits": 8, "bound": 8}
     config |= {"noise_numerator": 0, "noise_denominator": 0, "noise_devices": 0}
+    config |= {"warm_start": 1001, "verified": 1, "others": len(thetas) - 1}
     pivots = tuple(range(70))
     samples = {
-        "Announce": (Announce(CONFIG, model, session), config),
-        "AnnounceLevels": (
-            AnnounceLevels(Levels.at(CONFIG, [Fraction(4, 5), Fraction(1, 2)]), 2 * model, session),
-            config | {"others": 1, "models": 2 * len(model)},
-        ),
+        "Announce": (Announce(Levels.at(CONFIG, thetas), models, session), config),
         "Relay": (Relay(session), {}),
-        "Query": (Ask(Query("histogram", pivots), session), {"pivots": len(pivots)}),
-        "Threshold": (Ask(Threshold(300, 70_000), session), {"eta": 300, "delta": 70_000}),
+        "Query": (Ask(Query("histogram", pivots), session, opening), {"pivots": len(pivots)}),
+        "Threshold": (
+            Ask(Threshold(300, 70_000), session, opening),
+            {"eta": 300, "delta": 70_000},
+        ),
     }
     kinds = {row[0]: row[1] for row in rows(TEXT, "12.7") if row[1].startswith("0x")}
     assert kinds.keys() == samples.keys()
@@ -563,7 +654,7 @@ def test_lengths_of_envelopes_are_those_of_the_formulas(size):
 def test_every_formula_is_evaluated():
     messages = {title for number, title in sections(TEXT).items() if number.startswith("8.")}
     parts = {"slot", "slot_list", "advertisement", "box"}
-    named = {"Announce", "AnnounceLevels", "Relay", "Query", "Threshold"}
+    named = {"Announce", "Relay", "Query", "Threshold"}
     assert FORMULAS.keys() == messages | parts | named
 
 

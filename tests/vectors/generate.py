@@ -9,9 +9,13 @@ import json
 import sys
 from pathlib import Path
 
+import device_vectors
 import message_vectors
 import negative_vectors
+import pedersen_vectors
 import primitive_vectors
+import round_lies
+import round_vectors
 import session_vectors
 import signature_vectors
 
@@ -21,6 +25,61 @@ FOLDER = Path(__file__).parent
 RENEW = "python tests/vectors/generate.py"
 
 FILES = {
+    "devices": (
+        device_vectors.devices,
+        "Device",
+        "Conversations with one device: every message, and what it answers, ignores or refuses.",
+    ),
+    "commitments": (
+        pedersen_vectors.commitments,
+        "Primitives",
+        "Generators, blindings, commitments to vectors, and what they open to.",
+    ),
+    "round_refusals": (
+        round_lies.round_refusals,
+        "Device in a round",
+        "Lies of a server in a round, in the order of a device's checks, and each refusal's name.",
+    ),
+    "rounds": (
+        round_vectors.rounds,
+        "Device in a round",
+        "Whole small rounds, every envelope and message byte for byte.",
+    ),
+    "searches": (
+        round_vectors.searches,
+        "Server in a round",
+        "Searches that devices follow: from sums to questions, thresholds and tails.",
+    ),
+    "noises": (
+        round_vectors.noises,
+        "Noise",
+        "Resolution, variance and bound of a device's share of the noise.",
+    ),
+    "contributions": (
+        round_vectors.contributions,
+        "Contributions",
+        "What devices answer to queries and thresholds, before it is masked.",
+    ),
+    "ticks": (
+        round_vectors.ticks,
+        "Loss grid",
+        "Losses and their ticks.",
+    ),
+    "envelopes": (
+        round_vectors.envelopes,
+        "Envelopes",
+        "Every kind of envelope, its fields and its bytes.",
+    ),
+    "contexts": (
+        round_vectors.contexts,
+        "Context and binding",
+        "Rounds at one or more levels: contexts, slots, bindings of questions.",
+    ),
+    "layouts": (
+        round_vectors.layouts,
+        "Layouts and slots",
+        "Layouts, slots and contexts of rounds by every method.",
+    ),
     "decoding": (
         primitive_vectors.decoding,
         "Recovery, and who lied",
@@ -34,7 +93,7 @@ FILES = {
     "dropouts": (
         session_vectors.dropouts,
         "Who may go on",
-        "Whole sessions in which devices vanish: digests (16 bytes of SHA-256), sums and drops.",
+        "Whole sessions in which devices vanish, every message byte for byte.",
     ),
     "faults": (
         negative_vectors.faults,
@@ -110,6 +169,11 @@ FILES = {
         signature_vectors.signatures,
         "Signatures",
         "Signatures, also those about which verifiers disagree, and whether they are valid.",
+    ),
+    "whole_slots": (
+        primitive_vectors.whole_slots,
+        "Masks",
+        "Masks of whole slots, from the agreement that seals the boxes.",
     ),
     "thresholds": (
         primitive_vectors.thresholds,

@@ -21,24 +21,33 @@ from deltafl.secagg.messages import (
     ShareDelivery,
     ShareKeys,
     ShareReceipt,
+    SumOpening,
     UnmaskRequest,
     UnmaskShares,
 )
 
 SESSIONS = ("complete", "complete, signed")
+FURTHER = {
+    "verified": ("session open", "masked input", "sum opening"),
+    "verified, whole": ("open slot",),
+}
+"""Sessions of which only these kinds of messages are new."""
 _DEVICE = 10
 _ASKED = {
     "advertise": "session open",
     "share": "roster",
     "receipt": "share delivery",
+    "list": "consistency check",
     "mask": "open slot",
     "confirm": "consistency check",
     "unmask": "unmask request",
+    "opening": "sum opening",
 }
 _ANSWERS = {
     "advertise": "advertise keys",
     "share": "share keys",
     "receipt": "share receipt",
+    "list": "consistency signature",
     "mask": "masked input",
     "confirm": "consistency signature",
     "unmask": "unmask shares",
@@ -55,6 +64,9 @@ def messages():
             params = session_params(session)
             data = wire.encode(message, params)
             cases.append(_case(session, name, kind, "Made up: fields at their limits.", data))
+    for session, kinds in FURTHER.items():
+        real = _real(session)
+        cases += [_case(session, kind, kind, *real[kind]) for kind in kinds]
     return cases
 
 
@@ -82,7 +94,8 @@ def _real(session):
     for one in reversed(played(session)[0]):
         stage = one["stage"]
         found[_ASKED[stage]] = (f"To device {_DEVICE}.", one["to"][_DEVICE])
-        found[_ANSWERS[stage]] = (f"From device {_DEVICE}.", one["from"][_DEVICE])
+        if _DEVICE in one["from"]:
+            found[_ANSWERS[stage]] = (f"From device {_DEVICE}.", one["from"][_DEVICE])
     return dict(reversed(found.items()))
 
 
@@ -133,9 +146,17 @@ def fields_to_json(message):
         case ShareReceipt():
             return {"refused": list(message.refused)}
         case OpenSlot():
-            return {"slot": message.slot, "members": _set(message.members)}
+            return {
+                "slot": message.slot,
+                "members": _set(message.members),
+                "signatures": _hex(message.signatures),
+            }
         case MaskedInput():
-            return {"slot": message.slot, "packed": message.packed.hex()}
+            return {
+                "slot": message.slot,
+                "packed": message.packed.hex(),
+                "committed": message.committed.hex(),
+            }
         case ConsistencyCheck():
             return {"slot": message.slot, "survivors": _set(message.survivors)}
         case ConsistencySignature():
@@ -145,6 +166,12 @@ def fields_to_json(message):
                 "slot": message.slot,
                 "survivors": _set(message.survivors),
                 "signatures": _hex(message.signatures),
+            }
+        case SumOpening():
+            return {
+                "slot": message.slot,
+                "packed": message.packed.hex(),
+                "committed": _hex(message.committed),
             }
         case UnmaskShares():
             return {
@@ -179,9 +206,14 @@ def fields_from_json(kind, fields):
         case "share receipt":
             return ShareReceipt(tuple(fields["refused"]))
         case "open slot":
-            return OpenSlot(fields["slot"], _members(fields["members"]))
+            signatures = _unhex(fields["signatures"])
+            return OpenSlot(fields["slot"], _members(fields["members"]), signatures)
         case "masked input":
-            return MaskedInput(fields["slot"], bytes.fromhex(fields["packed"]))
+            packed, committed = (bytes.fromhex(fields[name]) for name in ("packed", "committed"))
+            return MaskedInput(fields["slot"], packed, committed)
+        case "sum opening":
+            packed = bytes.fromhex(fields["packed"])
+            return SumOpening(fields["slot"], packed, _unhex(fields["committed"]))
         case "consistency check":
             return ConsistencyCheck(fields["slot"], _members(fields["survivors"]))
         case "consistency signature":
@@ -301,6 +333,11 @@ def _flaws(case, valid):
     if not real or not session_params(case["session"]).signed:
         yield from _own_flaws(case, fields, changed)
         return
+    if case["session"] in FURTHER and case["kind"] != "sum opening":
+        for index in range(3, num):
+            yield from _field_flaws(index, fields[index], changed)
+        yield from _own_flaws(case, fields, changed)
+        return
     yield "Nothing.", b""
     yield "One byte less.", valid[:-1]
     yield "One byte more.", valid + b"\x00"
@@ -313,10 +350,11 @@ def _flaws(case, valid):
     yield "A header of 32 bits.", b"\xdd" + num.to_bytes(4, "big") + body
     yield "A header that promises 2^32 - 1 fields.", b"\xdd\xff\xff\xff\xff" + body
     yield "A map for the array.", bytes([0x80 + num // 2]) + body
-    yield "The version in two bytes.", valid[:1] + b"\xcc\x01" + valid[2:]
-    yield "The next version.", changed(0, 2)
+    yield "The version in two bytes.", valid[:1] + b"\xcc\x02" + valid[2:]
+    yield "The version before.", changed(0, 1)
+    yield "The next version.", changed(0, 3)
     yield "Version true.", changed(0, True)
-    yield "An unknown kind of the server.", changed(1, 0x07)
+    yield "An unknown kind of the server.", changed(1, 0x08)
     yield "An unknown kind of a device.", changed(1, 0x17)
     yield "A kind of two bytes.", changed(1, 0x80)
     yield "A negative kind.", changed(1, -1)
@@ -362,7 +400,8 @@ def _long_forms(value):
     if isinstance(value, int):
         yield "in two bytes", b"\xcc" + value.to_bytes(1, "big")
         yield "in nine bytes", b"\xcf" + value.to_bytes(8, "big")
-        yield "in two bytes, signed", b"\xd0" + value.to_bytes(1, "big")
+        if value == 0:
+            yield "in two bytes, signed", b"\xd0\x00"
     else:
         if len(value) < 1 << 8:
             yield "with a size of 16 bits", b"\xc5" + len(value).to_bytes(2, "big") + value
@@ -370,7 +409,10 @@ def _long_forms(value):
 
 
 _MEMBERS_AT = {"share delivery": 3, "open slot": 4, "consistency check": 4, "unmask request": 4}
+_OF_SLOTS = ("masked input", "consistency signature", "unmask shares", "sum opening")
 _RECORDS_AT = {
+    "open slot": (6, 68),
+    "sum opening": (5, 100),
     "roster": (4, 100),
     "share keys": (4, 188),
     "share delivery": (5, 188),
@@ -382,31 +424,24 @@ _RECORDS_AT = {
 
 def _own_flaws(case, fields, changed):
     """What is wrong with one kind of message only."""
-    kind, signed = case["kind"], session_params(case["session"]).signed
+    kind, params = case["kind"], session_params(case["session"])
+    signed = params.signed
     if kind in _MEMBERS_AT:
         at = _MEMBERS_AT[kind]
         if fields[at] % 8:
             bits = bytes([fields[at + 1][0] | 0x80])
             yield "A padding bit of the set of devices is set.", changed(at + 1, bits)
         yield "A set over no devices.", changed(at, 0)
-        yield "A set over more devices than were invited.", changed(at, 6)
-    if kind in _MEMBERS_AT or kind in ("masked input", "consistency signature", "unmask shares"):
+        yield "A set over more devices than were invited.", changed(at, params.num_invited + 1)
+    if kind in _MEMBERS_AT or kind in _OF_SLOTS:
         at = 3
         if kind != "share delivery":
-            yield "A slot that does not exist.", changed(at, 2)
-    if kind in _RECORDS_AT:
-        at, size = _RECORDS_AT[kind]
-        if kind == "roster" and signed:
-            size += 96
-        some = [fields[at][i : i + size] for i in range(0, len(fields[at]), size)]
-        assert all(len(one) == size for one in some), case["name"]
-        if len(some) > 1:
-            yield "Records in descending order.", changed(at, b"".join(reversed(some)))
-            yield "One record twice.", changed(at, b"".join([some[0], *some]))
-            yield "Two records swapped.", changed(at, b"".join([some[1], some[0], *some[2:]]))
+            yield "A slot that does not exist.", changed(at, len(params.slots))
+    yield from _record_flaws(case, fields, changed)
     match kind:
         case "session open":
-            yield from _open_flaws(fields, changed)
+            if case["session"] in SESSIONS:
+                yield from _open_flaws(fields, changed, signed=signed)
         case "roster":
             ids = fields[3]
             yield "No ids.", changed(3, b"")
@@ -420,6 +455,10 @@ def _own_flaws(case, fields, changed):
                 yield "A credential in a session without.", changed(5, bytes(96))
         case "unmask request" if not signed:
             yield "A signature in a session without.", changed(6, bytes(68))
+        case "open slot" if not signed:
+            yield "A signature in a session without.", changed(6, bytes(68))
+        case "sum opening":
+            yield "A sum of a slot that is not verified.", changed(3, 2)
         case "unmask shares":
             first = fields[4][:41]
             if first:
@@ -431,31 +470,56 @@ def _own_flaws(case, fields, changed):
                 yield "A share of a third kind.", changed(4, other + fields[4][41:])
 
 
-def _open_flaws(fields, changed):
+def _record_flaws(case, fields, changed):
+    """What is wrong with a list of records."""
+    kind, signed = case["kind"], session_params(case["session"]).signed
+    if kind in _RECORDS_AT:
+        at, size = _RECORDS_AT[kind]
+        if kind == "roster" and signed:
+            size += 96
+        some = [fields[at][i : i + size] for i in range(0, len(fields[at]), size)]
+        assert all(len(one) == size for one in some), case["name"]
+        if len(some) > 1:
+            yield "Records in descending order.", changed(at, b"".join(reversed(some)))
+            yield "One record twice.", changed(at, b"".join([some[0], *some]))
+            yield "Two records swapped.", changed(at, b"".join([some[1], some[0], *some[2:]]))
+
+
+def _open_flaws(fields, changed, *, signed):
     valid = changed(3, fields[3])
     assert _retagged(valid) == valid
     for flaw, slots in (
         ("No slots.", []),
-        ("A slot that does not say whether it is whole.", [b"a", 4, 16]),
-        ("A slot of five parts.", [b"a", 4, 16, 0, 0]),
-        ("Two slots, and one part too few.", [b"a", 4, 16, 0, b"b", 4, 16]),
-        ("A slot of length zero.", [b"a", 0, 16, 0]),
-        ("A slot of length 2^28 + 1.", [b"a", 2**28 + 1, 16, 0]),
-        ("A ring of no bits.", [b"a", 4, 0, 0]),
-        ("A ring of 65 bits.", [b"a", 4, 65, 0]),
-        ("Neither whole nor not.", [b"a", 4, 16, 2]),
-        ("Whole true.", [b"a", 4, 16, True]),
-        ("Whole an empty string.", [b"a", 4, 16, b""]),
-        ("A label of 65 bytes.", [b"a" * 65, 4, 16, 0]),
-        ("A label that is no UTF-8.", [b"\xff", 4, 16, 0]),
-        ("A label that is a text.", ["a", 4, 16, 0]),
-        ("A slot whose parts are swapped.", [4, b"a", 16, 0]),
-        ("An array inside the slots.", [[], 4, 16, 0]),
+        ("A slot that does not say whether it is verified.", [b"a", 4, 16, 0]),
+        ("A slot of six parts.", [b"a", 4, 16, 0, 0, 0]),
+        ("Two slots, and one part too few.", [b"a", 4, 16, 0, 0, b"b", 4, 16, 0]),
+        ("A slot of length zero.", [b"a", 0, 16, 0, 0]),
+        ("A slot of length 2^28 + 1.", [b"a", 2**28 + 1, 16, 0, 0]),
+        ("A ring of no bits.", [b"a", 4, 0, 0, 0]),
+        ("A ring of 65 bits.", [b"a", 4, 65, 0, 0]),
+        ("Neither whole nor not.", [b"a", 4, 16, 2, 0]),
+        ("Whole true.", [b"a", 4, 16, True, 0]),
+        ("Whole an empty string.", [b"a", 4, 16, b"", 0]),
+        ("Neither verified nor not.", [b"a", 4, 40, 0, 2]),
+        ("Verified true.", [b"a", 4, 40, 0, True]),
+        ("A label of 65 bytes.", [b"a" * 65, 4, 16, 0, 0]),
+        ("A label that is no UTF-8.", [b"\xff", 4, 16, 0, 0]),
+        ("A label that is a text.", ["a", 4, 16, 0, 0]),
+        ("A slot whose parts are swapped.", [4, b"a", 16, 0, 0]),
+        ("An array inside the slots.", [[], 4, 16, 0, 0]),
     ):
         yield flaw, _retagged(changed(3, msgpack.packb(slots)))
-    yield "Ring bits in two bytes.", changed(3, b"\x94\xc4\x01a\x04\xcc\x10\x00")
-    yield "Whole in two bytes.", changed(3, b"\x94\xc4\x01a\x04\x10\xcc\x01")
+    yield "Ring bits in two bytes.", changed(3, b"\x95\xc4\x01a\x04\xcc\x10\x00\x00")
+    yield "Whole in two bytes.", changed(3, b"\x95\xc4\x01a\x04\x10\xcc\x01\x00")
     yield "Slots that are an integer.", changed(3, b"\x00")
+    verified = msgpack.packb([b"a", 4, 19, 0, 1])
+    if signed:
+        narrow = msgpack.packb([b"a", 4, 18, 0, 1])
+        yield "A verified slot of 18 bits over five devices.", _retagged(changed(3, narrow))
+        sparse = msgpack.packb([*fields[:3], verified, fields[4], 2, 2, *fields[7:]])
+        yield "A verified slot over a sparse graph.", _retagged(sparse)
+    else:
+        yield "A verified slot in a session without signatures.", _retagged(changed(3, verified))
     for flaw, index, value in (
         ("No devices.", 4, 0),
         ("More than 2^32 - 1 devices.", 4, 2**32),
@@ -477,7 +541,7 @@ def _retagged(opening):
     """An opening under the tag of what it says, as far as that has one: wrong for one reason."""
     fields = msgpack.unpackb(opening)
     slots, numbers = msgpack.unpackb(fields[3]), (*fields[4:8], *fields[10:])
-    parts = [slots[i : i + 4] for i in range(0, len(slots), 4)]
+    parts = [slots[i : i + 5] for i in range(0, len(slots), 5)]
     if not all(type(part) in (int, bytes) for part in slots):
         return opening
     canonical = labels.pack(

@@ -15,12 +15,15 @@ from deltafl.secagg import (
     Refusal,
     SessionAborted,
     UsageError,
+    openings,
+    pedersen,
+    ring,
     signing,
     wire,
 )
 from deltafl.secagg.identity import identity
 from deltafl.secagg.keys import key_pair
-from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.masks import Link, SlotContext
 from deltafl.secagg.messages import (
     ConsistencyCheck,
     Credential,
@@ -28,15 +31,17 @@ from deltafl.secagg.messages import (
     OpenSlot,
     SessionOpen,
     ShareReceipt,
+    SumOpening,
     UnmaskRequest,
 )
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.sealing import SealedChannel
 from deltafl.secagg.shamir import PRIME
+from deltafl.secagg.states import ServerState
 
 PLAIN, SIGNED, SPARSE, LOSING = "complete", "complete, signed", "sparse", "complete, one lost"
 SPARSE_SIGNED = "sparse, signed"
-WHOLE, WHOLE_SIGNED = "whole slots", "whole slots, signed"
+WHOLE, WHOLE_SIGNED, VERIFIED = "whole slots", "whole slots, signed", "verified"
 VICTIM = 17
 OWN = 2  # its position in a complete roster
 OTHER = 3
@@ -69,10 +74,8 @@ class Rewriting:
 
 def refusals():
     cases = [*_opening_lies(), *_roster_lies(), *_delivery_lies()]
-    cases += [*_slot_lies(), *_whole_slot_lies(), *_signed_lies(), *_sparse_lies()]
-    cases += _unheard_lies()
-    named = {case["refusal"] for case in cases}
-    assert named == {reason.value for reason in Refusal}, set(Refusal) - named
+    cases += [*_slot_lies(), *_whole_slot_lies(), *_list_lies(), *_signed_lies(), *_sparse_lies()]
+    cases += [*_unheard_lies(), *_verified_lies()]
     for case in cases:
         session = case["session"]
         refused = refuse(case, small_case(session), played(session)[0])
@@ -100,7 +103,7 @@ def refuse(case, session, rounds):
     )
     heard = [r for r in rounds if client in r["to"]]
     for one in heard[: case["received"]]:
-        assert parties.answer(machine, one["to"][client]) == one["from"][client]
+        assert parties.answer(machine, one["to"][client]) == one["from"].get(client)
     *before, last = [bytes.fromhex(data) for data in case["messages"]]
     for data in before:
         parties.answer(machine, data)
@@ -278,6 +281,11 @@ def _delivery_lies():
         Refusal.MISSING_NEIGHBOUR,
         boxes(lambda b: {p: box for p, box in b.items() if p != OTHER}),
     )
+    yield lie(
+        "More boxes than devices were invited.",
+        Refusal.MALFORMED,
+        boxes(lambda b: b | {5: b[OTHER], 6: b[OTHER]}),
+    )
     yield lie("The device is left out.", Refusal.DEVICE_LEFT_OUT, members(only(0, 1, 3, 4)))
     yield lie("Two are left.", Refusal.COHORT_TOO_SMALL, members(only(1, 2)))
     yield lie("A set over four devices.", Refusal.MALFORMED, members(EVERYBODY[:4]))
@@ -347,11 +355,10 @@ def _slot_lies():
         UnmaskRequest(1, EVERYBODY),
     )
     yield lie(
-        "The unmasking of a slot when the next is open.",
+        "The next slot when the unmasking is due.",
         Refusal.OUT_OF_ORDER,
         unmask,
         OpenSlot(1, EVERYBODY),
-        UnmaskRequest(0, EVERYBODY),
     )
     yield lie(
         "The unmasking before the slot is opened.",
@@ -369,61 +376,305 @@ def _slot_lies():
 
 def _whole_slot_lies():
     """Of whole slots, with lists that would do for others."""
-    own, signed = Rewriting(WHOLE), Rewriting(WHOLE_SIGNED)
-    left = np.array([True, False, True, True])
-    for description, refusal, session, at, *messages in (
+    own = Rewriting(WHOLE)
+    everybody, left = np.ones(4, dtype=np.bool_), np.array([True, False, True, True])
+    alone = np.arange(4) == OWN
+    first, second, fourth, fifth = (("mask", slot) for slot in (0, 1, 3, 4))
+    for description, refusal, at, message in (
         (
-            "The unmasking of a whole slot without one device.",
-            Refusal.NOT_WHOLE,
-            own,
-            ("unmask", 0),
-            UnmaskRequest(0, left),
+            "The first whole slot leaves the device out.",
+            Refusal.DEVICE_LEFT_OUT,
+            first,
+            OpenSlot(0, ~alone),
         ),
         (
-            "The list to sign of a whole slot lacks one device.",
-            Refusal.NOT_WHOLE,
-            signed,
-            ("confirm", 0),
-            ConsistencyCheck(0, np.array([False, True, True])),
+            "The first whole slot is over one device.",
+            Refusal.COHORT_TOO_SMALL,
+            first,
+            OpenSlot(0, alone),
         ),
         (
-            "The unmasking of a void slot, without the device that is missing.",
-            Refusal.NOT_WHOLE,
-            own,
-            ("mask", 2),
-            UnmaskRequest(1, left),
+            "A list to sign in an unsigned session.",
+            Refusal.OUT_OF_ORDER,
+            first,
+            ConsistencyCheck(0, everybody),
         ),
         (
-            "The list to sign of a void slot, without the device that is missing.",
-            Refusal.NOT_WHOLE,
-            signed,
-            ("mask", 2),
-            ConsistencyCheck(1, np.array([False, True, True])),
+            "The second whole slot lacks one device of the first.",
+            Refusal.NOT_AGREED,
+            second,
+            OpenSlot(1, left),
+        ),
+        (
+            "The second whole slot is over four of a roster of three.",
+            Refusal.NOT_AGREED,
+            second,
+            OpenSlot(1, everybody[:3]),
+        ),
+        (
+            "The unmasking of a whole slot.",
+            Refusal.BOTH_SHARE_KINDS,
+            second,
+            UnmaskRequest(0, everybody),
+        ),
+        (
+            "The unmasking of a whole slot that is not open.",
+            Refusal.OUT_OF_ORDER,
+            second,
+            UnmaskRequest(1, everybody),
         ),
         (
             "A void slot is opened again, over those who are left.",
             Refusal.SLOT_REUSED,
-            own,
-            ("mask", 2),
+            fourth,
             OpenSlot(1, left),
         ),
         (
-            "The unmasking of a void slot when the next is open.",
-            Refusal.OUT_OF_ORDER,
-            own,
-            ("unmask", 2),
-            UnmaskRequest(1, left),
+            "The slot after a void one is opened, whole, over those who are left.",
+            Refusal.NOT_AGREED,
+            fourth,
+            OpenSlot(2, left),
         ),
         (
-            "A device that was missing from a void slot is back in the one after the next.",
-            Refusal.COHORT_GREW,
-            own,
-            ("mask", 3),
-            OpenSlot(3, np.ones(4, dtype=np.bool_)),
+            "A device that was lost in the tolerant slot is in the whole one after it.",
+            Refusal.NOT_AGREED,
+            fifth,
+            OpenSlot(4, left),
         ),
     ):
-        name = WHOLE if session is own else WHOLE_SIGNED
-        yield _lie(description, refusal, name, at, *map(session.encode, messages))
+        yield _lie(description, refusal, WHOLE, at, own.encode(message))
+
+
+def _list_lies():
+    """Of the members of a whole slot, in signed sessions: who signs what, and when."""
+    own = Rewriting(WHOLE_SIGNED)
+    parties = Parties(small_case(WHOLE_SIGNED))
+    everybody, left = np.ones(4, dtype=np.bool_), np.array([False, True, True, True])
+    alone = np.arange(4) == OWN
+    listing, first, second, fourth = ("list", 0), ("mask", 0), ("mask", 1), ("mask", 3)
+    honest = wire.decode(own.rounds[first]["to"][VICTIM], own.params)
+
+    def lie(description, refusal, at, *messages):
+        return _lie(description, refusal, WHOLE_SIGNED, at, *map(own.encode, messages))
+
+    def signatures(members, slot, *positions):
+        keys = _sealing_keys(own)
+        session_id = parties.session_id()
+        return {
+            p: parties.identity(3 + 7 * p).sign(signing.members(session_id, slot, members, keys[p]))
+            for p in positions
+        }
+
+    yield lie(
+        "A whole slot without a list that was signed.",
+        Refusal.NOT_AGREED,
+        listing,
+        honest,
+    )
+    yield lie(
+        "The list leaves the device out.",
+        Refusal.DEVICE_LEFT_OUT,
+        listing,
+        ConsistencyCheck(0, ~alone),
+    )
+    yield lie(
+        "A list of one device.", Refusal.COHORT_TOO_SMALL, listing, ConsistencyCheck(0, alone)
+    )
+    yield lie(
+        "A list over three of four devices.",
+        Refusal.MALFORMED,
+        listing,
+        ConsistencyCheck(0, everybody[:3]),
+    )
+    yield lie(
+        "A list for a tolerant slot.", Refusal.OUT_OF_ORDER, listing, ConsistencyCheck(3, everybody)
+    )
+    yield lie(
+        "A second list to sign.", Refusal.INCONSISTENT_SURVIVORS, first, ConsistencyCheck(0, left)
+    )
+    yield lie(
+        "The slot over fewer devices than the list.",
+        Refusal.INCONSISTENT_SURVIVORS,
+        first,
+        OpenSlot(0, left, signatures(left, 0, 1, 3)),
+    )
+    yield lie(
+        "Another whole slot than the list's.",
+        Refusal.NOT_AGREED,
+        first,
+        replace(honest, slot=1),
+    )
+    few = dict(list(honest.signatures.items())[:1])
+    yield lie(
+        "One signature too few.",
+        Refusal.TOO_FEW_SIGNATURES,
+        first,
+        replace(honest, signatures=few),
+    )
+    yield lie("No signatures.", Refusal.TOO_FEW_SIGNATURES, first, replace(honest, signatures={}))
+    for description, changed in (
+        ("A signature with one bit changed.", {0: _with_bit_changed(honest.signatures[0])}),
+        ("A signature under another's name.", {0: honest.signatures[1]}),
+        ("A signature of the same list for another slot.", signatures(everybody, 1, 0)),
+        ("A signature of another list.", signatures(left, 0, 1)),
+        ("A signature of survivors.", {0: _survivors_signature(own, parties, 0, everybody)}),
+    ):
+        yield lie(
+            description,
+            Refusal.BAD_SIGNATURE,
+            first,
+            replace(honest, signatures=dict(honest.signatures) | changed),
+        )
+    yield lie(
+        "A signature of somebody beyond the roster.",
+        Refusal.UNKNOWN_NEIGHBOUR,
+        first,
+        replace(honest, signatures=dict(honest.signatures) | {4: honest.signatures[0]}),
+    )
+    yield lie(
+        "A valid signature of a device that is not on the list.",
+        Refusal.UNKNOWN_NEIGHBOUR,
+        listing,
+        ConsistencyCheck(0, left),
+        OpenSlot(0, left, signatures(left, 0, 0, 1, 3)),
+    )
+    yield lie(
+        "A list although one was agreed on.",
+        Refusal.INCONSISTENT_SURVIVORS,
+        second,
+        ConsistencyCheck(1, everybody),
+    )
+    yield lie(
+        "A list for a slot that is over.",
+        Refusal.OUT_OF_ORDER,
+        second,
+        ConsistencyCheck(0, left),
+    )
+    yield lie(
+        "The next whole slot lacks a device of the list.",
+        Refusal.NOT_AGREED,
+        second,
+        OpenSlot(1, left),
+    )
+    yield lie(
+        "Signatures with a list that was agreed on before.",
+        Refusal.MALFORMED,
+        second,
+        OpenSlot(1, everybody, signatures(everybody, 1, 0, 1)),
+    )
+    yield lie(
+        "Signatures with a tolerant slot.",
+        Refusal.MALFORMED,
+        fourth,
+        OpenSlot(3, left, signatures(left, 3, 1, 3)),
+    )
+    yield lie(
+        "The proof of a sum that is not verified.",
+        Refusal.MALFORMED,
+        fourth,
+        SumOpening(1, bytes(4), {}),
+    )
+
+
+def _verified_lies():
+    """Of sums that are to be proved."""
+    own = Rewriting(VERIFIED)
+    parties = Parties(small_case(VERIFIED))
+    at = ("opening", 0)
+    honest = wire.decode(own.rounds[at]["to"][VICTIM], own.params)
+    records = dict(honest.committed)
+    spec = own.params.slots[0]
+
+    def lie(description, refusal, where, *messages):
+        return _lie(description, refusal, VERIFIED, where, *map(own.encode, messages))
+
+    def proof(description, refusal, **fields):
+        return lie(description, refusal, at, replace(honest, **fields))
+
+    def added(index):
+        total = ring.unpack(honest.packed, spec.wire_length, spec.ring_bits)
+        total[index] += 1
+        return ring.pack(total, spec.ring_bits)
+
+    def signed(position, commitment):
+        context = SlotContext.of(own.params, parties.session_id(), 0, parties.bindings[0])
+        statement = openings.statement(context, commitment, _sealing_keys(own)[position])
+        return commitment + parties.identity(3 + 7 * position).sign(statement)
+
+    lost = wire.decode(own.rounds["mask", 0]["from"][3], own.params).committed
+    yield proof(
+        "A commitment of a device that was lost.",
+        Refusal.UNKNOWN_NEIGHBOUR,
+        committed=records | {3: lost},
+    )
+    yield proof(
+        "A commitment is missing.",
+        Refusal.MISSING_NEIGHBOUR,
+        committed={p: c for p, c in records.items() if p != 1},
+    )
+    yield proof(
+        "The device's own commitment is missing.",
+        Refusal.MISSING_NEIGHBOUR,
+        committed={p: c for p, c in records.items() if p != OWN},
+    )
+    other = wire.decode(own.rounds["opening", 1]["to"][VICTIM], own.params)
+    for description, changed in (
+        ("A signature with one bit changed.", {1: _with_bit_changed(records[1])}),
+        ("Two devices' commitments, swapped.", {0: records[1], 1: records[0]}),
+        ("A commitment under the signature of another.", {1: records[0][:32] + records[1][32:]}),
+        ("The commitments of the next slot.", dict(other.committed)),
+        ("Another commitment of the device's own.", {OWN: records[0]}),
+    ):
+        yield proof(description, Refusal.BAD_SIGNATURE, committed=records | changed)
+    yield proof("A sum with one element more by 1.", Refusal.BAD_OPENING, packed=added(0))
+    yield proof("A sum whose blinding is more by 1.", Refusal.BAD_OPENING, packed=added(-16))
+    yield proof("The sum of the next slot.", Refusal.BAD_OPENING, packed=other.packed)
+    flipped = bytes([*records[1][:31], records[1][31] ^ 0x80])
+    for description, commitment in (
+        ("A commitment that is no point, signed.", (2).to_bytes(32, "little")),
+        ("A commitment that is negated, signed.", flipped),
+        ("A commitment of zeros, signed.", (1).to_bytes(32, "little")),
+        ("The same, in an encoding above the prime.", (2**255 - 18).to_bytes(32, "little")),
+    ):
+        yield proof(
+            description,
+            Refusal.BAD_OPENING,
+            committed=records | {1: signed(1, commitment)},
+        )
+    yield lie(
+        "The proof of a slot that is not open yet.",
+        Refusal.OUT_OF_ORDER,
+        at,
+        replace(honest, slot=1),
+    )
+    yield lie("A proof before the first sum.", Refusal.OUT_OF_ORDER, ("mask", 0), honest)
+    yield lie("A proof before the unmasking.", Refusal.OUT_OF_ORDER, ("confirm", 0), honest)
+    yield lie(
+        "A second proof of one sum.",
+        Refusal.OUT_OF_ORDER,
+        ("mask", 1),
+        replace(honest, packed=added(0)),
+    )
+    yield lie(
+        "A proof of an earlier sum, when the next is known.",
+        Refusal.OUT_OF_ORDER,
+        ("opening", 1),
+        replace(honest, packed=added(0)),
+    )
+
+
+def _sealing_keys(own):
+    """The sealing keys of a complete session, by position."""
+    advertised = own.rounds["advertise", 0]["from"]
+    return [wire.decode(advertised[c], own.params).sealing_key for c in sorted(advertised)]
+
+
+def _survivors_signature(own, parties, position, members, slot=0):
+    """A device's signature of survivors."""
+    binding = parties.bindings[slot]
+    context = SlotContext.of(own.params, parties.session_id(), slot, binding)
+    statement = signing.survivors(context, members, _sealing_keys(own)[position])
+    return parties.identity(3 + 7 * position).sign(statement)
 
 
 def _unheard_lies():
@@ -503,8 +754,9 @@ def _sealed(session, sender, content):
     secret = Parties(small_case(session)).draws(3 + 7 * sender)(32)
     ids = np.array(sorted(own.rounds["share", 0]["to"]), dtype="<u4").tobytes()
     theirs = wire.decode(own.rounds["advertise", 0]["from"][VICTIM], own.params).sealing_key
-    ends = key_pair(secret), theirs, sender, OWN
-    channel = SealedChannel(*ends, own.params.session_id(ids))
+    pair, session_id = key_pair(secret), own.params.session_id(ids)
+    link = Link.between(pair, OWN, theirs, session_id)
+    channel = SealedChannel(link.secret, pair.public, theirs, sender, OWN)
     return channel.seal(content, SeededRandomness(fixed("the nonce of a made-up box")))
 
 
@@ -552,6 +804,16 @@ def _signed_lies():
         roster,
         credentials(lambda k: _credential(parties.identity(24), own.params, 31, k)),
     )
+    yield lie(
+        "A neighbour's keys, signed by a stranger, and the signature has one bit changed.",
+        Refusal.BAD_SIGNATURE,
+        roster,
+        credentials(
+            lambda k: _with_bad_signature(
+                _credential(identity(fixed("a stranger")), own.params, 24, k)
+            )
+        ),
+    )
     second = own.encode(ConsistencyCheck(0, only(0, 1, 2)))
     yield lie("A second list to sign.", Refusal.INCONSISTENT_SURVIVORS, unmask, second)
     yield lie(
@@ -579,6 +841,25 @@ def _signed_lies():
         own.rounds[unmask]["to"][VICTIM],
     )
 
+    yield lie(
+        "The same slot over fewer when a list is signed.",
+        Refusal.SLOT_REUSED,
+        unmask,
+        own.encode(OpenSlot(0, only(0, 1, 2))),
+    )
+    few = only(0, 1, 2, 4)
+    yield lie(
+        "A valid signature of a holder that was lost.",
+        Refusal.UNKNOWN_NEIGHBOUR,
+        check,
+        own.encode(ConsistencyCheck(0, few)),
+        own.encode(
+            UnmaskRequest(
+                0, few, {p: _survivors_signature(own, parties, p, few) for p in (0, 1, 3, 4)}
+            )
+        ),
+    )
+
     def request(description, refusal, change):
         return lie(description, refusal, unmask, own.changed("to", VICTIM, *unmask, change))
 
@@ -586,6 +867,11 @@ def _signed_lies():
         "The unmasking names another list than was signed.",
         Refusal.INCONSISTENT_SURVIVORS,
         lambda m: replace(m, survivors=only(0, 1, 2)),
+    )
+    yield request(
+        "The unmasking is over four of five devices.",
+        Refusal.INCONSISTENT_SURVIVORS,
+        lambda m: replace(m, survivors=EVERYBODY[:4]),
     )
     yield request(
         "One signature too few.",
@@ -698,6 +984,10 @@ def _credential(signer: Identity, params, client, message):
     return Credential(signer.public, signer.sign(statement))
 
 
+def _with_bad_signature(credential):
+    return replace(credential, signature=_with_bit_changed(credential.signature))
+
+
 def _with_bit_changed(data):
     return data[:-40] + bytes([data[-40] ^ 1]) + data[-39:]
 
@@ -715,6 +1005,7 @@ def faults():
         *_false_shares(),
         *_isolation(),
         *_void_slots(),
+        *_commitments(),
         *_endings(),
         *_innocence(),
     ]
@@ -736,8 +1027,9 @@ def blame(case, session, rounds):
         rounds: The messages of that session, as `play` gives them.
 
     Returns:
-        The server's drops and disputes; whether the slot is void, where that round ends it; and the
-        sum, or null, where that round is an unmasking.
+        The server's drops and disputes; of a whole slot whether it is void, where that round ends
+        it; the sum, where that round reveals it, and of a verified slot whether it has a proof; and
+        what an honest device hears and says from then on that it does not in the session.
     """
     parties = Parties(session)
     server = parties.server()
@@ -745,10 +1037,19 @@ def blame(case, session, rounds):
         (d["stage"], d["slot"], d["device"]): [bytes.fromhex(data) for data in d["messages"]]
         for d in case["deviations"]
     }
+    asked, heard = server.start(), {client: [] for client in parties.devices}
+
+    def tell(messages):
+        for client in messages:
+            heard[client].append(messages[client])
+
     for one in rounds:
         stage, slot = one["stage"], one["slot"]
-        if stage == "mask":
-            server.open_slot(slot, parties.bindings[slot])
+        if stage == "opening":
+            continue
+        if server.state is ServerState.READY:
+            asked = server.open_slot(slot, parties.bindings[slot])
+        tell(asked)
         senders = sorted({*one["from"], *(d for s, i, d in sent if (s, i) == (stage, slot))})
         for sender in senders:
             own = [one["from"][sender]] if sender in one["from"] else []
@@ -759,17 +1060,64 @@ def blame(case, session, rounds):
             asked = server.close_round()
         except SessionAborted:
             assert last
-            return _outcome(server) | {"sum": None, "aborted": True}
+            return _outcome(server) | {"sum": None, "aborted": True, "witness": None}
         if last:
             break
-        if stage == "unmask":
-            server.take_sum()
+        if server.has_sum and (opening := server.take_sum().opening):
+            tell(dict.fromkeys(server.remaining, opening))
     result = _outcome(server) | {"aborted": False}
-    if stage == "mask":
-        result["void"] = not asked
-    if stage == "unmask":
-        result["sum"] = sum_to_json(server.take_sum())
+    result |= _ending(server, parties.params.slots[slot], stage, asked, tell)
+    tell(_next_slot(server, slot if stage in IN_SLOTS else -1, parties.bindings) or asked)
+    deviating = {device for _, _, device in sent}
+    witness = next((c for c in server.remaining if c not in deviating), None)
+    return result | {"witness": witness and _witness(parties, witness, heard[witness], rounds)}
+
+
+def _ending(server, spec, stage, asked, tell):
+    """What the end of a round says of its slot."""
+    result = {}
+    if stage in ("list", "mask"):
+        result["void"] = spec.whole and not (server.has_sum or asked)
+    if server.has_sum:
+        revealed = server.take_sum()
+        result["sum"] = sum_to_json(revealed)
+        if spec.verified:
+            result["proof"] = revealed.opening is not None
+        if revealed.opening is not None:
+            tell(dict.fromkeys(server.remaining, revealed.opening))
     return result
+
+
+def _next_slot(server, slot, bindings):
+    """The messages that open the first slot after `slot` that can have a sum; none if none can."""
+    if server.state is ServerState.READY:
+        for number in range(slot + 1, len(bindings)):
+            if server.can_sum(number):
+                try:
+                    return server.open_slot(number, bindings[number])
+                except SessionAborted:
+                    return {}
+    return {}
+
+
+IN_SLOTS = ("list", "mask", "confirm", "unmask")
+
+
+def _witness(parties, client, heard, rounds):
+    """What an honest device hears and answers, from the first message that differs from `rounds`.
+
+    Its answers before are those of the session.
+    """
+    machine = parties.client(client)
+    usual = [one["to"][client] for one in rounds if client in one["to"]]
+    alike = [len(usual), *(i for i, (a, b) in enumerate(zip(heard, usual, strict=False)) if a != b)]
+    received = min(alike[1] if len(alike) > 1 else alike[0], len(heard))
+    steps = []
+    for index, data in enumerate(heard):
+        answer = parties.answer(machine, data)
+        if index >= received:
+            steps.append({"message": data.hex(), "answer": answer and answer.hex()})
+    return {"device": client, "received": received, "steps": steps}
 
 
 def _outcome(server):
@@ -1107,17 +1455,73 @@ def _isolation():
 
 def _void_slots():
     """Whole slots from which vectors are missing."""
-    own = Rewriting(WHOLE)
+    own, signed = Rewriting(WHOLE), Rewriting(WHOLE_SIGNED)
     vector = own.rounds["mask", 0]["from"][VICTIM]
-    for description, slot, data, fault in (
-        ("Silence at a whole slot: the slot is void.", 0, [], Fault.TIMED_OUT),
-        ("A cut vector at a whole slot: the slot is void.", 0, [vector[:-1]], Fault.MALFORMED),
-        ("Silence at a slot that is not whole: it is not void.", 3, [], Fault.TIMED_OUT),
+    signature = signed.rounds["list", 0]["from"][VICTIM]
+    for description, session, at, data, fault in (
+        ("Silence at a whole slot: the slot is void.", WHOLE, ("mask", 0), [], Fault.TIMED_OUT),
+        (
+            "A cut vector at a whole slot: the slot is void.",
+            WHOLE,
+            ("mask", 0),
+            [vector[:-1]],
+            Fault.MALFORMED,
+        ),
+        (
+            "Silence at a tolerant slot: it is not void.",
+            WHOLE_SIGNED,
+            ("mask", 3),
+            [],
+            Fault.TIMED_OUT,
+        ),
+        (
+            "Silence when the members of a whole slot are listed: the slot is void.",
+            WHOLE_SIGNED,
+            ("list", 0),
+            [],
+            Fault.TIMED_OUT,
+        ),
+        (
+            "A signature of the list of members with one bit changed: the slot is void.",
+            WHOLE_SIGNED,
+            ("list", 0),
+            [
+                signed.changed(
+                    "from",
+                    VICTIM,
+                    "list",
+                    0,
+                    lambda m: replace(m, signature=_with_bit_changed(m.signature)),
+                )
+            ],
+            Fault.BAD_SIGNATURE,
+        ),
+        (
+            "A signature of the survivors where the members are listed: the slot is void.",
+            WHOLE_SIGNED,
+            ("list", 0),
+            [
+                signed.changed(
+                    "from",
+                    VICTIM,
+                    "list",
+                    0,
+                    lambda m: replace(
+                        m,
+                        signature=_survivors_signature(
+                            signed,
+                            Parties(small_case(WHOLE_SIGNED)),
+                            OWN,
+                            np.ones(4, dtype=np.bool_),
+                        ),
+                    ),
+                )
+            ],
+            Fault.BAD_SIGNATURE,
+        ),
     ):
-        lost = _lost(WHOLE, ("mask", slot))
-        yield _deviation(
-            description, WHOLE, [("mask", slot, VICTIM, data)], [*lost, (VICTIM, fault)]
-        )
+        gone = _lost(session, at) if at[0] != "list" else []
+        yield _deviation(description, session, [(*at, VICTIM, data)], [*gone, (VICTIM, fault)])
     yield _deviation(
         "A vector that was added, and then another: the slot is complete all the same.",
         WHOLE,
@@ -1125,12 +1529,64 @@ def _void_slots():
         [(VICTIM, Fault.EQUIVOCATED)],
     )
     late = own.rounds["mask", 1]["from"][VICTIM]
-    shares = own.changed("from", VICTIM, "unmask", 0, lambda m: replace(m, slot=1))
+    shares = own.changed("from", VICTIM, "unmask", 3, lambda m: replace(m, slot=1))
     yield _deviation(
-        "A vector and shares for a void slot, when the next one is open.",
+        "A vector and shares for a void slot, when another one is open.",
         WHOLE,
-        [("mask", 2, VICTIM, [late, shares, own.rounds["mask", 2]["from"][VICTIM], late])],
-        _lost(WHOLE, ("mask", 2)),
+        [("mask", 3, VICTIM, [late, shares, own.rounds["mask", 3]["from"][VICTIM], late])],
+        _lost(WHOLE, ("mask", 3)),
+    )
+    late = signed.rounds["confirm", 3]["from"][VICTIM]
+    yield _deviation(
+        "The signature of a list once more with the vector.",
+        WHOLE_SIGNED,
+        [("mask", 0, VICTIM, [signature, signed.rounds["mask", 0]["from"][VICTIM], signature])],
+        [],
+    )
+    yield _deviation(
+        "A signature of survivors, with the vector of a whole slot before.",
+        WHOLE_SIGNED,
+        [("mask", 0, VICTIM, [late])],
+        [(VICTIM, Fault.UNEXPECTED)],
+    )
+
+
+def _commitments():
+    """Commitments that are not what they should be."""
+    own, parties = Rewriting(VERIFIED), Parties(small_case(VERIFIED))
+
+    def changed(slot, change):
+        return own.changed("from", VICTIM, "mask", slot, change)
+
+    def forged(slot, values, binding=None):
+        binding = parties.bindings[slot] if binding is None else binding
+        context = SlotContext.of(own.params, parties.session_id(), slot, binding)
+        commitment = pedersen.commit(values, 1)
+        statement = openings.statement(context, commitment, _sealing_keys(own)[OWN])
+        return commitment + parties.identity(VICTIM).sign(statement)
+
+    for slot, ending in ((0, "the others are summed"), (1, "the slot is void")):
+        gone = _lost(VERIFIED, ("mask", slot))
+        for description, committed in (
+            ("A signature of the commitment with one bit changed", None),
+            ("A commitment that is signed for another binding", forged(slot, [1, 2, 3], b"")),
+        ):
+            data = changed(
+                slot,
+                lambda m, c=committed: replace(m, committed=c or _with_bit_changed(m.committed)),
+            )
+            yield _deviation(
+                f"{description}: {ending}.",
+                VERIFIED,
+                [("mask", slot, VICTIM, [data])],
+                [*gone, (VICTIM, Fault.BAD_SIGNATURE)],
+            )
+    data = changed(1, lambda m: replace(m, committed=forged(1, [1, 2, 3])))
+    yield _deviation(
+        "A commitment to another vector than was masked: a sum, and no proof.",
+        VERIFIED,
+        [("mask", 1, VICTIM, [data])],
+        _lost(VERIFIED, ("mask", 1)),
     )
 
 

@@ -15,8 +15,10 @@ from math import ceil, comb, floor
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from nacl.bindings import crypto_scalarmult, crypto_scalarmult_base
+from plain_pedersen import LIMBS as BLINDING_LIMBS
+from plain_pedersen import ORDER, commit, limbs_of
 
-PREFIX = b"deltafl/secagg/v1/"
+PREFIX = b"deltafl/secagg/v2/"
 PRIME = 2**31 - 1
 LIMBS = 9
 
@@ -35,9 +37,16 @@ def digest(label, *parts):
     return sha256(pack(PREFIX + label, *parts)).digest()
 
 
+def extract(material, salt):
+    return hmac.digest(salt, material, "sha256")
+
+
+def expand(secret, info):
+    return hmac.digest(secret, info + b"\x01", "sha256")
+
+
 def hkdf(material, salt, info):
-    extracted = hmac.digest(salt, material, "sha256")
-    return hmac.digest(extracted, info + b"\x01", "sha256")
+    return expand(extract(material, salt), info)
 
 
 # ChaCha20 (RFC 8439), and XChaCha20-Poly1305 on top of it (draft-irtf-cfrg-xchacha).
@@ -189,8 +198,9 @@ def pack_vector(elements, bits):
 def mask(key, length, bits):
     """The words of a mask: 32 bits wide for rings up to 2^32, else 64."""
     size = 4 if bits <= 32 else 8
-    stream = keystream(key, length * size)
-    return [int.from_bytes(stream[i : i + size], "little") for i in range(0, len(stream), size)]
+    stream = key if length * size <= 32 else keystream(key, length * size)
+    starts = range(0, length * size, size)
+    return [int.from_bytes(stream[i : i + size], "little") for i in starts]
 
 
 # Graphs.
@@ -210,7 +220,7 @@ def neighbours(num, degree, seed, position):
 
 
 def _header(number, wide):
-    for size, code in zip((1, 2, 4), wide, strict=True):
+    for size, code in zip((1, 2, 4, 8), wide, strict=False):
         if number < 256**size:
             return bytes([code]) + number.to_bytes(size, "big")
     raise ValueError(number)
@@ -219,7 +229,7 @@ def _header(number, wide):
 def _field(value):
     if isinstance(value, bytes):
         return _header(len(value), (0xC4, 0xC5, 0xC6)) + value
-    return bytes([value]) if value < 128 else _header(value, (0xCC, 0xCD, 0xCE))
+    return bytes([value]) if value < 128 else _header(value, (0xCC, 0xCD, 0xCE, 0xCF))
 
 
 def array(*fields):
@@ -242,7 +252,8 @@ def records(strings):
 
 
 def slot_fields(slot):
-    return slot["label"].encode(), slot["length"], slot["ring_bits"], int(slot["whole"])
+    kind = int(slot["whole"]), int(slot["verified"])
+    return slot["label"].encode(), slot["length"], slot["ring_bits"], *kind
 
 
 def canonical(params):
@@ -272,9 +283,22 @@ def open_message(params):
     )
 
 
+def max_message_bytes(params):
+    """Above any message of the session."""
+    tolerant = sum(not slot["whole"] for slot in params["slots"])
+    advertised = 32 * (1 + tolerant) + (96 if params["signed"] else 0)
+    largest = max(advertised, 40 + 72 * tolerant, 96, 41)
+    lists = params["num_invited"] * (8 + largest) + 32 * tolerant
+    longest = max(
+        (slot["ring_bits"] * (slot["length"] + 16 * slot["verified"]) + 7) // 8
+        for slot in params["slots"]
+    )
+    return 64 + longest + max(lists, 2**20)
+
+
 def message(kind, params, *fields):
     tag = digest(b"session parameters", canonical(params))[:16]
-    return array(1, kind, tag, *fields)
+    return array(2, kind, tag, *fields)
 
 
 def slot_info(params, slot, binding):
@@ -290,12 +314,33 @@ def pairwise_mask_key(session, info, secret, own, peer):
     return hkdf(agree(secret, peer), session, pack(PREFIX + b"pairwise mask", info) + both)
 
 
+def whole_slot_info(info, members):
+    return pack(PREFIX + b"pairwise mask of a whole slot", info, *bits(members))
+
+
+def whole_mask_key(session, info, members, secret, own, peer):
+    both = b"".join(sorted((own, peer)))
+    return hkdf(agree(secret, peer), session, whole_slot_info(info, members) + both)
+
+
 def sealing_info(sender, recipient, sender_key, recipient_key):
     return pack(PREFIX + b"share sealing key", sender, recipient, sender_key, recipient_key)
 
 
 def survivors_statement(session, info, members, sealing_key):
     return pack(PREFIX + b"survivors of a slot", session, info, *bits(members), sealing_key)
+
+
+def members_statement(session, slot, members, sealing_key):
+    return pack(PREFIX + b"members of a whole slot", session, slot, *bits(members), sealing_key)
+
+
+def commitment_statement(session, info, commitment, sealing_key):
+    return pack(PREFIX + b"committed vector", session, info, commitment, sealing_key)
+
+
+def two_s_complement(element, bits):
+    return element - 2**bits if element >= 2 ** (bits - 1) else element
 
 
 def advertisement_statement(params, client, sealing_key, mask_keys):
@@ -320,22 +365,27 @@ class PlainSession:
         self.spoiling = {(s["sender"], s["recipient"]) for s in case["spoiling"]}
         self.draws = {i: Draws(bytes.fromhex(d["randomness"])) for i, d in self.devices.items()}
         self.rounds, self.sums, self.drops = [], [], {}
-        self.num_slots = len(self.params["slots"])
+        slots = self.params["slots"]
+        self.tolerant = [index for index, slot in enumerate(slots) if not slot["whole"]]
+        self.agreed, self.asked = None, case.get("asked", range(len(slots)))
         self.remaining = sorted(self.devices)
 
     def run(self):
         self._advertise()
         self._share()
         self._round("receipt", self.deliveries, self.receipts, 0x13)
-        for slot in range(self.num_slots):
-            self._sum(slot)
+        for slot in self.asked:
+            if self.params["slots"][slot]["whole"]:
+                self._sum_whole(slot)
+            else:
+                self._sum(slot)
         return self
 
     def _stays(self, client, stage, slot):
         if client not in self.vanishing:
             return True
         when, last = self.vanishing[client]
-        order = ("mask", "confirm", "unmask")
+        order = ("list", "mask", "confirm", "unmask")
         if stage in SET_UP:
             return last not in SET_UP or SET_UP.index(stage) < SET_UP.index(last)
         return last not in SET_UP and (slot, order.index(stage)) < (when, order.index(last))
@@ -360,8 +410,10 @@ class PlainSession:
         self.secrets, self.keys, self.advertised = {}, {}, {}
         for client in self.remaining:
             draw = self.draws[client]
-            secrets = [draw(32) for _ in range(1 + self.num_slots)]
+            secrets = [draw(32) for _ in range(1 + len(self.tolerant))]
             public = [public_key(secret) for secret in secrets]
+            if self.devices[client].get("highest_bit"):
+                public = [key[:-1] + bytes([key[-1] | 0x80]) for key in public]
             credential = b""
             if params["signed"]:
                 seed = bytes.fromhex(self.devices[client]["identity"])
@@ -389,7 +441,7 @@ class PlainSession:
             near = {p: self.advertised[ids[p]] for p in self.near[position]}
             asked[client] = message(0x02, params, packed_ids, records(near))
             draw = self.draws[client]
-            own_seeds = [draw(32) for _ in range(self.num_slots)]
+            own_seeds = [draw(32) for _ in self.tolerant]
             mask_secrets = self.secrets[client][1:]
             pairs = zip(own_seeds, mask_secrets, strict=True)
             secrets = [secret for pair in pairs for secret in pair]
@@ -401,7 +453,7 @@ class PlainSession:
                 boxes[position, peer] = self._box(position, peer, draw)
             commitments = b"".join(
                 digest(b"self-mask seed commitment", self.session, slot, position, seed)
-                for slot, seed in enumerate(own_seeds)
+                for slot, seed in zip(self.tolerant, own_seeds, strict=True)
             )
             own = {peer: boxes[position, peer] for peer in self.near[position]}
             fields[client] = (commitments, records(own))
@@ -445,42 +497,119 @@ class PlainSession:
             for client in isolated:
                 self._lose(client, "too few neighbours left", stage, slot)
 
-    def _sum(self, slot):
-        params, spec, signed = self.params, self.params["slots"][slot], self.params["signed"]
-        length, width = spec["length"], spec["ring_bits"]
-        info = slot_info(params, slot, self.bindings[slot])
-        self._drop_isolated("mask", slot)
-        opened = self._there()
-        present = [p for p, there in enumerate(opened) if there]
-        vectors = {p: [int(x) for x in self.devices[self.ids[p]]["inputs"][slot]] for p in present}
-        fields = {}
-        for position in present:
+    def _vectors(self, slot, opened):
+        """What the devices of a slot mask, by position, and what they send beside it."""
+        spec, info = self.params["slots"][slot], self._info(slot)
+        vectors, committed = {}, {}
+        for position in (p for p, there in enumerate(opened) if there):
             client = self.ids[position]
-            own = self.keys[client][1 + slot]
-            total = list(vectors[position])
-            own_key = self_mask_key(self.session, info, self.seeds[position][slot])
-            masks = [(1, own_key)]
+            vector = [int(x) for x in self.devices[client]["inputs"][slot]]
+            committed[position] = b""
+            if spec["verified"]:
+                blinding = int.from_bytes(self.draws[client](64), "little") % ORDER
+                values = [two_s_complement(x, spec["ring_bits"]) for x in vector]
+                commitment, key = commit(values, blinding), self.keys[client][0]
+                statement = commitment_statement(self.session, info, commitment, key)
+                seed = bytes.fromhex(self.devices[client]["identity"])
+                committed[position] = commitment + sign(seed, statement)
+                vector = vector + limbs_of(blinding)
+            vectors[position] = vector
+        return vectors, committed
+
+    def _info(self, slot):
+        return slot_info(self.params, slot, self.bindings[slot])
+
+    def _masked(self, slot, vector, masks):
+        """A packed vector under masks, which are pairs of sign and key."""
+        width, total = self.params["slots"][slot]["ring_bits"], list(vector)
+        for sign_of, key in masks:
+            words = mask(key, len(vector), width)
+            total = [(x + sign_of * w) % 2**width for x, w in zip(total, words, strict=True)]
+        return pack_vector(total, width)
+
+    def _signed_by(self, client, statement):
+        return sign(bytes.fromhex(self.devices[client]["identity"]), statement)
+
+    def _counted(self, client, signatures):
+        """The first t signatures, by position, of those that count with a device."""
+        own = self.ids.index(client)
+        holders = [p for p in self.holders[own] if p not in self.refused[own]]
+        signers = [p for p in holders if self.ids[p] in self.remaining]
+        return {p: signatures[self.ids[p]] for p in signers[: self.params["threshold"]]}
+
+    def _sum_whole(self, slot):
+        """A whole slot: one message, under masks from the agreements of the boxes."""
+        params = self.params
+        there = self._there()
+        if self.agreed is not None and any(
+            was and not now for was, now in zip(self.agreed, there, strict=True)
+        ):
+            return
+        asked, is_first = {}, self.agreed is None
+        if is_first:
+            self._drop_isolated("mask", slot)
+            self.agreed = self._there()
+        opened = self.agreed
+        if is_first and params["signed"]:
+            signatures = {
+                client: self._signed_by(
+                    client, members_statement(self.session, slot, opened, self.keys[client][0])
+                )
+                for client in self.remaining
+            }
+            listed = message(0x05, params, slot, *bits(opened))
+            fields = {client: (slot, signature) for client, signature in signatures.items()}
+            self._round("list", dict.fromkeys(self.remaining, listed), fields, 0x15, slot)
+            if self._there() != opened:
+                return
+            for client in self.remaining:
+                few = records(self._counted(client, signatures))
+                asked[client] = message(0x04, params, slot, *bits(opened), few)
+        else:
+            data = message(0x04, params, slot, *bits(opened), b"")
+            asked = dict.fromkeys(self.remaining, data)
+        vectors, committed = self._vectors(slot, opened)
+        fields, info = {}, self._info(slot)
+        for position, vector in vectors.items():
+            own, masks = self.keys[self.ids[position]][0], []
+            secret = self.secrets[self.ids[position]][0]
             for peer in self.near[position]:
                 if opened[peer]:
-                    theirs = self.keys[self.ids[peer]][1 + slot]
-                    secret = self.secrets[client][1 + slot]
+                    theirs = self.keys[self.ids[peer]][0]
+                    key = whole_mask_key(self.session, info, opened, secret, own, theirs)
+                    masks.append((-1 if position > peer else 1, key))
+            packed = self._masked(slot, vector, masks)
+            fields[self.ids[position]] = (slot, packed, committed[position])
+        self._round("mask", asked, fields, 0x14, slot)
+        if self._there() == opened:
+            self._reveal(slot, vectors, committed)
+
+    def _sum(self, slot):
+        """A tolerant slot: masks are removed with what is left of the devices."""
+        params, signed = self.params, self.params["signed"]
+        column, info = self.tolerant.index(slot), self._info(slot)
+        self._drop_isolated("mask", slot)
+        opened = self._there()
+        vectors, committed = self._vectors(slot, opened)
+        fields = {}
+        for position, vector in vectors.items():
+            client = self.ids[position]
+            own, secret = self.keys[client][1 + column], self.secrets[client][1 + column]
+            masks = [(1, self_mask_key(self.session, info, self.seeds[position][column]))]
+            for peer in self.near[position]:
+                if opened[peer]:
+                    theirs = self.keys[self.ids[peer]][1 + column]
                     key = pairwise_mask_key(self.session, info, secret, own, theirs)
                     masks.append((-1 if position > peer else 1, key))
-            for sign_of, key in masks:
-                words = mask(key, length, width)
-                total = [(x + sign_of * w) % 2**width for x, w in zip(total, words, strict=True)]
-            fields[client] = (slot, pack_vector(total, width))
-        asked = message(0x04, params, slot, *bits(opened))
+            fields[client] = (slot, self._masked(slot, vector, masks), committed[position])
+        asked = message(0x04, params, slot, *bits(opened), b"")
         self._round("mask", dict.fromkeys(self.remaining, asked), fields, 0x14, slot)
         survived = self._there()
-        if spec["whole"] and survived != opened:
-            return
-        contributors = list(self.remaining)
         request = dict.fromkeys(self.remaining, (slot, *bits(survived), b""))
         if signed:
             signatures = {
-                client: sign(
-                    bytes.fromhex(self.devices[client]["identity"]),
+                client: self._signed_by(
+                    client,
                     survivors_statement(self.session, info, survived, self.keys[client][0]),
                 )
                 for client in self.remaining
@@ -489,27 +618,38 @@ class PlainSession:
             fields = {client: (slot, signature) for client, signature in signatures.items()}
             self._round("confirm", dict.fromkeys(self.remaining, asked), fields, 0x15, slot)
             for client in self.remaining:
-                own = self.ids.index(client)
-                holders = [p for p in self.holders[own] if p not in self.refused[own]]
-                signers = [p for p in holders if self.ids[p] in self.remaining]
-                few = {p: signatures[self.ids[p]] for p in signers[: params["threshold"]]}
-                request[client] = (slot, *bits(survived), records(few))
+                few = records(self._counted(client, signatures))
+                request[client] = (slot, *bits(survived), few)
         asked = {client: message(0x06, params, *request[client]) for client in self.remaining}
         fields = {}
         for client in self.remaining:
             own = self.ids.index(client)
             rows = {}
-            for p in present:
+            for p in vectors:
                 if own not in self.holders[p] or p in self.refused[own]:
                     continue
                 kind = 0 if survived[p] else 1
-                share = self.shares[p][own][2 * slot + kind]
+                share = self.shares[p][own][2 * column + kind]
                 rows[p] = bytes([kind]) + struct.pack(f"<{LIMBS}I", *share)
             fields[client] = (slot, records(rows))
         self._round("unmask", asked, fields, 0x16, slot)
-        vectors = [vectors[self.ids.index(client)] for client in contributors]
-        vector = [sum(column) % 2**width for column in zip(*vectors, strict=True)]
+        self.agreed = survived
+        kept = {p: vector for p, vector in vectors.items() if survived[p]}
+        self._reveal(slot, kept, committed)
+
+    def _reveal(self, slot, vectors, committed):
+        spec, params = self.params["slots"][slot], self.params
+        width = spec["ring_bits"]
+        total = [sum(column) % 2**width for column in zip(*vectors.values(), strict=True)]
+        contributors = [self.ids[p] for p in vectors]
+        vector = total[: spec["length"]]
         self.sums.append({"slot": slot, "vector": vector, "contributors": contributors})
+        if spec["verified"]:
+            assert len(total) == spec["length"] + BLINDING_LIMBS
+            proof = records({p: committed[p] for p in vectors})
+            shown = message(0x07, params, slot, pack_vector(total, width), proof)
+            to = dict.fromkeys(self.remaining, shown)
+            self.rounds.append({"stage": "opening", "slot": slot, "to": to, "from": {}})
 
 
 # Thresholds, in exact fractions.

@@ -12,13 +12,16 @@ from deltafl.secagg import (
     SlotSpec,
     ThreatModel,
     labels,
+    openings,
+    pedersen,
     shamir,
     signing,
+    wire,
 )
 from deltafl.secagg.graph import Graph
 from deltafl.secagg.identity import fingerprint, identity
 from deltafl.secagg.keys import key_pair
-from deltafl.secagg.masks import SlotContext, seed_commitment
+from deltafl.secagg.masks import Link, SlotContext, seed_commitment
 from deltafl.secagg.prg import add_masks
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.reed_solomon import decode
@@ -58,9 +61,13 @@ def packing_of_parts():
 
 def parameters():
     slots = (("a first sum", 4, 13), ("", 1, 1, True), ("grüße", 2**28, 64))
+    verified = (("quantile", 4, 19, True, True), ("quantile", 4, 64, False, True))
     cases = {
         "Complete graph, one slot.": make_params(5, threshold=3, signed=False, slots=slots[:1]),
         "Complete graph, signed.": make_params(5, threshold=3, signed=True, slots=slots[:1]),
+        "Verified slots; the ring of the first is the smallest.": make_params(
+            5, threshold=3, signed=True, slots=verified
+        ),
         "Three slots: no label and whole, the longest vector, other letters.": make_params(
             7, threshold=4, min_cohort=6, signed=False, slots=slots
         ),
@@ -82,6 +89,7 @@ def parameters():
                 "canonical": params.canonical().hex(),
                 "digest": params.digest.hex(),
                 "tag": params.tag.hex(),
+                "max_message_bytes": wire._max_bytes(params),
                 "roster": roster,
                 "session_id": params.session_id(packed).hex(),
             }
@@ -91,7 +99,7 @@ def parameters():
 
 def key_schedule():
     params = make_params(
-        5, threshold=3, signed=False, slots=(("a first sum", 4, 13), ("a second sum", 3, 40, True))
+        5, threshold=3, signed=False, slots=(("a first sum", 4, 13), ("a second sum", 3, 40))
     )
     secrets = [fixed(f"mask key {name}") for name in ("A", "B")]
     own, peer = (key_pair(secret) for secret in secrets)
@@ -99,7 +107,7 @@ def key_schedule():
     for slot, binding in ((0, BINDING), (1, BINDING), (1, b"")):
         context = SlotContext.of(params, SESSION, slot, binding)
         seed = fixed("self-mask seed")
-        (pairwise,) = context.pairwise_mask_keys(own, [peer.public])
+        (pair,) = context.pair_secrets(own, [4], [peer.public])
         cases.append(
             {
                 "description": "Keys of masks: self mask, pairwise mask, commitment to the seed.",
@@ -116,7 +124,46 @@ def key_schedule():
                 "public": own.public.hex(),
                 "peer_secret": peer.secret.hex(),
                 "peer_public": peer.public.hex(),
-                "pairwise_mask_key": pairwise.hex(),
+                "pairwise_mask_key": pair.key().hex(),
+            }
+        )
+    return cases
+
+
+def whole_slots():
+    """Masks of whole slots: one agreement for all slots of two devices, bound to the members."""
+    slots = (("a first sum", 4, 13, True), ("a second sum", 3, 40), ("a third sum", 4, 13, True))
+    params = make_params(9, threshold=3, signed=False, slots=slots)
+    own, peer = (key_pair(fixed(f"sealing key {name}")) for name in ("A", "B"))
+    everybody = np.ones(9, dtype=np.bool_)
+    without = np.arange(9) != 4
+    cases = []
+    for slot, members, binding in (
+        (0, everybody, BINDING),
+        (2, everybody, BINDING),
+        (2, without, BINDING),
+        (2, without[:8], b""),
+    ):
+        context = SlotContext.of(params, SESSION, slot, binding)
+        info = context.whole_slot_info(members)
+        link = Link.between(own, 7, peer.public, SESSION)
+        back = Link.between(peer, 2, own.public, SESSION)
+        assert link.whole(info).key() == back.whole(info).key()
+        cases.append(
+            {
+                "description": "The mask that two devices share in a whole slot.",
+                "params": params_to_json(params),
+                "session_id": SESSION.hex(),
+                "slot": slot,
+                "binding": binding.hex(),
+                "members": [int(there) for there in members],
+                "secret": own.secret.hex(),
+                "public": own.public.hex(),
+                "peer_secret": peer.secret.hex(),
+                "peer_public": peer.public.hex(),
+                "link": link.secret.hex(),
+                "info": info.hex(),
+                "pairwise_mask_key": link.whole(info).key().hex(),
             }
         )
     return cases
@@ -124,7 +171,10 @@ def key_schedule():
 
 def mask_expansion():
     cases = []
-    for bits, lengths in ((32, (1, 16, 17, 257, 16384, 16385, 40000)), (64, (1, 8, 9, 8192, 8193))):
+    for bits, lengths in (
+        (32, (1, 8, 9, 16, 17, 257, 16384, 16385, 40000)),
+        (64, (1, 4, 5, 8, 9, 8192, 8193)),
+    ):
         for length in lengths:
             seeds = [fixed(f"mask {i} of {length} x {bits}") for i in range(3)]
             first, total = zeros(length, bits), zeros(length, bits)
@@ -284,9 +334,11 @@ def sealing():
         own, peer = pairs[sender], pairs[recipient]
         ends = positions[sender], positions[recipient]
         nonce = fixed("nonce")[:24]
-        channel = SealedChannel(own, peer.public, *ends, SESSION)
+        secret = Link.between(own, ends[1], peer.public, SESSION).secret
+        channel = SealedChannel(secret, own.public, peer.public, *ends)
         box = channel.seal(content, lambda _, nonce=nonce: nonce)
-        assert SealedChannel(peer, own.public, *reversed(ends), SESSION).open(box) == content
+        back = SealedChannel(secret, peer.public, own.public, *reversed(ends))
+        assert back.open(box) == content
         assert channel.open(box) is None
         cases.append(
             {
@@ -372,6 +424,9 @@ def identities():
         members = np.array([True, client == 3, True, True, False])
         context = SlotContext.of(params, SESSION, 0, BINDING)
         survivors = signing.survivors(context, members, sealing_key)
+        agreed = signing.members(SESSION, 0, members, sealing_key)
+        commitment = pedersen.commit([1, -2, 3], 5)
+        committed = openings.statement(context, commitment, sealing_key)
         cases.append(
             {
                 "description": "An identity, and what it signs.",
@@ -390,6 +445,11 @@ def identities():
                 "survivors": [int(there) for there in members],
                 "survivors_statement": survivors.hex(),
                 "survivors_signature": own.sign(survivors).hex(),
+                "members_statement": agreed.hex(),
+                "members_signature": own.sign(agreed).hex(),
+                "commitment": commitment.hex(),
+                "commitment_statement": committed.hex(),
+                "commitment_signature": own.sign(committed).hex(),
             }
         )
     return cases

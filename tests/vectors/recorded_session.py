@@ -1,6 +1,6 @@
 """Sessions that are played for the vectors: every secret from a stated seed, every message kept."""
 
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from hashlib import sha256
 
 import numpy as np
@@ -18,7 +18,9 @@ from deltafl.secagg import (
 )
 from deltafl.secagg.directory import TrustedKeys
 from deltafl.secagg.identity import identity
+from deltafl.secagg.keys import PublicKey, generate
 from deltafl.secagg.ledger import MemoryLedger
+from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import to_words
 from deltafl.secagg.stages import Stage, Step, Vanish
@@ -35,9 +37,31 @@ POLICY = {
     "max_slots": 256,
     "max_length": 1 << 26,
     "max_ring_bits": 64,
+    "min_tail": 2,
     "sparse_if_active": False,
+    "unverified_if_active": False,
 }
 """What the devices of the vectors insist on; far below what a real device should."""
+
+
+def _with_highest_bit(randomness):
+    """A key pair whose public key is not the canonical encoding of its number."""
+    pair = generate(randomness)
+    return replace(pair, public=PublicKey(pair.public[:-1] + bytes([pair.public[-1] | 0x80])))
+
+
+ODD = replace(PLAIN, generate=_with_highest_bit)
+
+
+def policy_of(limits):
+    """What a device insists on, from its fields in a vector."""
+    return DevicePolicy(**limits | {"adversary": Adversary(limits["adversary"])})
+
+
+def draw_elements(seed):
+    """A source of integers: 8 keystream bytes each, little-endian."""
+    draw = SeededRandomness(seed)
+    return lambda: int.from_bytes(draw(8), "little")
 
 
 def fixed(name):
@@ -45,8 +69,10 @@ def fixed(name):
     return sha256(f"deltafl test vectors: {name}".encode()).digest()
 
 
-def make_params(num_invited, *, slots, threshold, signed, degree=None, min_cohort=None):
-    """Parameters of a session; slots are (label, length, ring bits), and True if whole."""
+def make_params(
+    num_invited, *, slots, threshold, signed, degree=None, min_cohort=None, min_roster=2
+):
+    """Parameters of a session; slots are (label, length, ring bits, whole, verified)."""
     return SessionParams(
         slots=tuple(SlotSpec(*slot) for slot in slots),
         num_invited=num_invited,
@@ -55,13 +81,18 @@ def make_params(num_invited, *, slots, threshold, signed, degree=None, min_cohor
         min_cohort=threshold if min_cohort is None else min_cohort,
         graph_seed=fixed("graph seed"),
         context=fixed("context"),
+        min_roster=min_roster,
         signed=signed,
     )
 
 
+def slot_to_json(slot):
+    return {field.name: getattr(slot, field.name) for field in fields(slot) if field.init}
+
+
 def params_to_json(params):
     return {
-        "slots": [asdict(slot) for slot in params.slots],
+        "slots": [slot_to_json(slot) for slot in params.slots],
         "num_invited": params.num_invited,
         "degree": params.degree,
         "threshold": params.threshold,
@@ -74,14 +105,12 @@ def params_to_json(params):
 
 
 def params_from_json(case):
-    fields = dict(case)
-    fields["slots"] = tuple(SlotSpec(**slot) for slot in case["slots"])
-    for name in ("graph_seed", "context"):
-        fields[name] = bytes.fromhex(case[name])
-    return SessionParams(**fields)
+    slots = tuple(SlotSpec(**slot) for slot in case["slots"])
+    digests = {name: bytes.fromhex(case[name]) for name in ("graph_seed", "context")}
+    return SessionParams(**case | digests | {"slots": slots})
 
 
-def make_case(name, params, *, vanishing=(), spoiling=()):
+def make_case(name, params, *, vanishing=(), spoiling=(), highest_bit=()):
     """A session to play.
 
     Args:
@@ -89,6 +118,7 @@ def make_case(name, params, *, vanishing=(), spoiling=()):
         params: Its parameters.
         vanishing: (index of the device, stage, slot) of those that vanish.
         spoiling: (index of sender, of recipient) of boxes that do not open.
+        highest_bit: Indices of devices that set the highest bit of all their keys.
     """
     devices = []
     for index in range(params.num_invited):
@@ -100,6 +130,8 @@ def make_case(name, params, *, vanishing=(), spoiling=()):
         }
         if params.signed:
             device["identity"] = fixed(f"identity of device {client}").hex()
+        if index in highest_bit:
+            device["highest_bit"] = True
         devices.append(device)
     return {
         "params": params_to_json(params),
@@ -116,12 +148,14 @@ def make_case(name, params, *, vanishing=(), spoiling=()):
 
 
 def draw_inputs(params, seed):
-    """Uniform vectors, one for every slot: 8 keystream bytes an element, little-endian."""
-    draw = SeededRandomness(seed)
-    return [
-        [str(int.from_bytes(draw(8), "little") % 2**slot.ring_bits) for _ in range(slot.length)]
-        for slot in params.slots
-    ]
+    """Vectors, one for every slot: uniform, or small and of both signs where sums are proved."""
+    draw = draw_elements(seed)
+
+    def element(slot):
+        number, whole = draw(), 2**slot.ring_bits
+        return str((number % 2001 - 1000) % whole if slot.verified else number % whole)
+
+    return [[element(slot) for _ in range(slot.length)] for slot in params.slots]
 
 
 class Parties:
@@ -151,16 +185,22 @@ class Parties:
             enrolled: Whether it has its identity.
             attended: Contexts (hex) of signed sessions that it took part in before.
         """
-        credentials = None
+        credentials, ledger = None, MemoryLedger()
         if self.directory is not None and enrolled:
             credentials = Credentials(self.identity(client), self.directory)
-        ledger = MemoryLedger()
         ledger.admit([bytes.fromhex(context) for context in attended])
-        limits = POLICY | (policy or {})
-        limits["adversary"] = Adversary(limits["adversary"])
         return Client(
-            client, DevicePolicy(**limits), self.draws(client), credentials, ledger=ledger
+            client,
+            policy_of(POLICY | (policy or {})),
+            self.draws(client),
+            credentials,
+            self.primitives(client),
+            ledger,
         )
+
+    def primitives(self, client):
+        """What a device computes with: keys whose highest bit is set, if it is to send such."""
+        return ODD if self.devices[client].get("highest_bit") else PLAIN
 
     def with_spoiled_boxes(self, client, data):
         """A device's ShareKeys, with one bit turned in the boxes that are to be spoiled."""
@@ -197,6 +237,8 @@ def play(case):
 
     Returns:
         The rounds (stage, slot, messages to and from the devices by id), the sums and the drops.
+        The sums of verified slots are shown to the devices in a round of their own, `opening`,
+        which nobody answers.
     """
     parties = Parties(case)
     server = parties.server()
@@ -222,14 +264,23 @@ def play(case):
 
     pending = exchange(server.start(), Stage.ADVERTISE)
     exchange(exchange(pending, Stage.SHARE), Stage.RECEIPT)
-    for slot, binding in enumerate(parties.bindings):
-        pending = exchange(server.open_slot(slot, binding), Stage.MASK, slot)
-        if not pending:
+    for slot in case.get("asked", range(len(parties.bindings))):
+        binding = parties.bindings[slot]
+        if not server.can_sum(slot):
+            continue  # a device of this whole slot is gone
+        pending = server.open_slot(slot, binding)
+        while pending:
+            pending = exchange(pending, server.step.stage, slot)
+        if not server.has_sum:
             continue  # a device is missing from a whole slot
-        if parties.params.signed:
-            pending = exchange(pending, Stage.CONFIRM, slot)
-        exchange(pending, Stage.UNMASK, slot)
-        sums.append(sum_to_json(server.take_sum()))
+        revealed = server.take_sum()
+        sums.append(sum_to_json(revealed))
+        if revealed.opening is not None:
+            shown = dict.fromkeys(server.remaining, revealed.opening)
+            rounds.append({"stage": "opening", "slot": slot, "to": shown, "from": {}})
+            for client, data in shown.items():
+                machines[client].receive(data)
+                assert machines[client].proved.vector.tolist() == revealed.vector.tolist()
     return rounds, sums, drops_to_json(server)
 
 

@@ -1,7 +1,6 @@
-"""Vectors of whole sessions: all messages of small ones, digests of those of others."""
+"""Vectors of whole sessions, message by message; also of those from which devices vanish."""
 
 from functools import cache
-from hashlib import sha256
 
 from recorded_session import POLICY, make_case, make_params, play
 
@@ -11,8 +10,14 @@ SLOTS = (("a first sum", 4, 13), ("a second sum", 3, 40))
 WHOLE = (
     ("a first sum", 2, 13, True),
     ("a void sum", 2, 13, True),
-    ("a third sum", 2, 13, True),
+    ("a sum that cannot be asked for", 2, 13, True),
     ("a fourth sum", 2, 13),
+    ("a fifth sum", 3, 40, True),
+)
+VERIFIED = (
+    ("quantile", 3, 24, False, True),
+    ("quantile", 3, 24, True, True),
+    ("update", 2, 40),
 )
 SMALL = {
     "complete, one lost": {"num_invited": 5, "threshold": 2, "signed": False, "slots": SLOTS[:1]},
@@ -33,21 +38,39 @@ SMALL = {
         "slots": (("a sum", 5, 64),),
     },
     "whole slots": {"num_invited": 4, "threshold": 2, "signed": False, "slots": WHOLE},
-    "whole slots, signed": {"num_invited": 3, "threshold": 2, "signed": True, "slots": WHOLE[:3]},
+    "whole slots, signed": {"num_invited": 4, "threshold": 2, "signed": True, "slots": WHOLE},
+    "complete, keys with the highest bit": {
+        "num_invited": 4,
+        "threshold": 3,
+        "signed": False,
+        "slots": (*SLOTS[:1], ("a whole sum", 3, 40, True)),
+    },
+    "verified": {"num_invited": 4, "threshold": 3, "signed": True, "slots": VERIFIED},
+    "verified, whole": {
+        "num_invited": 3,
+        "threshold": 2,
+        "signed": True,
+        "slots": (("quantile", 2, 60, True, True), *VERIFIED[1:]),
+    },
 }
 LOST = {
     "complete, one lost": [(0, "mask", 0)],
-    # The second slot is void; the third is whole again, over those who are left.
+    # The second slot is void, so the third has no sum either; the fourth is tolerant, and the fifth
+    # is over those whose vectors were in the fourth.
     "whole slots": [(1, "mask", 1), (0, "mask", 3)],
     "whole slots, signed": [(0, "mask", 1)],
+    "verified": [(3, "mask", 0)],
 }
-STAGES = ("advertise", "share", "receipt", "mask", "confirm", "unmask")
+SET_UP = ("advertise", "share", "receipt")
+TOLERANT = ("mask", "confirm", "unmask")
 
 
 @cache
 def small_case(name):
     """A small session."""
-    return make_case(name, make_params(**SMALL[name]), vanishing=LOST.get(name, ()))
+    odd = (1, 3) if "highest bit" in name else ()
+    lost = LOST.get(name, ())
+    return make_case(name, make_params(**SMALL[name]), vanishing=lost, highest_bit=odd)
 
 
 @cache
@@ -57,66 +80,82 @@ def played(name):
 
 
 def sessions():
-    cases = []
-    for name in SMALL:
-        rounds, sums, drops = played(name)
-        cases.append(
-            {
-                "name": name,
-                "description": "Every message.",
-                "policy": POLICY,
-                **small_case(name),
-                "rounds": [_shown(one, bytes.hex) for one in rounds],
-                "sums": sums,
-                "drops": drops,
-            }
-        )
-    return cases
+    return [_whole_case(name, "Every message.", small_case(name)) for name in SMALL]
+
+
+LOSING = {
+    "complete": {"num_invited": 4, "threshold": 2, "signed": False, "slots": (("a sum", 2, 13),)},
+    "complete, signed": {
+        "num_invited": 4,
+        "threshold": 3,
+        "signed": True,
+        "slots": (("a sum", 2, 13),),
+    },
+    "sparse": {**SMALL["sparse"], "num_invited": 7, "slots": (("a sum", 2, 13),)},
+    "sparse, signed": {**SMALL["sparse, signed"], "num_invited": 7, "slots": (("a sum", 1, 64),)},
+    "whole, signed": {
+        "num_invited": 3,
+        "threshold": 2,
+        "signed": True,
+        "slots": (("a whole sum", 2, 13, True), ("a sum", 2, 13)),
+    },
+    "verified": {
+        "num_invited": 4,
+        "threshold": 2,
+        "signed": True,
+        "slots": (("quantile", 1, 24, True, True), ("quantile", 1, 24, True, True), ("u", 1, 40)),
+    },
+}
+"""Sessions from which devices vanish; as few devices and elements as show it."""
 
 
 def dropouts():
     cases = []
-    for name in sorted(SMALL.keys() - LOST.keys()):
-        options = SMALL[name]
-        params = make_params(**{**options, "slots": options["slots"][:1]})
-        for stage in STAGES:
-            if stage != "confirm" or params.signed:
-                title = f"{name}: one device vanishes at {stage}"
-                cases.append(_digested(title, make_case(title, params, vanishing=[(1, stage, 0)])))
-    for title, vanishing in (
-        ("two slots, a device vanishes in each", [(0, "mask", 0), (3, "unmask", 1)]),
-        ("two slots, a device vanishes between them", [(2, "unmask", 0), (4, "mask", 1)]),
+
+    def add(name, title, *vanishing, spoiling=(), asked=None, **changes):
+        params = make_params(**{**LOSING[name], **changes})
+        title = f"{name}: {title}"
+        case = make_case(title, params, vanishing=vanishing, spoiling=spoiling)
+        if asked is not None:
+            case["asked"] = asked
+        cases.append(_whole_case(title, "Every message.", case))
+
+    for name, stages in (
+        ("complete", ("advertise", "mask", "unmask")),
+        ("complete, signed", ("share", *TOLERANT)),
+        ("sparse", ("unmask",)),
     ):
-        for name in ("complete", "complete, signed"):
-            params = make_params(**SMALL[name])
-            case = make_case(f"{name}: {title}", params, vanishing=vanishing)
-            cases.append(_digested(f"{name}: {title}", case))
-    for title, *vanishing in (
-        ("a device vanishes before the list is signed", (1, "confirm", 0)),
-        ("a device vanishes between the list and its shares", (1, "unmask", 0)),
-        ("the last slot is void", (1, "mask", 2)),
-    ):
-        name = "whole slots, signed"
-        case = make_case(f"{name}: {title}", make_params(**SMALL[name]), vanishing=vanishing)
-        cases.append(_digested(f"{name}: {title}", case))
-    for name in ("complete", "complete, signed", "sparse, signed"):
-        title = f"{name}: two boxes do not open, and a device vanishes"
-        params = make_params(**{**SMALL[name], "slots": SMALL[name]["slots"][:1]})
-        first, second = _neighbours_of_the_first(params)
-        case = make_case(
-            title, params, vanishing=[(second, "mask", 0)], spoiling=[(0, first), (second, 0)]
-        )
-        cases.append(_digested(title, case))
-    title = "sparse: devices are isolated by others that vanish"
-    params = make_params(10, degree=4, threshold=2, slots=SLOTS[:1], signed=False)
-    vanishing = [(index, "share", 0) for index in range(3)]
-    cases.append(_digested(title, make_case(title, params, vanishing=vanishing)))
-    title = "sparse, signed, larger: devices vanish at every stage"
-    params = make_params(
-        16, degree=8, threshold=3, min_cohort=8, slots=(("a sum", 67, 33),), signed=True
-    )
-    vanishing = [(2 * i + 1, stage, 0) for i, stage in enumerate(STAGES)]
-    cases.append(_digested(title, make_case(title, params, vanishing=vanishing)))
+        for stage in stages:
+            add(name, f"one device vanishes at {stage}", (1, stage, 0))
+    for stage in ("list", "mask"):
+        add("whole, signed", f"one device vanishes at {stage}", (1, stage, 0))
+    for stage, slot in (("list", 0), ("mask", 1), ("unmask", 2)):
+        add("verified", f"one device vanishes at {stage} of slot {slot}", (1, stage, slot))
+    two = {"num_invited": 5, "slots": (("a first sum", 2, 13), ("a second sum", 1, 40))}
+    losses = (0, "mask", 0), (3, "unmask", 1)
+    add("complete, signed", "two slots, a device vanishes in each", *losses, **two)
+    losses = (2, "unmask", 0), (4, "mask", 1)
+    add("complete", "two slots, a device vanishes between them", *losses, **two)
+    add("complete", "the first of two slots is left out", asked=[1], **two)
+    whole = ("a first sum", 1, 13), ("a whole sum", 1, 13, True), ("another", 1, 13, True)
+    for name in ("complete", "complete, signed"):
+        title = "a device vanishes at the tolerant slot, and another at the second whole one"
+        losses = (0, "mask", 0), (2, "mask", 2)
+        add(name, title, *losses, slots=whole, threshold=2, num_invited=4)
+    for name in ("complete", "complete, signed"):
+        first, second = _neighbours_of_the_first(make_params(**LOSING[name]))
+        title = "two boxes do not open, and a device vanishes"
+        spoiled = (0, first), (second, 0)
+        add(name, title, (second, "mask", 0), spoiling=spoiled, threshold=2)
+    for name in ("sparse", "sparse, signed"):
+        title = "so few come that the graph is complete, and devices hold shares of their own"
+        add(name, title, *((index, "advertise", 0) for index in (1, 2, 4)))
+    title = "devices are isolated by others that vanish"
+    add("sparse", title, *((index, "share", 0) for index in range(3)), num_invited=10)
+    title = "larger: devices vanish at several stages"
+    losses = [(2 * i + 1, stage, 0) for i, stage in enumerate(("share", *TOLERANT))]
+    larger = {"num_invited": 10, "degree": 6, "threshold": 2, "min_cohort": 6, "min_roster": 10}
+    add("sparse, signed", title, *losses, **larger, slots=(("a sum", 9, 33),))
     return cases
 
 
@@ -126,29 +165,35 @@ def _neighbours_of_the_first(params):
     return graph.neighbours(0).tolist()[:2]
 
 
-def _digested(name, case):
+def _whole_case(name, description, case):
     rounds, sums, drops = play(case)
     return {
         "name": name,
-        "description": "Digests of the messages.",
+        "description": description,
+        "policy": POLICY,
         **case,
-        "rounds": [_shown(one, lambda data: sha256(data).hexdigest()[:32]) for one in rounds],
+        "rounds": rounds_to_json(rounds),
         "sums": sums,
         "drops": drops,
     }
 
 
-def _shown(one, show):
-    """A round as JSON; a message that all devices get alike is written once."""
-    asked = {str(client): show(data) for client, data in one["to"].items()}
-    alike = set(asked.values())
-    return {
-        "stage": one["stage"],
-        "slot": one["slot"],
-        "asked": sorted(one["to"]),
-        "to": asked if len(alike) > 1 else {"all": alike.pop()},
-        "from": {str(client): show(data) for client, data in one["from"].items()},
-    }
+def rounds_to_json(rounds):
+    """Rounds, as `play` gives them; a message that all devices get alike is written once."""
+    shown = []
+    for one in rounds:
+        asked = {str(client): data.hex() for client, data in one["to"].items()}
+        alike = set(asked.values())
+        shown.append(
+            {
+                "stage": one["stage"],
+                "slot": one["slot"],
+                "asked": sorted(one["to"]),
+                "to": asked if len(alike) > 1 else {"all": alike.pop()},
+                "from": {str(client): data.hex() for client, data in one["from"].items()},
+            }
+        )
+    return shown
 
 
 def rounds_from_json(rounds):

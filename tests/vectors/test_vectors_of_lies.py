@@ -5,9 +5,11 @@ from functools import cache
 
 import pytest
 import vector_files
+from device_vectors import converse
 from message_vectors import apply_edit, fields_from_json, read
 from negative_vectors import blame, refuse
-from recorded_session import params_from_json
+from recorded_session import Parties, params_from_json
+from round_lies import refuse_in_round
 from session_vectors import rounds_from_json
 
 from deltafl.secagg import DecodeError, Fault, Refusal, wire
@@ -23,6 +25,7 @@ SESSIONS = by_name(load("sessions"))
 PARAMS = {name: params_from_json(case["params"]) for name, case in SESSIONS.items()}
 ROUNDS = {name: rounds_from_json(case["rounds"]) for name, case in SESSIONS.items()}
 MESSAGES = by_name(load("messages"))
+PLAYED = by_name(load("rounds"))
 
 
 @pytest.mark.parametrize("name", MESSAGES)
@@ -68,7 +71,7 @@ def test_malformed_opening_is_refused_in_an_open_session_too():
 def test_malformed_messages_are_of_every_kind():
     named = {MESSAGES[case["of"]]["kind"] for case in load("malformed")}
     assert named == {case["kind"] for case in MESSAGES.values()}
-    assert len(named) == 12
+    assert len(named) == 13
 
 
 def refused(case):
@@ -80,8 +83,42 @@ def test_device_refuses_under_the_name_stated():
         assert refused(case) == case["refusal"], case["description"]
 
 
+@pytest.mark.parametrize("case", load("devices"), ids=lambda case: case["description"])
+def test_device_answers_as_stated(case):
+    for session, outcomes in zip(case["sessions"], converse(case), strict=True):
+        for step, outcome in zip(session["steps"], outcomes, strict=True):
+            assert outcome == {name: step[name] for name in outcome}
+            assert ("answer" in step) != ("refusal" in step)
+
+
+def refused_in_round(case):
+    played = PLAYED[case["round"]]
+    return refuse_in_round(case, played, rounds_from_json(played["rounds"]))
+
+
+def test_device_refuses_in_a_round_under_the_name_stated():
+    for case in load("round_refusals"):
+        assert refused_in_round(case) == (case["refusal"], case["answers"]), case["description"]
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_device_that_is_not_lied_to_in_a_round_refuses_nothing(name):
+    # The control of the refusals in rounds: every envelope of every round, to every device.
+    case = PLAYED[name]
+    for device in (one["id"] for one in case["devices"]):
+        heard = [one for one in rounds_from_json(case["rounds"]) if device in one["to"]]
+        messages = [one["to"][device].hex() for one in heard]
+        honest = {"round": name, "device": device, "received": 0, "messages": messages}
+        refused, answers = refused_in_round(honest)
+        assert refused is None
+        assert answers == [one["from"][device].hex() for one in heard if device in one["from"]] + (
+            [] if device in heard[-1]["from"] else answers[-1:]
+        )
+
+
 def test_every_refusal_occurs():
-    assert {case["refusal"] for case in load("refusals")} == {reason.value for reason in Refusal}
+    named = {case["refusal"] for name in ("refusals", "round_refusals") for case in load(name)}
+    assert named == {None, *(reason.value for reason in Refusal)}
 
 
 def test_a_session_of_another_context_is_no_repetition():
@@ -92,7 +129,7 @@ def test_a_session_of_another_context_is_no_repetition():
         refused(case | {"attended": [bytes(32).hex()]})
 
 
-@pytest.mark.parametrize("session", ["complete, signed", "whole slots", "whole slots, signed"])
+@pytest.mark.parametrize("session", ["complete, signed", "whole slots, signed", "verified"])
 def test_a_device_that_is_not_lied_to_refuses_nothing(session):
     # The control of the refusals: the honest message in place of the lie.
     heard = [one for one in ROUNDS[session] if 17 in one["to"]]
@@ -112,8 +149,42 @@ def blamed(case):
     return blame(case, SESSIONS[case["session"]], ROUNDS[case["session"]])
 
 
+def test_devices_alone_answer_as_in_the_sessions():
+    for name in ("sessions", "dropouts"):
+        for case in load(name):
+            rounds = rounds_from_json(case["rounds"])
+            for device in case["devices"]:
+                client, parties = device["id"], Parties(case)
+                machine = parties.client(client)
+                spoils = client in {one["sender"] for one in case["spoiling"]}
+                for one in rounds:
+                    if client in one["to"]:
+                        answer = parties.answer(machine, one["to"][client])
+                        if one["stage"] == "share" and spoils:
+                            answer = parties.with_spoiled_boxes(client, answer)
+                        assert one["from"].get(client, answer) == answer
+
+
+def test_witnesses_alone_answer_as_stated():
+    found = 0
+    for case in load("faults"):
+        witness = case["witness"]
+        if witness is None:
+            continue
+        client, parties = witness["device"], Parties(SESSIONS[case["session"]])
+        machine = parties.client(client)
+        heard = [one for one in ROUNDS[case["session"]] if client in one["to"]]
+        for one in heard[: witness["received"]]:
+            parties.answer(machine, one["to"][client])
+        for step in witness["steps"]:
+            answer = parties.answer(machine, bytes.fromhex(step["message"]))
+            assert (answer and answer.hex()) == step["answer"], case["description"]
+            found += 1
+    assert found >= 20
+
+
 def stated(case):
-    names = ("drops", "disputes", "void", "sum", "aborted")
+    names = ("drops", "disputes", "void", "sum", "proof", "aborted", "witness")
     return {name: case[name] for name in names if name in case}
 
 
@@ -152,14 +223,14 @@ def lost_by(case):
 def test_a_whole_slot_is_void_where_a_vector_is_missing():
     seen = set()
     for case in load("faults"):
-        if case["until"]["stage"] != "mask" or case["aborted"]:
+        if case["until"]["stage"] not in ("list", "mask") or case["aborted"]:
             continue
         slot = SESSIONS[case["session"]]["params"]["slots"][case["until"]["slot"]]
         faults = {
             case["drops"].get(str(one["device"]), {"fault": None})["fault"]
             for one in case["deviations"]
         }
-        missing = bool(faults & {Fault.TIMED_OUT, Fault.MALFORMED})
+        missing = bool(faults - {None, Fault.EQUIVOCATED})
         assert case["void"] == (slot["whole"] and missing), case["description"]
         seen.add((slot["whole"], missing))
     assert len(seen) == 4

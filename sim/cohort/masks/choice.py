@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from deltafl.secagg import prg
 from deltafl.secagg.primitives import AddMasks
@@ -10,7 +11,20 @@ from deltafl.sim.cohort.hardware import choose_device, usable_cores
 from deltafl.sim.cohort.masks import threads
 
 
-def add_masks_of_this_machine(device: str) -> AddMasks:
+class Masks(NamedTuple):
+    """What computes masks.
+
+    Attributes:
+        add: Adds masks to vectors.
+        share_up_to: Bytes of the longest vector for which a mask is best made once for both ends of
+            a pair (see `deltafl.sim.cohort.shared`).
+    """
+
+    add: AddMasks
+    share_up_to: int
+
+
+def masks_of_this_machine(device: str) -> Masks:
     """Choose what adds masks to vectors; all choices give the same bits.
 
     Args:
@@ -24,9 +38,10 @@ def add_masks_of_this_machine(device: str) -> AddMasks:
     if chosen.type == "cuda" and find_spec("triton") is not None:
         from deltafl.sim.cohort.masks import gpu
 
-        return partial(gpu.add_masks, device=chosen)
+        return Masks(partial(gpu.add_masks, device=chosen), prg.SHORT_BYTES)
     cores = usable_cores()
     if cores == 1:
-        return prg.add_masks
+        return Masks(prg.add_masks, prg.MAX_BYTES)
     executor = ThreadPoolExecutor(cores, thread_name_prefix="masks")
-    return partial(threads.add_masks, executor=executor, num_threads=cores)
+    add = partial(threads.add_masks, executor=executor, num_threads=cores)
+    return Masks(add, threads.LEAST_CUT - 1)

@@ -14,6 +14,8 @@ from deltafl.secagg.prg import BLOCK_BYTES
 from deltafl.secagg.ring import Vector
 
 _LEAST_BYTES: Final = 1 << 21  # of a piece: with less, waking a thread took as long as it saved
+LEAST_CUT: Final = 2 * _LEAST_BYTES
+"""Bytes of the shortest vector that is cut."""
 
 
 def add_masks(

@@ -12,7 +12,7 @@ from deltafl.protocol.device import DeviceRound
 from deltafl.secagg import ClientId
 from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack
 from deltafl.sim.inspect.attacks.evil_server import EvilServer
-from deltafl.sim.inspect.attacks.own_round import MODEL, Device, RoundDevices, make_devices
+from deltafl.sim.inspect.attacks.own_round import Device, RoundDevices, context_of, make_devices
 from deltafl.sim.inspect.attacks.searches import CONFIG, QUERY
 
 
@@ -88,7 +88,7 @@ def _as_reported(devices: dict[ClientId, Device]) -> tuple[list[npt.NDArray[np.u
 def _as_masked(devices: dict[ClientId, Device]) -> tuple[list[npt.NDArray[np.uint64]], str]:
     """What a server of Algorithm 3 sees of every device's answer."""
     network = RoundDevices(CONFIG, devices, questions=dict.fromkeys(devices, QUERY))
-    bound = binding(CONFIG.context(MODEL), QUERY)
+    bound = binding(context_of(CONFIG), QUERY)
     evil = EvilServer(network.params, devices, network.carry, binding_of=lambda _: bound)
     evil.set_up()
     evil.open_slot(0)

@@ -13,12 +13,16 @@ from deltafl.sim.inspect.attacks import (
     rounds,
     seeds,
     sessions,
+    verified,
+    whole_slots,
 )
 from deltafl.sim.inspect.attacks.attack import Attack
 
 _MODULES: Final = (
     lists,
+    whole_slots,
     cohorts,
+    verified,
     reuse,
     seeds,
     sessions,

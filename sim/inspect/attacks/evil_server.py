@@ -19,6 +19,7 @@ from deltafl.secagg import (
     SessionParams,
     UsageError,
     keys,
+    openings,
     prg,
     ring,
     shamir,
@@ -27,7 +28,7 @@ from deltafl.secagg import (
 )
 from deltafl.secagg.errors import present
 from deltafl.secagg.graph import Members
-from deltafl.secagg.masks import SlotContext, subtracts
+from deltafl.secagg.masks import Link, PairSecret, SlotContext, subtracts
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencyCheck,
@@ -40,9 +41,11 @@ from deltafl.secagg.messages import (
     ShareDelivery,
     ShareKeys,
     ShareKind,
+    SumOpening,
     UnmaskRequest,
     UnmaskShares,
 )
+from deltafl.secagg.params import SlotSpec
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.shamir import Limbs
@@ -82,33 +85,51 @@ class Colluder(Client):
         return self.contribute(ring.zeros(spec.length, spec.ring_bits), binding)
 
     def own_secrets(self) -> dict[Secret, bytes]:
-        """The secrets of all slots, before any slot is used."""
-        own = self._placed.position
+        """The secrets of all tolerant slots, before any slot is used."""
+        own, columns = self._placed.position, present(self.params).columns
         seeds = {
-            (slot, ShareKind.SEED, own): present(seed) for slot, seed in enumerate(self._seeds)
+            (slot, ShareKind.SEED, own): present(self._seeds[column])
+            for slot, column in columns.items()
         }
         return seeds | {
-            (slot, ShareKind.KEY, own): present(pair).secret
-            for slot, pair in enumerate(self._mask_keys)
+            (slot, ShareKind.KEY, own): present(self._mask_keys[column]).secret
+            for slot, column in columns.items()
         }
+
+    def link(self, peer: int) -> Link:
+        """What it shares with the device at a position."""
+        return self._neighbours[peer].link
 
     def shares(self, slot: int) -> dict[Secret, Limbs]:
         """Shares of both secrets of every device that it shares with."""
-        held = present(self._held)
+        held, column = present(self._held), present(self.params).columns[slot]
         return {
-            (slot, kind, owner): held.shares[row, slot, kind]
+            (slot, kind, owner): held.shares[row, column, kind]
             for row, owner in enumerate(held.positions.tolist())
             for kind in ShareKind
         }
 
-    def sign(self, survivors: Members) -> bytes:
-        """A signature of any list of survivors."""
-        statement = signing.survivors(present(self._context), survivors, self._own_sealing.public)
+    def sign(self, slot: int, devices: Members) -> bytes:
+        """A signature of any list of survivors or, before a whole slot, of members."""
+        key = self._own_sealing.public
+        if present(self.params).slots[slot].whole:
+            statement = signing.members(self._placed.session_id, slot, devices, key)
+        else:
+            statement = signing.survivors(present(self._context), devices, key)
         return present(self._credentials).identity.sign(statement)
+
+    def commit(self, context: SlotContext, spec: SlotSpec, vector: Vector) -> tuple[Vector, bytes]:
+        """A commitment to any vector, and what it adds to the sum; see `openings.commit`."""
+        identity = present(self._credentials).identity
+        key = self._own_sealing.public
+        return openings.commit(context, spec, vector, identity, key, self._randomness)
 
 
 class EvilServer:
     """One session on the complete graph, under a server that follows no rules.
+
+    Its colluders take part in tolerant slots only. In a whole slot they would add zeros, under
+    masks that the server knows.
 
     Args:
         params: What it tells the devices.
@@ -121,6 +142,8 @@ class EvilServer:
         keys: What came as each device's keys; what is put here is what the others are shown.
         opened: Who each slot was opened with, as it told each device, by slot and position.
         inputs: The masked vectors, by slot and position.
+        committed: What came with the vectors of a verified slot, by slot and position.
+        agreed: The last list that a device accepted for good, by position.
         signatures: What devices have signed, by slot and list of survivors, and by position.
         refusals: Of the devices that refused to go on with a slot, by position.
         secrets: Those that it has rebuilt, or that are its colluders'.
@@ -139,6 +162,8 @@ class EvilServer:
         self.keys: dict[int, AdvertiseKeys] = {}
         self.opened: dict[int, dict[int, Survivors]] = defaultdict(dict)
         self.inputs: dict[int, dict[int, Vector]] = defaultdict(dict)
+        self.committed: dict[int, dict[int, bytes]] = defaultdict(dict)
+        self.agreed: dict[int, Survivors] = {}
         self.signatures: dict[tuple[int, Survivors], dict[int, bytes]] = defaultdict(dict)
         self.refusals: dict[int, PeerError] = {}
         self.secrets: dict[Secret, bytes] = {}
@@ -174,27 +199,48 @@ class EvilServer:
             boxes[p] = _as(ShareKeys, self._tell(p, RosterMessage(ids, others))).boxes
         for p in self._in_turn():
             theirs = {q: boxes[q][p] for q in sorted(self.everyone - {p})}
-            self._tell(p, ShareDelivery(self._members(self.everyone), theirs))
+            self._tell(p, ShareDelivery(self.members(self.everyone), theirs))
         for colluder in self._colluders.values():
             self.secrets |= colluder.own_secrets()
 
-    def open_slot(self, slot: int, cohort: Lists | Survivors | None = None) -> None:
+    def open_slot(
+        self,
+        slot: int,
+        cohort: Lists | Survivors | None = None,
+        signed: Lists | None = None,
+    ) -> None:
         """Open a slot and gather the masked vectors.
 
-        By default, the slot is opened over everyone. `cohort` can name other devices, for all
-        devices or for each of them.
+        Args:
+            slot: Which.
+            cohort: The devices that it is opened over, as told to all or to each of them; by
+                default, everyone.
+            signed: For a whole slot of a signed session, the lists whose signatures devices are
+                sent. By default, each device that has not accepted any list is made to sign its
+                own list first, and is sent all signatures that there are on it.
         """
         if not isinstance(cohort, Mapping):
             some = self.everyone if cohort is None else cohort
             cohort = dict.fromkeys(some, some)
         spec = self.params.slots[slot]
+        if spec.whole:
+            cohort = {p: cohort[p] for p in self.honest if p in cohort}
+            if self.params.signed and signed is None:
+                signed = {p: told for p, told in cohort.items() if p not in self.agreed}
+                self.confirm(slot, signed)
         for p in self._in_turn():
             if p not in cohort:
                 continue
-            if told := self._try(p, OpenSlot(slot, self._members(cohort[p]))):
-                packed = _as(MaskedInput, told).packed
-                self.opened[slot][p] = cohort[p]
-                self.inputs[slot][p] = ring.unpack(packed, spec.length, spec.ring_bits)
+            signatures = self.signatures[slot, signed[p]] if signed and p in signed else {}
+            told = self._try(p, OpenSlot(slot, self.members(cohort[p]), signatures))
+            if told is None:
+                continue
+            answer = _as(MaskedInput, told)
+            self.opened[slot][p] = cohort[p]
+            self.inputs[slot][p] = ring.unpack(answer.packed, spec.wire_length, spec.ring_bits)
+            self.committed[slot][p] = answer.committed
+            if spec.whole:
+                self.agreed[p] = cohort[p]
 
     def unmask(self, slot: int, lists: Lists | Survivors) -> None:
         """Ask for shares, telling each honest device in `lists` its own list of survivors.
@@ -212,9 +258,10 @@ class EvilServer:
         """Ask each device for shares by its list, with the signatures on another list."""
         for p, survivors in lists.items():
             signatures = self.signatures[slot, signed[p]]
-            told = self._try(p, UnmaskRequest(slot, self._members(survivors), signatures))
+            told = self._try(p, UnmaskRequest(slot, self.members(survivors), signatures))
             if told is None:
                 continue
+            self.agreed[p] = survivors
             given = _as(UnmaskShares, told)
             for owner, kind, share in zip(given.positions, given.kinds, given.shares, strict=True):
                 self._shares[slot, ShareKind(int(kind)), int(owner)][p] = share
@@ -223,12 +270,12 @@ class EvilServer:
     def confirm(self, slot: int, lists: Lists) -> None:
         """Gather signatures: from each honest device for its own list, from colluders for all."""
         for p, survivors in lists.items():
-            if told := self._try(p, ConsistencyCheck(slot, self._members(survivors))):
+            if told := self._try(p, ConsistencyCheck(slot, self.members(survivors))):
                 self.signatures[slot, survivors][p] = _as(ConsistencySignature, told).signature
         for survivors in lists.values():
-            members = self._members(survivors)
+            members = self.members(survivors)
             self.signatures[slot, survivors] |= {
-                p: c.sign(members) for p, c in self._colluders.items() if p in survivors
+                p: c.sign(slot, members) for p, c in self._colluders.items() if p in survivors
             }
 
     def pool(self, slot: int) -> None:
@@ -249,20 +296,21 @@ class EvilServer:
 
         Masks between two devices that were told of each other cancel. Other masks are removed if a
         secret is known; an unknown seed is guessed as zeros. Whoever sent no vector is
-        left out.
+        left out. In a verified slot, the sum of the blindings follows.
         """
         spec, opened = self.params.slots[slot], self.opened[slot]
         positions = frozenset(positions) & opened.keys()
-        total = ring.zeros(spec.length, spec.ring_bits)
+        total = ring.zeros(spec.wire_length, spec.ring_bits)
         for own in positions:
             context = self.context(slot, own)
             total += self.inputs[slot][own]
-            seed = self.secrets.get((slot, ShareKind.SEED, own), bytes(prg.SEED_SIZE))
-            prg.add_mask(total, context.self_mask_key(seed), negative=True)
+            if not spec.whole:
+                seed = self.secrets.get((slot, ShareKind.SEED, own), bytes(prg.SEED_SIZE))
+                prg.add_mask(total, context.self_mask_key(seed), negative=True)
             mutual = {peer for peer in opened[own] & positions if own in opened[peer]}
             for peer in opened[own] - mutual - {own}:
-                if (key := self._pairwise(context, slot, own, peer)) is not None:
-                    prg.add_mask(total, key, negative=not subtracts(own, peer))
+                if (pair := self._pair(context, slot, own, peer)) is not None:
+                    prg.add_mask(total, pair.key(), negative=not subtracts(own, peer))
         ring.reduce(total, spec.ring_bits)
         return total
 
@@ -288,12 +336,30 @@ class EvilServer:
         """Honest devices first: if they refuse, the attack has failed."""
         return [*self.honest, *self._colluders]
 
-    def _pairwise(self, context: SlotContext, slot: int, own: int, peer: int) -> bytes | None:
+    def prove(self, slot: int, total: Vector, committed: Mapping[int, bytes]) -> bytes:
+        """The message that proves a sum to devices, or is meant to.
+
+        Args:
+            slot: A verified one.
+            total: The sum, blindings included, shape (wire_length,).
+            committed: Commitment and signature of each device, by position.
+        """
+        packed = ring.pack(total, self.params.slots[slot].ring_bits)
+        return wire.encode(SumOpening(slot, packed, committed), self.params)
+
+    def _pair(self, context: SlotContext, slot: int, own: int, peer: int) -> PairSecret | None:
+        """What two devices derive their mask from, if that is known."""
+        if self.params.slots[slot].whole:
+            colluder = self._colluders.get(peer)
+            if colluder is None:
+                return None
+            told = self.members(self.opened[slot][own])
+            return colluder.link(own).whole(context.whole_slot_info(told))
         for one, other in ((own, peer), (peer, own)):
             secret = self.secrets.get((slot, ShareKind.KEY, one))
             if secret is not None:
-                theirs = self.keys[other].mask_keys[slot]
-                return context.pairwise_mask_keys(keys.key_pair(secret), [theirs])[0]
+                theirs = self.keys[other].mask_keys[self.params.columns[slot]]
+                return context.pair_secrets(keys.key_pair(secret), [other], [theirs])[0]
         return None
 
     def context(self, slot: int, position: int) -> SlotContext:
@@ -301,7 +367,8 @@ class EvilServer:
         session_id = self.params.session_id(np.array(self.roster, dtype="<u4").tobytes())
         return SlotContext.of(self.params, session_id, slot, self._binding_of(position))
 
-    def _members(self, positions: Survivors) -> Members:
+    def members(self, positions: Survivors) -> Members:
+        """Some devices, as messages name them: over the roster."""
         return np.isin(np.arange(len(self.roster)), list(positions))
 
 

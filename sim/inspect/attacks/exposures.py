@@ -4,6 +4,7 @@ Nobody refuses anything here. Playing these attacks shows what the protocol does
 """
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -12,57 +13,25 @@ import numpy.typing as npt
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
-from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack
+from deltafl.secagg import ring
+from deltafl.secagg.errors import present
+from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack, presuppose
 from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
-from deltafl.sim.inspect.attacks.own_round import MODEL, UPDATE_ROUND, RoundDevices, make_devices
+from deltafl.sim.inspect.attacks.own_round import (
+    MODEL,
+    VERIFIED_ROUND,
+    RoundDevices,
+    context_of,
+    make_devices,
+)
 from deltafl.sim.inspect.attacks.own_session import RING_BITS, Devices, make_params
-from deltafl.sim.inspect.attacks.rounds import against_last
+from deltafl.sim.inspect.attacks.rounds import as_update
 from deltafl.sim.inspect.attacks.searches import CONFIG, LOST, QUERY, Searches
+from deltafl.sim.inspect.attacks.steering import Shown, Steering, ring_sum
+from deltafl.sim.inspect.attacks.verified import UPDATE
 
-
-@attack(
-    "tail-of-one-device",
-    4,
-    "announces to all devices one threshold that only a single device passes (a tail of one)",
-    power=Power.SERVER,
-    gain="the update of the device with the largest loss, though not its name",
-    defence="none: devices trust the server about η; an audit of the transcript reports small "
-    "tails (sums.small-tail)",
-    spec="12.5",
-    end=Left.EXPOSED,
-)
-def tail_of_one_device(defended: bool) -> Loot:
-    """All devices are shown the same threshold, so that the masks cancel."""
-    del defended
-    devices = make_devices(UPDATE_ROUND)
-    threshold = Threshold(2 * devices[max(devices)].measured(UPDATE_ROUND).tick, 0)
-    questions = dict.fromkeys(devices, threshold)
-    network = RoundDevices(UPDATE_ROUND, devices, questions=questions, signed=True)
-    bound = binding(UPDATE_ROUND.context(MODEL), threshold)
-    return against_last(network, lambda _: bound)
-
-
-@attack(
-    "one-model-in-two-rounds",
-    13,
-    "announces one model under two round indices, the second time without one of the devices",
-    power=Power.SERVER,
-    gain="that device's answer, as the difference of the sums: its weight and where its loss lies",
-    defence="none: devices accept an unchanged model, because after a failed round it is right "
-    "that it has not changed",
-    spec="12.6",
-    end=Left.EXPOSED,
-)
-def one_model_in_two_rounds(defended: bool) -> Loot:
-    """There are two contexts, so that the devices' memory does not help."""
-    del defended
-    searches = Searches()
-    for round_index, lost in ((1, frozenset[int]()), (2, frozenset({LOST}))):
-        evil = searches.session(replace(CONFIG, round_index=round_index))
-        searches.ask(evil, 0, evil.everyone, evil.everyone - lost)
-    return searches.loot()
-
-
+_ALMOST: Final = bytes([MODEL[0] ^ 1]) + MODEL[1:]
+"""The model with one bit changed."""
 _PIVOT: Final = 16 * 40
 """A pivot with three of five devices above it."""
 _IN_TAIL: Final = 3
@@ -88,7 +57,7 @@ def lost_after_the_search(defended: bool) -> Loot:
     question: Query | Threshold = QUERY
 
     def bound(_: int) -> bytes:
-        return binding(CONFIG.context(MODEL), question)
+        return binding(context_of(CONFIG), question)
 
     evil = EvilServer(network.params, devices, network.carry, binding_of=bound)
     evil.set_up()
@@ -128,7 +97,7 @@ def search_in_a_small_cohort(defended: bool) -> Loot:
     del defended
     devices = make_devices(CONFIG)
     network = RoundDevices(CONFIG, devices, questions=dict.fromkeys(devices, QUERY), signed=True)
-    bound = binding(CONFIG.context(MODEL), QUERY)
+    bound = binding(context_of(CONFIG), QUERY)
     evil = EvilServer(network.params, devices, network.carry, binding_of=lambda _: bound)
     evil.set_up()
     sums = CONFIG.search_layout.decode(_sum(evil, 0, evil.everyone))
@@ -152,7 +121,8 @@ def search_in_a_small_cohort(defended: bool) -> Loot:
 
 def _sum(evil: EvilServer, slot: int, survivors: Survivors) -> npt.NDArray[np.uint64]:
     evil.open_slot(slot)
-    evil.unmask(slot, survivors)
+    if not evil.params.slots[slot].whole:
+        evil.unmask(slot, survivors)
     return evil.sum_over(slot, survivors).astype(np.uint64)
 
 
@@ -187,3 +157,157 @@ def many_rounds(defended: bool) -> Loot:
     fifth = pow(_ROUNDS - 1, -1, 1 << RING_BITS)
     total = np.stack(sums).sum(axis=0, dtype=np.uint32)
     return Loot(total * np.uint32(fifth) - sums[0], devices.vector(0))
+
+
+@attack(
+    "almost-one-model-in-two-rounds",
+    13,
+    "announces a model in two rounds, the second time with one bit changed and without one of the "
+    "devices",
+    power=Power.SERVER,
+    gain="that device's answer, as the difference of the sums: its weight and where its loss lies",
+    defence="none: devices remember models byte for byte, and every step of training changes the "
+    "model",
+    spec="12.13",
+    end=Left.EXPOSED,
+)
+def almost_one_model_in_two_rounds(defended: bool) -> Loot:
+    """The change is too small to change a loss by a tick."""
+    del defended
+    searches = Searches()
+    for model, lost in ((MODEL, None), (_ALMOST, LOST)):
+        evil = searches.session(without=lost, model=model)
+        searches.ask(evil, 0, evil.everyone, evil.everyone)
+    return searches.loot()
+
+
+@attack(
+    "two-tails-of-almost-one-model",
+    13,
+    "announces a model twice, the second time with one bit changed and a smaller θ, so that the "
+    "tails differ by one device",
+    power=Power.SERVER,
+    gain="that device's update, as the difference of the two",
+    defence="none: each of the two tails is large enough, and devices cannot judge which change of "
+    "a model is too small",
+    spec="12.11",
+    end=Left.EXPOSED,
+)
+def two_tails_of_almost_one_model(defended: bool) -> Loot:
+    """Both searches are honest and verified, and nobody drops out.
+
+    Two levels of one session would do as well.
+    """
+    del defended
+    sums, enrolment = [], None
+    for model, theta in ((MODEL, Fraction(1, 2)), (_ALMOST, Fraction(1, 4))):
+        config = replace(VERIFIED_ROUND, theta=theta)
+        steering = Steering(config, model=model, enrolment=enrolment)
+        enrolment = steering.network.enrolment
+        steering.run()
+        loot = steering.update()
+        tail = steering.search.tail
+        presuppose(tail is not None and tail.devices >= 2, "the tail is large enough")
+        sums.append(steering.evil.sum_over(config.update_slot, steering.evil.everyone))
+    device = steering.devices[-3]
+    taken = sums[0] - sums[1]
+    ring.reduce(taken, config.update_layout.ring_bits)
+    return Loot(
+        taken,
+        device.measured(config).contribution(device.update),
+        config.update_layout.ring_bits,
+        loot.refusals,
+        read=as_update(device),
+    )
+
+
+def _steer(steering: Steering, query: Query, truth: Shown) -> Shown:
+    return steering.with_colluder(truth, steering.total(steering.made_up(query)))
+
+
+@attack(
+    "tail-of-one-with-a-colluder",
+    4,
+    "has its own device commit to false values, so that the sums show a tail of two with the "
+    "largest loss where there is one",
+    power=Power.SERVER,
+    gain=UPDATE,
+    defence="none: nothing proves that what a device commits to is true or in range; what helps is "
+    "who admits devices",
+    spec="12.12",
+    end=Left.EXPOSED,
+)
+def tail_of_one_with_a_colluder(defended: bool) -> Loot:
+    """The server waits for the sum of the others before its device commits to the difference."""
+    del defended
+    steering = Steering(num_colluders=1)
+    steering.run(_steer)
+    tail = steering.search.tail
+    presuppose(tail is not None and tail.devices >= 2, "two devices seem to be in the tail")
+    return steering.update()
+
+
+@attack(
+    "search-ended-early",
+    4,
+    "claims that a device has dropped out during a verified search, and goes on to the update",
+    power=Power.SERVER,
+    gain="the sum over a tail that is too large: all devices from the highest pivot that is known "
+    "to be safe, less those that it calls lost",
+    defence="none: nobody can tell whether a device is gone; `threshold-after-a-drop-out` shows "
+    "that the server cannot choose the threshold",
+    spec="12.12",
+    end=Left.EXPOSED,
+)
+def search_ended_early(defended: bool) -> Loot:
+    """Two queries are asked and proved, and the first device is called lost."""
+    del defended
+    steering = Steering()
+    steering.run(most=2)
+    left = steering.evil.everyone - {0}
+    threshold = steering.search.result(shrank=True).threshold
+    steering.update(threshold, cohort=left)
+    config = steering.config
+    total = steering.evil.sum_over(config.update_slot, left)
+    kept = [
+        steering.devices[p]
+        for p in sorted(left)
+        if steering.devices[p].measured(config).passes(threshold)
+    ]
+    presuppose(len(kept) > 2, "the tail is larger than that of the whole search")
+    vectors = [device.measured(config).contribution(device.update) for device in kept]
+    return Loot(
+        total,
+        ring_sum(vectors, config.update_layout.ring_bits),
+        config.update_layout.ring_bits,
+        tuple(steering.evil.refusals.values()),
+        note=f"{len(kept)} devices are in the tail, from {threshold.eta_half_ticks // 2} ticks on",
+    )
+
+
+@attack(
+    "sums-of-a-verified-search",
+    14,
+    "follows a verified search, as every device of it does",
+    power=Power.PEER,
+    gain="the sums of all queries, which only the server learns in other searches",
+    defence="none: devices check what they know; a search that is not verified tells them nothing",
+    spec="12.12",
+    end=Left.EXPOSED,
+)
+def sums_of_a_verified_search(defended: bool) -> Loot:
+    """The attacker is the device with the smallest loss, and the sum is that of the last query."""
+    del defended
+    steering = Steering()
+    steering.run()
+    steering.update()
+    mine = steering.network.clients[steering.ids[0]]
+    layout = steering.config.search_layout
+    proved = present(mine._session.proved)
+    answers = [d.measured(steering.config).answer(steering.asked[-1]) for d in steering.devices]
+    return Loot(
+        proved.vector,
+        steering.total(answers),
+        layout.ring_bits,
+        note="the sum of the last query: weight, number, and both below the pivot",
+    )

@@ -4,18 +4,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from deltafl.secagg import Client, DevicePolicy, Refusal, validation
-from deltafl.secagg.graph import Members
+from deltafl.secagg import Client, DevicePolicy, Refusal, signing
+from deltafl.secagg.errors import present
 from deltafl.secagg.masks import SlotContext
-from deltafl.secagg.messages import UnmaskRequest
+from deltafl.secagg.messages import UnmaskRequest, UnmaskShares
 from deltafl.secagg.states import CLIENT_TRANSITIONS, ClientState
-from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack
+from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack, presuppose
 from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer, Survivors
 from deltafl.sim.inspect.attacks.own_session import ACTIVE_POLICY, POLICY, Devices, make_params
 from deltafl.sim.inspect.attacks.replaced import replaced
 
 _ACTIVE = replace(ACTIVE_POLICY, min_cohort=2, min_threshold=2, min_threshold_share=0.0)
-_check_quorum = validation.check_quorum
 
 
 def _session(
@@ -152,16 +151,22 @@ def a_list_for_each(defended: bool) -> Loot:
     return _against_first(devices, evil)
 
 
-def _check_quorum_for_another_list(
-    request: UnmaskRequest,
-    context: SlotContext,
-    signers: Mapping[int, validation.Signer],
-    survivors: Members,
-    threshold: int,
-) -> None:
-    """Check the signatures, but not whether they are for the requested list."""
-    supposed = replace(request, survivors=survivors)
-    _check_quorum(supposed, context, signers, survivors, threshold)
+class _Careless(Client):
+    """A device that checks the signatures of the list that it signed, and follows another."""
+
+    def _reveal_shares(self, message: UnmaskRequest) -> UnmaskShares:
+        signed, self._members = self._cohort, message.survivors
+        context, key = present(self._context), self._own_sealing.public
+        statement = signing.survivors(context, signed, key)
+        presuppose(
+            bytes(message.signatures[self._placed.position])
+            == present(self._credentials).identity.sign(statement),
+            "the signatures are those of the list that the device signed",
+        )
+        return super()._reveal_shares(message)
+
+    def _check_quorum(self, *_: object) -> None:
+        """The signatures are not of this list."""
 
 
 @attack(
@@ -175,14 +180,13 @@ def _check_quorum_for_another_list(
     end=Refusal.INCONSISTENT_SURVIVORS,
 )
 def another_list_than_the_signed_one(defended: bool) -> Loot:
-    """Without the defence, devices check the signatures of one list, and follow another."""
-    substitute = _check_quorum_for_another_list
-    with replaced(validation, "check_quorum", substitute, unless=defended):
-        devices, evil = _session(5, 3, signed=True, num_colluders=1)
-        signed = dict.fromkeys(evil.honest, evil.everyone)
-        evil.confirm(0, signed)
-        evil.ask(0, _many_lists(evil), signed)
-        return _against_first(devices, evil)
+    """Without the defence, devices are sent the signatures of one list, and follow another."""
+    client_type = Client if defended else _Careless
+    devices, evil = _session(5, 3, signed=True, num_colluders=1, client_type=client_type)
+    signed = dict.fromkeys(evil.honest, evil.everyone)
+    evil.confirm(0, signed)
+    evil.ask(0, _many_lists(evil), signed)
+    return _against_first(devices, evil)
 
 
 class _Generous(Client):

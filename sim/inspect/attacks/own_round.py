@@ -30,9 +30,13 @@ from deltafl.secagg import (
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.messages import OpenSlot, SessionOpen
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.inspect.attacks.own_session import new_enrolment
+from deltafl.sim.inspect.attacks.own_session import ACTIVE_POLICY, new_enrolment
 
 POLICY: Final = DevicePolicy(min_cohort=3, min_threshold=2, min_threshold_share=0.2)
+ACTIVE: Final = replace(ACTIVE_POLICY, colluding_rate=0.2)
+"""The policy of devices that expect an active server, and one in five devices that collude."""
+QUORUM: Final = 4
+"""The threshold that they insist on, of five devices."""
 
 MODEL: Final = b"the model"
 DEAD_MODEL: Final = b"a model whose gradient is zero"
@@ -55,6 +59,11 @@ WHOLE_ROUND: Final = replace(
     search=replace(UPDATE_ROUND.search, max_queries=12),
 )
 """The same with a search."""
+
+VERIFIED_ROUND: Final = replace(
+    WHOLE_ROUND, search=replace(WHOLE_ROUND.search, min_cohort=QUORUM, verified=True)
+)
+"""The same with a search that devices follow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +98,11 @@ def make_devices(config: RoundConfig) -> dict[ClientId, Device]:
     }
 
 
+def context_of(config: RoundConfig, model: bytes = MODEL) -> bytes:
+    """The context of a session for one round."""
+    return Levels((config,)).context(model)
+
+
 class RoundDevices:
     """The devices of a round, and the network between them and a server that speaks of a session.
 
@@ -96,13 +110,17 @@ class RoundDevices:
         config: The round.
         devices: Who takes part; five or so by default.
         questions: The query or threshold that each device is shown, in every slot.
-        models: The model that each device is shown; one for all by default.
+        policy: What the devices insist on.
+        threshold: Shares that rebuild a secret.
+        model: The model that the session is bound to.
+        models: What each device is shown as the model; the same for all by default.
         signed: Whether the session is.
         client_type: What they run.
         enrolment: Their identities and what these remember; new ones where not given.
 
     Attributes:
         params: The session that the server announces.
+        openings: What each device is shown as the proof of the sum before, if anything.
         clients: The devices' machines.
     """
 
@@ -112,6 +130,9 @@ class RoundDevices:
         devices: Mapping[ClientId, Device] | None = None,
         *,
         questions: Mapping[ClientId, Query | Threshold] | None = None,
+        policy: DevicePolicy = POLICY,
+        threshold: int = 2,
+        model: bytes = MODEL,
         models: Mapping[ClientId, bytes] | None = None,
         signed: bool = False,
         client_type: type[RoundClient] = RoundClient,
@@ -120,24 +141,27 @@ class RoundDevices:
         self.config = config
         self.devices = make_devices(config) if devices is None else devices
         self.questions = questions or {}
-        self.models = models or dict.fromkeys(self.devices, MODEL)
+        self.openings: Mapping[ClientId, bytes] = {}
+        self.levels = Levels((config,))
+        self.models = models or dict.fromkeys(self.devices, model)
         self.enrolment = enrolment or new_enrolment()
         self.params = SessionParams(
             slots=config.slots(),
             num_invited=config.cohort_size,
             degree=config.cohort_size - 1,
-            threshold=2,
-            min_cohort=3,
+            threshold=threshold,
+            min_cohort=max(3, threshold),
             graph_seed=bytes(32),
-            context=config.context(MODEL),
+            context=context_of(config, model),
             signed=signed,
         )
         self.clients = {
             client: client_type(
                 client,
-                POLICY,
+                policy,
                 SeededRandomness(client.to_bytes(32, "little")),
                 self.enrolment.credentials_for(client, self.params),
+                ledger=self.enrolment.ledger(client),
             )
             for client in self.devices
         }
@@ -146,11 +170,11 @@ class RoundDevices:
         """A device's answer to a message of the session, in the envelope of a lying server."""
         match session_wire.decode(data, self.params):
             case SessionOpen():
-                return self.answer(
-                    client, wire.encode(Announce(self.config, self.models[client], data))
-                )
+                announced = Announce(self.levels, self.models[client], data)
+                return self.answer(client, wire.encode(announced))
             case OpenSlot():
-                return self.answer(client, wire.encode(Ask(self.questions[client], data)))
+                asked = Ask(self.questions[client], data, self.openings.get(client, b""))
+                return self.answer(client, wire.encode(asked))
             case _:
                 return self.answer(client, wire.encode(Relay(data)))
 
@@ -158,7 +182,7 @@ class RoundDevices:
         """What becomes of an envelope on its way to a device: it announces the device's model."""
         envelope = wire.decode(data)
         if isinstance(envelope, Announce):
-            return wire.encode(replace(envelope, model=self.models[client]))
+            return wire.encode(replace(envelope, models=self.models[client]))
         return data
 
     def answer(self, client: ClientId, data: bytes) -> bytes | None:
@@ -190,7 +214,7 @@ def with_an_honest_server(
     """
     directory = devices.enrolment if devices.params.signed else None
     server = RoundServer(
-        Levels((devices.config,)), MODEL, devices.params, devices.devices, directory=directory
+        devices.levels, MODEL, devices.params, devices.devices, directory=directory
     )
     outgoing = server.start()
     while outgoing:

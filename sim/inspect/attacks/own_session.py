@@ -126,6 +126,7 @@ class Devices:
                 policy,
                 self._randomness(client, seed),
                 self.enrolment.credentials_for(client, params),
+                ledger=self.enrolment.ledger(client),
             )
             for client in self.roster
         }

@@ -74,7 +74,7 @@ def losses_of_a_small_cohort(defended: bool) -> Loot:
         answers.append(Answer(query.pivots, sums))
     taken = np.zeros_like(wanted)
     if answers:
-        view = SearchView(config.method, config.search_config(None), len(same), tuple(answers))
+        view = SearchView(config.method, config.search_config, len(same), tuple(answers))
         prior = Prior(config.search.grid, lightest=_WEIGHT, heaviest=_WEIGHT)
         found = reconstruct(view, prior, np.random.default_rng(_SEED))
         taken = np.array(np.rint(found.sorted_ticks), dtype=np.uint64)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import RoundConfig, binding
 from deltafl.protocol.encoding import Field
+from deltafl.protocol.levels import Levels
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import ClientId, Refusal, Stage, Step, ring
 from deltafl.secagg import wire as session_wire
@@ -17,7 +18,7 @@ from deltafl.secagg.errors import present
 from deltafl.secagg.messages import MaskedInput
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, Power, Words, attack, presuppose
-from deltafl.sim.inspect.attacks.evil_server import EvilServer
+from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
 from deltafl.sim.inspect.attacks.own_round import (
     DEAD_MODEL,
     MODEL,
@@ -25,6 +26,7 @@ from deltafl.sim.inspect.attacks.own_round import (
     WHOLE_ROUND,
     Device,
     RoundDevices,
+    context_of,
     make_devices,
     with_an_honest_server,
 )
@@ -54,20 +56,25 @@ def against_last(devices: RoundDevices, binding_of: Callable[[int], bytes]) -> L
     ids = sorted(devices.devices)
     evil = EvilServer(devices.params, ids, devices.carry, binding_of=binding_of)
     evil.set_up()
-    evil.open_slot(UPDATE_ROUND.update_slot)
-    evil.unmask(UPDATE_ROUND.update_slot, evil.everyone)
-    last = devices.devices[max(ids)]
-    taken: Vector = evil.sum_over(UPDATE_ROUND.update_slot, evil.everyone).astype(np.uint64)
+    slot = devices.config.update_slot
+    evil.open_slot(slot)
+    evil.unmask(slot, evil.everyone)
+    return update_of(devices.devices[max(ids)], devices.config, evil, evil.everyone)
+
+
+def update_of(device: Device, config: RoundConfig, evil: EvilServer, devices: Survivors) -> Loot:
+    """The sum of some devices' updates as the server reads it, and what one device put into it."""
+    taken: Vector = evil.sum_over(config.update_slot, devices).astype(np.uint64)
     return Loot(
         taken,
-        last.measured(UPDATE_ROUND).contribution(last.update),
-        UPDATE_ROUND.update_layout.ring_bits,
+        device.measured(config).contribution(device.update),
+        config.update_layout.ring_bits,
         tuple(evil.refusals.values()),
-        read=as_update(last),
+        read=as_update(device),
     )
 
 
-class _Unbound(RoundClient):
+class Unbound(RoundClient):
     """A device whose masks do not depend on what it was shown."""
 
     def _mask(self, vector: Vector) -> bytes:
@@ -86,16 +93,16 @@ class _Unbound(RoundClient):
 )
 def threshold_inconsistency(defended: bool) -> Loot:
     """Devices that do not pass the filter send zeros, so the sum is the one device's update."""
-    devices = make_devices(UPDATE_ROUND)
+    devices = make_devices(WHOLE_ROUND)
     ids = sorted(devices)
     shown = [NONE_PASSES] * (len(ids) - 1) + [ALL_PASS]
     network = RoundDevices(
-        UPDATE_ROUND,
+        WHOLE_ROUND,
         devices,
         questions=dict(zip(ids, shown, strict=True)),
-        client_type=RoundClient if defended else _Unbound,
+        client_type=RoundClient if defended else Unbound,
     )
-    context = UPDATE_ROUND.context(MODEL)
+    context = context_of(WHOLE_ROUND)
     return against_last(network, lambda p: binding(context, shown[p]) if defended else b"")
 
 
@@ -115,7 +122,7 @@ def model_inconsistency(defended: bool) -> Loot:
 
     Pasquini, Francati, Ateniese (CCS 2022): the updates of all others are zero.
     """
-    with replaced(RoundConfig, "context", lambda *_: bytes(32), unless=defended):
+    with replaced(Levels, "context", lambda *_: bytes(32), unless=defended):
         devices = make_devices(WHOLE_ROUND)
         last = max(devices)
         models = {i: MODEL if i == last else DEAD_MODEL for i in devices}
@@ -193,8 +200,12 @@ def _masked_words(network: RoundDevices) -> slice:
     slot = UPDATE_ROUND.update_slot
     spec = network.params.slots[slot]
     size = ring.packed_size(spec.length, spec.ring_bits)
-    end = len(session_wire.encode(MaskedInput(slot, bytes(size)), network.params))
-    return slice(end - size, end)
+    empty, full = (
+        session_wire.encode(MaskedInput(slot, fill * size), network.params)
+        for fill in (b"\x00", b"\xff")
+    )
+    start = next(i for i, (one, other) in enumerate(zip(empty, full, strict=True)) if one != other)
+    return slice(start, start + size)
 
 
 @attack(

@@ -12,7 +12,13 @@ from deltafl.secagg import PeerError, ring
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Loot
 from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
-from deltafl.sim.inspect.attacks.own_round import MODEL, UPDATE_ROUND, RoundDevices, make_devices
+from deltafl.sim.inspect.attacks.own_round import (
+    MODEL,
+    UPDATE_ROUND,
+    RoundDevices,
+    context_of,
+    make_devices,
+)
 from deltafl.sim.inspect.attacks.own_session import new_enrolment
 
 _PIVOTS: Final = 63
@@ -51,7 +57,12 @@ class Searches:
         self._refusals: tuple[PeerError, ...] = ()
 
     def session(
-        self, config: RoundConfig = CONFIG, *, without: int | None = None, remembering: bool = True
+        self,
+        config: RoundConfig = CONFIG,
+        *,
+        without: int | None = None,
+        remembering: bool = True,
+        model: bytes = MODEL,
     ) -> EvilServer:
         """A session that is set up.
 
@@ -59,23 +70,25 @@ class Searches:
             config: Its round.
             without: Position of the device that is left out; None for none.
             remembering: Whether devices remember earlier sessions.
+            model: Its model.
         """
         network = self._network_type(
             config,
             self.devices,
             questions=dict.fromkeys(self.devices, QUERY),
+            model=model,
             signed=True,
             client_type=self._client_type,
             enrolment=self._enrolment if remembering else new_enrolment(),
         )
-        bound = binding(config.context(MODEL), QUERY)
+        bound = binding(context_of(config, model), QUERY)
         ids = [client for position, client in enumerate(self.ids) if position != without]
         evil = EvilServer(network.params, ids, network.carry, binding_of=lambda _: bound)
         evil.set_up()
         return evil
 
     def ask(self, evil: EvilServer, slot: int, cohort: Survivors, survivors: Survivors) -> None:
-        """Open a slot over a cohort, unmask it over the survivors, and keep the sum.
+        """Open a slot over a cohort, unmask it if it is tolerant, and keep the survivors' sum.
 
         Raises:
             PeerError: every device refuses to answer.
@@ -83,7 +96,8 @@ class Searches:
         evil.open_slot(slot, cohort)
         if not evil.opened[slot]:
             raise evil.refusals[min(evil.refusals)]
-        evil.unmask(slot, survivors)
+        if not evil.params.slots[slot].whole:
+            evil.unmask(slot, survivors)
         self._sums.append(evil.sum_over(slot, survivors).astype(np.uint64))
         self._refusals += tuple(evil.refusals.values())
 

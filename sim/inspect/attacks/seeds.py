@@ -1,24 +1,22 @@
 """An attack on the generator: masks with so few seeds that all of them can be tried."""
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from deltafl.secagg import prg
-from deltafl.secagg.keys import KeyPair
-from deltafl.secagg.masks import SlotContext
+from deltafl.secagg.masks import PairSecret, SlotContext
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack
 from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer
-from deltafl.sim.inspect.attacks.own_session import Devices, make_params
+from deltafl.sim.inspect.attacks.own_session import LENGTH, Devices, make_params
 from deltafl.sim.inspect.attacks.replaced import replaced
 
 _SEEDS: Final = 1 << 12
 _KNOWN: Final = 4
 """Words of the vector that the attacker knows, such as padding."""
 
-_self_mask_key, _pairwise_mask_keys = SlotContext.self_mask_key, SlotContext.pairwise_mask_keys
+_self_mask_key, _pair_key = SlotContext.self_mask_key, PairSecret.key
 
 
 def _seed(number: int) -> bytes:
@@ -34,10 +32,8 @@ def _short_self_mask_key(own: SlotContext, seed: bytes) -> bytes:
     return _shortened(_self_mask_key(own, seed))
 
 
-def _short_pairwise_mask_keys(
-    own: SlotContext, pair: KeyPair, peers: Sequence[bytes]
-) -> list[bytes]:
-    return [_shortened(key) for key in _pairwise_mask_keys(own, pair, peers)]
+def _short_pair_key(pair: PairSecret) -> bytes:
+    return _shortened(_pair_key(pair))
 
 
 @attack(
@@ -57,7 +53,7 @@ def short_seeds(defended: bool) -> Loot:
     """
     with (
         replaced(SlotContext, "self_mask_key", _short_self_mask_key, unless=defended),
-        replaced(SlotContext, "pairwise_mask_keys", _short_pairwise_mask_keys, unless=defended),
+        replaced(PairSecret, "key", _short_pair_key, unless=defended),
     ):
         devices = Devices(make_params(5, 4))
         wanted = devices.vector(0)
@@ -77,9 +73,10 @@ def short_seeds(defended: bool) -> Loot:
 
 def _two_masks(total: Vector) -> list[bytes]:
     """The seeds of two masks whose first words have this sum, by meet in the middle."""
-    masks = np.zeros((_SEEDS, len(total)), dtype=total.dtype)
-    for number, mask in enumerate(masks):
+    whole = np.zeros((_SEEDS, LENGTH), dtype=total.dtype)
+    for number, mask in enumerate(whole):
         prg.add_mask(mask, _seed(number))
+    masks = whole[:, : len(total)]
     number_of = {mask.tobytes(): number for number, mask in enumerate(masks)}
     for number, mask in enumerate(total - masks):
         if (other := number_of.get(mask.tobytes())) is not None:

@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 
+from deltafl.protocol import client
 from deltafl.protocol import wire as envelopes
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.messages import Relay
+from deltafl.protocol.labels import MODEL
+from deltafl.protocol.messages import Announce, Relay
 from deltafl.secagg import Client, ClientId, Enrolment, Refusal, SlotSpec, UsageError, signing, wire
 from deltafl.secagg.graph import Members
 from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.labels import digest
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import (
     MaskedInput,
@@ -22,7 +25,7 @@ from deltafl.secagg.messages import (
     ShareReceipt,
 )
 from deltafl.secagg.ring import Vector
-from deltafl.sim.inspect.attacks.attack import Loot, Power, attack
+from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack
 from deltafl.sim.inspect.attacks.evil_server import EvilServer, Survivors
 from deltafl.sim.inspect.attacks.own_round import RoundDevices
 from deltafl.sim.inspect.attacks.own_session import (
@@ -32,7 +35,7 @@ from deltafl.sim.inspect.attacks.own_session import (
     new_enrolment,
 )
 from deltafl.sim.inspect.attacks.replaced import replaced
-from deltafl.sim.inspect.attacks.searches import LOST, Searches
+from deltafl.sim.inspect.attacks.searches import CONFIG, LOST, Searches
 
 _survivors, _slots = signing.survivors, RoundConfig.slots
 
@@ -89,7 +92,7 @@ def _old_signatures(*, remembering: bool) -> Loot:
     defence="a signature names the signer's sealing key for the session",
     spec="6.4",
     end=Refusal.BAD_SIGNATURE,
-    saying="the survivors",
+    saying="the list of devices",
 )
 def signatures_of_earlier_sessions(defended: bool) -> Loot:
     """In both runs, devices remember nothing."""
@@ -149,13 +152,13 @@ def keys_of_absent_devices(defended: bool) -> Loot:
         secrets[0, ShareKind.KEY, lost] = earlier.secrets[0, ShareKind.KEY, lost]
     devices = Devices(params, policy=ACTIVE_POLICY, client_type=client_type)
 
-    def answer(client: ClientId, data: bytes) -> bytes | None:
+    def answer(device: ClientId, data: bytes) -> bytes | None:
         """Devices 4 and 5 are not asked: their keys are old, and their other messages invented."""
-        if client not in said:
-            return devices.answer(client, data)
+        if device not in said:
+            return devices.answer(device, data)
         match devices.decode(data):
             case SessionOpen():
-                return devices.encode(said[client])
+                return devices.encode(said[device])
             case RosterMessage() as message:
                 box = bytes(wire.box_size(params))
                 return devices.encode(ShareKeys((bytes(32),), dict.fromkeys(message.keys, box)))
@@ -177,7 +180,7 @@ def keys_of_absent_devices(defended: bool) -> Loot:
 _ANSWER = "that device's answer, as the difference of the sums: its weight and where its loss lies"
 
 
-def _all_optional(config: RoundConfig) -> tuple[SlotSpec, ...]:
+def _all_tolerant(config: RoundConfig) -> tuple[SlotSpec, ...]:
     """The slots of a round, none of which is whole."""
     return tuple(replace(slot, whole=False) for slot in _slots(config))
 
@@ -185,17 +188,20 @@ def _all_optional(config: RoundConfig) -> tuple[SlotSpec, ...]:
 @attack(
     "query-again-without-one-device",
     13,
-    "asks one query twice, and declares a device dropped out the second time",
+    "asks one query twice, and leaves one device's answer out the second time",
     power=Power.SERVER,
     gain=_ANSWER,
-    defence="all devices or none take part in queries after the first",
+    defence="slots of queries after the first are whole: without a device, nobody can take off "
+    "the masks that the others share with it",
     spec="12.3",
-    end=Refusal.NOT_WHOLE,
-    saying="slot 1 is for all",
+    end=Left.NOISE,
 )
 def query_again_without_one_device(defended: bool) -> Loot:
-    """Differencing across iterations, with a drop-out that the server invents."""
-    with replaced(RoundConfig, "slots", _all_optional, unless=defended):
+    """Differencing across iterations, with a drop-out that the server invents.
+
+    Without the defence, the second slot is tolerant too, and devices help to unmask it.
+    """
+    with replaced(RoundConfig, "slots", _all_tolerant, unless=defended):
         searches = Searches()
         evil = searches.session()
         searches.ask(evil, 0, evil.everyone, evil.everyone)
@@ -210,11 +216,9 @@ def _over_fewer(searches: Searches) -> Loot:
     return searches.loot()
 
 
-class _Obliging(RoundClient):
-    """A device that answers queries over fewer devices than before."""
-
-    def _check_search(self, question: object, members: int) -> None:
-        pass
+def accept_any_list(device: Client, message: OpenSlot) -> None:
+    """Take part in a whole slot over whatever devices."""
+    device._members = device._agreed = message.members
 
 
 @attack(
@@ -223,14 +227,16 @@ class _Obliging(RoundClient):
     "asks one query twice, and opens the second slot without one device",
     power=Power.SERVER,
     gain=_ANSWER,
-    defence="a device refuses queries over fewer devices than were left after the query before",
-    spec="12.8",
-    end=Refusal.NOT_WHOLE,
-    saying="fewer devices than the one before",
+    defence="a device takes part in a whole slot only with exactly the devices that were agreed "
+    "on last",
+    spec="9.7",
+    end=Refusal.NOT_AGREED,
+    saying="not the devices of the last list",
 )
 def query_again_over_fewer(defended: bool) -> Loot:
-    """For the devices that it was opened with, the second slot is whole."""
-    return _over_fewer(Searches(RoundClient if defended else _Obliging))
+    """After the first query, the devices have agreed on everyone."""
+    with replaced(Client, "_agree", accept_any_list, unless=defended):
+        return _over_fewer(Searches())
 
 
 class _Forwarding(RoundClient):
@@ -262,14 +268,18 @@ class _OpeningFirst(RoundDevices):
     saying="without a question",
 )
 def query_again_relayed(defended: bool) -> Loot:
-    """When the query comes, the cohort has already shrunk."""
-    return _over_fewer(Searches(RoundClient if defended else _Forwarding, _OpeningFirst))
+    """When the query comes, the cohort has already shrunk.
+
+    In both runs, devices take part in whole slots over whatever devices.
+    """
+    with replaced(Client, "_agree", accept_any_list, unless=False):
+        return _over_fewer(Searches(RoundClient if defended else _Forwarding, _OpeningFirst))
 
 
 @attack(
     "one-round-in-two-sessions",
     13,
-    "announces one round in two sessions, and keeps the second from one device",
+    "announces one round in two sessions at once, and keeps the second from one device",
     power=Power.SERVER,
     gain=_ANSWER,
     defence="a device takes part in only one session per context, and remembers it",
@@ -277,9 +287,59 @@ def query_again_relayed(defended: bool) -> Loot:
     end=Refusal.SESSION_REPEATED,
 )
 def one_round_in_two_sessions(defended: bool) -> Loot:
-    """Both sums meet min_cohort."""
+    """Both sums meet min_cohort. Nobody has answered when the second session is announced."""
     searches = Searches()
-    for without in (None, LOST):
-        evil = searches.session(without=without, remembering=defended)
+    sessions = [searches.session(without=p, remembering=defended) for p in (None, LOST)]
+    for evil in sessions:
         searches.ask(evil, 0, evil.everyone, evil.everyone)
     return searches.loot()
+
+
+def _rounds_and_models(announced: Announce) -> tuple[bytes, ...]:
+    """What a ledger remembers of each level's model, if another round makes it another model."""
+    index = announced.levels.common.round_index.to_bytes(8, "big")
+    models = announced.levels.split(announced.models)
+    return tuple(digest(MODEL, index + model) for model in models)
+
+
+def _two_rounds(*, at_once: bool) -> Loot:
+    searches = Searches()
+    configs = {None: replace(CONFIG, round_index=1), LOST: replace(CONFIG, round_index=2)}
+    sessions = (searches.session(config, without=lost) for lost, config in configs.items())
+    for evil in list(sessions) if at_once else sessions:
+        searches.ask(evil, 0, evil.everyone, evil.everyone)
+    return searches.loot()
+
+
+@attack(
+    "one-model-in-two-rounds",
+    13,
+    "announces one model under two round indices, the second time without one of the devices",
+    power=Power.SERVER,
+    gain=_ANSWER,
+    defence="a device answers for each model in only one round, and remembers it",
+    spec="12.13",
+    end=Refusal.MODEL_REPEATED,
+    saying="answered for this model before",
+)
+def one_model_in_two_rounds(defended: bool) -> Loot:
+    """There are two contexts. Without the defence, devices remember models by their rounds."""
+    with replaced(client, "_entries", _rounds_and_models, unless=defended):
+        return _two_rounds(at_once=False)
+
+
+@attack(
+    "one-model-in-two-rounds-at-once",
+    13,
+    "announces one model under two round indices before any device has answered for it",
+    power=Power.SERVER,
+    gain=_ANSWER,
+    defence="a device looks into its memory again before its first answer leaves",
+    spec="12.13",
+    end=Refusal.MODEL_REPEATED,
+    saying="another round over this model has begun",
+)
+def one_model_in_two_rounds_at_once(defended: bool) -> Loot:
+    """When the second round is announced, the devices have not answered in the first one."""
+    with replaced(client, "_entries", _rounds_and_models, unless=defended):
+        return _two_rounds(at_once=True)

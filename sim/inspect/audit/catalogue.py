@@ -15,11 +15,13 @@ from deltafl.sim.inspect.audit.checks.masks import MaskedBytes
 from deltafl.sim.inspect.audit.checks.metadata import Metadata
 from deltafl.sim.inspect.audit.checks.models import Models
 from deltafl.sim.inspect.audit.checks.participation import ParticipationOverRounds
+from deltafl.sim.inspect.audit.checks.proofs import Proofs
 from deltafl.sim.inspect.audit.checks.questions import Questions
 from deltafl.sim.inspect.audit.checks.record import Integrity
 from deltafl.sim.inspect.audit.checks.searches import Searches
 from deltafl.sim.inspect.audit.checks.shares import Shares
 from deltafl.sim.inspect.audit.checks.sums import Sums
+from deltafl.sim.inspect.audit.checks.whole import WholeSlots
 from deltafl.sim.inspect.audit.rules import Rules
 
 CHECKS: Final[tuple[type[Check], ...]] = (
@@ -28,7 +30,9 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     ToldTheSame,
     Keys,
     Shares,
+    WholeSlots,
     Sums,
+    Proofs,
     Questions,
     Models,
     MaskedBytes,

@@ -108,6 +108,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="accept sparse graphs from an active server too (docs/limitations.md, item 8)",
     )
     parser.add_argument(
+        "--unverified-if-active",
+        action="store_true",
+        help="accept searches from an active server too whose sums devices cannot check",
+    )
+    parser.add_argument(
         "--min-difference",
         type=int,
         default=3,
@@ -231,6 +236,7 @@ def _options(options: argparse.Namespace) -> Options:
         colluding=options.colluding,
         min_cohort=options.min_cohort,
         sparse_if_active=options.sparse_if_active,
+        unverified_if_active=options.unverified_if_active,
         min_difference=options.min_difference,
         min_tail=options.min_tail,
         false_alarm_rate=options.false_alarms,

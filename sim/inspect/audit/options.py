@@ -21,6 +21,8 @@ class Options:
         min_cohort: Fewest devices in a sum; by default as the run's settings say.
         sparse_if_active: Whether sparse graphs are accepted from an active server; where the run's
             settings ask for one, they are.
+        unverified_if_active: Whether searches of an active server are accepted that devices cannot
+            check.
         min_difference: Fewest devices by which sums of the same inputs may differ; by default 3.
         min_tail: Fewest devices that may pass a filter.
         false_alarm_rate: Of the tests of masked bytes, all together.
@@ -32,6 +34,7 @@ class Options:
     colluding: float | None = None
     min_cohort: int | None = None
     sparse_if_active: bool = False
+    unverified_if_active: bool = False
     min_difference: int = 3
     min_tail: int = DEFAULT_MIN_TAIL
     false_alarm_rate: float = DEFAULT_FALSE_ALARM_RATE
@@ -56,6 +59,7 @@ def expected_of(source: Source, options: Options) -> Expected:
         min_cohort=floor,
         sparse_if_active=options.sparse_if_active
         or (privacy is not None and privacy.graph == "sparse"),
+        unverified_if_active=options.unverified_if_active,
     )
     return Expected(policy, options.min_difference, options.min_tail, options.false_alarm_rate)
 
@@ -80,5 +84,7 @@ def reproduce(source: Source, options: Options) -> tuple[str, ...]:
             arguments += [flag, shlex.quote(shown)]
     if options.sparse_if_active:
         arguments.append("--sparse-if-active")
+    if options.unverified_if_active:
+        arguments.append("--unverified-if-active")
     command = " ".join(arguments)
     return (command, f"{command} --json", f"{command} --html report.html")

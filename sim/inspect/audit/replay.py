@@ -1,5 +1,7 @@
 """Computes every sum again from the transcript alone: adds up vectors, rebuilds secrets, unmasks.
 
+In a whole slot nothing is rebuilt: the masks cancel when all its vectors are added up.
+
 This uses the server's primitives but not its state machine. The messages show what the server
 decided, and what it computed is computed again. This finds a server that reports sums other than
 those of its messages, or that got them from elsewhere.
@@ -10,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from deltafl.secagg import DecodeError, SessionAborted, ring
+from deltafl.secagg import DecodeError, SessionAborted, prg, ring
 from deltafl.secagg.graph import Members
 from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.messages import MaskedInput, ShareKind, ShareReceipt, UnmaskShares
@@ -28,12 +30,14 @@ class Replayed:
     Attributes:
         total: The sum, unsigned words; None where it cannot be computed.
         problem: Why not; "" where it can.
+        packed: Of a verified slot, the sum with its blinding, as `ring.pack` has it; else empty.
         secrets: Rebuilt self-mask seeds, by device.
         wrong: Devices that dealt or returned false shares.
     """
 
     total: Vector | None
     problem: str = ""
+    packed: bytes = b""
     secrets: Mapping[int, bytes] = field(default_factory=dict)
     wrong: frozenset[int] = frozenset()
 
@@ -48,7 +52,7 @@ def masked_vectors(
     for seen in slot.inputs:
         message = decoder.decode(reader.message_at(seen.record.offset)).content.message
         if isinstance(message, MaskedInput):
-            yield seen, ring.unpack(message.packed, spec.length, spec.ring_bits)
+            yield seen, ring.unpack(message.packed, spec.wire_length, spec.ring_bits)
 
 
 class SlotReplay:
@@ -61,9 +65,8 @@ class SlotReplay:
 
     def __init__(self, session: SessionView, slot: SlotView) -> None:
         spec = session.params.slots[slot.index]
-        self._session, self._slot, self._bits = session, slot, spec.ring_bits
-        self._survivors = slot.survivors
-        self._length = spec.length
+        self._session, self._slot, self._spec = session, slot, spec
+        self._survivors = session.summed(slot)
         self._sum: Vector | None = None  # as large as the slot; no vector may ever come
         self._missing = set() if self._survivors is None else self._devices(self._survivors)
 
@@ -76,33 +79,48 @@ class SlotReplay:
     @property
     def _total(self) -> Vector:
         if self._sum is None:
-            self._sum = ring.zeros(self._length, self._bits)
+            self._sum = ring.zeros(self._spec.wire_length, self._spec.ring_bits)
         return self._sum
 
     def finish(self) -> Replayed:
         """Remove the masks."""
-        session, slot = self._session, self._slot
+        session, slot, spec = self._session, self._slot, self._spec
         members, context = slot.members, session.slot_context(slot)
         if self._survivors is None or members is None or context is None:
-            return Replayed(None, "no shares were asked for")
+            return Replayed(None, "it was not opened" if spec.whole else "no shares were asked for")
         if self._missing:
             return Replayed(None, f"no vector came from {len(self._missing)} of its contributors")
         if not len(members) == len(self._survivors) == len(session.ids):
             return Replayed(None, "its lists are not those of the session's roster")
+        if spec.whole:
+            return self._unmasked({}, frozenset())
         try:
             recovered = self._recover(members, self._survivors)
         except SessionAborted as error:
             return Replayed(None, str(error))
         except (DecodeError, KeyError, ValueError) as error:
             return Replayed(None, f"its messages do not fit together: {error}")
-        mask_keys = self._mask_keys()
-        remove_masks(self._total, recovered, context, session.graph, self._survivors, mask_keys)
-        ring.reduce(self._total, self._bits)
+        remove_masks(
+            self._total,
+            recovered,
+            context,
+            session.graph,
+            self._survivors,
+            self._mask_keys(),
+            prg.add_masks,
+        )
         ids = session.ids.tolist()
         wrong = {ids[p] for p in recovered.faults}
         wrong |= {ids[position] for pair in recovered.disputes for position in pair}
         secrets = {ids[p]: seed for p, seed in recovered.seeds.items()}
-        return Replayed(self._total, "", secrets, frozenset(wrong))
+        return self._unmasked(secrets, frozenset(wrong))
+
+    def _unmasked(self, secrets: Mapping[int, bytes], wrong: frozenset[int]) -> Replayed:
+        """The sum from which all masks are gone, without its blinding."""
+        total, spec = self._total, self._spec
+        ring.reduce(total, spec.ring_bits)
+        packed = ring.pack(total, spec.ring_bits) if spec.verified else b""
+        return Replayed(total[: spec.length], "", packed, secrets, wrong)
 
     def _recover(self, members: Members, survivors: Members) -> Recovered:
         session, slot = self._session, self._slot
@@ -129,17 +147,22 @@ class SlotReplay:
         if context is None:
             raise ValueError("what its masks are bound to is not known")
         commitments = {
-            session.positions[device]: own[slot.index]
+            session.positions[device]: own[self._column]
             for device, own in session.commitments.items()
             if device in session.positions
         }
         promises = Promises(context, slot.index, commitments, self._mask_keys())
         return collected.recover(promises)
 
+    @property
+    def _column(self) -> int:
+        """The slot's number among those that have keys and seeds."""
+        return self._session.params.columns[self._slot.index]
+
     def _mask_keys(self) -> dict[int, PublicKey]:
         session = self._session
         return {
-            session.positions[device]: message.mask_keys[self._slot.index]
+            session.positions[device]: message.mask_keys[self._column]
             for device, message, _ in session.advertised()
             if device in session.positions
         }

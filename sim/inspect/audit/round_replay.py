@@ -22,7 +22,7 @@ from deltafl.secagg import SlotSum
 from deltafl.secagg.params import ClientId
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
-from deltafl.sim.inspect.audit.search_start import begin, given_up
+from deltafl.sim.inspect.audit.search_start import given_up, starts_elsewhere
 from deltafl.sim.inspect.audit.server_step import PLAIN_STEP, following
 from deltafl.sim.inspect.audit.views import (
     Question,
@@ -129,8 +129,7 @@ def play_again(
 
 
 def _other_model(session: SessionView, wanted: bytes | None) -> Departure | None:
-    announce = session.announce
-    if announce is not None and wanted is not None and announce.model != wanted:
+    if session.model is not None and wanted is not None and session.model != wanted:
         detail = "the announced model is not the last one with the last round's update"
         return Departure(detail, session.announcements[0].place)
     return None
@@ -219,23 +218,28 @@ def _play(
         is_left: Whether a later level of the session was played.
     """
     session = way.session
-    config, announce = session.config, session.announce
+    config, model = session.config, session.model
     moments = past.moments
     past.following, past.moments = None, None
-    if config is None or announce is None:
+    if config is None or model is None:
         return None
     slots = [slot for _, slot in sorted(session.slots.items()) if slot.opened or slot.sums]
     if not slots or slots[0].question is None:
         if session.is_whole:
-            past.following, past.moments = announce.model, moments
+            past.following, past.moments = model, moments
         if is_left and not slots:
             detail = f"the level θ = {config.theta} was left out, and a later one played"
             way.unfounded.append(Departure(detail, session.announcements[0].place))
         return None
-    round_again, is_elsewhere = begin(config, slots[0], past.starts)
-    if is_elsewhere:
+    if isinstance(slots[0].question, Query) and starts_elsewhere(config, past.starts):
         detail = "the search starts neither afresh nor at the last threshold"
-        way.unfounded.append(Departure(detail, slots[0].opened[0].place, Severity.INFO))
+        way.unfounded.append(Departure(detail, session.announcements[0].place, Severity.INFO))
+    round_again = Round(config)
+    if any(
+        slot.checks and not slot.opened and session.is_whole_slot(slot)
+        for slot in session.slots.values()
+    ):
+        round_again.lose()  # a device was gone before the first slot, a whole one, was opened
     announced = [slot.question for slot in slots if isinstance(slot.question, Threshold)]
     if isinstance(slots[0].question, Query) and announced:
         past.starts = (announced[-1],)  # without a search, the one before is still the last
@@ -248,7 +252,7 @@ def _play(
     # a level that was over when the session ended early has come to its end all the same
     outcome = round_again.outcome({}, None if round_again.question is None else aborted)
     if session.is_whole and way.is_exact:
-        past.following, past.moments = following(announce.model, outcome, optimizer, moments)
+        past.following, past.moments = following(model, outcome, optimizer, moments)
     return outcome
 
 

@@ -9,34 +9,20 @@ from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.round import Round
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SlotSum
-from deltafl.sim.inspect.audit.views import SlotView
 
 
-def begin(config: RoundConfig, first: SlotView, starts: Iterable[Threshold]) -> tuple[Round, bool]:
-    """The round before its first sum, and whether its search starts where no round has come to.
+def starts_elsewhere(config: RoundConfig, starts: Iterable[Threshold]) -> bool:
+    """Whether a search is announced to start where no round has come to, though not afresh.
 
     The server chooses where a search starts.
 
     Args:
         config: The round's.
-        first: Its first slot.
-        starts: At which thresholds the search may start, unless afresh.
+        starts: At which thresholds the search may start.
     """
-    fresh = Round(config, None)
-    if fresh.question == first.question or not first.opened:
-        return fresh, False
-    for start in starts:
-        tick = min(round(start.eta_half_ticks / 2), config.search.grid.max_tick)
-        warm = Round(config, tick)
-        if warm.question == first.question:
-            return warm, False
-    pivots = getattr(first.question, "pivots", ())
-    for pivot in pivots:
-        if 0 <= pivot <= config.search.grid.max_tick:
-            elsewhere = Round(config, pivot)
-            if elsewhere.question == first.question:
-                return elsewhere, True
-    return fresh, False
+    ticks = (round(start.eta_half_ticks / 2) for start in starts)
+    allowed = {min(tick, config.search.grid.max_tick) for tick in ticks}
+    return config.warm_start is not None and config.warm_start not in allowed
 
 
 def given_up(round_again: Round, last: SlotSum | None) -> tuple[Threshold, ...]:

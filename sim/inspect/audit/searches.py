@@ -48,9 +48,7 @@ def view_of(session: SessionView, totals: Mapping[tuple[bytes, int], Vector]) ->
     if not answers:
         return None
     tail = _tail_of(session, config)
-    return SearchView(
-        config.method, config.search_config(None), devices, tuple(answers), None, tail
-    )
+    return SearchView(config.method, config.search_config, devices, tuple(answers), None, tail)
 
 
 def facts_of(

@@ -10,12 +10,13 @@ from typing import Final
 import numpy as np
 
 from deltafl.protocol import wire as round_wire
-from deltafl.protocol.messages import Announce, AnnounceLevels, Envelope
+from deltafl.protocol.messages import Announce, Ask, Envelope
 from deltafl.secagg import DecodeError, SessionParams, ring
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.codec import Value, write_fields
 from deltafl.secagg.graph import Members
 from deltafl.secagg.messages import Message as SessionMessage
+from deltafl.secagg.messages import SumOpening
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.prefixes import scan
@@ -25,14 +26,22 @@ NUM_FIELDS: Final = {
     Kind.ADVERTISE: 6,
     Kind.SHARE_KEYS: 5,
     Kind.RECEIPT: 4,
-    Kind.MASKED: 5,
+    Kind.MASKED: 6,
     Kind.SIGNATURE: 5,
     Kind.SHARES: 5,
 }
 """Fields of the messages of devices, with version, kind and tag."""
 
 _WITH_SLOT: Final = frozenset(
-    {Kind.SLOT, Kind.CHECK, Kind.REQUEST, Kind.MASKED, Kind.SIGNATURE, Kind.SHARES}
+    {
+        Kind.SLOT,
+        Kind.CHECK,
+        Kind.REQUEST,
+        Kind.OPENING,
+        Kind.MASKED,
+        Kind.SIGNATURE,
+        Kind.SHARES,
+    }
 )
 _WITH_MEMBERS: Final = frozenset({Kind.DELIVERY, Kind.SLOT, Kind.CHECK, Kind.REQUEST})
 _BEFORE_FIELDS: Final = 3  # version, kind, tag
@@ -50,6 +59,7 @@ class Content:
         envelope: The envelope around it; of the server's messages only. What is not whole is empty
             in it: the model of an announcement, the session's message of a question.
         message: The session's message; None where it is not whole or cannot be decoded.
+        proof: The proof of a sum that comes with a question; None where there is none.
         problem: Why it is not a message of the protocol; "" if nothing is wrong.
         data: Its first bytes, where there is a problem with them; else b"".
     """
@@ -60,6 +70,7 @@ class Content:
     members: Members | None = None
     envelope: Envelope | None = None
     message: SessionMessage | None = None
+    proof: SumOpening | None = None
     problem: str = ""
     data: bytes = b""
 
@@ -121,11 +132,21 @@ class Decoder:
                 self.is_opaque = True
                 return Content(None)
             envelope, session = found
-        if isinstance(envelope, Announce | AnnounceLevels):
+        if isinstance(envelope, Announce):
             opened = session_wire.decode_open(session)
             self.params[opened.params.tag] = opened.params
             return Content(Kind.OPEN, opened.params.tag, envelope=envelope, message=opened)
-        return replace(self._session_content(session, whole=whole), envelope=envelope)
+        content, proof = self._session_content(session, whole=whole), None
+        if isinstance(envelope, Ask) and envelope.opening:
+            proof = self._proof(envelope.opening)
+        return replace(content, envelope=envelope, proof=proof)
+
+    def _proof(self, data: bytes) -> SumOpening | None:
+        """The proof of a sum that comes with a question; None if its session is not known."""
+        content = self._session_content(data, whole=True)
+        if content.kind is not Kind.OPENING:
+            raise DecodeError("it has another message in place of the proof of a sum")
+        return content.message if isinstance(content.message, SumOpening) else None
 
     def _session_content(self, data: bytes, *, whole: bool) -> Content:
         tag = session_wire.tag_of(data) or b""
@@ -163,7 +184,7 @@ def _cut_envelope(data: bytes) -> tuple[Envelope, bytes] | None:
     ):
         return None
     envelope = round_wire.decode(write_fields([*prefix.fields[:-1], b""]))
-    if isinstance(envelope, Announce | AnnounceLevels):
+    if isinstance(envelope, Announce):
         return envelope, envelope.session  # what is cut are the models, which come last
     return envelope, last
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from deltafl.protocol.configuration import RoundConfig, binding
 from deltafl.protocol.levels import Levels
-from deltafl.protocol.messages import Announce, AnnounceLevels, Ask
+from deltafl.protocol.messages import Announce, Ask
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SessionParams
@@ -21,6 +21,7 @@ from deltafl.secagg.graph import Graph, Members
 from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import (
     AdvertiseKeys,
+    MaskedInput,
     RosterMessage,
     ShareDelivery,
     ShareKeys,
@@ -48,7 +49,8 @@ class SlotView:
         index: Index into the session's slots.
         opened: The messages that opened it, one for each device.
         inputs: The masked vectors that came; their bytes are in the file.
-        checks: The consistency checks that were sent.
+        committed: What devices committed to in a verified slot, by device; the first of each.
+        checks: The lists of devices that were sent to be signed.
         signatures: The signatures that came.
         requests: The requests for shares that were sent.
         shares: The shares that came; whole rounds only, and only until the sum.
@@ -59,6 +61,7 @@ class SlotView:
     index: int
     opened: list[Seen] = field(default_factory=list)
     inputs: list[Seen] = field(default_factory=list)
+    committed: dict[int, bytes] = field(default_factory=dict)
     checks: list[Seen] = field(default_factory=list)
     signatures: list[Seen] = field(default_factory=list)
     requests: list[Seen] = field(default_factory=list)
@@ -134,37 +137,39 @@ class SessionView:
 
     @property
     def announce(self) -> Announce | None:
-        """The first announcement; its model is empty where the transcript does not keep it.
-
-        None of a session of several levels, which are announced together: see `by_level`.
-        """
+        """The first announcement; its models are empty where the transcript does not keep them."""
         envelope = self.announcements[0].content.envelope if self.announcements else None
         return envelope if isinstance(envelope, Announce) else None
 
     @property
-    def config(self) -> RoundConfig | None:
-        """The round's configuration, as first announced."""
-        return self.announce.config if self.announce else None
-
-    @property
     def levels(self) -> Levels | None:
         """The rounds that the session is of, as first announced; one, or one for each level."""
-        envelope = self.announcements[0].content.envelope if self.announcements else None
-        if isinstance(envelope, AnnounceLevels):
-            return envelope.levels
-        return Levels((envelope.config,)) if isinstance(envelope, Announce) else None
+        return self.announce.levels if self.announce else None
+
+    @property
+    def config(self) -> RoundConfig | None:
+        """The round's configuration, as first announced; of several levels, see `by_level`."""
+        return self.levels.common if self.levels and len(self.levels.rounds) == 1 else None
+
+    @property
+    def model(self) -> bytes | None:
+        """The round's model; empty where the transcript does not keep it.
+
+        None without an announcement, and of several levels: see `by_level`.
+        """
+        return self.announce.models if self.announce and self.config else None
 
     def by_level(self) -> tuple["SessionView", ...]:
         """The session as one of each of its levels; of a single level, the session itself.
 
         A level's view has what concerns its round alone: announcement, roster and slots.
         """
-        envelope = self.announcements[0].content.envelope if self.announcements else None
-        if not isinstance(envelope, AnnounceLevels):
+        announce, views = self.announce, []
+        if announce is None or len(announce.levels.rounds) == 1:
             return (self,)
-        levels, views = envelope.levels, []
-        for level, model in enumerate(levels.split(envelope.models)):
-            alone = Announce(levels.rounds[level], model, envelope.session)
+        levels = announce.levels
+        for level, model in enumerate(levels.split(announce.models)):
+            alone = Announce(Levels((levels.rounds[level],)), model, announce.session)
             seen = self.announcements[0]
             first, end = levels.first_slot(level), levels.first_slot(level + 1)
             views.append(
@@ -183,12 +188,9 @@ class SessionView:
     @property
     def context(self) -> bytes | None:
         """The digest of configurations and models; None where the models are not kept."""
-        envelope = self.announcements[0].content.envelope if self.announcements else None
-        if self._context is None and self.is_whole:
-            if isinstance(envelope, Announce):
-                self._context = envelope.config.context(envelope.model)
-            elif isinstance(envelope, AnnounceLevels):
-                self._context = envelope.levels.context(envelope.models)
+        announce = self.announce
+        if self._context is None and self.is_whole and announce is not None:
+            self._context = announce.levels.context(announce.models)
         return self._context
 
     @property
@@ -227,6 +229,18 @@ class SessionView:
             return None
         bound = binding(self.context, slot.question)
         return SlotContext.of(self.params, self.session_id, slot.index, bound)
+
+    def is_whole_slot(self, slot: SlotView) -> bool:
+        """Whether a slot is all-or-nothing."""
+        return slot.index < len(self.params.slots) and self.params.slots[slot.index].whole
+
+    def summed(self, slot: SlotView) -> Members | None:
+        """The devices that a slot must be summed over; None where they are not known.
+
+        They are those that it was opened with, if it is whole, and else those that devices were
+        told to be its survivors.
+        """
+        return slot.members if self.is_whole_slot(slot) else slot.survivors
 
     def slot(self, index: int) -> SlotView:
         """The slot of an index, new where it was not heard of before."""
@@ -309,6 +323,9 @@ class SessionView:
             case Kind.SLOT:
                 slot.opened.append(seen)
             case Kind.MASKED:
+                message = seen.content.message
+                if isinstance(message, MaskedInput) and message.committed:
+                    slot.committed.setdefault(seen.record.peer, bytes(message.committed))
                 slot.inputs.append(_without_message(seen))
             case Kind.CHECK:
                 slot.checks.append(seen)

@@ -15,6 +15,7 @@ from staged_runs import (
     SignedStage,
     Stage,
     SteepStage,
+    VerifiedStage,
 )
 
 from deltafl.secagg import keys, prg, ring, shamir
@@ -67,7 +68,7 @@ def a_float32_loss_in_a_field_more(edit):
 def weights_in_messages_of_their_own(edit):
     for entry in edit.find(1, Kind.ADVERTISE):
         weight = edit.run.stage.weight(entry.peer)
-        fields = [1, 0x1F, session_wire.tag_of(entry.data), weight]
+        fields = [2, 0x1F, session_wire.tag_of(entry.data), weight]
         edit.insert_after(entry, replace(entry, data=write_fields(fields)))
 
 
@@ -169,8 +170,8 @@ class _WeakSeeds:
 
     def __call__(self, size):
         self._calls += 1
-        first = 1 + 3  # the sealing key, and a mask key for each slot, are drawn before
-        if first < self._calls <= first + 3:
+        first = 1 + 2  # the sealing key, and a mask key for each tolerant slot, come before
+        if first < self._calls <= first + 2:
             return self._expand(12_345 * self._number + 811 * self._calls & 0xFFFF)
         return self._honest(size)
 
@@ -269,9 +270,16 @@ def a_key_of_low_order(edit):
 
 @leak("keys.bad-signature", stage=SignedStage)
 def a_signature_of_other_survivors(edit):
-    (entry,) = edit.find(1, Kind.SIGNATURE, slot=1, peer=VICTIM)
+    (entry,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=VICTIM)
     (earlier,) = edit.find(1, Kind.SIGNATURE, slot=0, peer=VICTIM)
-    edit.put_message(entry, replace(edit.message(earlier), slot=1))
+    edit.put_message(entry, replace(edit.message(earlier), slot=UPDATE))
+
+
+@leak("keys.bad-signature", stage=VerifiedStage)
+def a_signature_of_other_members(edit):
+    (entry,) = edit.find(1, Kind.SIGNATURE, slot=0, peer=VICTIM)
+    (later,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=VICTIM)
+    edit.put_message(entry, replace(edit.message(later), slot=0))
 
 
 @leak("keys.bad-signature", stage=SignedStage)
@@ -339,6 +347,30 @@ def two_vectors_under_one_mask(edit):
         replace(message, packed=packed), next(iter(edit.run.params.values()))
     )
     edit.insert_after(entry, replace(entry, data=data))
+
+
+@leak("input.twice")
+def two_vectors_for_a_whole_slot(edit):
+    (entry,) = edit.find(1, Kind.MASKED, slot=1, peer=VICTIM)
+    (other,) = edit.find(2, Kind.MASKED, slot=1, peer=VICTIM)
+    edit.insert_like(entry, entry, edit.message(other))
+
+
+class FalseCommitmentStage(VerifiedStage):
+    """One device masks another answer than the one that it has committed to."""
+
+    def upload(self, number, step, device, data, params):
+        if (number, step, device) != (1, Step(Sending.MASK, 0), VICTIM):
+            return data
+        message = session_wire.decode(data, params)
+        packed = bytes([message.packed[0] ^ 1]) + message.packed[1:]
+        return session_wire.encode(replace(message, packed=packed), params)
+
+
+@leak("proof.impossible", stage=FalseCommitmentStage)
+def an_answer_that_was_not_committed_to(edit):
+    assert "committed" in edit.end(1).aborted
+    edit.touched = edit.sums(1)[:1]
 
 
 class WrongShareStage(Stage):

@@ -11,9 +11,11 @@ from staged_runs import (
     OneQuestionStage,
     SignedStage,
     Stage,
+    VerifiedStage,
 )
 
 from deltafl.protocol import wire as round_wire
+from deltafl.protocol.levels import Levels
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.sessions import Sessions
@@ -38,15 +40,16 @@ def without(edit: Edit, members: np.ndarray, device: int) -> np.ndarray:
 def another_model_for_one_device(edit):
     (entry,) = edit.find(1, Kind.OPEN, peer=VICTIM)
     model = np.zeros(edit.run.stage.length, "<f4").tobytes()
-    edit.put_envelope(entry, model=model)
+    edit.put_envelope(entry, models=model)
 
 
 @leak("broadcast.announcement", modes=EVERYWHERE, round=2)
 def other_settings_for_half_the_devices(edit):
     for device in edit.run.stage.ids[3:]:
         (entry,) = edit.find(2, Kind.OPEN, peer=device)
-        config = edit.envelope(entry).config
-        edit.put_envelope(entry, config=replace(config, update=replace(config.update, clip=4.0)))
+        config = edit.envelope(entry).levels.common
+        other = replace(config, update=replace(config.update, clip=4.0))
+        edit.put_envelope(entry, levels=Levels((other,)))
     del edit.touched[1:]
 
 
@@ -145,7 +148,7 @@ def a_key_of_the_server_s_own(edit):
 
 @leak(
     "keys.unsigned",
-    twin=SignedStage,
+    twin=VerifiedStage,
     options={"adversary": Adversary.ACTIVE},
     modes=EVERYWHERE,
 )
@@ -186,6 +189,11 @@ class SameModelStage(Stage):
         return np.linspace(-1, 1, self.length).astype(np.float32)
 
 
+@leak("retry.one-model", stage=SameModelStage, round=2)
+def a_model_that_devices_have_answered_for(edit):
+    edit.touched = edit.find(2, Kind.OPEN)[:1]
+
+
 @leak("retry.same-model", stage=SameModelStage, round=2, modes=("full",))
 def the_same_model_again(edit):
     edit.touched = edit.find(2, Kind.OPEN)[:1]
@@ -208,7 +216,7 @@ def the_same_model_for_one_device_less(edit):
 class SameSessionStage(SameModelStage):
     """The second round is the first one, to the last parameter."""
 
-    def config(self, number, cohort_size):
+    def config(self, number, cohort_size, warm_start=None):
         return super().config(1, cohort_size)
 
     def graph_seed(self, number, take):
@@ -233,7 +241,7 @@ class PairStage(OneQuestionStage):
             whole,
             **few,
             slots=config.slots(),
-            context=config.context(model),
+            context=Levels((config,)).context(model),
             min_roster=2,
             graph_seed=self.graph_seed(number, take),
         )
@@ -269,7 +277,7 @@ class ShrinkingStage(Stage):
     is_lenient = True
 
     def vanishing(self, number, take, config):
-        return {VICTIM: Vanish(Step(Sending.MASK, 1))} if number == 1 else {}
+        return {VICTIM: Vanish(Step(Sending.UNMASK, 0))} if number == 1 else {}
 
 
 @leak("lists.not-whole", stage=ShrinkingStage, modes=EVERYWHERE)
@@ -325,7 +333,7 @@ class ElsewhereStage(Stage):
 
 @leak("question.unfounded", stage=ElsewhereStage, round=2, modes=EVERYWHERE)
 def a_search_that_starts_where_the_server_likes(edit):
-    edit.touched = edit.find(2, Kind.SLOT, slot=0)[:1]
+    edit.touched = edit.find(2, Kind.OPEN)[:1]
 
 
 class WeakStage(Stage):
@@ -358,7 +366,7 @@ def a_model_of_the_server_s_own(edit):
 def a_session_that_is_bound_to_another_model(edit):
     model = np.zeros(edit.run.stage.length, "<f4").tobytes()
     for entry in edit.find(2, Kind.OPEN):
-        edit.put_envelope(entry, model=model)
+        edit.put_envelope(entry, models=model)
     del edit.touched[1:]
 
 

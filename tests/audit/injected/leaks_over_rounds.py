@@ -24,7 +24,9 @@ def shorter_vectors_of_whoever_fails_the_filter(edit):
     for entry in edit.find(1, Kind.MASKED, slot=UPDATE):
         if entry.peer not in passed:
             fields = read_fields(entry.data, most=9)
-            edit.put_data(entry, write_fields([*fields[:-1], fields[-1][: len(fields[-1]) // 2]]))
+            edit.put_data(
+                entry, write_fields([*fields[:4], fields[4][: len(fields[4]) // 2], fields[5]])
+            )
     edit.touched = []
 
 

@@ -141,6 +141,9 @@ class Stage:
     length = 60
     sessions = SESSIONS
     is_lenient = False
+    is_credulous = False
+    is_verified = False
+    min_search_cohort = 0
 
     @classmethod
     def honest(cls) -> type["Stage"]:
@@ -167,15 +170,19 @@ class Stage:
         """The cohort of a round; several where it is played in several sessions."""
         return [self.ids]
 
-    def config(self, number: int, cohort_size: int) -> RoundConfig:
+    def config(self, number: int, cohort_size: int, warm_start: int | None = None) -> RoundConfig:
         return RoundConfig(
             round_index=number - 1,
             cohort_size=cohort_size,
             theta=self.theta,
             method=self.method,
             search=SearchParams(
-                max_queries=self.max_queries, grid=LossGrid(resolution_bits=10, bound=8)
+                max_queries=self.max_queries,
+                grid=LossGrid(resolution_bits=10, bound=8),
+                min_cohort=self.min_search_cohort,
+                verified=self.is_verified,
             ),
+            warm_start=warm_start,
             update=UpdateParams(clip=2.0, resolution_bits=10, max_weight=512),
             update_length=self.length,
         )
@@ -204,6 +211,10 @@ class Stage:
         """Where a search starts in place of the last threshold."""
         return tick
 
+    def proof(self, number: int, opening: bytes) -> bytes:
+        """What is sent in place of the proof of a sum."""
+        return opening
+
     def vanishing(self, number: int, take: int, config: RoundConfig) -> Mapping[int, Vanish]:
         return {}
 
@@ -226,6 +237,14 @@ class SignedStage(Stage):
     """An honest run whose sessions are signed."""
 
     sessions = SIGNED
+
+
+class VerifiedStage(SignedStage):
+    """An honest run whose searches are verified, and whose first lists are signed."""
+
+    method = "mm"
+    is_verified = True
+    min_search_cohort = 5
 
 
 class SteepStage(Stage):
@@ -270,11 +289,23 @@ class BatchedStage(OneQuestionStage):
         return [[i for k, batch in enumerate(batches) if k != number - 1 for i in batch]]
 
 
-HONEST = (TinyStage, Stage, SignedStage, SteepStage, OneQuestionStage, ManyStage, BatchedStage)
+HONEST = (
+    VerifiedStage,
+    TinyStage,
+    Stage,
+    SignedStage,
+    SteepStage,
+    OneQuestionStage,
+    ManyStage,
+    BatchedStage,
+)
 
 
 class StagedClient(RoundClient):
-    """A device that notes what it masks; a lenient one goes on where others refuse."""
+    """A device that notes what it masks; a lenient one goes on where others refuse.
+
+    A credulous one only answers any question.
+    """
 
     def __init__(self, client_id, policy, randomness, credentials, *, stage, number):
         super().__init__(client_id, policy, randomness, credentials)
@@ -290,53 +321,57 @@ class StagedClient(RoundClient):
         return super()._mask(vector)
 
     def _check_search(self, question, members):
-        if not self._stage.is_lenient:
+        if not (self._stage.is_lenient or self._stage.is_credulous):
             super()._check_search(question, members)
 
     def share(self, slot: int, owner: int, kind: int) -> np.ndarray:
         """The share that it holds of a secret."""
         held = self._session._held
-        return held.shares[held.positions.tolist().index(owner), slot, kind]
+        column = self._session.params.columns[slot]
+        return held.shares[held.positions.tolist().index(owner), column, kind]
 
 
 class _LenientSession(Client):
-    """Helps to unmask a part of a whole slot."""
+    """Answers in a whole slot over whomever it is told."""
 
-    def _accept_survivors(self, slot, survivors):
-        self._require_open(slot)
-        self._shrink_cohort(survivors)
+    def _agree(self, message):
+        self._shrink_cohort(message.members)
+        self._agreed = message.members
 
 
 class _LenientSessionServer(Server):
-    """Sums over a part of a whole slot."""
+    """Opens whole slots over whoever is left."""
 
-    def _close_mask(self):
-        return self._ask_for_shares(self._open)
+    def open_slot(self, slot, binding):
+        self._agreed = None
+        return super().open_slot(slot, binding)
+
+    def can_sum(self, slot):
+        return True
 
 
 class _LenientRound(Round):
-    """Takes answers over whomever they are."""
+    """Takes answers over whomever they are, and goes on where one is lost."""
 
     def _take_answer(self, total, revealed):
-        self._searched_over = revealed.contributors
         super()._take_answer(total, replace(revealed, remaining=revealed.contributors))
 
 
 class _StagedServer(RoundServer):
     """Asks what the stage says."""
 
-    def __init__(self, stage, number, config, model, params, cohort, warm_start, enrolment):
-        super().__init__(Levels((config,)), model, params, cohort, (warm_start,), enrolment)
+    def __init__(self, stage, number, config, model, params, cohort, enrolment):
+        super().__init__(Levels((config,)), model, params, cohort, enrolment)
         if stage.is_lenient:
             self._session = _LenientSessionServer(params, cohort, enrolment)
-            self._rounds._rounds = [_LenientRound(config, warm_start)]
+            self._rounds._rounds = [_LenientRound(config)]
         self._stage, self._number = stage, number
 
-    def _ask(self):
+    def _ask(self, opening=b""):
         self._rounds.assemble(len(self._session.remaining))
         playing = self._rounds._playing
         playing.question = self._stage.question(self._number, playing.question)
-        return super()._ask()
+        return super()._ask(self._stage.proof(self._number, opening))
 
 
 @dataclass(frozen=True, eq=False)
@@ -384,9 +419,9 @@ def play(stage: Stage) -> StagedRun:
         model = stage.model(number, model)
         warm_start = stage.warm_start(number, warm_start)
         for take, cohort in enumerate(stage.cohorts(number)):
-            config = stage.config(number, len(cohort))
+            config = stage.config(number, len(cohort), warm_start)
             outcome, devices = _play_session(
-                run, tape, enrolment, number, take, cohort, config, model, warm_start
+                run, tape, enrolment, number, take, cohort, config, model
             )
         run.outcomes[number] = outcome
         tape.end_round(outcome.aborted)
@@ -399,7 +434,7 @@ def play(stage: Stage) -> StagedRun:
     return run
 
 
-def _play_session(run, tape, enrolment, number, take, cohort, config, model, warm_start):
+def _play_session(run, tape, enrolment, number, take, cohort, config, model):
     stage, data = run.stage, model.astype("<f4").tobytes()
     params = stage.params(number, take, config, data)
     run.params[params.tag] = params
@@ -417,7 +452,7 @@ def _play_session(run, tape, enrolment, number, take, cohort, config, model, war
         for i in cohort
     }
     run.clients.update({(number, take, i): client for i, client in clients.items()})
-    server = _StagedServer(stage, number, config, data, params, cohort, warm_start, enrolment)
+    server = _StagedServer(stage, number, config, data, params, cohort, enrolment)
 
     def answer(client, received):
         reply = clients[client].receive(received)

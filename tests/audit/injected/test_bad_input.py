@@ -149,8 +149,8 @@ def test_damage_hides_nothing_that_came_before(tmp_path):
         (b"\x89PNG\r\n\x1a\n" + bytes(500), Damage.FOREIGN),
         (b"x" * 10_000, Damage.FOREIGN),
         (TRUTH.magic, Damage.FOREIGN),
-        (MAGIC.replace(b" 2", b" 1"), Damage.VERSION),
-        (MAGIC.replace(b" 2", b" 3"), Damage.VERSION),
+        (MAGIC.replace(b" 3", b" 2"), Damage.VERSION),
+        (MAGIC.replace(b" 3", b" 4"), Damage.VERSION),
     ],
     ids=["empty", "cut magic", "picture", "text", "truth file", "older", "newer"],
 )

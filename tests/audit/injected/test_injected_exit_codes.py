@@ -83,7 +83,7 @@ def test_json_has_every_finding_with_its_place(tmp_path, capsys):
     report = json.loads(capsys.readouterr().out)
     (found,) = [f for f in report["findings"] if f["rule"] == "input.twice"]
     assert found["severity"] == "high"
-    assert [place["record"] for place in found["evidence"]] == [107]
+    assert [place["record"] for place in found["evidence"]] == [93]
 
 
 def test_the_page_is_written_whatever_was_found(tmp_path, capsys):
@@ -104,11 +104,15 @@ def refused(capsys, *arguments):
 def test_what_cannot_be_audited_is_2_and_one_sentence(clean, tmp_path, capsys):
     (tmp_path / "empty.bin").write_bytes(b"")
     (tmp_path / "foreign.bin").write_bytes(b"PK\x03\x04" + bytes(100))
-    (tmp_path / "newer.bin").write_bytes(b"deltafl transcript 3\n")
+    (tmp_path / "older.bin").write_bytes(b"deltafl transcript 2\n")
+    (tmp_path / "newer.bin").write_bytes(b"deltafl transcript 4\n")
     write_truth(played(TinyStage), tmp_path / "other.bin", run_id=bytes(16))
     assert "empty" in refused(capsys, tmp_path / "empty.bin")
     assert "does not begin" in refused(capsys, tmp_path / "foreign.bin")
-    assert "version 3" in refused(capsys, tmp_path / "newer.bin")
+    assert "version 4" in refused(capsys, tmp_path / "newer.bin")
+    older = refused(capsys, tmp_path / "older.bin")
+    assert "version 1 of the protocol" in older
+    assert "use deltafl 0.1" in older
     assert "nowhere" in refused(capsys, tmp_path / "nowhere")
     assert "not a run directory" in refused(capsys, tmp_path)
     assert "truth of run" in refused(capsys, clean, "--truth", tmp_path / "other.bin")

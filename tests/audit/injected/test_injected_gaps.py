@@ -9,10 +9,14 @@ from leaks_by_devices import (
     a_second_advertisement_with_other_keys,
     losses_behind_masked_vectors,
 )
-from staged_runs import Edit, Kind, OneQuestionStage, Stage, played, write
+from leaks_by_servers import SameModelStage
+from leaks_in_searches import SmallTailStage
+from staged_runs import Edit, Kind, OneQuestionStage, Over, SignedStage, Stage, played, write
 
+from deltafl.secagg import Adversary
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.record.chain import ChainWriter, read_chain
 from deltafl.sim.record.transcript import TRANSCRIPT
 
@@ -91,3 +95,50 @@ def test_numbers_behind_a_message_are_values(tmp_path):
     losses_behind_masked_vectors(edit)
     write(edit.entries, tmp_path / "t.bin")
     assert "clear.values" in {finding.rule for finding in audit(tmp_path / "t.bin").findings}
+
+
+def severities(stage, lie, rule, folder, options=None):
+    """How bad the findings of a rule are, in a run in which somebody lies."""
+    edit = Edit(played(stage))
+    lie(edit)
+    write(edit.entries, folder / "t.bin")
+    report = audit(folder / "t.bin", options)
+    return {finding.severity for finding in report.findings if finding.rule == rule}
+
+
+def nobody_answers(number, kind, **at):
+    """All that follows a message in a round is left out; the round was given up.
+
+    So are the answers that came before.
+    """
+
+    def lie(edit):
+        (*_, last) = edit.find(number, kind, **at)
+        begins, end = edit.place(last) + 1, edit.place(edit.end(number))
+        edit.remove(*edit.entries[begins:end])
+        edit.remove(*edit.find(number, Kind.MASKED, **at))
+        edit.put(edit.end(number), Over(number, "all devices refuse"))
+
+    return lie
+
+
+@pytest.mark.parametrize(("answers", "severity"), [(True, Severity.HIGH), (False, Severity.LOW)])
+def test_a_model_that_is_shown_again_is_worse_where_devices_answer_again(
+    tmp_path, answers, severity
+):
+    lie = (lambda _: None) if answers else nobody_answers(2, Kind.OPEN)
+    assert severities(SameModelStage, lie, "retry.one-model", tmp_path) == {severity}
+
+
+@pytest.mark.parametrize(("answers", "severity"), [(True, Severity.HIGH), (False, Severity.LOW)])
+def test_a_small_tail_is_worse_where_devices_answer(tmp_path, answers, severity):
+    update = SmallTailStage.max_queries
+    lie = (lambda _: None) if answers else nobody_answers(1, Kind.SLOT, slot=update)
+    assert severity in severities(SmallTailStage, lie, "search.small-tail", tmp_path)
+
+
+@pytest.mark.parametrize(("accepts", "severity"), [(False, Severity.HIGH), (True, Severity.LOW)])
+def test_searches_that_are_not_verified_may_be_accepted(tmp_path, accepts, severity):
+    options = Options(adversary=Adversary.ACTIVE, unverified_if_active=accepts)
+    found = severities(SignedStage, lambda _: None, "search.unverified", tmp_path, options)
+    assert found == {severity}

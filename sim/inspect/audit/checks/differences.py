@@ -1,6 +1,7 @@
 """Can sums of the same inputs be subtracted? Was a round repeated to get more of them?"""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
@@ -14,8 +15,24 @@ from deltafl.sim.inspect.audit.views import SessionView, place_of
 
 _SHOWN = 5
 
-PastModels = dict[bytes, tuple[Evidence, bool]]
-"""Where each model was announced first, and whether its round changed it."""
+
+@dataclass(slots=True)
+class PastModel:
+    """A model that was announced.
+
+    Attributes:
+        place: Where it was first.
+        changed: Whether its round changed it.
+        answered: The devices that have answered for it.
+    """
+
+    place: Evidence
+    changed: bool
+    answered: set[int] = field(default_factory=set)
+
+
+PastModels = dict[bytes, PastModel]
+"""The models that were announced."""
 
 RULES: Final = Rules(
     {
@@ -39,6 +56,14 @@ RULES: Final = Rules(
             "a model was announced again after its sums were released",
             "Sums of the same losses over different devices can be subtracted.",
             "Announce a model once. After a failed round, draw the same cohort again.",
+            A20,
+        ),
+        "retry.one-model": Rule(
+            Severity.HIGH,
+            "a model was announced again to devices that had answered for it",
+            "Two sums over the same losses reveal, by subtraction, the devices that are in only "
+            "one of them.",
+            "Keep using devices that remember the models that they have answered for.",
             A20,
         ),
         "retry.aborted": Rule(
@@ -77,6 +102,7 @@ class Differences(Check):
                 if model is not None:
                     is_changed = level.level in changed
                     yield from _announced_again(level, self._models, model, changed=is_changed)
+                    yield from _answered_again(session, level, self._models[model])
                     yield from self._sums(level, model)
         if round_.end is not None and round_.end.aborted and round_.sums:
             detail = f"{len(round_.sums)} sums were released, then: {round_.end.aborted}"
@@ -104,15 +130,28 @@ def _announced_again(
 ) -> Iterator[Finding]:
     place = session.announcements[0].place
     if model not in past:
-        past[model] = place, changed
+        past[model] = PastModel(place, changed)
         return
-    before, had_changed = past[model]
-    if had_changed:
+    before = past[model].place
+    if past[model].changed:
         detail = f"the model of round {before.round}, whose sums led to another model"
         yield RULES.found("retry.same-model", detail, [place, before])
     else:
         detail = f"the model of round {before.round}, which did not change it"
         yield RULES.found("retry.same-model", detail, [place, before], Severity.INFO)
+
+
+def _answered_again(session: SessionView, level: SessionView, past: PastModel) -> Iterator[Finding]:
+    """Devices that were shown a model for which they had answered before; LOW if all refused."""
+    shown = {seen.record.peer for seen in session.announcements}
+    answered = {seen.record.peer for slot in level.slots.values() for seen in slot.inputs}
+    known, again = past.answered & shown, past.answered & answered
+    if known:
+        detail = f"{len(known)} devices had answered in round {past.place.round}"
+        detail += f", and {len(again)} answered again" if again else "; none answered again"
+        places = [session.announcements[0].place, past.place]
+        yield RULES.found("retry.one-model", detail, places, None if again else Severity.LOW)
+    past.answered |= answered
 
 
 def _difference(difference: Difference, *, is_query: bool) -> Finding:
@@ -129,5 +168,5 @@ def _model_key(session: SessionView) -> bytes | None:
     if session.announce is None:
         return None
     if session.is_whole:
-        return sha256(session.announce.model).digest()
+        return None if session.model is None else sha256(session.model).digest()
     return session.model_sha256

@@ -28,6 +28,15 @@ RULES: Final = Rules(
             "Compute the parameters from the threat model, as `SessionParams.for_threat` does.",
             A19,
         ),
+        "search.unverified": Rule(
+            Severity.HIGH,
+            "a search is not verified although the server may be active",
+            "Devices cannot check the sums. The server can announce any threshold, and single out "
+            "the device with the largest loss.",
+            "Search in a verified way, or say that unverified searches are accepted "
+            "(`--unverified-if-active`).",
+            A19,
+        ),
         "sums.small-tail": Rule(
             Severity.HIGH,
             "few devices passed the filter",
@@ -55,6 +64,7 @@ class Floors(Check):
             except PeerError as error:
                 place = session.announcements[0].place
                 yield RULES.found("parameters.below-policy", str(error), [place])
+            yield from _unverified(session, expected)
             for level in session.by_level():
                 yield from _tails(level, expected)
         floor = expected.policy.min_cohort
@@ -71,6 +81,16 @@ class Floors(Check):
         expected = self._premises.expected
         floors = f"{expected.policy.min_cohort} in a cohort, {expected.min_tail} in a tail"
         return Coverage(tally.told, floors)
+
+
+def _unverified(session: SessionView, expected: Expected) -> Iterator[Finding]:
+    """A search that devices cannot check, of a server that may say anything."""
+    levels = session.levels
+    if expected.is_active and levels is not None and not levels.can_be_followed:
+        place = session.announcements[0].place
+        severity = Severity.LOW if expected.policy.unverified_if_active else None
+        detail = "devices have to believe the threshold that they are told"
+        yield RULES.found("search.unverified", detail, [place], severity)
 
 
 def _tails(session: SessionView, expected: Expected) -> Iterator[Finding]:

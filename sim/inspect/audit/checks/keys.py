@@ -1,7 +1,7 @@
 """Are keys new, unchanged and signed? Are sessions bound to what was announced?"""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -9,13 +9,20 @@ import numpy as np
 
 from deltafl.secagg import keys, signing
 from deltafl.secagg.errors import present
+from deltafl.secagg.graph import Members
 from deltafl.secagg.identity import verify
-from deltafl.secagg.messages import AdvertiseKeys, ConsistencySignature
+from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.messages import (
+    AdvertiseKeys,
+    ConsistencySignature,
+    OpenSlot,
+    UnmaskRequest,
+)
 from deltafl.secagg.params import ClientId
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
-from deltafl.sim.inspect.audit.rules import A3, A6, A8, A20, A23, Rule, Rules
+from deltafl.sim.inspect.audit.rules import A1, A3, A6, A8, A20, A23, Rule, Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
 from deltafl.sim.record.transcript import Record, Resumed
@@ -75,6 +82,13 @@ RULES: Final = Rules(
             "Somebody else may have spoken for the device since then.",
             "Compare fingerprints with the device's owner.",
             A3,
+        ),
+        "lists.no-quorum": Rule(
+            Severity.HIGH,
+            "devices were told a list that too few devices had signed",
+            "Without enough signatures of one list, the server can tell every device another one.",
+            "Keep using devices that count signatures, and stop using this server.",
+            A1,
         ),
         "boxes.exchanged": Rule(
             Severity.MEDIUM,
@@ -189,6 +203,8 @@ class Keys(Check):
             if session.params.signed:
                 for slot in session.slots.values():
                     yield from _signatures(session, slot)
+                if session.is_whole:
+                    yield from _quorums(session)
 
     def on_end(self) -> Iterator[Finding]:
         """Compare the keys of all rounds."""
@@ -265,21 +281,89 @@ def _advertised(session: SessionView, past: PastKeys) -> Iterator[Finding]:
 
 
 def _signatures(session: SessionView, slot: SlotView) -> Iterator[Finding]:
-    context = session.slot_context(slot)
     told = {seen.record.peer: seen.content.members for seen in slot.checks}
     for seen in slot.signatures:
         device, message = seen.record.peer, seen.content.message
-        advertised = session.advertisements.get(device)
-        keys_of = advertised.content.message if advertised else None
-        survivors = told.get(device)
-        if (
-            context is None
-            or survivors is None
-            or not isinstance(message, ConsistencySignature)
-            or not isinstance(keys_of, AdvertiseKeys)
-        ):
+        listed, keys_of = told.get(device), _keys_of(session, device)
+        if listed is None or keys_of is None or not isinstance(message, ConsistencySignature):
             continue
-        statement = signing.survivors(context, survivors, keys_of.sealing_key)
+        statement = _statement(session, slot, listed, keys_of.sealing_key)
+        if statement is None:
+            continue
         if not verify(present(keys_of.credential).identity, statement, message.signature):
-            detail = f"device {device}'s signature of the survivors of slot {slot.index} is invalid"
+            what = "members" if session.is_whole_slot(slot) else "survivors"
+            detail = f"device {device}'s signature of the {what} of slot {slot.index} is invalid"
             yield RULES.found("keys.bad-signature", detail, [seen.place])
+
+
+def _keys_of(session: SessionView, device: int) -> AdvertiseKeys | None:
+    """The signed keys that a device sent; None where they are not known."""
+    seen = session.advertisements.get(device)
+    message = seen.content.message if seen else None
+    is_known = isinstance(message, AdvertiseKeys) and message.credential is not None
+    return message if isinstance(message, AdvertiseKeys) and is_known else None
+
+
+def _statement(
+    session: SessionView, slot: SlotView, listed: Members, sealing_key: PublicKey
+) -> bytes | None:
+    """What a device signs when it is sent a list; None where it is not known."""
+    if session.is_whole_slot(slot):
+        return signing.members(session.session_id, slot.index, listed, sealing_key)
+    context = session.slot_context(slot)
+    return None if context is None else signing.survivors(context, listed, sealing_key)
+
+
+def _quorums(session: SessionView) -> Iterator[Finding]:
+    """Lists that were acted on although too few holders of a device's shares had signed them."""
+    agreed = False
+    for _, slot in sorted(session.slots.items()):
+        if slot.index >= len(session.params.slots):
+            continue
+        if not session.is_whole_slot(slot):
+            yield from _without_quorum(session, slot, slot.requests)
+            agreed = agreed or bool(slot.requests)
+        elif not agreed and slot.opened:
+            yield from _without_quorum(session, slot, slot.opened)
+            agreed = True
+
+
+def _without_quorum(
+    session: SessionView, slot: SlotView, told: Sequence[Seen]
+) -> Iterator[Finding]:
+    """Messages with a list of a slot that have too few valid signatures of it."""
+    graph, positions, ids = session.graph, session.positions, session.ids.tolist()
+    known: dict[tuple[int, bytes, bytes], bool] = {}
+
+    def is_valid(position: int, listed: Members, signature: bytes) -> bool:
+        at = position, listed.tobytes(), bytes(signature)
+        if at not in known:
+            keys_of = _keys_of(session, ids[position])
+            statement = keys_of and _statement(session, slot, listed, keys_of.sealing_key)
+            known[at] = bool(
+                keys_of
+                and statement
+                and verify(present(keys_of.credential).identity, statement, bytes(signature))
+            )
+        return known[at]
+
+    short = []
+    for seen in told:
+        message, own = seen.content.message, positions.get(seen.record.peer)
+        listed = seen.content.members
+        if not isinstance(message, OpenSlot | UnmaskRequest) or own is None or listed is None:
+            continue
+        holders = set(graph.holders_of(own).tolist())
+        count = sum(
+            position in holders and is_valid(position, listed, signature)
+            for position, signature in message.signatures.items()
+        )
+        if count < session.params.threshold:
+            short.append((seen, count))
+    if short:
+        seen, count = short[0]
+        detail = (
+            f"slot {slot.index}: {len(short)} devices, such as {seen.record.peer}, were shown "
+            f"fewer than {session.params.threshold} valid signatures, such as {count}"
+        )
+        yield RULES.found("lists.no-quorum", detail, [one.place for one, _ in short])

@@ -7,9 +7,9 @@ from deltafl.protocol.messages import Ask
 from deltafl.sim.inspect.audit.check import Check, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.rules import A1, A8, A13, Rule, Rules
+from deltafl.sim.inspect.audit.rules import A1, A8, Rule, Rules
 from deltafl.sim.inspect.audit.seen import Seen
-from deltafl.sim.inspect.audit.views import SessionView, SlotView, contributors
+from deltafl.sim.inspect.audit.views import SlotView
 
 RULES: Final = Rules(
     {
@@ -27,6 +27,13 @@ RULES: Final = Rules(
             "Different queries or thresholds single out a device, and only the binding of the "
             "masks protects it.",
             "Keep using devices that check the binding, and stop using this server.",
+            A8,
+        ),
+        "broadcast.proof": Rule(
+            Severity.HIGH,
+            "devices were sent different proofs with one question",
+            "Devices that believe different sums follow different searches.",
+            "Keep using devices that check proofs, and stop using this server.",
             A8,
         ),
         "lists.roster": Rule(
@@ -51,13 +58,6 @@ RULES: Final = Rules(
             "Sign sessions (`privacy.signed`): devices then compare the list before they help.",
             A1,
         ),
-        "lists.not-whole": Rule(
-            Severity.HIGH,
-            "a query covered only part of its search's cohort",
-            "The difference of two sums is the answer of the devices that are missing.",
-            "Keep using devices that insist on whole slots, and stop using this server.",
-            A13,
-        ),
     }
 )
 
@@ -80,12 +80,10 @@ class ToldTheSame(Check):
             yield from _differing("lists.members", "deliveries of shares", told, _members)
             for slot in session.slots.values():
                 yield from _slot(slot)
-            for level in session.by_level():
-                yield from _whole_slots(level)
 
     def coverage(self, tally: Tally) -> Coverage:
         """The first bytes of every message are enough."""
-        return Coverage(tally.told, "models, questions, rosters, cohorts, survivors")
+        return Coverage(tally.told, "models, questions, proofs, rosters, cohorts, survivors")
 
 
 def _announcements(announced: Sequence[Seen]) -> Iterator[Finding]:
@@ -103,29 +101,10 @@ def _announcements(announced: Sequence[Seen]) -> Iterator[Finding]:
 def _slot(slot: SlotView) -> Iterator[Finding]:
     name = f"slot {slot.index}"
     yield from _differing("broadcast.question", f"questions in {name}", slot.opened, _question)
+    yield from _differing("broadcast.proof", f"proofs in {name}", slot.opened, _proof)
     yield from _differing("lists.members", f"cohorts in {name}", slot.opened, _members)
     lists = [*slot.checks, *slot.requests]
-    yield from _differing("lists.survivors", f"lists of survivors in {name}", lists, _members)
-
-
-def _whole_slots(session: SessionView) -> Iterator[Finding]:
-    """A query over fewer devices than the one before, or a part of a whole slot's cohort."""
-    before: frozenset[int] | None = None
-    for _, slot in sorted(session.slots.items()):
-        index = slot.index
-        if index >= len(session.params.slots) or slot.members is None:
-            continue
-        told = frozenset(contributors(session, slot.members))
-        if session.params.slots[index].whole:
-            missing = (before or told) - told
-            for released in slot.sums:
-                missing |= told - frozenset(released.contributors.tolist())
-            if missing:
-                detail = f"slot {index} lacks devices {_some(missing)} of the search's cohort"
-                yield RULES.found("lists.not-whole", detail, [slot.opened[0].place])
-        before = told
-        for released in slot.sums:
-            before = frozenset(released.contributors.tolist())
+    yield from _differing("lists.survivors", f"lists in {name}", lists, _members)
 
 
 def _differing(
@@ -145,13 +124,13 @@ def _members(seen: Seen) -> bytes | None:
     return None if seen.content.members is None else seen.content.members.tobytes()
 
 
+def _proof(seen: Seen) -> bytes | None:
+    envelope = seen.content.envelope
+    return envelope.opening if isinstance(envelope, Ask) else None
+
+
 def _question(seen: Seen) -> bytes | None:
     envelope = seen.content.envelope
     if not isinstance(envelope, Ask):
         return None
     return type(envelope.question).__name__.encode() + envelope.question.canonical()
-
-
-def _some(devices: frozenset[int]) -> str:
-    shown = ", ".join(map(str, sorted(devices)[:5]))
-    return shown if len(devices) <= 5 else f"{shown} and {len(devices) - 5} more"

@@ -81,7 +81,7 @@ class MaskedBytes(Check):
         hidden = input_of(true, config, asked)
         passed = passes(true, config, asked) if isinstance(asked, Threshold) else None
         if hidden is not None:
-            self._tests.add_input(spec, words, hidden, passed=passed)
+            self._tests.add_input(spec, words[: spec.length], hidden, passed=passed)
 
     def on_sum(self, released: ReleasedSum) -> tuple[Finding, ...]:
         """Take in the self-mask seeds that were rebuilt for it."""

@@ -20,6 +20,7 @@ from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SessionParams, ring, wire
 from deltafl.secagg.codec import header_size
 from deltafl.secagg.messages import MaskedInput
+from deltafl.secagg.openings import COMMITTED_SIZE
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
@@ -175,8 +176,9 @@ def _odd_sizes(index: int, inputs: Sequence[Seen], due: int | None) -> Iterator[
 def masked_size(params: SessionParams, slot: int) -> int:
     """Bytes of a masked vector's message. Spec: §8.10."""
     spec = params.slots[slot]
-    packed = ring.packed_size(spec.length, spec.ring_bits)
-    empty = wire.encode(MaskedInput(slot, b""), params)
+    packed = ring.packed_size(spec.wire_length, spec.ring_bits)
+    committed = bytes(COMMITTED_SIZE) if spec.verified else b""
+    empty = wire.encode(MaskedInput(slot, b"", committed), params)
     return len(empty) - header_size(0) + header_size(packed) + packed
 
 

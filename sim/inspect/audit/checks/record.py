@@ -4,11 +4,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from deltafl.protocol import wire
 from deltafl.protocol.round import RoundOutcome
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.prefixes import scan
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
 from deltafl.sim.inspect.audit.views import RoundView, place_of
 from deltafl.sim.record.events import Event
@@ -25,6 +27,7 @@ from deltafl.sim.record.transcript import (
 )
 from deltafl.sim.settings.config_io import show
 
+_AT_PROOF: Final = 4  # field of a question: version, kind, two fields that say what is asked, …
 _RULE_OF: Final = {
     Damage.CUT: "record.cut",
     Damage.EDITED: "record.edited",
@@ -211,6 +214,7 @@ class Integrity(Check):
         """A message of which less is kept than the mode says was cut to hide something."""
         is_whole = self._mode is not None and keeps_whole(self._mode, message.round)
         limit = HEAD_SENT if message.sent else HEAD_RECEIVED
+        is_whole = is_whole or (message.sent and _has_proof(message.head))
         kept = message.size if is_whole else min(message.size, limit)
         if message.repeats is None and len(message.head) != kept:
             detail = f"it keeps {len(message.head)} bytes of a message instead of {kept}"
@@ -238,6 +242,15 @@ class Integrity(Check):
             detail = f"rounds {', '.join(map(str, missing[:5]))} are in the run's events only"
             places = [Evidence(number) for number in missing]
             yield RULES.found("record.disagrees", detail, places)
+
+
+def _has_proof(head: bytes) -> bool:
+    """Whether a message begins as a question with the proof of a sum does."""
+    prefix = scan(head[:HEAD_SENT])
+    if prefix is None or len(prefix.fields) <= _AT_PROOF:
+        return False
+    kind, proof = prefix.fields[1], prefix.fields[_AT_PROOF]
+    return kind in (wire.Kind.QUERY, wire.Kind.THRESHOLD) and bool(proof)
 
 
 def _compare_round(over: RoundOver, event: Event) -> Iterator[Finding]:

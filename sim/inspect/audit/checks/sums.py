@@ -40,7 +40,7 @@ RULES: Final = Rules(
         ),
         "sums.unrecorded": Rule(
             Severity.HIGH,
-            "shares were released for a sum that is not in the record",
+            "the server could compute a sum that is not in the record",
             "The server learnt a sum that it did not record.",
             "Find out what happened to it.",
             A24,
@@ -66,14 +66,12 @@ class Sums(Check):
         entry, replayed = released.record, released.replayed
         if released.slot is None:
             if not released.round.is_opaque:
-                detail = (
-                    f"slot {entry.slot}: there is a sum although no device was asked for shares"
-                )
+                detail = f"slot {entry.slot}: there is a sum although nothing was asked for"
                 yield RULES.found("sums.unreplayable", detail, [place_of(entry)])
             return
         session, slot = released.slot
         if replayed is None:
-            if slot.survivors is not None:
+            if session.summed(slot) is not None:
                 yield from _contributors(session, slot, entry)
         elif replayed.total is None:
             detail = f"slot {slot.index}: {replayed.problem}"
@@ -97,6 +95,8 @@ class Sums(Check):
                     detail = f"slot {slot.index}: enough shares came to unmask it"
                     place = slot.shares[0].place
                     yield RULES.found("sums.unrecorded", detail, [place], severity)
+                elif not slot.sums and session.is_whole_slot(slot):
+                    yield from _all_came(session, slot, severity)
         for one in over.played:
             for seen in one.out_of_range:
                 yield RULES.found("sums.out-of-range", seen.detail, [seen.place])
@@ -112,12 +112,36 @@ class Sums(Check):
 
 
 def _contributors(session: SessionView, slot: SlotView, entry: Sum) -> Iterator[Finding]:
-    """Check that a sum covers the devices that the others were asked to help with."""
-    survivors = slot.survivors
-    devices = () if survivors is None else contributors(session, survivors)
+    """Check that a sum covers the devices that it must be over."""
+    summed = session.summed(slot)
+    devices = () if summed is None else contributors(session, summed)
     if sorted(devices) != entry.contributors.tolist():
         detail = f"slot {slot.index}: it covers other devices than recorded"
         yield RULES.found("sums.differ", detail, [place_of(entry)])
+
+
+def _all_came(session: SessionView, slot: SlotView, severity: Severity | None) -> Iterator[Finding]:
+    """A whole slot without a sum although all its vectors came.
+
+    LOW if the server says that one of the devices was gone by then: its vector may have been late.
+    """
+    members = slot.members
+    if members is None or not members.any():
+        return
+    wanted = set(contributors(session, members))
+    came = [seen for seen in slot.inputs if seen.record.peer in wanted]
+    if {seen.record.peer for seen in came} != wanted:
+        return
+    is_late = any(
+        later.members is not None
+        and len(later.members) == len(members)
+        and bool((members & ~later.members).any())
+        for index, later in session.slots.items()
+        if index > slot.index
+    )
+    detail = f"slot {slot.index}: all its vectors came{', one of them late' if is_late else ''}"
+    found = Severity.LOW if is_late else severity
+    yield RULES.found("sums.unrecorded", detail, [came[-1].place], found)
 
 
 def _could_unmask(session: SessionView, slot: SlotView) -> bool:

@@ -1,0 +1,193 @@
+"""Whoever is lost, and when: real masks and ideal sums give the same outcome, to the bit."""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from round_parties import POLICY, comparable, make_config, play_levels
+
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.search import Ended
+from deltafl.protocol.sessions import Sessions
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg import Enrolment, GraphKind, Stage, Step, ThreatModel, Vanish
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.sim.cohort import ideal as ideal_module
+from deltafl.sim.cohort.ideal import IdealRounds
+from deltafl.sim.cohort.masked import MaskedRounds
+
+SIZE = 6
+MODELS = tuple(np.full(2, number, dtype="<f4").tobytes() for number in (1, 2))
+THETAS = (Fraction(1, 2), Fraction(1, 3))
+SESSIONS = Sessions(
+    policy=replace(POLICY, min_tail=1),  # small rounds have small tails
+    threat=ThreatModel(0.1, 0.2),
+    graph=GraphKind.COMPLETE,
+    min_cohort=3,
+)
+METHODS = {
+    "mm": {"method": "mm"},
+    "bracketed": {"method": "bracketed"},
+    "histogram": {"method": "histogram", "num_pivots": 3},
+    "noisy": {
+        "method": "noisy",
+        "num_pivots": 2,
+        "weighting": Weighting.EQUAL,
+        "noise": Noise(Fraction(1), 3),
+    },
+}
+KINDS = {"unsigned": (False, False), "signed": (True, False), "verified": (True, True)}
+
+
+@dataclass(frozen=True)
+class Device:
+    id: int
+    weight: int
+    losses: dict[bytes, float]
+
+    def loss(self, model) -> float:
+        return self.losses[bytes(model)]
+
+    def update(self, model) -> np.ndarray:
+        return np.full(4, 0.25 * (self.id % 5 - 2) * model[0], dtype=np.float32)
+
+
+DEVICES = [
+    Device(3 + 7 * rank, 10 + rank, {MODELS[0]: 0.5 + rank // 2, MODELS[1]: 0.3 * (5 - rank)})
+    for rank in range(SIZE)
+]
+IDS = [device.id for device in DEVICES]
+
+
+def levels_of(method, *, verified, least, num_levels, warm=None, most=3):
+    config = make_config(
+        cohort_size=SIZE,
+        verified=verified,
+        min_search_cohort=least,
+        warm_start=warm,
+        max_queries=1 if method == "noisy" else most,
+        **METHODS[method],
+    )
+    return Levels.at(config, THETAS[:num_levels])
+
+
+def noise_of(client):
+    return SeededRandomness(b"noise".ljust(28, b"n") + client.to_bytes(4, "little"))
+
+
+def outcomes_of(rounds, levels, gone):
+    models = MODELS[: len(levels.rounds)]
+    result = play_levels(rounds, levels, models, DEVICES, vanishing=gone)
+    return [comparable(outcome) for outcome in result.outcomes], result.outcomes
+
+
+def assert_same(levels, gone, *, signed, min_tail=1):
+    """Both kinds of sums have one outcome, which is returned."""
+    sessions = replace(SESSIONS, signed=signed, policy=replace(POLICY, min_tail=min_tail))
+    enrolment = Enrolment(SeededRandomness(b"i" * 32))
+    masked = MaskedRounds(
+        sessions, SeededRandomness(b"s" * 32), enrolment=enrolment, noise=noise_of
+    )
+    real, outcomes = outcomes_of(masked, levels, gone)
+    ideal, _ = outcomes_of(IdealRounds(sessions, noise_of), levels, gone)
+    assert real == ideal, gone
+    return outcomes
+
+
+def steps_of(levels):
+    """Every step of a session of these levels."""
+    set_up = [Step(stage) for stage in (Stage.ADVERTISE, Stage.SHARE, Stage.RECEIPT)]
+    in_slots = (Stage.LIST, Stage.MASK, Stage.CONFIRM, Stage.UNMASK)
+    return set_up + [Step(s, slot) for slot in range(len(levels.slots())) for s in in_slots]
+
+
+methods = pytest.mark.parametrize("method", METHODS)
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.mark.slow
+@methods
+@kinds
+@pytest.mark.parametrize("least", [0, 5, 6])
+def test_one_device_is_lost_at_one_step(method, kind, least):
+    signed, verified = KINDS[kind]
+    levels = levels_of(method, verified=verified, least=least, num_levels=1, warm=700)
+    ended = set()
+    for client, step in product((IDS[0], IDS[-1]), steps_of(levels)):
+        gone = {client: Vanish(step, late=client == IDS[0])}
+        (outcome,) = assert_same(levels, gone, signed=signed)
+        assert outcome.aborted is None
+        assert outcome.drops.keys() == {client}
+        ended.add(outcome.search.ended)
+    assert Ended.SHRANK in ended or (method, least) == ("noisy", 0)
+    assert (Ended.TOO_FEW in ended) == (least == 6)
+
+
+@pytest.mark.slow
+@methods
+@kinds
+@pytest.mark.parametrize("least", [0, 5])
+def test_one_device_is_lost_at_one_step_of_two_levels(method, kind, least):
+    signed, verified = KINDS[kind]
+    levels = levels_of(method, verified=verified, least=least, num_levels=2, most=2)
+    for step in steps_of(levels):
+        outcomes = assert_same(levels, {IDS[2]: Vanish(step)}, signed=signed)
+        assert [outcome.aborted for outcome in outcomes] == [None, None]
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_any_devices_are_lost_at_any_steps(data):
+    signed, verified = data.draw(st.sampled_from(list(KINDS.values())))
+    levels = levels_of(
+        data.draw(st.sampled_from(list(METHODS))),
+        verified=verified,
+        least=data.draw(st.sampled_from([0, 4, 5])),
+        num_levels=data.draw(st.integers(1, 2)),
+        warm=data.draw(st.none() | st.integers(0, 2048)),
+    )
+    vanishes = st.builds(Vanish, st.sampled_from(steps_of(levels)), st.booleans())
+    gone = data.draw(st.dictionaries(st.sampled_from(IDS), vanishes, min_size=1, max_size=3))
+    assert_same(levels, gone, signed=signed, min_tail=data.draw(st.integers(1, 4)))
+
+
+@pytest.mark.parametrize("min_tail", [2, 3])
+def test_a_round_whose_tail_may_be_too_small_is_given_up_in_both(min_tail):
+    """θ = 1/2 keeps two or four of six, in pairs; who is lost after that may have been kept."""
+    levels = levels_of("bracketed", verified=True, least=0, num_levels=1, most=12)
+    for step in (Step(Stage.MASK, 12), Step(Stage.CONFIRM, 12), Step(Stage.UNMASK, 12)):
+        for num_lost in (0, 1, 2):
+            gone = dict.fromkeys(IDS[:num_lost], Vanish(step))
+            (outcome,) = assert_same(levels, gone, signed=True, min_tail=min_tail)
+            assert outcome.search.certified
+            lost = num_lost if step.stage is Stage.MASK else 0
+            assert (outcome.aborted is None) == (4 - lost >= min_tail)
+            assert (outcome.update is None) == (outcome.aborted is not None)
+
+
+# --- these tests can fail -----------------------------------------------------------------------
+
+
+def test_noise_that_is_drawn_in_vain_is_missed(monkeypatch):
+    """A device draws noise for an answer although the sum is lost, and other noise afterwards."""
+    levels = levels_of("noisy", verified=False, least=5, num_levels=2)
+    gone = {IDS[2]: Vanish(Step(Stage.MASK, 0))}
+    _, second = assert_same(levels, gone, signed=False)
+    assert second.search.ended is Ended.NOISY
+    monkeypatch.setattr(ideal_module._Devices, "answer_in_vain", lambda *_: None)
+    with pytest.raises(AssertionError, match="MASK"):
+        assert_same(levels, gone, signed=False)
+
+
+def test_noise_is_not_drawn_where_a_list_was_not_signed(monkeypatch):
+    levels = levels_of("noisy", verified=False, least=5, num_levels=2)
+    gone = {IDS[2]: Vanish(Step(Stage.LIST, 0))}
+    assert_same(levels, gone, signed=True)
+    monkeypatch.setattr(ideal_module, "_is_unasked", lambda *_: False)
+    with pytest.raises(AssertionError, match="LIST"):
+        assert_same(levels, gone, signed=True)

@@ -1,0 +1,270 @@
+"""A device answers for each model in one round only, and remembers it before it says anything."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from flat_configs import changed_round
+from round_parties import (
+    MODEL,
+    POLICY,
+    Point,
+    RoundParties,
+    assert_fails,
+    make_config,
+    make_params,
+)
+
+from deltafl.protocol import wire
+from deltafl.protocol.client import LocalWork, RoundClient
+from deltafl.protocol.errors import EncodingError
+from deltafl.protocol.labels import MODEL as ANSWERED
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.messages import Announce, Ask
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.server import RoundServer
+from deltafl.protocol.states import RoundState
+from deltafl.secagg import Enrolment, MemoryLedger, PeerError, Refusal
+from deltafl.secagg import wire as session_wire
+from deltafl.secagg.labels import digest
+from deltafl.secagg.messages import SessionOpen
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.states import ClientState
+
+CONFIG = make_config(max_queries=2)
+OTHER_MODEL = b"another model..."
+THETAS = (Fraction(1, 2), Fraction(1, 3))
+VICTIM = 17
+
+signed_or_not = pytest.mark.parametrize("signed", [False, True])
+
+
+def entry(model) -> bytes:
+    return digest(ANSWERED, model)
+
+
+def announcement(levels, models) -> bytes:
+    params = make_params(levels.common, slots=levels.slots(), context=levels.context(models))
+    session = session_wire.encode(SessionOpen(params), params)
+    return wire.encode(Announce(levels, models, session))
+
+
+def machine_with(ledger) -> RoundClient:
+    return RoundClient(VICTIM, POLICY, SeededRandomness(b"r" * 32), ledger=ledger)
+
+
+def ledger_after(point, **others):
+    """What the device remembers when it stands at the point of a round."""
+    parties = RoundParties(CONFIG, **others)
+    parties.bring(point)
+    return parties.enrolment.ledger(VICTIM)
+
+
+# --- a second round -----------------------------------------------------------------------------
+
+ROUNDS = {
+    "the same": CONFIG,
+    "another number": replace(CONFIG, round_index=4),
+    "another level": replace(CONFIG, theta=Fraction(1, 3)),
+    "a warm start": replace(CONFIG, warm_start=700),
+    "another method": make_config(method="bracketed", max_queries=2),
+    "no query": replace(CONFIG, theta=Fraction(1)),
+    "a larger cohort": replace(CONFIG, cohort_size=4),
+}
+
+
+@signed_or_not
+@pytest.mark.parametrize("config", ROUNDS.values(), ids=ROUNDS)
+def test_a_second_round_over_a_model_is_refused_whatever_else_it_is(config, signed):
+    ledger = ledger_after(Point(4), signed=signed)  # it has answered a query
+    for model in (MODEL, OTHER_MODEL):
+        machine, data = machine_with(ledger), announcement(Levels((config,)), model)
+        if model == MODEL:
+            assert_fails(machine, data, Refusal.MODEL_REPEATED, "answered for this model before")
+        else:
+            assert machine.receive(data) is LocalWork.MEASURE_LOSS
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_session_in_which_one_level_was_answered_before_is_refused(place):
+    levels = Levels.at(CONFIG, THETAS)
+    ledger = ledger_after(Point(4))
+    models = [OTHER_MODEL, b"the third model."]
+    assert machine_with(ledger).receive(announcement(levels, b"".join(models))) is not None
+    models[place] = MODEL
+    data = announcement(levels, b"".join(models))
+    assert_fails(machine_with(ledger), data, Refusal.MODEL_REPEATED)
+
+
+@signed_or_not
+def test_a_device_without_a_ledger_remembers_nothing_and_each_device_only_its_own(signed):
+    ledger = ledger_after(Point(4), signed=signed)
+    assert ledger.knows(entry(MODEL))
+    data = announcement(Levels((CONFIG,)), MODEL)
+    for other in (None, MemoryLedger()):
+        assert machine_with(other).receive(data) is LocalWork.MEASURE_LOSS
+
+
+# --- when it is remembered ----------------------------------------------------------------------
+
+
+@signed_or_not
+def test_a_model_is_used_up_by_the_first_answer_and_not_before(signed):
+    for point in (Point(1, task_done=False), Point(1), Point(2), Point(3)):
+        ledger = ledger_after(point, signed=signed)
+        assert not ledger.knows(entry(MODEL))
+        machine = machine_with(ledger)  # the round ended in set-up; another may begin
+        assert machine.receive(announcement(Levels((CONFIG,)), MODEL)) is LocalWork.MEASURE_LOSS
+    assert ledger_after(Point(4), signed=signed).knows(entry(MODEL))
+
+
+def test_without_a_query_the_update_is_the_first_answer():
+    parties = RoundParties(replace(CONFIG, theta=Fraction(1)))
+    parties.bring(Point(4, task_done=False))
+    ledger = parties.enrolment.ledger(VICTIM)
+    assert parties.machine.state is RoundState.TRAINING
+    assert not ledger.knows(entry(MODEL))
+    parties.do(VICTIM, LocalWork.TRAIN)
+    assert ledger.knows(entry(MODEL))
+
+
+class Watched:
+    """A ledger that says what it was asked to admit, and in which state the session was."""
+
+    def __init__(self, accepts=True):
+        self.seen, self.machine, self.accepts = [], None, accepts
+
+    def admit(self, entries):
+        self.seen += [(each, self.machine._session.state) for each in entries]
+        return self.accepts
+
+    def knows(self, entry):
+        del entry
+        return False
+
+
+def watched(config, accepts=True):
+    parties = RoundParties(config)
+    parties.machine._ledger = ledger = Watched(accepts)
+    ledger.machine = parties.machine
+    return parties, ledger
+
+
+@pytest.mark.parametrize("theta", [Fraction(1, 2), Fraction(1)])
+def test_it_is_remembered_before_a_vector_is_masked_and_only_once(theta):
+    parties, ledger = watched(replace(CONFIG, theta=theta))
+    parties.play()
+    assert ledger.seen == [(entry(MODEL), ClientState.OPENED)]
+
+
+def test_what_cannot_be_remembered_is_not_said():
+    parties, ledger = watched(CONFIG, accepts=False)
+    data = parties.bring(Point(3))
+    assert isinstance(wire.decode(data).question, Query)
+    assert_fails(parties.machine, data, Refusal.MODEL_REPEATED, "another round")
+    assert len(ledger.seen) == 1
+    assert parties.machine._session.state is ClientState.FAILED
+
+
+@pytest.mark.parametrize("question", [Query("mm", (2**20,)), Query("bracketed", (5,))])
+def test_a_query_that_is_refused_does_not_use_the_model_up(question):
+    parties = RoundParties(CONFIG)
+    honest = parties.until_asked()
+    assert_fails(
+        parties.machine, wire.encode(replace(honest, question=question)), Refusal.MALFORMED
+    )
+    assert not parties.enrolment.ledger(VICTIM).knows(entry(MODEL))
+
+
+def test_an_update_that_does_not_fit_does_not_use_the_model_up():
+    parties = RoundParties(replace(CONFIG, theta=Fraction(1)))
+    parties.bring(Point(4, task_done=False))
+    with pytest.raises(EncodingError, match="update"):
+        parties.machine.supply_update(np.zeros(3, dtype=np.float32))
+    assert not parties.enrolment.ledger(VICTIM).knows(entry(MODEL))
+    assert isinstance(parties.do(VICTIM, LocalWork.TRAIN), bytes)
+
+
+# --- two rounds at once -------------------------------------------------------------------------
+
+
+def two_rounds(first=CONFIG, second=None, models=(MODEL, MODEL), signed=False):
+    """Two rounds of the same devices, which have joined both and answered in neither."""
+    enrolment = Enrolment(SeededRandomness(bytes(32)))
+    second = replace(first, round_index=first.round_index + 1) if second is None else second
+    rounds = [
+        RoundParties(config, seed=seed, signed=signed, model=model, enrolment=enrolment)
+        for seed, (config, model) in enumerate(zip((first, second), models, strict=True))
+    ]
+    for parties in rounds:
+        parties.until_asked()
+    return rounds
+
+
+@signed_or_not
+def test_of_two_rounds_begun_at_once_one_is_answered(signed):
+    for models in ((MODEL, MODEL), (MODEL, OTHER_MODEL)):
+        one, other = two_rounds(models=models, signed=signed)
+        assert isinstance(one.answer(VICTIM, one.pending[VICTIM]), bytes)
+        data = other.pending[VICTIM]
+        if models[0] == models[1]:
+            assert_fails(other.machine, data, Refusal.MODEL_REPEATED, "has begun")
+        else:
+            assert isinstance(other.answer(VICTIM, data), bytes)
+        assert one.exchange({c: d for c, d in one.pending.items() if c != VICTIM}) is not None
+
+
+def test_of_two_updates_asked_for_at_once_one_is_given():
+    config = replace(CONFIG, theta=Fraction(1))
+    one, other = two_rounds(config)
+    tasks = [parties.machine.receive(parties.pending[VICTIM]) for parties in (one, other)]
+    assert tasks == [LocalWork.TRAIN] * 2
+    assert isinstance(one.do(VICTIM, LocalWork.TRAIN), bytes)
+    with pytest.raises(PeerError, match="has begun") as refused:
+        other.do(VICTIM, LocalWork.TRAIN)
+    assert refused.value.reason is Refusal.MODEL_REPEATED
+    assert other.machine.state is RoundState.FAILED
+
+
+def test_a_device_that_fails_the_filter_does_not_answer_twice_either():
+    config = changed_round(CONFIG, max_queries=0, warm_start=2048)
+    one, other = two_rounds(config)
+    assert isinstance(one.machine.receive(one.pending[VICTIM]), bytes)  # zeros
+    assert_fails(other.machine, other.pending[VICTIM], Refusal.MODEL_REPEATED)
+
+
+# --- several levels -----------------------------------------------------------------------------
+
+
+def test_each_level_uses_up_its_own_model_when_its_turn_comes():
+    levels, models = Levels.at(CONFIG, THETAS), (MODEL, OTHER_MODEL)
+    for repeated in (False, True):
+        joined = b"".join(models)
+        params = make_params(levels.common, slots=levels.slots(), context=levels.context(joined))
+        parties = RoundParties(CONFIG)  # its devices play another round: of two levels
+        ledger = parties.enrolment.ledger(VICTIM)
+        parties.server = RoundServer(levels, joined, params, parties.devices)
+        do, remembered = parties.do, []
+
+        def answer(client, reply, parties=parties, do=do):
+            device = parties.devices[client]
+            if reply is LocalWork.MEASURE_LOSS:
+                return parties.clients[client].supply_losses([device.loss] * 2, device.weight)
+            return do(client, reply)
+
+        parties.do = answer
+        outgoing = parties.server.start()
+        while outgoing:
+            envelope = wire.decode(outgoing[VICTIM])
+            is_last = parties.machine.level == 1 and isinstance(envelope, Ask)
+            if is_last and repeated:
+                assert ledger.admit([entry(OTHER_MODEL)])  # in another round, meanwhile
+                assert_fails(parties.machine, outgoing[VICTIM], Refusal.MODEL_REPEATED)
+                break
+            outgoing = parties.exchange(outgoing)
+            remembered.append([ledger.knows(entry(model)) for model in models])
+        if not repeated:
+            assert [outcome.aborted for outcome in parties.server.outcomes] == [None] * 2
+            steps = list(dict.fromkeys(map(tuple, remembered)))
+            assert steps == [(False, False), (True, False), (True, True)]

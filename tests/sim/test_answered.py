@@ -1,0 +1,208 @@
+"""No device is asked twice about one model: who may have answered, and runs that lose rounds."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from doubles import Killed, Silent, run
+
+from deltafl.protocol.client import RoundClient
+from deltafl.protocol.configuration import RoundConfig, UpdateParams
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.quantile.search import SearchParams
+from deltafl.protocol.round import Round
+from deltafl.secagg import ClientId, PeerError, Refusal, Stage, Step
+from deltafl.secagg.errors import Fault
+from deltafl.secagg.stages import Drop
+from deltafl.sim.cohort.answered import Answered, Answers
+from deltafl.sim.errors import RunError
+from deltafl.sim.record.checkpoint import load_checkpoint
+from deltafl.sim.record.events import read_events
+from deltafl.sim.run import engine
+from deltafl.sim.settings.config_io import build_config
+
+pytestmark = pytest.mark.usefixtures("no_figures")
+
+A, B = np.zeros(2, np.float32), np.ones(2, np.float32)
+
+
+def levels_of(*thetas):
+    config = RoundConfig(0, 8, thetas[0], "mm", SearchParams(3), UpdateParams(), 2)
+    return Levels.at(config, thetas)
+
+
+def outcomes_of(levels, asked, drops):
+    """Of rounds that got as far as asking the first levels, and were then given up."""
+    rounds = [Round(config, 0) for config in levels.rounds]
+    for played in rounds[:asked]:
+        played.check_opened(8)
+    return [played.outcome(drops, "lost") for played in rounds]
+
+
+def dropped_at(stage, slot):
+    return Drop(Fault.TIMED_OUT, Step(stage, slot))
+
+
+def test_all_devices_count_that_were_there_when_their_first_vector_was_due():
+    levels = levels_of(Fraction(1, 2), Fraction(1, 3))
+    second = levels.first_slot(1)
+    drops = {
+        ClientId(0): dropped_at(Stage.RECEIPT, 0),
+        ClientId(1): dropped_at(Stage.LIST, 0),
+        ClientId(2): dropped_at(Stage.MASK, 0),  # its vector may be on its way
+        ClientId(3): dropped_at(Stage.UNMASK, 0),
+        ClientId(4): dropped_at(Stage.MASK, second),
+    }
+    answers = Answers()
+    answers.note(range(8), levels, outcomes_of(levels, 2, drops))
+    assert answers.by_level == (frozenset({2, 3, 4, 5, 6, 7}), frozenset({4, 5, 6, 7}))
+    answers.note(range(8), levels, outcomes_of(levels, 1, drops))
+    assert answers.by_level == (frozenset({2, 3, 4, 5, 6, 7}), frozenset())
+    answers.note(range(8), levels, outcomes_of(levels, 0, drops))
+    assert answers.by_level == (frozenset(), frozenset())
+
+
+def test_a_model_that_has_changed_by_a_bit_is_new():
+    answers = Answers((frozenset({1, 2}), frozenset({1, 3})))
+    known = Answered().after(answers, [A, B], [A, B])
+    assert known.anyone == {1, 2, 3}
+    later = Answers((frozenset({5}), frozenset({6})))
+    assert known.after(later, [A, B], [A, B]).by_level == ({1, 2, 5}, {1, 3, 6})
+    negative = np.array([0.0, -0.0], np.float32)  # equal numbers, other bytes
+    assert known.after(later, [A, B], [negative, B]).by_level == (frozenset(), {1, 3, 6})
+    assert known.after(Answers(), [A, B], [B, A]).anyone == frozenset()
+    assert known.after(Answers(), [A, B], [A, B]) == known  # a round in clear
+
+
+LOSING = {
+    "data": {"num_devices": 120},
+    "federation": {"rounds": 8, "cohort_size": 8, "evaluate_every": 8},
+    "privacy": {"min_cohort": 5, "expected_dropout": 0.1},
+    "quantile": {"resolution_bits": 8, "loss_bound": 8, "method": "bracketed"},
+    "training": {"batch_size": 64, "device": "cpu", "backend": "reference"},
+    "faults": {"dropout": 0.55},
+}
+KINDS = {
+    "delta": {"federation": {"algorithm": "private-delta-fl"}},
+    "signed": {"federation": {"algorithm": "private-delta-fl"}, "privacy": {"signed": True}},
+    "active": {
+        "federation": {"algorithm": "private-delta-fl"},
+        "privacy": {"adversary": "active"},
+    },
+    "levels": {"federation": {"algorithm": "private-delta-fl", "levels": ["0.8", "0.4"]}},
+    "mean": {"federation": {"algorithm": "private-q-ffl"}},
+    "momentum": {
+        "federation": {"algorithm": "private-fedavg"},
+        "strategy": {"server_optimizer": "momentum"},
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """Runs go on however many rounds they lose."""
+    monkeypatch.setattr(engine, "MAX_LOST_ROUNDS", 99)
+
+
+def losing(kind, sums, **changes):
+    return build_config([LOSING, KINDS[kind], {"privacy": {"sums": sums}}, changes])
+
+
+def told(path):
+    times = ("train_cpu_s", "protocol_cpu_s", "wall_s", "bytes_up_per_device")
+    return [
+        {key: value for key, value in event.items() if key not in times}
+        for event in read_events(path / "events.jsonl")
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_loses_rounds_asks_no_device_twice_about_a_model(kind, tmp_path):
+    # A device that is asked twice refuses, and its refusal would end the masked run.
+    run(losing(kind, "masked"), tmp_path / "masked")
+    run(losing(kind, "ideal"), tmp_path / "ideal")
+    events = told(tmp_path / "masked")
+    assert events == told(tmp_path / "ideal")
+    lost = [event["aborted"] is not None for event in events]
+    assert any(lost)
+    assert not all(lost)
+
+
+def test_without_this_a_device_is_asked_twice_and_refuses(tmp_path, monkeypatch):
+    monkeypatch.setattr(Answered, "anyone", frozenset())
+    with pytest.raises(PeerError) as caught:
+        run(losing("delta", "masked", data={"num_devices": 24}), tmp_path / "run")
+    assert caught.value.reason is Refusal.MODEL_REPEATED
+
+
+def test_each_device_has_one_ledger_for_the_whole_run(tmp_path, monkeypatch):
+    ledgers, original = {}, RoundClient.__init__
+
+    def note(self, client_id, *arguments, ledger, **options):
+        ledgers.setdefault(client_id, set()).add(id(ledger))
+        original(self, client_id, *arguments, ledger=ledger, **options)
+
+    monkeypatch.setattr(RoundClient, "__init__", note)
+    changes = {"faults": {"dropout": 0}, "training": {"backend": "processes", "workers": 2}}
+    run(losing("delta", "masked", data={"num_devices": 24}, **changes), tmp_path / "run")
+    assert len(ledgers) == 12
+    assert all(len(each) == 1 for each in ledgers.values())
+
+
+class KilledAfter(Silent):
+    def __init__(self, rounds):
+        self.rounds = rounds
+
+    def played(self, event):
+        if event["round"] == self.rounds:
+            raise Killed
+
+
+@pytest.mark.parametrize("sums", ["masked", "ideal"])
+@pytest.mark.parametrize("kind", ["delta", "levels"])
+def test_a_resumed_run_draws_the_same_cohorts(kind, sums, tmp_path):
+    config = losing(kind, sums)
+    run(config, tmp_path / "whole")
+    events = told(tmp_path / "whole")
+    stop = next(event["round"] for event in events if event["aborted"] is not None)
+    with pytest.raises(Killed):
+        run(config, tmp_path / "killed", progress=KilledAfter(stop))
+    answered = load_checkpoint(tmp_path / "killed" / "checkpoints").answered
+    assert any(answered)
+    run(config, tmp_path / "killed", resume=True)
+    assert told(tmp_path / "killed") == events
+
+
+def test_runs_that_lose_nothing_draw_what_they_always_drew(tmp_path):
+    clear = {"federation": {"algorithm": "delta-fl"}, "faults": {"dropout": 0}}
+    config = losing("delta", "ideal", faults={"dropout": 0})
+    run(config, tmp_path / "private")
+    run(build_config([LOSING, clear]), tmp_path / "clear")
+    cohorts = [
+        [event["cohort"] for event in told(tmp_path / name)] for name in ("private", "clear")
+    ]
+    assert cohorts[0] == cohorts[1]
+    assert load_checkpoint(tmp_path / "private" / "checkpoints").answered == (frozenset(),)
+
+
+@pytest.mark.parametrize("sums", ["masked", "ideal"])
+def test_a_cohort_that_is_the_population_cannot_go_on_after_a_lost_round(sums, tmp_path):
+    config = losing("delta", sums, data={"num_devices": 17})
+    with pytest.raises(RunError, match="5 of 8 devices may have answered") as caught:
+        run(config, tmp_path / "run")
+    message = str(caught.value)
+    assert "with the 3 others there can be no secure round" in message
+    assert "more devices" in message
+    assert "--dropout" in message
+    # another command meets the same end
+    with pytest.raises(RunError, match="may have answered"):
+        run(config, tmp_path / "run", resume=True)
+
+
+def test_a_smaller_cohort_plays_if_a_session_may_be_so_small(tmp_path):
+    config = losing("delta", "ideal", data={"num_devices": 24})
+    run(config, tmp_path / "run")
+    events = told(tmp_path / "run")
+    sizes = [len(event["cohort"]) for event in events]
+    assert sizes[:3] == [8, 7, 8]
+    assert [event["aborted"] is None for event in events[:2]] == [False, True]
