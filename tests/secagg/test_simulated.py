@@ -319,15 +319,20 @@ def test_every_byte_of_a_troubled_session_is_the_same():
     seen = set()
 
     @settings(max_examples=120)
-    @given(drawn=troubled_sessions(), kept=st.sampled_from([None, None, 0, 1000, 3000]))
-    def check(drawn, kept):
+    @given(
+        drawn=troubled_sessions(),
+        kept=st.sampled_from([None, None, 0, 1000, 3000]),
+        share_up_to=st.sampled_from([prg.MAX_BYTES, prg.MAX_BYTES, 0, 2000]),
+    )
+    def check(drawn, kept, share_up_to):
         params, troubles, seed = drawn
         with pytest.MonkeyPatch.context() as patch:
             if kept is not None:  # too little memory for all that could be shared
                 patch.setattr(simulation, "_KEPT_BYTES", kept)
-            messages, sums = play(params, simulation.simulated(), seed, troubles)
+            primitives = simulation.simulated(share_up_to=share_up_to)
+            messages, sums = play(params, primitives, seed, troubles)
         assert (messages, sums) == play(params, PLAIN, seed, troubles)
-        seen.add(("kept", kept))
+        seen.update([("kept", kept), ("shared", share_up_to)])
         for slot, result in enumerate(sums):
             whole = params.slots[slot].whole
             if isinstance(result, tuple):
@@ -343,6 +348,7 @@ def test_every_byte_of_a_troubled_session_is_the_same():
     assert ("sum", True, True, True) in seen
     assert {Refusal.COHORT_GREW, Refusal.NOT_AGREED, Refusal.INCONSISTENT_SURVIVORS} & seen
     assert {("kept", kept) for kept in (None, 0, 1000, 3000)} <= seen
+    assert {("shared", most) for most in (0, 2000, prg.MAX_BYTES)} <= seen
 
 
 LONG, SHORT = (300, 40), (8, 64)
@@ -421,6 +427,15 @@ def test_each_mask_is_made_once_while_there_is_memory(length, bits, kept, pairs,
     monkeypatch.setattr(simulation, "_KEPT_BYTES", kept)
     streams = Streams(monkeypatch)
     assert play(params, simulation.simulated(), 0, {}) == plain
+    assert streams.made == pairs
+
+
+@pytest.mark.parametrize(("share_up_to", "pairs"), [(2399, 0), (2400, 15)])
+def test_longer_vectors_than_are_shared_are_masked_by_each_end(share_up_to, pairs, monkeypatch):
+    params = make_params(6, slots=((300, 40, True),))
+    plain = play(params, PLAIN, 0, {})
+    streams = Streams(monkeypatch)
+    assert play(params, simulation.simulated(share_up_to=share_up_to), 0, {}) == plain
     assert streams.made == pairs
 
 
@@ -541,18 +556,22 @@ def alone(add_masks):
     return Primitives(add_masks=add_masks, add_pairwise=pairwise_with(add_masks))
 
 
-@pytest.mark.parametrize("make", [simulation.simulated, alone])
-def test_masks_are_added_by_what_the_parties_were_given(make):
+def sharing_short_ones(add_masks):
+    return simulation.simulated(add_masks, share_up_to=0)
+
+
+@pytest.mark.parametrize(("make", "shares"), [(alone, False), (sharing_short_ones, True)])
+def test_masks_are_added_by_what_the_parties_were_given(make, shares):
     params = make_params(6, slots=((4, 16), (300, 40), (3, 40, True)))
     counted = Counted()
     assert play(params, make(counted), 1) == play(params, PLAIN, 1)
     # The first slot: six devices with a self mask and five with others each, and the server, who
     # takes six off. The second, after which one is gone: its five masks with the others have to
-    # come off as well. The third is whole, so nothing is unmasked.
+    # come off as well. The third is whole, so nothing is unmasked. Short masks may be shared.
     calls = [(length, a + s) for length, a, s in counted.calls]
-    assert calls[:13] == [(4, 1), (4, 5)] * 6 + [(4, 6)]
-    assert calls[13:26] == [(300, 1), (300, 5)] * 6 + [(300, 5 + 5)]
-    assert calls[26:] == [(3, 4)] * 5
+    first = [(4, 1)] * 6 if shares else [(4, 1), (4, 5)] * 6
+    second = [(300, 1), (300, 5)] * 6 + [(300, 5 + 5)]
+    assert calls == [*first, (4, 6), *second, *([] if shares else [(3, 4)] * 5)]
 
 
 def test_masks_that_are_left_out_would_be_seen():
