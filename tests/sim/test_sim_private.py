@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from doubles import Killed, Silent, run
+from doubles import Killed, KilledAfter, run
 
 from deltafl.fl.data.load import DatasetSpec
 from deltafl.fl.strategies.base import TrainingState
@@ -46,15 +46,6 @@ PRIVATE_RUN = {
     "quantile": {"resolution_bits": 8, "loss_bound": 8, "method": "bracketed"},
     "training": {"batch_size": 64, "device": "cpu"},
 }
-
-
-class KilledAfter(Silent):
-    def __init__(self, rounds):
-        self.rounds = rounds
-
-    def played(self, event):
-        if event["round"] == self.rounds:
-            raise Killed
 
 
 @pytest.fixture
