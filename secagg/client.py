@@ -16,6 +16,7 @@ Spec: §9.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import NamedTuple
 
 import numpy as np
 
@@ -64,12 +65,11 @@ from deltafl.secagg.states import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Neighbour:
+class _Neighbour(NamedTuple):
     """What the device knows of one neighbour."""
 
-    channel: sealing.SealedChannel = field(repr=False)
-    link: Link = field(repr=False)
+    channel: sealing.SealedChannel
+    link: Link
     sealing_key: PublicKey
     mask_keys: tuple[PublicKey, ...]
     identity: IdentityKey | None

@@ -33,7 +33,10 @@ _INTEGER: Final = {
 
 def write_fields(fields: Sequence[Value]) -> bytes:
     """A msgpack array of the fields."""
-    if not any(type(field) is bytes and len(field) >= _LONG for field in fields):
+    for field in fields:
+        if type(field) is bytes and len(field) >= _LONG:
+            break
+    else:
         return cast(bytes, msgpack.packb(list(fields)))
     packer = msgpack.Packer()
     parts = [packer.pack_array_header(len(fields))]

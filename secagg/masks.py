@@ -14,7 +14,7 @@ Spec: §5.2, §5.3, §5.4, §5.7, §14.5, §14.10.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -110,8 +110,7 @@ class SlotContext:
         return labels.pack(labels.WHOLE_MASK, self.info, len(members), bits)
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """A device's agreement with one neighbour, for boxes and for the masks of whole slots.
 
     Spec: §2.5, §5.7.
@@ -123,8 +122,11 @@ class Link:
     """
 
     peer: int
-    secret: bytes = field(repr=False)
+    secret: bytes
     pair: bytes
+
+    def __repr__(self) -> str:
+        return f"Link(peer={self.peer})"
 
     @classmethod
     def between(cls, own: KeyPair, peer: int, theirs: PublicKey, session_id: SessionId) -> "Link":
