@@ -16,6 +16,9 @@ Spec: §12.8, §12.11.
 from collections.abc import Sequence
 from enum import Enum
 from hashlib import sha256
+from typing import Final
+
+import numpy as np
 
 from deltafl.protocol import wire
 from deltafl.protocol.configuration import binding
@@ -51,6 +54,8 @@ from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.states import ClientState, Close, follow
 from deltafl.secagg.wire import decode_open, tag_of
+
+_FLOAT: Final = np.dtype("<f4")
 
 
 class LocalWork(Enum):
@@ -109,7 +114,9 @@ class RoundClient:
         self._context = b""
         self._level = 0
         self._devices: tuple[DeviceRound, ...] = ()
-        self._followed: tuple[Followed, ...] = ()
+        self._follows = False
+        self._followed: Followed | None = None
+        self._later_cohort: int | None = None
         self._is_waiting = False
         self._asked_for_updates = -1, 0  # the slot, and how many devices
         self._entries: tuple[bytes, ...] = ()
@@ -145,7 +152,10 @@ class RoundClient:
         if fingerprint in self._seen:
             return None
         try:
-            reply = self._take(self._apply(_decode, data))
+            envelope = self._apply(_decode, data)
+            if self._tag is not None and tag_of(envelope.session) not in (None, self._tag):
+                return None  # delayed in another session
+            reply = self._take(envelope)
         except PeerError:
             self.close()
             raise
@@ -212,8 +222,6 @@ class RoundClient:
         self._devices = ()
 
     def _take(self, envelope: Envelope) -> bytes | LocalWork | None:
-        if self._tag is not None and tag_of(envelope.session) not in (None, self._tag):
-            return None  # delayed in another session
         event = type(envelope.question) if isinstance(envelope, Ask) else type(envelope)
         if event not in TRANSITIONS[self.state]:
             raise PeerError(Refusal.OUT_OF_ORDER, f"{event.__name__} in state {self.state}")
@@ -227,6 +235,8 @@ class RoundClient:
                 return self._relay(session)
             case Ask(question, session, opening):
                 members = self._session.num_members
+                if self._level > 0 and self._later_cohort is None:
+                    self._later_cohort = members
                 self._check_opening(opening)
                 self._session.receive(session)
                 if self._session.state is not ClientState.OPENED:
@@ -246,6 +256,7 @@ class RoundClient:
         # Only a question may open a slot, because the cohort is then compared with the last one.
         if self._session.state is ClientState.OPENED:
             raise PeerError(Refusal.OUT_OF_ORDER, "a slot opened without a question")
+        self._check_cohort(self._session.num_members)
         self._check_tail(self._session.num_members)
         return reply
 
@@ -266,22 +277,22 @@ class RoundClient:
             raise PeerError(Refusal.MALFORMED, "the session is not bound to this model and round")
         if params.slots != levels.slots() or params.num_invited != common.cohort_size:
             raise PeerError(Refusal.MALFORMED, "the session's slots are not those of this round")
-        each = self._apply(_split, announced)
-        if len(set(each)) != len(each):
+        each, entries = self._apply(_split, announced), self._apply(_entries, announced)
+        if len(set(entries)) != len(entries):
             # Both would keep a tail of the same losses, and the difference of the two sums would
             # be a sum over only the devices between the two thresholds.
             raise PeerError(Refusal.POLICY, "two levels have the same model")
-        if any(self._ledger.knows(entry) for entry in self._apply(_entries, announced)):
+        if any(self._ledger.knows(entry) for entry in entries):
             # Two searches over one model reveal, by subtraction, a device that is in only one.
             raise PeerError(Refusal.MODEL_REPEATED, "the device answered for this model before")
         self._policy.check_search(verified=levels.can_be_followed)
+        self._policy.check(params)  # before anything is computed from the configurations
+        self._follows = levels.can_be_followed or common.search.verified
         if common.noise is not None:
             common.noise.check(params, self._policy, common.search.min_cohort)
         self._levels, self._opening, self.models = levels, announced.session, each
         self._context, self._tag = context, params.tag
-        self._entries = self._apply(_entries, announced)
-        if levels.can_be_followed or common.search.verified:
-            self._followed = tuple(Followed.begin(config) for config in levels.rounds)
+        self._entries = entries
 
     @property
     def _level_slot(self) -> int:
@@ -301,19 +312,31 @@ class RoundClient:
         """Take the proof of the last query's sum, and go on with the search that it gives."""
         if not opening:
             return
-        if not (self._followed and self._is_waiting):
+        if not (self._follows and self._is_waiting):
             raise PeerError(Refusal.OUT_OF_ORDER, "a proof of a sum that was not waited for")
         self._session.receive(opening)
         proved = self._session.proved
         if proved is None or proved.slot != self._session.slot:
             raise PeerError(Refusal.OUT_OF_ORDER, "a proof that proves no sum")
-        after = self._followed[self._level].after(proved.vector, self._session.num_members)
-        self._follow(after)
+        self._followed = self._search.after(proved.vector, self._session.num_members)
         self._is_waiting = False
 
-    def _follow(self, after: Followed) -> None:
-        before = self._followed
-        self._followed = (*before[: self._level], after, *before[self._level + 1 :])
+    @property
+    def _search(self) -> Followed:
+        """The search of the current level, as far as the device follows it."""
+        if self._followed is None:
+            self._followed = Followed.begin(self._given().rounds[self._level])
+        return self._followed
+
+    def _check_cohort(self, num_left: int) -> None:
+        """Refuse to lose a device after the first level to a server that may be lying about it.
+
+        Levels of nearly equal models have nearly equal sums. Their difference is what a device gave
+        that is in one and not in the other.
+        """
+        fewest = self._later_cohort
+        if fewest is not None and num_left < fewest and self._policy.expects_active:
+            raise PeerError(Refusal.NOT_AGREED, f"{num_left} of the {fewest} of the first level")
 
     def _check_search(self, question: Query | Threshold, members: int) -> None:
         """Refuse a question that may not be asked now, of these devices.
@@ -327,9 +350,10 @@ class RoundClient:
             raise PeerError(
                 Refusal.COHORT_TOO_SMALL, f"a query over {asked} devices, fewer than {needed}"
             )
-        if not self._followed:
+        self._check_cohort(asked)
+        if not self._follows:
             return
-        followed, shrank = self._followed[self._level], asked < members
+        followed, shrank = self._search, asked < members
         if self._is_waiting and (isinstance(question, Query) or not shrank):
             raise PeerError(Refusal.UNPROVED, "the sum of the query before has no proof")
         if isinstance(question, Query):
@@ -364,7 +388,7 @@ class RoundClient:
         reply = self._mask(self._measured().contribution(update))
         self._move(event)
         if not is_last:
-            self._level += 1
+            self._level, self._followed = self._level + 1, None
         return reply
 
     def _mask(self, vector: Vector) -> bytes:
@@ -410,7 +434,20 @@ def _context(announced: Announce) -> bytes:
 
 def _entries(announced: Announce) -> tuple[bytes, ...]:
     """What a ledger remembers of each level's model. Spec: §12.13."""
-    return tuple(digest(MODEL, model) for model in _split(announced))
+    return tuple(digest(MODEL, _as_numbers(model)) for model in _split(announced))
+
+
+def _as_numbers(model: bytes) -> bytes:
+    """A model with one spelling of zero and one of NaN, if it consists of float32.
+
+    Models that differ only in such bytes are one model to whoever computes with them.
+    """
+    if len(model) % _FLOAT.itemsize:
+        return model
+    with np.errstate(invalid="ignore"):
+        numbers = np.frombuffer(model, dtype=_FLOAT) + np.float32(0)  # −0 + 0 is 0
+    numbers[np.isnan(numbers)] = np.nan
+    return bytes(numbers.astype(_FLOAT, copy=False).tobytes())
 
 
 def _decode(data: bytes) -> Envelope:

@@ -24,7 +24,7 @@ from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.round import Round, RoundOutcome
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import ClientId, Drop, SlotSpec, SlotSum
+from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSpec, SlotSum
 from deltafl.secagg.labels import digest
 
 MAX_LEVELS: Final = 16
@@ -151,10 +151,13 @@ class LevelRounds:
     Args:
         levels: The rounds.
         min_tail: Fewest devices in a tail, on which devices insist if they can count them.
+        keeps_cohort: Whether devices insist that nobody is lost after the first level.
     """
 
-    def __init__(self, levels: Levels, min_tail: int = 0) -> None:
+    def __init__(self, levels: Levels, min_tail: int = 0, *, keeps_cohort: bool = False) -> None:
         self._levels = levels
+        self._keeps_cohort = keeps_cohort
+        self._later_cohort = 0
         insisted = min_tail if levels.can_be_followed else 0
         self._rounds = [Round(config, insisted) for config in levels.rounds]
         self._level = 0
@@ -182,22 +185,34 @@ class LevelRounds:
         """Check that the question may be asked of the devices that its slot was opened with.
 
         Raises:
-            SessionAborted: a query would be over too few, or a tail be too small.
+            SessionAborted: a query would be over too few, or a tail be too small, or a device is
+                gone on which others insist.
         """
+        self._check_cohort(num_devices)
         self._playing.check_opened(num_devices)
 
     def check_tail(self, num_left: int) -> None:
         """Check that the updates may be summed over the devices that are left; see `Round`.
 
         Raises:
-            SessionAborted: the tail may be too small.
+            SessionAborted: the tail may be too small, or a device is gone on which others insist.
         """
+        self._check_cohort(num_left)
         self._playing.check_tail(num_left)
+
+    def _check_cohort(self, num_left: int) -> None:
+        if num_left < self._later_cohort:
+            raise SessionAborted(
+                f"{num_left} devices are left of the {self._later_cohort} of the first level, and "
+                "devices that expect an active server do not go on without one of them"
+            )
 
     def take(self, revealed: SlotSum) -> None:
         """Go on with the sum that answers the question, if necessary to the next level."""
         self._playing.take(revealed)
         if self._playing.question is None and self._level + 1 < len(self._rounds):
+            if self._level == 0 and self._keeps_cohort:
+                self._later_cohort = len(revealed.contributors)
             self._level += 1
 
     def lose(self) -> None:

@@ -39,6 +39,7 @@ class RoundServer:
         directory: Decides which identity keys to accept; needed for signed sessions.
         primitives: What the server computes with.
         min_tail: Fewest devices in a tail, on which devices insist if they can count them.
+        keeps_cohort: Whether devices insist that nobody is lost after the first level.
 
     Attributes:
         outcomes: The outcome of each level; None while the session goes on.
@@ -57,6 +58,8 @@ class RoundServer:
         directory: Directory | None = None,
         primitives: Primitives = PLAIN,
         min_tail: int = 0,
+        *,
+        keeps_cohort: bool = False,
     ) -> None:
         context, cohort_size = levels.context(models), levels.common.cohort_size
         if params.context != context or params.slots != levels.slots():
@@ -73,7 +76,7 @@ class RoundServer:
         self._context = context
         self._opening = b""
         self._session = Server(params, invited, directory, primitives)
-        self._rounds = LevelRounds(levels, min_tail)
+        self._rounds = LevelRounds(levels, min_tail, keeps_cohort=keeps_cohort)
 
     @property
     def step(self) -> Step:

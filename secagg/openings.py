@@ -92,6 +92,11 @@ def is_signed(context: SlotContext, signer: Signer, committed: bytes) -> bool:
     return verify(signer.identity, statement(context, commitment, signer.sealing_key), signature)
 
 
+def is_point(committed: bytes) -> bool:
+    """Whether the commitment is a point of the curve; else no sum with it ever opens."""
+    return pedersen.add([_parts(committed)[0]]) is not None
+
+
 def opens(spec: SlotSpec, total: Vector, committed: Sequence[bytes]) -> bool:
     """Whether commitments open to a sum.
 

@@ -486,6 +486,8 @@ class Server:
             signer = self._formed.signer_at(position)
             if not openings.is_signed(slot.context, signer, message.committed):
                 return Fault.BAD_SIGNATURE
+            if not openings.is_point(message.committed):
+                return Fault.BAD_COMMITMENT
             slot.committed[position] = message.committed
         np.add(slot.total, masked, out=slot.total)
         slot.contributed[position] = True

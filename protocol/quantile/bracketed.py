@@ -74,7 +74,7 @@ class Bracketed:
         """
         query.check(self.name, 1, config.search.grid)
         config.check_device(tick, weight)
-        return rank_contribution(query, tick, weight)
+        return rank_contribution(config, query, tick, weight)
 
     def ranks(self, config: SearchConfig, pivots: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
         """Read the rank at the pivot, and the rank of the whole cohort."""

@@ -84,7 +84,7 @@ class Histogram:
         """
         query.check(self.name, self.num_pivots, config.search.grid)
         config.check_device(tick, weight)
-        return rank_contribution(query, tick, weight)
+        return rank_contribution(config, query, tick, weight)
 
     def ranks(self, config: SearchConfig, pivots: tuple[int, ...], sums: Sums) -> tuple[Rank, ...]:
         """Read the rank at every pivot, and the rank of the whole cohort."""
@@ -123,24 +123,23 @@ def _ladder(num_pivots: int, top: int, start: int) -> tuple[int, ...]:
     """
     if not start:
         num_parts = num_pivots + 1
-        parts = range(1, num_parts)
-        return tuple(_power(Fraction(1), Fraction(top), part, num_parts) for part in parts)
+        return tuple(_powers(Fraction(1), Fraction(top), range(1, num_parts), num_parts))
     num_up = (num_pivots + 1) // 2
     num_down = num_pivots - num_up
     finest = start * _FINEST_STEP
     ratio_up, ratio_down = max((top - start) / finest, Fraction(1)), 1 / _FINEST_STEP
-    up = (start + _power(finest, ratio_up, step, num_up) for step in range(num_up))
-    down = (start - _power(finest, ratio_down, step, num_down) for step in range(num_down))
+    up = (start + offset for offset in _powers(finest, ratio_up, range(num_up), num_up))
+    down = (start - offset for offset in _powers(finest, ratio_down, range(num_down), num_down))
     return (*up, *down)
 
 
-def _power(first: Fraction, ratio: Fraction, step: int, num_steps: int) -> int:
-    """The integer nearest to first·ratio^(step / num_steps), ties to even, by decimal numbers."""
+def _powers(first: Fraction, ratio: Fraction, steps: range, num_steps: int) -> list[int]:
+    """The integers nearest to first·ratio^(step / num_steps), ties to even, by decimal numbers."""
     with localcontext(prec=_DIGITS):
-        logarithm = _decimal(ratio).ln() * step / num_steps
-        power = _decimal(first) * logarithm.exp()
+        start, logarithm = _decimal(first), _decimal(ratio).ln()
+        powers = [start * (logarithm * step / num_steps).exp() for step in steps]
     with localcontext(prec=_DIGITS - 10):
-        return round(+power)  # without the last digits, in which a tie would not be one
+        return [round(+power) for power in powers]  # without the last digits, which would hide ties
 
 
 def _decimal(number: Fraction) -> Decimal:

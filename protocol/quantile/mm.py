@@ -42,6 +42,7 @@ from deltafl.protocol.quantile.narrowing import (
     Sums,
     first_proposal,
 )
+from deltafl.protocol.quantile.ranks import counted
 from deltafl.protocol.quantile.search import Query, SearchConfig
 
 _GUARD_BITS = 4  # the smallest β, weight 1 at the far end of the grid, is precise to 1 part in 16
@@ -98,7 +99,9 @@ class MajoriseMinimise:
         query.check(self.name, 1, config.search.grid)
         config.check_device(tick, weight)
         half_ticks = 2 * (tick - query.pivots[0]) + 1  # from the pivot, never 0
-        counts = {"count": 1, "count_below": int(half_ticks < 0)} if config.search.verified else {}
+        one = counted(config, weight)
+        is_counted = config.search.verified
+        counts = {"count": one, "count_below": one * (half_ticks < 0)} if is_counted else {}
         return {
             "beta": _beta(config, weight, half_ticks),
             "signed_weight": weight if half_ticks > 0 else -weight,

@@ -56,7 +56,11 @@ class IdealRounds:
         if len(set(each)) != len(each):
             raise PeerError(Refusal.POLICY, "two levels have the same model")
         rounds, devices = (
-            LevelRounds(levels, self.sessions.policy.min_tail),
+            LevelRounds(
+                levels,
+                self.sessions.policy.min_tail,
+                keeps_cohort=self.sessions.policy.expects_active,
+            ),
             _Devices(levels, work, self.noise),
         )
         try:

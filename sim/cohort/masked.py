@@ -59,9 +59,17 @@ class MaskedRounds:
         """Play a round; see `deltafl.sim.cohort.simulated.SecureRounds`."""
         models = b"".join(model.astype("<f4").tobytes() for model in work.models)
         params = self.sessions.params_of_levels(levels, models, graph_seed)
+        policy = self.sessions.policy
         ids, own = [ClientId(device) for device in work.weights], self.primitives()
         server = RoundServer(
-            levels, models, params, ids, self.enrolment, own, self.sessions.policy.min_tail
+            levels,
+            models,
+            params,
+            ids,
+            self.enrolment,
+            own,
+            policy.min_tail,
+            keeps_cohort=policy.expects_active,
         )
         clients = {
             i: RoundClient(

@@ -284,6 +284,7 @@ def encode(layout, values):
 def answer(config, own_tick, weight, pivots, share=None):
     """What a device of this loss and weight (as it enters the search) adds to a query's sum."""
     layout = search_layout(config)
+    one = int(weight > 0) if config["verified"] else 1
     below = [int(own_tick < pivot) for pivot in pivots]
     match config["method"]:
         case "mm":
@@ -293,15 +294,15 @@ def answer(config, own_tick, weight, pivots, share=None):
                 "beta": [beta],
                 "signed_weight": [weight if half_ticks > 0 else -weight],
                 "weight": [weight],
-                "count": [1],
-                "count_below": below,
+                "count": [one],
+                "count_below": [one * there for there in below],
             }
         case "bracketed" | "histogram":
             values = {
                 "weight": [weight],
-                "count": [1],
+                "count": [one],
                 "weight_below": [weight * there for there in below],
-                "count_below": below,
+                "count_below": [one * there for there in below],
             }
         case "noisy":
             own = sum(pivot <= own_tick for pivot in pivots)
