@@ -33,6 +33,7 @@ from deltafl.secagg.messages import (
     ConsistencySignature,
     Credential,
     MaskedInput,
+    Message,
     OpenSlot,
     Roster,
     RosterMessage,
@@ -155,6 +156,7 @@ class Client:
         self._state = ClientState.IDLE
         self.params: SessionParams | None = None
         self.proved: ProvedSum | None = None
+        self._read: Callable[[bytes], Message] | None = None
         self._policy = policy
         self._randomness = randomness
         self._credentials = credentials
@@ -291,7 +293,7 @@ class Client:
         try:
             if self.params is None:
                 return self._primitives.apply(wire.decode_open, data)
-            message = self._primitives.apply(wire.reader(self.params), data)
+            message = self._primitives.apply(present(self._read), data)
         except DecodeError as error:
             raise PeerError(Refusal.MALFORMED, str(error)) from None
         if not isinstance(message, ServerMessage):
@@ -329,7 +331,7 @@ class Client:
                 raise PeerError(
                     Refusal.SESSION_REPEATED, "the device took part in one of the same context"
                 )
-        self.params = params
+        self.params, self._read = params, wire.reader(params)
         generate = self._primitives.generate
         self._sealing = generate(self._randomness)
         pairs = [generate(self._randomness) for _ in params.columns]

@@ -36,7 +36,8 @@ def plan_dropouts(
 
     A device drops out with probability `rate`, at a stage drawn uniformly and, if the stage has
     slots, at a slot drawn uniformly. A slot that lacks this stage loses the device at its next
-    message. In half of the cases its last message still comes, but late.
+    message; a list is signed before the first slot, if at all. In half of the cases its last
+    message still comes, but late.
     Which devices drop out depends neither on `num_slots` nor on `signed`, so that all algorithms
     lose the same devices.
 
@@ -53,7 +54,7 @@ def plan_dropouts(
         fate, stage_draw, slot_draw, late_draw = generator.random(4)
         if fate < rate:
             stage = stages[int(stage_draw * len(stages))]
-            slot = int(slot_draw * num_slots) if stage >= Stage.LIST else 0
+            slot = int(slot_draw * num_slots) if stage > Stage.LIST else 0
             plan[device_id] = Vanish(Step(stage, slot), late=bool(late_draw < 0.5))
     return plan
 

@@ -11,4 +11,4 @@ itself requires; fl and sim need its extra `sim`.
 
 from typing import Final
 
-__version__: Final = "0.1.0"
+__version__: Final = "0.2.0"

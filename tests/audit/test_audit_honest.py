@@ -48,7 +48,7 @@ RUNS = {
     "steep": STEEP,
     "steep, active": STEEP | ACTIVE,
     "steep, first whole, active": FIRST_WHOLE | ACTIVE | {"rounds": 4, "dropout": 0.1},
-    "steep, first whole, signed": FIRST_WHOLE | SIGNED | {"rounds": 3, "dropout": 0.1},
+    "steep, first whole, signed": FIRST_WHOLE | SIGNED | {"rounds": 6, "dropout": 0.2},
     "steep, many, active": STEEP | ACTIVE | {"federation": {"cohort_size": 26}, "rounds": 1},
     "bracketed": BRACKETED,
     "bracketed, signed": BRACKETED | SIGNED,

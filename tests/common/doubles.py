@@ -22,6 +22,17 @@ class Killed(BaseException):
     """Nothing in the product catches it, like SIGKILL."""
 
 
+class KilledAfter(Silent):
+    """Follows a run and ends it after some rounds."""
+
+    def __init__(self, rounds):
+        self.rounds = rounds
+
+    def played(self, event):
+        if event["round"] == self.rounds:
+            raise Killed
+
+
 def run(config, path, *, resume=False, progress=None):
     """The summary of a run; a warning fails the test."""
     return run_experiment(

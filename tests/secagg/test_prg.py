@@ -188,3 +188,67 @@ def test_no_mask_is_forgotten_however_many_there_are():
         mask = np.frombuffer(prg.keystream(seed, 1200), dtype="<u4")
         expected += mask if index < 100 else -mask
     assert total.tolist() == expected.tolist()
+
+
+def plain_both_signs(total, masks):
+    """The slow twin of `add_both_signs`: two masks for each, one word at a time."""
+    for seed, negative, other in masks:
+        prg.add_mask_plain(total, seed, negative=negative)
+        if other is not None:
+            prg.add_mask_plain(other, seed, negative=not negative)
+
+
+@given(
+    word=st.sampled_from([4, 8]),
+    length=st.integers(9, 80),
+    seed=st.binary(min_size=32, max_size=32),
+    kinds=st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=6),
+)
+def test_both_signs_are_those_of_the_plain_twin(word, length, seed, kinds):
+    """Masks may go to one other vector, to several, or to none."""
+    dtype = np.dtype(f"u{word}")
+
+    def vectors():
+        source = SeededRandomness(seed)
+        return [np.frombuffer(source(length * word), dtype=dtype).copy() for _ in range(4)]
+
+    def masks(others):
+        source = SeededRandomness(seed[::-1])
+        return [(source(32), negative, [*others, None][which]) for negative, which in kinds]
+
+    (total, *others), (expected, *plain) = vectors(), vectors()
+    prg.add_both_signs(total, masks(others))
+    plain_both_signs(expected, masks(plain))
+    assert np.array_equal(total, expected)
+    for one, other in zip(others, plain, strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 1])
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
+def test_both_signs_agree_around_chunk_borders(dtype, offset):
+    length = prg._CHUNK_BYTES // np.dtype(dtype).itemsize * 2 + offset
+    total, other, expected = (np.zeros(length, dtype=dtype) for _ in range(3))
+    seeds = [bytes([i]) * 32 for i in range(3)]
+    prg.add_both_signs(total, [(seed, seed == seeds[1], other) for seed in seeds])
+    prg.add_masks(expected, [seeds[0], seeds[2]], [seeds[1]])
+    assert np.array_equal(total, expected)
+    assert np.array_equal(other, dtype(0) - expected)
+
+
+def test_both_signs_of_more_masks_than_are_made_at_once(monkeypatch):
+    monkeypatch.setattr(prg, "_AT_ONCE", 2)
+    total, other, expected = (np.zeros(40, dtype=np.uint32) for _ in range(3))
+    seeds = [bytes([i]) * 32 for i in range(5)]
+    prg.add_both_signs(total, [(seed, False, other) for seed in seeds])
+    prg.add_masks(expected, seeds, [])
+    assert np.array_equal(total, expected)
+    assert np.array_equal(other, np.uint32(0) - expected)
+
+
+@pytest.mark.parametrize("size", [0, 1, 31, 32])
+def test_a_short_mask_is_its_seed(size):
+    seed = bytes(range(32))
+    assert prg.stretch(seed, size) == seed[:size]
+    assert prg.stretch(seed, 33) == prg.keystream(seed, 33)
+    assert prg.stretch(seed, 33)[:32] != seed

@@ -257,7 +257,7 @@ def test_every_state_is_reachable_and_confirmations_in_signed_sessions_only(sign
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_every_message_has_its_places(signed):
+def test_every_message_has_its_one_place(signed):
     """One each, but for lists of devices, and for the opening of a slot that they come before."""
 
     def places(table):

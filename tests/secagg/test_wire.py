@@ -805,7 +805,7 @@ def test_nobody_on_the_way_can_take_the_signatures_out_of_an_opening():
 
 
 @pytest.mark.parametrize("which", [3, 4])
-def test_nobody_on_the_way_can_make_a_whole_or_verified_slot_another(which):
+def test_nobody_on_the_way_can_make_a_whole_slot_another(which):
     params = make_params(slots=((4, 16), (3, 40, True, True)), signed=True)
     fields = parts(SessionOpen(params), params)
     slots = msgpack.unpackb(fields[3])

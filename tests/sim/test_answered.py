@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from doubles import Killed, Silent, run
+from doubles import Killed, KilledAfter, run
 
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
@@ -147,15 +147,6 @@ def test_each_device_has_one_ledger_for_the_whole_run(tmp_path, monkeypatch):
     run(losing("delta", "masked", data={"num_devices": 24}, **changes), tmp_path / "run")
     assert len(ledgers) == 12
     assert all(len(each) == 1 for each in ledgers.values())
-
-
-class KilledAfter(Silent):
-    def __init__(self, rounds):
-        self.rounds = rounds
-
-    def played(self, event):
-        if event["round"] == self.rounds:
-            raise Killed
 
 
 @pytest.mark.parametrize("sums", ["masked", "ideal"])

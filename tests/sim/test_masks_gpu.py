@@ -120,7 +120,7 @@ def test_a_wrong_rotation_is_noticed(rotations, right, monkeypatch):
 @needs_triton
 @pytest.mark.parametrize(
     ("dtype", "length"),
-    [(np.uint32, n) for n in (1, 15, 16, 17)] + [(np.uint64, n) for n in (1, 8, 9)],
+    [(np.uint32, n) for n in (9, 15, 16, 17)] + [(np.uint64, n) for n in (5, 8, 9)],
 )
 def test_every_row_gets_its_own_masks(dtype, length):
     vectors, seeds = drawn(dtype, 2, length, 2)
@@ -213,16 +213,24 @@ def test_benchmark_of_all_vectors_at_once():
 
 
 def test_seeds_of_another_size_are_refused():
-    total = np.zeros(4, np.uint32)
-    with pytest.raises(ValueError, match="not 32 bytes"):
-        gpu.add_masks(total, [bytes(31)], [bytes(33)], device=DEVICE)
-    assert not total.any()
+    for length in (4, 40):
+        total = np.zeros(length, np.uint32)
+        with pytest.raises(ValueError, match="not 32 bytes"):
+            gpu.add_masks(total, [bytes(31)], [bytes(33)], device=DEVICE)
+        assert not total.any()
+
+
+def test_a_mask_that_is_its_seed_takes_no_kernel(monkeypatch):
+    monkeypatch.setattr(chacha20, "triton", None)
+    total = np.zeros(8, np.uint32)
+    gpu.add_masks(total, [bytes(range(32))], [], device=DEVICE)
+    assert total.tobytes() == bytes(range(32))
 
 
 def test_without_triton_one_is_told_what_to_install(monkeypatch):
     monkeypatch.setattr(chacha20, "triton", None)
     with pytest.raises(gpu.TritonUnavailable, match=r"\.\[gpu\]"):
-        gpu.add_masks(np.zeros(4, np.uint32), [bytes(32)], [], device=DEVICE)
+        gpu.add_masks(np.zeros(40, np.uint32), [bytes(32)], [], device=DEVICE)
 
 
 COMPILE = """

@@ -33,7 +33,7 @@ else:
     found = [{"metadata": {"name": "Torch", "version": "2.13.0"}}]
     pathlib.Path(report).write_text(json.dumps({"install": found}))
     if told == "lost extra":
-        print("WARNING: deltafl 0.1.0 does not provide the extra 'dev'", file=sys.stderr)
+        print("WARNING: deltafl 0.2.0 does not provide the extra 'dev'", file=sys.stderr)
 """
 
 
@@ -67,7 +67,7 @@ def resolve(tmp_path, monkeypatch):
         ("solution", 0, "Python 3.12, .[dev]: 1 packages, torch 2.13.0\n"),
         ("conflict", 1, "Python 3.12, .[dev]: no solution\nERROR: ResolutionImpossible\n"),
         ("unreachable", 75, "Python 3.12, .[dev]: no package index in reach\nERROR: Resol"),
-        ("lost extra", 1, "Python 3.12, .[dev]: no solution\nWARNING: deltafl 0.1.0 does not"),
+        ("lost extra", 1, "Python 3.12, .[dev]: no solution\nWARNING: deltafl 0.2.0 does not"),
     ],
 )
 def test_the_verdict_is_that_of_pip_without_this_machines_configuration(resolve, pip, code, line):

@@ -87,12 +87,12 @@ def add_masks(
         TritonUnavailable: the package is not installed.
         ValueError: a seed has another size, or the vector is longer than a mask.
     """
-    if total.nbytes <= SEED_SIZE:
-        prg.add_masks(total, added, subtracted)  # such masks are no keystream
-        return
     seeds = [*added, *subtracted]
     if any(len(seed) != SEED_SIZE for seed in seeds):
         raise ValueError(f"a seed is not {SEED_SIZE} bytes long")
+    if total.nbytes <= SEED_SIZE:
+        prg.add_masks(total, added, subtracted)  # such masks are no keystream
+        return
     joined = np.frombuffer(bytearray(b"".join(seeds)), np.uint8)
     signs = np.repeat(np.array([1, -1], np.int8), [len(added), len(subtracted)])
     row = torch.from_numpy(total).to(device)
