@@ -170,6 +170,32 @@ def test_a_round_whose_tail_may_be_too_small_is_given_up_in_both(min_tail):
             assert (outcome.update is None) == (outcome.aborted is not None)
 
 
+@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("stage", [Stage.CONFIRM, Stage.UNMASK])
+def test_who_left_after_its_answer_may_have_been_in_the_tail(stage, most):
+    """Four are in the tail by the first sum, and nobody but the server knows who."""
+    levels = levels_of("bracketed", verified=True, least=0, num_levels=1, most=most)
+    for client, num_kept in ((IDS[0], 4), (IDS[-1], 3)):
+        for min_tail in (3, 4):
+            gone = {client: Vanish(Step(stage, 0))}
+            (outcome,) = assert_same(levels, gone, signed=True, min_tail=min_tail)
+            assert outcome.secure_sums == 1 + (min_tail == 3)
+            assert outcome.kept_devices == (num_kept if min_tail == 3 else 0)
+            assert (outcome.aborted is None) == (min_tail == 3)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_level_without_a_device_that_was_agreed_on_has_no_search(signed):
+    """Its vector is in the sum before, and no query may be without it."""
+    levels = levels_of("mm", verified=False, least=5, num_levels=2, most=2)
+    for slot in (2, 3):
+        gone = {IDS[2]: Vanish(Step(Stage.UNMASK, slot))}
+        first, second = assert_same(levels, gone, signed=signed)
+        assert (first.secure_sums, first.kept_devices) == (3, 4)
+        assert (second.search.ended, second.secure_sums) == (Ended.SHRANK, slot - 1)
+        assert second.aborted is None
+
+
 # --- these tests can fail -----------------------------------------------------------------------
 
 

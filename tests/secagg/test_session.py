@@ -206,7 +206,9 @@ def test_every_subset_that_vanishes_at_one_stage(signed, stage, monkeypatch):
         (gone, True) for gone in sorted(late)
     ]:
         vanishing = {client: Vanish(Step(stage), is_late) for client in gone}
-        sums, _, _, drops, aborted = run_real(params, inputs, vanishing, monkeypatch)
+        real = run_real(params, inputs, vanishing, monkeypatch)
+        assert real == run_ideal(params, inputs, vanishing)
+        sums, _, _, drops, aborted = real
         # After the masked inputs are in, only the threshold counts.
         needed = params.threshold if stage > Stage.MASK else params.min_cohort
         assert aborted == (5 - len(gone) < needed)
