@@ -126,7 +126,7 @@ def test_an_announcement_without_a_session_is_refused(session):
 
 def test_the_longest_update_of_a_slot_is_accepted_and_a_longer_one_refused():
     longest = make_config(update_length=2**28 - 4)
-    machine = device()
+    machine = device(replace(POLICY, max_length=2**28))
     assert machine.receive(announcement(longest)) is LocalWork.MEASURE_LOSS
     longer = announcement(longest).replace(
         (2**28 - 4).to_bytes(4, "big"), (2**28 - 3).to_bytes(4, "big"), 1
@@ -146,9 +146,8 @@ def test_the_longest_update_of_a_slot_is_accepted_and_a_longer_one_refused():
 )
 def test_a_session_below_the_policy_is_refused_before_a_byte_is_sent(policy, named):
     machine = device(policy)
-    machine.receive(announcement())
     with pytest.raises(PeerError, match=named) as refused:
-        machine.supply_loss(1.0, 5)
+        machine.receive(announcement())
     assert refused.value.reason is Refusal.POLICY
     assert machine.state is RoundState.FAILED
 
@@ -362,9 +361,8 @@ def test_a_device_without_an_identity_refuses_a_signed_session():
 
 def test_a_device_that_insists_on_signatures_refuses_a_session_without():
     machine = device(replace(POLICY, adversary=Adversary.ACTIVE, unverified_if_active=True))
-    machine.receive(announcement())
     with pytest.raises(PeerError, match="not signed") as refused:
-        machine.supply_loss(1.0, 5)
+        machine.receive(announcement())
     assert refused.value.reason is Refusal.POLICY
 
 

@@ -613,7 +613,8 @@ def check_rules(page, rng, config, state):
     asked = rng.choice([before, rng.randint(0, before)])
     waiting, policy = rng.random() < 0.2, DevicePolicy(min_tail=rng.randint(0, 3))
     client = RoundClient(1, policy)
-    client._levels, client._followed, client._is_waiting = Levels((config,)), (followed,), waiting
+    client._levels, client._followed, client._is_waiting = Levels((config,)), followed, waiting
+    client._follows = True
     client._session = SimpleNamespace(num_members=asked, slot=0)
     right = followed.search.result().threshold
     eta = rng.choice([right.eta_half_ticks] * 3 + [0, 5])
