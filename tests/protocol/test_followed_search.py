@@ -346,6 +346,12 @@ def test_a_search_ends_early_only_if_a_device_has_left(is_over, is_proved, has_s
         assert_fails(parties.machine, data, reason)
 
 
+def test_after_a_sum_that_contradicts_itself_no_query_follows():
+    followed = replace(Followed.begin(CONFIG), num_searched=5, contradicted=True)
+    with pytest.raises(PeerError, match="where the sums give None"):
+        followed.check_query(followed.search.query)
+
+
 def test_who_left_before_the_search_does_not_end_it_later():
     parties, asked = RoundParties(CONFIG), []
     outgoing = parties.server.start()
