@@ -111,6 +111,12 @@ def test_what_the_layouts_do_not_show_is_described_all_the_same(max_weight, name
     assert len({config.canonical() for config in configs}) == len(values)
 
 
+def test_a_verified_search_is_described_although_its_fields_are_not_other_ones():
+    configs = [make_config(method="bracketed", verified=verified) for verified in (False, True)]
+    assert len({config.search_layout.canonical() for config in configs}) == 1
+    assert len({config.canonical() for config in configs}) == 2
+
+
 def test_a_clip_that_is_a_whole_number_is_described_as_the_float():
     assert make_config(update_clip=4).canonical() == make_config(update_clip=4.0).canonical()
 

@@ -155,6 +155,44 @@ def test_sums_convert_to_the_unit_of_their_field():
         layout.to_float("y", sums["x"])
 
 
+@DETERMINISTIC
+@given(
+    field=st.sampled_from(
+        [
+            Field("x", 1, -1.0, 1.0, 2),
+            Field("x", 1, 0, 500, 0),
+            Field("x", 1, -(2.0**52), 2**52, 0),
+            Field("x", 1, 3, 7.5, 1),
+        ]
+    ),
+    value=st.floats(-9, 9).map(lambda x: round(8 * x) / 8)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(-600, 600)
+    | st.integers(-(2**63), 2**63 - 1),
+)
+def test_a_number_is_encoded_as_an_array_of_it(field, value):
+    layout = Layout((field,), 3)
+    words, num_clipped = layout.encode({"x": value})
+    expected, expected_clipped = layout.encode({"x": np.array([value])})
+    assert words.tolist() == expected.tolist()
+    assert num_clipped == expected_clipped
+
+
+@pytest.mark.parametrize(("value", "end"), [(-9, -1), (9, 1), (-1.2, -1), (1.2, 1)])
+def test_a_number_out_of_range_is_clipped_to_the_nearer_end(value, end):
+    layout = Layout((Field("x", 1, -1.0, 1.0, 0),), 1)
+    words, num_clipped = layout.encode({"x": value})
+    assert [signed(int(word), layout.ring_bits) for word in words] == [end]
+    assert num_clipped == (abs(value) >= 1.5)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_not_finite_is_refused(bad):
+    layout = Layout((Field("loss", 1, -1.0, 1.0, 10),), 4)
+    with pytest.raises(EncodingError, match=r"'loss': element 0 is -?(nan|inf)"):
+        layout.encode({"loss": bad})
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_values_that_are_not_finite_are_refused_by_name_and_index(bad):
     layout = Layout((Field("delta", 3, -1.0, 1.0, 10),), 4)

@@ -318,6 +318,13 @@ def parties_last_slot(parties):
     return asked[-1].session
 
 
+def proved_by(parties, envelope):
+    """The sum that comes with a question, without its blinding."""
+    total = opening_of(parties, envelope)
+    spec = parties.params.slots[total.slot]
+    return ring.unpack(total.packed, spec.wire_length, spec.ring_bits)[: spec.length]
+
+
 @pytest.mark.parametrize("is_over", [False, True])
 @pytest.mark.parametrize("is_proved", [False, True])
 @pytest.mark.parametrize("has_shrunk", [False, True])
@@ -326,10 +333,7 @@ def test_a_search_ends_early_only_if_a_device_has_left(is_over, is_proved, has_s
     parties, honest = at_threshold() if is_over else at_question(3)
     followed = parties.machine._search
     if is_proved:
-        total = opening_of(parties, honest)
-        spec = parties.params.slots[total.slot]
-        vector = ring.unpack(total.packed, spec.wire_length, spec.ring_bits)[: spec.length]
-        followed = followed.after(vector, 5)
+        followed = followed.after(proved_by(parties, honest), 5)
     else:
         honest = replace(honest, opening=b"")
     threshold = followed.search.result(shrank=has_shrunk).threshold
@@ -340,6 +344,31 @@ def test_a_search_ends_early_only_if_a_device_has_left(is_over, is_proved, has_s
     else:
         reason = Refusal.NOT_FOLLOWING if is_proved else Refusal.UNPROVED
         assert_fails(parties.machine, data, reason)
+
+
+def test_after_a_sum_that_contradicts_itself_no_query_follows():
+    followed = replace(Followed.begin(CONFIG), num_searched=5, contradicted=True)
+    with pytest.raises(PeerError, match="where the sums give None"):
+        followed.check_query(followed.search.query)
+
+
+def test_who_left_before_the_search_does_not_end_it_later():
+    parties, asked = RoundParties(CONFIG), []
+    outgoing = parties.server.start()
+    del outgoing[min(parties.devices)]  # it never answers
+    while len(asked) < 3:
+        outgoing = parties.exchange(outgoing)
+        envelope = wire.decode(outgoing[parties.victim])
+        asked += [envelope] if isinstance(envelope, Ask) else []
+    followed = parties.machine._followed[0].after(proved_by(parties, asked[-1]), 4)
+    assert followed.search.query is not None
+    data = as_threshold(
+        parties,
+        asked[-1],
+        followed.search.result(shrank=True).threshold,
+        members=np.ones(4, dtype=np.bool_),
+    )
+    assert_fails(parties.machine, data, Refusal.NOT_FOLLOWING, "the search is to go on")
 
 
 @pytest.mark.parametrize("change", [(0, 0), (2, 0), (-2, 0)])
@@ -452,6 +481,15 @@ def test_whoever_is_lost_after_the_threshold_may_have_been_in_the_tail():
             assert isinstance(parties.machine.receive(data), bytes)
         else:
             assert_fails(parties.machine, data, Refusal.TAIL_TOO_SMALL, "1 devices")
+
+
+@pytest.mark.parametrize("method", ["mm", "bracketed", "histogram"])
+def test_of_a_cohort_without_weight_all_devices_are_in_the_tail(method):
+    config = changed_round(CONFIG, **METHODS[method])
+    devices = devices_of(config, [1, 2, 3, 4, 5], [0] * 5)
+    parties, honest = at_threshold(config, devices=devices)
+    assert parties.machine.receive(wire.encode(honest)) is LocalWork.TRAIN
+    assert parties.machine.tail == Tail(5, 0)
 
 
 def test_the_tail_is_counted_right_however_the_search_ended():

@@ -25,11 +25,13 @@ from deltafl.protocol.configuration import binding
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.levels import MAX_LEVELS, LevelRounds, Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
+from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.states import RoundState
+from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import (
     ClientId,
     DecodeError,
@@ -502,3 +504,30 @@ def test_a_relay_that_opens_a_slot_is_refused_between_levels():
     parties = Parties()
     envelope = parties.until(parties.levels.first_slot(1))
     assert_fails(parties.machine, wire.encode(Relay(envelope.session)), Refusal.OUT_OF_ORDER)
+
+
+NOISY = {
+    "method": "noisy",
+    "num_pivots": 4,
+    "weighting": Weighting.EQUAL,
+    "noise": Noise(Fraction(1), 3),
+}
+
+
+@pytest.mark.parametrize(
+    ("thetas", "changes", "can_be"),
+    [
+        ([Fraction(1)], {}, True),
+        ([Fraction(1, 2)], {}, False),
+        ([Fraction(1), Fraction(1, 2)], {}, False),
+        ([Fraction(1), Fraction(1, 2)], {"min_search_cohort": 4}, True),
+        ([Fraction(1), Fraction(1, 2)], {"verified": True}, True),
+        ([Fraction(1), Fraction(1, 2)], {"verified": True, **NOISY}, False),
+    ],
+)
+def test_a_tail_is_insisted_on_where_devices_can_count_it_at_every_level(thetas, changes, can_be):
+    levels = Levels.at(make_config(**changes, max_queries=1, warm_start=5), thetas)
+    assert [config.warm_start for config in levels.rounds] == [5] * len(thetas)
+    assert levels.can_be_followed is can_be
+    rounds = LevelRounds(levels, 4)
+    assert [played._min_tail for played in rounds._rounds] == [4 if can_be else 0] * len(thetas)

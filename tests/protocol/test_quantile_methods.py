@@ -226,6 +226,16 @@ def test_a_rung_half_way_between_two_ticks_is_the_even_one():
     assert halves == [[0], [2], [2]]
 
 
+@pytest.mark.parametrize("top", [GRID.max_tick, 2**53 - 1, 2**60 + 7])
+@pytest.mark.parametrize("num_steps", [2, 8, 17])
+def test_a_rung_is_the_nearest_integer_however_large(top, num_steps):
+    """In whole numbers, so that every device finds the same one."""
+    for step in range(1, num_steps):
+        double = 2 * _power(Fraction(1), Fraction(top), step, num_steps)
+        power = 2**num_steps * top**step
+        assert (double - 1) ** num_steps <= power <= (double + 1) ** num_steps
+
+
 @pytest.mark.parametrize("num_pivots", [1, 2, 7, 64, 300])
 @pytest.mark.parametrize("warm_start", [None, 0, 1, 3, 70_000, GRID.max_tick])
 def test_the_ladder_has_its_declared_length_and_lies_inside_the_grid(num_pivots, warm_start):

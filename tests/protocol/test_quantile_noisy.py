@@ -407,6 +407,16 @@ def test_before_its_answer_a_verified_search_keeps_everybody_whatever_the_warm_s
         assert search.tail is None
 
 
+def test_the_tail_is_what_lies_above_the_threshold_of_its_bin_rounded_down():
+    config = search_config(9, verified=True)
+    search = NoisyHistogram(NOISE, 2).start(config)
+    counts = (Fraction(2), Fraction(3), Fraction(4))
+    answered = replace(search, pivots=(100, 200), counts=counts, num_queries=1)
+    tails = {start: replace(answered, estimate=start).tail for start in (0, 100, 150, 200)}
+    assert {start: tail.devices for start, tail in tails.items()} == {0: 9, 100: 7, 150: 5, 200: 4}
+    assert all(tail.weight == tail.devices for tail in tails.values())
+
+
 def test_a_sum_over_nobody_keeps_everybody():
     method, config = NoisyHistogram(NOISE, 2), search_config(3)
     search = method.start(config).update({"count": np.array([0]), "bins": np.array([5, -3, 2])})

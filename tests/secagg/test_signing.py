@@ -55,6 +55,10 @@ def survivors(members=(True, True, False, True), sealing_key=KEYS[0], **changes)
     return signing.survivors(context(**changes), np.array(members), sealing_key)
 
 
+def listed(members=(True, True, False, True), session_id=bytes(32), slot=1, sealing_key=KEYS[0]):
+    return signing.members(session_id, slot, np.array(members), sealing_key)
+
+
 def test_every_part_of_an_advertisement_is_signed():
     statements = [
         advertisement(),
@@ -88,6 +92,19 @@ def test_every_part_of_the_survivors_is_signed():
     assert survivors() == statements[0]
 
 
+def test_every_part_of_a_list_of_members_is_signed():
+    statements = [
+        listed(),
+        listed((True, True, True, True)),
+        listed((True, True, False, True, False)),
+        listed(session_id=b"\1" * 32),
+        listed(slot=2),
+        listed(sealing_key=KEYS[1]),
+    ]
+    assert len(set(statements)) == len(statements)
+    assert listed() == statements[0]
+
+
 @given(
     first=st.lists(st.booleans(), min_size=1, max_size=20),
     second=st.lists(st.booleans(), min_size=1, max_size=20),
@@ -109,6 +126,7 @@ def test_keys_and_survivors_are_never_one_statement():
 def test_a_statement_begins_with_its_label():
     assert advertisement().startswith(labels.pack(labels.ADVERTISEMENT))
     assert survivors().startswith(labels.pack(labels.SURVIVORS))
+    assert listed().startswith(labels.pack(labels.MEMBERS))
 
 
 # Sessions.

@@ -476,6 +476,18 @@ def test_what_waits_for_a_slot_is_forgotten_in_the_next():
 
 
 @pytest.mark.parametrize("length", [2, 300])
+def test_a_mask_is_forgotten_once_both_ends_have_it(length):
+    masks = simulation.SharedMasks()
+    kept = []
+    for position, peer in ((0, 1), (1, 0), (2, 0)):  # 0 did not ask for a mask with 2, nor will it
+        first, second = sorted((position, peer))
+        pair = PairSecret(peer, bytes([first, second]) * 16, b"slot" + b"k" * 64)
+        masks.add_pairwise(np.zeros(length, dtype=np.uint64), position, [pair])
+        kept.append(len(masks._short) + len(masks._waiting))
+    assert kept == ([1, 0, 1] if length == 2 else [1, 0, 0])
+
+
+@pytest.mark.parametrize("length", [2, 300])
 def test_a_device_that_asks_for_less_than_was_made_gets_no_more(length):
     """Others thought that it had them for peers; it has one peer of the three."""
     masks = simulation.SharedMasks()

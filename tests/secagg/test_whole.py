@@ -399,6 +399,20 @@ def test_a_device_that_is_shown_something_else_spoils_the_sum(change):
     assert looks_uniform(difference(parties, vectors))
 
 
+def test_devices_that_are_shown_different_lists_share_no_mask():
+    """Each list lacks the device opposite: every mask has two ends, and no list is another's."""
+    parties = ready(params_of(WIDE))
+    members = {c: lost(opposite) for c, opposite in zip(IDS, IDS[3:] + IDS[:3], strict=True)}
+    openings = {
+        c: parties.encode(OpenSlot(0, parties.members(members[c])))
+        for c in parties.server.open_slot(0, BINDING)
+    }
+    replies = parties.deliver(openings)
+    vectors = {c: ring.unpack(parties.decode(d).packed, LENGTH, 16) for c, d in replies.items()}
+    assert len(vectors) == 6
+    assert looks_uniform(difference(parties, vectors))
+
+
 FROM_ELSEWHERE = {
     "another slot": lambda params: masked_vectors(ready(params), slot=1),
     "another session": lambda params: masked_vectors(ready(replace(params, context=b"\1" * 32))),

@@ -600,6 +600,18 @@ def test_a_list_of_survivors_is_canonical(kind):
         assert not decodes(wrong, SIGNED), wrong.hex()
 
 
+@pytest.mark.parametrize("kind", [ShareDelivery, OpenSlot, ConsistencyCheck, UnmaskRequest])
+def test_a_set_of_devices_that_was_read_cannot_be_changed(kind):
+    # In a simulation, many devices are shown one object.
+    slot = () if kind is ShareDelivery else (0,)
+    rest = () if kind is ConsistencyCheck else ({},)
+    data = wire.encode(kind(*slot, np.ones(6, dtype=np.bool_), *rest), SIGNED)
+    read = wire.decode(data, SIGNED)
+    told = read.survivors if kind in (ConsistencyCheck, UnmaskRequest) else read.members
+    with pytest.raises(ValueError, match="read-only"):
+        told[0] = False
+
+
 PACKED = bytes(ring.packed_size(5 + BLINDING_LIMBS, 19))
 PROOF = bytes(COMMITTED_SIZE)
 
