@@ -72,3 +72,24 @@ def the_proof_of_a_sum_that_is_not_there_yet(edit):
         envelope = replace(edit.envelope(entry), opening=proof)
         edit.put_data(entry, round_wire.encode(envelope))
     del edit.touched[3:]
+
+
+@leak("record.missing", stage=SignedStage)
+def signatures_that_nobody_is_recorded_to_have_sent(edit):
+    edit.remove(*edit.find(1, Kind.CHECK, slot=0), *edit.find(1, Kind.SIGNATURE, slot=0))
+    edit.touched = []
+
+
+@leak("record.missing", modes=EVERYWHERE, round=2)
+def a_round_that_is_left_out(edit):
+    edit.remove(*(entry for entry in edit.entries if entry.round == 1))
+    edit.touched = []
+
+
+@leak("sums.differ", "proof.differs", modes=EVERYWHERE, stage=VerifiedStage)
+def a_sum_with_fewer_devices_below_the_pivot_than_before(edit):
+    for learnt in edit.sums(1)[:2]:
+        vector = learnt.total.vector.copy()
+        vector[-1] += 1
+        edit.put(learnt, replace(learnt, total=replace(learnt.total, vector=vector)))
+    del edit.touched[:]
