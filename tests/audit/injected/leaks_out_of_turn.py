@@ -93,3 +93,13 @@ def a_sum_with_fewer_devices_below_the_pivot_than_before(edit):
         vector[-1] += 1
         edit.put(learnt, replace(learnt, total=replace(learnt.total, vector=vector)))
     del edit.touched[:]
+
+
+@leak("messages.untimely", modes=EVERYWHERE, round=1)
+def a_device_that_left_and_is_asked_for_its_update(edit):
+    last = len(edit.run.stage.ids) - 1
+    for entry in edit.find(1, Kind.DELIVERY):
+        members = edit.message(entry).members.copy()
+        members[last] = False
+        edit.put_message(entry, replace(edit.message(entry), members=members))
+    edit.touched = []

@@ -44,6 +44,7 @@ class Turns(Check):
             yield from _sums_that_came_late(slots)
             yield from _lists(session, slots)
             yield from _proofs(slots)
+            yield from _grown(session, slots)
 
     def coverage(self, tally: Tally) -> Coverage:
         """The first bytes of every message are enough."""
@@ -130,3 +131,21 @@ def _proofs(slots: Sequence[SlotView]) -> Iterator[Finding]:
             detail = f"slot {slot.index} came with the proof of a sum that is not the one before"
             yield _untimely(detail, strange)
         before = slot
+
+
+def _grown(session: SessionView, slots: Sequence[SlotView]) -> Iterator[Finding]:
+    """Slots that were opened over devices that an earlier list had left out."""
+    seen_first = next((s for s in session.deliveries if s.content.members is not None), None)
+    cohort = None if seen_first is None else seen_first.content.members
+    for slot in slots:
+        members, is_grown = slot.members, False
+        if members is not None and cohort is not None and len(members) == len(cohort):
+            is_grown = bool((members & ~cohort).any())
+        if is_grown and not session.is_whole_slot(slot):  # of whole ones, see `lists.not-agreed`
+            detail = f"slot {slot.index} was opened over devices that had been lost before"
+            yield _untimely(detail, slot.opened)
+        summed = session.summed(slot) if slot.index < len(session.params.slots) else None
+        for known in (members, summed):
+            if known is not None:
+                same = cohort is not None and len(known) == len(cohort)
+                cohort = known & cohort if cohort is not None and same else known
