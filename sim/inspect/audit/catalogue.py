@@ -21,6 +21,7 @@ from deltafl.sim.inspect.audit.checks.record import Integrity
 from deltafl.sim.inspect.audit.checks.searches import Searches
 from deltafl.sim.inspect.audit.checks.shares import Shares
 from deltafl.sim.inspect.audit.checks.sums import Sums
+from deltafl.sim.inspect.audit.checks.turns import Turns
 from deltafl.sim.inspect.audit.checks.whole import WholeSlots
 from deltafl.sim.inspect.audit.rules import Rules
 
@@ -28,6 +29,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Integrity,
     ValuesInClear,
     ToldTheSame,
+    Turns,
     Keys,
     Shares,
     WholeSlots,

@@ -57,6 +57,7 @@ def expected_of(source: Source, options: Options) -> Expected:
         adversary=adversary,
         colluding_rate=colluding,
         min_cohort=floor,
+        min_tail=privacy.min_tail if privacy else default.min_tail,
         sparse_if_active=options.sparse_if_active
         or (privacy is not None and privacy.graph == "sparse"),
         unverified_if_active=options.unverified_if_active,

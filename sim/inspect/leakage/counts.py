@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.protocol.errors import SearchError
 from deltafl.sim.inspect.leakage.consequences import Bucket, buckets
 from deltafl.sim.inspect.leakage.observations import SearchView
 from deltafl.sim.inspect.leakage.prior import Numbers, Prior
@@ -115,6 +116,8 @@ def bucket_counts(view: SearchView, prior: Prior) -> BucketCounts:
     if not np.isfinite(forward[-1][view.devices]):
         local = np.where(_allowed(found, size), 0.0, -np.inf)
         forward, backward = chain(local), chain(local[::-1])[::-1]
+    if not np.isfinite(forward[-1][view.devices]):
+        raise SearchError("no numbers of devices fit the counts of all sums")
     return BucketCounts(found, view.devices, local, forward, backward)
 
 

@@ -1,5 +1,7 @@
 """Directories of the staged run, with all that a run says of itself."""
 
+from fractions import Fraction
+
 import numpy as np
 from staged_runs import Stage, played, write
 
@@ -12,9 +14,9 @@ from deltafl.sim.record.truth import TRUTH
 from deltafl.sim.settings.config import FederationConfig, PrivacyConfig, QuantileConfig, RunConfig
 
 CONFIG = RunConfig(
-    federation=FederationConfig(algorithm="private-delta-fl", rounds=2),
-    quantile=QuantileConfig(method="bracketed", max_queries=2),
-    privacy=PrivacyConfig(min_cohort=5, transcript="full"),
+    federation=FederationConfig(algorithm="private-delta-fl", rounds=2, theta=Fraction(3, 4)),
+    quantile=QuantileConfig(method="bracketed", max_queries=2, resolution_bits=10, loss_bound=8),
+    privacy=PrivacyConfig(min_cohort=5, max_weight=512, transcript="full"),
 )
 
 

@@ -1,6 +1,8 @@
 """A run directory is held to what the run says of itself: events, checkpoint, summary, settings."""
 
 from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
 
 import leaks_by_servers
 import pytest
@@ -12,6 +14,8 @@ from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.inspect.audit.options import Options, expected_of
+from deltafl.sim.inspect.audit.source import Source
 
 
 def serious(directory):
@@ -86,6 +90,58 @@ def test_the_directory_s_settings_are_the_policy(tmp_path):
     assert "keys.unsigned" in serious(directory_of(tmp_path / "active", config=active))
     large = replace(CONFIG, privacy=replace(CONFIG.privacy, min_cohort=8))
     assert "cohort.below-floor" in serious(directory_of(tmp_path / "large", config=large))
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("federation", "theta", Fraction(1, 2)),
+        ("federation", "levels", ("0.75", "0.5")),
+        ("quantile", "method", "mm"),
+        ("quantile", "max_queries", 3),
+        ("quantile", "resolution_bits", 9),
+        ("quantile", "weights", "equal"),
+        ("quantile", "warm_start", False),
+        ("privacy", "update_clip", 1.0),
+        ("privacy", "max_weight", 256),
+        ("privacy", "signed", True),
+    ],
+)
+def test_other_settings_than_were_announced_are_found(tmp_path, section, key, value):
+    said = replace(CONFIG, **{section: replace(getattr(CONFIG, section), **{key: value})})
+    assert serious(directory_of(tmp_path / "run", config=said)) == {"record.disagrees"}
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_round_that_the_events_do_not_mention_is_found(tmp_path, number):
+    directory = directory_of(tmp_path / "run", change=lambda events: events.pop(number - 1))
+    assert "record.disagrees" in serious(directory)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("cohort", [3, 10]), ("empty", True), ("search_ended", "shrank"), ("eta", None)],
+)
+def test_further_fields_of_an_event_are_compared(tmp_path, key, value):
+    directory = directory_of(tmp_path / "run", change=lambda events: events[0].update({key: value}))
+    assert serious(directory) == {"record.disagrees"}
+
+
+def test_a_finished_round_that_is_said_to_have_been_given_up_is_found(tmp_path):
+    edit = Edit(played(Stage))
+    edit.put(edit.end(1), replace(edit.end(1), aborted="a device was lost"))
+    directory = directory_of(
+        tmp_path / "run",
+        entries=edit.entries,
+        change=lambda events: events[0].update({"aborted": "a device was lost"}),
+    )
+    assert "record.disagrees" in serious(directory)
+
+
+def test_the_smallest_tail_is_that_of_the_settings():
+    strict = replace(CONFIG, privacy=replace(CONFIG.privacy, min_tail=4))
+    source = Source(Path("run"), Path("t.bin"), strict)
+    assert expected_of(source, Options()).policy.min_tail == 4
 
 
 @pytest.mark.parametrize("algorithm", ["delta-fl", "fedavg"])

@@ -6,13 +6,15 @@ from typing import Final
 
 from deltafl.protocol import wire
 from deltafl.protocol.round import RoundOutcome
+from deltafl.secagg.messages import ConsistencySignature, OpenSlot, UnmaskRequest
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.prefixes import scan
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
-from deltafl.sim.inspect.audit.views import RoundView, place_of
+from deltafl.sim.inspect.audit.settled import departures
+from deltafl.sim.inspect.audit.views import RoundView, SessionView, place_of
 from deltafl.sim.record.events import Event
 from deltafl.sim.record.transcript import (
     HEAD_RECEIVED,
@@ -134,6 +136,7 @@ class Integrity(Check):
         self._vouched = premises.source.num_records if premises.digest is None else None
         self._mode: str | None = None
         self._rounds: set[int] = set()
+        self._round = 0  # the last one
         self._num_records = 0
         self._digest = b""
         self._is_closed = False
@@ -147,6 +150,7 @@ class Integrity(Check):
             place = Evidence(None, record.number, record.offset)
             yield RULES.found("record.malformed", "it follows the closing record", [place])
         if isinstance(record, Message | Sum | RoundEnd):
+            yield from self._counted(record)
             self._rounds.add(record.round)
             self._is_silent = self._is_silent and isinstance(record, RoundEnd)
         match record:
@@ -184,6 +188,8 @@ class Integrity(Check):
                 kind = seen.content.kind.name if seen.content.kind is not None else "unknown"
                 detail = f"a {kind} message of device {seen.record.peer}, to which nothing was sent"
                 yield RULES.found("record.unasked", detail, [seen.place])
+            yield from _unsent(session)
+        yield from self._settings(round_)
         event = (self._premises.source.events or {}).get(round_.number)
         if event is not None:
             yield from _compare_round(over, event)
@@ -221,6 +227,17 @@ class Integrity(Check):
             place = Evidence(message.round, message.number, message.offset)
             yield RULES.found("record.malformed", detail, [place])
 
+    def _counted(self, record: Message | Sum | RoundEnd) -> Iterator[Finding]:
+        """Rounds are counted from 1, one by one."""
+        before, self._round = self._round, record.round
+        place = Evidence(record.round, record.number, record.offset)
+        if record.round > before + 1:
+            detail = f"round {record.round} follows round {before}"
+            yield RULES.found("record.missing", detail, [place])
+        elif record.round < before:
+            detail = f"round {record.round} comes after round {before}"
+            yield RULES.found("record.reordered", detail, [place])
+
     def _closed(self, closing: Closing) -> Iterator[Finding]:
         """The closing record says how many rounds there are."""
         if closing.rounds != len(self._rounds):
@@ -236,12 +253,61 @@ class Integrity(Check):
             place = Evidence(None, self._num_records - 1, offset)
             yield RULES.found("record.head-differs", detail, [place])
 
+    def _settings(self, round_: RoundView) -> Iterator[Finding]:
+        """What was announced is not what the run's settings say."""
+        config = self._premises.source.config
+        for session in round_.sessions.values():
+            levels = session.levels
+            if config is None or levels is None:
+                continue
+            for detail in departures(config, round_.number, levels, session.params.signed):
+                place = session.announcements[0].place
+                yield RULES.found("record.disagrees", detail, [place])
+
     def _missing(self) -> Iterator[Finding]:
         """Rounds that the run says it played and the transcript does not have."""
-        if missing := sorted(set(self._premises.source.events or {}) - self._rounds):
+        source = self._premises.source
+        is_ideal = source.config is not None and source.config.privacy.sums == "ideal"
+        if self._is_closed and source.events is not None and not is_ideal:
+            for number in sorted(self._rounds - set(source.events)):
+                detail = f"round {number} is not in the run's events"
+                yield RULES.found("record.disagrees", detail, [Evidence(number)])
+        if missing := sorted(set(source.events or {}) - self._rounds):
             detail = f"rounds {', '.join(map(str, missing[:5]))} are in the run's events only"
             places = [Evidence(number) for number in missing]
             yield RULES.found("record.disagrees", detail, places)
+
+
+def _unsent(session: SessionView) -> Iterator[Finding]:
+    """Lists with signatures that, by the record, no device had sent."""
+    ids = session.ids.tolist()
+    for slot in session.slots.values():
+        came = {
+            (seen.record.peer, bytes(message.signature)): seen.record.number
+            for seen in reversed(slot.signatures)
+            if isinstance(message := seen.content.message, ConsistencySignature)
+        }
+        shown, devices = [], set[int]()
+        for seen in (*slot.opened, *slot.requests):
+            message = seen.content.message
+            if not isinstance(message, OpenSlot | UnmaskRequest):
+                continue
+            unsent = {
+                ids[position] if position < len(ids) else -1
+                for position, signature in message.signatures.items()
+                if position >= len(ids)
+                or came.get((ids[position], bytes(signature)), seen.record.number)
+                >= seen.record.number
+            }
+            if unsent:
+                shown.append(seen.place)
+                devices |= unsent
+        if shown:
+            detail = (
+                f"slot {slot.index}: the list came with signatures of {len(devices)} devices that "
+                f"are not recorded to have sent them before"
+            )
+            yield RULES.found("record.missing", detail, shown)
 
 
 def _has_proof(head: bytes) -> bool:
@@ -258,12 +324,29 @@ def _compare_round(over: RoundOver, event: Event) -> Iterator[Finding]:
     round_, played = over.view, over.played
     outcome = played[0].outcome if len(played) == 1 else None
     stated: dict[str, object] = {"secure_sums": len(round_.sums)}
+    announced = sorted(
+        {seen.record.peer for one in round_.sessions.values() for seen in one.announcements}
+    )
+    if "cohort" in event and announced:
+        stated["cohort"] = announced
     if round_.end is not None:
         stated["aborted"] = round_.end.aborted or None
+        yield from _finished(over)
     yield from _compare(round_, event, stated | _stated(event, outcome), "")
     if len(round_.sessions) == 1 < len(played):
         for one in played:
             yield from _compare_level(round_, event, show(one.theta), one.outcome)
+
+
+def _finished(over: RoundOver) -> Iterator[Finding]:
+    """A round that was given up although all its sums are there."""
+    end, played = over.view.end, over.played
+    outcomes = [one.outcome for one in played]
+    if end is None or not end.aborted or len(over.view.sessions) != 1:
+        return
+    if all(outcome is not None and outcome.aborted is None for outcome in outcomes):
+        detail = f"it was given up ({end.aborted}), but it has all its sums"
+        yield RULES.found("record.disagrees", detail, [place_of(end)])
 
 
 def _compare_level(
@@ -300,8 +383,13 @@ def _stated(event: Event, outcome: RoundOutcome | None) -> dict[str, object]:
         }
         if search is not None:
             stated |= {"num_queries": search.num_queries, "certified": search.certified}
-            if event.get("eta") is not None:  # rounds that search nothing record none
+            # rounds that search nothing record none
+            if event.get("eta") is not None or ("eta" in event and search.num_queries):
                 stated |= {"eta": search.eta, "half_width": search.half_width}
+            if "search_ended" in event:
+                stated["search_ended"] = str(search.ended)
+        if "empty" in event:
+            stated["empty"] = outcome.kept_weight == 0
     return stated
 
 

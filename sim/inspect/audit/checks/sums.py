@@ -11,7 +11,7 @@ from deltafl.sim.inspect.audit.facts import CheckFacts
 from deltafl.sim.inspect.audit.findings import Finding, Severity
 from deltafl.sim.inspect.audit.rules import A17, A24, Rule, Rules
 from deltafl.sim.inspect.audit.views import SessionView, SlotView, contributors, place_of
-from deltafl.sim.record.transcript import Sum, sum_sha256
+from deltafl.sim.record.transcript import SUM_WORDS, Sum, sum_sha256
 
 RULES: Final = Rules(
     {
@@ -76,7 +76,9 @@ class Sums(Check):
         elif replayed.total is None:
             detail = f"slot {slot.index}: {replayed.problem}"
             yield RULES.found("sums.unreplayable", detail, [place_of(entry)])
-        elif sum_sha256(replayed.total) != entry.sha256:
+        elif sum_sha256(replayed.total) != entry.sha256 or not np.array_equal(
+            replayed.total[-SUM_WORDS:].astype(np.uint64), entry.words
+        ):
             detail = f"slot {slot.index}: its {entry.length} words are not those recorded"
             yield RULES.found("sums.differ", detail, [place_of(entry)])
         else:
