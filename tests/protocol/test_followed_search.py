@@ -360,7 +360,7 @@ def test_who_left_before_the_search_does_not_end_it_later():
         outgoing = parties.exchange(outgoing)
         envelope = wire.decode(outgoing[parties.victim])
         asked += [envelope] if isinstance(envelope, Ask) else []
-    followed = parties.machine._followed[0].after(proved_by(parties, asked[-1]), 4)
+    followed = parties.machine._search.after(proved_by(parties, asked[-1]), 4)
     assert followed.search.query is not None
     data = as_threshold(
         parties,
@@ -484,12 +484,15 @@ def test_whoever_is_lost_after_the_threshold_may_have_been_in_the_tail():
 
 
 @pytest.mark.parametrize("method", ["mm", "bracketed", "histogram"])
-def test_of_a_cohort_without_weight_all_devices_are_in_the_tail(method):
-    config = changed_round(CONFIG, **METHODS[method])
-    devices = devices_of(config, [1, 2, 3, 4, 5], [0] * 5)
-    parties, honest = at_threshold(config, devices=devices)
-    assert parties.machine.receive(wire.encode(honest)) is LocalWork.TRAIN
-    assert parties.machine.tail == Tail(5, 0)
+def test_devices_without_weight_hide_nobody_in_the_tail(method):
+    config = changed_round(CONFIG, **METHODS[method], theta=Fraction(1, 2))
+    for weights, num_counted in (([0] * 5, 0), ([0, 10, 0, 0, 20], 1), ([0, 10, 0, 20, 20], 2)):
+        devices = devices_of(config, [1, 2, 3, 4, 5], weights)
+        outcome = RoundParties(config, devices=devices).play()
+        if num_counted < 2:
+            assert f"as few as {num_counted} devices" in outcome.aborted
+        else:
+            assert outcome.aborted is None
 
 
 def test_the_tail_is_counted_right_however_the_search_ended():

@@ -231,7 +231,8 @@ def test_a_rung_half_way_between_two_ticks_is_the_even_one():
 def test_a_rung_is_the_nearest_integer_however_large(top, num_steps):
     """In whole numbers, so that every device finds the same one."""
     for step in range(1, num_steps):
-        double = 2 * _power(Fraction(1), Fraction(top), step, num_steps)
+        (rung,) = _powers(Fraction(1), Fraction(top), range(step, step + 1), num_steps)
+        double = 2 * rung
         power = 2**num_steps * top**step
         assert (double - 1) ** num_steps <= power <= (double + 1) ** num_steps
 
