@@ -384,7 +384,7 @@ def _stated(event: Event, outcome: RoundOutcome | None) -> dict[str, object]:
         if search is not None:
             stated |= {"num_queries": search.num_queries, "certified": search.certified}
             # rounds that search nothing record none
-            if event.get("eta") is not None or ("eta" in event and search.num_queries):
+            if "eta" in event and (event["eta"] is not None or search.num_queries):
                 stated |= {"eta": search.eta, "half_width": search.half_width}
             if "search_ended" in event:
                 stated["search_ended"] = str(search.ended)
