@@ -315,7 +315,9 @@ def count_twice(monkeypatch):
     monkeypatch.setattr(Server, "receive", receive)
 
 
-CREDULOUS = SimpleNamespace(opens=openings.opens, is_signed=lambda *_: True)
+CREDULOUS = SimpleNamespace(
+    opens=openings.opens, is_point=openings.is_point, is_signed=lambda *_: True
+)
 
 
 def sum_without_some(monkeypatch):
