@@ -92,7 +92,7 @@ def fingerprint(public: bytes) -> str:
     Spec: §6.1.
 
     >>> fingerprint(bytes(32))
-    'bfaf 4802 9510 7e2a 74cf c6be 5a34 7539'
+    '8b60 be44 658d 93a2 0b39 6a93 2d35 59cf'
 
     Args:
         public: 32 bytes.
