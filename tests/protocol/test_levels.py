@@ -33,6 +33,7 @@ from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.states import RoundState
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import (
+    Adversary,
     ClientId,
     DecodeError,
     Enrolment,
@@ -195,6 +196,36 @@ def test_a_level_searches_over_those_who_are_left_by_the_one_before():
         assert alone.outcome.search.certified
 
 
+@pytest.mark.parametrize("adversary", list(Adversary))
+@pytest.mark.parametrize("stage", [Stage.MASK, Stage.CONFIRM, Stage.UNMASK])
+def test_nobody_is_lost_after_the_first_level_if_the_server_may_be_lying(adversary, stage):
+    """Nearly equal models would have sums that differ by what the lost device gave."""
+    levels = make_levels(10, (Fraction(1), Fraction(1, 2)), verified=True)
+    sessions = Sessions(
+        policy=replace(POLICY, adversary=adversary),
+        threat=ThreatModel(0.1, 0.1, adversary),
+        graph=GraphKind.COMPLETE,
+        min_cohort=5,
+        signed=True,
+    )
+    devices = make_devices(10, MODELS[:2])
+    last = len(levels.slots()) - 1
+    for slot in (0, 1, last):
+        gone = {ClientId(10): Vanish(Step(stage, slot))}
+        ideal, masked = (
+            play(backend, levels, devices, MODELS[:2], gone) for backend in backends(sessions)
+        )
+        assert shown(ideal) == shown(masked)
+        first, second = masked.outcomes
+        assert first.aborted is None
+        # Whoever is lost at the last unmasking is in both sums.
+        given_up = adversary is Adversary.ACTIVE and not (slot == 0 and stage is Stage.MASK)
+        given_up &= not (slot == last and stage is not Stage.MASK)
+        assert (second.aborted is not None) is given_up
+        if given_up:
+            assert "9 devices are left of the 10" in second.aborted
+
+
 def test_levels_that_were_over_when_the_session_ended_keep_their_outcome():
     levels, devices = make_levels(5), make_devices(5)
     step = Step(Stage.MASK, levels.first_slot(1))
@@ -334,6 +365,16 @@ def test_two_levels_with_one_model_are_refused():
     assert_fails(parties.machine, parties.pending[3], Refusal.POLICY)
     with pytest.raises(PeerError, match="same model"):
         play(backends()[0], make_levels(3), make_devices(3), models=(*MODELS[:2], MODELS[0]))
+
+
+def test_models_that_differ_in_the_sign_of_a_zero_are_one_model():
+    zeros = [np.array([sign * 0.0, 1], dtype="<f4").tobytes() for sign in (1, -1)]
+    assert zeros[0] != zeros[1]
+    parties = Parties(models=(zeros[0], MODELS[0], zeros[1]))
+    assert_fails(parties.machine, parties.pending[3], Refusal.POLICY)
+    other = np.array([0, -1], dtype="<f4").tobytes()
+    parties = Parties(models=(zeros[0], MODELS[0], other))
+    assert parties.machine.receive(parties.pending[3]) is LocalWork.MEASURE_LOSS
 
 
 def test_more_levels_than_the_device_wants_are_refused():
