@@ -226,6 +226,24 @@ def test_nobody_is_lost_after_the_first_level_if_the_server_may_be_lying(adversa
             assert "9 devices are left of the 10" in second.aborted
 
 
+def test_devices_insist_on_it_themselves(monkeypatch):
+    monkeypatch.setattr(LevelRounds, "_check_cohort", lambda *_: None)
+    levels = make_levels(10, (Fraction(1), Fraction(1, 2)), verified=True)
+    devices, gone = make_devices(10, MODELS[:2]), {ClientId(10): Vanish(Step(Stage.MASK, 1))}
+    for adversary in Adversary:
+        sessions = Sessions(
+            policy=replace(POLICY, adversary=adversary),
+            threat=ThreatModel(0.1, 0.1, Adversary.ACTIVE),
+            graph=GraphKind.COMPLETE,
+            min_cohort=5,
+        )
+        if adversary is Adversary.ACTIVE:
+            with pytest.raises(PeerError, match="9 of the 10 of the first level"):
+                play(backends(sessions)[1], levels, devices, MODELS[:2], gone)
+        else:
+            play(backends(sessions)[1], levels, devices, MODELS[:2], gone)
+
+
 def test_levels_that_were_over_when_the_session_ended_keep_their_outcome():
     levels, devices = make_levels(5), make_devices(5)
     step = Step(Stage.MASK, levels.first_slot(1))
