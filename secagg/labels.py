@@ -45,14 +45,12 @@ def pack(*parts: bytes | int) -> bytes:
     Args:
         parts: Byte strings shorter than 2^32, and integers in [0, 2^64).
     """
-    joined = list[bytes]()
-    for part in parts:
-        if isinstance(part, int):
-            joined.append(_NUMBER.pack(8, part))
-        else:
-            joined.append(_LENGTH.pack(len(part)))
-            joined.append(part)
-    return b"".join(joined)
+    return b"".join(
+        [
+            _NUMBER.pack(8, part) if isinstance(part, int) else _LENGTH.pack(len(part)) + part
+            for part in parts
+        ]
+    )
 
 
 def digest(label: bytes, *parts: bytes | int) -> bytes:

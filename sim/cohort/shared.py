@@ -134,13 +134,14 @@ class SharedMasks:
 
     def _add_short(self, total: Vector, position: int, pairs: Sequence[PairSecret]) -> None:
         added, subtracted = list[bytes](), list[bytes]()
+        room = _KEPT_BYTES // (total.nbytes + _OVERHEAD)
         for pair in pairs:
-            key = pair.secret, pair.info
-            mask = self._short.pop(key, None)
+            made_from = pair[1:]
+            mask = self._short.pop(made_from, None)
             if mask is None:
                 mask = prg.stretch(pair.key(), total.nbytes)
-                if len(self._short) * (total.nbytes + _OVERHEAD) < _KEPT_BYTES:
-                    self._short[key] = mask
+                if len(self._short) < room:
+                    self._short[made_from] = mask
             (subtracted if subtracts(position, pair.peer) else added).append(mask)
         for operation, masks in ((np.add, added), (np.subtract, subtracted)):
             if masks:
