@@ -43,6 +43,7 @@ from deltafl.secagg import (
     Credentials,
     DecodeError,
     DevicePolicy,
+    LedgerError,
     PeerError,
     Refusal,
     UsageError,
@@ -144,6 +145,7 @@ class RoundClient:
 
         Raises:
             PeerError: the server broke the protocol or the device's policy; the round is over.
+            LedgerError: the device's ledger cannot be used; the round is over.
             UsageError: the round was already over.
         """
         if self.state is RoundState.FAILED:
@@ -156,7 +158,7 @@ class RoundClient:
             if self._tag is not None and tag_of(envelope.session) not in (None, self._tag):
                 return None  # delayed in another session
             reply = self._take(envelope)
-        except PeerError:
+        except (PeerError, LedgerError):
             self.close()
             raise
         self._seen.add(fingerprint)
@@ -178,6 +180,7 @@ class RoundClient:
 
         Raises:
             EncodingError: a loss is NaN or infinite, or the weight negative; nothing changed.
+            LedgerError: the device's ledger cannot be used; the round is over.
             PeerError: the session falls short of the device's policy; the round is over.
             UsageError: no loss is due, or there is not one loss per model; nothing changed.
         """
@@ -191,7 +194,7 @@ class RoundClient:
         )
         try:
             reply = self._session.receive(self._opening)
-        except PeerError:
+        except (PeerError, LedgerError):
             self.close()
             raise
         if reply is None:
@@ -206,11 +209,12 @@ class RoundClient:
         Raises:
             EncodingError: the update does not fit the round or is not finite; nothing changed.
             PeerError: another round over this model has begun since; the round is over.
+            LedgerError: the device's ledger cannot be used; the round is over.
             UsageError: no update is due; nothing changed.
         """
         try:
             return self._contribute_update(update)
-        except PeerError:
+        except (PeerError, LedgerError):
             self.close()
             raise
 

@@ -26,6 +26,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
@@ -214,6 +216,12 @@ def copy_tree(tree: Path) -> None:
         raise RuntimeError(f"Python imports {found}, not the copy {expected}")
 
 
+def by_file(faults: Sequence[Fault]) -> list[list[str]]:
+    """The tests that are listed for some faults, each once, those of one file together."""
+    listed = sorted({test for fault in faults for test in fault.tests})
+    return [list(tests) for _, tests in groupby(listed, lambda test: test.partition("::")[0])]
+
+
 def judge_all(faults: Sequence[Fault], jobs: int) -> dict[str, Outcome]:
     """Judge every fault, several at a time, and say so as they are done; by name.
 
@@ -230,9 +238,10 @@ def judge_all(faults: Sequence[Fault], jobs: int) -> dict[str, Outcome]:
             copy_tree(tree)
             trees.put(tree)
         print(f"{jobs} copies like {tree}; the tests without a fault first", flush=True)
-        healthy = run_tests(tree, sorted({test for fault in faults for test in fault.tests}))
-        if healthy.verdict is not Verdict.SURVIVED:
-            raise RuntimeError(f"without any fault: {healthy.test}: {healthy.error}")
+        pool = stack.enter_context(ThreadPoolExecutor(jobs))
+        for healthy in pool.map(partial(run_tests, tree), by_file(faults)):
+            if healthy.verdict is not Verdict.SURVIVED:
+                raise RuntimeError(f"without any fault: {healthy.test}: {healthy.error}")
 
         def judge_one(fault: Fault) -> tuple[Fault, Outcome, float]:
             tree = trees.get()
@@ -242,7 +251,6 @@ def judge_all(faults: Sequence[Fault], jobs: int) -> dict[str, Outcome]:
             finally:
                 trees.put(tree)
 
-        pool = stack.enter_context(ThreadPoolExecutor(jobs))
         for done in as_completed([pool.submit(judge_one, fault) for fault in faults]):
             fault, outcome, took = done.result()
             outcomes[fault.name] = outcome

@@ -25,7 +25,7 @@ from deltafl.protocol.messages import Announce, Ask
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.states import RoundState
-from deltafl.secagg import Enrolment, MemoryLedger, PeerError, Refusal
+from deltafl.secagg import Enrolment, LedgerError, MemoryLedger, PeerError, Refusal
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.labels import digest
 from deltafl.secagg.messages import SessionOpen
@@ -59,6 +59,12 @@ def ledger_after(point, **others):
     parties = RoundParties(CONFIG, **others)
     parties.bring(point)
     return parties.enrolment.ledger(VICTIM)
+
+
+def task_of(parties) -> LocalWork:
+    """The task that the device under test was given last."""
+    measures = parties.machine.state is RoundState.MEASURING
+    return LocalWork.MEASURE_LOSS if measures else LocalWork.TRAIN
 
 
 # --- a second round -----------------------------------------------------------------------------
@@ -165,6 +171,50 @@ def test_what_cannot_be_remembered_is_not_said():
     assert_fails(parties.machine, data, Refusal.MODEL_REPEATED, "another round")
     assert len(ledger.seen) == 1
     assert parties.machine._session.state is ClientState.FAILED
+
+
+class Failing(MemoryLedger):
+    """A ledger whose file cannot be used while it `fails` at what it is asked for."""
+
+    def __init__(self, fails):
+        super().__init__()
+        self.fails = fails
+
+    def admit(self, entries):
+        if "admit" in self.fails:
+            raise LedgerError("no space left on device")
+        return super().admit(entries)
+
+    def knows(self, entry):
+        if "knows" in self.fails:
+            raise LedgerError("no space left on device")
+        return super().knows(entry)
+
+
+@pytest.mark.parametrize(
+    ("fails", "point", "config", "signed"),
+    [
+        ({"knows"}, Point(0), CONFIG, False),
+        ({"admit"}, Point(1, task_done=False), CONFIG, True),
+        ({"admit"}, Point(3), CONFIG, False),
+        ({"admit"}, Point(4, task_done=False), replace(CONFIG, theta=Fraction(1)), False),
+    ],
+    ids=["announcement", "losses", "query", "update"],
+)
+def test_a_device_whose_ledger_fails_says_nothing_and_ends_the_round(fails, point, config, signed):
+    parties = RoundParties(config, signed=signed)
+    ledger = Failing(())
+    parties.machine._ledger = parties.machine._session._ledger = ledger
+    data = parties.bring(point)
+    ledger.fails = fails
+    with pytest.raises(LedgerError, match="no space"):
+        parties.answer(VICTIM, data) if point.task_done else parties.do(VICTIM, task_of(parties))
+    assert parties.machine.state is RoundState.FAILED
+    assert parties.machine._session.state is ClientState.FAILED
+    ledger.fails = ()
+    assert not ledger.knows(entry(MODEL))
+    again = machine_with(ledger).receive(announcement(Levels((config,)), MODEL))
+    assert again is LocalWork.MEASURE_LOSS
 
 
 @pytest.mark.parametrize("question", [Query("mm", (2**20,)), Query("bracketed", (5,))])

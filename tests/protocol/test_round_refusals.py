@@ -320,7 +320,9 @@ def test_a_question_of_another_session_is_ignored():
     parties, honest = at(TO_THRESHOLD)
     other = make_params(CONFIG, graph_seed=b"\1" * 32)
     delayed = Ask(ALL_PASS, session_wire.encode(SessionOpen(other), other))
+    remembered = len(parties.machine._seen)
     assert parties.machine.receive(wire.encode(delayed)) is None
+    assert len(parties.machine._seen) == remembered  # or others would fill the device's memory
     assert parties.machine.receive(wire.encode(honest)) is not None
 
 

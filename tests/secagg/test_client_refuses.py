@@ -18,6 +18,7 @@ from deltafl.secagg.messages import (
     ShareReceipt,
     UnmaskRequest,
 )
+from deltafl.secagg.params import verified_ring_bits
 from deltafl.secagg.states import ClientState
 
 PARAMS = make_params(6, threshold=3)
@@ -62,6 +63,14 @@ def test_policy(limits, message):
     with pytest.raises(PeerError, match=message):
         replace(POLICY, **limits).check(params)
     refuse(parties, parties.server.start()[VICTIM], Refusal.POLICY)
+
+
+def test_policy_bounds_the_elements_that_need_a_generator_each():
+    verified = (3, verified_ring_bits(6), True, True)
+    params = make_params(6, threshold=4, slots=(verified, (9, 40)), signed=True)
+    replace(POLICY, max_verified_length=3).check(params)
+    with pytest.raises(PeerError, match="length of a verified slot=3 is above the device's 2"):
+        replace(POLICY, max_verified_length=2).check(params)
 
 
 def test_a_sparse_device_in_session_holds_its_neighbours_shares_until_it_is_closed():
