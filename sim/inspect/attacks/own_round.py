@@ -1,6 +1,6 @@
 """The devices of a round of Δ-FL, and the envelopes around an evil server's messages."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
@@ -112,11 +112,13 @@ class RoundDevices:
         questions: The query or threshold that each device is shown, in every slot.
         policy: What the devices insist on.
         threshold: Shares that rebuild a secret.
-        model: The model that the session is bound to.
+        model: The model that the session is bound to; with several levels, theirs, joined.
         models: What each device is shown as the model; the same for all by default.
         signed: Whether the session is.
         client_type: What they run.
         enrolment: Their identities and what these remember; new ones where not given.
+        thetas: The tail fractions of the levels that are played in one session; by default, there
+            is one, that of the round.
 
     Attributes:
         params: The session that the server announces.
@@ -137,22 +139,23 @@ class RoundDevices:
         signed: bool = False,
         client_type: type[RoundClient] = RoundClient,
         enrolment: Enrolment | None = None,
+        thetas: Sequence[Fraction] = (),
     ) -> None:
         self.config = config
         self.devices = make_devices(config) if devices is None else devices
         self.questions = questions or {}
         self.openings: Mapping[ClientId, bytes] = {}
-        self.levels = Levels((config,))
+        self.levels = Levels.at(config, thetas or (config.theta,))
         self.models = models or dict.fromkeys(self.devices, model)
         self.enrolment = enrolment or new_enrolment()
         self.params = SessionParams(
-            slots=config.slots(),
+            slots=self.levels.slots(),
             num_invited=config.cohort_size,
             degree=config.cohort_size - 1,
             threshold=threshold,
             min_cohort=max(3, threshold),
             graph_seed=bytes(32),
-            context=context_of(config, model),
+            context=self.levels.context(model),
             signed=signed,
         )
         self.clients = {
@@ -190,7 +193,8 @@ class RoundDevices:
         machine, device = self.clients[client], self.devices[client]
         match machine.receive(data):
             case LocalWork.MEASURE_LOSS:
-                return machine.supply_loss(device.loss, device.weight)
+                losses = [device.loss] * len(self.levels.rounds)
+                return machine.supply_losses(losses, device.weight)
             case LocalWork.TRAIN:
                 dead = machine.model == DEAD_MODEL
                 return machine.supply_update(device.update * np.float32(not dead))

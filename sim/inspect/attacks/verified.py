@@ -14,6 +14,7 @@ from deltafl.protocol.client import RoundClient
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.followed_search import Followed
 from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile import ranks
 from deltafl.protocol.quantile.noisy import NoisySearch
 from deltafl.protocol.quantile.search import Query, SearchResult, Tail
 from deltafl.protocol.selection import Threshold
@@ -25,7 +26,12 @@ from deltafl.secagg.masks import SlotContext
 from deltafl.secagg.messages import SumOpening
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.inspect.attacks.attack import Loot, Power, attack, presuppose
-from deltafl.sim.inspect.attacks.own_round import ACTIVE, UPDATE_ROUND, VERIFIED_ROUND
+from deltafl.sim.inspect.attacks.own_round import (
+    ACTIVE,
+    UPDATE_ROUND,
+    VERIFIED_ROUND,
+    make_devices,
+)
 from deltafl.sim.inspect.attacks.replaced import replaced
 from deltafl.sim.inspect.attacks.rounds import Unbound
 from deltafl.sim.inspect.attacks.steering import (
@@ -119,6 +125,32 @@ def tail_of_one_by_the_level(defended: bool) -> Loot:
     steering = Steering(replace(VERIFIED_ROUND, theta=Fraction(1, 10_000)), policy=policy)
     steering.run()
     return steering.update()
+
+
+@attack(
+    "tail-of-one-and-a-device-without-samples",
+    4,
+    "announces so small a θ that the true threshold keeps a device of its own without samples, and "
+    "a single other one",
+    power=Power.SERVER,
+    gain="the update of the other device, though not its name",
+    defence="in a verified search, devices of weight 0 do not count towards the tail",
+    spec="12.4",
+    end=Refusal.TAIL_TOO_SMALL,
+    saying="1 devices, fewer than 2",
+)
+def tail_of_one_and_a_device_without_samples(defended: bool) -> Loot:
+    """The search is an honest one. A device of weight 0 adds nothing to the sum of updates."""
+    config = replace(VERIFIED_ROUND, theta=Fraction(1, 10_000))
+    devices = make_devices(config)
+    *_, without, worst = sorted(devices)
+    own = devices[without] = replace(devices[without], loss=devices[worst].loss + 1, weight=0)
+    with replaced(ranks, "counted", lambda *_: 1, unless=defended):
+        steering = Steering(config, devices=devices)
+        steering.run()
+        loot = steering.update()
+    known = own.measured(config).contribution(own.update)
+    return replace(loot, taken=(loot.taken - known) & np.uint64(2**loot.ring_bits - 1))
 
 
 @attack(
