@@ -496,6 +496,18 @@ def test_devices_without_weight_hide_nobody_in_the_tail(method):
             assert parties.play().aborted is None
 
 
+@pytest.mark.parametrize("method", ["mm", "bracketed"])
+def test_without_weight_everybody_is_kept_and_counted(method):
+    """Such sums come from a device that counts itself and claims to weigh nothing."""
+    config = changed_round(CONFIG, **METHODS[method])
+    sums = {field.name: np.array([0]) for field in config.search_layout.fields}
+    sums |= {"count": np.array([3]), "count_below": np.array([2])}
+    after = config.start_search().update(sums)
+    assert after.result().ended is Ended.NO_WEIGHT
+    assert after.result().eta_half_ticks == 0
+    assert after.tail == Tail(3, 0)
+
+
 def test_the_tail_is_counted_right_however_the_search_ended():
     losses, weights = [1.0, 1.0, 2.0, 3.0, 5.0], [10, 20, 1, 30, 40]
     devices = devices_of(CONFIG, losses, weights)

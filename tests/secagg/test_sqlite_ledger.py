@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from ledger_child import PROGRAM, numbered, pair
 from ledgers import ENTRIES, Model, capacities, histories, play
 from parties import POLICY, make_params
 
-from deltafl.secagg import Client, Credentials, Enrolment, wire
+from deltafl.secagg import Client, Credentials, Enrolment, sqlite_ledger, wire
 from deltafl.secagg.errors import LedgerError, Refusal, UsageError
 from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.messages import SessionOpen
@@ -267,6 +267,22 @@ def test_of_threads_that_race_one_wins_each_entry(path):
     with SqliteLedger(path) as ledger, ThreadPoolExecutor(4) as threads:
         won = list(threads.map(ledger.admit, [[entry] for entry in ENTRIES] * 4))
     assert sum(won) == len(ENTRIES)
+
+
+def test_who_looks_while_another_process_admits_waits_for_it(path, monkeypatch):
+    with SqliteLedger(path) as ledger, SqliteLedger(path) as other, ThreadPoolExecutor(1) as thread:
+        others, sqlite_look = [], sqlite_ledger._knows
+
+        def look(connection, entry):
+            known = sqlite_look(connection, entry)
+            if connection is ledger._connection:
+                others.append(thread.submit(other.admit, [A]))
+                wait(others, timeout=0.2)  # it has begun, and cannot look yet
+            return known
+
+        monkeypatch.setattr(sqlite_ledger, "_knows", look)
+        assert ledger.admit([A])
+        assert [found.result() for found in others] == [False]
 
 
 def test_a_file_that_is_held_for_too_long_is_an_error(path, monkeypatch):
