@@ -171,15 +171,18 @@ class RoundClient:
     def supply_losses(self, losses: Sequence[float], weight: int) -> bytes:
         """Supply the device's loss under each announced model, and its weight; joins the session.
 
+        A device does not fall silent because of its data: if a loss overflows, or cannot be
+        measured, supply it as NaN. It counts as the largest (docs/spec.md, 12.4).
+
         Args:
-            losses: F_k(w) for each of `models`, finite.
+            losses: F_k(w) for each of `models`.
             weight: n_k ≥ 0.
 
         Returns:
             The message to send.
 
         Raises:
-            EncodingError: a loss is NaN or infinite, or the weight negative; nothing changed.
+            EncodingError: the weight is negative; nothing changed.
             LedgerError: the device's ledger cannot be used; the round is over.
             PeerError: the session falls short of the device's policy; the round is over.
             UsageError: no loss is due, or there is not one loss per model; nothing changed.
@@ -206,8 +209,11 @@ class RoundClient:
     def supply_update(self, update: Update) -> bytes:
         """Supply the update of `model` that the device has trained; return the message to send.
 
+        A device does not fall silent because of its data: if training overflows, fails or takes too
+        long, supply an update of NaN. It counts as zeros (docs/spec.md, 12.4).
+
         Raises:
-            EncodingError: the update does not fit the round or is not finite; nothing changed.
+            EncodingError: the update has another shape than the model; nothing changed.
             PeerError: another round over this model has begun since; the round is over.
             LedgerError: the device's ledger cannot be used; the round is over.
             UsageError: no update is due; nothing changed.

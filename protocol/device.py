@@ -42,8 +42,10 @@ class DeviceRound:
     def measured(cls, config: RoundConfig, loss: float, weight: int) -> "DeviceRound":
         """The device's part, from its loss under the announced model and its weight.
 
+        A loss that is not finite counts as the largest, and as clipped.
+
         Raises:
-            EncodingError: the loss is NaN or infinite, or the weight negative.
+            EncodingError: the weight is negative.
         """
         if weight < 0:
             raise EncodingError(f"weight={weight} is negative")
@@ -82,36 +84,40 @@ class DeviceRound:
 
         Args:
             update: Δ_k = w_k − w, shape (update_length,); None if the device failed the filter. The
-                contribution is then zeros, which once masked look like any other.
+                contribution is then zeros, which once masked look like any other. An update with a
+                number that is not finite counts as zeros, all of them clipped.
 
         Raises:
-            EncodingError: the update has the wrong shape, or holds NaN or an infinity.
+            EncodingError: the update has the wrong shape.
         """
         layout = self.config.update_layout
         if update is None:
             return ring.zeros(layout.length, layout.ring_bits)
-        # Two passes over the update nearly always show that there is nothing to refuse or to clip.
-        least, most = float(update.min(initial=0.0)), float(update.max(initial=0.0))
-        if not (math.isfinite(least) and math.isfinite(most)):
-            # Refuse it here, because clipping would turn an infinity into a number.
-            index = int(np.argmin(np.isfinite(update)))
-            raise EncodingError(
-                f"field 'update': element {index} is {update.flat[index]}; only finite numbers "
-                "can be summed: leave this device out of the round"
-            )
-        clip, num_clipped = self.config.update.clip, self.num_clipped
-        clipped: Update | npt.NDArray[np.float64] = update
-        if not -clip <= least <= most <= clip:
-            exact = update.astype(np.float64)
-            clipped = np.clip(exact, -clip, clip)
-            num_clipped += int(np.count_nonzero(clipped != exact))
+        numbers, num_clipped = _clipped(update, self.config.update.clip)
         words, _ = layout.encode(
             {
-                "update": Multiple(clipped, self.weight),
+                "update": Multiple(numbers, self.weight),
                 "weight": self.weight,
                 "weighted_loss": self.weight * self.config.search.grid.value(self.tick),
                 "count": 1,
-                "clipped": num_clipped,
+                "clipped": self.num_clipped + num_clipped,
             }
         )
         return words
+
+
+def _clipped(update: Update, clip: float) -> tuple[Update | npt.NDArray[np.float64], int]:
+    """An update that can be summed, and how many of its numbers had to be changed.
+
+    An update with a number that is not finite counts as zeros. The device goes on like any other,
+    because its silence would tell the server, by name, that it passed the filter and diverged.
+    """
+    # Two passes over the update nearly always show that there is nothing to change.
+    least, most = float(update.min(initial=0.0)), float(update.max(initial=0.0))
+    if -clip <= least <= most <= clip:
+        return update, 0
+    if not (math.isfinite(least) and math.isfinite(most)):
+        return np.zeros_like(update), update.size
+    exact = update.astype(np.float64)
+    bounded = np.clip(exact, -clip, clip)
+    return bounded, int(np.count_nonzero(bounded != exact))

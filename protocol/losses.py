@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from deltafl.protocol.errors import ConfigurationError, EncodingError
+from deltafl.protocol.errors import ConfigurationError
 
 _MAX_TICK_BITS = 52  # a half tick is then still exact in float64
 
@@ -64,21 +64,21 @@ class LossGrid:
         """Round a loss to its tick.
 
         Args:
-            loss: A finite loss.
+            loss: Any number. One that is not finite counts as the bound: a device that fell silent
+                instead would tell the server that its training diverged.
 
         Returns:
             The nearest tick (ties to even), and whether the loss had to be clipped to 0 or bound.
-
-        Raises:
-            EncodingError: If the loss is NaN or infinite.
 
         >>> LossGrid(resolution_bits=2, bound=32).tick(1.3)
         (5, False)
         >>> LossGrid(resolution_bits=2, bound=32).tick(40.0)
         (128, True)
+        >>> LossGrid(resolution_bits=2, bound=32).tick(float("nan"))
+        (128, True)
         """
         if not math.isfinite(loss):
-            raise EncodingError(f"loss={loss} is not finite: leave this device out of the round")
+            return self.max_tick, True
         bounded = min(max(float(loss), -1.0), self.bound + 1.0)  # so that scaling cannot overflow
         nearest = round(math.ldexp(bounded, self.resolution_bits))
         tick = min(max(nearest, 0), self.max_tick)

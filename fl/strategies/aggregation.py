@@ -91,15 +91,25 @@ def finite_update(device: int, pending: Pending[Vector], shape: tuple[int, ...])
     Raises:
         DivergenceError: the update is NaN or infinite, or has another shape.
     """
+    update = shaped_update(device, pending, shape)
+    if not np.isfinite(update).all():
+        raise DivergenceError(
+            f"the update of device {device} is NaN or infinite: its training diverged, "
+            "lower the learning rate"
+        )
+    return update
+
+
+def shaped_update(device: int, pending: Pending[Vector], shape: tuple[int, ...]) -> Vector:
+    """Wait for a device's update and check that it has the model's shape.
+
+    Raises:
+        DivergenceError: it has another.
+    """
     update = pending.result()
     if np.shape(update) != shape:  # or it would be broadcast into the model
         raise DivergenceError(
             f"the update of device {device} has shape {np.shape(update)} and the model {shape}: "
             "the device trained another model"
-        )
-    if not np.isfinite(update).all():
-        raise DivergenceError(
-            f"the update of device {device} is NaN or infinite: its training diverged, "
-            "lower the learning rate"
         )
     return update

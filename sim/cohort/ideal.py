@@ -8,8 +8,8 @@
 `IdealRounds.play` is that loop, `_Devices` the devices' side, and `deltafl.protocol.round` says
 what the server concludes from each sum. Rounds of the real protocol (`masked.py`) lose the same
 devices and have the same outcome, bit for bit. Refusals are the same in all cases but one: here a
-device is asked for its loss or update only when it is summed, so a bad one of a device that drops
-out earlier, or in a session that is given up, is neither met nor noted. Source: "Device
+device is asked for its update only when it is summed, so one of a wrong shape of a device that
+drops out earlier, or in a session that is given up, is neither met nor noted. Source: "Device
 Heterogeneity in Federated Learning: A Superquantile Approach", Algorithm 3 and appendix B.1.
 """
 

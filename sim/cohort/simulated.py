@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from deltafl.fl.cohort import Pending, SecureRoundResult, Weighing
-from deltafl.fl.errors import DivergenceError
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId
@@ -48,7 +46,7 @@ class SecureRounds(Protocol):
             UsageError: no session parameters withstand the threat with so small a cohort.
             PeerError: the session falls short of the devices' policy, such as by two levels with
                 one model.
-            EncodingError: a device's loss or update is NaN or infinite, or has the wrong shape.
+            EncodingError: a device's update has the wrong shape.
         """
 
 
@@ -112,17 +110,15 @@ class SimulatedCohort:
         if weighing is not None and len(models) > 1:
             raise ValueError(f"weighing with {len(models)} levels: only a single level has one")
         thetas = [config.theta for config in levels.rounds]
-        work = CohortWork(self.devices, models, thetas, weighing, self.told)
+        bound = levels.common.search.grid.bound
+        work = CohortWork(self.devices, models, thetas, bound, weighing, self.told)
         plan = self.dropouts(self.round_index, list(self.weights), len(levels.slots()))
-        try:
-            result = self.rounds.play(
-                levels,
-                work,
-                graph_seed=self.seeds.digest(Purpose.GRAPH, round_index=self.round_index),
-                vanishing={ClientId(device): vanish for device, vanish in plan.items()},
-            )
-        except EncodingError as error:
-            raise DivergenceError(f"{error}; training diverged, lower the learning rate") from None
+        result = self.rounds.play(
+            levels,
+            work,
+            graph_seed=self.seeds.digest(Purpose.GRAPH, round_index=self.round_index),
+            vanishing={ClientId(device): vanish for device, vanish in plan.items()},
+        )
         if self.answers is not None:
             self.answers.note(self.weights, levels, result.outcomes)
         return result

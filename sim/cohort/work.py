@@ -17,6 +17,7 @@ import numpy as np
 
 from deltafl.fl.cohort import Pending, Weighing
 from deltafl.fl.objectives import PLAIN
+from deltafl.fl.strategies.aggregation import shaped_update
 from deltafl.fl.strategies.weighted_mean import Participant
 from deltafl.fl.superquantile import weighted_quantile
 from deltafl.fl.vectors import Vector
@@ -35,6 +36,7 @@ class CohortWork:
         devices: the cohort.
         models: the model of each conformity level; not to be changed.
         thetas: the levels.
+        loss_bound: the largest loss, in nats, that the round tells from larger ones.
         weighing: what devices contribute in place of n_k and Δ_k, of a single level.
         told: where to note what devices tell; None to note nothing.
     """
@@ -44,6 +46,7 @@ class CohortWork:
         devices: Devices,
         models: Sequence[Vector],
         thetas: Sequence[Fraction],
+        loss_bound: float,
         weighing: Weighing | None = None,
         told: Told | None = None,
     ) -> None:
@@ -51,13 +54,15 @@ class CohortWork:
         self.weights = devices.weights
         self._devices = devices
         self._thetas = thetas
+        self._loss_bound = loss_bound
+        self._loss_bound = loss_bound
         self._weighing = weighing
         self._objective = PLAIN if weighing is None else weighing.objective
         self._told = told
         self._known: list[dict[int, float]] = [{} for _ in models]
         self._losses: dict[tuple[int, int], _Asked[float]] = {}
         self._updates: dict[tuple[int, int], _Asked[Vector]] = {}
-        self._participants: dict[int, Participant] = {}
+        self._participants: dict[int, _Weighed] = {}
         self._weighed: dict[int, tuple[int, float]] = {}
 
     def begin_losses(self, device: int, levels: Iterable[int]) -> None:
@@ -73,15 +78,11 @@ class CohortWork:
             self._update(device, level).begin()
 
     def loss(self, device: int, level: int) -> float:
-        """F_k of a level's model, in nats.
-
-        Raises:
-            DivergenceError: it is NaN or infinite, and the device weighs itself by it.
-        """
+        """F_k of a level's model, in nats; it may be NaN or infinite."""
         if self._weighing is None:
             loss = self._loss(device, level).result()
         else:
-            loss = self._participant(device).loss()
+            loss = self._participant(device).measure()
         self._guess_tail(device, level, loss)
         return loss
 
@@ -90,10 +91,10 @@ class CohortWork:
         return self.weights[device] if self._weighing is None else self._weigh(device)[0]
 
     def update(self, device: int, level: int) -> Vector:
-        """Δ_k of a level's model, times the factor that the device works out.
+        """Δ_k of a level's model, times the factor that the device works out; it may have NaN.
 
         Raises:
-            DivergenceError: it is NaN or infinite, and the device weighs itself.
+            DivergenceError: it has another shape than the model, and the device weighs itself.
         """
         if self._weighing is None:
             return self._update(device, level).result()
@@ -128,15 +129,16 @@ class CohortWork:
             )
         return self._updates[device, level]
 
-    def _participant(self, device: int) -> Participant:
+    def _participant(self, device: int) -> "_Weighed":
         """The device as it weighs itself; of a single level."""
         if device not in self._participants:
-            self._participants[device] = Participant(
+            self._participants[device] = _Weighed(
                 device,
                 self.weights[device],
                 self._loss(device, 0),
                 self._update(device, 0),
                 self.models[0].shape,
+                self._loss_bound,
             )
         return self._participants[device]
 
@@ -161,6 +163,48 @@ class CohortWork:
         for one, measured in known.items():
             if measured >= eta:
                 self.begin_update(one, level)
+
+
+class _Weighed(Participant):
+    """A device that weighs itself in a secure round, and goes on if its training diverged.
+
+    It weighs itself as the protocol counts it: a loss that is not finite as the bound, and an
+    update with such a number as zeros.
+    """
+
+    def __init__(
+        self,
+        device: int,
+        num_samples: int,
+        loss: Pending[float],
+        update: Pending[Vector],
+        shape: tuple[int, ...],
+        loss_bound: float,
+    ) -> None:
+        super().__init__(device, num_samples, loss, update, shape)
+        self._own_loss = loss
+        self._loss_bound = loss_bound
+
+    def measure(self) -> float:
+        """F_k, which may be NaN or infinite."""
+        if self.measured_loss is None:
+            self.measured_loss = self._own_loss.result()
+        return self.measured_loss
+
+    def loss(self) -> float:
+        """F_k, or the bound."""
+        loss = self.measure()
+        return loss if math.isfinite(loss) else self._loss_bound
+
+    def squared_norm(self) -> float:
+        """‖Δ_k‖², or zero."""
+        squared = super().squared_norm()
+        return squared if math.isfinite(squared) else 0.0
+
+    def take_update(self) -> Vector:
+        """Δ_k, which may have NaN; see `Participant`."""
+        update, self._update = self._update, None
+        return shaped_update(self.device, self._pending, self._shape) if update is None else update
 
 
 class _Asked(Generic[T]):

@@ -46,7 +46,8 @@ def play_levels(
 ) -> SecureRoundResult:
     """Play rounds that devices, which are objects, take part in; models are bytes."""
     vectors = [np.frombuffer(model, dtype="<f4") for model in models]
-    work = CohortWork(device_objects(devices), vectors, [config.theta for config in levels.rounds])
+    thetas, bound = [config.theta for config in levels.rounds], levels.common.search.grid.bound
+    work = CohortWork(device_objects(devices), vectors, thetas, bound)
     return rounds.play(levels, work, graph_seed=graph_seed, vanishing=vanishing or {})
 
 

@@ -73,14 +73,22 @@ def test_a_number_a_hair_beyond_the_clip_is_counted_and_one_within_is_not():
 
 @pytest.mark.parametrize("strange", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("place", range(3))
-def test_what_is_not_a_number_is_refused_and_named(strange, place):
+def test_an_update_with_what_is_not_a_number_counts_as_zeros_all_of_them_clipped(strange, place):
     values = [0.05, 3e38, -0.05]
     values[place] = strange
-    with pytest.raises(EncodingError, match=f"element {place} is {strange}"):
-        device(3).contribution(np.array(values, dtype=np.float32))
+    own = device(3)
+    sums = decoded(own, values)
+    assert sums["update"] == [0, 0, 0]
+    assert sums["clipped"] == [3]
+    zeros = decoded(own, [0.0, 0.0, 0.0])
+    assert {name: sums[name] for name in sums if name != "clipped"} == {
+        name: zeros[name] for name in zeros if name != "clipped"
+    }
 
 
 @pytest.mark.parametrize("shape", [(0,), (2,), (4,), (1, 3)])
 def test_another_shape_is_refused(shape):
     with pytest.raises(EncodingError, match="shape"):
         device(3).contribution(np.zeros(shape, dtype=np.float32))
+    with pytest.raises(EncodingError, match="shape"):
+        device(3).contribution(np.full(shape, math.nan, dtype=np.float32))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltafl.protocol.errors import ConfigurationError, EncodingError
+from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.losses import LossGrid
 
 
@@ -28,9 +28,9 @@ def test_huge_losses_are_clipped(loss):
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
-def test_losses_that_are_not_finite_are_refused(loss):
-    with pytest.raises(EncodingError, match="is not finite"):
-        LossGrid().tick(loss)
+def test_losses_that_are_not_finite_count_as_the_bound(loss):
+    grid = LossGrid()
+    assert grid.tick(loss) == (grid.max_tick, True)
 
 
 def test_a_pivot_lies_half_a_tick_below_its_tick():

@@ -14,7 +14,6 @@ from round_parties import POLICY, comparable, play_single
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.device import DeviceRound
-from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.search import Ended, Query
@@ -475,14 +474,21 @@ def test_too_few_survivors_abort_the_round_and_leave_the_model():
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @backends
-def test_losses_and_updates_that_are_not_finite_are_refused_by_name(backend, bad):
+def test_what_is_not_finite_counts_as_the_bound_or_as_zeros(backend, bad):
     devices = [Device(i, 10, 0.1 * i) for i in range(1, 6)]
-    spoiled = [*devices[:4], replace(devices[4], value=bad)]
-    with pytest.raises(EncodingError, match="loss"):
-        play(backend(), config(5, Fraction(1), "mm"), spoiled)
-    spoiled = replace(devices[4], delta=(0.0, bad, 0.0, 0.0), id=8)
-    with pytest.raises(EncodingError, match="'update': element 1"):
-        play(backend(), config(5, Fraction(1), "mm"), [*devices[:4], spoiled])
+    everyone = config(5, Fraction(1), "mm")
+
+    def outcome_with(last):
+        return play(backend(), everyone, [*devices[:4], last]).outcome
+
+    largest = replace(devices[4], value=everyone.search.grid.bound + 1.0)
+    spoiled = outcome_with(replace(devices[4], value=bad))
+    assert comparable(spoiled) == comparable(outcome_with(largest))
+    idle, broken = (
+        outcome_with(replace(devices[4], id=8, delta=delta))
+        for delta in ((0.0,) * 4, (0.0, bad, 0.0, 0.0))
+    )
+    assert comparable(broken) == comparable(replace(idle, clipped=idle.clipped + 4))
 
 
 def test_what_is_out_of_bounds_is_clipped_and_counted_under_the_mask():

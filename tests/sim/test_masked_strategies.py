@@ -12,7 +12,6 @@ from toy_devices import GAMMA, constant_rate
 
 from deltafl.fl.data.digits import load_digits
 from deltafl.fl.data.federated import Split
-from deltafl.fl.errors import DivergenceError
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.models import build_model
 from deltafl.fl.objectives import PLAIN
@@ -28,6 +27,7 @@ from deltafl.fl.strategies.q_ffl import QFFL
 from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
 from deltafl.fl.strategies.tilted_erm import TiltedERM
 from deltafl.protocol.configuration import UpdateParams
+from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import DevicePolicy, Stage, Step, ThreatModel, UsageError, Vanish
 from deltafl.sim.cohort.backends.base import SampleReference
@@ -324,17 +324,24 @@ def test_a_device_without_samples_changes_nothing():
         assert report.kept_devices == 7
 
 
-def test_what_diverged_names_its_device():
-    broken = Drawn(9, 3, 1.0, (math.nan, 0.0, 0.0))
-    unbounded = Drawn(9, 3, math.inf, (0.0, 0.0, 0.0))
+@pytest.mark.parametrize("strange", [math.nan, math.inf, -math.inf])
+def test_a_device_that_diverged_goes_on_with_the_largest_loss_and_zeros(strange):
+    zeros, bound = (0.0, 0.0, 0.0), float(LossGrid().bound)
+    pairs = (
+        (Drawn(9, 3, 1.0, (strange, 1.0, 0.0)), Drawn(9, 3, 1.0, zeros), 3),
+        (Drawn(9, 3, strange, zeros), Drawn(9, 3, bound, zeros), 1),
+    )
     for mean in (FedAvg(), TiltedERM(1.0), QFFL(1.0, constant_rate)):
         for kind in (IdealRounds, MaskedRounds):
-            devices = cohort_of([*STEEP, broken], kind(SESSIONS))
-            with pytest.raises(DivergenceError, match="update of device 9"):
-                masked(mean).apply(TrainingState(START), devices)
-            devices = cohort_of([*STEEP, unbounded], kind(SESSIONS))
-            with pytest.raises(DivergenceError, match="loss of device 9"):
-                masked(mean).apply(TrainingState(START), devices)
+            for diverged, counts_as, num_clipped in pairs:
+                (state, report), (other, expected) = (
+                    masked(mean).apply(
+                        TrainingState(START), cohort_of([*STEEP, device], kind(SESSIONS))
+                    )
+                    for device in (diverged, counts_as)
+                )
+                np.testing.assert_array_equal(state.model, other.model)
+                assert report == replace(expected, clipped=expected.clipped + num_clipped)
 
 
 def test_names_and_what_the_server_sees():

@@ -89,7 +89,9 @@ PRIMITIVES = {
     "verify": verify,
     "refuse": refuse,
     "Fraction": Fraction,
-    **{name: getattr(math, name) for name in ("ceil", "floor", "isqrt", "comb", "sqrt")},
+    **{
+        name: getattr(math, name) for name in ("ceil", "floor", "isqrt", "comb", "sqrt", "isfinite")
+    },
 }
 
 

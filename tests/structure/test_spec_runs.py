@@ -5,6 +5,7 @@ of random numbers gives. Played with the page they pass; played with a page in w
 changed they fail.
 """
 
+import math
 import random
 import re
 import struct
@@ -492,10 +493,14 @@ def check_noise(page, rng):
     assert page.noise_share(c) == (noise.resolution_bits, bound)
 
 
+NOT_FINITE = (math.nan, math.inf, -math.inf)
+
+
 def check_contributions(page, rng):
     config = some_config(rng)
     c, grid = flat(config), config.search.grid
-    loss = rng.choice([rng.uniform(-1, 40), float(rng.randint(0, 3)), -0.5, -1e300, 1e300])
+    usual = [rng.uniform(-1, 40), float(rng.randint(0, 3)), -0.5, -1e300, 1e300]
+    loss = rng.choice([*usual, *NOT_FINITE])
     weight = rng.choice([0, 1, rng.randint(0, 2 * config.update.max_weight)])
     device = DeviceRound.measured(config, loss, weight)
     assert page.tick(c, loss) == device.tick
@@ -514,6 +519,8 @@ def check_contributions(page, rng):
     query = Query(config.method, pivots)
     assert found == device.answer(query, SeededRandomness(seed)).tolist()
     numbers = [rng.gauss(0, config.update.clip) for _ in range(config.update_length)]
+    if rng.random() < 0.2:
+        numbers[rng.randrange(len(numbers))] = rng.choice(NOT_FINITE)
     delta = np.array(numbers, dtype=np.float32)
     values = page.update_values(
         c, device.tick, device.weight, delta.astype(float).tolist(), device.num_clipped

@@ -14,6 +14,7 @@ from deltafl.sim.inspect.attacks import (
     rounds,
     seeds,
     sessions,
+    silence,
     verified,
     whole_slots,
 )
@@ -29,6 +30,7 @@ _MODULES: Final = (
     sessions,
     levels,
     rounds,
+    silence,
     baseline,
     quantile,
     hostile_bytes,
