@@ -5,9 +5,9 @@ Spec: §3.7.
 
 from dataclasses import dataclass
 
-from deltafl.secagg.errors import PeerError, Refusal
+from deltafl.secagg.errors import PeerError, Refusal, UsageError
 from deltafl.secagg.params import SessionParams
-from deltafl.secagg.threat import Adversary, at_most
+from deltafl.secagg.threat import Adversary, ThreatModel, at_most, check_sparse
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,8 @@ class DevicePolicy:
             device: 2t > (1 + γ)h, where h devices hold shares of one device's secrets.
         colluding_rate: γ, the share of devices that the device expects to collude with the server.
             A cohort of `min_cohort` must contain at least two that do not.
+        dropout_rate: δ, the share of devices that may vanish while the others of a sparse graph
+            stay connected.
         min_cohort: Smallest cohort that the device may be summed with.
         min_threshold: Lowest acceptable t, the number of devices that must pool shares to rebuild a
             secret.
@@ -42,6 +44,7 @@ class DevicePolicy:
 
     adversary: Adversary = Adversary.CURIOUS
     colluding_rate: float = 0.1
+    dropout_rate: float = 0.1
     min_cohort: int = 5
     min_threshold: int = 3
     min_threshold_share: float = 0.25
@@ -83,6 +86,8 @@ class DevicePolicy:
         _at_most("length of a verified slot", proved, self.max_verified_length)
         if self.expects_active:
             self._check_active(params)
+        if not params.is_complete:
+            self._check_sparse(params)
 
     @property
     def expects_active(self) -> bool:
@@ -122,6 +127,22 @@ class DevicePolicy:
                 f"threshold={params.threshold} is not above ({holders} + {colluding}) / 2: two "
                 f"quorums of {holders} holders, {colluding} of them colluding, need not share an "
                 "honest one",
+            )
+
+    def _check_sparse(self, params: SessionParams) -> None:
+        """Refuse a sparse graph that colluding and vanishing devices may cut or outnumber."""
+        try:
+            threat = ThreatModel(self.colluding_rate, self.dropout_rate, self.adversary)
+        except UsageError as error:
+            raise PeerError(Refusal.POLICY, f"a sparse graph: {error}") from None
+        shortfall = check_sparse(
+            params.num_invited, params.degree, params.threshold, params.min_roster, threat
+        )
+        if shortfall is not None:
+            raise PeerError(
+                Refusal.POLICY,
+                f"the sparse graph over {params.num_invited} devices: {shortfall}, with "
+                f"colluding_rate={self.colluding_rate:g} and dropout_rate={self.dropout_rate:g}",
             )
 
 

@@ -39,6 +39,7 @@ SECURITY_BITS: Final = 40
 CORRECTNESS_BITS: Final = 20
 MAX_DEVICES: Final = 1_000_000
 _FEASIBLE: Final = 0.9  # the analysis covers γ + δ, or γ + 2δ if active, up to this
+_INSECURE: Final = 2.0 ** -(SECURITY_BITS + 1)  # of each of two bad events
 _ROUNDING: Final = 1e-14  # keeps floating-point error of rate × n from rounding the unsafe way
 
 
@@ -170,20 +171,61 @@ def sparse_min_roster(num_devices: int, degree: int, threshold: int, threat: Thr
         threshold: From `sparse_parameters`.
         threat: What the session must withstand.
     """
-    colluding = threat.num_colluding(num_devices)
-    smallest, harmful = threshold, threshold
-    if threat.adversary is Adversary.ACTIVE:
-        smallest, harmful = degree + 2, 2 * threshold - degree
-    if colluding < harmful:
-        return smallest
-    insecure = 2.0 ** -(SECURITY_BITS + 1)
+    if threat.num_colluding(num_devices) < _harmful(degree, threshold, threat):
+        return degree + 2 if threat.adversary is Adversary.ACTIVE else threshold
     roster = num_devices
-    while roster > degree + 2:
-        tail = sum(_hypergeometric(roster - 1, colluding, degree)[harmful:])
-        if (roster - 1) * tail > insecure:
-            break
+    while roster > degree + 2 and _is_large_enough(
+        roster - 1, num_devices, degree, threshold, threat
+    ):
         roster -= 1
     return roster
+
+
+def check_sparse(
+    num_devices: int, degree: int, threshold: int, min_roster: int, threat: ThreatModel
+) -> str | None:
+    """What of a sparse graph falls short of a threat, in a few words; None if nothing does.
+
+    The cost does not depend on the number of devices: of the rosters only the smallest is looked
+    at, which is the least safe one.
+
+    Spec: §3.7.
+
+    Args:
+        num_devices: Devices invited.
+        degree: Neighbours of each, below num_devices − 1.
+        threshold: Shares that rebuild a secret.
+        min_roster: The smallest roster that devices accept.
+        threat: What the session must withstand.
+    """
+    needed = _safe_threshold(num_devices, degree, threat)
+    if needed is None:
+        return f"degree={degree} is too small: the honest survivors may fall apart"
+    if threshold < needed:
+        return f"threshold={threshold} is below {needed}"
+    if threat.num_colluding(num_devices) < _harmful(degree, threshold, threat):
+        return None
+    if min_roster < degree + 2:
+        return f"min_roster={min_roster} is below {degree + 2}"
+    if min_roster < num_devices and not _is_large_enough(
+        min_roster, num_devices, degree, threshold, threat
+    ):
+        return f"min_roster={min_roster} is too small for its colluding devices"
+    return None
+
+
+def _harmful(degree: int, threshold: int, threat: ThreatModel) -> int:
+    """Colluding holders of one device's shares that do harm."""
+    return 2 * threshold - degree if threat.adversary is Adversary.ACTIVE else threshold
+
+
+def _is_large_enough(
+    roster: int, num_devices: int, degree: int, threshold: int, threat: ThreatModel
+) -> bool:
+    """Whether no device of a roster to which all colluding devices came has too many near it."""
+    colluding = threat.num_colluding(num_devices)
+    harmful = _harmful(degree, threshold, threat)
+    return roster * sum(_hypergeometric(roster, colluding, degree)[harmful:]) <= _INSECURE
 
 
 def _check_size(num_devices: int) -> None:
@@ -193,30 +235,35 @@ def _check_size(num_devices: int) -> None:
 
 def _sparse_threshold(num_devices: int, degree: int, threat: ThreatModel) -> int | None:
     """The smallest safe threshold at this degree; None if too few survivors would reach it."""
-    # Two bad events share the security bits evenly, so each needs one more bit.
-    log_insecure = -(SECURITY_BITS + 1) * math.log(2)
-    if _log_disconnected(num_devices, degree, threat) >= log_insecure:
+    threshold = _safe_threshold(num_devices, degree, threat)
+    if threshold is None:
         return None
-    colluding = _hypergeometric(num_devices, threat.num_colluding(num_devices), degree)
     surviving = _hypergeometric(num_devices, threat.num_surviving(num_devices), degree)
-    insecure = 2.0 ** -(SECURITY_BITS + 1) / num_devices
     incorrect = 2.0**-CORRECTNESS_BITS / num_devices
-    most_colluding = degree
-    tail = 0.0
-    while most_colluding >= 0 and tail + colluding[most_colluding] <= insecure:
-        tail += colluding[most_colluding]
-        most_colluding -= 1
     fewest_surviving = 0
     tail = surviving[0]
     while tail < incorrect:
         fewest_surviving += 1
         tail += surviving[fewest_surviving]
-    threshold = most_colluding + 1
-    if threat.adversary is Adversary.ACTIVE:
-        threshold = _overlapping(degree, most_colluding)
     # As published, t is raised to 2 after the comparison. If nobody is expected to collude, the sum
     # is then lost slightly more often than correctness requires; nothing else is at stake.
     return max(threshold, 2) if threshold <= fewest_surviving else None
+
+
+def _safe_threshold(num_devices: int, degree: int, threat: ThreatModel) -> int | None:
+    """The smallest safe threshold at this degree; None if the honest survivors may fall apart."""
+    # Two bad events share the security bits evenly, so each needs one more bit.
+    if _log_disconnected(num_devices, degree, threat) >= math.log(_INSECURE):
+        return None
+    colluding = _hypergeometric(num_devices, threat.num_colluding(num_devices), degree)
+    most_colluding = degree
+    tail = 0.0
+    while most_colluding >= 0 and tail + colluding[most_colluding] <= _INSECURE / num_devices:
+        tail += colluding[most_colluding]
+        most_colluding -= 1
+    if threat.adversary is Adversary.ACTIVE:
+        return _overlapping(degree, most_colluding)
+    return most_colluding + 1
 
 
 def _overlapping(holders: int, colluding: int) -> int:

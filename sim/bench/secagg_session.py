@@ -47,7 +47,12 @@ from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.record.memory import peak_memory_mb
 
 _POLICY: Final = DevicePolicy(
-    min_cohort=2, min_threshold=2, min_threshold_share=0, sparse_if_active=True
+    min_cohort=2,
+    min_threshold=2,
+    min_threshold_share=0,
+    sparse_if_active=True,
+    colluding_rate=0.0,
+    dropout_rate=0.0,
 )
 _DIFFERENT_INPUTS: Final = 8
 _RAW_CHUNK: Final = 1 << 16

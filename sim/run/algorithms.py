@@ -143,6 +143,7 @@ def sessions_of(privacy: PrivacyConfig, search: str = AUTO) -> Sessions:
         policy=DevicePolicy(
             adversary=adversary,
             colluding_rate=privacy.colluding,
+            dropout_rate=privacy.expected_dropout,
             min_cohort=privacy.min_cohort,
             min_tail=privacy.min_tail,
             sparse_if_active=graph is GraphKind.SPARSE,

@@ -18,7 +18,9 @@ from deltafl.secagg.session import NoObserver
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.shared import SharedAgreements
 
-POLICY = DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0)
+POLICY = DevicePolicy(
+    min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0, dropout_rate=0.0
+)
 SESSIONS = Sessions(POLICY, ThreatModel(0.0, 0.3), GraphKind.COMPLETE, min_cohort=3)
 CONFIG = RoundConfig(
     round_index=0,

@@ -26,7 +26,9 @@ from deltafl.secagg.messages import AdvertiseKeys, Credential, Message
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.states import ClientState, ServerState
 
-POLICY = DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0)
+POLICY = DevicePolicy(
+    min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0, dropout_rate=0.0
+)
 """A policy that small test sessions satisfy."""
 
 BINDING = b"what all devices were shown"

@@ -15,11 +15,14 @@ from deltafl.secagg import (
     Enrolment,
     PeerError,
     Refusal,
+    SessionParams,
+    SlotSpec,
     ThreatModel,
     wire,
 )
 from deltafl.secagg.graph import Graph
 from deltafl.secagg.messages import SessionOpen
+from deltafl.secagg.params import GraphKind
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.states import ClientState
 from deltafl.secagg.threat import complete_threshold
@@ -72,8 +75,40 @@ def test_threshold_of_a_sparse_graph_at_its_edge(degree, colluding_rate, thresho
     policy = replace(ACTIVE, colluding_rate=colluding_rate, sparse_if_active=True)
     least = make_params(40, degree=degree, threshold=threshold, min_cohort=40, signed=True)
     least = replace(least, min_roster=degree + 2)
-    policy.check(least)
+    if colluding_rate:  # two quorums have an honest device in common, and other things fail
+        refuses(policy, least, "the sparse graph over 40 devices: ")
+    else:
+        policy.check(least)
     refuses(policy, replace(least, threshold=threshold - 1), f"threshold={threshold - 1} is not")
+
+
+SPARSE = SessionParams.for_threat(
+    400,
+    (SlotSpec("sum", 1, 8),),
+    threat=ThreatModel(0.1, 0.1),
+    graph=GraphKind.SPARSE,
+    graph_seed=bytes(32),
+    context=bytes(32),
+)
+
+
+def test_a_sparse_graph_that_is_not_enough_for_the_devices_own_threat_is_refused():
+    """Forty of four hundred devices collude; a degree of 10 and t = 3 would give them vectors."""
+    policy = DevicePolicy()
+    policy.check(SPARSE)
+    weak = replace(SPARSE, degree=10, threshold=3, min_roster=12)
+    refuses(policy, weak, "degree=10 is too small: the honest survivors may fall apart")
+    low = replace(SPARSE, threshold=SPARSE.threshold - 1)
+    refuses(policy, low, f"threshold={low.threshold} is below {SPARSE.threshold}")
+    refuses(policy, replace(SPARSE, min_roster=SPARSE.degree + 1), "min_roster=")
+    small = replace(SPARSE, min_roster=SPARSE.min_roster - 1)
+    refuses(policy, small, f"min_roster={small.min_roster} is too small")
+    for harsher in ({"colluding_rate": 0.15}, {"dropout_rate": 0.7}):
+        larger = replace(SPARSE, min_cohort=300)
+        policy.check(larger)
+        refuses(replace(policy, **harsher), larger, "the sparse graph over 400 devices")
+    impossible = replace(policy, colluding_rate=0.5, dropout_rate=0.5)
+    refuses(impossible, replace(SPARSE, min_cohort=300), "a sparse graph: .*add up to more than")
 
 
 def test_sparse_graphs_are_refused_unless_they_are_asked_for():

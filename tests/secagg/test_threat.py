@@ -5,7 +5,7 @@ from fractions import Fraction
 from itertools import combinations
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from vectors import vector_file
 
@@ -21,8 +21,11 @@ from deltafl.secagg import (
 from deltafl.secagg import threat as threat_module
 from deltafl.secagg.threat import (
     ThreatModel,
+    _hypergeometric,
     _overlapping,
+    _safe_threshold,
     _sparse_threshold,
+    check_sparse,
     complete_threshold,
     sparse_min_roster,
     sparse_parameters,
@@ -505,6 +508,7 @@ def test_devices_accept_what_the_threat_model_computes(num_devices, colluding, d
     policy = DevicePolicy(
         adversary=Adversary.ACTIVE,
         colluding_rate=colluding,
+        dropout_rate=dropped,
         min_cohort=2,
         min_threshold=2,
         min_threshold_share=0.5,
@@ -515,3 +519,44 @@ def test_devices_accept_what_the_threat_model_computes(num_devices, colluding, d
     curious = session_or_none(num_devices, ThreatModel(colluding, dropped), graph)
     with pytest.raises(PeerError, match="not signed"):
         replace(policy, min_threshold_share=0.0).check(curious)
+    replace(policy, adversary=Adversary.CURIOUS, min_threshold_share=0.0).check(curious)
+
+
+def is_safe(num_devices, degree, threshold, min_roster, threat):
+    """`check_sparse`, over every roster that devices accept."""
+    if (least := _safe_threshold(num_devices, degree, threat)) is None or threshold < least:
+        return False
+    colluding, harmful = threat.num_colluding(num_devices), threshold
+    if threat.adversary is Adversary.ACTIVE:
+        harmful = 2 * threshold - degree
+    if colluding < harmful:
+        return True
+    return min_roster >= degree + 2 and all(
+        roster * sum(_hypergeometric(roster, colluding, degree)[harmful:]) <= 2.0**-41
+        for roster in range(min_roster, num_devices)
+    )
+
+
+@settings(max_examples=60)
+@given(
+    data=st.data(),
+    num_devices=st.integers(60, 400),
+    colluding=st.floats(0, 0.2),
+    adversary=st.sampled_from(Adversary),
+)
+def test_the_smallest_roster_is_the_least_safe_one(data, num_devices, colluding, adversary):
+    threat = ThreatModel(colluding, 0.05, adversary)
+    try:
+        degree, threshold = sparse_parameters(num_devices, threat)
+    except UsageError:
+        assume(False)
+    fewest = sparse_min_roster(num_devices, degree, threshold, threat)
+    assert check_sparse(num_devices, degree, threshold, fewest, threat) is None
+    given = (
+        num_devices,
+        max(2, degree + data.draw(st.sampled_from([-20, -2, 0, 0, 2, 20]))),
+        max(2, threshold + data.draw(st.integers(-2, 2))),
+        min(max(1, fewest + data.draw(st.integers(-3, 3))), num_devices),
+    )
+    assume(given[1] < num_devices - 1)
+    assert (check_sparse(*given, threat) is None) == is_safe(*given, threat)

@@ -24,7 +24,9 @@ from deltafl.sim.cohort.simulated import cohort_of
 
 LENGTH = 4
 SESSIONS = Sessions(
-    policy=DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0),
+    policy=DevicePolicy(
+        min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0, dropout_rate=0.0
+    ),
     threat=ThreatModel(0.0, 0.1),
     min_cohort=2,
 )

@@ -56,6 +56,7 @@ def expected_of(source: Source, options: Options) -> Expected:
     policy = DevicePolicy(
         adversary=adversary,
         colluding_rate=colluding,
+        dropout_rate=privacy.expected_dropout if privacy else default.dropout_rate,
         min_cohort=floor,
         min_tail=privacy.min_tail if privacy else default.min_tail,
         sparse_if_active=options.sparse_if_active

@@ -49,7 +49,9 @@ RUN_ID = b"the staged run.."
 
 SESSIONS = Sessions()
 SIGNED = Sessions(signed=True, threat=ThreatModel(adversary=Adversary.ACTIVE))
-LENIENT = DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0)
+LENIENT = DevicePolicy(
+    min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0, dropout_rate=0.0
+)
 """Of devices that go along with nearly everything."""
 
 LARGEST = 4.5  # more than any loss, in nats
