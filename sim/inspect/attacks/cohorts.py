@@ -12,6 +12,7 @@ from deltafl.secagg import (
     UsageError,
     keys,
 )
+from deltafl.secagg.graph import Graph
 from deltafl.secagg.identity import identity
 from deltafl.secagg.keys import KeyPair, PublicKey
 from deltafl.secagg.messages import AdvertiseKeys, SessionOpen
@@ -155,6 +156,30 @@ def low_threshold(defended: bool) -> Loot:
     params = make_params(8, 2, min_cohort=6)
     devices = Devices(params, policy=DevicePolicy() if defended else POLICY)
     colluders = [Colluder(client) for client in devices.roster[6:]]
+    evil = EvilServer(params, devices.roster, devices.answer, colluders)
+    return _against_first(devices, evil)
+
+
+@attack(
+    "few-neighbours",
+    19,
+    "announces a sparse graph of so few neighbours that its own devices are half of a device's",
+    power=Power.SERVER,
+    gain="that device's vector",
+    defence="the device works out from its own threat which degree and threshold are enough",
+    spec="3.7",
+    end=Refusal.POLICY,
+    saying="the honest survivors may fall apart",
+)
+def few_neighbours(defended: bool) -> Loot:
+    """Three of forty devices collude; the server has drawn graphs until they met at one device."""
+    params = replace(make_params(40, 3, min_cohort=20), degree=6, min_roster=8)
+    policy = DevicePolicy()
+    if not defended:
+        policy = replace(policy, colluding_rate=0.0, dropout_rate=0.0)
+    devices = Devices(params, policy=policy)
+    near = Graph(params.num_invited, params.degree, params.graph_seed).neighbours(0).tolist()
+    colluders = [Colluder(devices.roster[position]) for position in near[: params.threshold]]
     evil = EvilServer(params, devices.roster, devices.answer, colluders)
     return _against_first(devices, evil)
 

@@ -27,7 +27,7 @@ from deltafl.secagg import (
     wire,
 )
 from deltafl.secagg.errors import present
-from deltafl.secagg.graph import Members
+from deltafl.secagg.graph import Graph, Members
 from deltafl.secagg.masks import Link, PairSecret, SlotContext, subtracts
 from deltafl.secagg.messages import (
     AdvertiseKeys,
@@ -195,10 +195,10 @@ class EvilServer:
         ids = np.array(self.roster, dtype=np.uint32)
         boxes: dict[int, Mapping[int, bytes]] = {}
         for p in self._in_turn():
-            others = {q: keys for q, keys in self.keys.items() if q != p}
+            others = {q: self.keys[q] for q in self.neighbours(p)}
             boxes[p] = _as(ShareKeys, self._tell(p, RosterMessage(ids, others))).boxes
         for p in self._in_turn():
-            theirs = {q: boxes[q][p] for q in sorted(self.everyone - {p})}
+            theirs = {q: boxes[q][p] for q in self.neighbours(p)}
             self._tell(p, ShareDelivery(self.members(self.everyone), theirs))
         for colluder in self._colluders.values():
             self.secrets |= colluder.own_secrets()
@@ -307,8 +307,9 @@ class EvilServer:
             if not spec.whole:
                 seed = self.secrets.get((slot, ShareKind.SEED, own), bytes(prg.SEED_SIZE))
                 prg.add_mask(total, context.self_mask_key(seed), negative=True)
-            mutual = {peer for peer in opened[own] & positions if own in opened[peer]}
-            for peer in opened[own] - mutual - {own}:
+            masked = opened[own] & frozenset(self.neighbours(own))
+            mutual = {peer for peer in masked & positions if own in opened[peer]}
+            for peer in masked - mutual:
                 if (pair := self._pair(context, slot, own, peer)) is not None:
                     prg.add_mask(total, pair.key(), negative=not subtracts(own, peer))
         ring.reduce(total, spec.ring_bits)
@@ -366,6 +367,12 @@ class EvilServer:
         """What the masks of the device at a position are bound to in a slot."""
         session_id = self.params.session_id(np.array(self.roster, dtype="<u4").tobytes())
         return SlotContext.of(self.params, session_id, slot, self._binding_of(position))
+
+    def neighbours(self, position: int) -> list[int]:
+        """Whom the device at a position shares masks with, ascending."""
+        graph = Graph(len(self.roster), self.params.degree, self.params.graph_seed)
+        near: list[int] = graph.neighbours(position).tolist()
+        return near
 
     def members(self, positions: Survivors) -> Members:
         """Some devices, as messages name them: over the roster."""
