@@ -100,7 +100,10 @@ def test_a_sparse_graph_that_is_not_enough_for_the_devices_own_threat_is_refused
     refuses(policy, weak, "degree=10 is too small: the honest survivors may fall apart")
     low = replace(SPARSE, threshold=SPARSE.threshold - 1)
     refuses(policy, low, f"threshold={low.threshold} is below {SPARSE.threshold}")
-    refuses(policy, replace(SPARSE, min_roster=SPARSE.degree + 1), "min_roster=")
+    least = SPARSE.degree + 2
+    refuses(
+        policy, replace(SPARSE, min_roster=least - 1), f"min_roster={least - 1} is below {least}"
+    )
     small = replace(SPARSE, min_roster=SPARSE.min_roster - 1)
     refuses(policy, small, f"min_roster={small.min_roster} is too small")
     for harsher in ({"colluding_rate": 0.15}, {"dropout_rate": 0.7}):
