@@ -187,6 +187,15 @@ def _policies():
         params = make_params(num, degree=degree, threshold=threshold, min_roster=smallest, **signed)
         opening = wire.encode(SessionOpen(params), params)
         yield _case(description, SIGNED, [opening], policy=policy)
+    expected = {"colluding_rate": 0.05, "dropout_rate": 0.05}
+    for description, degree, threshold in (
+        ("A sparse graph that is enough for the device's own rates.", 12, 6),
+        ("A sparse graph whose threshold is one below that.", 12, 5),
+        ("A sparse graph that those who vanish may cut.", 8, 6),
+    ):
+        params = make_params(100, degree=degree, threshold=threshold, min_cohort=20, **signed)
+        opening = wire.encode(SessionOpen(params), params)
+        yield _case(description, SIGNED, [opening], policy=expected)
 
 
 def _slots():

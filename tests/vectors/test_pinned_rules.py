@@ -188,6 +188,10 @@ def no_common_device(monkeypatch):
     _changed_check(monkeypatch, change)
 
 
+def any_sparse_graph(monkeypatch):
+    monkeypatch.setattr(DevicePolicy, "_check_sparse", lambda *_: None)
+
+
 def whole_degree(monkeypatch):
     check = DevicePolicy.check
 
@@ -287,6 +291,7 @@ def only_out_of_order_in(state):
 
 SIGNED = "complete, signed"
 ODD = "complete, keys with the highest bit"
+OWN = "A sparse graph "
 ACTIVE = "Active, sparse graphs accepted: "
 RULES = {
     "repetition is ignored": (no_repetition, conversation, "Signed: every message twice."),
@@ -354,7 +359,13 @@ RULES = {
         "Active: a sparse graph, though its thresholds would do.",
     ),
     "active: min_roster": (small_sparse_rosters, conversation, f"{ACTIVE}min_roster k + 1."),
-    "active: 2t > h": (no_common_device, conversation, f"{ACTIVE}2t = h."),
+    "active: 2t > h": (no_common_device, conversation, "Active, complete graph: 2t = h."),
+    "sparse: degree": (any_sparse_graph, conversation, f"{OWN}that those who vanish may cut."),
+    "sparse: threshold": (
+        any_sparse_graph,
+        conversation,
+        f"{OWN}whose threshold is one below that.",
+    ),
     "min(k, N - 1)": (
         whole_degree,
         conversation,
@@ -419,6 +430,7 @@ def test_what_is_just_allowed_is_accepted():
         f"{ACTIVE}min_roster k + 2.",
         f"{ACTIVE}2t = h + 2.",
         "Active, complete graph: 2t = h + 1.",
+        f"{OWN}that is enough for the device's own rates.",
         "A roster of three, min_cohort 3, min_roster 3.",
     ):
         assert conversation(description)
