@@ -9,7 +9,6 @@ number first):
                 in rounds that the transcript keeps whole) or nil
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +34,7 @@ class DeviceTruth:
     Attributes:
         round: the round, counted from 1.
         device: its id.
-        loss: F_k of the announced model, in nats.
+        loss: F_k of the announced model, in nats; NaN or infinite where it diverged.
         weight: n_k.
         passed: whether it passed the filter and trained.
         update: Δ_k, float32 of shape (d,); None where it did not train or is not kept.
@@ -146,6 +145,6 @@ def _device(path: Path, link: Link) -> DeviceTruth:
         raise ChainError(path, link.number, Damage.MALFORMED, "its update is no vector")
     update = np.frombuffer(packed, dtype=_FLOAT).astype(np.float32) if packed else None
     truth = DeviceTruth(number, device, loss, weight, passed, update)  # type: ignore[arg-type] # checked
-    if min(truth.round, truth.device, truth.weight) < 0 or not math.isfinite(truth.loss):
+    if min(truth.round, truth.device, truth.weight) < 0:
         raise ChainError(path, link.number, Damage.MALFORMED, "a number in it is out of its range")
     return truth

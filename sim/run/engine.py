@@ -364,7 +364,8 @@ class _Run:
                     "may have answered for the current model, and none answers for a model twice; "
                     f"with the {len(ids)} others there can be no secure round ({error}); train "
                     "with more devices, or lose fewer rounds: lower faults.dropout (--dropout) or "
-                    "raise privacy.expected_dropout"
+                    "raise privacy.expected_dropout; if no round was lost, the model stays the "
+                    "same because training diverges: lower training.learning_rate"
                 ) from error
         return ids
 
