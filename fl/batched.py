@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -141,6 +142,7 @@ class _Stack:
         x, _ = self._samples[0]
         return x[:1]
 
+    @np.errstate(over="ignore", invalid="ignore")  # training may diverge, and no caller is warned
     def train(
         self,
         kernel: Stacked,

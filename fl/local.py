@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -142,6 +143,7 @@ class Learner:
         load_vector(self._module, vector)
         return measure(self._module, [data], self._device)[0].loss
 
+    @np.errstate(over="ignore", invalid="ignore")  # training may diverge, and no caller is warned
     def train(
         self,
         vector: Vector,
@@ -163,7 +165,7 @@ class Learner:
             objective: what to minimise, in addition to the L2 term of `training`.
 
         Returns:
-            Δ_k = w_k − w_t, float32.
+            Δ_k = w_k − w_t, float32; NaN or infinite where training diverged.
 
         Raises:
             ValueError: `vector` does not fit the module.

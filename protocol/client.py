@@ -13,6 +13,7 @@ after another; see `deltafl.protocol.levels`.
 Spec: §12.8, §12.11.
 """
 
+import math
 from collections.abc import Sequence
 from enum import Enum
 from hashlib import sha256
@@ -182,7 +183,7 @@ class RoundClient:
             The message to send.
 
         Raises:
-            EncodingError: the weight is negative; nothing changed.
+            EncodingError: the weight is negative or no whole number; nothing changed.
             LedgerError: the device's ledger cannot be used; the round is over.
             PeerError: the session falls short of the device's policy; the round is over.
             UsageError: no loss is due, or there is not one loss per model; nothing changed.
@@ -206,18 +207,25 @@ class RoundClient:
         self._move(SupplyLoss)
         return reply
 
-    def supply_update(self, update: Update) -> bytes:
+    def supply_update(self, update: Update | None) -> bytes:
         """Supply the update of `model` that the device has trained; return the message to send.
 
-        A device does not fall silent because of its data: if training overflows, fails or takes too
-        long, supply an update of NaN. It counts as zeros (docs/spec.md, 12.4).
+        A device does not fall silent because of its data: if training fails or takes too long,
+        supply None. It counts as an update with a number that is not finite: as zeros, all of them
+        clipped (docs/spec.md, 12.4). `deltafl.protocol.answering` does so.
+
+        Args:
+            update: Δ_k, float32 of shape (update_length,); or None.
 
         Raises:
-            EncodingError: the update has another shape than the model; nothing changed.
+            EncodingError: the update has another shape or type; nothing changed.
             PeerError: another round over this model has begun since; the round is over.
             LedgerError: the device's ledger cannot be used; the round is over.
             UsageError: no update is due; nothing changed.
         """
+        if update is None:
+            length = self._measured().config.update_length
+            update = np.full(length, math.nan, dtype=np.float32)
         try:
             return self._contribute_update(update)
         except (PeerError, LedgerError):

@@ -4,7 +4,9 @@ Spec: §12.4.
 """
 
 import math
+import operator
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -45,13 +47,13 @@ class DeviceRound:
         A loss that is not finite counts as the largest, and as clipped.
 
         Raises:
-            EncodingError: the weight is negative.
+            EncodingError: the weight is negative, or no whole number.
         """
-        if weight < 0:
-            raise EncodingError(f"weight={weight} is negative")
+        # A float would be refused only by the first answer, when the device has joined the session.
+        whole = _whole(weight)
         tick, loss_clipped = config.search.grid.tick(loss)
-        capped = min(weight, config.update.max_weight)
-        return cls(config, tick, capped, int(loss_clipped) + int(capped < weight))
+        capped = min(whole, config.update.max_weight)
+        return cls(config, tick, capped, int(loss_clipped) + int(capped < whole))
 
     def answer(self, query: Query, randomness: Randomness | None = None) -> npt.NDArray[np.uint64]:
         """Its contribution to a query of the search, a ring vector of the search layout.
@@ -88,11 +90,12 @@ class DeviceRound:
                 number that is not finite counts as zeros, all of them clipped.
 
         Raises:
-            EncodingError: the update has the wrong shape.
+            EncodingError: the update has the wrong shape or type.
         """
         layout = self.config.update_layout
         if update is None:
             return ring.zeros(layout.length, layout.ring_bits)
+        _check_update(update, self.config.update_length)
         numbers, num_clipped = _clipped(update, self.config.update.clip)
         words, _ = layout.encode(
             {
@@ -104,6 +107,24 @@ class DeviceRound:
             }
         )
         return words
+
+
+def _whole(weight: SupportsIndex) -> int:
+    try:
+        whole = operator.index(weight)
+    except TypeError:
+        whole = -1
+    if whole < 0:
+        raise EncodingError(f"weight={weight!r} is not a whole number, at least 0")
+    return whole
+
+
+def _check_update(update: Update, length: int) -> None:
+    found = getattr(update, "dtype", None)
+    if np.shape(update) != (length,) or found != np.float32:
+        raise EncodingError(
+            f"'update': shape {np.shape(update)} of {found} is not ({length},) of float32"
+        )
 
 
 def _clipped(update: Update, clip: float) -> tuple[Update | npt.NDArray[np.float64], int]:

@@ -55,7 +55,6 @@ class CohortWork:
         self._devices = devices
         self._thetas = thetas
         self._loss_bound = loss_bound
-        self._loss_bound = loss_bound
         self._weighing = weighing
         self._objective = PLAIN if weighing is None else weighing.objective
         self._told = told
@@ -102,7 +101,8 @@ class CohortWork:
         if not weight:
             return np.zeros_like(self.models[level])
         update = self._participant(device).take_update()
-        return np.multiply(update, step, dtype=np.float64).astype(np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):  # the protocol counts it as zeros
+            return np.multiply(update, step, dtype=np.float64).astype(np.float32)
 
     def _loss(self, device: int, level: int) -> "_Asked[float]":
         if (device, level) not in self._losses:

@@ -1,9 +1,12 @@
+import math
+
 import numpy as np
 import pytest
 import torch
 from minibatches import shuffling, softmax
 from torch.nn.functional import cross_entropy
 
+from deltafl.fl.batched import BatchedLearner
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import Differentiated, Learner, LocalTraining
 from deltafl.fl.models import build_model
@@ -179,3 +182,31 @@ def test_schedules_that_make_no_sense_are_refused(arguments):
 def test_rounds_count_from_zero():
     with pytest.raises(ValueError, match="round_number=-1"):
         StepDecay(0.1).rate(-1)
+
+
+# --- what a server may craft --------------------------------------------------------------------
+
+HOSTILE = {
+    "scaled": lambda w: np.concatenate([w[: len(w) // 2] * 1e-20, w[len(w) // 2 :] * 1e20]),
+    "largest": lambda w: np.copysign(3.4e38, w),
+    "subnormal": lambda w: np.copysign(1e-45, w),
+    "infinite": lambda w: w / 0.0,
+    "not a number": lambda w: w * math.nan,
+}
+SHAPES = {"linear": (9,), "logistic-bias": (9,), "convnet": (16, 16), "convnet-groupnorm": (16, 16)}
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("craft", HOSTILE.values(), ids=HOSTILE)
+# a step of γ·λ = 2 turns the weights around: the largest then move by more than a float32 holds
+def test_no_model_makes_training_raise_or_warn(craft, name, batched):
+    module = build_model(name, input_shape=SHAPES[name], num_classes=3, seed=0)
+    rng = np.random.default_rng(0)
+    with np.errstate(all="ignore"):
+        vector = craft(rng.standard_normal(num_parameters(module))).astype(np.float32)
+    learner = (BatchedLearner if batched else Learner)(module)
+    data = [device(n, SHAPES[name], 3, seed=n) for n in (1, 3)]
+    updates = list(learner.updates(vector, data, LocalTraining(1e30, 2, l2=2e-30), [1, 2]))
+    assert [update.shape for update in updates] == [vector.shape] * 2
+    assert all(isinstance(loss, float) for loss in learner.losses(vector, data))

@@ -256,8 +256,13 @@ def with_element(value):
 
 NOT_ENCODABLE = [
     (1, "weight=-1", lambda machine: machine.supply_loss(1.0, -1)),
+    (1, "weight=nan", lambda machine: machine.supply_loss(1.0, np.nan)),
+    (1, "weight=2.0", lambda machine: machine.supply_loss(1.0, 2.0)),
     (6, "'update': shape", lambda machine: machine.supply_update(UPDATE[:-1])),
     (6, "'update': shape", lambda machine: machine.supply_update(UPDATE[None])),
+    (6, "of float64 is not", lambda machine: machine.supply_update(UPDATE.astype(float))),
+    (6, "of complex64 is not", lambda machine: machine.supply_update(UPDATE * np.complex64(1))),
+    (6, "of None is not", lambda machine: machine.supply_update(UPDATE.tolist())),
     (6, "'update'", lambda machine: machine.supply_update(with_element(np.nan)[None])),
     (6, "'update'", lambda machine: machine.supply_update(with_element(np.nan)[1])),
 ]

@@ -1,21 +1,29 @@
-"""Whether, when and how much a device sends does not depend on its loss, its update or its weight.
+"""Whether, when and how much a device sends does not depend on its data, nor on its own code.
 
-A server that crafts a model knows under which data a loss or an update overflows. If a device then
-fell silent, or sent something of another size, the server would know its data, by name.
+A server that crafts a model knows under which data a loss or an update overflows, or code raises
+an exception. If a device then fell silent, or sent something of another size, the server would know
+its data, by name.
 """
 
 import math
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from flat_configs import changed_round
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from round_parties import POLICY, Device, RoundParties, make_config, make_devices
+from round_parties import MODEL, POLICY, Device, RoundParties, comparable, make_config, make_devices
+from torch import nn
 
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.local import Learner, LocalTraining
+from deltafl.fl.parameters import num_parameters
+from deltafl.protocol import answering
+from deltafl.protocol.answering import answered
 from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.losses import LossGrid
 
@@ -33,16 +41,16 @@ CONFIGS = {
 }
 
 
-def traffic(config, devices):
+def traffic(config, devices, answer=RoundParties.answer, model=MODEL):
     """Whom the server has heard in each trip, with the sizes, by step; and who was lost."""
     # a small tail ends a verified round for all devices alike, by what all of them know
     policy = replace(POLICY, min_tail=0)
-    parties = RoundParties(config, devices=devices, policy=policy)
+    parties = RoundParties(config, devices=devices, policy=policy, model=model)
     sizes = defaultdict(set)
     outgoing = parties.server.start()
     while outgoing:
         step = parties.server.step
-        replies = {client: parties.answer(client, data) for client, data in outgoing.items()}
+        replies = {client: answer(parties, client, data) for client, data in outgoing.items()}
         assert None not in replies.values()
         stage = step.stage, step.slot == config.update_slot
         sizes[stage].add(tuple(len(data) for data in replies.values()))
@@ -81,3 +89,169 @@ def test_a_device_that_refuses_what_is_not_finite_would_be_noticed(monkeypatch):
     monkeypatch.setattr(LossGrid, "tick", refuse)
     with pytest.raises(EncodingError):
         traffic(CONFIGS["all"], make_devices(CONFIGS["all"]))
+
+
+# --- whatever the device's own code does --------------------------------------------------------
+
+NETWORK = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+LENGTH = num_parameters(NETWORK)
+HIDDEN = 6
+"""Numbers of the first layer, which come first."""
+
+usual_models = st.integers(0, 9).map(
+    lambda seed: np.random.default_rng(seed).normal(size=LENGTH).astype(np.float32)
+)
+extreme = st.sampled_from([0.0, 1e-45, 1e-20, 1.0, 1e20, 3.4e38])
+
+
+@st.composite
+def crafted_models(draw):
+    """Small layers before large ones and the like, with a few weights that are no numbers."""
+    model = draw(usual_models)
+    with np.errstate(all="ignore"):
+        model[:HIDDEN] *= np.float32(draw(extreme))
+        model[HIDDEN:] *= np.float32(draw(extreme))
+    for place in draw(st.lists(st.integers(0, LENGTH - 1), max_size=2)):
+        model[place] = draw(numbers)
+    return model
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A device whose own code may do anything; what it raised."""
+
+    data: DeviceData
+    training: LocalTraining
+    raised: list = field(default_factory=list)
+
+    def weight(self):
+        return self.data.num_samples
+
+    def loss(self, model):
+        return Learner(NETWORK).mean_loss(np.frombuffer(model, dtype="<f4"), self.data)
+
+    def update(self, model):
+        vector = np.frombuffer(model, dtype="<f4")
+        generator = torch.Generator().manual_seed(0)
+        return Learner(NETWORK).train(vector, self.data, self.training, generator)
+
+
+@st.composite
+def trained_devices(draw):
+    """Samples that are no numbers, labels that there are not, or no samples at all."""
+    size = draw(st.integers(0, 3))
+    x = [[draw(numbers) for _ in range(2)] for _ in range(size)]
+    y = [draw(st.sampled_from([0, 1, 1, 7, -1])) for _ in range(size)]
+    training = LocalTraining(draw(st.sampled_from([0.1, 1e30])), draw(st.integers(1, 2)))
+    inputs = np.array(x, dtype=np.float32).reshape(size, 2)
+    return Trained(DeviceData("one", inputs, np.array(y, dtype=np.int64)), training)
+
+
+def trains(parties, client, data):
+    own = parties.devices[client]
+    return answered(parties.clients[client], data, own, own.raised.append)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_devices_are_heard_whatever_their_model_and_samples_are(config, data):
+    config = changed_round(config, update_length=LENGTH)
+    usual, _ = traffic(config, make_devices(config))
+    own = {client: data.draw(trained_devices()) for client in make_devices(config)}
+    model = data.draw(crafted_models()).astype("<f4").tobytes()
+    sizes, outcome = traffic(config, own, trains, model)
+    assert not outcome.drops
+    for step, seen in sizes.items():
+        assert seen == usual.get(step, seen)
+
+
+class Broken:
+    """A device whose own code raises wherever it is told to, or returns what is no answer."""
+
+    def __init__(self, device, **broken):
+        self.device, self.broken, self.raised = device, broken, []
+
+    def _told(self, name, otherwise):
+        told = self.broken.get(name, otherwise)
+        if isinstance(told, type) and issubclass(told, Exception):
+            raise told(name)
+        return told
+
+    def weight(self):
+        return self._told("weight", self.device.weight)
+
+    def loss(self, _):
+        return self._told("loss", self.device.loss)
+
+    def update(self, _):
+        return self._told("update", self.device.update)
+
+
+FAILURES = {
+    "an exception while measuring": {"loss": RuntimeError},
+    "no loss": {"loss": None},
+    "a loss beyond all floats": {"loss": 10**400},
+    "an exception while training": {"update": MemoryError},
+    "an error of the protocol's own kind while training": {"update": EncodingError},
+    "no update": {"update": None},
+    "an update of another model": {"update": np.zeros(5, dtype=np.float32)},
+    "an update of another type": {"update": np.zeros(4)},
+    "an exception while counting samples": {"weight": OSError},
+    "no weight": {"weight": None},
+    "a negative weight": {"weight": -1},
+    "a weight that is no number": {"weight": math.nan},
+    "everything": {"loss": ValueError, "weight": ValueError, "update": ValueError},
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+def test_a_device_whose_own_code_fails_is_heard(config, failure):
+    given = make_devices(config)
+    victim = max(given)  # which has the largest loss, so that it trains
+    own = {client: Broken(device) for client, device in given.items()}
+    usual, _ = traffic(config, own, trains)
+    own[victim] = Broken(given[victim], **failure)
+    sizes, outcome = traffic(config, own, trains)
+    assert not outcome.drops
+    for step, seen in sizes.items():
+        assert seen == usual.get(step, seen)
+    assert own[victim].raised or failure == {"update": None}
+    assert not any(own[client].raised for client in given if client != victim)
+
+
+def test_what_cannot_be_trained_counts_as_zeros_all_of_them_clipped():
+    config = CONFIGS["all"]
+    given = make_devices(config)
+    victim, length = max(given), config.update_length
+    own = {client: Broken(device) for client, device in given.items()}
+    _, whole = traffic(config, own, trains)
+    own[victim] = Broken(given[victim], update=RuntimeError)
+    _, outcome = traffic(config, own, trains)
+    zeros = replace(given[victim], update=np.zeros(length, dtype=np.float32))
+    _, expected = traffic(config, given | {victim: zeros})
+    assert np.array_equal(outcome.update, expected.update)
+    assert not np.array_equal(outcome.update, whole.update)
+    assert (whole.clipped, outcome.clipped) == (0, length)
+
+
+def test_what_cannot_be_measured_counts_as_the_largest_loss_and_weighs_what_is_known():
+    config = CONFIGS["all"]
+    given = make_devices(config)
+    victim = max(given)
+    own = {client: Broken(device) for client, device in given.items()}
+    own[victim] = Broken(given[victim], loss=RuntimeError, weight=OSError)
+    _, outcome = traffic(config, own, trains)
+    expected = replace(given[victim], loss=math.inf, weight=0)
+    _, outcome_of_zero = traffic(config, given | {victim: expected})
+    assert comparable(outcome) == comparable(outcome_of_zero)
+    assert [str(error) for error in own[victim].raised] == ["loss", "weight"]
+
+
+def test_a_device_that_lets_an_exception_out_would_be_noticed(monkeypatch):
+    monkeypatch.setattr(answering, "_tried", lambda work, *_: work())
+    given = make_devices(CONFIGS["all"])
+    own = {client: Broken(device, update=RuntimeError) for client, device in given.items()}
+    with pytest.raises(RuntimeError):
+        traffic(CONFIGS["all"], own, trains)
