@@ -344,6 +344,32 @@ def test_a_device_that_diverged_goes_on_with_the_largest_loss_and_zeros(strange)
                 assert report == replace(expected, clipped=expected.clipped + num_clipped)
 
 
+class Overflowing(FedAvg):
+    """A mean whose factors of updates leave the range of a float32."""
+
+    def share(self, own, round_index):
+        return replace(super().share(own, round_index), step=1e300)
+
+
+edges = st.sampled_from([0.0, -0.0, 1e-45, 3.4e38, -3.4e38, math.inf, math.nan])
+EXTREME = [*WHOLE, *REAL, TiltedERM(1e6), QFFL(100.0, lambda _: 1e-30), Overflowing()]
+
+
+@pytest.mark.parametrize("mean", EXTREME, ids=lambda mean: f"{mean.name}-{type(mean).__name__}")
+@settings(max_examples=30)
+@given(
+    loss=st.one_of(st.sampled_from([1e308, -1e308, 1e-320]), edges),
+    weight=st.sampled_from([0, 1, 2**63, 2**200]),
+    update=st.tuples(edges, edges, edges),
+)
+def test_no_loss_weight_or_update_ends_the_round_of_a_device_that_weighs_itself(
+    mean, loss, weight, update
+):
+    device = Drawn(9, weight, loss, update)
+    _, report = masked(mean).apply(TrainingState(START), cohort_of([*STEEP, device], IDEAL))
+    assert (report.kept_devices, report.aborted) == (7, None)
+
+
 def test_names_and_what_the_server_sees():
     names = [masked(mean).name for mean in (*WHOLE, REAL[0], REAL[2])]
     assert names == [

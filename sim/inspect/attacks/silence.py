@@ -1,17 +1,21 @@
-"""Attacks by selective failure: a model under which some devices have no finite number to give.
+"""Attacks by selective failure: a model under which some devices have nothing to give.
 
-A server that crafts a model knows whose loss or update overflows under it: whoever owns a sample
-with some property, or whoever trains. If such a device leaves the round, its silence says which.
+A server that crafts a model knows whose loss or update overflows under it, or whose code raises an
+exception: whoever owns a sample with some property, or whoever trains. If such a device leaves the
+round, its silence says which.
 """
 
 import math
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.protocol import answering
 from deltafl.protocol import device as protocol_device
+from deltafl.protocol.answering import Failed, answered
 from deltafl.protocol.device import Update
 from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.losses import LossGrid
@@ -32,6 +36,8 @@ from deltafl.sim.inspect.attacks.replaced import replaced
 _OWNERS: Final = (ClientId(10), ClientId(24))
 """Devices with a sample under which the loss overflows."""
 
+T = TypeVar("T")
+
 _tick, _clipped = LossGrid.tick, protocol_device._clipped
 
 
@@ -47,6 +53,11 @@ def _update_or_leave(update: Update, clip: float) -> tuple[Update | npt.NDArray[
     return _clipped(update, clip)
 
 
+def _tried_or_leave(work: Callable[[], T], otherwise: T, failed: Failed) -> T:
+    del otherwise, failed
+    return work()
+
+
 class _Leaving(RoundDevices):
     """Devices that leave a round in which they have nothing to give that can be encoded."""
 
@@ -55,6 +66,39 @@ class _Leaving(RoundDevices):
         try:
             return super().answer(client, data)
         except EncodingError:
+            return None
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """A device's own code, which cannot read a sample of one property, or has a bug there."""
+
+    device: Device
+    is_owner: bool
+
+    def weight(self) -> int:
+        return self.device.weight
+
+    def loss(self, model: bytes) -> float:
+        del model
+        if self.is_owner:
+            raise IndexError("a token that the model does not know")
+        return self.device.loss
+
+    def update(self, model: bytes) -> Update:
+        del model
+        return self.device.update
+
+
+class _Readers(RoundDevices):
+    """Devices that work by code of their own, which may raise."""
+
+    def answer(self, client: ClientId, data: bytes) -> bytes | None:
+        """A device's answer, or its silence."""
+        own = _Reader(self.devices[client], client in _OWNERS)
+        try:
+            return answered(self.clients[client], data, own, lambda _: None)
+        except IndexError:
             return None
 
 
@@ -125,3 +169,23 @@ def silence_by_the_update(defended: bool) -> Loot:
     threshold = present(outcome.search).threshold
     wanted = [i for i, one in given.items() if one.measured(WHOLE_ROUND).passes(threshold)]
     return _loot(devices, silent, frozenset(wanted))
+
+
+@attack(
+    "silence-by-an-exception",
+    16,
+    "announces a model under which the device's own code raises an exception on samples with a "
+    "certain property",
+    power=Power.SERVER,
+    gain="one bit about the samples of every device, by name",
+    defence="what the device's own code fails to work out counts as what is not finite, and the "
+    "device goes on",
+    spec="12.4",
+    end=Left.NOTHING,
+)
+def silence_by_an_exception(defended: bool) -> Loot:
+    """Without the defence, the exception ends the round on the device where it is raised."""
+    with replaced(answering, "_tried", _tried_or_leave, unless=defended):
+        devices = _Readers(UPDATE_ROUND)
+        silent, _ = _silent(devices, UPDATE_ROUND.update_slot)
+    return _loot(devices, silent, frozenset(_OWNERS))
