@@ -76,6 +76,8 @@ def answered(machine: RoundClient, data: bytes, own: OwnWork, failed: Failed) ->
             except EncodingError as error:
                 failed(error)
                 return machine.supply_update(None)
+        case LocalWork.WAIT:
+            return machine.supply_zeros()
         case reply:
             return reply
 

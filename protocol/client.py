@@ -61,10 +61,17 @@ _FLOAT: Final = np.dtype("<f4")
 
 
 class LocalWork(Enum):
-    """The work that the round needs from the device's caller before it can go on."""
+    """What the round needs from the device's caller before it can go on.
+
+    Attributes:
+        MEASURE_LOSS: measure the loss of each model, then `supply_losses`.
+        TRAIN: the device passed the filter: train from `model`, then `supply_update`.
+        WAIT: it did not: after the time that training would take, `supply_zeros`.
+    """
 
     MEASURE_LOSS = "measure loss"
     TRAIN = "train"
+    WAIT = "wait"
 
 
 class RoundClient:
@@ -120,6 +127,7 @@ class RoundClient:
         self._followed: Followed | None = None
         self._later_cohort: int | None = None
         self._is_waiting = False
+        self._passes = False
         self._asked_for_updates = -1, 0  # the slot, and how many devices
         self._entries: tuple[bytes, ...] = ()
         self._answered = -1
@@ -219,18 +227,25 @@ class RoundClient:
 
         Raises:
             EncodingError: the update has another shape or type; nothing changed.
-            PeerError: another round over this model has begun since; the round is over.
-            LedgerError: the device's ledger cannot be used; the round is over.
-            UsageError: no update is due; nothing changed.
+            UsageError: no update is due, or the device did not pass the filter; nothing changed.
         """
+        self._require_update(passed=True)
         if update is None:
             length = self._measured().config.update_length
             update = np.full(length, math.nan, dtype=np.float32)
-        try:
-            return self._contribute_update(update)
-        except (PeerError, LedgerError):
-            self.close()
-            raise
+        return self._contribute_update(update)
+
+    def supply_zeros(self) -> bytes:
+        """Contribute nothing, as a device does that did not pass the filter.
+
+        Returns:
+            The message to send; it looks like that of a device that has trained.
+
+        Raises:
+            UsageError: no update is due, or the device passed the filter; nothing changed.
+        """
+        self._require_update(passed=False)
+        return self._contribute_update(None)
 
     def close(self) -> None:
         """End the round for good and discard its secrets."""
@@ -263,11 +278,16 @@ class RoundClient:
                 self._check_search(question, members)
                 self._binding = binding(self._context, question)
                 device = self._measured()
+                answer = _answer(device, question, self._noise)
+                self._admit_model()
                 self._move(event)
-                self._is_waiting = isinstance(question, Query)
-                if isinstance(question, Query):
-                    return self._mask(_answer(device, question, self._noise))
-                return LocalWork.TRAIN if device.passes(question) else self._contribute_update(None)
+                self._is_waiting = answer is not None
+                if answer is not None:
+                    return self._session.contribute(answer, self._binding)
+                # The state is the same whether it passes or not, so that the server cannot tell by
+                # another message what the device does next.
+                self._passes = isinstance(question, Threshold) and device.passes(question)
+                return LocalWork.TRAIN if self._passes else LocalWork.WAIT
 
     def _relay(self, session: bytes) -> bytes | None:
         reply = self._session.receive(session)
@@ -400,22 +420,37 @@ class RoundClient:
             )
 
     def _contribute_update(self, update: Update | None) -> bytes:
-        is_last = self._levels is None or self._level + 1 == len(self._levels.rounds)
-        event = SupplyUpdate if is_last else SupplyEarlierUpdate
-        self._require(event)
-        reply = self._mask(self._measured().contribution(update))
+        event = self._supply_event
+        vector = self._measured().contribution(update)
+        reply = self._session.contribute(vector, self._binding)
         self._move(event)
-        if not is_last:
+        if event is SupplyEarlierUpdate:
             self._level, self._followed = self._level + 1, None
         return reply
 
-    def _mask(self, vector: Vector) -> bytes:
-        """Answer the open question; the first answer for a model is the only round for it."""
+    @property
+    def _supply_event(self) -> type:
+        """The event of an update at the current level."""
+        is_last = self._levels is None or self._level + 1 == len(self._levels.rounds)
+        return SupplyUpdate if is_last else SupplyEarlierUpdate
+
+    def _require_update(self, *, passed: bool) -> None:
+        """Refuse a caller's update where none is due, or zeros are, or the other way round."""
+        self._require(self._supply_event)
+        if passed != self._passes:
+            due = "an update" if self._passes else "zeros"
+            raise UsageError(f"{due} must be supplied: see what `receive` returned")
+
+    def _admit_model(self) -> None:
+        """Note that the device answers for the model of this level, in this round only.
+
+        The first question decides it, before the device looks at its data: what it answers, and
+        when, must not show in what it remembers.
+        """
         if self._answered < self._level:
             if not self._ledger.admit([self._entries[self._level]]):
                 raise PeerError(Refusal.MODEL_REPEATED, "another round over this model has begun")
             self._answered = self._level
-        return self._session.contribute(vector, self._binding)
 
     def _require(self, event: type) -> None:
         """Refuse a caller's event that is illegal in the state."""
@@ -475,8 +510,11 @@ def _decode(data: bytes) -> Envelope:
         raise PeerError(Refusal.MALFORMED, str(error)) from None
 
 
-def _answer(device: DeviceRound, query: Query, noise: Randomness) -> Vector:
+def _answer(device: DeviceRound, question: Query | Threshold, noise: Randomness) -> Vector | None:
+    """What the device answers to a query; None to a threshold."""
+    if isinstance(question, Threshold):
+        return None
     try:
-        return device.answer(query, noise)
+        return device.answer(question, noise)
     except SearchError as error:
         raise PeerError(Refusal.MALFORMED, str(error)) from None

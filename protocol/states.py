@@ -22,7 +22,7 @@ class SupplyLoss:
 
 
 class SupplyUpdate:
-    """Event: the device's caller supplies its update, or the device supplies zeros."""
+    """Event: the device's caller supplies its update, or zeros."""
 
 
 class SupplyEarlierUpdate:

@@ -48,9 +48,9 @@ class Network:
         """Deliver the server's messages, let devices work, collect the answers, close the trip.
 
         A device that drops out at this step does not answer, or answers after the trip was closed.
-        All devices begin their work before the server waits for the first. From the first device
-        that works on, answers arrive once all devices have a message, in the order of the messages.
-        The order therefore does not tell which devices had work to do.
+        All devices begin their work before the server waits for the first. Where a device has to
+        work or wait, so have all others, whatever their data. Answers then arrive once all devices
+        have a message, in the order of the messages, which therefore does not tell who trains.
         """
         step = self._server.step
         late: list[tuple[ClientId, bytes]] = []
@@ -83,7 +83,7 @@ class Network:
     def _begin(self, client: ClientId, task: LocalWork) -> None:
         if task is LocalWork.MEASURE_LOSS:
             self._work.begin_losses(client, range(len(self._work.models)))
-        else:
+        elif task is LocalWork.TRAIN:
             self._work.begin_update(client, self._clients[client].level)
 
     def _finish(self, client: ClientId, task: LocalWork, step: Step) -> bytes:
@@ -94,6 +94,9 @@ class Network:
             weight = self._work.weight(client)
             with self._at_work(client, step):
                 return machine.supply_losses(losses, weight)
+        if task is LocalWork.WAIT:
+            with self._at_work(client, step):
+                return machine.supply_zeros()
         update = self._work.update(client, machine.level)
         with self._at_work(client, step):
             return machine.supply_update(update)

@@ -182,6 +182,8 @@ class RoundParties:
                 return self.clients[client].supply_loss(device.loss, device.weight)
             case LocalWork.TRAIN:
                 return self.clients[client].supply_update(device.update)
+            case LocalWork.WAIT:
+                return self.clients[client].supply_zeros()
             case _:
                 return reply
 

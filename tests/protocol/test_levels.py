@@ -337,6 +337,8 @@ class Parties:
             return machine.supply_losses([device.loss(m) for m in machine.models], device.weight)
         if reply is LocalWork.TRAIN:
             return machine.supply_update(device.update(machine.model))
+        if reply is LocalWork.WAIT:
+            return machine.supply_zeros()
         return reply
 
     def step(self):

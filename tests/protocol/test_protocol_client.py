@@ -25,7 +25,7 @@ from deltafl.protocol.messages import Announce, Ask
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.states import RoundState
-from deltafl.secagg import Enrolment, LedgerError, MemoryLedger, PeerError, Refusal
+from deltafl.secagg import Enrolment, LedgerError, MemoryLedger, Refusal
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.labels import digest
 from deltafl.secagg.messages import SessionOpen
@@ -127,11 +127,10 @@ def test_a_model_is_used_up_by_the_first_answer_and_not_before(signed):
 
 def test_without_a_query_the_update_is_the_first_answer():
     parties = RoundParties(replace(CONFIG, theta=Fraction(1)))
-    parties.bring(Point(4, task_done=False))
+    data = parties.bring(Point(3))
     ledger = parties.enrolment.ledger(VICTIM)
-    assert parties.machine.state is RoundState.TRAINING
     assert not ledger.knows(entry(MODEL))
-    parties.do(VICTIM, LocalWork.TRAIN)
+    assert parties.machine.receive(data) is LocalWork.TRAIN
     assert ledger.knows(entry(MODEL))
 
 
@@ -197,7 +196,7 @@ class Failing(MemoryLedger):
         ({"knows"}, Point(0), CONFIG, False),
         ({"admit"}, Point(1, task_done=False), CONFIG, True),
         ({"admit"}, Point(3), CONFIG, False),
-        ({"admit"}, Point(4, task_done=False), replace(CONFIG, theta=Fraction(1)), False),
+        ({"admit"}, Point(3), replace(CONFIG, theta=Fraction(1)), False),
     ],
     ids=["announcement", "losses", "query", "update"],
 )
@@ -227,12 +226,11 @@ def test_a_query_that_is_refused_does_not_use_the_model_up(question):
     assert not parties.enrolment.ledger(VICTIM).knows(entry(MODEL))
 
 
-def test_an_update_that_does_not_fit_does_not_use_the_model_up():
+def test_after_an_update_that_does_not_fit_another_can_be_supplied():
     parties = RoundParties(replace(CONFIG, theta=Fraction(1)))
     parties.bring(Point(4, task_done=False))
     with pytest.raises(EncodingError, match="update"):
         parties.machine.supply_update(np.zeros(3, dtype=np.float32))
-    assert not parties.enrolment.ledger(VICTIM).knows(entry(MODEL))
     assert isinstance(parties.do(VICTIM, LocalWork.TRAIN), bytes)
 
 
@@ -265,23 +263,18 @@ def test_of_two_rounds_begun_at_once_one_is_answered(signed):
         assert one.exchange({c: d for c, d in one.pending.items() if c != VICTIM}) is not None
 
 
-def test_of_two_updates_asked_for_at_once_one_is_given():
-    config = replace(CONFIG, theta=Fraction(1))
+@pytest.mark.parametrize(
+    ("config", "work"),
+    [
+        (replace(CONFIG, theta=Fraction(1)), LocalWork.TRAIN),
+        (changed_round(CONFIG, max_queries=0, warm_start=2048), LocalWork.WAIT),
+    ],
+)
+def test_of_two_updates_asked_for_at_once_one_is_given_whether_it_passes_or_not(config, work):
     one, other = two_rounds(config)
-    tasks = [parties.machine.receive(parties.pending[VICTIM]) for parties in (one, other)]
-    assert tasks == [LocalWork.TRAIN] * 2
-    assert isinstance(one.do(VICTIM, LocalWork.TRAIN), bytes)
-    with pytest.raises(PeerError, match="has begun") as refused:
-        other.do(VICTIM, LocalWork.TRAIN)
-    assert refused.value.reason is Refusal.MODEL_REPEATED
-    assert other.machine.state is RoundState.FAILED
-
-
-def test_a_device_that_fails_the_filter_does_not_answer_twice_either():
-    config = changed_round(CONFIG, max_queries=0, warm_start=2048)
-    one, other = two_rounds(config)
-    assert isinstance(one.machine.receive(one.pending[VICTIM]), bytes)  # zeros
-    assert_fails(other.machine, other.pending[VICTIM], Refusal.MODEL_REPEATED)
+    assert one.machine.receive(one.pending[VICTIM]) is work
+    assert_fails(other.machine, other.pending[VICTIM], Refusal.MODEL_REPEATED, "has begun")
+    assert isinstance(one.do(VICTIM, work), bytes)
 
 
 # --- several levels -----------------------------------------------------------------------------

@@ -177,6 +177,8 @@ class TwoFacedServer:
         reply = machine.receive(wire.encode(envelope))
         if reply is LocalWork.MEASURE_LOSS:
             return machine.supply_loss(own.loss, own.weight)
+        if reply is LocalWork.WAIT:
+            return machine.supply_zeros()
         return machine.supply_update(own.update) if reply is LocalWork.TRAIN else reply
 
     def _decoded(self, device: int, data: bytes):

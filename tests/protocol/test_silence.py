@@ -22,10 +22,20 @@ from torch import nn
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.parameters import num_parameters
-from deltafl.protocol import answering
+from deltafl.protocol import answering, wire
 from deltafl.protocol.answering import answered
+from deltafl.protocol.client import LocalWork
 from deltafl.protocol.errors import EncodingError
+from deltafl.protocol.labels import MODEL as ANSWERED
 from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.messages import Relay
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.selection import Threshold
+from deltafl.protocol.states import RoundState
+from deltafl.secagg import PeerError, UsageError
+from deltafl.secagg import wire as session_wire
+from deltafl.secagg.labels import digest
+from deltafl.secagg.messages import UnmaskRequest
 
 EDGES = [0.0, -0.0, 1e-320, 3e38, -3e38, math.inf, -math.inf, math.nan]
 numbers = st.one_of(st.sampled_from(EDGES), st.floats(width=32))
@@ -255,3 +265,62 @@ def test_a_device_that_lets_an_exception_out_would_be_noticed(monkeypatch):
     own = {client: Broken(device, update=RuntimeError) for client, device in given.items()}
     with pytest.raises(RuntimeError):
         traffic(CONFIGS["all"], own, trains)
+
+
+# --- between the threshold and the vector -------------------------------------------------------
+
+
+def at_the_threshold():
+    """A round whose threshold is on its way to the devices."""
+    parties = RoundParties(CONFIGS["mm"])
+    outgoing = parties.server.start()
+    while not isinstance(getattr(wire.decode(outgoing[min(outgoing)]), "question", 0), Threshold):
+        outgoing = parties.collect({c: parties.answer(c, d) for c, d in outgoing.items()})
+    return parties, outgoing
+
+
+def behind(parties, honest):
+    """What a server may send right behind a threshold."""
+    shares = UnmaskRequest(CONFIGS["mm"].update_slot, np.ones(len(parties.devices), dtype=bool))
+    relayed = Relay(session_wire.encode(shares, parties.params))
+    return {
+        "repetition": honest,
+        "another threshold": replace(honest, question=Threshold(3, 1)),
+        "a query": replace(honest, question=Query("mm", (5,))),
+        "the opening alone": Relay(honest.session),
+        "shares": relayed,
+    }
+
+
+@pytest.mark.parametrize(
+    "kind", ["repetition", "another threshold", "a query", "the opening alone", "shares"]
+)
+def test_what_a_device_says_behind_the_threshold_does_not_tell_whether_it_trains(kind):
+    parties, outgoing = at_the_threshold()
+    given = {client: parties.clients[client].receive(data) for client, data in outgoing.items()}
+    assert set(given.values()) == {LocalWork.TRAIN, LocalWork.WAIT}
+    said, remembered = set(), set()
+    for client, machine in parties.clients.items():
+        sent = behind(parties, wire.decode(outgoing[client]))[kind]
+        try:
+            reply = machine.receive(wire.encode(sent))
+        except PeerError as error:
+            reply = error.reason
+        said.add((reply, machine.state))
+        remembered.add(parties.enrolment.ledger(client).knows(digest(ANSWERED, MODEL)))
+    assert len(said) == 1
+    assert remembered == {True}
+
+
+def test_an_update_is_taken_only_of_a_device_that_trains_and_zeros_of_the_others():
+    parties, outgoing = at_the_threshold()
+    for client, data in outgoing.items():
+        machine, own = parties.clients[client], parties.devices[client]
+        if machine.receive(data) is LocalWork.TRAIN:
+            with pytest.raises(UsageError, match="an update must be supplied"):
+                machine.supply_zeros()
+        else:
+            for update in (own.update, None):
+                with pytest.raises(UsageError, match="zeros must be supplied"):
+                    machine.supply_update(update)
+        assert machine.state is RoundState.TRAINING

@@ -65,6 +65,9 @@ class Machine:
         assert update == -self.number
         return self.answer()
 
+    def supply_zeros(self):
+        return self.answer()
+
 
 class Work:
     models = (None,)
@@ -126,7 +129,17 @@ def test_the_server_gets_the_same_whoever_has_work(tasks, vanishing, silent):
         assert of[0] == of[1]
 
 
-@pytest.mark.parametrize("task", LocalWork)
+@given(st.lists(st.sampled_from([LocalWork.TRAIN, LocalWork.WAIT]), min_size=7, max_size=7))
+def test_no_order_tells_who_trains(tasks):
+    log, work, _ = play(dict(enumerate(tasks)), {}, (), 7)
+    assert [(sent, peer) for sent, peer, _ in log.seen] == [
+        *((True, peer) for peer in range(7)),
+        *((False, peer) for peer in range(7)),
+    ]
+    assert work.begun == work.waited == [n for n in range(7) if tasks[n] is LocalWork.TRAIN]
+
+
+@pytest.mark.parametrize("task", [LocalWork.MEASURE_LOSS, LocalWork.TRAIN])
 def test_all_begin_before_the_first_is_waited_for(task):
     order = []
     log, work = Log(), Work()

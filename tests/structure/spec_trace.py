@@ -99,6 +99,8 @@ def played():
                 reply = clients[device].supply_loss(LOSSES[device], 1)
             elif reply is LocalWork.TRAIN:
                 reply = clients[device].supply_update(update_of(device))
+            elif reply is LocalWork.WAIT:
+                reply = clients[device].supply_zeros()
             session.by[device].append(reply)
             server.receive(device, reply)
         outgoing = server.close_round()

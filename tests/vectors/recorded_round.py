@@ -209,6 +209,8 @@ class RoundParties:
                 return machine.supply_losses(own["losses"], own["weight"])
             case LocalWork.TRAIN:
                 return machine.supply_update(np.array(own["updates"][level], dtype=np.float32))
+            case LocalWork.WAIT:
+                return machine.supply_zeros()
             case reply:
                 return reply
 

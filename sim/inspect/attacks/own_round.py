@@ -198,8 +198,10 @@ class RoundDevices:
             case LocalWork.TRAIN:
                 dead = machine.model == DEAD_MODEL
                 return machine.supply_update(device.update * np.float32(not dead))
+            case LocalWork.WAIT:
+                return machine.supply_zeros()
             case reply:
-                return reply if isinstance(reply, bytes) else None
+                return reply
 
 
 Listen = Callable[[Step, ClientId, bytes], bytes]

@@ -462,6 +462,8 @@ def _play_session(run, tape, enrolment, number, take, cohort, config, model):
             reply = clients[client].supply_loss(devices[client].loss(data), devices[client].weight)
         elif reply is LocalWork.TRAIN:
             reply = clients[client].supply_update(devices[client].update(data))
+        elif reply is LocalWork.WAIT:
+            reply = clients[client].supply_zeros()
         return None if reply is None else stage.upload(number, server.step, client, reply, params)
 
     vanishing = stage.vanishing(number, take, config)
