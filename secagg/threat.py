@@ -223,7 +223,8 @@ def _is_large_enough(
     roster: int, num_devices: int, degree: int, threshold: int, threat: ThreatModel
 ) -> bool:
     """Whether no device of a roster to which all colluding devices came has too many near it."""
-    colluding = threat.num_colluding(num_devices)
+    # A roster may be smaller than the number that collude; then they can be all of it.
+    colluding = min(threat.num_colluding(num_devices), roster)
     harmful = _harmful(degree, threshold, threat)
     return roster * sum(_hypergeometric(roster, colluding, degree)[harmful:]) <= _INSECURE
 

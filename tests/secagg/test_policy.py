@@ -82,14 +82,19 @@ def test_threshold_of_a_sparse_graph_at_its_edge(degree, colluding_rate, thresho
     refuses(policy, replace(least, threshold=threshold - 1), f"threshold={threshold - 1} is not")
 
 
-SPARSE = SessionParams.for_threat(
-    400,
-    (SlotSpec("sum", 1, 8),),
-    threat=ThreatModel(0.1, 0.1),
-    graph=GraphKind.SPARSE,
-    graph_seed=bytes(32),
-    context=bytes(32),
-)
+def for_threat(num_devices):
+    """A session over a sparse graph that withstands a tenth of colluding and of lost devices."""
+    return SessionParams.for_threat(
+        num_devices,
+        (SlotSpec("sum", 1, 8),),
+        threat=ThreatModel(0.1, 0.1),
+        graph=GraphKind.SPARSE,
+        graph_seed=bytes(32),
+        context=bytes(32),
+    )
+
+
+SPARSE = for_threat(400)
 
 
 def test_a_sparse_graph_that_is_not_enough_for_the_devices_own_threat_is_refused():
@@ -191,6 +196,15 @@ def test_an_adversary_that_nobody_knows_is_misuse():
     for unknown in ("ACTIVE", "honest", "", None, 1):
         with pytest.raises(ValueError, match="is not a valid Adversary"):
             DevicePolicy(adversary=unknown)
+
+
+def test_no_roster_is_too_small_to_be_refused_even_if_all_of_it_could_collude():
+    larger = for_threat(500)
+    least, colluding = larger.degree + 2, 50
+    assert least < colluding < larger.min_roster - 1
+    for few in range(least, larger.min_roster):
+        refuses(DevicePolicy(), replace(larger, min_roster=few), f"min_roster={few} is too small")
+    DevicePolicy().check(larger)
 
 
 # Rates are multiples of 2^-6, so that every product below is exact.
