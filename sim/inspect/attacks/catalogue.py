@@ -5,10 +5,12 @@ from typing import Final
 from deltafl.sim.inspect.attacks import (
     baseline,
     cohorts,
+    crafted_models,
     exposures,
     hostile_bytes,
     levels,
     lists,
+    plain_sums,
     quantile,
     reuse,
     rounds,
@@ -35,6 +37,8 @@ _MODULES: Final = (
     quantile,
     hostile_bytes,
     exposures,
+    crafted_models,
+    plain_sums,
 )
 
 ATTACKS: Final = tuple(
