@@ -38,13 +38,18 @@ _RARE: Final = 3
     power=Power.SERVER,
     gain="the sample with that label, if the cohort has only one, though not its owner's name",
     defence=_DEFENCE,
-    spec="14.11",
+    spec="14.7",
     end=Left.EXPOSED,
 )
 def only_owner_of_a_label(defended: bool) -> Loot:
     """The model is `logistic-bias`. Devices train for two epochs, on two samples at a time."""
     del defended
-    generator = np.random.default_rng(0)
+    return sample_of_a_label(0)
+
+
+def sample_of_a_label(seed: int) -> Loot:
+    """Play `only-owner-of-a-label` over samples drawn from a seed."""
+    generator = np.random.default_rng(seed)
     x = generator.integers(0, 256, (NUM_DEVICES, 6, _PIXELS), dtype=np.uint8)
     y = generator.integers(0, _RARE, (NUM_DEVICES, 6))
     y[3, 4] = _RARE
@@ -133,7 +138,7 @@ def _laid_out(taps: _Floats) -> _Floats:
     gain="every picture that is alone between two brightnesses, each pixel as the largest of four, "
     "though not its owner's name",
     defence=_DEFENCE,
-    spec="14.11",
+    spec="14.7",
     end=Left.EXPOSED,
 )
 def one_sample_in_each_bin(defended: bool) -> Loot:

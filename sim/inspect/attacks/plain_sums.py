@@ -48,7 +48,7 @@ _BAG: Final = Architecture("linear", (_COMMON + NUM_DEVICES * _OWN_WORDS,), _LAB
     power=Power.SERVER,
     gain="that part of the update of each device that alone has these words, though not its name",
     defence="none: the sum over a cohort is no sum where only one device has a part" + _NOISE,
-    spec="14.11",
+    spec="14.7",
     end=Left.EXPOSED,
 )
 def words_of_one_device(defended: bool) -> Loot:
@@ -90,7 +90,7 @@ _WITH_BIAS: Final = Architecture("logistic-bias", (8,), 4)
     power=Power.SERVER,
     gain="how many samples of each label the devices that trained have together",
     defence="none: the biases' gradient is the labels' count, less what the model expects" + _NOISE,
-    spec="14.11",
+    spec="14.7",
     end=Left.EXPOSED,
 )
 def labels_counted(defended: bool) -> Loot:
@@ -122,7 +122,7 @@ _WIDE: Final = Architecture("linear", (_NUMBERS,), 4)
     gain="which of these samples some device trained on (membership), though not which device",
     defence="none: larger cohorts hide a sample among others, and models with more weights than "
     "there are samples undo that" + _NOISE,
-    spec="14.11",
+    spec="14.7",
     end=Left.EXPOSED,
 )
 def members_of_the_cohort(defended: bool) -> Loot:
@@ -131,7 +131,12 @@ def members_of_the_cohort(defended: bool) -> Loot:
     Of the 40 samples that the server has, they have the first 20.
     """
     del defended
-    generator = np.random.default_rng(0)
+    return members(0)
+
+
+def members(seed: int) -> Loot:
+    """Play `members-of-the-cohort` over samples drawn from a seed."""
+    generator = np.random.default_rng(seed)
     num = NUM_DEVICES * _PER_DEVICE
     x = generator.choice(np.array([-1, 1], dtype=np.float32), (2 * num, _NUMBERS))
     y = generator.integers(0, 4, 2 * num)
@@ -164,7 +169,7 @@ _STEEP: Final = 50.0
     gain="how many devices own such a sample, and the sum of the updates of these devices alone",
     defence="none: the tail is where the model is worst, and the server chooses the model; what "
     "helps is a large min_tail",
-    spec="14.11",
+    spec="14.7",
     end=Left.EXPOSED,
 )
 def tail_of_owners(defended: bool) -> Loot:
@@ -194,7 +199,6 @@ def tail_of_owners(defended: bool) -> Loot:
 # --- tails from counts --------------------------------------------------------------------------
 
 _ROUNDS, _PERIOD = 12, 3
-_SEED: Final = 0
 
 
 @attack(
@@ -212,9 +216,18 @@ _SEED: Final = 0
 def tails_from_counts(defended: bool) -> Loot:
     """One cohort, and honest searches; losses change from round to round, updates do not."""
     del defended
-    generator = np.random.default_rng(_SEED)
+    return tails(0)
+
+
+def tails(seed: int) -> Loot:
+    """Play `tails-from-counts` over losses drawn from a seed.
+
+    Raises:
+        NotPlayed: the counts leave more than one possibility.
+    """
+    generator = np.random.default_rng(seed)
     devices = make_devices(WHOLE_ROUND)
-    sums, tails = [], []
+    sums, trained = [], []
     for index in range(_ROUNDS):
         config = replace(WHOLE_ROUND, round_index=index)
         losses = generator.permutation([device.loss for device in devices.values()])
@@ -227,8 +240,8 @@ def tails_from_counts(defended: bool) -> Loot:
         outcome = with_an_honest_server(parties, lambda _step, _client, data: data, learnt_sums)
         sums.append(config.update_layout.decode(learnt_sums[-1].vector)["update"])
         threshold = present(outcome.search).threshold
-        tails.append([one.measured(config).passes(threshold) for one in given.values()])
-    known = _by_period(np.array(tails, dtype=np.float64))
+        trained.append([one.measured(config).passes(threshold) for one in given.values()])
+    known = _by_period(np.array(trained, dtype=np.float64))
     found = _tails(np.array(sums, dtype=np.float64), known)
     updates = np.rint(np.linalg.lstsq(found, np.array(sums, dtype=np.float64), rcond=None)[0])
     length, layout = WHOLE_ROUND.update_length, WHOLE_ROUND.update_layout
@@ -236,7 +249,7 @@ def tails_from_counts(defended: bool) -> Loot:
     words = updates.astype(np.int64).astype(np.uint64) & np.uint64(2**layout.ring_bits - 1)
     return Loot(
         np.concatenate([found.astype(np.uint64).ravel(), words.ravel()]),
-        np.concatenate([np.array(tails, dtype=np.uint64).ravel(), *own]),
+        np.concatenate([np.array(trained, dtype=np.uint64).ravel(), *own]),
         layout.ring_bits,
         note="who trained in which round, and the updates",
     )
