@@ -283,7 +283,7 @@ class RoundClient:
                 self._move(event)
                 self._is_waiting = answer is not None
                 if answer is not None:
-                    return self._session.contribute(answer, self._binding)
+                    return self._mask(answer)
                 # The state is the same whether it passes or not, so that the server cannot tell by
                 # another message what the device does next.
                 self._passes = isinstance(question, Threshold) and device.passes(question)
@@ -422,11 +422,15 @@ class RoundClient:
     def _contribute_update(self, update: Update | None) -> bytes:
         event = self._supply_event
         vector = self._measured().contribution(update)
-        reply = self._session.contribute(vector, self._binding)
+        reply = self._mask(vector)
         self._move(event)
         if event is SupplyEarlierUpdate:
             self._level, self._followed = self._level + 1, None
         return reply
+
+    def _mask(self, vector: Vector) -> bytes:
+        """Answer the open question."""
+        return self._session.contribute(vector, self._binding)
 
     @property
     def _supply_event(self) -> type:

@@ -50,10 +50,10 @@ class DeviceRound:
             EncodingError: the weight is negative, or no whole number.
         """
         # A float would be refused only by the first answer, when the device has joined the session.
-        whole = _whole(weight)
+        weight = _whole(weight)
         tick, loss_clipped = config.search.grid.tick(loss)
-        capped = min(whole, config.update.max_weight)
-        return cls(config, tick, capped, int(loss_clipped) + int(capped < whole))
+        capped = min(weight, config.update.max_weight)
+        return cls(config, tick, capped, int(loss_clipped) + int(capped < weight))
 
     def answer(self, query: Query, randomness: Randomness | None = None) -> npt.NDArray[np.uint64]:
         """Its contribution to a query of the search, a ring vector of the search layout.

@@ -16,7 +16,16 @@ import torch
 from flat_configs import changed_round
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from round_parties import MODEL, POLICY, Device, RoundParties, comparable, make_config, make_devices
+from round_parties import (
+    MODEL,
+    POLICY,
+    Device,
+    Point,
+    RoundParties,
+    comparable,
+    make_config,
+    make_devices,
+)
 from torch import nn
 
 from deltafl.fl.data.federated import DeviceData
@@ -244,6 +253,16 @@ def test_what_cannot_be_trained_counts_as_zeros_all_of_them_clipped():
     assert np.array_equal(outcome.update, expected.update)
     assert not np.array_equal(outcome.update, whole.update)
     assert (whole.clipped, outcome.clipped) == (0, length)
+
+
+@pytest.mark.parametrize("num_taken", [0, 1, 3, 5])
+def test_training_that_nobody_asked_for_cannot_have_failed(num_taken):
+    parties = RoundParties()
+    parties.bring(Point(num_taken))
+    state = parties.machine.state
+    with pytest.raises(UsageError):
+        parties.machine.supply_update(None)
+    assert parties.machine.state is state
 
 
 def test_what_cannot_be_measured_counts_as_the_largest_loss_and_weighs_what_is_known():

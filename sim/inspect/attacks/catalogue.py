@@ -5,11 +5,13 @@ from typing import Final
 from deltafl.sim.inspect.attacks import (
     baseline,
     cohorts,
+    crafted_models,
     exposures,
     haste,
     hostile_bytes,
     levels,
     lists,
+    plain_sums,
     quantile,
     reuse,
     rounds,
@@ -37,6 +39,8 @@ _MODULES: Final = (
     quantile,
     hostile_bytes,
     exposures,
+    crafted_models,
+    plain_sums,
 )
 
 ATTACKS: Final = tuple(

@@ -146,6 +146,7 @@ class RoundDevices:
         self.questions = questions or {}
         self.openings: Mapping[ClientId, bytes] = {}
         self.levels = Levels.at(config, thetas or (config.theta,))
+        self.model = model
         self.models = models or dict.fromkeys(self.devices, model)
         self.enrolment = enrolment or new_enrolment()
         self.params = SessionParams(
@@ -220,7 +221,7 @@ def with_an_honest_server(
     """
     directory = devices.enrolment if devices.params.signed else None
     server = RoundServer(
-        devices.levels, MODEL, devices.params, devices.devices, directory=directory
+        devices.levels, devices.model, devices.params, devices.devices, directory=directory
     )
     outgoing = server.start()
     while outgoing:
