@@ -215,9 +215,14 @@ class _InUnits:
         return not self.mean.has_whole_weights
 
     def weigh(self, own: Local) -> tuple[int, float]:
-        """Whole units, at most one more than may be: the protocol clips that and counts it."""
+        """Whole units, at most one more than may be: the protocol clips that and counts it.
+
+        A weight that is no number, of settings that no data suit, counts as 0.
+        """
         share = self.mean.share(own, self.round_index)
-        log_unit = self.unit * math.log(2)
-        if share.log_weight - log_unit > math.log(self.max_weight + 1):
+        log_units = share.log_weight - self.unit * math.log(2)
+        if math.isnan(log_units):
+            return 0, share.step
+        if log_units > math.log(self.max_weight + 1):
             return self.max_weight + 1, share.step
-        return round(share.weight * math.exp(share.log_scale - log_unit)), share.step
+        return round(math.exp(log_units)), share.step

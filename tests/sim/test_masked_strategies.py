@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,12 +21,13 @@ from deltafl.fl.strategies.base import TrainingState, Visibility
 from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.strategies.fedprox import FedProx
-from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, WEIGHT_BITS, MaskedMean
+from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, WEIGHT_BITS, MaskedMean, _InUnits
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from deltafl.fl.strategies.propfair import PropFair
 from deltafl.fl.strategies.q_ffl import QFFL
 from deltafl.fl.strategies.server_optimizer import Momentum, WithServerOptimizer
 from deltafl.fl.strategies.tilted_erm import TiltedERM
+from deltafl.fl.strategies.weighted_mean import Share
 from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.sessions import Sessions
@@ -368,6 +370,27 @@ def test_no_loss_weight_or_update_ends_the_round_of_a_device_that_weighs_itself(
     device = Drawn(9, weight, loss, update)
     _, report = masked(mean).apply(TrainingState(START), cohort_of([*STEEP, device], IDEAL))
     assert (report.kept_devices, report.aborted) == (7, None)
+
+
+@pytest.mark.parametrize(
+    ("share", "weighed"),
+    [
+        (Share(math.nan), 0),
+        (Share(1.0, math.nan), 0),
+        (Share(0.0, math.inf), 0),
+        (Share(math.inf, -math.inf), 0),
+        (Share(math.inf), 8),
+        (Share(1e-300, 1e6), 8),
+        (Share(1e-300, 300 * math.log(10)), 1),
+        (Share(1e300, -1e6), 0),
+        (Share(1e300, -300 * math.log(10)), 1),
+        (Share(3.0), 3),
+    ],
+)
+def test_no_weight_is_too_strange_to_be_sent(share, weighed):
+    mean = SimpleNamespace(share=lambda own, round_index: share)
+    weighing = _InUnits(mean, round_index=1, unit=0, max_weight=7)
+    assert weighing.weigh(None) == (weighed, 1.0)
 
 
 def test_names_and_what_the_server_sees():
