@@ -388,7 +388,7 @@ def test_no_loss_weight_or_update_ends_the_round_of_a_device_that_weighs_itself(
     ],
 )
 def test_no_weight_is_too_strange_to_be_sent(share, weighed):
-    mean = SimpleNamespace(share=lambda own, round_index: share)
+    mean = SimpleNamespace(share=lambda *_: share)
     weighing = _InUnits(mean, round_index=1, unit=0, max_weight=7)
     assert weighing.weigh(None) == (weighed, 1.0)
 
