@@ -134,9 +134,7 @@ class _Audit:
                 self._opening = record
                 self._open_truth(record)
             case Message():
-                seen = self._round_of(record).add(record)
-                self._inventory.add(seen)
-                self._timeline.add(seen)
+                self._take_message(self._round_of(record), record)
             case Sum():
                 self._take_sum(self._round_of(record), record)
             case RoundEnd():
@@ -147,6 +145,13 @@ class _Audit:
                 self._is_closed = True
             case Resumed():
                 self._end_round(record)
+
+    def _take_message(self, round_: RoundView, record: Message) -> None:
+        seen = round_.add(record)
+        self._inventory.add(seen)
+        self._timeline.add(seen)
+        for check in self._checks:
+            self._findings.add_all(check.on_message(seen, round_))
 
     def _round_of(self, record: Message | Sum | RoundEnd) -> RoundView:
         """The round of a record, which ends the one before if it is of another."""

@@ -8,7 +8,9 @@ from typing import Final
 from deltafl.sim.inspect.audit.check import Check
 from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
 from deltafl.sim.inspect.audit.checks.differences import Differences
+from deltafl.sim.inspect.audit.checks.fields import RandomFields
 from deltafl.sim.inspect.audit.checks.floors import Floors
+from deltafl.sim.inspect.audit.checks.key_roles import KeyRoles
 from deltafl.sim.inspect.audit.checks.keys import Keys
 from deltafl.sim.inspect.audit.checks.lists import ToldTheSame
 from deltafl.sim.inspect.audit.checks.masks import MaskedBytes
@@ -31,6 +33,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     ToldTheSame,
     Turns,
     Keys,
+    KeyRoles,
     Shares,
     WholeSlots,
     Sums,
@@ -38,6 +41,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Questions,
     Models,
     MaskedBytes,
+    RandomFields,
     Floors,
     Differences,
     ParticipationOverRounds,

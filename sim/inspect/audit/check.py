@@ -152,6 +152,16 @@ class Check(ABC):
         del error, round_number
         return ()
 
+    def on_message(self, seen: Seen, round_: RoundView) -> Iterable[Finding]:
+        """Take a message, as it was sorted into its round.
+
+        Args:
+            seen: The message; long ones are not kept after this.
+            round_: Its round, up to this point.
+        """
+        del seen, round_
+        return ()
+
     def on_vector(self, vector: MaskedVector) -> None:  # noqa: B027 - most checks have no use for it
         """Take a masked vector, before the sum of its slot."""
 
