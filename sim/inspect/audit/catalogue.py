@@ -22,6 +22,7 @@ from deltafl.sim.inspect.audit.checks.questions import Questions
 from deltafl.sim.inspect.audit.checks.record import Integrity
 from deltafl.sim.inspect.audit.checks.searches import Searches
 from deltafl.sim.inspect.audit.checks.shares import Shares
+from deltafl.sim.inspect.audit.checks.sharing import Sharing
 from deltafl.sim.inspect.audit.checks.sums import Sums
 from deltafl.sim.inspect.audit.checks.turns import Turns
 from deltafl.sim.inspect.audit.checks.whole import WholeSlots
@@ -35,6 +36,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Keys,
     KeyRoles,
     Shares,
+    Sharing,
     WholeSlots,
     Sums,
     Proofs,

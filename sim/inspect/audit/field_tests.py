@@ -215,9 +215,14 @@ def _by_bit(test: str, bits: Counts, trials: int) -> PValue:
 
 
 class Repeats:
-    """Do eight bytes of one string come up again in another?"""
+    """Do eight bytes of one string come up again in another?
 
-    def __init__(self) -> None:
+    Args:
+        bits: How many bits of the eight bytes are random.
+    """
+
+    def __init__(self, bits: int = 8 * _WORD) -> None:
+        self._bits = bits
         self._words: list[npt.NDArray[np.uint64]] = []
 
     def add(self, rows: Rows, words: int | None = None) -> None:
@@ -239,7 +244,7 @@ class Repeats:
         every = np.concatenate(self._words)
         order = np.argsort(every, kind="stable")
         again = np.flatnonzero(every[order][1:] == every[order][:-1])
-        expected = len(every) * (len(every) - 1) / 2 / 2**64
+        expected = len(every) * (len(every) - 1) / 2 / 2**self._bits
         value = repetitions(len(again), expected)
         detail = f"{len(again)} of {len(every)} times eight bytes had come before"
         if not len(again):
