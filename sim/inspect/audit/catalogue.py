@@ -12,6 +12,7 @@ from deltafl.sim.inspect.audit.checks.fields import RandomFields
 from deltafl.sim.inspect.audit.checks.floors import Floors
 from deltafl.sim.inspect.audit.checks.key_roles import KeyRoles
 from deltafl.sim.inspect.audit.checks.keys import Keys
+from deltafl.sim.inspect.audit.checks.left_over import SharedMasks
 from deltafl.sim.inspect.audit.checks.lists import ToldTheSame
 from deltafl.sim.inspect.audit.checks.masks import MaskedBytes
 from deltafl.sim.inspect.audit.checks.metadata import Metadata
@@ -43,6 +44,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Questions,
     Models,
     MaskedBytes,
+    SharedMasks,
     RandomFields,
     Floors,
     Differences,

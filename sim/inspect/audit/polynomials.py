@@ -1,8 +1,8 @@
 """Were secrets shared by random polynomials of full degree? From the shares that came.
 
 t shares of a secret determine a polynomial of degree t − 1 for each of its limbs. If the device
-that dealt them drew the coefficients at random, they are uniform modulo the prime. A polynomial of lower
-degree needs fewer shares, and one whose coefficients are known needs a single one.
+that dealt them drew the coefficients at random, they are uniform modulo the prime. A polynomial of
+lower degree needs fewer shares, and one whose coefficients are known needs a single one.
 """
 
 from typing import Final

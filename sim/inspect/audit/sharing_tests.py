@@ -14,7 +14,7 @@ from deltafl.secagg.shamir import Limbs
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
 from deltafl.sim.inspect.audit.field_tests import Repeats
 from deltafl.sim.inspect.audit.findings import Evidence
-from deltafl.sim.inspect.audit.polynomials import Words, coefficients, evaluate
+from deltafl.sim.inspect.audit.polynomials import Words, coefficients, evaluate, leading
 from deltafl.sim.inspect.audit.tails import PValue, ones, repetitions, smallest
 from deltafl.sim.inspect.audit.uniformity import (
     BitCounts,
