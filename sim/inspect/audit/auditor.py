@@ -29,7 +29,7 @@ from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.inspect.audit.round_replay import PastModel, play_again
 from deltafl.sim.inspect.audit.server_step import optimizer_of
 from deltafl.sim.inspect.audit.source import Source, find_source
-from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound, TruthRounds
+from deltafl.sim.inspect.audit.truth_rounds import SecretsOfRound, TruthOfRound, TruthRounds
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
 from deltafl.sim.record.transcript import (
     Closing,
@@ -93,6 +93,7 @@ class _Audit:
             options.head,
             optimizer_of(source),
             FalseAlarmBudget(options.false_alarm_rate),
+            has_truth=options.truth is not None,
         )
         self._checks = tuple(check(self._premises) for check in CHECKS)
         self._findings = Findings()
@@ -182,6 +183,10 @@ class _Audit:
         except ChainError as error:
             raise UserError(str(error)) from None
 
+    @property
+    def _secrets_of_round(self) -> SecretsOfRound:
+        return {} if self._truth is None else self._truth.secrets
+
     def _take_sum(self, round_: RoundView, record: Sum) -> None:
         self._inventory.add_sum(record)
         place, replayed = round_.add_sum(record), None
@@ -202,7 +207,9 @@ class _Audit:
         again = SlotReplay(session, slot)
         for seen, words in masked_vectors(self._reader, session, slot):
             again.add(seen, words)
-            vector = MaskedVector(session, slot, seen, words, self._truth_of_round)
+            vector = MaskedVector(
+                session, slot, seen, words, self._truth_of_round, self._secrets_of_round
+            )
             for check in self._checks:
                 check.on_vector(vector)
         return again
@@ -225,6 +232,7 @@ class _Audit:
             play_again(round_, self._models, self._totals, optimizer),
             self._totals,
             self._truth_of_round if self._truth is not None else None,
+            self._secrets_of_round,
             is_first=self._num_rounds == 1,
         )
         for check in self._checks:

@@ -20,6 +20,7 @@ from deltafl.sim.inspect.audit.checks.models import Models
 from deltafl.sim.inspect.audit.checks.participation import ParticipationOverRounds
 from deltafl.sim.inspect.audit.checks.proofs import Proofs
 from deltafl.sim.inspect.audit.checks.questions import Questions
+from deltafl.sim.inspect.audit.checks.recomputed import Recomputed
 from deltafl.sim.inspect.audit.checks.record import Integrity
 from deltafl.sim.inspect.audit.checks.searches import Searches
 from deltafl.sim.inspect.audit.checks.shares import Shares
@@ -45,6 +46,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Models,
     MaskedBytes,
     SharedMasks,
+    Recomputed,
     RandomFields,
     Floors,
     Differences,

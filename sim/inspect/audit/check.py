@@ -24,7 +24,7 @@ from deltafl.sim.inspect.audit.round_replay import Played
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.source import Source
-from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
+from deltafl.sim.inspect.audit.truth_rounds import SecretsOfRound, TruthOfRound
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
 from deltafl.sim.record.transcript import Record, Sum
 
@@ -39,6 +39,7 @@ class Premises:
         digest: The digest that the transcript must end with, 32 bytes; None if nobody gave one.
         optimizer: How the server claims to step along the mean of the updates.
         budget: Takes the p-values of all statistical tests.
+        has_truth: Whether a truth file is read beside the transcript.
     """
 
     source: Source
@@ -46,6 +47,7 @@ class Premises:
     digest: bytes | None
     optimizer: ServerOptimizer
     budget: FalseAlarmBudget
+    has_truth: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +60,7 @@ class MaskedVector:
         seen: The message that contained it, without the vector.
         words: Its words, below 2^ring_bits of the slot.
         truth: The true values of the round's devices, as far as they are known.
+        secrets: What devices drew in the round, as far as it is known.
     """
 
     session: SessionView
@@ -65,6 +68,7 @@ class MaskedVector:
     seen: Seen
     words: Vector
     truth: TruthOfRound
+    secrets: SecretsOfRound
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +100,7 @@ class RoundOver:
         played: The round played again from its sums: its sessions' levels, in order.
         totals: Sums that were replayed, by session's tag and slot.
         truth: The true values of its devices; None without a truth file.
+        secrets: What its devices drew, as far as it is known.
         is_first: Whether it is the transcript's first.
     """
 
@@ -104,6 +109,7 @@ class RoundOver:
     played: tuple[Played, ...] = ()
     totals: Mapping[tuple[bytes, int], Vector] = field(default_factory=dict)
     truth: TruthOfRound | None = None
+    secrets: SecretsOfRound = field(default_factory=dict)
     is_first: bool = True
 
 

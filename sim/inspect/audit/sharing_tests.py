@@ -113,12 +113,14 @@ class SharingTests:
 
     Args:
         budget: Takes the p-values.
+        prefix: The first words of the tests' names in it.
 
     Attributes:
         num_secrets: Secrets that were examined.
     """
 
     budget: FalseAlarmBudget
+    prefix: str = OF_SHARES
     num_secrets: int = 0
     _counts: BitCounts = field(default_factory=lambda: BitCounts(_BITS))
     _leading: Repeats = field(default_factory=lambda: Repeats(2 * _BITS))
@@ -178,7 +180,7 @@ class SharingTests:
 
     def _take(self, result: PValue, where: str, place: Evidence) -> None:
         detail = f"{where}: {result.detail}"
-        self.budget.add(PValue(f"{OF_SHARES}{result.test}", result.value, detail), place)
+        self.budget.add(PValue(f"{self.prefix}{result.test}", result.value, detail), place)
 
 
 def _zeros(test: str, numbers: Words) -> PValue:
