@@ -93,9 +93,12 @@ class _Audit:
             options.head,
             optimizer_of(source),
             FalseAlarmBudget(options.false_alarm_rate),
-            has_truth=options.truth is not None,
         )
-        self._checks = tuple(check(self._premises) for check in CHECKS)
+        self._checks = tuple(
+            check(self._premises)
+            for check in CHECKS
+            if options.truth is not None or not check.needs_truth
+        )
         self._findings = Findings()
         self._inventory, self._timeline = Inventory(), Timeline()
         self._models: dict[int, PastModel] = {}

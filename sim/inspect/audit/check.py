@@ -39,7 +39,6 @@ class Premises:
         digest: The digest that the transcript must end with, 32 bytes; None if nobody gave one.
         optimizer: How the server claims to step along the mean of the updates.
         budget: Takes the p-values of all statistical tests.
-        has_truth: Whether a truth file is read beside the transcript.
     """
 
     source: Source
@@ -47,7 +46,6 @@ class Premises:
     digest: bytes | None
     optimizer: ServerOptimizer
     budget: FalseAlarmBudget
-    has_truth: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,12 +126,14 @@ class Check(ABC):
         tests: The rules that its statistical tests are about, by the first words of the tests'
             names in the budget.
         guards_record: Whether its findings mean that there may have been more in the record.
+        needs_truth: Whether it is only made if there is a truth file.
     """
 
     name: ClassVar[str]
     rules: ClassVar[Rules]
     tests: ClassVar[Mapping[str, str]] = MappingProxyType({})
     guards_record: ClassVar[bool] = False
+    needs_truth: ClassVar[bool] = False
 
     def __init__(self, premises: Premises) -> None:
         self._premises = premises

@@ -76,6 +76,7 @@ class Recomputed(Check):
     name = "recorded secrets"
     rules = RULES
     tests = MappingProxyType({_IN_BOXES: "boxes.few-shares"})
+    needs_truth = True
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
@@ -88,7 +89,7 @@ class Recomputed(Check):
     def on_message(self, seen: Seen, round_: RoundView) -> tuple[Finding, ...]:
         """Keep boxes until the round is over."""
         message = seen.content.message
-        if self._premises.has_truth and round_.keeps_whole and isinstance(message, ShareKeys):
+        if round_.keeps_whole and isinstance(message, ShareKeys):
             of_session = self._boxes.setdefault(seen.content.tag, {})
             of_session.setdefault(seen.record.peer, (seen, message))
         return ()
@@ -127,10 +128,9 @@ class Recomputed(Check):
         return ()
 
     def coverage(self, tally: Tally) -> Coverage:
-        """Needs a truth file, of a simulation that recorded the secrets of its devices."""
-        detail = "the truth file has no secrets" if tally.has_truth else "there is no truth file"
-        if self._rounds:
-            detail = f"{self._vectors} vectors and {self._rounds} rounds' boxes computed again"
+        """Covers the rounds of which the truth file has the secrets of devices."""
+        del tally
+        detail = f"{self._vectors} vectors and the boxes of {self._rounds} rounds computed again"
         return Coverage(self._rounds, detail)
 
     def _compare(
