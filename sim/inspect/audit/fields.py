@@ -239,6 +239,14 @@ FIELDS: Final[Mapping[type, Mapping[str, Field]]] = {
         "passed": Field(FieldKind.PRIVATE, "compared with metadata"),
         "update": Field(FieldKind.PRIVATE, "searched for in every field that should look random"),
     },
+    truth.DeviceSecrets: {
+        "round": _ROUND,
+        "device": Field(FieldKind.PUBLIC, "in the roster"),
+        "tag": Field(FieldKind.PUBLIC, "of a session of the round"),
+        "secrets": Field(
+            FieldKind.PRIVATE, "keys, commitments, boxes and masks are computed from them again"
+        ),
+    },
 }
 """By class, the rows of its fields by name, in their order."""
 
