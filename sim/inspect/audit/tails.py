@@ -98,8 +98,11 @@ def repetitions(count: int, expected: float) -> float:
     `count` is a sum of indicators, of which the i-th is 1 with probability at most p_i whatever
     came before, and Σp_i = expected. Such a sum exceeds `count` no more often than independent
     indicators do, and those, from expected + 1 on, no more often than a Poisson variable does
-    (Hoeffding 1956; Anderson and Samuels 1967). Below, nothing is claimed.
+    (Hoeffding 1956; Anderson and Samuels 1967). Below, nothing is claimed, except of a single
+    repetition, which is as likely as expected, at most.
     """
+    if count == 1:
+        return min(1.0, expected)
     if count < expected + 1:
         return 1.0
     return float(special.gammainc(count, expected))
