@@ -269,3 +269,11 @@ def signatures_of_another_slot(edit):
 def keys_that_were_not_drawn(edit):
     other = keys.key_pair(SeededRandomness(b"of somebody else".ljust(32))(32)).public
     change_keys(edit, VICTIM, lambda k: replace(k, mask_keys=(other, *k.mask_keys[1:])))
+
+
+@leak("secrets.other", with_truth=True)
+def a_commitment_to_no_seed(edit):
+    (entry,) = edit.find(1, Kind.SHARE_KEYS, peer=VICTIM)
+    message = edit.message(entry)
+    other = sha256(b"my loss, under a key of the server").digest()
+    edit.put_message(entry, replace(message, commitments=(*message.commitments[:-1], other)))
