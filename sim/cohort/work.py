@@ -38,7 +38,7 @@ class CohortWork:
         thetas: the levels.
         loss_bound: the largest loss, in nats, that the round tells from larger ones.
         weighing: what devices contribute in place of n_k and Δ_k, of a single level.
-        told: where to note what devices tell and draw; None to note nothing.
+        told: where to note what devices tell; None to note nothing.
     """
 
     def __init__(
@@ -83,19 +83,12 @@ class CohortWork:
             loss = self._loss(device, level).result()
         else:
             loss = self._participant(device).measure()
-        if self.told is not None:
-            self.told.losses[device] = loss
         self._guess_tail(device, level, loss)
         return loss
 
     def weight(self, device: int) -> int:
         """What the device weighs: n_k, or what it works out."""
-        if self._weighing is None:
-            return self.weights[device]
-        weight, _ = self._weigh(device)
-        if self.told is not None:
-            self.told.weights[device] = weight
-        return weight
+        return self.weights[device] if self._weighing is None else self._weigh(device)[0]
 
     def update(self, device: int, level: int) -> Vector:
         """Δ_k of a level's model, times the factor that the device works out; it may have NaN.
@@ -103,12 +96,6 @@ class CohortWork:
         Raises:
             DivergenceError: it has another shape than the model, and the device weighs itself.
         """
-        update = self._contributed(device, level)
-        if self.told is not None:
-            self.told.updates[device] = update
-        return update
-
-    def _contributed(self, device: int, level: int) -> Vector:
         if self._weighing is None:
             return self._update(device, level).result()
         weight, step = self._weigh(device)
@@ -119,15 +106,26 @@ class CohortWork:
 
     def _loss(self, device: int, level: int) -> "_Asked[float]":
         if (device, level) not in self._losses:
+
+            def note(loss: float) -> None:
+                if self.told is not None:
+                    self.told.losses[device] = loss
+
             self._losses[device, level] = _Asked(
-                lambda: self._devices.begin_loss(device, self.models[level])
+                lambda: self._devices.begin_loss(device, self.models[level]), note
             )
         return self._losses[device, level]
 
     def _update(self, device: int, level: int) -> "_Asked[Vector]":
         if (device, level) not in self._updates:
+
+            def note(update: Vector) -> None:
+                if self.told is not None:
+                    self.told.updates[device] = update
+
             self._updates[device, level] = _Asked(
-                lambda: self._devices.begin_update(device, self.models[level], self._objective)
+                lambda: self._devices.begin_update(device, self.models[level], self._objective),
+                note,
             )
         return self._updates[device, level]
 
@@ -214,10 +212,12 @@ class _Asked(Generic[T]):
 
     Args:
         start: asks it.
+        note: shown the answer.
     """
 
-    def __init__(self, start: Callable[[], Pending[T]]) -> None:
+    def __init__(self, start: Callable[[], Pending[T]], note: Callable[[T], None]) -> None:
         self._start = start
+        self._note = note
         self._begun = False
         self._pending: Pending[T] | None = None
 
@@ -232,4 +232,6 @@ class _Asked(Generic[T]):
         pending, self._pending = self._pending, None
         if pending is None:
             raise RuntimeError("an answer is handed over once: this is a bug")
-        return pending.result()
+        answer = pending.result()
+        self._note(answer)
+        return answer

@@ -41,7 +41,7 @@ class DeviceTruth:
         round: the round, counted from 1.
         device: its id.
         loss: F_k of the announced model, in nats; NaN or infinite where it diverged.
-        weight: n_k, or what the device worked out in its place.
+        weight: n_k.
         passed: whether it passed the filter and trained.
         update: Δ_k, float32 of shape (d,); None where it did not train or is not kept.
     """
@@ -102,14 +102,12 @@ class Told:
 
     Attributes:
         losses: F_k of those that were asked.
-        updates: Δ_k of those that trained, or what they worked out in its place.
-        weights: what those weigh that worked it out; the others weigh n_k.
+        updates: Δ_k of those that trained.
         draws: what each device draws, by session's tag and device.
     """
 
     losses: dict[int, float] = field(default_factory=dict)
     updates: dict[int, Vector] = field(default_factory=dict)
-    weights: dict[int, int] = field(default_factory=dict)
     draws: dict[tuple[bytes, int], NotedDraws] = field(default_factory=dict)
 
     def note_draws(self, source: Randomness, params: SessionParams, device: int) -> Randomness:
@@ -155,7 +153,7 @@ class TruthWriter(ChainWriter):
                 round_number,
                 device,
                 float(told.losses[device]),
-                told.weights.get(device, weight),
+                weight,
                 update is not None,
                 update.astype(_FLOAT).tobytes() if update is not None and kept else None,
             )

@@ -115,8 +115,9 @@ class Recomputed(Check):
             for tag, session in over.view.sessions.items():
                 known = self._sessions.get(tag) or SessionSecrets(session, over.secrets)
                 for device in known.other_keys():
-                    place = session.advertisements[device].place
-                    yield RULES.found("secrets.other", f"the keys of device {device}", [place])
+                    came = (session.advertisements.get(device), session.share_keys.get(device))
+                    places = [seen.place for seen in came if seen is not None]
+                    yield RULES.found("secrets.other", f"the keys of device {device}", places)
                 yield from self._look_into_boxes(known, self._boxes.get(tag, {}))
         for rule, detail, place in self._wrong:
             yield RULES.found(rule, detail, [place])
