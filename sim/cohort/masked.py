@@ -9,7 +9,7 @@ from deltafl.protocol.client import RoundClient
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import ClientId, Enrolment
+from deltafl.secagg import ClientId, Enrolment, SessionParams
 from deltafl.secagg.primitives import Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.session import NoObserver, Observer
@@ -17,6 +17,7 @@ from deltafl.secagg.stages import Vanishing
 from deltafl.sim.cohort.network import Network
 from deltafl.sim.cohort.shared import simulated
 from deltafl.sim.cohort.work import CohortWork
+from deltafl.sim.record.truth import Told
 
 NoiseSource: TypeAlias = Callable[[ClientId], Randomness]
 """Where each device takes the noise of its answers from, if its round asks for noise."""
@@ -75,7 +76,7 @@ class MaskedRounds:
             i: RoundClient(
                 i,
                 self.sessions.policy,
-                self.randomness,
+                self._source(i, params, work.told),
                 self.enrolment.credentials_for(i, params),
                 self.noise(i),
                 primitives=own,
@@ -92,3 +93,7 @@ class MaskedRounds:
         if server.outcomes is None:
             raise RuntimeError("the round stopped without an outcome: this is a bug")
         return SecureRoundResult(server.outcomes, network.bytes_up / len(ids))
+
+    def _source(self, device: ClientId, params: SessionParams, told: Told | None) -> Randomness:
+        """Where a device's secrets come from; they are noted if anything is."""
+        return self.randomness if told is None else told.note_draws(self.randomness, params, device)

@@ -57,7 +57,7 @@ class CohortWork:
         self._loss_bound = loss_bound
         self._weighing = weighing
         self._objective = PLAIN if weighing is None else weighing.objective
-        self._told = told
+        self.told = told
         self._known: list[dict[int, float]] = [{} for _ in models]
         self._losses: dict[tuple[int, int], _Asked[float]] = {}
         self._updates: dict[tuple[int, int], _Asked[Vector]] = {}
@@ -108,8 +108,8 @@ class CohortWork:
         if (device, level) not in self._losses:
 
             def note(loss: float) -> None:
-                if self._told is not None:
-                    self._told.losses[device] = loss
+                if self.told is not None:
+                    self.told.losses[device] = loss
 
             self._losses[device, level] = _Asked(
                 lambda: self._devices.begin_loss(device, self.models[level]), note
@@ -120,8 +120,8 @@ class CohortWork:
         if (device, level) not in self._updates:
 
             def note(update: Vector) -> None:
-                if self._told is not None:
-                    self._told.updates[device] = update
+                if self.told is not None:
+                    self.told.updates[device] = update
 
             self._updates[device, level] = _Asked(
                 lambda: self._devices.begin_update(device, self.models[level], self._objective),

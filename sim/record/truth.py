@@ -1,4 +1,4 @@
-"""What only a simulation knows: every device's loss, weight, update, and whether it passed.
+"""What only a simulation knows: every device's loss, weight, update, and the secrets it drew.
 
 A file of its own beside the transcript, for audits that compare what the server saw with what was
 there to hide. Nothing of it passes the server. Frames of `deltafl.sim.record.chain` (kind and
@@ -7,6 +7,8 @@ number first):
     0 opening   run id (16 bytes), that of the transcript
     1 device    round, id, loss (nats), weight, whether it passed, update (float32, little-endian,
                 in rounds that the transcript keeps whole) or nil
+    2 secrets   round, id, session tag, the secrets joined (32 bytes each: of the sealing key, of
+                the mask keys, the self-mask seeds); in rounds that the transcript keeps whole
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,13 +19,17 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.vectors import Vector
+from deltafl.secagg.messages import SHARES_PER_SLOT
+from deltafl.secagg.params import TAG_SIZE, SessionParams
+from deltafl.secagg.prg import SEED_SIZE
+from deltafl.secagg.randomness import Randomness
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.chain import ChainWriter, Format, Link, Mark, read_chain
 from deltafl.sim.record.transcript import RUN_ID_BYTES, keeps_whole
 
-TRUTH: Final = Format("truth", 1)
+TRUTH: Final = Format("truth", 2)
 
-_OPENING, _DEVICE = 0, 1
+_OPENING, _DEVICE, _SECRETS = 0, 1, 2
 _FLOAT: Final = np.dtype("<f4")
 
 
@@ -48,17 +54,66 @@ class DeviceTruth:
     update: Vector | None
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceSecrets:
+    """The secrets that a device drew in a session, in the order in which it drew them.
+
+    Attributes:
+        round: the round, counted from 1.
+        device: its id.
+        tag: the session's tag, 16 bytes.
+        secrets: 32 bytes each: of its sealing key, of its mask key of each tolerant slot, and its
+            self-mask seed of each tolerant slot; fewer where it was lost before.
+    """
+
+    round: int
+    device: int
+    tag: bytes
+    secrets: tuple[bytes, ...] = field(repr=False)
+
+
+class NotedDraws:
+    """A source of secrets that notes what is drawn from it first.
+
+    Args:
+        source: where the secrets come from.
+        most: how many draws of 32 bytes are noted.
+
+    Attributes:
+        drawn: the draws, in their order.
+    """
+
+    def __init__(self, source: Randomness, most: int) -> None:
+        self.drawn: list[bytes] = []
+        self._source = source
+        self._most = most
+
+    def __call__(self, size: int) -> bytes:
+        """The source's next bytes."""
+        drawn = self._source(size)
+        if size == SEED_SIZE and len(self.drawn) < self._most:
+            self.drawn.append(drawn)
+        return drawn
+
+
 @dataclass(slots=True, eq=False)
 class Told:
-    """What devices have told the protocol, for the file of truth.
+    """What devices have told the protocol and drawn for it, for the file of truth.
 
     Attributes:
         losses: F_k of those that were asked.
         updates: Δ_k of those that trained.
+        draws: what each device draws, by session's tag and device.
     """
 
     losses: dict[int, float] = field(default_factory=dict)
     updates: dict[int, Vector] = field(default_factory=dict)
+    draws: dict[tuple[bytes, int], NotedDraws] = field(default_factory=dict)
+
+    def note_draws(self, source: Randomness, params: SessionParams, device: int) -> Randomness:
+        """The source of a device's secrets in a session, which are noted."""
+        most = 1 + SHARES_PER_SLOT * len(params.columns)
+        return self.draws.setdefault((params.tag, device), NotedDraws(source, most))
 
 
 class TruthWriter(ChainWriter):
@@ -102,10 +157,18 @@ class TruthWriter(ChainWriter):
                 update is not None,
                 update.astype(_FLOAT).tobytes() if update is not None and kept else None,
             )
+        if keeps_whole(self._mode, round_number):
+            for (tag, device), draws in told.draws.items():
+                self.append(_SECRETS, round_number, device, tag, b"".join(draws.drawn))
 
 
 def read_truth(path: Path, run_id: bytes) -> Iterator[DeviceTruth]:
-    """Read and verify a truth file, device by device.
+    """What devices had to hide, of a truth file that is read and verified; see `read_records`."""
+    return (one for one in read_records(path, run_id) if isinstance(one, DeviceTruth))
+
+
+def read_records(path: Path, run_id: bytes) -> Iterator[DeviceTruth | DeviceSecrets]:
+    """Read and verify a truth file, record by record.
 
     Args:
         path: the file.
@@ -118,6 +181,8 @@ def read_truth(path: Path, run_id: bytes) -> Iterator[DeviceTruth]:
     for link in read_chain(path, TRUTH):
         if link.number == 0:
             _check_opening(path, link, run_id)
+        elif link.kind == _SECRETS:
+            yield _secrets(path, link)
         else:
             yield _device(path, link)
 
@@ -148,3 +213,19 @@ def _device(path: Path, link: Link) -> DeviceTruth:
     if min(truth.round, truth.device, truth.weight) < 0:
         raise ChainError(path, link.number, Damage.MALFORMED, "a number in it is out of its range")
     return truth
+
+
+def _secrets(path: Path, link: Link) -> DeviceSecrets:
+    if tuple(map(type, link.fields)) != (int, int, bytes, bytes):
+        raise ChainError(path, link.number, Damage.MALFORMED, "it is no record of secrets")
+    number, device, tag, joined = link.fields
+    secrets = DeviceSecrets(number, device, tag, _cut(joined))  # type: ignore[arg-type] # checked
+    if min(secrets.round, secrets.device) < 0 or len(secrets.tag) != TAG_SIZE:
+        raise ChainError(path, link.number, Damage.MALFORMED, "a number in it is out of its range")
+    if any(len(secret) != SEED_SIZE for secret in secrets.secrets):
+        raise ChainError(path, link.number, Damage.MALFORMED, "a secret in it is cut")
+    return secrets
+
+
+def _cut(joined: bytes) -> tuple[bytes, ...]:
+    return tuple(joined[at : at + SEED_SIZE] for at in range(0, len(joined), SEED_SIZE))

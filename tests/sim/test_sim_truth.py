@@ -13,11 +13,20 @@ from hypothesis import strategies as st
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.protocol.sessions import Sessions
+from deltafl.secagg import SessionParams, SlotSpec
+from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.simulated import cohort_of
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.chain import ChainWriter
-from deltafl.sim.record.truth import TRUTH, Told, TruthWriter, read_truth
+from deltafl.sim.record.truth import (
+    TRUTH,
+    DeviceSecrets,
+    Told,
+    TruthWriter,
+    read_records,
+    read_truth,
+)
 
 RUN_ID = bytes(range(16))
 MODEL = np.array([1.0, 2.0], dtype=np.float32)
@@ -208,3 +217,52 @@ def test_whatever_a_chain_holds_is_read_or_refused(tmp_path_factory, fields):
         list(read_truth(path, RUN_ID))
     except ChainError:
         return  # and nothing else is ever raised
+
+
+PARAMS = SessionParams((SlotSpec("sum", 3, 24),), 5, 4, 3, 5, bytes(32), bytes(32))
+
+
+def written_secrets(path, mode):
+    told = Told()
+    draw = told.note_draws(SeededRandomness(bytes(32)), PARAMS, 7)
+    drawn = [draw(size) for size in (32, 32, 24, 32, 32)]
+    with TruthWriter(path, RUN_ID, mode) as writer:
+        writer.add(1, {7: 12}, told)
+        writer.flush()
+    return tuple(secret for secret in drawn if len(secret) == 32)[:3]
+
+
+def test_what_devices_drew_first_is_read_again(tmp_path):
+    """Of one tolerant slot: sealing key, mask key and seed; what is drawn later is left out."""
+    drawn = written_secrets(tmp_path / "truth.bin", "full")
+    (found,) = read_records(tmp_path / "truth.bin", RUN_ID)
+    assert found == DeviceSecrets(1, 7, PARAMS.tag, drawn)
+    assert drawn[0].hex() not in repr(found)
+    assert list(read_truth(tmp_path / "truth.bin", RUN_ID)) == []
+
+
+def test_secrets_are_kept_where_messages_are_whole(tmp_path):
+    written_secrets(tmp_path / "truth.bin", "every=2")
+    assert list(read_records(tmp_path / "truth.bin", RUN_ID)) == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (1, 7, bytes(16)),
+        (1, 7, bytes(15), bytes(32)),
+        (1, 7, bytes(16), bytes(33)),
+        (1, -7, bytes(16), bytes(32)),
+        (-1, 7, bytes(16), bytes(32)),
+        (1, True, bytes(16), bytes(32)),
+        (1, 7, bytes(16), None),
+    ],
+)
+def test_secrets_that_are_none_are_refused(tmp_path, fields):
+    with ChainWriter(tmp_path / "truth.bin", TRUTH, TRUTH.start) as chain:
+        chain.append(0, RUN_ID)
+        chain.append(2, *fields)
+        chain.flush()
+    with pytest.raises(ChainError) as caught:
+        list(read_records(tmp_path / "truth.bin", RUN_ID))
+    assert caught.value.damage is Damage.MALFORMED

@@ -29,7 +29,7 @@ from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.inspect.audit.round_replay import PastModel, play_again
 from deltafl.sim.inspect.audit.server_step import optimizer_of
 from deltafl.sim.inspect.audit.source import Source, find_source
-from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound, TruthRounds
+from deltafl.sim.inspect.audit.truth_rounds import SecretsOfRound, TruthOfRound, TruthRounds
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
 from deltafl.sim.record.transcript import (
     Closing,
@@ -94,7 +94,11 @@ class _Audit:
             optimizer_of(source),
             FalseAlarmBudget(options.false_alarm_rate),
         )
-        self._checks = tuple(check(self._premises) for check in CHECKS)
+        self._checks = tuple(
+            check(self._premises)
+            for check in CHECKS
+            if options.truth is not None or not check.needs_truth
+        )
         self._findings = Findings()
         self._inventory, self._timeline = Inventory(), Timeline()
         self._models: dict[int, PastModel] = {}
@@ -134,9 +138,7 @@ class _Audit:
                 self._opening = record
                 self._open_truth(record)
             case Message():
-                seen = self._round_of(record).add(record)
-                self._inventory.add(seen)
-                self._timeline.add(seen)
+                self._take_message(self._round_of(record), record)
             case Sum():
                 self._take_sum(self._round_of(record), record)
             case RoundEnd():
@@ -147,6 +149,13 @@ class _Audit:
                 self._is_closed = True
             case Resumed():
                 self._end_round(record)
+
+    def _take_message(self, round_: RoundView, record: Message) -> None:
+        seen = round_.add(record)
+        self._inventory.add(seen)
+        self._timeline.add(seen)
+        for check in self._checks:
+            self._findings.add_all(check.on_message(seen, round_))
 
     def _round_of(self, record: Message | Sum | RoundEnd) -> RoundView:
         """The round of a record, which ends the one before if it is of another."""
@@ -177,6 +186,10 @@ class _Audit:
         except ChainError as error:
             raise UserError(str(error)) from None
 
+    @property
+    def _secrets_of_round(self) -> SecretsOfRound:
+        return {} if self._truth is None else self._truth.secrets
+
     def _take_sum(self, round_: RoundView, record: Sum) -> None:
         self._inventory.add_sum(record)
         place, replayed = round_.add_sum(record), None
@@ -197,7 +210,9 @@ class _Audit:
         again = SlotReplay(session, slot)
         for seen, words in masked_vectors(self._reader, session, slot):
             again.add(seen, words)
-            vector = MaskedVector(session, slot, seen, words, self._truth_of_round)
+            vector = MaskedVector(
+                session, slot, seen, words, self._truth_of_round, self._secrets_of_round
+            )
             for check in self._checks:
                 check.on_vector(vector)
         return again
@@ -220,6 +235,7 @@ class _Audit:
             play_again(round_, self._models, self._totals, optimizer),
             self._totals,
             self._truth_of_round if self._truth is not None else None,
+            self._secrets_of_round,
             is_first=self._num_rounds == 1,
         )
         for check in self._checks:

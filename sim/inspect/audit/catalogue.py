@@ -8,8 +8,11 @@ from typing import Final
 from deltafl.sim.inspect.audit.check import Check
 from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
 from deltafl.sim.inspect.audit.checks.differences import Differences
+from deltafl.sim.inspect.audit.checks.fields import RandomFields
 from deltafl.sim.inspect.audit.checks.floors import Floors
+from deltafl.sim.inspect.audit.checks.key_roles import KeyRoles
 from deltafl.sim.inspect.audit.checks.keys import Keys
+from deltafl.sim.inspect.audit.checks.left_over import SharedMasks
 from deltafl.sim.inspect.audit.checks.lists import ToldTheSame
 from deltafl.sim.inspect.audit.checks.masks import MaskedBytes
 from deltafl.sim.inspect.audit.checks.metadata import Metadata
@@ -17,9 +20,11 @@ from deltafl.sim.inspect.audit.checks.models import Models
 from deltafl.sim.inspect.audit.checks.participation import ParticipationOverRounds
 from deltafl.sim.inspect.audit.checks.proofs import Proofs
 from deltafl.sim.inspect.audit.checks.questions import Questions
+from deltafl.sim.inspect.audit.checks.recomputed import Recomputed
 from deltafl.sim.inspect.audit.checks.record import Integrity
 from deltafl.sim.inspect.audit.checks.searches import Searches
 from deltafl.sim.inspect.audit.checks.shares import Shares
+from deltafl.sim.inspect.audit.checks.sharing import Sharing
 from deltafl.sim.inspect.audit.checks.sums import Sums
 from deltafl.sim.inspect.audit.checks.turns import Turns
 from deltafl.sim.inspect.audit.checks.whole import WholeSlots
@@ -31,13 +36,18 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     ToldTheSame,
     Turns,
     Keys,
+    KeyRoles,
     Shares,
+    Sharing,
     WholeSlots,
     Sums,
     Proofs,
     Questions,
     Models,
     MaskedBytes,
+    SharedMasks,
+    Recomputed,
+    RandomFields,
     Floors,
     Differences,
     ParticipationOverRounds,

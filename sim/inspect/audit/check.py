@@ -24,7 +24,7 @@ from deltafl.sim.inspect.audit.round_replay import Played
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.source import Source
-from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
+from deltafl.sim.inspect.audit.truth_rounds import SecretsOfRound, TruthOfRound
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
 from deltafl.sim.record.transcript import Record, Sum
 
@@ -58,6 +58,7 @@ class MaskedVector:
         seen: The message that contained it, without the vector.
         words: Its words, below 2^ring_bits of the slot.
         truth: The true values of the round's devices, as far as they are known.
+        secrets: What devices drew in the round, as far as it is known.
     """
 
     session: SessionView
@@ -65,6 +66,7 @@ class MaskedVector:
     seen: Seen
     words: Vector
     truth: TruthOfRound
+    secrets: SecretsOfRound
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +98,7 @@ class RoundOver:
         played: The round played again from its sums: its sessions' levels, in order.
         totals: Sums that were replayed, by session's tag and slot.
         truth: The true values of its devices; None without a truth file.
+        secrets: What its devices drew, as far as it is known.
         is_first: Whether it is the transcript's first.
     """
 
@@ -104,6 +107,7 @@ class RoundOver:
     played: tuple[Played, ...] = ()
     totals: Mapping[tuple[bytes, int], Vector] = field(default_factory=dict)
     truth: TruthOfRound | None = None
+    secrets: SecretsOfRound = field(default_factory=dict)
     is_first: bool = True
 
 
@@ -122,12 +126,14 @@ class Check(ABC):
         tests: The rules that its statistical tests are about, by the first words of the tests'
             names in the budget.
         guards_record: Whether its findings mean that there may have been more in the record.
+        needs_truth: Whether it is only made if there is a truth file.
     """
 
     name: ClassVar[str]
     rules: ClassVar[Rules]
     tests: ClassVar[Mapping[str, str]] = MappingProxyType({})
     guards_record: ClassVar[bool] = False
+    needs_truth: ClassVar[bool] = False
 
     def __init__(self, premises: Premises) -> None:
         self._premises = premises
@@ -150,6 +156,16 @@ class Check(ABC):
             round_number: The round in which it happened; None outside a round.
         """
         del error, round_number
+        return ()
+
+    def on_message(self, seen: Seen, round_: RoundView) -> Iterable[Finding]:
+        """Take a message, as it was sorted into its round.
+
+        Args:
+            seen: The message; long ones are not kept after this.
+            round_: Its round, up to this point.
+        """
+        del seen, round_
         return ()
 
     def on_vector(self, vector: MaskedVector) -> None:  # noqa: B027 - most checks have no use for it

@@ -28,7 +28,8 @@ LIMITS: Final = (
 )
 WITHOUT_TRUTH: Final = (
     "Without a truth file, the audit cannot compare masked vectors with what they hide, or the "
-    "order of answers and missing answers with which devices passed the filter."
+    "order of answers and missing answers with which devices passed the filter. It cannot open "
+    "boxes, or compute the masks that devices share: it can only test whether they look random."
 )
 
 

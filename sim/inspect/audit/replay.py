@@ -8,13 +8,13 @@ those of its messages, or that got them from elsewhere.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from deltafl.secagg import DecodeError, SessionAborted, prg, ring
 from deltafl.secagg.graph import Members
-from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.keys import KeyPair, PublicKey
 from deltafl.secagg.messages import MaskedInput, ShareKind, ShareReceipt, UnmaskShares
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.unmasking import Promises, Recovered, SlotSecrets, remove_masks
@@ -32,6 +32,7 @@ class Replayed:
         problem: Why not; "" where it can.
         packed: Of a verified slot, the sum with its blinding, as `ring.pack` has it; else empty.
         secrets: Rebuilt self-mask seeds, by device.
+        keys: Rebuilt mask keys of devices that were lost, by device.
         wrong: Devices that dealt or returned false shares.
     """
 
@@ -39,7 +40,13 @@ class Replayed:
     problem: str = ""
     packed: bytes = b""
     secrets: Mapping[int, bytes] = field(default_factory=dict)
+    keys: Mapping[int, KeyPair] = field(default_factory=dict)
     wrong: frozenset[int] = frozenset()
+
+    def rebuilt(self) -> Iterator[tuple[int, bytes]]:
+        """Every secret that was rebuilt, with its device."""
+        yield from self.secrets.items()
+        yield from ((device, pair.secret) for device, pair in self.keys.items())
 
 
 def masked_vectors(
@@ -93,7 +100,7 @@ class SlotReplay:
         if not len(members) == len(self._survivors) == len(session.ids):
             return Replayed(None, "its lists are not those of the session's roster")
         if spec.whole:
-            return self._unmasked({}, frozenset())
+            return self._unmasked()
         try:
             recovered = self._recover(members, self._survivors)
         except SessionAborted as error:
@@ -112,15 +119,19 @@ class SlotReplay:
         ids = session.ids.tolist()
         wrong = {ids[p] for p in recovered.faults}
         wrong |= {ids[position] for pair in recovered.disputes for position in pair}
-        secrets = {ids[p]: seed for p, seed in recovered.seeds.items()}
-        return self._unmasked(secrets, frozenset(wrong))
+        return replace(
+            self._unmasked(),
+            secrets={ids[p]: seed for p, seed in recovered.seeds.items()},
+            keys={ids[p]: pair for p, pair in recovered.mask_keys.items()},
+            wrong=frozenset(wrong),
+        )
 
-    def _unmasked(self, secrets: Mapping[int, bytes], wrong: frozenset[int]) -> Replayed:
+    def _unmasked(self) -> Replayed:
         """The sum from which all masks are gone, without its blinding."""
         total, spec = self._total, self._spec
         ring.reduce(total, spec.ring_bits)
         packed = ring.pack(total, spec.ring_bits) if spec.verified else b""
-        return Replayed(total[: spec.length], "", packed, secrets, wrong)
+        return Replayed(total[: spec.length], "", packed)
 
     def _recover(self, members: Members, survivors: Members) -> Recovered:
         session, slot = self._session, self._slot

@@ -75,14 +75,34 @@ def heads_before_tails(heads: npt.ArrayLike, tails: int) -> Floats:
     return np.where(heads == 0, 1.0, special.betainc(np.maximum(heads, 1), tails, 0.5))
 
 
+def at_least(count: npt.ArrayLike, trials: int, chance: float) -> Floats:
+    """P-values of `count` successes or more in independent trials, exact.
+
+    Args:
+        count: Numbers of successes, integers in [0, trials], of any shape.
+        trials: How many trials, ≥ 0.
+        chance: Probability of a success, in (0, 1).
+
+    Returns:
+        p-values of the shape of `count`.
+    """
+    count = np.asarray(count, dtype=np.float64)
+    # P(Bin(n, q) >= k) is a regularised incomplete beta function at q, not defined for k = 0.
+    tail = special.betainc(np.maximum(count, 1), trials - np.maximum(count, 1) + 1, chance)
+    return np.where(count == 0, 1.0, tail)
+
+
 def repetitions(count: int, expected: float) -> float:
     """P-value of `count` repetitions, where at most `expected` are expected.
 
     `count` is a sum of indicators, of which the i-th is 1 with probability at most p_i whatever
     came before, and Σp_i = expected. Such a sum exceeds `count` no more often than independent
     indicators do, and those, from expected + 1 on, no more often than a Poisson variable does
-    (Hoeffding 1956; Anderson and Samuels 1967). Below, nothing is claimed.
+    (Hoeffding 1956; Anderson and Samuels 1967). Below, nothing is claimed, except of a single
+    repetition, which is as likely as expected, at most.
     """
+    if count == 1:
+        return min(1.0, expected)
     if count < expected + 1:
         return 1.0
     return float(special.gammainc(count, expected))

@@ -12,10 +12,13 @@ from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.views import Question
-from deltafl.sim.record.truth import DeviceTruth, read_truth
+from deltafl.sim.record.truth import DeviceSecrets, DeviceTruth, read_records
 
 TruthOfRound = Mapping[int, DeviceTruth]
 """The true values of each device, by device."""
+
+SecretsOfRound = Mapping[tuple[bytes, int], tuple[bytes, ...]]
+"""The secrets that devices drew, by session's tag and device; see `DeviceSecrets`."""
 
 
 class TruthRounds:
@@ -24,10 +27,14 @@ class TruthRounds:
     Args:
         path: The truth file.
         run_id: That of the transcript.
+
+    Attributes:
+        secrets: The secrets of the round that was read last.
     """
 
     def __init__(self, path: Path, run_id: bytes) -> None:
-        self._rest: Iterator[DeviceTruth] = read_truth(path, run_id)
+        self.secrets: SecretsOfRound = {}
+        self._rest: Iterator[DeviceTruth | DeviceSecrets] = read_records(path, run_id)
         self._next = next(self._rest, None)
 
     def of(self, round_number: int) -> TruthOfRound:
@@ -37,10 +44,15 @@ class TruthRounds:
             ChainError: the file is damaged, or of another run.
         """
         found: dict[int, DeviceTruth] = {}
+        secrets: dict[tuple[bytes, int], tuple[bytes, ...]] = {}
         while self._next is not None and self._next.round <= round_number:
             if self._next.round == round_number:
-                found[self._next.device] = self._next
+                if isinstance(self._next, DeviceSecrets):
+                    secrets[self._next.tag, self._next.device] = self._next.secrets
+                else:
+                    found[self._next.device] = self._next
             self._next = next(self._rest, None)
+        self.secrets = secrets
         return found
 
 

@@ -8,7 +8,7 @@ frequent bits and bytes, and all 2^16 seeds under the usual ways to make 32 byte
 import functools
 import hashlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
@@ -247,6 +247,15 @@ _EXPANSIONS: Final[dict[str, Expansion]] = {
     "Python's random.Random": _python_random,
 }
 """Ways to make 32 bytes of a small number. Zero padding and repetition need no table."""
+
+
+def few_seeds(seed_bits: int) -> Iterator[tuple[bytes, str]]:
+    """Secrets of so many bits, 32 bytes each, and how they are made; also padded with zeros."""
+    for seed in range(1 << seed_bits):
+        for order in _ORDERS:
+            yield seed.to_bytes(SECRET_SIZE, order), f"{seed}, padded with zeros"
+        for name, expand in _EXPANSIONS.items():
+            yield expand(seed), f"{name} of {seed}"
 
 
 def _prefixes(expand: Expansion, num_seeds: int) -> npt.NDArray[np.uint64]:

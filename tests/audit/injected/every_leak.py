@@ -2,7 +2,10 @@
 
 import leaks_by_devices  # noqa: F401
 import leaks_by_servers  # noqa: F401
+import leaks_in_boxes  # noqa: F401
+import leaks_in_fields  # noqa: F401
 import leaks_in_files  # noqa: F401
+import leaks_in_masks  # noqa: F401
 import leaks_in_searches  # noqa: F401
 import leaks_out_of_turn  # noqa: F401
 import leaks_over_rounds  # noqa: F401

@@ -7,6 +7,7 @@ right, as that of a server that lies from the start, or writes its record anew.
 """
 
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -387,6 +388,7 @@ class StagedRun:
         params: Sessions' parameters, by tag.
         clients: The devices' machines by round, session of the round and id.
         outcomes: What the server made of the rounds.
+        told: By round, what devices drew.
     """
 
     stage: Stage
@@ -395,6 +397,7 @@ class StagedRun:
     params: dict[bytes, SessionParams]
     clients: dict[tuple[int, int, int], StagedClient]
     outcomes: dict[int, RoundOutcome]
+    told: dict[int, Told] = field(default_factory=lambda: defaultdict(Told))
 
     def input(self, number: int, device: int, slot: int) -> np.ndarray:
         """What a device has masked, ring words."""
@@ -446,7 +449,7 @@ def _play_session(run, tape, enrolment, number, take, cohort, config, model):
         i: StagedClient(
             i,
             policy,
-            stage.randomness(number, take, i),
+            run.told[number].note_draws(stage.randomness(number, take, i), params, i),
             enrolment.credentials_for(i, params),
             stage=stage,
             number=number,
@@ -636,5 +639,7 @@ def write_truth(run: StagedRun, path: Path, mode: str = "full", run_id: bytes = 
                 told.losses[device.id] = device.noted_loss
             if device.noted_update is not None:
                 told.updates[device.id] = device.noted_update
+            draws = run.told[number].draws.items()
+            told.draws = {key: drawn for key, drawn in draws if key[1] == device.id}
             writer.add(number, {device.id: device.weight}, told)
         writer.flush()

@@ -16,6 +16,7 @@ from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencySignature,
     OpenSlot,
+    ShareReceipt,
     UnmaskRequest,
 )
 from deltafl.secagg.params import ClientId
@@ -88,6 +89,14 @@ RULES: Final = Rules(
             "devices were told a list that too few devices had signed",
             "Without enough signatures of one list, the server can tell every device another one.",
             "Keep using devices that count signatures, and stop using this server.",
+            A1,
+        ),
+        "lists.strange-signature": Rule(
+            Severity.HIGH,
+            "a list was shown with a signature that its device did not send",
+            "The server made it, so it has the device's identity; or a message is missing from the "
+            "record.",
+            "Find out who has the device's secret key. Give the device another identity.",
             A1,
         ),
         "boxes.exchanged": Rule(
@@ -203,8 +212,8 @@ class Keys(Check):
             if session.params.signed:
                 for slot in session.slots.values():
                     yield from _signatures(session, slot)
-                if session.is_whole:
-                    yield from _quorums(session)
+                    yield from _strange_signatures(session, slot)
+                yield from _quorums(session)
 
     def on_end(self) -> Iterator[Finding]:
         """Compare the keys of all rounds."""
@@ -328,11 +337,51 @@ def _quorums(session: SessionView) -> Iterator[Finding]:
             agreed = True
 
 
+def _identity_at(session: SessionView, device: int) -> bytes:
+    """A device's identity; where it is not known, something else that is its own."""
+    known = _keys_of(session, device)
+    return present(known.credential).identity if known else device.to_bytes(4, "little")
+
+
+def _refused(session: SessionView) -> dict[int, frozenset[int]]:
+    """Whose boxes devices could not read, by device and roster position."""
+    return {
+        seen.record.peer: frozenset(seen.content.message.refused)
+        for seen in session.receipts
+        if isinstance(seen.content.message, ShareReceipt)
+    }
+
+
+def _strange_signatures(session: SessionView, slot: SlotView) -> Iterator[Finding]:
+    """Signatures that are shown with a list of a slot, and did not come from their device."""
+    came: dict[int, set[bytes]] = {}
+    for seen in slot.signatures:
+        if isinstance(seen.content.message, ConsistencySignature):
+            came.setdefault(seen.record.peer, set()).add(bytes(seen.content.message.signature))
+    ids = session.ids.tolist()
+    for seen in (*slot.opened, *slot.requests):
+        message = seen.content.message
+        if not isinstance(message, OpenSlot | UnmaskRequest):
+            continue
+        for position, signature in message.signatures.items():
+            device = ids[position] if position < len(ids) else -1
+            if bytes(signature) not in came.get(device, set()):
+                detail = f"slot {slot.index}: a signature of device {device}"
+                yield RULES.found("lists.strange-signature", detail, [seen.place])
+                break
+
+
 def _without_quorum(
     session: SessionView, slot: SlotView, told: Sequence[Seen]
 ) -> Iterator[Finding]:
-    """Messages with a list of a slot that have too few valid signatures of it."""
+    """Messages with a list of a slot that have too few valid signatures of it.
+
+    Those count of devices in the list that hold shares of the recipient's secrets, and whose box
+    the recipient could read; and only once for each identity. If the transcript does not keep what
+    was signed, they are only counted.
+    """
     graph, positions, ids = session.graph, session.positions, session.ids.tolist()
+    refused = _refused(session)
     known: dict[tuple[int, bytes, bytes], bool] = {}
 
     def is_valid(position: int, listed: Members, signature: bytes) -> bool:
@@ -354,10 +403,16 @@ def _without_quorum(
         if not isinstance(message, OpenSlot | UnmaskRequest) or own is None or listed is None:
             continue
         holders = set(graph.holders_of(own).tolist())
-        count = sum(
-            position in holders and is_valid(position, listed, signature)
+        holders -= refused.get(seen.record.peer, frozenset())
+        signers = [
+            position
             for position, signature in message.signatures.items()
-        )
+            if position in holders
+            and position < len(listed)
+            and listed[position]
+            and (not session.is_whole or is_valid(position, listed, signature))
+        ]
+        count = len({_identity_at(session, ids[position]) for position in signers})
         if count < session.params.threshold:
             short.append((seen, count))
     if short:

@@ -1,0 +1,152 @@
+"""Is every key its device's own, of one role, and of a secret that nobody can guess?"""
+
+from collections import ChainMap
+from collections.abc import Iterator
+from typing import Final
+
+from deltafl.secagg import keys
+from deltafl.secagg.identity import identity as identity_of
+from deltafl.secagg.keys import PublicKey
+from deltafl.secagg.messages import AdvertiseKeys
+from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
+from deltafl.sim.inspect.audit.field_values import numbers_of
+from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.public_keys import (
+    is_on_curve,
+    of_edwards,
+    of_few_seeds,
+    of_visible,
+)
+from deltafl.sim.inspect.audit.rules import A3, A4, A6, A7, Rule, Rules
+from deltafl.sim.inspect.audit.views import SessionView, place_of
+
+RULES: Final = Rules(
+    {
+        "keys.shared-identity": Rule(
+            Severity.HIGH,
+            "several devices have one identity",
+            "Whoever has this identity signs for several devices. They count as several wherever "
+            "signatures are counted.",
+            "Give each device an identity of its own; refuse directories that list one twice.",
+            A4,
+        ),
+        "keys.two-roles": Rule(
+            Severity.HIGH,
+            "one secret has several roles",
+            "Whoever learns it in one role can use it in the other: a rebuilt secret may open "
+            "boxes, or sign.",
+            "Draw every key and every seed by itself.",
+            A6,
+        ),
+        "keys.no-point": Rule(
+            Severity.HIGH,
+            "a public key is not on the curve",
+            "Nobody has its secret. Its bytes may be a message, and masks that are agreed with it "
+            "can be weak.",
+            "Find out what the device put there. Honest devices send multiples of the base point.",
+            A3,
+        ),
+        "keys.guessable": Rule(
+            Severity.CRITICAL,
+            "a public key is of a secret that anybody can guess",
+            "Anybody can compute the masks, and open the boxes, of this key.",
+            "Draw secrets from the operating system.",
+            A7,
+        ),
+    }
+)
+
+
+class KeyRoles(Check):
+    """Compares keys with one another across roles, and looks for those that are no device's own."""
+
+    name = "roles and secrets of keys"
+    rules = RULES
+
+    def __init__(self, premises: Premises) -> None:
+        super().__init__(premises)
+        self._owners: dict[bytes, tuple[int, Evidence]] = {}  # of identities
+        self._shared: set[tuple[int, int]] = set()  # pairs of devices that were named
+        self._secrets: list[tuple[int, bytes, bool, Evidence]] = []  # rebuilt; whether a seed
+
+    def on_sum(self, released: ReleasedSum) -> tuple[Finding, ...]:
+        """Note the secrets that were rebuilt for it."""
+        if released.replayed is not None:
+            place = place_of(released.record)
+            seeds, lost = released.replayed.secrets, released.replayed.keys
+            self._secrets += [(device, seed, True, place) for device, seed in seeds.items()]
+            self._secrets += [(device, p.secret, False, place) for device, p in lost.items()]
+        return ()
+
+    def on_round(self, over: RoundOver) -> Iterator[Finding]:
+        """Look at the keys of a round's sessions."""
+        for session in over.view.sessions.values():
+            yield from _points(session)
+            yield from self._identities(session)
+            yield from self._roles(session)
+        self._secrets.clear()
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Keys are in whole messages only."""
+        return Coverage(tally.whole, f"{tally.whole} of {tally.rounds} rounds are recorded whole")
+
+    def _identities(self, session: SessionView) -> Iterator[Finding]:
+        for device, message, seen in session.advertised():
+            if message.credential is None:
+                continue
+            identity = bytes(message.credential.identity)
+            owner, place = self._owners.setdefault(identity, (device, seen.place))
+            if owner != device and (owner, device) not in self._shared:
+                self._shared.add((owner, device))
+                detail = f"devices {owner} and {device} have one identity"
+                yield RULES.found("keys.shared-identity", detail, [seen.place, place])
+
+    def _roles(self, session: SessionView) -> Iterator[Finding]:
+        """Keys and secrets that come up in two roles of a session."""
+        roles: dict[bytes, str] = {}
+        for device, message, _ in session.advertised():
+            for role, public in _public(message):
+                roles.setdefault(keys.canonical(public), f"{role} of device {device}")
+        for device, message, seen in session.advertised():
+            if message.credential is None:
+                continue
+            own = message.credential.identity
+            for public in map(PublicKey, (keys.canonical(own), of_edwards(own))):
+                if public in roles:
+                    detail = f"the identity of device {device} is the {roles[public]}"
+                    yield RULES.found("keys.two-roles", detail, [seen.place])
+        identities = {identity: device for identity, (device, _) in self._owners.items()}
+        for device, secret, is_seed, place in self._secrets:
+            public = keys.key_pair(secret).public
+            if is_seed and public in roles:  # a rebuilt mask key is that of a mask key
+                detail = f"a rebuilt seed of device {device} is the secret of the {roles[public]}"
+                yield RULES.found("keys.two-roles", detail, [place])
+            if (signer := identities.get(bytes(identity_of(secret).public))) is not None:
+                detail = f"a rebuilt secret of device {device} signs for device {signer}"
+                yield RULES.found("keys.two-roles", detail, [place])
+
+
+def _public(message: AdvertiseKeys) -> Iterator[tuple[str, PublicKey]]:
+    """The keys of an advertisement, with their roles."""
+    yield "sealing key", message.sealing_key
+    for public in message.mask_keys:
+        yield "mask key", public
+
+
+def _points(session: SessionView) -> Iterator[Finding]:
+    """Keys that nobody can have the secret of, or that everybody can."""
+    values = set[bytes]()
+    params = session.params
+    values.update((params.tag, params.digest, params.context, params.graph_seed))
+    for device in session.advertisements:
+        values.update(numbers_of(device))
+    known = ChainMap(of_visible(values), of_few_seeds())
+    for device, message, seen in session.advertised():
+        for role, public in _public(message):
+            if not is_on_curve(public):
+                detail = f"the {role} of device {device}: {public!r}"
+                yield RULES.found("keys.no-point", detail, [seen.place])
+            if (how := known.get(keys.canonical(public))) is not None:
+                detail = f"the {role} of device {device} has the secret {how}"
+                yield RULES.found("keys.guessable", detail, [seen.place])

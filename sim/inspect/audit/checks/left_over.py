@@ -1,0 +1,83 @@
+"""Do the masks that devices share hide them, once the server has removed all others?"""
+
+from types import MappingProxyType
+from typing import Final
+
+from deltafl.sim.inspect.audit.check import Check, MaskedVector, Premises, ReleasedSum, RoundOver
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
+from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.left_over import LEFT, LeftOver, Sample, unmask_what_is_known
+from deltafl.sim.inspect.audit.replay import Replayed
+from deltafl.sim.inspect.audit.rules import A7, Rule, Rules
+from deltafl.sim.inspect.audit.views import SessionView, SlotView, place_of
+
+RULES: Final = Rules(
+    {
+        "masks.missing": Rule(
+            Severity.CRITICAL,
+            "vectors lack the masks that devices share with one another",
+            "The server removes all other masks when it computes the sum. It reads these vectors, "
+            "or the sum of a few of them.",
+            "Check how devices mask; compare with the test vectors.",
+            A7,
+        ),
+    }
+)
+
+
+class SharedMasks(Check):
+    """Hands what is left of vectors, without the masks that the server can remove, to the tests."""
+
+    name = "masks between devices"
+    rules = RULES
+    tests = MappingProxyType({LEFT: "masks.missing"})
+
+    def __init__(self, premises: Premises) -> None:
+        super().__init__(premises)
+        self._tests = LeftOver(premises.budget)
+        self._samples: dict[int, Sample] = {}  # of the slot that is being read
+
+    def on_vector(self, vector: MaskedVector) -> None:
+        """Keep a sample of a vector until the sum of its slot; of each device the first."""
+        self._samples.setdefault(vector.seen.record.peer, Sample.of(vector.words))
+
+    def on_sum(self, released: ReleasedSum) -> tuple[Finding, ...]:
+        """Remove the masks that the server can remove, and test what is left."""
+        samples, self._samples = self._samples, {}
+        if released.slot is None or released.replayed is None or released.replayed.total is None:
+            return ()
+        session, slot = released.slot
+        summed = set(released.record.contributors.tolist())
+        left = {device: sample for device, sample in samples.items() if device in summed}
+        if len(left) > 1 and self._unmask(left, session, slot, released.replayed):
+            bits, where = session.params.slots[slot.index].ring_bits, f"slot {slot.index}"
+            self._tests.add(session.params.tag, bits, left, where, place_of(released.record))
+        return ()
+
+    def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
+        """Test what came in the round."""
+        del over
+        self._samples.clear()
+        self._tests.end_round()
+        return ()
+
+    def on_end(self) -> tuple[Finding, ...]:
+        """Make the last tests; the alarms come when all tests are made."""
+        self._tests.finish()
+        return ()
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Only whole messages contain vectors."""
+        return Coverage(tally.whole, f"what is left of {self._tests.num_vectors} vectors")
+
+    def _unmask(
+        self, left: dict[int, Sample], session: SessionView, slot: SlotView, replayed: Replayed
+    ) -> bool:
+        """Whether the masks that the server can remove are known, and gone."""
+        if session.is_whole_slot(slot):
+            return True
+        context = session.slot_context(slot)
+        if context is None or not left.keys() <= replayed.secrets.keys():
+            return False
+        unmask_what_is_known(left, session, slot, context, replayed)
+        return True

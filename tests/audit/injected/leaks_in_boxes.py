@@ -1,0 +1,207 @@
+# ruff: noqa: ARG004, ARG005 - what a stage is asked, another may need to know
+"""Shares that anybody can read: boxes that are not sealed, and polynomials of too low a degree."""
+
+from dataclasses import replace
+from hashlib import sha256
+from unittest import mock
+
+import numpy as np
+from leaks import leak
+from leaks_by_devices import UPDATE
+from staged_runs import Kind, Stage
+
+from deltafl.secagg import shamir
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.sealing import NONCE_SIZE, SealedChannel
+
+_TAG = 16
+
+
+class OpenBoxStage(Stage):
+    """Boxes hold their shares in clear."""
+
+    def machinery(self):
+        return mock.patch.multiple(
+            SealedChannel,
+            seal=lambda self, plaintext, randomness: (
+                randomness(NONCE_SIZE) + plaintext + sha256(plaintext).digest()[:_TAG]
+            ),
+            open=lambda self, box: box[NONCE_SIZE:-_TAG],
+        )
+
+
+class XoredBoxStage(Stage):
+    """Boxes hold their shares under one keystream, the same for all."""
+
+    def machinery(self):
+        def crossed(data):
+            stream = SeededRandomness(b"one keystream".ljust(32))(len(data))
+            return bytes(a ^ b for a, b in zip(data, stream, strict=True))
+
+        return mock.patch.multiple(
+            SealedChannel,
+            seal=lambda self, plaintext, randomness: (
+                randomness(NONCE_SIZE) + crossed(plaintext) + sha256(plaintext).digest()[:_TAG]
+            ),
+            open=lambda self, box: crossed(box[NONCE_SIZE:-_TAG]),
+        )
+
+
+class OneNonceStage(Stage):
+    """Every box of a device has the same nonce."""
+
+    def randomness(self, number, take, device):
+        honest = super().randomness(number, take, device)
+        nonce = honest(NONCE_SIZE)
+        return lambda size: nonce if size == NONCE_SIZE else honest(size)
+
+
+class CountingNonceStage(Stage):
+    """Nonces count."""
+
+    def randomness(self, number, take, device):
+        honest, count = super().randomness(number, take, device), iter(range(10**6))
+        return lambda size: (
+            (next(count) + 10**30 * device).to_bytes(size, "big")
+            if size == NONCE_SIZE
+            else honest(size)
+        )
+
+
+class OtherKeyStage(Stage):
+    """Boxes are sealed well, under a key that everybody has."""
+
+    def machinery(self):
+        real = SealedChannel.__init__
+
+        def init(self, secret, own, peer, own_position, peer_position):
+            real(self, bytes(32), own, peer, own_position, peer_position)
+
+        return mock.patch.object(SealedChannel, "__init__", init)
+
+
+@leak("boxes.not-sealed", stage=OpenBoxStage)
+def boxes_that_are_not_sealed(edit):
+    assert edit.run.entries
+
+
+@leak("boxes.not-sealed", stage=XoredBoxStage)
+def boxes_under_one_keystream(edit):
+    assert edit.run.entries
+
+
+@leak("boxes.not-sealed", stage=OneNonceStage)
+def one_nonce_for_all_boxes(edit):
+    assert edit.run.entries
+
+
+@leak("boxes.not-sealed", stage=CountingNonceStage)
+def nonces_that_count(edit):
+    assert edit.run.entries
+
+
+@leak("boxes.other", stage=OtherKeyStage, with_truth=True)
+def boxes_under_a_key_of_everybody(edit):
+    assert edit.run.entries
+
+
+class DealtStage(Stage):
+    """Secrets are shared by polynomials of the stage's own."""
+
+    @staticmethod
+    def coefficients(constants, count, randomness):
+        """All but the constant terms, shape (count, secrets)."""
+        return np.zeros((count, constants.size), dtype=np.uint32)
+
+    def machinery(self):
+        coefficients = self.coefficients
+
+        def split(secrets, points, threshold, randomness):
+            constants = shamir.to_limbs(secrets).reshape(1, -1)
+            rest = coefficients(constants, threshold - 1, randomness)
+            every = np.concatenate([constants, rest]).astype(np.uint64)
+            shares = np.zeros((len(points), constants.size), dtype=np.uint64)
+            for row in every[::-1]:
+                shares = (shares * np.array(points, dtype=np.uint64)[:, None] + row) % shamir.PRIME
+            return shares.astype(np.uint32).reshape(len(points), len(secrets), shamir.NUM_LIMBS)
+
+        return mock.patch.object(shamir, "split", split)
+
+
+class LineStage(DealtStage):
+    """Two shares rebuild a secret."""
+
+    @staticmethod
+    def coefficients(constants, count, randomness):
+        rest = np.zeros((count, constants.size), dtype=np.uint32)
+        rest[0] = shamir._field_elements(constants.size, randomness)
+        return rest
+
+
+class OneTermStage(DealtStage):
+    """Of full degree, with one random coefficient: two shares rebuild a secret."""
+
+    @staticmethod
+    def coefficients(constants, count, randomness):
+        rest = np.zeros((count, constants.size), dtype=np.uint32)
+        rest[-1] = shamir._field_elements(constants.size, randomness)
+        return rest
+
+
+class OnePolynomialStage(DealtStage):
+    """All devices share everything by one polynomial, so that differences of secrets show."""
+
+    @staticmethod
+    def coefficients(constants, count, randomness):
+        source = SeededRandomness(b"coefficients".ljust(32))
+        one = shamir._field_elements(count * shamir.NUM_LIMBS, source)
+        return np.tile(one.reshape(count, -1), constants.size // shamir.NUM_LIMBS)
+
+
+class SmallStage(DealtStage):
+    """Coefficients of eight bits."""
+
+    @staticmethod
+    def coefficients(constants, count, randomness):
+        drawn = np.frombuffer(randomness(count * constants.size), np.uint8)
+        return drawn.reshape(count, -1).astype(np.uint32)
+
+
+@leak("shares.reveal", stage=DealtStage)
+def shares_that_are_the_secret(edit):
+    assert edit.run.entries
+
+
+@leak("shares.reveal", stage=LineStage)
+def two_shares_that_are_enough(edit):
+    assert edit.run.entries
+
+
+@leak("shares.reveal", stage=OneTermStage)
+def polynomials_of_two_terms(edit):
+    assert edit.run.entries
+
+
+@leak("shares.reveal", stage=OnePolynomialStage)
+def one_polynomial_for_all_secrets(edit):
+    assert edit.run.entries
+
+
+@leak("shares.reveal", stage=SmallStage)
+def coefficients_that_are_small(edit):
+    assert edit.run.entries
+
+
+@leak("boxes.few-shares", stage=LineStage, with_truth=True)
+def boxes_of_which_two_are_enough(edit):
+    assert edit.run.entries
+
+
+@leak("shares.unfitting")
+def a_share_too_many_that_is_something_else(edit):
+    last = edit.find(1, Kind.SHARES, slot=UPDATE)[-1]
+    message = edit.message(last)
+    shares = message.shares.copy()
+    shares[0] = shares[0][::-1]
+    edit.put_message(last, replace(message, shares=shares))
+    edit.touched = []
