@@ -123,7 +123,7 @@ def measure(benchmark: PrivacyBenchmark) -> dict[str, object]:
             for name in names:
                 bar.set_description(name)
                 # anew, because devices answer for a model only once and all rounds are about one
-                rounds = build_rounds(common.privacy, NoObserver(), common.training.device)
+                rounds = build_rounds(common, NoObserver())
                 wall, cpu, reports[name] = _play(simulator, strategies[name], state, rounds)
                 bar.update()
                 if turn > 0:

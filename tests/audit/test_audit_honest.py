@@ -226,7 +226,7 @@ def resume(run, mode, *, rounds, **changes):
     state = run.state
     with TranscriptWriter(run.transcript, mode, run.mark) as writer:
         config, seeds = config_of(**changes), Seeds(1)
-        strategy, secure = build_strategy(config), build_rounds(config.privacy, writer)
+        strategy, secure = build_strategy(config), build_rounds(config, writer)
         for number in range(state.round + 1, state.round + rounds + 1):
             writer.begin_round(number)
             devices = device_objects(StandIn(one, number) for one in run.told[0].losses)

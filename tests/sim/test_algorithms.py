@@ -151,7 +151,7 @@ def private(**privacy):
 
 def searches_of(config):
     """Whether the search is verified, and what the session and the policy say of it."""
-    sessions = sessions_of(config.privacy, search_setting(config))
+    sessions = sessions_of(config)
     rounds = build(config)
     return rounds.encoding.search.verified, sessions
 
@@ -215,7 +215,7 @@ def test_a_verified_search_takes_the_complete_graph_of_any_cohort():
     graphs = {}
     for name, more in (("trusted", {"privacy": {"signed": True}}), ("verified", chosen)):
         config = settings("private-delta-fl", large, more)
-        sessions = sessions_of(config.privacy, search_setting(config))
+        sessions = sessions_of(config)
         levels = build(config).levels_for(TrainingState(np.zeros(5, np.float32)), 100)
         graphs[name] = sessions.params_of_levels(levels, bytes(20), bytes(32)).is_complete
     assert graphs == {"trusted": False, "verified": True}

@@ -353,7 +353,7 @@ def test_private_levels_remember_an_eta_of_each():
     assert isinstance(levels, PrivateLevels)
     assert levels.server_sees is Visibility.SUMS
     state = levels.init(np.arange(6, dtype=np.float32) / 8, 8)
-    rounds = build_rounds(config.privacy, NoObserver())
+    rounds = build_rounds(config, NoObserver())
     state, report = levels.apply(state, cohort_of(map(Lonely, range(8)), rounds))
     etas = [part.eta for part in level_states(state, THETAS)]
     assert etas == [one.eta for one in report.levels.values()]

@@ -37,11 +37,11 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce
 from deltafl.protocol.noise import Noise
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import (
-    DevicePolicy,
     PeerError,
     SessionParams,
     SlotSpec,
@@ -618,7 +618,7 @@ def check_rules(page, rng, config, state):
     followed, search, contradicted, searched = state
     before = searched or rng.randint(1, config.cohort_size)
     asked = rng.choice([before, rng.randint(0, before)])
-    waiting, policy = rng.random() < 0.2, DevicePolicy(min_tail=rng.randint(0, 3))
+    waiting, policy = rng.random() < 0.2, RoundPolicy(min_tail=rng.randint(0, 3))
     client = RoundClient(1, policy)
     client._levels, client._followed, client._is_waiting = Levels((config,)), followed, waiting
     client._follows = True

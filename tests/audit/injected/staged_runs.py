@@ -14,6 +14,7 @@ from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
 
+import lenient
 import numpy as np
 
 from deltafl.protocol import wire as round_wire
@@ -21,6 +22,7 @@ from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.round import Round, RoundOutcome
 from deltafl.protocol.server import RoundServer
@@ -29,7 +31,6 @@ from deltafl.secagg import (
     Adversary,
     Client,
     DecodeError,
-    DevicePolicy,
     Enrolment,
     Server,
     SessionParams,
@@ -49,8 +50,13 @@ RUN_ID = b"the staged run.."
 
 SESSIONS = Sessions()
 SIGNED = Sessions(signed=True, threat=ThreatModel(adversary=Adversary.ACTIVE))
-LENIENT = DevicePolicy(
-    min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0, dropout_rate=0.0
+LENIENT = RoundPolicy(
+    **lenient.ROUNDS,
+    min_cohort=2,
+    min_threshold=2,
+    min_threshold_share=0.0,
+    colluding_rate=0.0,
+    dropout_rate=0.0,
 )
 """Of devices that go along with nearly everything."""
 
