@@ -35,7 +35,7 @@ class Sessions:
     policy: RoundPolicy = field(default_factory=RoundPolicy)
     threat: ThreatModel = field(default_factory=ThreatModel)
     graph: GraphKind | None = None
-    min_cohort: int = 5
+    min_cohort: int = 10
     signed: bool = False
 
     def params(self, config: RoundConfig, model: bytes, graph_seed: bytes) -> SessionParams:

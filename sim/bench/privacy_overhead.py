@@ -38,9 +38,16 @@ from deltafl.sim.cohort.simulated import SecureRounds
 from deltafl.sim.errors import RunError
 from deltafl.sim.run.algorithms import build_rounds
 from deltafl.sim.run.engine import strategy_of
-from deltafl.sim.settings.config import FederationConfig, PrivacyConfig, QuantileConfig, RunConfig
+from deltafl.sim.settings.config import (
+    FederationConfig,
+    PolicyConfig,
+    PrivacyConfig,
+    QuantileConfig,
+    RunConfig,
+)
 
 _ROUNDS_BEFORE: Final = 3
+_MOST_PIVOTS: Final = 320  # of `histogram`; devices of a benchmark accept them
 _CLEAR: Final = "clear"
 
 
@@ -85,6 +92,7 @@ class PrivacyBenchmark:
             privacy=replace(
                 defaults, graph="sparse", min_cohort=min(defaults.min_cohort, self.task.clients)
             ),
+            policy=PolicyConfig(max_pivots=_MOST_PIVOTS),
         )
 
 

@@ -39,6 +39,7 @@ from deltafl.sim.settings.config import (
     PRIVATE,
     TRUSTED,
     VERIFIED,
+    PolicyConfig,
     QuantileConfig,
     RunConfig,
     StrategyConfig,
@@ -107,8 +108,8 @@ def _constants(config: RunConfig) -> Mapping[str, object]:
     }
 
 
-def _of_section(strategy: StrategyConfig) -> dict[str, object]:
-    return {field.name: getattr(strategy, field.name) for field in fields(strategy)}
+def _of_section(section: StrategyConfig | PolicyConfig) -> dict[str, Any]:
+    return {field.name: getattr(section, field.name) for field in fields(section)}
 
 
 def server_optimizer_of(strategy: StrategyConfig) -> ServerOptimizer | None:
@@ -157,7 +158,8 @@ def _search_setting(config: RunConfig) -> str:
 
 def _limits(config: RunConfig) -> dict[str, Any]:
     """The section `policy`; for devices with real weights, with the encoding that these have."""
-    limits = {field.name: getattr(config.policy, field.name) for field in fields(config.policy)}
+    limits = _of_section(config.policy)
+    limits["min_search_cohort"] = limits["min_search_cohort"] or config.privacy.min_cohort
     name = config.federation.algorithm.removeprefix(PRIVATE)
     if name in WEIGHTED_MEANS and not _weighted_mean(name, config).has_whole_weights:
         limits |= {"min_update_resolution_bits": 0, "max_weight": 1 << FIRST_WEIGHT_BITS}

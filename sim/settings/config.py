@@ -354,16 +354,16 @@ class PrivacyConfig:
 class PolicyConfig:
     """What simulated devices accept of a round, beside `privacy.min_cohort` and `privacy.min_tail`.
 
-    The defaults are those of `deltafl.protocol.policy`. A run whose other settings lie outside is
-    refused; these settings say openly that its devices accept more.
+    The defaults are those of `deltafl.protocol.policy`. A run whose other settings lie outside of
+    them is refused, unless these settings say that its devices accept more.
 
     Attributes:
         min_expected_tail: fewest devices that θ may keep of the smallest cohort that is searched
-            over, if all weigh the same: of `privacy.min_cohort`, or `quantile.min_cohort` if larger.
+            over (`privacy.min_cohort`, or `quantile.min_cohort` if larger), if all weigh the same.
         min_difference: fewest of these by which the tails of neighbouring levels may differ.
         max_levels: most conformity levels of one session.
-        min_search_cohort: fewest devices to search over: `privacy.min_cohort`, or
-            `quantile.min_cohort` if larger, must not be below it.
+        min_search_cohort: fewest devices to search over; 0 means `privacy.min_cohort`. The round's
+            own minimum is `privacy.min_cohort`, or `quantile.min_cohort` if larger.
         max_query_pivots: most pivots of one query; "histogram" has 64.
         max_pivots: most pivots of all queries of a search whose devices weigh differently. The
             default limit of "histogram" is 5 queries, 320 pivots; known weights then name most
@@ -383,7 +383,7 @@ class PolicyConfig:
     min_expected_tail: CountOrZero = 2
     min_difference: CountOrZero = 2
     max_levels: Count = 8
-    min_search_cohort: CountOrZero = 10
+    min_search_cohort: CountOrZero = 0
     max_query_pivots: Count = 64
     max_pivots: CountOrZero = 32
     max_pivots_if_equal: CountOrZero = 320

@@ -14,7 +14,7 @@ from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.run.algorithms import build_strategy, search_setting, sessions_of
+from deltafl.sim.run.algorithms import build_strategy, sessions_of
 from deltafl.sim.run.engine import Resources, play, spec_of, strategy_of
 from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.settings.config import ALGORITHMS, MODELS, PRIVATE
@@ -203,10 +203,12 @@ def test_algorithms_without_a_search_do_not_mind_the_setting(algorithm):
     sections = {"quantile": {"search": "verified"}, "privacy": {"graph": "sparse"}}
     config = settings(algorithm, sections)
     assert not build(config).rounds.encoding.search.verified
-    assert search_setting(config) == "auto"
-    everybody = settings("private-delta-fl", sections, {"federation": {"theta": 1}})
-    build(everybody)
-    assert search_setting(everybody) == "auto"
+    everybody = {"federation": {"theta": 1}}
+    build(settings("private-delta-fl", sections, everybody))
+    trusted = {"quantile": {"search": "trusted"}}
+    for config in (settings(algorithm, trusted), settings("private-delta-fl", trusted, everybody)):
+        assert not sessions_of(config).policy.unverified_if_active
+    assert sessions_of(settings("private-delta-fl", trusted)).policy.unverified_if_active
 
 
 def test_a_verified_search_takes_the_complete_graph_of_any_cohort():
@@ -236,14 +238,16 @@ def test_all_levels_are_checked_alike():
 
 
 def test_devices_insist_on_the_smallest_tail_of_the_settings():
-    assert sessions_of(private(min_tail=4).privacy).policy.min_tail == 4
+    assert sessions_of(private(min_tail=4)).policy.min_tail == 4
 
 
 @pytest.mark.parametrize("method", ["mm", "bracketed", "histogram"])
 @pytest.mark.parametrize("search", ["auto", "trusted"])
 def test_a_run_against_an_active_server_is_the_same_masked_and_ideal(method, search, run):
     sections = {"quantile": {"method": method, "search": search, "resolution_bits": 8}}
-    config = settings("private-delta-fl", sections, {"privacy": {"adversary": "active"}})
+    open_to_many = {"policy": {"max_pivots": 320}}
+    active = {"privacy": {"adversary": "active"}}
+    config = settings("private-delta-fl", sections, active, open_to_many)
     models = {
         sums: run(replace(config, privacy=replace(config.privacy, sums=sums)), sums).model
         for sums in ("masked", "ideal")

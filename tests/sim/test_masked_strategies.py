@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import lenient
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -41,7 +42,7 @@ from deltafl.sim.cohort.simulated import SimulatedCohort, cohort_of
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
-SESSIONS = Sessions(RoundPolicy(), ThreatModel(0.1, 0.2), min_cohort=5)
+SESSIONS = Sessions(RoundPolicy(**lenient.ROUNDS), ThreatModel(0.1, 0.2), min_cohort=5)
 IDEAL = IdealRounds(SESSIONS)
 START = np.array([0.5, -1.0, 0.0], dtype=np.float32)
 RESOLUTION_BITS = 10

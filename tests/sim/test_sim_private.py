@@ -236,7 +236,7 @@ def test_the_threshold_of_a_round_without_a_search_is_the_one_before(private):
 
     state = TrainingState(np.zeros(3, dtype=np.float32), eta=0.75)
     for num_devices, ended in ((8, "too few"), (9, "exact")):
-        rounds = build_rounds(build_config([PRIVATE_RUN]).privacy, NoObserver())
+        rounds = build_rounds(build_config([PRIVATE_RUN]), NoObserver())
         cohort = cohort_of(map(Constant, range(num_devices)), rounds)
         after, report = strategy.apply(state, cohort)
         assert report.search_ended == ended
@@ -246,12 +246,12 @@ def test_the_threshold_of_a_round_without_a_search_is_the_one_before(private):
 
 def sessions_by(**privacy):
     settings = {**PRIVATE_RUN, "privacy": {**PRIVATE_RUN["privacy"], **privacy}}
-    return sessions_of(build_config([settings]).privacy)
+    return sessions_of(build_config([settings]))
 
 
 def test_a_device_insists_on_what_the_configuration_says():
     plain = sessions_by(colluding=0.2)
-    assert plain.policy == RoundPolicy(colluding_rate=0.2, min_cohort=5)
+    assert plain.policy == RoundPolicy(colluding_rate=0.2, min_cohort=5, min_search_cohort=5)
     assert plain.threat == ThreatModel(0.2, 0.1)
     assert not plain.signed
     signed = sessions_by(colluding=0.2, signed=True)

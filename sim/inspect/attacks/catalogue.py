@@ -3,6 +3,7 @@
 from typing import Final
 
 from deltafl.sim.inspect.attacks import (
+    announced,
     baseline,
     cohorts,
     exposures,
@@ -24,6 +25,7 @@ _MODULES: Final = (
     lists,
     whole_slots,
     cohorts,
+    announced,
     verified,
     reuse,
     seeds,

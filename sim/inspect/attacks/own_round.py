@@ -33,15 +33,21 @@ from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.inspect.attacks.own_session import ACTIVE_POLICY, new_enrolment
 
 POLICY: Final = RoundPolicy(
-    min_cohort=3, min_threshold=2, min_threshold_share=0.2, min_search_cohort=3
+    min_cohort=3,
+    min_threshold=2,
+    min_threshold_share=0.2,
+    min_expected_tail=0,
+    min_difference=0,
+    min_search_cohort=3,
+    max_pivots=320,
 )
-ACTIVE: Final = RoundPolicy(
+"""A policy that the small rounds of attacks on something else satisfy."""
+ACTIVE: Final = replace(
+    POLICY,
     adversary=ACTIVE_POLICY.adversary,
     colluding_rate=0.2,
-    min_cohort=ACTIVE_POLICY.min_cohort,
     min_threshold=ACTIVE_POLICY.min_threshold,
     min_threshold_share=ACTIVE_POLICY.min_threshold_share,
-    min_search_cohort=3,
 )
 """The policy of devices that expect an active server, and one in five devices that collude."""
 QUORUM: Final = 4

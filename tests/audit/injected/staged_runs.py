@@ -48,8 +48,8 @@ from deltafl.sim.record.truth import Told, TruthWriter
 
 RUN_ID = b"the staged run.."
 
-SESSIONS = Sessions()
-SIGNED = Sessions(signed=True, threat=ThreatModel(adversary=Adversary.ACTIVE))
+SESSIONS = Sessions(RoundPolicy(**lenient.ROUNDS), min_cohort=5)
+SIGNED = replace(SESSIONS, signed=True, threat=ThreatModel(adversary=Adversary.ACTIVE))
 LENIENT = RoundPolicy(
     **lenient.ROUNDS,
     min_cohort=2,
