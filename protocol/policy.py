@@ -174,19 +174,30 @@ class RoundPolicy(DevicePolicy):
         )
         _insist(pivots <= most, f"a search with {pivots} pivots is above {limit}={most}")
         for config in levels.rounds:
-            kept = ceil(config.theta * fewest)
+            kept = _kept(config.theta, fewest)
             _insist(
                 kept >= self.min_expected_tail,
                 f"theta={config.theta} keeps {kept} of {fewest} devices, which is below "
                 f"min_expected_tail={self.min_expected_tail}",
             )
         for above, below in pairwise(config.theta for config in levels.rounds):
-            apart = floor((above - below) * fewest)
+            apart = _apart(above, below, fewest)
             _insist(
                 apart >= self.min_difference,
                 f"theta={above} and theta={below} are {apart} of {fewest} devices apart, which is "
                 f"below min_difference={self.min_difference}",
             )
+
+
+def _kept(theta: Fraction, num_devices: int) -> int:
+    """Devices at or above the quantile, if all weigh the same and no two losses are equal."""
+    return num_devices if theta == 1 else floor(theta * num_devices) + 1
+
+
+def _apart(above: Fraction, below: Fraction, num_devices: int) -> int:
+    """Fewest devices by which two such tails differ, of that many devices or more."""
+    share = (above - below) * num_devices
+    return ceil(share) - 1 if above == 1 else floor(share)
 
 
 def _insist(holds: bool, otherwise: str) -> None:

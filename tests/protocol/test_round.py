@@ -213,7 +213,9 @@ def test_the_graph_is_left_to_an_active_server_only_where_it_is_asked_for():
     threat = ThreatModel(0.05, 0.05, Adversary.ACTIVE)
     assert preferred_graph(1000, threat) is GraphKind.COMPLETE
     assert preferred_graph(1000, replace(threat, adversary=Adversary.CURIOUS)) is GraphKind.SPARSE
-    policy = RoundPolicy(**lenient.ROUNDS, adversary=Adversary.ACTIVE, colluding_rate=0.05)
+    policy = RoundPolicy(
+        **lenient.ROUNDS, adversary=Adversary.ACTIVE, colluding_rate=0.05, unverified_if_active=True
+    )
     sessions = Sessions(policy=policy, threat=threat, graph=GraphKind.SPARSE)
     round_config = config(1000, Fraction(1, 2), "mm")
     with pytest.raises(PeerError, match="not that of the complete graph"):

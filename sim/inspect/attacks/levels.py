@@ -116,7 +116,7 @@ def nearly_one_model_at_two_levels(defended: bool) -> Loot:
     saying="below min_difference=2",
 )
 def two_levels_of_nearly_one_tail(defended: bool) -> Loot:
-    """All parties follow the protocol; five devices of equal weight, tails of three and of two."""
+    """All parties follow the protocol; five devices of equal weight, tails of four and of three."""
     same = {
         client: Device(device.loss, _WEIGHT, device.update)
         for client, device in make_devices(WHOLE_ROUND).items()
@@ -125,7 +125,7 @@ def two_levels_of_nearly_one_tail(defended: bool) -> Loot:
     devices = RoundDevices(WHOLE_ROUND, same, policy=policy, model=_MODELS, thetas=_NEARBY)
     sums = _sums_of_updates(devices)
     presuppose(len(sums) == len(_NEARBY), "both levels have a sum of updates")
-    device, layout = same[sorted(same)[2]], WHOLE_ROUND.update_layout
+    device, layout = same[sorted(same)[1]], WHOLE_ROUND.update_layout
     ring = np.uint64(2**layout.ring_bits - 1)
     return Loot(
         (sums[0] - sums[1]) & ring,
