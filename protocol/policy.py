@@ -3,7 +3,7 @@
 A server chooses how losses and updates become integers, what is asked of them, and of how many
 devices. Each of these choices can make a sum that of one device, so a device has limits of its own.
 
-Spec: §3.7, §12.8.
+Spec: §12.14.
 """
 
 from dataclasses import dataclass

@@ -5,7 +5,6 @@ from fractions import Fraction
 from functools import cache
 from hashlib import sha256
 
-import lenient
 import numpy as np
 
 from deltafl.protocol import wire as envelopes
@@ -47,7 +46,7 @@ PARAMS = SessionParams(
     context=LEVELS.context(MODEL),
     signed=True,
 )
-POLICY = RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2)
+POLICY = RoundPolicy(min_cohort=3, min_threshold=2, min_search_cohort=3)
 _SHOWN = 24  # bytes of a message
 
 

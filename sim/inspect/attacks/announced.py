@@ -61,7 +61,7 @@ def _of_known_weights() -> dict[ClientId, Device]:
     power=Power.SERVER,
     gain="every device's loss, by its name and to the tick",
     defence="the device's own limits on the pivots of a query and of a search",
-    spec="3.7",
+    spec="12.14",
     end=Refusal.POLICY,
     saying="above max_query_pivots=64",
 )
@@ -133,7 +133,7 @@ def _signs(network: RoundDevices, revealed: SlotSum) -> Loot:
     power=Power.SERVER,
     gain="that device's update",
     defence="the device's own limit on the resolution of updates",
-    spec="3.7",
+    spec="12.14",
     end=Refusal.POLICY,
     saying="update_resolution_bits=0 is below",
 )
@@ -156,7 +156,7 @@ def coarse_updates(defended: bool) -> Loot:
     power=Power.SERVER,
     gain="the sign of every number of that device's update",
     defence="the device's own limits on the clip of updates",
-    spec="3.7",
+    spec="12.14",
     end=Refusal.POLICY,
     saying="update_clip=6.10352e-05 is below",
 )
@@ -175,7 +175,7 @@ def clip_below_the_resolution(defended: bool) -> Loot:
     power=Power.SERVER,
     gain="the sign of every number of that device's update",
     defence="the device's own limits on the clip of updates",
-    spec="3.7",
+    spec="12.14",
     end=Refusal.POLICY,
     saying="update_clip=1.04858e+06 is above",
 )
@@ -190,12 +190,11 @@ def clip_beyond_the_others(defended: bool) -> Loot:
 @attack(
     "tail-of-one-by-a-small-level",
     4,
-    "announces so small a θ that the true threshold of an unverified search keeps a single "
-    "device",
+    "announces so small a θ that the true threshold of an unverified search keeps a single device",
     power=Power.SERVER,
     gain="the update of the device with the largest loss, though not its name",
     defence="a device works out how many devices θ can keep, and insists on two",
-    spec="3.7",
+    spec="12.14",
     end=Refusal.POLICY,
     saying="below min_expected_tail=2",
 )
@@ -221,7 +220,7 @@ def tail_of_one_by_a_small_level(defended: bool) -> Loot:
     power=Power.SERVER,
     gain="how many devices are between any two pivots, exactly",
     defence="a device that expects noise insists on its own smallest σ",
-    spec="3.7",
+    spec="12.14",
     end=Refusal.POLICY,
     saying="below that of min_noise=1",
 )

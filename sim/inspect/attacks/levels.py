@@ -111,7 +111,7 @@ def nearly_one_model_at_two_levels(defended: bool) -> Loot:
     power=Power.SERVER,
     gain="that device's update, as the difference of the sums",
     defence="a device works out how many devices lie between two levels, and insists on two",
-    spec="3.7",
+    spec="12.14",
     end=Refusal.POLICY,
     saying="below min_difference=2",
 )

@@ -70,7 +70,7 @@ def losses_of_a_small_cohort(defended: bool) -> Loot:
     power=Power.SERVER,
     gain="every loss of the cohort, to the tick",
     defence="the device's own floor for the devices to search over",
-    spec="3.7",
+    spec="12.14",
     end=Refusal.POLICY,
     saying=f"below min_search_cohort={RoundPolicy().min_search_cohort}",
 )
