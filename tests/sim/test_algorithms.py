@@ -1,7 +1,7 @@
 """Every algorithm by its name: it runs, resumes to the bit, and is the same masked as in clear."""
 
 import contextlib
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -9,15 +9,17 @@ from doubles import Silent
 
 from deltafl.fl.models import MODELS as BUILDERS
 from deltafl.fl.strategies.base import TrainingState, Visibility
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.secagg import DevicePolicy, PeerError
 from deltafl.sim.cohort.backends.choice import Choice, open_backend
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.run.algorithms import build_strategy, sessions_of
+from deltafl.sim.run.algorithms import build_strategy, check_session, sessions_of
 from deltafl.sim.run.engine import Resources, play, spec_of, strategy_of
 from deltafl.sim.run.experiment import run_experiment
-from deltafl.sim.settings.config import ALGORITHMS, MODELS, PRIVATE
+from deltafl.sim.settings.config import ALGORITHMS, MODELS, PRIVATE, PolicyConfig
 from deltafl.sim.settings.config_io import build_config
 
 COHORT = 10  # all train devices, which AAggFF-S wants
@@ -254,3 +256,40 @@ def test_a_run_against_an_active_server_is_the_same_masked_and_ideal(method, sea
     }
     assert models["masked"].tobytes() == models["ideal"].tobytes()
     assert models["ideal"].any()
+
+
+def test_devices_insist_on_the_limits_of_the_settings():
+    own = {field.name for field in fields(PolicyConfig)}
+    limits = {field.name for field in fields(RoundPolicy)}
+    limits -= {field.name for field in fields(DevicePolicy)}
+    assert limits - own == {"min_tail", "unverified_if_active"}
+    for name in own:
+        value = getattr(PolicyConfig(), name)
+        changed = value + 1
+        assert getattr(RoundPolicy(), name) == (value or getattr(RoundPolicy(), name)), name
+        config = settings("private-delta-fl", {"policy": {name: changed}})
+        assert getattr(sessions_of(config).policy, name) == changed
+
+
+def test_devices_search_over_their_smallest_cohort_unless_the_settings_say_otherwise():
+    assert sessions_of(private(min_cohort=7)).policy.min_search_cohort == 7
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "accepted"),
+    [
+        ("private-q-ffl", (0, 2**40)),
+        ("private-tilted-erm", (0, 2**40)),
+        ("private-fedavg", (8, 8192)),
+        ("private-delta-fl", (8, 8192)),
+    ],
+)
+def test_only_devices_of_real_weights_accept_whole_units(algorithm, accepted):
+    policy = sessions_of(settings(algorithm)).policy
+    assert (policy.min_update_resolution_bits, policy.max_weight) == accepted
+
+
+def test_a_run_outside_of_its_policy_is_refused_with_the_limit_to_change():
+    config = settings("private-delta-fl", {"quantile": {"method": "histogram"}})
+    with pytest.raises(PeerError, match=r"320 pivots is above max_pivots=32$"):
+        check_session(config, build(config), TrainingState(np.zeros(5, np.float32)), COHORT)
