@@ -849,7 +849,7 @@ TIMES = {
     "encoding": 6,
     "sets": 200,
     "configuration": 60,
-    "round_policy": 400,
+    "round_policy": 1500,
     "contributions": 60,
 }
 """How often a check is played, if not 20 times."""
@@ -868,7 +868,7 @@ def test_the_page_computes_what_the_code_does(name):
 WRONG = [
     ("round_policy", "return n if theta == 1 else floor(theta * n) + 1", "return ceil(theta * n)"),
     ("round_policy", "c.update_resolution_bits >= policy", "c.update_resolution_bits > policy"),
-    ("round_policy", "if variance < policy.min_noise**2", "if variance < policy.min_noise"),
+    ("round_policy", "if variance < policy.min_noise**2 or", "if"),
     ("round_policy", "c.max_queries * num_pivots(c) > most", "num_pivots(c) > most"),
     ("packing", 'return x.to_bytes(4, "little")', 'return x.to_bytes(4, "big")'),
     ("keys", "    32560625091655743", "    32560625091655734"),
