@@ -27,8 +27,9 @@ from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.followed_search import Followed
 from deltafl.protocol.labels import MODEL
-from deltafl.protocol.levels import MAX_LEVELS, Levels
+from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query, Tail
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import (
@@ -43,7 +44,6 @@ from deltafl.secagg import (
     ClientId,
     Credentials,
     DecodeError,
-    DevicePolicy,
     LedgerError,
     PeerError,
     Refusal,
@@ -86,7 +86,6 @@ class RoundClient:
         randomness: Source of every secret.
         credentials: Needed for signed sessions; without them, the device refuses such sessions.
         noise: Source of the noise for the method `noisy`; None to use `randomness`.
-        max_levels: Most conformity levels of one session.
         primitives: What the device computes with.
         ledger: The models that the device has answered for, and the sessions it took part in. It
             belongs to the device and outlives its rounds; by default, nothing is remembered.
@@ -100,11 +99,10 @@ class RoundClient:
     def __init__(
         self,
         client_id: ClientId,
-        policy: DevicePolicy,
+        policy: RoundPolicy,
         randomness: Randomness = system_randomness,
         credentials: Credentials | None = None,
         noise: Randomness | None = None,
-        max_levels: int = MAX_LEVELS,
         primitives: Primitives = PLAIN,
         ledger: Ledger | None = None,
     ) -> None:
@@ -116,7 +114,6 @@ class RoundClient:
         self._apply = primitives.apply
         self._policy = policy
         self._noise = randomness if noise is None else noise
-        self._max_levels = max_levels
         self._levels: Levels | None = None
         self._opening = b""
         self._tag: bytes | None = None
@@ -301,11 +298,7 @@ class RoundClient:
     def _check_announcement(self, announced: Announce) -> None:
         """Refuse a session that does not match the announced configurations and models."""
         levels = announced.levels
-        if len(levels.rounds) > self._max_levels:
-            raise PeerError(
-                Refusal.POLICY,
-                f"{len(levels.rounds)} levels are more than the device's {self._max_levels}",
-            )
+        self._policy.check_number(levels)  # before anything is computed for each of them
         try:
             params = self._apply(decode_open, announced.session).params
         except DecodeError as error:
@@ -323,11 +316,8 @@ class RoundClient:
         if any(self._ledger.knows(entry) for entry in entries):
             # Two searches over one model reveal, by subtraction, a device that is in only one.
             raise PeerError(Refusal.MODEL_REPEATED, "the device answered for this model before")
-        self._policy.check_search(verified=levels.can_be_followed)
-        self._policy.check(params)  # before anything is computed from the configurations
+        self._policy.check_round(levels, params)  # before anything is asked for or worked out
         self._follows = levels.can_be_followed or common.search.verified
-        if common.noise is not None:
-            common.noise.check(params, self._policy, common.search.min_cohort)
         self._levels, self._opening, self.models = levels, announced.session, each
         self._context, self._tag = context, params.tag
         self._entries = entries

@@ -22,9 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.protocol.errors import ConfigurationError
-from deltafl.secagg import DevicePolicy, PeerError, Refusal, SessionParams
 from deltafl.secagg.randomness import Randomness
-from deltafl.secagg.threat import at_most
 
 _MAX_PART: Final = 2**63 - 1
 _MAX_DEVICES: Final = 2**32 - 1
@@ -101,24 +99,6 @@ class Noise:
         variance = self.share_variance
         drawn = [discrete_gaussian(variance, randomness) for _ in range(size)]
         return np.clip(np.array(drawn, dtype=np.int64), -bound, bound)
-
-    def check(self, params: SessionParams, policy: DevicePolicy, min_search_cohort: int) -> None:
-        """Check, for a device, that every sum of the search has at least h honest devices.
-
-        A sum is over at least `min_cohort` devices. If a search needs a minimum number of devices,
-        its slot is whole (all-or-nothing), and the sum is over at least that many.
-
-        Raises:
-            PeerError: fewer are guaranteed, so the noise could be less than promised.
-        """
-        fewest = max(params.min_cohort, min_search_cohort)
-        honest = fewest - at_most(policy.colluding_rate, params.num_invited)
-        if self.num_devices > honest:
-            raise PeerError(
-                Refusal.POLICY,
-                f"noise from {self.num_devices} devices, of which only {honest} are certain to be "
-                f"in a sum over {fewest} and honest",
-            )
 
 
 def discrete_gaussian(variance: Fraction, randomness: Randomness) -> int:

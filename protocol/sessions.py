@@ -5,9 +5,9 @@ from typing import Final
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import (
     Adversary,
-    DevicePolicy,
     GraphKind,
     SessionParams,
     ThreatModel,
@@ -32,10 +32,10 @@ class Sessions:
             they always do.
     """
 
-    policy: DevicePolicy = field(default_factory=DevicePolicy)
+    policy: RoundPolicy = field(default_factory=RoundPolicy)
     threat: ThreatModel = field(default_factory=ThreatModel)
     graph: GraphKind | None = None
-    min_cohort: int = 5
+    min_cohort: int = 10
     signed: bool = False
 
     def params(self, config: RoundConfig, model: bytes, graph_seed: bytes) -> SessionParams:
@@ -52,7 +52,7 @@ class Sessions:
 
         Raises:
             UsageError: with so small a cohort, no parameters withstand the threat.
-            PeerError: the parameters fall short of the devices' policy or of the promised noise.
+            PeerError: the rounds or the parameters fall short of the devices' policy.
         """
         config = levels.common
         params = SessionParams.for_threat(
@@ -65,9 +65,7 @@ class Sessions:
             graph_seed=graph_seed,
             context=levels.context(models),
         )
-        self.policy.check(params)
-        if config.noise is not None:
-            config.noise.check(params, self.policy, config.search.min_cohort)
+        self.policy.check_round(levels, params)
         return params
 
     def num_noisy(self, cohort_size: int, min_search_cohort: int) -> int:

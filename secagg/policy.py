@@ -34,12 +34,9 @@ class DevicePolicy:
         max_ring_bits: Widest ring.
         max_verified_length: Most elements of a verified slot. Each takes a generator, which costs a
             fifth of a millisecond once, and a third of a kilobyte as long as the process lives.
-        min_tail: Fewest devices that the threshold of a verified search may keep.
         sparse_if_active: Whether to accept a sparse graph even against an ACTIVE server. The
             analysis of sparse graphs assumes a server that does not choose the roster to suit the
             graph's seed.
-        unverified_if_active: Whether to answer, even to an ACTIVE server, a search whose sums the
-            device cannot check. The server can then single out the device with the largest loss.
     """
 
     adversary: Adversary = Adversary.CURIOUS
@@ -54,9 +51,7 @@ class DevicePolicy:
     max_length: int = 1 << 26
     max_ring_bits: int = 64
     max_verified_length: int = 1 << 13
-    min_tail: int = 2
     sparse_if_active: bool = False
-    unverified_if_active: bool = False
 
     def __post_init__(self) -> None:
         # A configuration file gives a string, which is not a member of the enum.
@@ -93,19 +88,6 @@ class DevicePolicy:
     def expects_active(self) -> bool:
         """Whether the device expects a server that may say anything."""
         return self.adversary is Adversary.ACTIVE
-
-    def check_search(self, *, verified: bool) -> None:
-        """Accept a search.
-
-        Args:
-            verified: Whether the device can check its sums.
-
-        Raises:
-            PeerError: it cannot, and the device insists on it.
-        """
-        insists = self.expects_active and not self.unverified_if_active
-        if insists and not verified:
-            raise PeerError(Refusal.POLICY, "the search is not verified: the device insists on it")
 
     def _check_active(self, params: SessionParams) -> None:
         if not params.signed:

@@ -48,6 +48,11 @@ class Bracketed:
         return "bracketed"
 
     @property
+    def num_pivots(self) -> int:
+        """Always 1."""
+        return 1
+
+    @property
     def default_max_queries(self) -> int:
         """Queries that certify any search on the default loss grid.
 
@@ -72,7 +77,7 @@ class Bracketed:
             SearchError: If the query is not one of this method's.
             EncodingError: If tick or weight are out of range.
         """
-        query.check(self.name, 1, config.search.grid)
+        query.check(self.name, self.num_pivots, config.search.grid)
         config.check_device(tick, weight)
         return rank_contribution(config, query, tick, weight)
 

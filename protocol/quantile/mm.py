@@ -64,6 +64,11 @@ class MajoriseMinimise:
         return "mm"
 
     @property
+    def num_pivots(self) -> int:
+        """Always 1."""
+        return 1
+
+    @property
     def default_max_queries(self) -> int:
         """Queries that certify any search on the default loss grid.
 
@@ -96,7 +101,7 @@ class MajoriseMinimise:
             SearchError: If the query is not one of this method's.
             EncodingError: If tick or weight are out of range.
         """
-        query.check(self.name, 1, config.search.grid)
+        query.check(self.name, self.num_pivots, config.search.grid)
         config.check_device(tick, weight)
         half_ticks = 2 * (tick - query.pivots[0]) + 1  # from the pivot, never 0
         one = counted(config, weight)

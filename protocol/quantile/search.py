@@ -309,6 +309,10 @@ class QuantileMethod(Protocol):
         """Name in the registry and in queries."""
 
     @property
+    def num_pivots(self) -> int:
+        """Pivots of a query, the same for all queries."""
+
+    @property
     def default_max_queries(self) -> int:
         """Queries that certify any search on the default loss grid."""
 

@@ -38,9 +38,16 @@ from deltafl.sim.cohort.simulated import SecureRounds
 from deltafl.sim.errors import RunError
 from deltafl.sim.run.algorithms import build_rounds
 from deltafl.sim.run.engine import strategy_of
-from deltafl.sim.settings.config import FederationConfig, PrivacyConfig, QuantileConfig, RunConfig
+from deltafl.sim.settings.config import (
+    FederationConfig,
+    PolicyConfig,
+    PrivacyConfig,
+    QuantileConfig,
+    RunConfig,
+)
 
 _ROUNDS_BEFORE: Final = 3
+_MOST_PIVOTS: Final = 320  # of `histogram`; devices of a benchmark accept them
 _CLEAR: Final = "clear"
 
 
@@ -85,6 +92,7 @@ class PrivacyBenchmark:
             privacy=replace(
                 defaults, graph="sparse", min_cohort=min(defaults.min_cohort, self.task.clients)
             ),
+            policy=PolicyConfig(max_pivots=_MOST_PIVOTS),
         )
 
 
@@ -123,7 +131,7 @@ def measure(benchmark: PrivacyBenchmark) -> dict[str, object]:
             for name in names:
                 bar.set_description(name)
                 # anew, because devices answer for a model only once and all rounds are about one
-                rounds = build_rounds(common.privacy, NoObserver(), common.training.device)
+                rounds = build_rounds(common, NoObserver())
                 wall, cpu, reports[name] = _play(simulator, strategies[name], state, rounds)
                 bar.update()
                 if turn > 0:

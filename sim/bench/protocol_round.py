@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.errors import ProtocolError
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import (
@@ -201,7 +202,9 @@ def num_trips(benchmark: RoundBenchmark) -> int:
 
 
 def _session(benchmark: RoundBenchmark) -> tuple[Sessions, SessionParams]:
-    sessions = Sessions(graph=benchmark.graph, signed=benchmark.signed)
+    # Small cohorts and long searches are timed too, so these devices accept them.
+    policy = RoundPolicy(min_search_cohort=0, max_pivots=benchmark.slots)
+    sessions = Sessions(policy, graph=benchmark.graph, min_cohort=5, signed=benchmark.signed)
     graph_seed = Seeds(benchmark.seed).digest(Purpose.GRAPH)
     return sessions, sessions.params(_round_config(benchmark), b"", graph_seed)
 

@@ -23,6 +23,7 @@ from tqdm import tqdm
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.errors import ProtocolError
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.registry import METHODS, NOISY, default_max_queries
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.sessions import Sessions
@@ -124,7 +125,10 @@ def measure(benchmark: VerifyBenchmark) -> dict[str, float]:
     """
     config = benchmark.config(verified=True)
     seeds = Seeds(benchmark.seed)
-    sessions = Sessions(graph=GraphKind.COMPLETE, signed=True)
+    # Small cohorts and many pivots are timed too, so these devices accept them.
+    pivots = config.search.max_queries * config.quantile.num_pivots
+    policy = RoundPolicy(min_search_cohort=0, max_pivots=pivots)
+    sessions = Sessions(policy, graph=GraphKind.COMPLETE, min_cohort=5, signed=True)
     params = sessions.params(config, b"", seeds.digest(Purpose.GRAPH))
     spec = params.slots[0]
     context = SlotContext.of(params, SessionId(bytes(32)), 0, bytes(32))

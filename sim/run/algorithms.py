@@ -4,23 +4,25 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields
 from fractions import Fraction
+from typing import Any
 
 from deltafl.fl.registry import DELTA_FL, OTHER_STRATEGIES, SERVER_OPTIMIZERS, WEIGHTED_MEANS
 from deltafl.fl.strategies.base import Strategy, TrainingState
 from deltafl.fl.strategies.choices import DeviceWeights, Response
 from deltafl.fl.strategies.levels import PrivateLevels
-from deltafl.fl.strategies.masked import MaskedMean
+from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, MaskedMean
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from deltafl.fl.strategies.server_optimizer import ServerOptimizer, Sgd, WithServerOptimizer
 from deltafl.fl.strategies.weighted_mean import WeightedMean
 from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.registry import NOISY, default_max_queries
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.weighting import Weighting
-from deltafl.secagg import Adversary, DevicePolicy, GraphKind, ThreatModel
+from deltafl.secagg import Adversary, GraphKind, ThreatModel
 from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.faults import Dropouts, nobody
 from deltafl.sim.cohort.ideal import IdealRounds
@@ -37,7 +39,7 @@ from deltafl.sim.settings.config import (
     PRIVATE,
     TRUSTED,
     VERIFIED,
-    PrivacyConfig,
+    PolicyConfig,
     QuantileConfig,
     RunConfig,
     StrategyConfig,
@@ -106,8 +108,8 @@ def _constants(config: RunConfig) -> Mapping[str, object]:
     }
 
 
-def _of_section(strategy: StrategyConfig) -> dict[str, object]:
-    return {field.name: getattr(strategy, field.name) for field in fields(strategy)}
+def _of_section(section: StrategyConfig | PolicyConfig) -> dict[str, Any]:
+    return {field.name: getattr(section, field.name) for field in fields(section)}
 
 
 def server_optimizer_of(strategy: StrategyConfig) -> ServerOptimizer | None:
@@ -116,31 +118,21 @@ def server_optimizer_of(strategy: StrategyConfig) -> ServerOptimizer | None:
     return None if optimizer == Sgd(1.0) else optimizer
 
 
-def search_setting(config: RunConfig) -> str:
-    """`quantile.search` of a run, or "auto" if its algorithm searches for nothing."""
-    federation = config.federation
-    searches = federation.algorithm == PRIVATE + DELTA_FL and min(federation.thetas) < 1
-    return config.quantile.search if searches else AUTO
-
-
-def sessions_of(privacy: PrivacyConfig, search: str = AUTO) -> Sessions:
+def sessions_of(config: RunConfig) -> Sessions:
     """How the sessions of secure rounds are set up.
 
-    A device insists on the adversary, the share of colluding devices, the smallest cohort and the
-    smallest tail of the configuration. From an active server, it accepts a sparse graph or a search
-    that it cannot check only if the configuration asks for one. In everything else it insists on
-    the protocol's own limits.
-
-    Args:
-        privacy: the settings.
-        search: `search_setting` of the run.
+    A device insists on what the settings say: on the adversary, the share of colluding devices, the
+    smallest cohort and the smallest tail, and on the limits of their section `policy`. From an
+    active server, it accepts a sparse graph or a search that it cannot check only if the settings
+    ask for one. In everything else it insists on the protocol's own limits.
     """
+    privacy, search = config.privacy, _search_setting(config)
     adversary = Adversary(privacy.adversary)
     graph = None if privacy.graph == AUTO else GraphKind(privacy.graph)
     if graph is None and search == VERIFIED:
         graph = GraphKind.COMPLETE
     return Sessions(
-        policy=DevicePolicy(
+        policy=RoundPolicy(
             adversary=adversary,
             colluding_rate=privacy.colluding,
             dropout_rate=privacy.expected_dropout,
@@ -148,6 +140,7 @@ def sessions_of(privacy: PrivacyConfig, search: str = AUTO) -> Sessions:
             min_tail=privacy.min_tail,
             sparse_if_active=graph is GraphKind.SPARSE,
             unverified_if_active=search == TRUSTED,
+            **_limits(config),
         ),
         threat=ThreatModel(privacy.colluding, privacy.expected_dropout, adversary),
         graph=graph,
@@ -156,21 +149,34 @@ def sessions_of(privacy: PrivacyConfig, search: str = AUTO) -> Sessions:
     )
 
 
-def build_rounds(
-    privacy: PrivacyConfig, observer: Observer, device: str = "cpu", search: str = AUTO
-) -> SecureRounds:
+def _search_setting(config: RunConfig) -> str:
+    """`quantile.search` of a run, or "auto" if its algorithm searches for nothing."""
+    federation = config.federation
+    searches = federation.algorithm == PRIVATE + DELTA_FL and min(federation.thetas) < 1
+    return config.quantile.search if searches else AUTO
+
+
+def _limits(config: RunConfig) -> dict[str, Any]:
+    """The section `policy`; for devices with real weights, with the encoding that these have."""
+    limits = _of_section(config.policy)
+    limits["min_search_cohort"] = limits["min_search_cohort"] or config.privacy.min_cohort
+    name = config.federation.algorithm.removeprefix(PRIVATE)
+    if name in WEIGHTED_MEANS and not _weighted_mean(name, config).has_whole_weights:
+        limits |= {"min_update_resolution_bits": 0, "max_weight": 1 << FIRST_WEIGHT_BITS}
+    return limits
+
+
+def build_rounds(config: RunConfig, observer: Observer) -> SecureRounds:
     """Build the object that runs secure rounds.
 
     Args:
-        privacy: the settings.
+        config: the settings of one run.
         observer: receives everything that passes through the server; ideal rounds have no messages.
-        device: where masks are computed: "auto", "cpu", "cuda".
-        search: `search_setting` of the run.
     """
-    sessions = sessions_of(privacy, search)
-    if privacy.sums == "ideal":
+    sessions = sessions_of(config)
+    if config.privacy.sums == "ideal":
         return IdealRounds(sessions)
-    masks = masks_of_this_machine(device)
+    masks = masks_of_this_machine(config.training.device)
     return MaskedRounds(sessions, observer=observer, primitives=lambda: simulated(*masks))
 
 
@@ -191,13 +197,12 @@ def check_session(
     if isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
         levels = strategy.levels_for(state, cohort_size)
         seed = Seeds(config.experiment.seed).digest(Purpose.GRAPH, round_index=state.round)
-        sessions = sessions_of(config.privacy, search_setting(config))
-        sessions.params_of_levels(levels, state.model.tobytes(), seed)
+        sessions_of(config).params_of_levels(levels, state.model.tobytes(), seed)
 
 
 def _private_rounds(config: RunConfig, theta: Fraction, *, verified: bool) -> PrivateDeltaFL:
     quantile, privacy = config.quantile, config.privacy
-    sigma, sessions = _noise(quantile), sessions_of(privacy)
+    sigma, sessions = _noise(quantile), sessions_of(config)
 
     def noise(cohort_size: int) -> Noise | None:
         if not sigma:

@@ -57,7 +57,6 @@ from deltafl.sim.run.algorithms import (
     build_rounds,
     build_strategy,
     check_session,
-    search_setting,
 )
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show
@@ -245,11 +244,7 @@ class _Run:
         self._metrics = directory.metrics_of(config.federation)
         self._strategy = strategy_of(config)
         self._dropouts = dropouts_of(config)
-        self._rounds = (
-            build_rounds(config.privacy, transcript, config.training.device, search_setting(config))
-            if config.federation.is_private
-            else None
-        )
+        self._rounds = build_rounds(config, transcript) if config.federation.is_private else None
         self._answered = Answered()
         self._schedule = config.training.schedule
         self._initial = starting_models(

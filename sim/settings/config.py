@@ -351,6 +351,52 @@ class PrivacyConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyConfig:
+    """What simulated devices accept of a round, beside `privacy.min_cohort` and `privacy.min_tail`.
+
+    The defaults are those of `deltafl.protocol.policy`. A run whose other settings lie outside of
+    them is refused, unless these settings say that its devices accept more.
+
+    Attributes:
+        min_expected_tail: fewest devices that θ may keep of the smallest cohort that is searched
+            over (`privacy.min_cohort`, or `quantile.min_cohort` if larger), if all weigh the same.
+        min_difference: fewest of these by which the tails of neighbouring levels may differ.
+        max_levels: most conformity levels of one session.
+        min_search_cohort: fewest devices to search over; 0 means `privacy.min_cohort`. The round's
+            own minimum is `privacy.min_cohort`, or `quantile.min_cohort` if larger.
+        max_query_pivots: most pivots of one query; "histogram" has 64.
+        max_pivots: most pivots of all queries of a search whose devices weigh differently. The
+            default limit of "histogram" is 5 queries, 320 pivots; known weights then name most
+            devices.
+        max_pivots_if_equal: the same with `quantile.weights` = "equal", which name nobody.
+        max_loss_resolution_bits: finest losses: the largest `quantile.resolution_bits`.
+        max_loss_bound: the largest `quantile.loss_bound`.
+        max_weight: the largest `privacy.max_weight`. With "private-q-ffl" and "private-tilted-erm",
+            devices accept the weights and the whole units that these choose.
+        min_update_resolution_bits: coarsest updates: smallest `privacy.update_resolution_bits`.
+        min_update_clip: the smallest `privacy.update_clip`.
+        max_update_clip: the largest `privacy.update_clip`.
+        min_noise: smallest σ of the noise of a search, in devices; above 0, devices refuse a search
+            that is not by "noisy".
+    """
+
+    min_expected_tail: CountOrZero = 2
+    min_difference: CountOrZero = 2
+    max_levels: Count = 8
+    min_search_cohort: CountOrZero = 0
+    max_query_pivots: Count = 64
+    max_pivots: CountOrZero = 32
+    max_pivots_if_equal: CountOrZero = 320
+    max_loss_resolution_bits: CountOrZero = 16
+    max_loss_bound: Count = 32
+    max_weight: Count = 8192
+    min_update_resolution_bits: CountOrZero = 8
+    min_update_clip: Positive = 0.0625
+    max_update_clip: Positive = 4.0
+    min_noise: Annotated[Fraction, Interval("[0, inf)")] = Fraction(0)
+
+
+@dataclass(frozen=True, slots=True)
 class FaultsConfig:
     """Simulated faults.
 
@@ -387,6 +433,7 @@ class RunConfig:
     strategy: StrategyConfig = field(default_factory=StrategyConfig)
     quantile: QuantileConfig = field(default_factory=QuantileConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
     faults: FaultsConfig = field(default_factory=FaultsConfig)
     experiment: ExperimentConfig = field(default_factory=ExperimentConfig)
 

@@ -133,7 +133,7 @@ def play_honestly(
         TruthWriter(truth, RUN_ID, mode) as truths,
     ):
         strategy = build(config)
-        secure = build_rounds(config.privacy, writer)
+        secure = build_rounds(config, writer)
         losing = dropouts or seeded_dropouts(seeds, dropout, signed=signed)
         for number in range(1, rounds + 1):
             batch = number % batches * config.federation.cohort_size
@@ -168,7 +168,7 @@ def messages_of(*, rounds=1, dropout=0.0, seed=1, length=40, build=build_strateg
     """The messages of a run, in order: whether the server sent it, the device, and the bytes."""
     config, seeds, tape = config_of(**changes), Seeds(seed), _Tape()
     dropouts = seeded_dropouts(seeds, dropout, signed=config.privacy.sessions_are_signed)
-    strategy, secure = build(config), build_rounds(config.privacy, tape)
+    strategy, secure = build(config), build_rounds(config, tape)
     state = TrainingState(np.linspace(-1, 1, length).astype(np.float32))
     for number in range(1, rounds + 1):
         ids = [3 * i + 1 for i in range(config.federation.cohort_size)]

@@ -36,7 +36,7 @@ from deltafl.sim.run.algorithms import build_rounds, build_strategy
 
 STEEP = {"quantile": {"method": "mm", "max_queries": 3}}
 BRACKETED = {"quantile": {"max_queries": 5}}
-HISTOGRAM = {"quantile": {"method": "histogram", "max_queries": 0}}
+HISTOGRAM = {"quantile": {"method": "histogram", "max_queries": 0}, "policy": {"max_pivots": 320}}
 SIGNED = {"privacy": {"signed": True}}
 ACTIVE = {"privacy": {"adversary": "active"}, "build": build_verified}
 FIRST_WHOLE = {"quantile": {"method": "mm", "max_queries": 4, "min_cohort": 4}}
@@ -226,7 +226,7 @@ def resume(run, mode, *, rounds, **changes):
     state = run.state
     with TranscriptWriter(run.transcript, mode, run.mark) as writer:
         config, seeds = config_of(**changes), Seeds(1)
-        strategy, secure = build_strategy(config), build_rounds(config.privacy, writer)
+        strategy, secure = build_strategy(config), build_rounds(config, writer)
         for number in range(state.round + 1, state.round + rounds + 1):
             writer.begin_round(number)
             devices = device_objects(StandIn(one, number) for one in run.told[0].losses)
@@ -290,7 +290,7 @@ def test_a_search_may_start_at_what_a_round_came_to_before_it_was_given_up(tmp_p
         step = Step(stage, slot)
         return {device: Vanish(step) for device in device_ids[:3]} if round_index == 1 else {}
 
-    changes = {"federation": {"cohort_size": 7}, "quantile": HISTOGRAM["quantile"]}
+    changes = {"federation": {"cohort_size": 7}, **HISTOGRAM}
     run = play_honestly(tmp_path, rounds=3, dropouts=lose_three, batches=3, **changes)
     assert [bool(report.aborted) for report in run.reports] == [False, True, False]
     report = audit(run.transcript, limits())

@@ -24,7 +24,10 @@ RUNS = {
         "privacy": {"adversary": "active"},
         "build": build_verified,
     },
-    "histogram": {"quantile": {"method": "histogram", "max_queries": 0}},
+    "histogram": {
+        "quantile": {"method": "histogram", "max_queries": 0},
+        "policy": {"max_pivots": 320},
+    },
 }
 FROM_DEVICES = set(NUM_FIELDS)
 

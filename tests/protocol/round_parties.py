@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+import lenient
 import numpy as np
 import pytest
 from flat_configs import round_of
@@ -16,15 +17,16 @@ from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Ask
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.round import RoundOutcome
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.states import RoundState
-from deltafl.secagg import DevicePolicy, Enrolment, PeerError, SessionParams
+from deltafl.secagg import Enrolment, PeerError, SessionParams
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.work import CohortWork
 
-POLICY = DevicePolicy(min_cohort=3, min_threshold=2, min_threshold_share=0.2)
+POLICY = RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2, min_threshold_share=0.2)
 """A policy that small test rounds satisfy."""
 
 MODEL = b"a small model..."

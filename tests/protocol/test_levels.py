@@ -314,7 +314,7 @@ def test_the_server_announces_what_it_plays_and_waits_for_the_last_level():
 class Parties:
     """A session of levels driven by hand; the first device is the one under test."""
 
-    def __init__(self, levels=None, models=MODELS, **client):
+    def __init__(self, levels=None, models=MODELS, policy=POLICY):
         self.levels = make_levels(3) if levels is None else levels
         self.models = b"".join(models)
         self.devices = {d.id: d for d in make_devices(3, models)}
@@ -325,8 +325,7 @@ class Parties:
         )
         self.server = RoundServer(self.levels, self.models, self.params, self.devices)
         self.clients = {
-            i: RoundClient(i, POLICY, SeededRandomness(bytes([i]) * 32), **client)
-            for i in self.devices
+            i: RoundClient(i, policy, SeededRandomness(bytes([i]) * 32)) for i in self.devices
         }
         self.machine = self.clients[3]
         self.pending = self.server.start()
@@ -398,9 +397,12 @@ def test_models_that_differ_in_the_sign_of_a_zero_are_one_model():
 
 
 def test_more_levels_than_the_device_wants_are_refused():
-    parties = Parties(max_levels=2)
-    assert_fails(parties.machine, parties.pending[3], Refusal.POLICY)
-    assert Parties(max_levels=3).machine.receive(parties.pending[3]) is LocalWork.MEASURE_LOSS
+    parties = Parties(policy=replace(POLICY, max_levels=2))
+    assert_fails(parties.machine, parties.pending[3], Refusal.POLICY, "max_levels=2")
+    assert (
+        Parties(policy=replace(POLICY, max_levels=3)).machine.receive(parties.pending[3])
+        is LocalWork.MEASURE_LOSS
+    )
 
 
 def test_a_wrong_number_of_losses_is_a_misuse():

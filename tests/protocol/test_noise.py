@@ -4,13 +4,11 @@ import ast
 import inspect
 import math
 from fractions import Fraction
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from round_parties import POLICY, make_config, make_params
 from scipy import stats
 
 from deltafl.protocol import noise as noise_module
@@ -22,7 +20,6 @@ from deltafl.protocol.noise import (
     discrete_laplace,
     uniform_below,
 )
-from deltafl.secagg import PeerError, Refusal
 from deltafl.secagg.randomness import SeededRandomness
 
 SAMPLERS = [
@@ -262,20 +259,3 @@ def test_noise_out_of_range_is_refused(variance, num_devices, named):
 def test_the_refused_noise_is_next_to_accepted():
     for variance in (Fraction(2**63 - 1), Fraction(1, 2**63 - 1)):
         assert Noise(variance, 2**32 - 1).share_variance >= 4
-
-
-@pytest.mark.parametrize(
-    ("rate", "min_cohort", "least", "honest"),
-    [(0.0, 12, 0, 12), (0.1, 12, 0, 10), (0.1, 12, 18, 16), (0.3, 12, 18, 12), (0.1, 12, 5, 10)],
-)
-def test_devices_count_on_those_who_are_in_every_sum_and_honest(rate, min_cohort, least, honest):
-    params = make_params(make_config(cohort_size=20), min_cohort=min_cohort)
-    policy = SimpleNamespace(colluding_rate=rate)
-    Noise(Fraction(1), honest).check(params, policy, least)
-    with pytest.raises(PeerError, match=f"only {honest} are certain") as refused:
-        Noise(Fraction(1), honest + 1).check(params, policy, least)
-    assert refused.value.reason is Refusal.POLICY
-
-
-def test_the_policy_of_small_rounds_lets_all_of_three_bring_noise():
-    Noise(Fraction(1), 3).check(make_params(make_config()), POLICY, 0)

@@ -8,6 +8,7 @@ import itertools
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import lenient
 import numpy as np
 import pytest
 from flat_configs import search_of
@@ -23,6 +24,7 @@ from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.errors import ConfigurationError, EncodingError, SearchError
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.noisy import NoisyHistogram, nearest_counts
 from deltafl.protocol.quantile.registry import NOISY, QUANTILE_METHODS, quantile_method
 from deltafl.protocol.quantile.search import Ended, Query
@@ -31,7 +33,6 @@ from deltafl.protocol.selection import Threshold
 from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import (
-    DevicePolicy,
     Enrolment,
     GraphKind,
     PeerError,
@@ -287,7 +288,7 @@ class Member:
 
 
 SESSIONS = Sessions(
-    policy=DevicePolicy(min_cohort=3, min_threshold=2, min_threshold_share=0.2),
+    policy=RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2, min_threshold_share=0.2),
     threat=ThreatModel(0.1, 0.2),
     graph=GraphKind.COMPLETE,
     min_cohort=4,

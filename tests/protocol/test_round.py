@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import lenient
 import numpy as np
 import pytest
 from flat_configs import round_of
@@ -16,6 +17,7 @@ from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Ended, Query
 from deltafl.protocol.round import Round
 from deltafl.protocol.selection import Threshold
@@ -26,7 +28,6 @@ from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import (
     Adversary,
     ClientId,
-    DevicePolicy,
     Enrolment,
     Fault,
     GraphKind,
@@ -212,7 +213,9 @@ def test_the_graph_is_left_to_an_active_server_only_where_it_is_asked_for():
     threat = ThreatModel(0.05, 0.05, Adversary.ACTIVE)
     assert preferred_graph(1000, threat) is GraphKind.COMPLETE
     assert preferred_graph(1000, replace(threat, adversary=Adversary.CURIOUS)) is GraphKind.SPARSE
-    policy = DevicePolicy(adversary=Adversary.ACTIVE, colluding_rate=0.05)
+    policy = RoundPolicy(
+        **lenient.ROUNDS, adversary=Adversary.ACTIVE, colluding_rate=0.05, unverified_if_active=True
+    )
     sessions = Sessions(policy=policy, threat=threat, graph=GraphKind.SPARSE)
     round_config = config(1000, Fraction(1, 2), "mm")
     with pytest.raises(PeerError, match="not that of the complete graph"):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 
+import lenient
 import numpy as np
 import pytest
 from round_parties import MODEL, POLICY, Point, RoundParties, assert_fails, make_config, make_params
@@ -12,13 +13,13 @@ from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.states import RoundState
 from deltafl.secagg import (
     Adversary,
-    DevicePolicy,
     Enrolment,
     Fault,
     PeerError,
@@ -43,7 +44,7 @@ def announcement(config=CONFIG, model=MODEL, params=None) -> bytes:
 
 
 def device(policy=None) -> RoundClient:
-    return RoundClient(3, policy or DevicePolicy(min_cohort=3, min_threshold=2))
+    return RoundClient(3, policy or RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2))
 
 
 def assert_refused(machine, data, reason, detail):
@@ -137,11 +138,17 @@ def test_the_longest_update_of_a_slot_is_accepted_and_a_longer_one_refused():
 @pytest.mark.parametrize(
     ("policy", "named"),
     [
-        (DevicePolicy(min_cohort=4), "min_cohort=3"),
-        (DevicePolicy(min_cohort=3, min_threshold=3), "threshold=2"),
-        (DevicePolicy(min_cohort=3, min_threshold=2, max_slots=1), "slots=2"),
-        (DevicePolicy(min_cohort=3, min_threshold=2, max_length=7), "vector length=8"),
-        (DevicePolicy(min_cohort=3, min_threshold=2, max_ring_bits=8), "ring bits"),
+        (RoundPolicy(**lenient.ROUNDS, min_cohort=4), "min_cohort=3"),
+        (RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=3), "threshold=2"),
+        (RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2, max_slots=1), "slots=2"),
+        (
+            RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2, max_length=7),
+            "vector length=8",
+        ),
+        (
+            RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2, max_ring_bits=8),
+            "ring bits",
+        ),
     ],
 )
 def test_a_session_below_the_policy_is_refused_before_a_byte_is_sent(policy, named):

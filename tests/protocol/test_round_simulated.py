@@ -3,23 +3,30 @@
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import lenient
 import numpy as np
 import pytest
 from round_parties import MODEL, play_single
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import DevicePolicy, Enrolment, GraphKind, Stage, Step, ThreatModel, Vanish
+from deltafl.secagg import Enrolment, GraphKind, Stage, Step, ThreatModel, Vanish
 from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.shared import SharedAgreements
 
-POLICY = DevicePolicy(
-    min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0, dropout_rate=0.0
+POLICY = RoundPolicy(
+    **lenient.ROUNDS,
+    min_cohort=2,
+    min_threshold=2,
+    min_threshold_share=0.0,
+    colluding_rate=0.0,
+    dropout_rate=0.0,
 )
 SESSIONS = Sessions(POLICY, ThreatModel(0.0, 0.3), GraphKind.COMPLETE, min_cohort=3)
 CONFIG = RoundConfig(

@@ -1,7 +1,7 @@
 """Every algorithm by its name: it runs, resumes to the bit, and is the same masked as in clear."""
 
 import contextlib
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -9,15 +9,17 @@ from doubles import Silent
 
 from deltafl.fl.models import MODELS as BUILDERS
 from deltafl.fl.strategies.base import TrainingState, Visibility
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.secagg import DevicePolicy, PeerError
 from deltafl.sim.cohort.backends.choice import Choice, open_backend
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.run.algorithms import build_strategy, search_setting, sessions_of
+from deltafl.sim.run.algorithms import build_strategy, check_session, sessions_of
 from deltafl.sim.run.engine import Resources, play, spec_of, strategy_of
 from deltafl.sim.run.experiment import run_experiment
-from deltafl.sim.settings.config import ALGORITHMS, MODELS, PRIVATE
+from deltafl.sim.settings.config import ALGORITHMS, MODELS, PRIVATE, PolicyConfig
 from deltafl.sim.settings.config_io import build_config
 
 COHORT = 10  # all train devices, which AAggFF-S wants
@@ -151,7 +153,7 @@ def private(**privacy):
 
 def searches_of(config):
     """Whether the search is verified, and what the session and the policy say of it."""
-    sessions = sessions_of(config.privacy, search_setting(config))
+    sessions = sessions_of(config)
     rounds = build(config)
     return rounds.encoding.search.verified, sessions
 
@@ -203,10 +205,12 @@ def test_algorithms_without_a_search_do_not_mind_the_setting(algorithm):
     sections = {"quantile": {"search": "verified"}, "privacy": {"graph": "sparse"}}
     config = settings(algorithm, sections)
     assert not build(config).rounds.encoding.search.verified
-    assert search_setting(config) == "auto"
-    everybody = settings("private-delta-fl", sections, {"federation": {"theta": 1}})
-    build(everybody)
-    assert search_setting(everybody) == "auto"
+    everybody = {"federation": {"theta": 1}}
+    build(settings("private-delta-fl", sections, everybody))
+    trusted = {"quantile": {"search": "trusted"}}
+    for config in (settings(algorithm, trusted), settings("private-delta-fl", trusted, everybody)):
+        assert not sessions_of(config).policy.unverified_if_active
+    assert sessions_of(settings("private-delta-fl", trusted)).policy.unverified_if_active
 
 
 def test_a_verified_search_takes_the_complete_graph_of_any_cohort():
@@ -215,7 +219,7 @@ def test_a_verified_search_takes_the_complete_graph_of_any_cohort():
     graphs = {}
     for name, more in (("trusted", {"privacy": {"signed": True}}), ("verified", chosen)):
         config = settings("private-delta-fl", large, more)
-        sessions = sessions_of(config.privacy, search_setting(config))
+        sessions = sessions_of(config)
         levels = build(config).levels_for(TrainingState(np.zeros(5, np.float32)), 100)
         graphs[name] = sessions.params_of_levels(levels, bytes(20), bytes(32)).is_complete
     assert graphs == {"trusted": False, "verified": True}
@@ -236,17 +240,56 @@ def test_all_levels_are_checked_alike():
 
 
 def test_devices_insist_on_the_smallest_tail_of_the_settings():
-    assert sessions_of(private(min_tail=4).privacy).policy.min_tail == 4
+    assert sessions_of(private(min_tail=4)).policy.min_tail == 4
 
 
 @pytest.mark.parametrize("method", ["mm", "bracketed", "histogram"])
 @pytest.mark.parametrize("search", ["auto", "trusted"])
 def test_a_run_against_an_active_server_is_the_same_masked_and_ideal(method, search, run):
     sections = {"quantile": {"method": method, "search": search, "resolution_bits": 8}}
-    config = settings("private-delta-fl", sections, {"privacy": {"adversary": "active"}})
+    open_to_many = {"policy": {"max_pivots": 320}}
+    active = {"privacy": {"adversary": "active"}}
+    config = settings("private-delta-fl", sections, active, open_to_many)
     models = {
         sums: run(replace(config, privacy=replace(config.privacy, sums=sums)), sums).model
         for sums in ("masked", "ideal")
     }
     assert models["masked"].tobytes() == models["ideal"].tobytes()
     assert models["ideal"].any()
+
+
+def test_devices_insist_on_the_limits_of_the_settings():
+    own = {field.name for field in fields(PolicyConfig)}
+    limits = {field.name for field in fields(RoundPolicy)}
+    limits -= {field.name for field in fields(DevicePolicy)}
+    assert limits - own == {"min_tail", "unverified_if_active"}
+    for name in own:
+        value = getattr(PolicyConfig(), name)
+        changed = value + 1
+        assert getattr(RoundPolicy(), name) == (value or getattr(RoundPolicy(), name)), name
+        config = settings("private-delta-fl", {"policy": {name: changed}})
+        assert getattr(sessions_of(config).policy, name) == changed
+
+
+def test_devices_search_over_their_smallest_cohort_unless_the_settings_say_otherwise():
+    assert sessions_of(private(min_cohort=7)).policy.min_search_cohort == 7
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "accepted"),
+    [
+        ("private-q-ffl", (0, 2**40)),
+        ("private-tilted-erm", (0, 2**40)),
+        ("private-fedavg", (8, 8192)),
+        ("private-delta-fl", (8, 8192)),
+    ],
+)
+def test_only_devices_of_real_weights_accept_whole_units(algorithm, accepted):
+    policy = sessions_of(settings(algorithm)).policy
+    assert (policy.min_update_resolution_bits, policy.max_weight) == accepted
+
+
+def test_a_run_outside_of_its_policy_is_refused_with_the_limit_to_change():
+    config = settings("private-delta-fl", {"quantile": {"method": "histogram"}})
+    with pytest.raises(PeerError, match=r"320 pivots is above max_pivots=32$"):
+        check_session(config, build(config), TrainingState(np.zeros(5, np.float32)), COHORT)

@@ -208,7 +208,7 @@ def round_of():
             k: SampleReference(dataset.train, k, dataset.train[k].num_samples) for k in range(8)
         }
         devices = BackendDevices(refs, backend, TRAINING, seeds, 0)
-        rounds = build_rounds(config.privacy, NoObserver())
+        rounds = build_rounds(config, NoObserver())
         state, report = strategy.apply(state, SimulatedCohort(devices, 0, seeds, rounds))
         return state.model.tobytes(), report
 

@@ -47,7 +47,7 @@ def test_the_strategy_is_the_engine_s_on_a_sparse_graph():
     strategy = strategy_of(config)
     assert isinstance(strategy, PrivateDeltaFL)
     assert strategy.theta == Fraction(1, 2)
-    assert sessions_of(config.privacy).graph is GraphKind.SPARSE
+    assert sessions_of(config).graph is GraphKind.SPARSE
 
 
 def test_a_method_that_wants_noise_is_refused():

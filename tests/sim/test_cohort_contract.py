@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import lenient
 import numpy as np
 import pytest
 
@@ -14,8 +15,9 @@ from deltafl.fl.strategies.levels import PrivateLevels
 from deltafl.fl.strategies.masked import MaskedMean
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.strategies.q_ffl import QFFL
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import DevicePolicy, ThreatModel
+from deltafl.secagg import ThreatModel
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.cohort.backends.base import SampleReference
 from deltafl.sim.cohort.backends.in_process import InProcess
@@ -24,8 +26,13 @@ from deltafl.sim.cohort.simulated import cohort_of
 
 LENGTH = 4
 SESSIONS = Sessions(
-    policy=DevicePolicy(
-        min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0, dropout_rate=0.0
+    policy=RoundPolicy(
+        **lenient.ROUNDS,
+        min_cohort=2,
+        min_threshold=2,
+        min_threshold_share=0.0,
+        colluding_rate=0.0,
+        dropout_rate=0.0,
     ),
     threat=ThreatModel(0.0, 0.1),
     min_cohort=2,

@@ -51,6 +51,7 @@ SETTINGS = {
         "levels": LEVELS,
     },
     "quantile": {"method": "histogram"},
+    "policy": {"max_pivots": 320, "min_expected_tail": 1, "min_difference": 1},
     "privacy": {"min_cohort": 4, "transcript": "every=2"},
     "training": {"batch_size": 64, "device": "cpu"},
     "experiment": {"num_seeds": 1, "baselines": ["delta-fl", "fedavg"]},
@@ -353,7 +354,7 @@ def test_private_levels_remember_an_eta_of_each():
     assert isinstance(levels, PrivateLevels)
     assert levels.server_sees is Visibility.SUMS
     state = levels.init(np.arange(6, dtype=np.float32) / 8, 8)
-    rounds = build_rounds(config.privacy, NoObserver())
+    rounds = build_rounds(config, NoObserver())
     state, report = levels.apply(state, cohort_of(map(Lonely, range(8)), rounds))
     etas = [part.eta for part in level_states(state, THETAS)]
     assert etas == [one.eta for one in report.levels.values()]

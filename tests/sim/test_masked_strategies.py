@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import SimpleNamespace
 
+import lenient
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -30,8 +31,9 @@ from deltafl.fl.strategies.tilted_erm import TiltedERM
 from deltafl.fl.strategies.weighted_mean import Share
 from deltafl.protocol.configuration import UpdateParams
 from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import DevicePolicy, Stage, Step, ThreatModel, UsageError, Vanish
+from deltafl.secagg import Stage, Step, ThreatModel, UsageError, Vanish
 from deltafl.sim.cohort.backends.base import SampleReference
 from deltafl.sim.cohort.backends.in_process import InProcess
 from deltafl.sim.cohort.devices import BackendDevices, DeviceObjects
@@ -42,7 +44,7 @@ from deltafl.sim.cohort.simulated import SimulatedCohort, cohort_of
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
-SESSIONS = Sessions(DevicePolicy(), ThreatModel(0.1, 0.2), min_cohort=5)
+SESSIONS = Sessions(RoundPolicy(**lenient.ROUNDS), ThreatModel(0.1, 0.2), min_cohort=5)
 IDEAL = IdealRounds(SESSIONS)
 START = np.array([0.5, -1.0, 0.0], dtype=np.float32)
 RESOLUTION_BITS = 10

@@ -11,8 +11,9 @@ from doubles import Killed, KilledAfter, run
 from deltafl.fl.data.load import DatasetSpec
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.private_delta_fl import Encoding
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import SearchParams
-from deltafl.secagg import Adversary, DevicePolicy, Stage, Step, ThreatModel, Vanish
+from deltafl.secagg import Adversary, Stage, Step, ThreatModel, Vanish
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.cli import main
 from deltafl.sim.cohort.faults import stages_of_session
@@ -235,7 +236,7 @@ def test_the_threshold_of_a_round_without_a_search_is_the_one_before(private):
 
     state = TrainingState(np.zeros(3, dtype=np.float32), eta=0.75)
     for num_devices, ended in ((8, "too few"), (9, "exact")):
-        rounds = build_rounds(build_config([PRIVATE_RUN]).privacy, NoObserver())
+        rounds = build_rounds(build_config([PRIVATE_RUN]), NoObserver())
         cohort = cohort_of(map(Constant, range(num_devices)), rounds)
         after, report = strategy.apply(state, cohort)
         assert report.search_ended == ended
@@ -245,12 +246,12 @@ def test_the_threshold_of_a_round_without_a_search_is_the_one_before(private):
 
 def sessions_by(**privacy):
     settings = {**PRIVATE_RUN, "privacy": {**PRIVATE_RUN["privacy"], **privacy}}
-    return sessions_of(build_config([settings]).privacy)
+    return sessions_of(build_config([settings]))
 
 
 def test_a_device_insists_on_what_the_configuration_says():
     plain = sessions_by(colluding=0.2)
-    assert plain.policy == DevicePolicy(colluding_rate=0.2, min_cohort=5)
+    assert plain.policy == RoundPolicy(colluding_rate=0.2, min_cohort=5, min_search_cohort=5)
     assert plain.threat == ThreatModel(0.2, 0.1)
     assert not plain.signed
     signed = sessions_by(colluding=0.2, signed=True)
@@ -274,10 +275,10 @@ def test_the_default_settings_withstand_an_active_server():
     settings = {**PRIVATE_RUN, "privacy": {"adversary": "active"}}
     settings["federation"] = {**PRIVATE_RUN["federation"], "cohort_size": 12}
     config = build_config([settings])
-    model, sessions = np.zeros(5, dtype=np.float32), sessions_of(config.privacy)
+    model, sessions = np.zeros(5, dtype=np.float32), sessions_of(config)
     levels = build_strategy(config).levels_for(TrainingState(model), 12)
     sessions.params_of_levels(levels, model.tobytes(), bytes(32))
-    assert build_rounds(config.privacy, NoObserver()).sessions == sessions
+    assert build_rounds(config, NoObserver()).sessions == sessions
 
 
 def test_a_run_directory_from_before_there_were_identities_goes_on(private, tmp_path):

@@ -20,6 +20,7 @@ if __name__ == "__main__":
 
 import spec_trace  # noqa: E402
 
+from deltafl.protocol.policy import RoundPolicy  # noqa: E402
 from deltafl.protocol.states import (  # noqa: E402
     TRANSITIONS,
     SupplyEarlierUpdate,
@@ -116,11 +117,14 @@ def attributes(documented: type) -> dict[str, str]:
     return {name: " ".join(said.split()).partition(". ")[0].rstrip(".") for name, said in found}
 
 
-def policy(documented: type = DevicePolicy) -> str:
-    """The fields of a device's policy with their defaults."""
+def policy(documented: type = DevicePolicy, without: type | None = None) -> str:
+    """The fields of a device's policy with their defaults, without those of another one."""
     meanings = attributes(documented)
+    inherited = {field.name for field in fields(without)} if without else set()
     rows = []
     for field in fields(documented):
+        if field.name in inherited:
+            continue
         default = field.default.value if isinstance(field.default, Enum) else field.default
         rows.append([f"`{field.name}`", f"{default}", meanings[field.name]])
     return table(["field", "default", "meaning"], rows)
@@ -145,6 +149,7 @@ def generated() -> dict[str, str]:
         + table(["state", "step"], collects),
         "states:round": table(["state", "event", "next"], single),
         "policy": policy(),
+        "policy:round": policy(RoundPolicy, without=DevicePolicy),
         "trace": spec_trace.table(),
     }
 

@@ -13,9 +13,10 @@ from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Ask
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.server import RoundServer
-from deltafl.secagg import Credentials, DevicePolicy, SessionParams, wire
+from deltafl.secagg import Credentials, SessionParams, wire
 from deltafl.secagg.directory import TrustedKeys
 from deltafl.secagg.identity import identity
 from deltafl.secagg.randomness import SeededRandomness
@@ -45,7 +46,7 @@ PARAMS = SessionParams(
     context=LEVELS.context(MODEL),
     signed=True,
 )
-POLICY = DevicePolicy(min_cohort=3, min_threshold=2)
+POLICY = RoundPolicy(min_cohort=3, min_threshold=2, min_search_cohort=3)
 _SHOWN = 24  # bytes of a message
 
 

@@ -37,11 +37,11 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce
 from deltafl.protocol.noise import Noise
+from deltafl.protocol.policy import RoundPolicy, _apart, _kept
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import (
-    DevicePolicy,
     PeerError,
     SessionParams,
     SlotSpec,
@@ -618,7 +618,7 @@ def check_rules(page, rng, config, state):
     followed, search, contradicted, searched = state
     before = searched or rng.randint(1, config.cohort_size)
     asked = rng.choice([before, rng.randint(0, before)])
-    waiting, policy = rng.random() < 0.2, DevicePolicy(min_tail=rng.randint(0, 3))
+    waiting, policy = rng.random() < 0.2, RoundPolicy(min_tail=rng.randint(0, 3))
     client = RoundClient(1, policy)
     client._levels, client._followed, client._is_waiting = Levels((config,)), followed, waiting
     client._follows = True
@@ -639,6 +639,58 @@ def check_rules(page, rng, config, state):
             lambda: client._check_search(Query(config.method, tuple(pivots)), before),
             lambda: page.check_query(search, contradicted, waiting, pivots),
         )
+
+
+# --- check: what devices accept of a round -------------------------------------------------------
+
+
+class OfRounds(RoundPolicy):
+    """Without the limits on sessions, which are those of 3.7."""
+
+    __slots__ = ()
+
+    def check(self, params):
+        del params
+
+
+def check_round_policy(page, rng):
+    config = some_config(rng)
+    thetas = sorted({config.theta, *(Fraction(rng.randint(1, 9), 9) for _ in range(2))})
+    levels = Levels.at(config, thetas[::-1][: rng.randint(1, 3)])
+    most = levels.common.cohort_size
+    params = SimpleNamespace(min_cohort=rng.randint(1, most), num_invited=most)
+    policy = OfRounds(
+        adversary=rng.choice(list(Adversary)),
+        colluding_rate=rng.choice([0.0, 0.1, 0.3]),
+        unverified_if_active=rng.random() < 0.5,
+        **{name: rng.choice([lax, lax, lax, near(config)]) for name, (lax, near) in NEAR.items()},
+    )
+    the_same(
+        lambda: policy.check_round(levels, params),
+        lambda: page.check_round_policy(policy, [flat(one) for one in levels.rounds], params),
+    )
+    above, below = Fraction(rng.randint(5, 9), 9), Fraction(rng.randint(1, 4), 9)
+    assert page.kept(above, most) == _kept(above, most)
+    assert page.apart(above, below, most) == _apart(above, below, most)
+
+
+NEAR = {
+    "min_expected_tail": (0, lambda c: c.cohort_size // 2),
+    "min_difference": (0, lambda c: c.cohort_size // 3),
+    "max_levels": (16, lambda _: 2),
+    "min_search_cohort": (0, lambda c: c.cohort_size // 2),
+    "max_query_pivots": (1 << 16, lambda c: c.quantile.num_pivots - c.round_index % 2),
+    "max_pivots": (1 << 32, lambda c: c.search.max_queries * c.quantile.num_pivots - 1),
+    "max_pivots_if_equal": (1 << 32, lambda c: c.search.max_queries * c.quantile.num_pivots - 1),
+    "max_loss_resolution_bits": (64, lambda c: c.search.grid.resolution_bits - 1),
+    "max_loss_bound": (1 << 32, lambda c: c.search.grid.bound - 1),
+    "max_weight": (1 << 53, lambda c: c.update.max_weight - 1),
+    "min_update_resolution_bits": (0, lambda c: c.update.resolution_bits + 1),
+    "min_update_clip": (0.0, lambda c: c.update.clip * 2),
+    "max_update_clip": (math.inf, lambda c: c.update.clip / 2),
+    "min_noise": (Fraction(0), lambda _: Fraction(3)),
+}
+"""For each limit, what admits everything, and what is beyond the configuration or near it."""
 
 
 # --- check: the session of section 15 ------------------------------------------------------------
@@ -797,6 +849,7 @@ TIMES = {
     "encoding": 6,
     "sets": 200,
     "configuration": 60,
+    "round_policy": 1500,
     "contributions": 60,
 }
 """How often a check is played, if not 20 times."""
@@ -813,6 +866,10 @@ def test_the_page_computes_what_the_code_does(name):
 
 
 WRONG = [
+    ("round_policy", "return n if theta == 1 else floor(theta * n) + 1", "return ceil(theta * n)"),
+    ("round_policy", "c.update_resolution_bits >= policy", "c.update_resolution_bits > policy"),
+    ("round_policy", "if variance < policy.min_noise**2 or", "if"),
+    ("round_policy", "c.max_queries * num_pivots(c) > most", "num_pivots(c) > most"),
     ("packing", 'return x.to_bytes(4, "little")', 'return x.to_bytes(4, "big")'),
     ("keys", "    32560625091655743", "    32560625091655734"),
     ("keys", "    if shared == bytes(32):", "    if shared == bytes(31):"),

@@ -10,7 +10,6 @@ from recorded_session import (
     fixed,
     params_from_json,
     params_to_json,
-    policy_of,
     sum_to_json,
 )
 
@@ -21,11 +20,12 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Ask
 from deltafl.protocol.noise import Noise
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.states import RoundState
 from deltafl.protocol.weighting import Weighting
-from deltafl.secagg import ClientId, Credentials, SessionParams
+from deltafl.secagg import Adversary, ClientId, Credentials, SessionParams
 from deltafl.secagg.directory import TrustedKeys
 from deltafl.secagg.identity import identity
 from deltafl.secagg.ledger import MemoryLedger
@@ -53,6 +53,32 @@ SMALL_ROUND = {
     "verified": False,
 }
 """A round of few and small numbers, in the form that the vectors have it."""
+
+ROUND_POLICY = POLICY | {
+    "min_tail": 2,
+    "unverified_if_active": False,
+    "min_expected_tail": 0,
+    "min_difference": 0,
+    "max_levels": 9,
+    "min_search_cohort": 0,
+    "max_query_pivots": 9999,
+    "max_pivots": 9999,
+    "max_pivots_if_equal": 9999,
+    "max_loss_resolution_bits": 64,
+    "max_loss_bound": 9999,
+    "max_weight": 9999,
+    "min_update_resolution_bits": 0,
+    "min_update_clip": 0.0,
+    "max_update_clip": 99.0,
+    "min_noise": [0, 1],
+}
+"""What the devices of rounds insist on; far below what a real device should."""
+
+
+def round_policy_of(limits):
+    """What a device of a round insists on, from its fields in a vector."""
+    own = {"adversary": Adversary(limits["adversary"]), "min_noise": Fraction(*limits["min_noise"])}
+    return RoundPolicy(**limits | own)
 
 
 def config_from_json(case):
@@ -148,7 +174,7 @@ def make_round(name, levels, *, signed, vanishing=(), losses=None, threshold=2, 
         "levels": configs,
         "models": models.hex(),
         "params": params_to_json(params),
-        "policy": POLICY,
+        "policy": ROUND_POLICY,
         "devices": devices,
         "vanishing": [
             {"id": 3 + 7 * index, "stage": stage, "slot": slot} for index, stage, slot in vanishing
@@ -175,14 +201,13 @@ class RoundParties:
     def server(self):
         return RoundServer(self.levels, self.models, self.params, self.devices, self.directory)
 
-    def client(self, client, policy=None, *, answered=(), max_levels=16, ledger=None):
+    def client(self, client, policy=None, *, answered=(), ledger=None):
         """A device at its beginning.
 
         Args:
             client: Its id.
             policy: Where its limits are other than the case's.
             answered: Entries (hex) of models that it answered for before.
-            max_levels: Most levels that it takes part in.
             ledger: Its ledger, if it outlives the round.
         """
         credentials = None
@@ -193,11 +218,10 @@ class RoundParties:
         own = self.devices[client]
         return RoundClient(
             client,
-            policy_of(self.case["policy"] | (policy or {})),
+            round_policy_of(self.case["policy"] | (policy or {})),
             SeededRandomness(bytes.fromhex(own["randomness"])),
             credentials,
             SeededRandomness(bytes.fromhex(own["noise"])),
-            max_levels,
             ledger=ledger,
         )
 

@@ -37,9 +37,7 @@ POLICY = {
     "max_slots": 256,
     "max_length": 1 << 26,
     "max_ring_bits": 64,
-    "min_tail": 2,
     "sparse_if_active": False,
-    "unverified_if_active": False,
 }
 """What the devices of the vectors insist on; far below what a real device should."""
 

@@ -59,7 +59,7 @@ class Heard:
 
 def round_refusals():
     cases = [*_announcements(), *_relays(), *_questions(), *_levels(), *_verified(), *_few()]
-    cases += [*_tails(), *_accepted()]
+    cases += [*_tails(), *_accepted(), *_limits()]
     for case in cases:
         name = case["round"]
         refused, answers = refuse_in_round(case, round_case(name), round_played(name)[0])
@@ -88,7 +88,6 @@ def refuse_in_round(case, played_case, rounds):
         client,
         case.get("policy"),
         answered=case.get("answered", ()),
-        max_levels=case.get("max_levels", 16),
     )
     heard = [one for one in rounds if client in one["to"]]
     for one in heard[: case["received"]]:
@@ -165,7 +164,7 @@ def _announcements():
         answered=[entry],
     )
     yield lie(
-        "A session below the device's policy, refused when the loss is known.",
+        "A session below the device's policy.",
         Refusal.POLICY,
         honest,
         policy={"min_cohort": 3},
@@ -179,19 +178,53 @@ def _announcements():
     yield from _announcements_of_others()
 
 
+LIMITS = (
+    ("min_expected_tail", PLAIN, 2, 3),
+    ("min_search_cohort", PLAIN, 2, 3),
+    ("max_query_pivots", NOISY, 3, 2),
+    ("max_pivots", PLAIN, 2, 1),
+    ("max_pivots_if_equal", NOISY, 3, 2),
+    ("max_loss_resolution_bits", PLAIN, 4, 3),
+    ("max_loss_bound", PLAIN, 8, 7),
+    ("max_weight", PLAIN, 100, 99),
+    ("min_update_resolution_bits", PLAIN, 8, 9),
+    ("min_update_clip", PLAIN, 2.0, 2.0001),
+    ("max_update_clip", PLAIN, 2.0, 1.9999),
+    ("min_noise", NOISY, [21213, 10000], [21214, 10000]),
+    ("min_difference", LEVELS, 0, 1),
+)
+"""Limits of a device, the round that they are about, what just admits it and what just does not."""
+
+
+def _limits():
+    at = ("advertise", 0)
+    for of in dict.fromkeys(of for _, of, _, _ in LIMITS):
+        own, limits = Heard(of), [limit for limit in LIMITS if limit[1] == of]
+        honest = own.envelope(at)
+        admitting = {name: admits for name, _, admits, _ in limits}
+        yield own.lie("At the limits.", None, at, honest, policy=admitting)
+        for name, _, _, refuses in limits:
+            what = f"Beyond {name} = {refuses}."
+            yield own.lie(what, Refusal.POLICY, at, honest, policy={name: refuses})
+
+
 def _announcements_of_others():
     at = ("advertise", 0)
     levels = Heard(LEVELS)
     honest = levels.envelope(at)
     yield levels.lie(
-        "More levels than the device allows.", Refusal.POLICY, at, honest, max_levels=1
+        "More levels than the device allows.",
+        Refusal.POLICY,
+        at,
+        honest,
+        policy={"max_levels": 1},
     )
     yield levels.lie(
         "The same, and no session.",
         Refusal.POLICY,
         at,
         replace(honest, session=b""),
-        max_levels=1,
+        policy={"max_levels": 1},
     )
     half = len(honest.models) // 2
     for description, models, answered, refusal in (

@@ -13,6 +13,7 @@ from round_lies import refuse_in_round
 from session_vectors import rounds_from_json
 
 from deltafl.protocol import client as round_machine
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import DevicePolicy, PeerError, Refusal, UsageError, keys, validation, wire
 from deltafl.secagg import client as machine
 from deltafl.secagg.graph import Graph
@@ -289,6 +290,13 @@ def only_out_of_order_in(state):
     return broken
 
 
+def any_round(part):
+    def broken(monkeypatch):
+        monkeypatch.setattr(RoundPolicy, part, lambda *_: None)
+
+    return broken
+
+
 SIGNED = "complete, signed"
 ODD = "complete, keys with the highest bit"
 OWN = "A sparse graph "
@@ -365,6 +373,19 @@ RULES = {
         any_sparse_graph,
         conversation,
         f"{OWN}whose threshold is one below that.",
+    ),
+    "limits on a round's numbers": (
+        any_round("_check_numbers"),
+        in_round,
+        "mm",
+        "Beyond max_update_clip = 1.9999.",
+    ),
+    "limits on searches": (any_round("_check_search"), in_round, "mm", "Beyond max_pivots = 1."),
+    "limits on noise": (
+        any_round("_check_noise"),
+        in_round,
+        "noisy",
+        "Beyond min_noise = [21214, 10000].",
     ),
     "min(k, N - 1)": (
         whole_degree,

@@ -3,6 +3,7 @@
 from typing import Final
 
 from deltafl.sim.inspect.attacks import (
+    announced,
     baseline,
     cohorts,
     crafted_models,
@@ -27,6 +28,7 @@ _MODULES: Final = (
     lists,
     whole_slots,
     cohorts,
+    announced,
     verified,
     reuse,
     seeds,

@@ -1,5 +1,6 @@
 """An attack on sessions of several levels: what one device put into one level and not the next."""
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -10,24 +11,39 @@ from deltafl.protocol.server import RoundServer
 from deltafl.secagg import ClientId, PeerError, Refusal
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Loot, Power, attack, presuppose
-from deltafl.sim.inspect.attacks.own_round import ACTIVE, QUORUM, VERIFIED_ROUND, RoundDevices
+from deltafl.sim.inspect.attacks.own_round import (
+    ACTIVE,
+    POLICY,
+    QUORUM,
+    VERIFIED_ROUND,
+    WHOLE_ROUND,
+    Device,
+    RoundDevices,
+    make_devices,
+)
 from deltafl.sim.inspect.attacks.replaced import replaced
 from deltafl.sim.inspect.attacks.rounds import as_update
 
 _THETAS: Final = (Fraction(1), Fraction(9, 10))
 _MODELS: Final = b"model Amodel B"
 _LOST: Final = ClientId(10)
+_NEARBY: Final = (Fraction(3, 5), Fraction(2, 5))
+_WEIGHT: Final = 100
 
 
-def _sums_of_updates(devices: RoundDevices) -> list[Vector]:
-    """Play all levels, and claim from the second level on that one device has dropped out.
+def _sums_of_updates(devices: RoundDevices, lost: ClientId | None = None) -> list[Vector]:
+    """Play all levels, and claim from the second level on that a device has dropped out, if any.
 
     Raises:
         PeerError: all devices that are left refuse.
     """
     levels = devices.levels
     server = RoundServer(
-        levels, _MODELS, devices.params, devices.devices, directory=devices.enrolment
+        levels,
+        _MODELS,
+        devices.params,
+        devices.devices,
+        directory=devices.enrolment if devices.params.signed else None,
     )
     update_slots = {
         levels.first_slot(level) + config.update_slot for level, config in enumerate(levels.rounds)
@@ -37,7 +53,7 @@ def _sums_of_updates(devices: RoundDevices) -> list[Vector]:
     while outgoing:
         refusals = list[PeerError]()
         for client, data in outgoing.items():
-            if sums and client == _LOST:
+            if sums and client == lost:
                 continue
             try:
                 reply = devices.answer(client, data)
@@ -76,13 +92,44 @@ def nearly_one_model_at_two_levels(defended: bool) -> Loot:
         thetas=_THETAS,
     )
     with replaced(RoundClient, "_check_cohort", lambda *_: None, unless=defended):
-        sums = _sums_of_updates(devices)
+        sums = _sums_of_updates(devices, _LOST)
     presuppose(len(sums) == len(_THETAS), "both levels have a sum of updates")
     device, layout = devices.devices[_LOST], VERIFIED_ROUND.update_layout
     ring = np.uint64(2**layout.ring_bits - 1)
     return Loot(
         (sums[0] - sums[1]) & ring,
         device.measured(VERIFIED_ROUND).contribution(device.update),
+        layout.ring_bits,
+        read=as_update(device),
+    )
+
+
+@attack(
+    "two-levels-of-nearly-one-tail",
+    13,
+    "gives two levels models that hardly differ, and so near θ that the tails differ by one device",
+    power=Power.SERVER,
+    gain="that device's update, as the difference of the sums",
+    defence="a device works out how many devices lie between two levels, and insists on two",
+    spec="12.14",
+    end=Refusal.POLICY,
+    saying="below min_difference=2",
+)
+def two_levels_of_nearly_one_tail(defended: bool) -> Loot:
+    """All parties follow the protocol; five devices of equal weight, tails of four and of three."""
+    same = {
+        client: Device(device.loss, _WEIGHT, device.update)
+        for client, device in make_devices(WHOLE_ROUND).items()
+    }
+    policy = replace(POLICY, min_difference=2 if defended else 0)
+    devices = RoundDevices(WHOLE_ROUND, same, policy=policy, model=_MODELS, thetas=_NEARBY)
+    sums = _sums_of_updates(devices)
+    presuppose(len(sums) == len(_NEARBY), "both levels have a sum of updates")
+    device, layout = same[sorted(same)[1]], WHOLE_ROUND.update_layout
+    ring = np.uint64(2**layout.ring_bits - 1)
+    return Loot(
+        (sums[0] - sums[1]) & ring,
+        device.measured(WHOLE_ROUND).contribution(device.update),
         layout.ring_bits,
         read=as_update(device),
     )

@@ -14,13 +14,13 @@ from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce, Ask, Relay
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query, SearchParams
 from deltafl.protocol.round import RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import (
     ClientId,
-    DevicePolicy,
     Enrolment,
     SessionParams,
     SlotSum,
@@ -32,8 +32,23 @@ from deltafl.secagg.messages import OpenSlot, SessionOpen
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.inspect.attacks.own_session import ACTIVE_POLICY, new_enrolment
 
-POLICY: Final = DevicePolicy(min_cohort=3, min_threshold=2, min_threshold_share=0.2)
-ACTIVE: Final = replace(ACTIVE_POLICY, colluding_rate=0.2)
+POLICY: Final = RoundPolicy(
+    min_cohort=3,
+    min_threshold=2,
+    min_threshold_share=0.2,
+    min_expected_tail=0,
+    min_difference=0,
+    min_search_cohort=3,
+    max_pivots=320,
+)
+"""A policy that the small rounds of attacks on something else satisfy."""
+ACTIVE: Final = replace(
+    POLICY,
+    adversary=ACTIVE_POLICY.adversary,
+    colluding_rate=0.2,
+    min_threshold=ACTIVE_POLICY.min_threshold,
+    min_threshold_share=ACTIVE_POLICY.min_threshold_share,
+)
 """The policy of devices that expect an active server, and one in five devices that collude."""
 QUORUM: Final = 4
 """The threshold that they insist on, of five devices."""
@@ -132,7 +147,7 @@ class RoundDevices:
         devices: Mapping[ClientId, Device] | None = None,
         *,
         questions: Mapping[ClientId, Query | Threshold] | None = None,
-        policy: DevicePolicy = POLICY,
+        policy: RoundPolicy = POLICY,
         threshold: int = 2,
         model: bytes = MODEL,
         models: Mapping[ClientId, bytes] | None = None,

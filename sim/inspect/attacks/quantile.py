@@ -7,10 +7,12 @@ import numpy as np
 
 from deltafl.protocol import wire
 from deltafl.protocol.messages import Ask
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query, SearchParams
-from deltafl.secagg import ClientId, SlotSum
+from deltafl.secagg import ClientId, Refusal, SlotSum
 from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack
 from deltafl.sim.inspect.attacks.own_round import (
+    POLICY,
     UPDATE_ROUND,
     Device,
     RoundDevices,
@@ -58,13 +60,34 @@ class _Overheard(RoundDevices):
 )
 def losses_of_a_small_cohort(defended: bool) -> Loot:
     """All parties follow the protocol, and all devices weigh the same."""
-    search = replace(_SEARCH, min_cohort=_SMALLEST if defended else 0)
+    return _solved(replace(_SEARCH, min_cohort=_SMALLEST if defended else 0), POLICY)
+
+
+@attack(
+    "search-below-the-own-floor",
+    14,
+    "announces no smallest cohort for a search by mm over five devices, and solves its sums",
+    power=Power.SERVER,
+    gain="every loss of the cohort, to the tick",
+    defence="the device's own floor for the devices to search over",
+    spec="12.14",
+    end=Refusal.POLICY,
+    saying=f"below min_search_cohort={RoundPolicy().min_search_cohort}",
+)
+def search_below_the_own_floor(defended: bool) -> Loot:
+    """The search is an honest one. Without the defence, devices search over any cohort."""
+    floor = RoundPolicy().min_search_cohort if defended else 0
+    return _solved(_SEARCH, replace(POLICY, min_search_cohort=floor))
+
+
+def _solved(search: SearchParams, policy: RoundPolicy) -> Loot:
+    """The losses of five devices as they follow from the sums of a search, and as they are."""
     config = replace(UPDATE_ROUND, theta=UPDATE_ROUND.theta / 2, search=search)
     same = {
         client: Device(device.loss, _WEIGHT, device.update)
         for client, device in make_devices(config).items()
     }
-    devices, learnt = _Overheard(config, same), list[SlotSum]()
+    devices, learnt = _Overheard(config, same, policy=policy), list[SlotSum]()
     with_an_honest_server(devices, lambda _step, _client, data: data, learnt)
     wanted = np.array(sorted(d.measured(config).tick for d in same.values()), dtype=np.uint64)
     answers = []

@@ -13,9 +13,10 @@ import numpy as np
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import RoundConfig, binding
 from deltafl.protocol.device import DeviceRound
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query, Search
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import ClientId, DevicePolicy, Enrolment, ring
+from deltafl.secagg import ClientId, Enrolment, ring
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Loot
 from deltafl.sim.inspect.attacks.evil_server import Colluder, EvilServer, Survivors
@@ -67,7 +68,7 @@ class Steering:
         self,
         config: RoundConfig = VERIFIED_ROUND,
         *,
-        policy: DevicePolicy = ACTIVE,
+        policy: RoundPolicy = ACTIVE,
         client_type: type[RoundClient] = RoundClient,
         num_colluders: int = 0,
         threshold: int = QUORUM,

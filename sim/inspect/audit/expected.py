@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Final
 
-from deltafl.secagg import Adversary, DevicePolicy
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.secagg import Adversary
 
-DEFAULT_MIN_COHORT: Final = DevicePolicy().min_cohort
+DEFAULT_MIN_COHORT: Final = RoundPolicy().min_cohort
 DEFAULT_MIN_TAIL: Final = 3
 DEFAULT_FALSE_ALARM_RATE: Final = 1e-6
 
@@ -21,7 +22,7 @@ class Expected:
         false_alarm_rate: Probability that the tests of masked bytes report perfect ones.
     """
 
-    policy: DevicePolicy
+    policy: RoundPolicy
     min_difference: int
     min_tail: int = DEFAULT_MIN_TAIL
     false_alarm_rate: float = DEFAULT_FALSE_ALARM_RATE

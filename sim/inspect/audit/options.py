@@ -4,7 +4,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from deltafl.secagg import Adversary, DevicePolicy
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.secagg import Adversary
 from deltafl.sim.inspect.audit.expected import DEFAULT_FALSE_ALARM_RATE, DEFAULT_MIN_TAIL, Expected
 from deltafl.sim.inspect.audit.source import Source
 
@@ -43,7 +44,7 @@ class Options:
 def expected_of(source: Source, options: Options) -> Expected:
     """The limits that a run is held to: those given, else those of its settings."""
     privacy = source.config.privacy if source.config else None
-    default = DevicePolicy()
+    default = RoundPolicy()
     adversary = options.adversary
     if adversary is None:
         adversary = Adversary(privacy.adversary) if privacy else default.adversary
@@ -53,7 +54,7 @@ def expected_of(source: Source, options: Options) -> Expected:
     floor = options.min_cohort
     if floor is None:
         floor = privacy.min_cohort if privacy else default.min_cohort
-    policy = DevicePolicy(
+    policy = RoundPolicy(
         adversary=adversary,
         colluding_rate=colluding,
         dropout_rate=privacy.expected_dropout if privacy else default.dropout_rate,

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 from leaks import leak
 from staged_runs import (
+    SESSIONS,
     Edit,
     Kind,
     OneQuestionStage,
@@ -18,7 +19,6 @@ from deltafl.protocol import wire as round_wire
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
-from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import Adversary, keys
 from deltafl.secagg.messages import ShareKind, UnmaskRequest, UnmaskShares
 from deltafl.secagg.stages import Stage as Sending
@@ -255,7 +255,7 @@ def a_cohort_of_two(edit):
 class StrictStage(OneQuestionStage):
     """Sums over seven devices or none."""
 
-    sessions = Sessions(min_cohort=7)
+    sessions = replace(SESSIONS, min_cohort=7)
 
 
 @leak(

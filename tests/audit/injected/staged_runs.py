@@ -15,6 +15,7 @@ from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
 
+import lenient
 import numpy as np
 
 from deltafl.protocol import wire as round_wire
@@ -22,6 +23,7 @@ from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.round import Round, RoundOutcome
 from deltafl.protocol.server import RoundServer
@@ -30,7 +32,6 @@ from deltafl.secagg import (
     Adversary,
     Client,
     DecodeError,
-    DevicePolicy,
     Enrolment,
     Server,
     SessionParams,
@@ -48,10 +49,15 @@ from deltafl.sim.record.truth import Told, TruthWriter
 
 RUN_ID = b"the staged run.."
 
-SESSIONS = Sessions()
-SIGNED = Sessions(signed=True, threat=ThreatModel(adversary=Adversary.ACTIVE))
-LENIENT = DevicePolicy(
-    min_cohort=2, min_threshold=2, min_threshold_share=0.0, colluding_rate=0.0, dropout_rate=0.0
+SESSIONS = Sessions(RoundPolicy(**lenient.ROUNDS), min_cohort=5)
+SIGNED = replace(SESSIONS, signed=True, threat=ThreatModel(adversary=Adversary.ACTIVE))
+LENIENT = RoundPolicy(
+    **lenient.ROUNDS,
+    min_cohort=2,
+    min_threshold=2,
+    min_threshold_share=0.0,
+    colluding_rate=0.0,
+    dropout_rate=0.0,
 )
 """Of devices that go along with nearly everything."""
 

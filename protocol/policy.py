@@ -1,0 +1,206 @@
+"""The limits that a device enforces on rounds, whatever the server announces.
+
+A server chooses how losses and updates become integers, what is asked of them, and of how many
+devices. Each of these choices can make a sum that of one device, so a device has limits of its own.
+
+Spec: §12.14.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from math import ceil, floor
+
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg import DevicePolicy, PeerError, Refusal, SessionParams
+from deltafl.secagg.threat import at_most
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPolicy(DevicePolicy):
+    """A device's own limits on a round and on its session.
+
+    A round searches if its θ is below 1 and its cohort is not smaller than the announced smallest
+    one. Such a search is certain to be over max(min_cohort, min_search_cohort) devices, of those
+    that the server announces; the limits on θ count these.
+
+    Attributes:
+        min_tail: Fewest devices that the threshold of a verified search may keep.
+        min_expected_tail: Fewest devices that θ may keep of those that are certain to be searched
+            over, if all weigh the same.
+        min_difference: Fewest of them by which the tails of neighbouring levels may differ.
+        unverified_if_active: Whether to answer, even to an ACTIVE server, a search whose sums the
+            device cannot check. The server can then single out the device with the largest loss.
+        max_levels: Most conformity levels of one session.
+        min_search_cohort: Fewest devices to search over. With fewer, losses follow from the sums.
+        max_query_pivots: Most pivots of one query.
+        max_pivots: Most pivots of all queries of a search in which weights differ. Between two
+            pivots, known weights name the devices. 0 accepts only searches of equal weights.
+        max_pivots_if_equal: Most pivots of all queries of a search in which devices weigh the same.
+        max_loss_resolution_bits: Finest grid of losses, in binary digits after the point.
+        max_loss_bound: Largest loss that may be told from larger ones, in units of the loss. A
+            single larger one would stand out in the sum of losses.
+        max_weight: Largest weight that may count in full. A heavier device would stand out.
+        min_update_resolution_bits: Coarsest updates, in binary digits after the point. In coarser
+            ones, all but the heaviest devices round to zero.
+        min_update_clip: Smallest clip of the numbers of an update. Below the resolution, a clip
+            lets only heavy devices contribute.
+        max_update_clip: Largest clip of the numbers of an update. A single update that is larger
+            than the others would stand out in their sum.
+        min_noise: Smallest σ of the noise in every sum of a search, in devices. Above 0, a search
+            without noise is refused too.
+    """
+
+    min_tail: int = 2
+    min_expected_tail: int = 2
+    min_difference: int = 2
+    unverified_if_active: bool = False
+    max_levels: int = 8
+    min_search_cohort: int = 10
+    max_query_pivots: int = 64
+    max_pivots: int = 32
+    max_pivots_if_equal: int = 320
+    max_loss_resolution_bits: int = 16
+    max_loss_bound: int = 32
+    max_weight: int = 8192
+    min_update_resolution_bits: int = 8
+    min_update_clip: float = 0.0625
+    max_update_clip: float = 4.0
+    min_noise: Fraction = Fraction(0)
+
+    def check_number(self, levels: Levels) -> None:
+        """Accept so many levels.
+
+        Raises:
+            PeerError: they are more than `max_levels`.
+        """
+        number = len(levels.rounds)
+        _insist(
+            number <= self.max_levels, f"{number} levels are more than max_levels={self.max_levels}"
+        )
+
+    def check_round(self, levels: Levels, params: SessionParams) -> None:
+        """Accept what is announced for a session: its rounds and its parameters.
+
+        Args:
+            levels: The rounds.
+            params: The parameters of their session.
+
+        Raises:
+            PeerError: they fall short of this policy; the message names the value and the limit.
+        """
+        self.check_number(levels)
+        insists = self.expects_active and not self.unverified_if_active
+        _insist(
+            levels.can_be_followed or not insists,
+            "the search is not verified, and unverified_if_active is not set",
+        )
+        self.check(params)
+        self._check_numbers(levels.common)
+        fewest = max(params.min_cohort, levels.common.search.min_cohort)
+        self._check_noise(levels.common.noise, params, fewest)
+        if any(config.num_query_slots for config in levels.rounds):
+            self._check_search(levels, fewest)
+
+    def _check_numbers(self, config: RoundConfig) -> None:
+        """Refuse numbers whose sums may be about single devices, whatever is asked."""
+        grid, update, pivots = config.search.grid, config.update, config.quantile.num_pivots
+        _insist(
+            pivots <= self.max_query_pivots,
+            f"num_pivots={pivots} is above max_query_pivots={self.max_query_pivots}",
+        )
+        _insist(
+            grid.resolution_bits <= self.max_loss_resolution_bits,
+            f"resolution_bits={grid.resolution_bits} is above "
+            f"max_loss_resolution_bits={self.max_loss_resolution_bits}",
+        )
+        _insist(
+            grid.bound <= self.max_loss_bound,
+            f"bound={grid.bound} is above max_loss_bound={self.max_loss_bound}",
+        )
+        _insist(
+            update.max_weight <= self.max_weight,
+            f"max_weight={update.max_weight} is above the device's max_weight={self.max_weight}",
+        )
+        _insist(
+            update.resolution_bits >= self.min_update_resolution_bits,
+            f"update_resolution_bits={update.resolution_bits} is below "
+            f"min_update_resolution_bits={self.min_update_resolution_bits}",
+        )
+        _insist(
+            update.clip >= self.min_update_clip,
+            f"update_clip={update.clip:g} is below min_update_clip={self.min_update_clip:g}",
+        )
+        _insist(
+            update.clip <= self.max_update_clip,
+            f"update_clip={update.clip:g} is above max_update_clip={self.max_update_clip:g}",
+        )
+
+    def _check_noise(self, noise: Noise | None, params: SessionParams, fewest: int) -> None:
+        """Refuse too little noise, or noise from more devices than are certain to add theirs."""
+        if noise is None:
+            return
+        _insist(
+            noise.variance >= self.min_noise**2,
+            f"noise of variance {noise.variance} is below that of min_noise={self.min_noise}",
+        )
+        honest = fewest - at_most(self.colluding_rate, params.num_invited)
+        _insist(
+            noise.num_devices <= honest,
+            f"noise from {noise.num_devices} devices, of which only {honest} are certain to be "
+            f"in a sum over {fewest} and honest",
+        )
+
+    def _check_search(self, levels: Levels, fewest: int) -> None:
+        """Refuse a search that asks too much, over too few, or for too small a tail."""
+        common = levels.common
+        _insist(
+            fewest >= self.min_search_cohort,
+            f"a search over {fewest} devices is below min_search_cohort={self.min_search_cohort}",
+        )
+        _insist(
+            common.noise is not None or self.min_noise == 0,
+            f"the search is without noise, which is below min_noise={self.min_noise}",
+        )
+        pivots = common.search.max_queries * common.quantile.num_pivots
+        equal = common.search.weighting is Weighting.EQUAL
+        most, limit = (
+            (self.max_pivots_if_equal, "max_pivots_if_equal")
+            if equal
+            else (self.max_pivots, "max_pivots")
+        )
+        _insist(pivots <= most, f"a search with {pivots} pivots is above {limit}={most}")
+        for config in levels.rounds:
+            kept = _kept(config.theta, fewest)
+            _insist(
+                kept >= self.min_expected_tail,
+                f"theta={config.theta} keeps {kept} of {fewest} devices, which is below "
+                f"min_expected_tail={self.min_expected_tail}",
+            )
+        for above, below in pairwise(config.theta for config in levels.rounds):
+            apart = _apart(above, below, fewest)
+            _insist(
+                apart >= self.min_difference,
+                f"theta={above} and theta={below} are {apart} of {fewest} devices apart, which is "
+                f"below min_difference={self.min_difference}",
+            )
+
+
+def _kept(theta: Fraction, num_devices: int) -> int:
+    """Devices at or above the quantile, if all weigh the same and no two losses are equal."""
+    return num_devices if theta == 1 else floor(theta * num_devices) + 1
+
+
+def _apart(above: Fraction, below: Fraction, num_devices: int) -> int:
+    """Fewest devices by which two such tails differ, of that many devices or more."""
+    share = (above - below) * num_devices
+    return ceil(share) - 1 if above == 1 else floor(share)
+
+
+def _insist(holds: bool, otherwise: str) -> None:
+    """Refuse what a server announced, unless a comparison with a limit holds."""
+    if not holds:
+        raise PeerError(Refusal.POLICY, otherwise)

@@ -1,0 +1,21 @@
+"""Limits on rounds that hardly limit anything, for tests of something else."""
+
+from fractions import Fraction
+
+ROUNDS = {
+    "min_expected_tail": 0,
+    "min_difference": 0,
+    "max_levels": 16,
+    "min_search_cohort": 0,
+    "max_query_pivots": 1 << 16,
+    "max_pivots": 1 << 32,
+    "max_pivots_if_equal": 1 << 32,
+    "max_loss_resolution_bits": 64,
+    "max_loss_bound": 1 << 32,
+    "max_weight": 1 << 53,
+    "min_update_resolution_bits": 0,
+    "min_update_clip": 2.0**-1000,
+    "max_update_clip": 2.0**1000,
+    "min_noise": Fraction(0),
+}
+"""Fields of `RoundPolicy`."""

@@ -1,0 +1,215 @@
+"""What devices accept of a round: up to each limit, and nothing beyond it."""
+
+from dataclasses import fields, replace
+from fractions import Fraction
+
+import lenient
+import pytest
+from flat_configs import changed_round
+from hypothesis import given
+from hypothesis import strategies as st
+from round_parties import make_config, make_params
+
+from deltafl.protocol import policy as module
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.losses import LossGrid
+from deltafl.protocol.noise import Noise
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.protocol.quantile.registry import default_max_queries
+from deltafl.protocol.weighting import Weighting
+from deltafl.secagg import Adversary, DevicePolicy, PeerError, Refusal
+
+HALF = Fraction(1, 2)
+DEFAULT = RoundPolicy()
+OWN = {field.name for field in fields(RoundPolicy)} - {field.name for field in fields(DevicePolicy)}
+"""The limits of rounds."""
+
+PLAIN = make_config(cohort_size=20, max_queries=30, grid=LossGrid(16, 32), max_weight=8192)
+"""An honest round over twenty devices, of which ten are certain."""
+EQUAL = changed_round(PLAIN, method="histogram", weighting=Weighting.EQUAL, max_queries=5)
+NOISY = replace(changed_round(EQUAL, max_queries=1), method="noisy", noise=Noise(Fraction(1), 8))
+
+
+def verdict(policy, announced, thetas=(), **session):
+    """None if a policy accepts a round, else what it says."""
+    levels = Levels.at(announced, thetas or (announced.theta,))
+    params = make_params(
+        levels.common,
+        slots=levels.slots(),
+        **{"threshold": 10, "min_cohort": 10, **session},
+    )
+    try:
+        policy.check_round(levels, params)
+    except PeerError as error:
+        refused = error
+    else:
+        return None
+    assert refused.reason is Refusal.POLICY
+    return str(refused)
+
+
+def grid(bits, bound):
+    return {"grid": LossGrid(bits, bound)}
+
+
+ONE, LEVELS = Fraction(1), tuple(Fraction(n, 10) for n in (9, 8, 7, 6, 5, 4, 3, 2, 1))
+LIMITS = {
+    "min_expected_tail": (PLAIN, {"theta": Fraction(1, 10)}, {"theta": Fraction(99, 1000)}),
+    "min_difference": (
+        PLAIN,
+        (Fraction(1, 2), Fraction(3, 10)),
+        (Fraction(1, 2), Fraction(31, 100)),
+    ),
+    "max_levels": (changed_round(PLAIN, max_queries=9), LEVELS[:8], LEVELS),
+    "min_search_cohort": (PLAIN, {"min_search_cohort": 10}, {"min_search_cohort": 9}),
+    "max_query_pivots": (EQUAL, {"num_pivots": 64}, {"num_pivots": 65, "max_queries": 4}),
+    "max_pivots": (PLAIN, {"max_queries": 32}, {"max_queries": 33}),
+    "max_pivots_if_equal": (EQUAL, {"max_queries": 5}, {"max_queries": 6}),
+    "max_loss_resolution_bits": (PLAIN, grid(16, 8), grid(17, 8)),
+    "max_loss_bound": (PLAIN, grid(8, 32), grid(8, 33)),
+    "max_weight": (PLAIN, {"max_weight": 8192}, {"max_weight": 8193}),
+    "min_update_resolution_bits": (
+        PLAIN,
+        {"update_resolution_bits": 8},
+        {"update_resolution_bits": 7},
+    ),
+    "min_update_clip": (PLAIN, {"update_clip": 0.0625}, {"update_clip": 0.0624}),
+    "max_update_clip": (PLAIN, {"update_clip": 4.0}, {"update_clip": 4.0001}),
+    "min_noise": (
+        NOISY,
+        {"noise": Noise(Fraction(9, 4), 8)},
+        {"noise": Noise(Fraction(9, 4) - Fraction(1, 2**60), 8)},
+    ),
+}
+"""Of each limit: a round, and changes or levels that are just within it and just beyond it."""
+BESIDE = {"min_tail", "unverified_if_active"}
+"""What other tests hold: test_followed_search.py and test_round_refusals.py."""
+
+
+def judged(policy, base, changes):
+    """The verdict on a round with changes, or on its levels."""
+    if isinstance(changes, tuple):
+        return verdict(replace(policy, max_pivots=99), base, changes)
+    announced = changed_round(base, **changes)
+    return verdict(policy, announced, min_cohort=announced.search.min_cohort or 10, threshold=9)
+
+
+def test_every_limit_of_a_round_is_held():
+    assert LIMITS.keys() | BESIDE == OWN
+    assert not LIMITS.keys() & BESIDE
+    assert lenient.ROUNDS.keys() | BESIDE == OWN
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_limit_accepts_what_is_just_within_and_refuses_what_is_just_beyond(limit):
+    base, within, beyond = LIMITS[limit]
+    policy = DEFAULT
+    if limit == "min_noise":
+        policy = replace(DEFAULT, min_noise=Fraction(3, 2))
+    if limit == "max_levels":
+        policy = replace(DEFAULT, min_difference=1)  # nine levels of ten devices
+    assert judged(policy, base, within) is None
+    told = judged(policy, base, beyond)
+    assert told is not None
+    assert limit in told
+    relaxed = replace(policy, **{limit: lenient.ROUNDS[limit]})
+    assert judged(relaxed, base, beyond) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "limit"),
+    [
+        ({"num_pivots": 65, "method": "histogram"}, "max_query_pivots"),
+        ({"update_clip": 5.0}, "max_update_clip"),
+        ({"max_weight": 8193}, "max_weight"),
+        ({"grid": LossGrid(17, 8)}, "max_loss_resolution_bits"),
+    ],
+)
+def test_what_is_announced_without_being_asked_is_held_to_its_limits_too(changes, limit):
+    everybody = changed_round(PLAIN, theta=ONE, **changes)
+    assert limit in verdict(DEFAULT, everybody)
+
+
+def test_without_a_search_the_limits_of_searches_do_not_matter():
+    everybody = changed_round(PLAIN, theta=ONE, max_queries=99)
+    strict = replace(DEFAULT, max_pivots=0, min_search_cohort=99, min_noise=ONE)
+    assert verdict(strict, everybody) is None
+    too_small = changed_round(PLAIN, min_search_cohort=21, theta=Fraction(1, 1000), max_queries=99)
+    assert verdict(strict, too_small) is None
+    for limit in ("max_pivots", "min_search_cohort", "min_noise"):
+        assert limit in verdict(replace(DEFAULT, **{limit: getattr(strict, limit)}), PLAIN)
+
+
+@pytest.mark.parametrize("method", ["mm", "bracketed", "histogram"])
+@pytest.mark.parametrize("weighting", list(Weighting))
+def test_the_methods_defaults_are_within_the_limits_but_for_histogram_with_weights(
+    method, weighting
+):
+    announced = changed_round(
+        PLAIN, method=method, weighting=weighting, max_queries=default_max_queries(method)
+    )
+    is_named = method == "histogram" and weighting is not Weighting.EQUAL
+    assert (verdict(DEFAULT, announced) is None) is not is_named
+
+
+def test_the_defaults_of_noisy_are_within_the_limits():
+    assert verdict(DEFAULT, NOISY) is None
+
+
+def test_a_device_that_insists_on_noise_takes_no_search_without():
+    assert verdict(DEFAULT, PLAIN) is None
+    assert "without noise" in verdict(replace(DEFAULT, min_noise=Fraction(1, 2**40)), PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("rate", "min_cohort", "least", "honest"),
+    [(0.0, 12, 0, 12), (0.1, 12, 0, 10), (0.1, 12, 18, 16), (0.3, 12, 18, 12), (0.1, 12, 5, 10)],
+)
+def test_devices_count_on_those_who_are_in_every_sum_and_honest(rate, min_cohort, least, honest):
+    policy = replace(DEFAULT, colluding_rate=rate)
+    for more, told in ((0, None), (1, f"only {honest} are certain")):
+        announced = replace(
+            changed_round(NOISY, min_search_cohort=least), noise=Noise(ONE, honest + more)
+        )
+        found = verdict(policy, announced, min_cohort=min_cohort)
+        assert found is None if told is None else told in found
+
+
+@pytest.mark.parametrize("limit", ["min_update_clip", "max_update_clip"])
+def test_a_limit_that_is_no_number_refuses_everything(limit):
+    assert limit in verdict(replace(DEFAULT, **{limit: float("nan")}), PLAIN)
+
+
+def test_the_session_is_held_to_the_policy_too():
+    assert "min_cohort=10 is below" in verdict(replace(DEFAULT, min_cohort=11), PLAIN)
+    active = replace(DEFAULT, adversary=Adversary.ACTIVE)
+    assert "not verified" in verdict(active, PLAIN)
+    assert "not signed" in verdict(replace(active, unverified_if_active=True), PLAIN)
+
+
+def tail(theta, num_devices):
+    """Devices at or above the quantile of so many losses, by its definition."""
+    if theta == 1:
+        return num_devices
+    ranks = range(1, num_devices + 1)
+    quantile = next(rank for rank in ranks if rank >= (1 - theta) * num_devices)
+    return num_devices - quantile + 1
+
+
+@given(st.integers(1, 60), st.fractions(0, 1, max_denominator=30).filter(bool))
+def test_the_devices_that_a_level_keeps_are_those_of_the_quantile(num_devices, theta):
+    assert module._kept(theta, num_devices) == tail(theta, num_devices)
+
+
+@given(
+    st.integers(1, 30),
+    st.lists(
+        st.fractions(0, 1, max_denominator=20).filter(bool), min_size=2, max_size=2, unique=True
+    ),
+)
+def test_two_levels_are_no_nearer_in_any_cohort_of_that_size_or_more(num_devices, thetas):
+    above, below = max(thetas), min(thetas)
+    apart = module._apart(above, below, num_devices)
+    differences = [tail(above, n) - tail(below, n) for n in range(num_devices, num_devices + 25)]
+    assert apart <= min(differences)
+    assert apart >= min(differences) - 1
