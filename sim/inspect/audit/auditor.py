@@ -177,6 +177,13 @@ class _Audit:
         except ChainError as error:
             raise UserError(str(error)) from None
 
+    def _untold(self) -> tuple[int, ...]:
+        """The rounds of the truth file that the transcript has not."""
+        try:
+            return () if self._truth is None else self._truth.untold()
+        except ChainError as error:
+            raise UserError(str(error)) from None
+
     def _take_sum(self, round_: RoundView, record: Sum) -> None:
         self._inventory.add_sum(record)
         place, replayed = round_.add_sum(record), None
@@ -226,6 +233,9 @@ class _Audit:
             self._findings.add_all(check.on_round(over))
 
     def _end(self) -> None:
+        if untold := self._untold():
+            for check in self._checks:
+                self._findings.add_all(check.on_untold(untold))
         for check in self._checks:
             self._findings.add_all(check.on_end())
         alarms = self._premises.budget.alarms()

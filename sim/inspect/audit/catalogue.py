@@ -6,6 +6,7 @@ A new check is a file in `checks/` and a line here.
 from typing import Final
 
 from deltafl.sim.inspect.audit.check import Check
+from deltafl.sim.inspect.audit.checks.account import Account
 from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
 from deltafl.sim.inspect.audit.checks.differences import Differences
 from deltafl.sim.inspect.audit.checks.floors import Floors
@@ -27,6 +28,7 @@ from deltafl.sim.inspect.audit.rules import Rules
 
 CHECKS: Final[tuple[type[Check], ...]] = (
     Integrity,
+    Account,
     ValuesInClear,
     ToldTheSame,
     Turns,

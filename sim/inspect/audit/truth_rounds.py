@@ -29,6 +29,18 @@ class TruthRounds:
     def __init__(self, path: Path, run_id: bytes) -> None:
         self._rest: Iterator[DeviceTruth] = read_truth(path, run_id)
         self._next = next(self._rest, None)
+        self._passed: set[int] = set()
+
+    def untold(self) -> tuple[int, ...]:
+        """The rounds that nobody has asked for, ascending; reads the file to its end.
+
+        Raises:
+            ChainError: the file is damaged.
+        """
+        while self._next is not None:
+            self._passed.add(self._next.round)
+            self._next = next(self._rest, None)
+        return tuple(sorted(self._passed))
 
     def of(self, round_number: int) -> TruthOfRound:
         """What is known of a round; rounds before it are passed over.
@@ -40,6 +52,8 @@ class TruthRounds:
         while self._next is not None and self._next.round <= round_number:
             if self._next.round == round_number:
                 found[self._next.device] = self._next
+            else:
+                self._passed.add(self._next.round)
             self._next = next(self._rest, None)
         return found
 
