@@ -13,8 +13,10 @@ from deltafl.sim.inspect.audit.checks.floors import Floors
 from deltafl.sim.inspect.audit.checks.keys import Keys
 from deltafl.sim.inspect.audit.checks.lists import ToldTheSame
 from deltafl.sim.inspect.audit.checks.masks import MaskedBytes
+from deltafl.sim.inspect.audit.checks.membership import Membership
 from deltafl.sim.inspect.audit.checks.metadata import Metadata
 from deltafl.sim.inspect.audit.checks.models import Models
+from deltafl.sim.inspect.audit.checks.parameters import Parameters
 from deltafl.sim.inspect.audit.checks.participation import ParticipationOverRounds
 from deltafl.sim.inspect.audit.checks.proofs import Proofs
 from deltafl.sim.inspect.audit.checks.questions import Questions
@@ -32,6 +34,8 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     ValuesInClear,
     ToldTheSame,
     Turns,
+    Membership,
+    Parameters,
     Keys,
     Shares,
     WholeSlots,
