@@ -1,6 +1,7 @@
 """What each search of a transcript gave away, in the terms of `deltafl.sim.inspect.leakage`."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from deltafl.protocol.configuration import RoundConfig
@@ -11,11 +12,14 @@ from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.facts import SearchFacts
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
 from deltafl.sim.inspect.audit.views import RoundView, SessionView
-from deltafl.sim.inspect.leakage.facts import fitted_prior, search_facts
+from deltafl.sim.inspect.leakage.facts import LeakageFacts, fitted_prior, search_facts
+from deltafl.sim.inspect.leakage.measure import RECOVERED_NATS
 from deltafl.sim.inspect.leakage.observations import Answer, SearchView, Tail
 
-_ATTACKED: Final = 6
-_SECONDS: Final = 0.5
+ATTACKED: Final = 10
+"""Devices of the largest cohort whose sums of `mm` are attacked."""
+
+_SECONDS: Final = 1.0
 
 
 def view_of(session: SessionView, totals: Mapping[tuple[bytes, int], Vector]) -> SearchView | None:
@@ -51,15 +55,35 @@ def view_of(session: SessionView, totals: Mapping[tuple[bytes, int], Vector]) ->
     return SearchView(config.method, config.search_config, devices, tuple(answers), None, tail)
 
 
-def facts_of(
+@dataclass(frozen=True, slots=True)
+class Attacked:
+    """What a session's search gave away.
+
+    Attributes:
+        facts: The figures, of a server that does not know the devices' weights.
+        found: With what knowledge all losses follow: "" if they do not.
+        within: Within how many nats they then do.
+        lacks_weights: Whether the weights might have helped, and are not known.
+    """
+
+    facts: SearchFacts
+    found: str = ""
+    within: float = 0.0
+    lacks_weights: bool = False
+
+
+def attack(
     round_: RoundView,
     session: SessionView,
     totals: Mapping[tuple[bytes, int], Vector],
     truth: TruthOfRound,
-) -> tuple[SearchFacts, bool] | None:
-    """What a session's search gave away, and whether that is the losses themselves.
+) -> Attacked | None:
+    """Play the server against a session's search.
 
-    The attack on the sums is made where the cohort is small enough for it to succeed.
+    The attack on the sums is made where the cohort is small enough for it to succeed: first without
+    the devices' weights, as the server's messages do not have them, and then, if a truth file does,
+    with them, as a server may know them from elsewhere. Where all weigh the same in the search, it
+    knows their weights in any case.
 
     Args:
         round_: The session's round.
@@ -73,20 +97,23 @@ def facts_of(
     view = view_of(session, totals)
     if view is None:
         return None
-    ticks = [
-        view.config.search.grid.tick(truth[device].loss)[0]
-        for device in _searched(session)
-        if device in truth
-    ]
+    searched = _searched(session)
+    known = [truth[device] for device in searched if device in truth]
+    grid = view.config.search.grid
+    ticks = [grid.tick(one.loss)[0] for one in known]
     is_known = bool(ticks) and len(ticks) == view.devices
-    attacked = view.method == "mm" and view.devices <= _ATTACKED
+    seconds = _SECONDS if view.method == "mm" and view.devices <= ATTACKED else 0.0
     try:
+        prior = fitted_prior(view, ticks) if is_known else None
         facts = search_facts(
-            view,
-            truth_ticks=ticks if is_known else None,
-            prior=fitted_prior(view, ticks) if is_known else None,
-            time_limit=_SECONDS if attacked else 0.0,
+            view, truth_ticks=ticks if is_known else None, prior=prior, time_limit=seconds
         )
+        found, within = ("by the sums alone" if _are_found(facts) else ""), facts.within
+        if seconds and is_known and not found:
+            heaviest = view.config.max_weight
+            weights = tuple(min(one.weight, heaviest) for one in known)
+            again = search_facts(replace(view, weights=weights), prior=prior, time_limit=seconds)
+            found, within = ("with the weights" if _are_found(again) else ""), again.within
     except SearchError:
         return None
     shown = SearchFacts(
@@ -104,7 +131,13 @@ def facts_of(
         error=facts.error,
         prior_error=facts.prior_error,
     )
-    return shown, facts.exact
+    lacks_weights = bool(seconds) and not is_known and view.search_weights is None
+    return Attacked(shown, found, within, lacks_weights)
+
+
+def _are_found(facts: LeakageFacts) -> bool:
+    """Whether all losses follow, and are not all the same: those of an untrained model are."""
+    return facts.buckets > 1 and (facts.exact or facts.within <= RECOVERED_NATS)
 
 
 def _searched(session: SessionView) -> tuple[int, ...]:
