@@ -9,7 +9,7 @@ from frames import MAGIC, chained, frames_of, starts_of, whole_frames
 from leaks import as_transcript, leak
 from leaks_by_devices import UPDATE, VICTIM
 from run_directories import CONFIG, directory_of
-from staged_runs import Kind, Over, Stage, TinyStage, write
+from staged_runs import DrawnStage, Kind, Over, TinyStage, write
 
 AT = 30  # a record in the middle of the tiny run, which has 53
 
@@ -124,13 +124,19 @@ def a_question_that_was_taken_out(edit):
     edit.remove(*edit.find(1, Kind.SLOT, slot=UPDATE, peer=VICTIM))
 
 
-@leak("record.disagrees", laid=beside_events_of_another_result, twin_laid=in_a_directory)
+@leak(
+    "record.disagrees",
+    stage=DrawnStage,
+    laid=beside_events_of_another_result,
+    twin_laid=in_a_directory,
+)
 def events_that_the_sums_do_not_lead_to(edit):
     edit.touched = [edit.end(1)]
 
 
 @leak(
     "record.head-differs",
+    stage=DrawnStage,
     round=None,
     laid=in_place_of_what_was_written,
     twin_laid=in_a_directory,
@@ -140,6 +146,12 @@ def another_record_under_a_right_chain(edit):
     edit.touched = []
 
 
-@leak("clear.by-design", round=None, laid=in_a_directory_of_fedavg, twin_laid=in_a_directory)
+@leak(
+    "clear.by-design",
+    stage=DrawnStage,
+    round=None,
+    laid=in_a_directory_of_fedavg,
+    twin_laid=in_a_directory,
+)
 def an_algorithm_without_masks(edit):
-    assert type(edit.run.stage) is Stage
+    assert type(edit.run.stage) is DrawnStage
