@@ -60,6 +60,20 @@ def in_a_directory(_run, entries, folder, mode):
     return directory_of(folder / "run", entries=entries, mode=mode).path
 
 
+def closed_after_a_round(_run, entries, folder, mode):
+    """The end is cut off, and what is left has a closing record; the settings say two rounds."""
+    first = [entry for entry in entries if entry.round == 1]
+    directory = directory_of(folder / "run", entries=first, mode=mode, finished=False)
+    for path in (directory.events, *directory.checkpoints.iterdir()):
+        path.unlink()  # only the settings are left to say how long the run is
+    return directory.path
+
+
+def closed_after_a_round_beside_its_truth(_run, entries, folder, mode):
+    write([entry for entry in entries if entry.round == 1], folder / "t.bin", mode)
+    return folder / "t.bin"
+
+
 def beside_events_of_another_result(_run, entries, folder, mode):
     def change(events):
         events[0]["kept_devices"] += 1
@@ -107,6 +121,31 @@ def a_record_that_was_repeated(edit):
 @leak("record.malformed", stage=TinyStage, laid=rewritten(without_a_record_under_a_new_chain))
 def a_record_that_was_taken_out_under_a_new_chain(edit):
     edit.touched = [edit.entries[AT - 1]]
+
+
+@leak(
+    "record.cut",
+    stage=DrawnStage,
+    round=None,
+    modes=("full", "headers"),
+    laid=closed_after_a_round,
+    twin_laid=in_a_directory,
+)
+def a_record_that_is_closed_after_the_first_of_two_rounds(edit):
+    assert edit.entries
+
+
+@leak("record.cut", round=2, with_truth=True, laid=closed_after_a_round_beside_its_truth)
+def a_record_that_is_closed_before_the_end_of_its_truth(edit):
+    assert edit.entries
+
+
+@leak("record.reordered", modes=("full", "headers"))
+def a_round_that_goes_on_after_its_end(edit):
+    over = edit.end(1)
+    edit.remove(over)
+    edit.entries.insert(40, over)
+    edit.touched = [edit.entries[41]]
 
 
 @leak("record.unfinished", stage=TinyStage, round=None, laid=without_a_closing)

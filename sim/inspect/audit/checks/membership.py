@@ -112,7 +112,8 @@ def _uninvited(session: SessionView, steps: list[SessionStep]) -> Iterator[Findi
         strangers = (step.asked | (step.listed or frozenset())) - invited
         if strangers:
             detail = f"{_some(strangers)} was not invited, and was in the step for {step.asks}"
-            yield RULES.found("cohort.uninvited", detail, [step.sent[0].place])
+            places = [seen.place for seen in step.sent if seen.record.peer in strangers]
+            yield RULES.found("cohort.uninvited", detail, places or [step.sent[0].place])
             return
 
 
@@ -179,6 +180,10 @@ def _lists(steps: list[SessionStep], doubtful: set[int]) -> Iterator[Finding]:
             detail = f"{_some(more)} is in the list of survivors, and no vector of it came"
             rule = "answers.invented" if more <= opened.asked else "cohort.grown"
             yield RULES.found(rule, detail, [step.sent[0].place])
+        if back := step.asked - step.listed:
+            detail = f"{_some(back)} was asked for {step.asks}, and is not in the list of survivors"
+            places = [seen.place for seen in step.sent if seen.record.peer in back]
+            yield RULES.found("cohort.grown", detail, places)
 
 
 def _unlike(step: SessionStep, doubtful: set[int]) -> Iterator[Finding]:
