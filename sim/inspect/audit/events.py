@@ -74,7 +74,7 @@ def _against(
     told = {} if report is None else _told(report, is_given_up=is_given_up)
     levels = cast("Mapping[str, Mapping[str, object]]", told.pop("levels", {}))
     outcome = played[0].outcome if len(played) == 1 else None
-    found = list(_compare(event, {**told, **always, **_stated(event, outcome)}, ""))
+    found = list(_compare(event, {**told, **always, **_stated(outcome)}, ""))
     if len(over.view.sessions) == 1 < len(played):
         for one in played:
             level = show(one.theta)
@@ -100,12 +100,12 @@ def _compare_level(
     levels = event.get("levels")
     told = levels.get(level) if isinstance(levels, dict) else None
     if isinstance(told, dict):
-        yield from _compare(told, {**wanted, **_stated(told, outcome)}, f" at θ = {level}")
+        yield from _compare(told, {**wanted, **_stated(outcome)}, f" at θ = {level}")
     else:
         yield f"the run's events do not mention the level θ = {level}"
 
 
-def _stated(event: Event, outcome: RoundOutcome | None) -> dict[str, object]:
+def _stated(outcome: RoundOutcome | None) -> dict[str, object]:
     """What an event must say of a round of this outcome, whatever the run's settings are."""
     stated: dict[str, object] = {}
     if outcome is not None and outcome.aborted is None:
@@ -118,13 +118,6 @@ def _stated(event: Event, outcome: RoundOutcome | None) -> dict[str, object]:
         }
         if search is not None:
             stated |= {"num_queries": search.num_queries, "certified": search.certified}
-            # rounds that search nothing record none
-            if "eta" in event and (event["eta"] is not None or search.num_queries):
-                stated |= {"eta": search.eta, "half_width": search.half_width}
-            if "search_ended" in event:
-                stated["search_ended"] = str(search.ended)
-        if "empty" in event:
-            stated["empty"] = outcome.kept_weight == 0
     return stated
 
 
