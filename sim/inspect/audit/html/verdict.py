@@ -47,11 +47,8 @@ def verdict(report: AuditReport) -> Verdict:
     if Outcome.FAILED in outcomes:
         worst = max(worst, Severity.MEDIUM)
     in_full = sum(outcome in (Outcome.PASSED, Outcome.FAILED) for outcome in outcomes)
-    complete = (
-        not report.not_checked
-        and 0 < len(outcomes) == in_full
-        and report.sums_replayed == report.sums_released
-    )
+    is_all = 0 < len(outcomes) == in_full and report.sums_replayed == report.sums_released
+    complete = is_all and not report.not_checked
     coverage = (
         f"{number(in_full)} of {count(len(outcomes), 'check')} made in full. "
         f"{number(report.sums_replayed)} of {count(report.sums_released, 'released sum')} "
