@@ -163,8 +163,11 @@ TAMPERED = {
     "errors that no device can have": impossible_errors,
     "fewer devices in the middle": fewer_devices,
     "an evaluation less": lambda d: (d.metrics / "round-000002.parquet").unlink(),
-    "an evaluation more": lambda d: shutil.copy(
-        d.metrics / "round-000002.parquet", d.metrics / "round-000001.parquet"
+    "an evaluation more": lambda d: write_evaluation(
+        d.metrics, replace(read_evaluation(d.metrics / "round-000002.parquet"), round=1)
+    ),
+    "an evaluation of another round": lambda d: shutil.copy(
+        d.metrics / "round-000002.parquet", d.metrics / "round-000000.parquet"
     ),
     "a learning rate": lambda d: change_event(d, 2, learning_rate=9.0),
     "the bytes that devices sent": lambda d: change_event(d, 2, bytes_up_per_device=1.0),
@@ -196,6 +199,7 @@ def test_what_does_not_follow_is_found(directory, change):
         ("quantile", "warm_start", False),
         ("quantile", "search", "verified"),
         ("privacy", "colluding", 0.5),
+        ("privacy", "expected_dropout", 0.5),
         ("privacy", "min_cohort", 7),
         ("privacy", "update_resolution_bits", 11),
         ("privacy", "adversary", "active"),
