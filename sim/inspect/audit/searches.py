@@ -1,6 +1,6 @@
 """What each search of a transcript gave away, in the terms of `deltafl.sim.inspect.leakage`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -8,16 +8,21 @@ from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import EncodingError, SearchError
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
+from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.facts import SearchFacts
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
 from deltafl.sim.inspect.audit.views import RoundView, SessionView
+from deltafl.sim.inspect.leakage.consequences import ranks
 from deltafl.sim.inspect.leakage.facts import LeakageFacts, fitted_prior, search_facts
 from deltafl.sim.inspect.leakage.measure import RECOVERED_NATS
 from deltafl.sim.inspect.leakage.observations import Answer, SearchView, Tail
 
 ATTACKED: Final = 10
 """Devices of the largest cohort whose sums of `mm` are attacked."""
+
+BY_THE_SUMS: Final = "by the sums alone"
+"""Where losses follow for a server that knows nothing else."""
 
 _SECONDS: Final = 1.0
 
@@ -108,12 +113,11 @@ def attack(
         facts = search_facts(
             view, truth_ticks=ticks if is_known else None, prior=prior, time_limit=seconds
         )
-        found, within = ("by the sums alone" if _are_found(facts) else ""), facts.within
-        if seconds and is_known and not found:
-            heaviest = view.config.max_weight
-            weights = tuple(min(one.weight, heaviest) for one in known)
-            again = search_facts(replace(view, weights=weights), prior=prior, time_limit=seconds)
-            found, within = ("with the weights" if _are_found(again) else ""), again.within
+        found, within = (BY_THE_SUMS if _are_found(facts) else ""), facts.within
+        weighed = _with_weights(view, [one.weight for one in known] if is_known else None)
+        if seconds and weighed is not None and not found:
+            again = search_facts(weighed[0], prior=prior, time_limit=seconds)
+            found, within = (weighed[1] if _are_found(again) else ""), again.within
     except SearchError:
         return None
     shown = SearchFacts(
@@ -131,8 +135,24 @@ def attack(
         error=facts.error,
         prior_error=facts.prior_error,
     )
-    lacks_weights = bool(seconds) and not is_known and view.search_weights is None
+    lacks_weights = bool(seconds) and weighed is None
     return Attacked(shown, found, within, lacks_weights)
+
+
+def _with_weights(view: SearchView, own: Sequence[int] | None) -> tuple[SearchView, str] | None:
+    """The view of a server that knows the weights, and from where; None where nothing says them.
+
+    Args:
+        view: What the server saw.
+        own: Every device's own weight, if it is known.
+    """
+    if view.config.search.weighting is Weighting.EQUAL and ranks(view)[-1].weight == view.devices:
+        # each counts 1; what it weighs in the update is not known, so the tail says nothing more
+        return replace(view, weights=(1,) * view.devices, tail=None), BY_THE_SUMS
+    if own is None:
+        return None
+    heaviest = view.config.max_weight
+    return replace(view, weights=tuple(min(one, heaviest) for one in own)), "with the weights"
 
 
 def _are_found(facts: LeakageFacts) -> bool:

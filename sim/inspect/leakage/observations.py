@@ -89,11 +89,8 @@ class SearchView:
 
     @property
     def search_weights(self) -> tuple[int, ...] | None:
-        """Every device's weight in the search: 1 where all are equal, else where its own is known.
-
-        All are equal for `noisy`, and where the settings say so.
-        """
-        if self.method == NOISY or self.config.search.weighting is Weighting.EQUAL:
+        """Every device's weight in the search, where its own is known; 1 each for `noisy`."""
+        if self.method == NOISY:
             return (1,) * self.devices
         if self.weights is None:
             return None
