@@ -21,12 +21,12 @@ import json
 import math
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from tokenize import TokenError
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -110,6 +110,26 @@ class Scale:
         if train[0].is_tokens:
             return None
         return cls(*scaling_constants(train))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """What a file holds, without the word vectors that some architectures need.
+
+    Attributes:
+        architecture: as of `Bundle`.
+        models: as of `Bundle`; of one length, which may not be that of the architecture.
+        scale: as of `Bundle`.
+        provenance: as of `Bundle`.
+    """
+
+    architecture: Architecture
+    models: Mapping[Fraction, Vector]
+    scale: Scale | None
+    provenance: Mapping[str, str]
+
+
+_Loaded = TypeVar("_Loaded")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,22 +257,7 @@ class Bundle:
         Raises:
             DataError: there is no such file, it is no bundle, or anything in it is damaged.
         """
-        if not path.is_file():
-            raise DataError(f"{path}: no such file: a finished run of Δ-FL writes bundle.npz")
-        if path.stat().st_size > MAX_BYTES:
-            raise DataError(f"{path}: larger than {MAX_BYTES} bytes: it is no bundle")
-        try:
-            with zipfile.ZipFile(path) as archive:
-                arrays = _read(archive)
-            return _checked(arrays, embedding)
-        except (
-            OSError,
-            EOFError,
-            RuntimeError,  # encrypted, of another kind, or nested too deep
-            ValueError,
-            zipfile.BadZipFile,
-        ) as error:
-            raise DataError(f"{path}: not a bundle that can be used: {error}") from error
+        return _load(path, lambda arrays: _checked(arrays, embedding))
 
     def _inputs(self, x: Inputs) -> npt.NDArray[np.float32] | npt.NDArray[np.int64]:
         shape = self.architecture.input_shape
@@ -277,6 +282,34 @@ class Bundle:
             return numbers
         scaled = (numbers - self.scale.mean) / self.scale.std
         return scaled.astype(np.float32)
+
+
+def read_stored(path: Path) -> Stored:
+    """Read a file and check all of it that takes no word vectors: it may not fit its architecture.
+
+    Raises:
+        DataError: as `Bundle.load`.
+    """
+    return _load(path, _stored)
+
+
+def _load(path: Path, check: Callable[[Mapping[str, npt.NDArray[np.generic]]], _Loaded]) -> _Loaded:
+    if not path.is_file():
+        raise DataError(f"{path}: no such file: a finished run of Δ-FL writes bundle.npz")
+    if path.stat().st_size > MAX_BYTES:
+        raise DataError(f"{path}: larger than {MAX_BYTES} bytes: it is no bundle")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            arrays = _read(archive)
+        return check(arrays)
+    except (
+        OSError,
+        EOFError,
+        RuntimeError,  # encrypted, of another kind, or nested too deep
+        ValueError,
+        zipfile.BadZipFile,
+    ) as error:
+        raise DataError(f"{path}: not a bundle that can be used: {error}") from error
 
 
 def embedding_sha256(embedding: npt.NDArray[np.float32]) -> str:
@@ -326,6 +359,23 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> npt.NDArray[
 def _checked(
     arrays: Mapping[str, npt.NDArray[np.generic]], embedding: npt.NDArray[np.float32] | None
 ) -> Bundle:
+    stored = _stored(arrays)
+    architecture, models = stored.architecture, stored.models
+    if architecture.embedding_sha256 is not None and embedding is None:
+        raise ValueError(
+            "its models read text through word vectors, which are not in the file: give those of "
+            "the training (--vectors)"
+        )
+    with torch.device("meta"):  # counts parameters without allocating them
+        size = num_parameters(architecture.build(embedding))
+    length = len(next(iter(models.values())))
+    if length != size:
+        raise ValueError(f"models of {length} numbers where the architecture has {size}")
+    return Bundle(architecture, models, stored.scale, stored.provenance, embedding)
+
+
+def _stored(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Stored:
+    """Check all that can be checked without building the architecture."""
     header = _header(arrays["header"])
     if header.get("format") != FORMAT:
         raise ValueError(f"format {header.get('format')!r} is not {FORMAT}")
@@ -334,15 +384,6 @@ def _checked(
     models = arrays["models"]
     if models.dtype != np.float32 or models.ndim != 2 or len(models) != len(levels):
         raise ValueError(f"models of {models.dtype} {models.shape} are not {len(levels)} vectors")
-    if architecture.embedding_sha256 is not None and embedding is None:
-        raise ValueError(
-            "its models read text through word vectors, which are not in the file: give those of "
-            "the training (--vectors)"
-        )
-    with torch.device("meta"):  # counts parameters without allocating them
-        size = num_parameters(architecture.build(embedding))
-    if models.shape[1] != size:
-        raise ValueError(f"models of {models.shape[1]} numbers where the architecture has {size}")
     vectors = models.astype(np.float32)
     if not np.isfinite(vectors).all():
         raise ValueError("a model holds NaN or an infinity")
@@ -353,12 +394,11 @@ def _checked(
         isinstance(value, str) for value in provenance.values()
     ):
         raise ValueError("its provenance is no table of texts")
-    return Bundle(
+    return Stored(
         architecture,
         dict(zip(levels, vectors, strict=True)),
         _scale(arrays, architecture),
         provenance,
-        embedding,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.strategies.base import TrainingState
-from deltafl.sim.errors import RunDirectoryError
+from deltafl.sim.errors import RunDirectoryError, damaged
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.chain import Mark
 
@@ -98,6 +98,18 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
             f"one, or start again in another --out"
         )
     return None
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read one checkpoint.
+
+    Raises:
+        RunDirectoryError: it cannot be read.
+    """
+    try:
+        return _read(path)
+    except _UNREADABLE as error:
+        raise damaged(path, error) from error
 
 
 def _files(folder: Path) -> list[Path]:

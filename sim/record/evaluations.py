@@ -67,13 +67,13 @@ def write_evaluation(folder: Path, evaluation: Evaluation) -> None:
 
 def read_evaluations(folder: Path) -> list[Evaluation]:
     """Read all evaluations of a run, by round."""
-    return [_read(path) for path in _files(folder)]
+    return [read_evaluation(path) for path in _files(folder)]
 
 
 def read_last_evaluation(folder: Path) -> Evaluation | None:
     """Read the evaluation of the latest round; None if there is none."""
     files = _files(folder)
-    return _read(files[-1]) if files else None
+    return read_evaluation(files[-1]) if files else None
 
 
 def drop_evaluations_after(folder: Path, last_round: int | None) -> None:
@@ -87,15 +87,22 @@ def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob("round-[0-9]*.parquet"))
 
 
-def _read(path: Path) -> Evaluation:
+def read_evaluation(path: Path) -> Evaluation:
+    """Read one evaluation.
+
+    Raises:
+        RunDirectoryError: it is damaged, or has other columns.
+    """
     try:
         table = pq.read_table(path, schema=_SCHEMA, partitioning=None)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, OSError) as error:
         raise damaged(path, error) from error
     if not table.num_rows:
         raise damaged(path, "it is empty")
     rounds, splits, *columns = (column.to_pylist() for column in table.columns)
     metrics: dict[str, list[DeviceMetrics]] = {"train": [], "test": []}
-    for split, device in zip(splits, map(DeviceMetrics, *columns), strict=True):
-        metrics[split].append(device)
+    for split, *row in zip(splits, *columns, strict=True):
+        if split not in metrics or None in row:
+            raise damaged(path, f"it has a row of {split!r} with {row}")
+        metrics[split].append(DeviceMetrics(*row))
     return Evaluation(rounds[0], metrics["train"], metrics["test"])

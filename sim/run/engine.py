@@ -334,7 +334,7 @@ class _Run:
         event = self._events.append(
             {
                 "round": state.round,
-                **_as_dict(report),
+                **report_as_dict(report),
                 "cohort": ids,
                 "learning_rate": training.learning_rate,
                 "train_cpu_s": backend.clock.seconds - learning,
@@ -396,10 +396,11 @@ class _Run:
         )
 
 
-def _as_dict(report: RoundReport) -> dict[str, object]:
+def report_as_dict(report: RoundReport) -> dict[str, object]:
+    """What the event of a round says of its report, by key; of several levels, each in `levels`."""
     named: dict[str, object] = {field.name: getattr(report, field.name) for field in fields(report)}
     if isinstance(report, LevelsReport):
-        named["levels"] = {show(theta): _as_dict(one) for theta, one in report.levels.items()}
+        named["levels"] = {show(theta): report_as_dict(one) for theta, one in report.levels.items()}
     return named
 
 

@@ -76,6 +76,7 @@ def clean():
         searches=tuple(_searches(60)),
         statistics=StatisticsFacts(3_412, 2.1e-4, 1e-6, 24_340_680),
         participation=ParticipationFacts(60, 60, 58, 0, 4),
+        not_checked=(),
         limits=(
             "The audit reads what was recorded. A server that keeps messages out of its record "
             "from the start, and says so in no digest, is not caught by it.",

@@ -215,6 +215,7 @@ def test_a_report_is_clean_if_all_was_checked_and_nothing_but_facts_found(pages)
         {"checks": (CheckResult("x", Outcome.PARTIAL, "y"),)},
         {"checks": (CheckResult("x", Outcome.SKIPPED, "y"),)},
         {"sums_replayed": 419},
+        {"not_checked": ("the weather",)},
     ],
 )
 def test_what_was_not_checked_is_not_clean(changes):

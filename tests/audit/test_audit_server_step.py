@@ -12,8 +12,9 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.options import Options
+from deltafl.sim.record.events import to_json
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.run.engine import strategy_of
+from deltafl.sim.run.engine import report_as_dict, strategy_of
 
 LIMITS = Options(min_cohort=5, min_tail=1)
 STEPS = {
@@ -159,7 +160,8 @@ def test_a_level_that_was_over_when_the_session_ended_is_compared_with_the_event
     )
     assert run.reports[0].aborted is not None
     path = directory_of(tmp_path / "run", run.transcript, **LEVELS)
-    event = {"round": 1, "levels": {level: {} for level in LEVELS["federation"]["levels"]}}
+    event = {"round": 1} | to_json(report_as_dict(run.reports[0]))
+    event["levels"]["0.8"]["kept_devices"] += 1
     RunDirectory(path).events.write_text(json.dumps(event) + "\n")
     details = [f.detail for f in audit(path, LIMITS).findings if f.rule == "record.disagrees"]
     assert any("kept_devices at θ = 0.8" in detail for detail in details)

@@ -17,7 +17,7 @@ from deltafl.sim.errors import ChainError, UserError
 from deltafl.sim.inspect.audit.catalogue import CHECKS
 from deltafl.sim.inspect.audit.check import MaskedVector, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.collected import Findings
-from deltafl.sim.inspect.audit.coverage import Tally
+from deltafl.sim.inspect.audit.coverage import Tally, uncovered
 from deltafl.sim.inspect.audit.facts import no_facts
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
 from deltafl.sim.inspect.audit.in_clear import report_in_clear
@@ -190,6 +190,13 @@ class _Audit:
     def _secrets_of_round(self) -> SecretsOfRound:
         return {} if self._truth is None else self._truth.secrets
 
+    def _untold(self) -> tuple[int, ...]:
+        """The rounds of the truth file that the transcript has not."""
+        try:
+            return () if self._truth is None else self._truth.untold()
+        except ChainError as error:
+            raise UserError(str(error)) from None
+
     def _take_sum(self, round_: RoundView, record: Sum) -> None:
         self._inventory.add_sum(record)
         place, replayed = round_.add_sum(record), None
@@ -242,6 +249,9 @@ class _Audit:
             self._findings.add_all(check.on_round(over))
 
     def _end(self) -> None:
+        if untold := self._untold():
+            for check in self._checks:
+                self._findings.add_all(check.on_untold(untold))
         for check in self._checks:
             self._findings.add_all(check.on_end())
         alarms = self._premises.budget.alarms()
@@ -264,6 +274,9 @@ class _Audit:
         facts = no_facts(self._options.false_alarm_rate)
         for check in self._checks:
             facts.update(check.facts())
+        results = tuple(check.result(findings, tally) for check in self._checks)
+        sums = facts["sums_released"], facts["sums_replayed"]
+        unchecked = [one for check in self._checks for one in check.unchecked()]
         of_run = facts_of_run(self._source, opening, self._premises.expected)
         return AuditReport(
             source=str(self._source.given),
@@ -274,10 +287,10 @@ class _Audit:
             full_rounds=tally.whole,
             records=self._num_records,
             size=size,
-            sums_released=facts["sums_released"],
-            sums_replayed=facts["sums_replayed"],
+            sums_released=sums[0],
+            sums_replayed=sums[1],
             has_truth=tally.has_truth,
-            checks=tuple(check.result(findings, tally) for check in self._checks),
+            checks=results,
             findings=findings,
             observed=self._inventory.observed(),
             timeline=self._timeline.steps(),
@@ -285,6 +298,7 @@ class _Audit:
             searches=facts["searches"],
             statistics=facts["statistics"],
             participation=facts["participation"],
+            not_checked=(*uncovered(results, tally, sums), *unchecked),
             limits=LIMITS if tally.has_truth else (*LIMITS, WITHOUT_TRUTH),
             reproduce=reproduce(self._source, self._options),
         )

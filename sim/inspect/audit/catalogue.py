@@ -6,6 +6,7 @@ A new check is a file in `checks/` and a line here.
 from typing import Final
 
 from deltafl.sim.inspect.audit.check import Check
+from deltafl.sim.inspect.audit.checks.account import Account
 from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
 from deltafl.sim.inspect.audit.checks.differences import Differences
 from deltafl.sim.inspect.audit.checks.fields import RandomFields
@@ -15,8 +16,10 @@ from deltafl.sim.inspect.audit.checks.keys import Keys
 from deltafl.sim.inspect.audit.checks.left_over import SharedMasks
 from deltafl.sim.inspect.audit.checks.lists import ToldTheSame
 from deltafl.sim.inspect.audit.checks.masks import MaskedBytes
+from deltafl.sim.inspect.audit.checks.membership import Membership
 from deltafl.sim.inspect.audit.checks.metadata import Metadata
 from deltafl.sim.inspect.audit.checks.models import Models
+from deltafl.sim.inspect.audit.checks.parameters import Parameters
 from deltafl.sim.inspect.audit.checks.participation import ParticipationOverRounds
 from deltafl.sim.inspect.audit.checks.proofs import Proofs
 from deltafl.sim.inspect.audit.checks.questions import Questions
@@ -32,9 +35,12 @@ from deltafl.sim.inspect.audit.rules import Rules
 
 CHECKS: Final[tuple[type[Check], ...]] = (
     Integrity,
+    Account,
     ValuesInClear,
     ToldTheSame,
     Turns,
+    Membership,
+    Parameters,
     Keys,
     KeyRoles,
     Shares,

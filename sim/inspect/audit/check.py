@@ -181,6 +181,11 @@ class Check(ABC):
         del over
         return ()
 
+    def on_untold(self, rounds: Sequence[int]) -> Iterable[Finding]:
+        """Take the rounds that the truth file has and the transcript has not; there are some."""
+        del rounds
+        return ()
+
     def on_end(self) -> Iterable[Finding]:
         """The transcript has ended or is damaged: say what follows from all of it."""
         return ()
@@ -207,6 +212,10 @@ class Check(ABC):
         Args:
             tally: The rounds of the transcript.
         """
+
+    def unchecked(self) -> Iterable[str]:
+        """What it did not check, beside the rounds that it did not cover: each a phrase."""
+        return ()
 
     def facts(self) -> CheckFacts:
         """The figures that it adds to the report, at the end."""

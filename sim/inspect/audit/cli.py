@@ -173,14 +173,14 @@ def describe(report: AuditReport) -> str:
     width = max(len(check.name) for check in report.checks)
     lines += [f"  {_MARKS[c.outcome]}  {c.name:<{width}}  {c.detail}" for c in report.checks]
     lines.append("")
-    if not report.findings:
-        lines += ["No findings.", ""]
     for finding in report.findings[:_SHOWN]:
         lines += _finding(finding)
     if len(report.findings) > _SHOWN:
         lines.append(f"… and {len(report.findings) - _SHOWN} more: use --json or --html.")
     reached = verdict(report)
     lines += [f"{reached.sentence}", reached.coverage]
+    if reached.not_checked:
+        lines += ["", "Not checked:", *(f"  - {one}" for one in reached.not_checked)]
     return "\n".join(lines)
 
 

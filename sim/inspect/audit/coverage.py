@@ -1,9 +1,9 @@
 """How much of a transcript a check covered, and its outcome."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
-from deltafl.sim.inspect.audit.facts import Outcome
+from deltafl.sim.inspect.audit.facts import CheckResult, Outcome
 from deltafl.sim.inspect.audit.findings import Finding, Severity
 
 
@@ -60,3 +60,30 @@ def outcome_of(
     if not rounds:
         return Outcome.SKIPPED
     return Outcome.PARTIAL if rounds < tally.rounds or tally.is_cut else Outcome.PASSED
+
+
+def uncovered(results: Iterable[CheckResult], tally: Tally, sums: tuple[int, int]) -> Iterator[str]:
+    """Say what was not checked because the record does not hold it, in phrases.
+
+    Args:
+        results: The outcomes of all checks.
+        tally: All rounds.
+        sums: How many sums there are, and how many of them were computed again.
+    """
+    if tally.is_cut:
+        yield "what follows the damage: the record is not whole, and there may have been more of it"
+    if by_headers := tally.told - tally.whole:
+        yield (
+            f"keys, shares, masks and models of {by_headers} of {tally.rounds} rounds, which are "
+            "recorded by headers only"
+        )
+    if tally.opaque:
+        yield f"{tally.opaque} of {tally.rounds} rounds, of which not even the announcement is kept"
+    if sums[1] < sums[0]:
+        yield f"{sums[0] - sums[1]} of {sums[0]} sums, which were not computed again"
+    if not tally.has_truth:
+        yield "what masked vectors hide, and who passed the filter: no truth file"
+    for result in results:
+        if result.outcome in (Outcome.PARTIAL, Outcome.SKIPPED):
+            how = "made in part" if result.outcome is Outcome.PARTIAL else "not made"
+            yield f"the check “{result.name}” was {how}: {result.detail}"

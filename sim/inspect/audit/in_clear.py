@@ -1,5 +1,7 @@
 """The verdict on a run without masks: its server sees losses or updates as they are."""
 
+from typing import Final
+
 from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
 from deltafl.sim.inspect.audit.facts import CheckResult, Outcome, no_facts
 from deltafl.sim.inspect.audit.findings import Evidence
@@ -7,6 +9,10 @@ from deltafl.sim.inspect.audit.options import Options, expected_of, reproduce
 from deltafl.sim.inspect.audit.preface import LIMITS, facts_of_run
 from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.inspect.audit.source import Source
+
+IN_CLEAR: Final = (
+    "everything else: a run in clear has no masks, and nothing in its directory was compared",
+)
 
 
 def report_in_clear(source: Source, options: Options) -> AuditReport:
@@ -39,6 +45,7 @@ def report_in_clear(source: Source, options: Options) -> AuditReport:
         searches=facts["searches"],
         statistics=facts["statistics"],
         participation=facts["participation"],
+        not_checked=IN_CLEAR,
         limits=LIMITS,
         reproduce=reproduce(source, options),
     )

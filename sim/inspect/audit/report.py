@@ -18,7 +18,7 @@ from deltafl.sim.inspect.audit.facts import (
 )
 from deltafl.sim.inspect.audit.findings import Finding, Severity
 
-REPORT_VERSION: Final = 1
+REPORT_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,7 @@ class AuditReport:
         searches: What each search gave away.
         statistics: The tests of masked bytes.
         participation: Which devices were in which sum.
+        not_checked: What could have been checked, or is beside what is, and was not: phrases.
         limits: What the audit cannot show, in sentences.
         reproduce: Commands that reproduce this report.
     """
@@ -116,6 +117,7 @@ class AuditReport:
     searches: tuple[SearchFacts, ...]
     statistics: StatisticsFacts
     participation: ParticipationFacts
+    not_checked: tuple[str, ...]
     limits: tuple[str, ...]
     reproduce: tuple[str, ...]
 

@@ -80,6 +80,8 @@ class Played:
         other_model: Where another model than that was announced; None where it was not.
         unfounded: The questions that do not follow from the sums before them.
         out_of_range: The sums that vectors of the layout cannot add up to.
+        is_exact: Whether all words of all its sums are known, and so the model after it.
+        given_up: The thresholds that its search may have come to where none was announced.
     """
 
     level: int
@@ -89,6 +91,8 @@ class Played:
     other_model: Departure | None = None
     unfounded: tuple[Departure, ...] = ()
     out_of_range: tuple[Departure, ...] = ()
+    is_exact: bool = True
+    given_up: tuple[Threshold, ...] = ()
 
 
 def play_again(
@@ -123,6 +127,8 @@ def play_again(
                     _other_model(view, wanted),
                     tuple(way.unfounded),
                     tuple(way.out_of_range),
+                    way.is_exact,
+                    way.given_up,
                 )
             )
     return tuple(played)
@@ -145,6 +151,7 @@ class _Way:
         is_exact: Whether all words of all its sums are known.
         unfounded: As of `Played`.
         out_of_range: As of `Played`.
+        given_up: As of `Played`.
     """
 
     session: SessionView
@@ -152,6 +159,7 @@ class _Way:
     is_exact: bool = True
     unfounded: list[Departure] = field(default_factory=list)
     out_of_range: list[Departure] = field(default_factory=list)
+    given_up: tuple[Threshold, ...] = ()
 
     def follow(
         self, round_again: Round, slots: Sequence[SlotView], config: RoundConfig, past: PastModel
@@ -173,7 +181,8 @@ class _Way:
                 if total is None:
                     return False
             if later is None:
-                past.starts = (*past.starts, *given_up(round_again, total))[-_MAX_STARTS:]
+                self.given_up = given_up(round_again, total)
+                past.starts = (*past.starts, *self.given_up)[-_MAX_STARTS:]
             if total is not None:
                 round_again.take(total)
             elif later is not None:  # else the session ended here

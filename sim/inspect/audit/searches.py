@@ -1,21 +1,30 @@
 """What each search of a transcript gave away, in the terms of `deltafl.sim.inspect.leakage`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import EncodingError, SearchError
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
+from deltafl.protocol.weighting import Weighting
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.facts import SearchFacts
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound
 from deltafl.sim.inspect.audit.views import RoundView, SessionView
-from deltafl.sim.inspect.leakage.facts import fitted_prior, search_facts
+from deltafl.sim.inspect.leakage.consequences import ranks
+from deltafl.sim.inspect.leakage.facts import LeakageFacts, fitted_prior, search_facts
+from deltafl.sim.inspect.leakage.measure import RECOVERED_NATS
 from deltafl.sim.inspect.leakage.observations import Answer, SearchView, Tail
 
-_ATTACKED: Final = 6
-_SECONDS: Final = 0.5
+ATTACKED: Final = 10
+"""Devices of the largest cohort whose sums of `mm` are attacked."""
+
+BY_THE_SUMS: Final = "by the sums alone"
+"""Where losses follow for a server that knows nothing else."""
+
+_SECONDS: Final = 1.0
 
 
 def view_of(session: SessionView, totals: Mapping[tuple[bytes, int], Vector]) -> SearchView | None:
@@ -51,15 +60,35 @@ def view_of(session: SessionView, totals: Mapping[tuple[bytes, int], Vector]) ->
     return SearchView(config.method, config.search_config, devices, tuple(answers), None, tail)
 
 
-def facts_of(
+@dataclass(frozen=True, slots=True)
+class Attacked:
+    """What a session's search gave away.
+
+    Attributes:
+        facts: The figures, of a server that does not know the devices' weights.
+        found: With what knowledge all losses follow: "" if they do not.
+        within: Within how many nats they then do.
+        lacks_weights: Whether the weights might have helped, and are not known.
+    """
+
+    facts: SearchFacts
+    found: str = ""
+    within: float = 0.0
+    lacks_weights: bool = False
+
+
+def attack(
     round_: RoundView,
     session: SessionView,
     totals: Mapping[tuple[bytes, int], Vector],
     truth: TruthOfRound,
-) -> tuple[SearchFacts, bool] | None:
-    """What a session's search gave away, and whether that is the losses themselves.
+) -> Attacked | None:
+    """Play the server against a session's search.
 
-    The attack on the sums is made where the cohort is small enough for it to succeed.
+    The attack on the sums is made where the cohort is small enough for it to succeed: first without
+    the devices' weights, as the server's messages do not have them, and then, if a truth file does,
+    with them, as a server may know them from elsewhere. Where all weigh the same in the search, it
+    knows their weights in any case.
 
     Args:
         round_: The session's round.
@@ -73,20 +102,22 @@ def facts_of(
     view = view_of(session, totals)
     if view is None:
         return None
-    ticks = [
-        view.config.search.grid.tick(truth[device].loss)[0]
-        for device in _searched(session)
-        if device in truth
-    ]
+    searched = _searched(session)
+    known = [truth[device] for device in searched if device in truth]
+    grid = view.config.search.grid
+    ticks = [grid.tick(one.loss)[0] for one in known]
     is_known = bool(ticks) and len(ticks) == view.devices
-    attacked = view.method == "mm" and view.devices <= _ATTACKED
+    seconds = _SECONDS if view.method == "mm" and view.devices <= ATTACKED else 0.0
     try:
+        prior = fitted_prior(view, ticks) if is_known else None
         facts = search_facts(
-            view,
-            truth_ticks=ticks if is_known else None,
-            prior=fitted_prior(view, ticks) if is_known else None,
-            time_limit=_SECONDS if attacked else 0.0,
+            view, truth_ticks=ticks if is_known else None, prior=prior, time_limit=seconds
         )
+        found, within = (BY_THE_SUMS if _are_found(facts) else ""), facts.within
+        weighed = _with_weights(view, [one.weight for one in known] if is_known else None)
+        if seconds and weighed is not None and not found:
+            again = search_facts(weighed[0], prior=prior, time_limit=seconds)
+            found, within = (weighed[1] if _are_found(again) else ""), again.within
     except SearchError:
         return None
     shown = SearchFacts(
@@ -104,7 +135,29 @@ def facts_of(
         error=facts.error,
         prior_error=facts.prior_error,
     )
-    return shown, facts.exact
+    lacks_weights = bool(seconds) and weighed is None
+    return Attacked(shown, found, within, lacks_weights)
+
+
+def _with_weights(view: SearchView, own: Sequence[int] | None) -> tuple[SearchView, str] | None:
+    """The view of a server that knows the weights, and from where; None where nothing says them.
+
+    Args:
+        view: What the server saw.
+        own: Every device's own weight, if it is known.
+    """
+    if view.config.search.weighting is Weighting.EQUAL and ranks(view)[-1].weight == view.devices:
+        # each counts 1; what it weighs in the update is not known, so the tail says nothing more
+        return replace(view, weights=(1,) * view.devices, tail=None), BY_THE_SUMS
+    if own is None:
+        return None
+    heaviest = view.config.max_weight
+    return replace(view, weights=tuple(min(one, heaviest) for one in own)), "with the weights"
+
+
+def _are_found(facts: LeakageFacts) -> bool:
+    """Whether all losses follow, and are not all the same: those of an untrained model are."""
+    return facts.buckets > 1 and (facts.exact or facts.within <= RECOVERED_NATS)
 
 
 def _searched(session: SessionView) -> tuple[int, ...]:

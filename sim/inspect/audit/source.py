@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from deltafl.secagg.params import DIGEST_SIZE
 from deltafl.sim.errors import UserError, damaged
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import Event, read_events
@@ -24,6 +25,9 @@ class Source:
         head: The digest that the run states, 32 bytes; None if it states none.
         num_records: How many records that digest covers; None if it covers all.
         num_others: Further runs of the same experiment, in directories of their own.
+        directory: The run directory; None for a bare transcript.
+        arms: The settings of all runs of the experiment, this one's first.
+        summary: What the run says that it found; None if it is not finished.
     """
 
     given: Path
@@ -33,11 +37,19 @@ class Source:
     head: bytes | None = None
     num_records: int | None = None
     num_others: int = 0
+    directory: RunDirectory | None = None
+    arms: tuple[RunConfig, ...] = ()
+    summary: Mapping[str, object] | None = None
 
     @property
     def is_in_clear(self) -> bool:
         """Whether the run is of an algorithm that masks nothing."""
         return self.config is not None and not self.config.federation.is_private
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether the run's sums were computed without cryptography, so that it has no messages."""
+        return self.config is not None and self.config.privacy.sums == "ideal"
 
 
 def find_source(path: Path) -> Source:
@@ -61,20 +73,37 @@ def find_source(path: Path) -> Source:
     events = _events(directory, checkpoint.state.round if checkpoint else None)
     if config.privacy.sums == "ideal" and config.federation.is_private:
         events = {}  # there are no messages that they could disagree with
-    first, *others = config.arms()
-    source = Source(path, directory.transcript, first, events, num_others=len(others))
+    arms = config.arms()
+    source = Source(
+        path,
+        directory.transcript,
+        arms[0],
+        events,
+        num_others=len(arms) - 1,
+        directory=directory,
+        arms=arms,
+        summary=summary,
+    )
     if not source.is_in_clear and not directory.transcript.exists():
         raise UserError(f"{path} has no transcript.bin: was the run begun, and by this release?")
+    stated = _stated_head(directory, summary)
     if checkpoint is None:
-        return source
+        return replace(source, head=stated)
     mark = checkpoint.transcript
-    head = mark.digest
-    if summary is not None and isinstance(stated := summary.get("transcript_sha256"), str):
-        try:
-            head = bytes.fromhex(stated)
-        except ValueError:
-            raise damaged(directory.summary, "its digest of the transcript is none") from None
-    return replace(source, head=head, num_records=mark.num_frames)
+    return replace(source, head=stated or mark.digest, num_records=mark.num_frames)
+
+
+def _stated_head(directory: RunDirectory, summary: Mapping[str, object] | None) -> bytes | None:
+    """The digest of the transcript that the run's summary states; None if it states none."""
+    if summary is None or not isinstance(stated := summary.get("transcript_sha256"), str):
+        return None
+    try:
+        head = bytes.fromhex(stated)
+    except ValueError:
+        head = b""
+    if len(head) != DIGEST_SIZE:
+        raise damaged(directory.summary, "its digest of the transcript is none")
+    return head
 
 
 def _events(directory: RunDirectory, last: int | None) -> dict[int, Event]:

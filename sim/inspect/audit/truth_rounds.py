@@ -36,6 +36,18 @@ class TruthRounds:
         self.secrets: SecretsOfRound = {}
         self._rest: Iterator[DeviceTruth | DeviceSecrets] = read_records(path, run_id)
         self._next = next(self._rest, None)
+        self._passed: set[int] = set()
+
+    def untold(self) -> tuple[int, ...]:
+        """The rounds that nobody has asked for, ascending; reads the file to its end.
+
+        Raises:
+            ChainError: the file is damaged.
+        """
+        while self._next is not None:
+            self._passed.add(self._next.round)
+            self._next = next(self._rest, None)
+        return tuple(sorted(self._passed))
 
     def of(self, round_number: int) -> TruthOfRound:
         """What is known of a round; rounds before it are passed over.
@@ -51,6 +63,8 @@ class TruthRounds:
                     secrets[self._next.tag, self._next.device] = self._next.secrets
                 else:
                     found[self._next.device] = self._next
+            else:
+                self._passed.add(self._next.round)
             self._next = next(self._rest, None)
         self.secrets = secrets
         return found

@@ -54,6 +54,7 @@ class SlotView:
         signatures: The signatures that came.
         requests: The requests for shares that were sent.
         shares: The shares that came; whole rounds only, and only until the sum.
+        helped: The devices' messages with shares that came, without the shares.
         given: Whose shares came, by `ShareKind`: holder's by owner's roster position; whole rounds.
         sums: What the server says that it learnt; one, or none.
     """
@@ -66,6 +67,7 @@ class SlotView:
     signatures: list[Seen] = field(default_factory=list)
     requests: list[Seen] = field(default_factory=list)
     shares: list[Seen] = field(default_factory=list)
+    helped: list[Seen] = field(default_factory=list)
     given: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
     sums: list[Sum] = field(default_factory=list)
 
@@ -335,6 +337,7 @@ class SessionView:
                 slot.requests.append(seen)
             case Kind.SHARES:
                 slot.shares.append(seen)
+                slot.helped.append(_without_message(seen))
                 self._note_shares(slot, seen)
 
     def _note_shares(self, slot: SlotView, seen: Seen) -> None:

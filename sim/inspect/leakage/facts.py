@@ -1,5 +1,6 @@
 """What one recorded search gave away, for the report of an audit."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -8,11 +9,12 @@ import numpy as np
 
 from deltafl.sim.inspect.leakage.belief import Belief
 from deltafl.sim.inspect.leakage.consequences import buckets, ranks, threshold_interval
+from deltafl.sim.inspect.leakage.counts import BucketCounts
 from deltafl.sim.inspect.leakage.inference import infer_counts
 from deltafl.sim.inspect.leakage.measure import order_bits, order_error, prior_order_error
 from deltafl.sim.inspect.leakage.observations import SearchView
 from deltafl.sim.inspect.leakage.prior import Prior
-from deltafl.sim.inspect.leakage.reconstruction import from_ranks, reconstruct
+from deltafl.sim.inspect.leakage.reconstruction import Reconstruction, from_ranks, reconstruct
 
 _SEED = 1
 _LEAST_MEAN = 2.0**-16  # nats
@@ -36,6 +38,8 @@ class LeakageFacts:
         error: Mean error of the reconstructed losses, in nats; None without truth.
         prior_error: The same for a guess without the sums; None without truth.
         exact: Whether the attack found every loss to the tick.
+        within: Within how many nats the attacker knows every loss, by the attack or because all in
+            an interval of the ranks are that close; infinite where there is one that it does not.
     """
 
     queries: int
@@ -48,6 +52,7 @@ class LeakageFacts:
     error: float | None
     prior_error: float | None
     exact: bool
+    within: float
 
 
 def search_facts(
@@ -100,7 +105,20 @@ def search_facts(
         error=error,
         prior_error=prior_error,
         exact=found.exact,
+        within=_within(counts, found) * 2.0**-grid.resolution_bits,
     )
+
+
+def _within(counts: BucketCounts, found: Reconstruction) -> float:
+    """Within how many ticks every loss is known."""
+    if not counts.are_known or not len(found.sorted_radius):
+        return math.inf
+    half_widths = [
+        (bucket.high - bucket.low - 1) / 2
+        for bucket, count in zip(counts.buckets, counts.likeliest(), strict=True)
+        for _ in range(count)
+    ]
+    return float(np.minimum(found.sorted_radius, half_widths).max())
 
 
 def fitted_prior(view: SearchView, ticks: Sequence[int]) -> Prior:

@@ -6,6 +6,8 @@ import leaks_in_boxes  # noqa: F401
 import leaks_in_fields  # noqa: F401
 import leaks_in_files  # noqa: F401
 import leaks_in_masks  # noqa: F401
+import leaks_in_membership  # noqa: F401
+import leaks_in_parameters  # noqa: F401
 import leaks_in_searches  # noqa: F401
 import leaks_out_of_turn  # noqa: F401
 import leaks_over_rounds  # noqa: F401

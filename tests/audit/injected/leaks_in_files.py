@@ -9,7 +9,7 @@ from frames import MAGIC, chained, frames_of, starts_of, whole_frames
 from leaks import as_transcript, leak
 from leaks_by_devices import UPDATE, VICTIM
 from run_directories import CONFIG, directory_of
-from staged_runs import Kind, Over, Stage, TinyStage, write
+from staged_runs import DrawnStage, Kind, Over, TinyStage, write
 
 AT = 30  # a record in the middle of the tiny run, which has 53
 
@@ -58,6 +58,20 @@ def without_a_closing(_run, entries, folder, mode):
 def in_a_directory(_run, entries, folder, mode):
     """With the settings and events of the run."""
     return directory_of(folder / "run", entries=entries, mode=mode).path
+
+
+def closed_after_a_round(_run, entries, folder, mode):
+    """The end is cut off, and what is left has a closing record; the settings say two rounds."""
+    first = [entry for entry in entries if entry.round == 1]
+    directory = directory_of(folder / "run", entries=first, mode=mode, finished=False)
+    for path in (directory.events, *directory.checkpoints.iterdir()):
+        path.unlink()  # only the settings are left to say how long the run is
+    return directory.path
+
+
+def closed_after_a_round_beside_its_truth(_run, entries, folder, mode):
+    write([entry for entry in entries if entry.round == 1], folder / "t.bin", mode)
+    return folder / "t.bin"
 
 
 def beside_events_of_another_result(_run, entries, folder, mode):
@@ -109,6 +123,31 @@ def a_record_that_was_taken_out_under_a_new_chain(edit):
     edit.touched = [edit.entries[AT - 1]]
 
 
+@leak(
+    "record.cut",
+    stage=DrawnStage,
+    round=None,
+    modes=("full", "headers"),
+    laid=closed_after_a_round,
+    twin_laid=in_a_directory,
+)
+def a_record_that_is_closed_after_the_first_of_two_rounds(edit):
+    assert edit.entries
+
+
+@leak("record.cut", round=2, with_truth=True, laid=closed_after_a_round_beside_its_truth)
+def a_record_that_is_closed_before_the_end_of_its_truth(edit):
+    assert edit.entries
+
+
+@leak("record.reordered", modes=("full", "headers"))
+def a_round_that_goes_on_after_its_end(edit):
+    over = edit.end(1)
+    edit.remove(over)
+    edit.entries.insert(40, over)
+    edit.touched = [edit.entries[41]]
+
+
 @leak("record.unfinished", stage=TinyStage, round=None, laid=without_a_closing)
 def a_record_that_was_never_closed(edit):
     assert edit.entries
@@ -124,13 +163,19 @@ def a_question_that_was_taken_out(edit):
     edit.remove(*edit.find(1, Kind.SLOT, slot=UPDATE, peer=VICTIM))
 
 
-@leak("record.disagrees", laid=beside_events_of_another_result, twin_laid=in_a_directory)
+@leak(
+    "record.disagrees",
+    stage=DrawnStage,
+    laid=beside_events_of_another_result,
+    twin_laid=in_a_directory,
+)
 def events_that_the_sums_do_not_lead_to(edit):
     edit.touched = [edit.end(1)]
 
 
 @leak(
     "record.head-differs",
+    stage=DrawnStage,
     round=None,
     laid=in_place_of_what_was_written,
     twin_laid=in_a_directory,
@@ -140,6 +185,12 @@ def another_record_under_a_right_chain(edit):
     edit.touched = []
 
 
-@leak("clear.by-design", round=None, laid=in_a_directory_of_fedavg, twin_laid=in_a_directory)
+@leak(
+    "clear.by-design",
+    stage=DrawnStage,
+    round=None,
+    laid=in_a_directory_of_fedavg,
+    twin_laid=in_a_directory,
+)
 def an_algorithm_without_masks(edit):
-    assert type(edit.run.stage) is Stage
+    assert type(edit.run.stage) is DrawnStage

@@ -43,11 +43,14 @@ from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.session import NoObserver, run_round
 from deltafl.secagg.stages import Step, Vanish
 from deltafl.secagg.wire import Kind
+from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.transcript import TranscriptWriter
 from deltafl.sim.record.truth import Told, TruthWriter
 
 RUN_ID = b"the staged run.."
+SEED = 1
+"""Of the public seeds that a run draws from its settings."""
 
 SESSIONS = Sessions(RoundPolicy(**lenient.ROUNDS), min_cohort=5)
 SIGNED = replace(SESSIONS, signed=True, threat=ThreatModel(adversary=Adversary.ACTIVE))
@@ -242,6 +245,17 @@ class Stage:
         return nullcontext()
 
 
+class DrawnStage(Stage):
+    """An honest run of a population that is one cohort, with the seeds of a run's settings."""
+
+    @property
+    def ids(self):
+        return list(range(self.num_devices))
+
+    def graph_seed(self, number, take):
+        return Seeds(SEED).digest(Purpose.GRAPH, round_index=number - 1)
+
+
 class SignedStage(Stage):
     """An honest run whose sessions are signed."""
 
@@ -299,6 +313,7 @@ class BatchedStage(OneQuestionStage):
 
 
 HONEST = (
+    DrawnStage,
     VerifiedStage,
     TinyStage,
     Stage,

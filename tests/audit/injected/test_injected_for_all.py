@@ -11,18 +11,13 @@ import pytest
 from every_leak import LEAKS
 from leaks import InjectedLeak
 
-from deltafl.sim.inspect.audit import auditor, checks, searches
+from deltafl.sim.inspect.audit import auditor, checks
 from deltafl.sim.inspect.audit.catalogue import CHECKS, RULES
 from deltafl.sim.inspect.audit.check import Check
 from deltafl.sim.inspect.audit.coverage import Coverage
 from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.rules import Rule, Rules
-
-EXACT = "search.losses-found"
-UNKNOWN_WEIGHTS = (
-    "an audit does not know the devices' weights, and without them the attack claims no exact loss"
-)
 
 
 @pytest.fixture(scope="session")
@@ -89,36 +84,9 @@ def test_a_check_finds_an_injected_leak_and_nobody_else_does(
     ]
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        pytest.param(rule, marks=pytest.mark.xfail(raises=AssertionError, reason=UNKNOWN_WEIGHTS))
-        if rule == EXACT
-        else rule
-        for rule in RULES
-    ],
-)
+@pytest.mark.parametrize("rule", RULES)
 def test_a_rule_is_provoked_by_an_injected_leak(rule, found_in):
     assert without_leak({rule: (rule,)}, LEAKS, found_in) == []
-
-
-def test_exact_losses_are_a_finding_of_their_own(monkeypatch, tmp_path, found_in):
-    """The rule that no run provokes: let the attack say that it found them all."""
-    real = searches.search_facts
-
-    def exact(view, **more):
-        facts = real(view, **more)
-        object.__setattr__(facts, "exact", True)
-        return facts
-
-    leak = finding_leak(("search.narrow",), LEAKS, found_in)
-    assert EXACT not in found_in(leak)
-    monkeypatch.setattr(searches, "search_facts", exact)
-    report = leak.audit(tmp_path, leak.modes[0])
-    found = [finding for finding in report.findings if finding.rule == EXACT]
-    assert [finding.evidence[0].round for finding in found] == [1, 2]
-    assert {finding.severity for finding in found} == {Severity.HIGH}
-    assert "all 7 losses" in found[0].detail
 
 
 def test_leaks_break_rules_that_there_are():

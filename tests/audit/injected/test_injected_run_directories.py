@@ -7,8 +7,8 @@ from pathlib import Path
 import leaks_by_servers
 import pytest
 from frames import MAGIC, whole_frames
-from run_directories import CONFIG, directory_of, save
-from staged_runs import Edit, Stage, played, write
+from run_directories import CONFIG, directory_of, followed, save
+from staged_runs import DrawnStage, Edit, played, write
 
 from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
@@ -55,13 +55,13 @@ def test_an_event_that_does_not_follow_from_the_sums_is_found(tmp_path, key, val
 
 
 def test_a_round_of_the_events_that_no_message_knows_of_is_found(tmp_path):
-    entries = [entry for entry in played(Stage).entries if entry.round == 1]
+    entries = [entry for entry in played(DrawnStage).entries if entry.round == 1]
     assert "record.disagrees" in serious(directory_of(tmp_path / "run", entries=entries))
 
 
 def test_another_run_s_transcript_is_found(tmp_path):
     directory = directory_of(tmp_path / "run")
-    other = Edit(played(Stage))
+    other = Edit(played(DrawnStage))
     leaks_by_servers.a_round_given_up_by_a_server_that_had_its_sums(other)
     write(other.entries, directory.transcript)
     assert "record.head-differs" in serious(directory)
@@ -77,18 +77,24 @@ def test_records_that_the_checkpoint_knows_of_are_missed(tmp_path):
 def test_what_came_after_the_last_checkpoint_is_no_forgery(tmp_path):
     """A run that was killed leaves more than its checkpoint knows of."""
     directory = directory_of(tmp_path / "run", closed=0, finished=False)
-    first = [entry for entry in played(Stage).entries if entry.round == 1]
+    first = [entry for entry in played(DrawnStage).entries if entry.round == 1]
     mark = write(first, tmp_path / "first.bin", closed=0)
     for old in directory.checkpoints.iterdir():
         old.unlink()
-    save(directory, mark, 0, number=1)
+    _, (state, _) = followed(played(DrawnStage))
+    lines = directory.events.read_bytes().split(b"\n")
+    save(directory, mark, len(lines[0]) + 1, state)
     assert serious(directory) <= {"record.unfinished"}
 
 
 def test_the_directory_s_settings_are_the_policy(tmp_path):
     active = replace(CONFIG, privacy=replace(CONFIG.privacy, adversary="active"))
     assert "keys.unsigned" in serious(directory_of(tmp_path / "active", config=active))
-    large = replace(CONFIG, privacy=replace(CONFIG.privacy, min_cohort=8))
+    large = replace(
+        CONFIG,
+        federation=replace(CONFIG.federation, cohort_size=8),
+        privacy=replace(CONFIG.privacy, min_cohort=8),
+    )
     assert "cohort.below-floor" in serious(directory_of(tmp_path / "large", config=large))
 
 
@@ -128,7 +134,7 @@ def test_further_fields_of_an_event_are_compared(tmp_path, key, value):
 
 
 def test_a_finished_round_that_is_said_to_have_been_given_up_is_found(tmp_path):
-    edit = Edit(played(Stage))
+    edit = Edit(played(DrawnStage))
     edit.put(edit.end(1), replace(edit.end(1), aborted="a device was lost"))
     directory = directory_of(
         tmp_path / "run",
@@ -153,7 +159,7 @@ def test_a_run_in_clear_is_in_clear(tmp_path, algorithm):
 
 
 def test_a_run_without_messages_shows_nothing(tmp_path):
-    ends = [played(Stage).entries[-1]]
+    ends = [played(DrawnStage).entries[-1]]
     run = replace(CONFIG, federation=replace(CONFIG.federation, rounds=1))
     directory = directory_of(tmp_path / "run", config=run, entries=ends)
     assert "record.no-messages" in serious(directory)

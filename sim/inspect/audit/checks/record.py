@@ -1,11 +1,9 @@
-"""Is the record whole, and does the run's own account agree with it?"""
+"""Is the record whole?"""
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from deltafl.protocol import wire
-from deltafl.protocol.round import RoundOutcome
 from deltafl.secagg.messages import ConsistencySignature, OpenSlot, UnmaskRequest
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
@@ -13,9 +11,7 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.prefixes import scan
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
-from deltafl.sim.inspect.audit.settled import departures
-from deltafl.sim.inspect.audit.views import RoundView, SessionView, place_of
-from deltafl.sim.record.events import Event
+from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import (
     HEAD_RECEIVED,
     HEAD_SENT,
@@ -27,7 +23,6 @@ from deltafl.sim.record.transcript import (
     Sum,
     keeps_whole,
 )
-from deltafl.sim.settings.config_io import show
 
 _AT_PROOF: Final = 4  # field of a question: version, kind, two fields that say what is asked, …
 _RULE_OF: Final = {
@@ -95,13 +90,6 @@ RULES: Final = Rules(
             "Get the file from where it was written.",
             A24,
         ),
-        "record.disagrees": Rule(
-            Severity.HIGH,
-            "the run's own record disagrees with its messages",
-            "The run published results that do not follow from what its server received.",
-            "Find out which of the two was changed. Until then, trust neither.",
-            A24,
-        ),
         "record.unasked": Rule(
             Severity.HIGH,
             "an answer was recorded without its question",
@@ -124,7 +112,7 @@ RULES: Final = Rules(
 
 
 class Integrity(Check):
-    """Follows the records from first to last, and compares them with the run's own account."""
+    """Follows the records from first to last."""
 
     name = "integrity of the record"
     rules = RULES
@@ -135,7 +123,7 @@ class Integrity(Check):
         # how many records the run vouches for; a digest that somebody gives is that of all
         self._vouched = premises.source.num_records if premises.digest is None else None
         self._mode: str | None = None
-        self._rounds: set[int] = set()
+        self._over: set[int] = set()  # rounds that have an end
         self._round = 0  # the last one
         self._num_records = 0
         self._digest = b""
@@ -151,7 +139,6 @@ class Integrity(Check):
             yield RULES.found("record.malformed", "it follows the closing record", [place])
         if isinstance(record, Message | Sum | RoundEnd):
             yield from self._counted(record)
-            self._rounds.add(record.round)
             self._is_silent = self._is_silent and isinstance(record, RoundEnd)
         match record:
             case Opening():
@@ -160,7 +147,6 @@ class Integrity(Check):
                 yield from self._kept(record)
             case Closing():
                 self._is_closed = True
-                yield from self._closed(record)
         if self._num_records == self._vouched:
             yield from self._differs(self._premises.source.head, record.offset)
 
@@ -177,7 +163,7 @@ class Integrity(Check):
             yield RULES.found(_RULE_OF[error.damage], detail, [place])
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
-        """Look for messages missing from a round, and compare it with the run's events."""
+        """Look for messages missing from a round."""
         round_ = over.view
         if over.following is not None and round_.end is None:
             place = Evidence(round_.number, over.following.number, over.following.offset)
@@ -189,17 +175,17 @@ class Integrity(Check):
                 detail = f"a {kind} message of device {seen.record.peer}, to which nothing was sent"
                 yield RULES.found("record.unasked", detail, [seen.place])
             yield from _unsent(session)
-        yield from self._settings(round_)
-        event = (self._premises.source.events or {}).get(round_.number)
-        if event is not None:
-            yield from _compare_round(over, event)
 
     def on_end(self) -> Iterator[Finding]:
         """Check that the transcript goes as far as it should."""
         if self._is_damaged:
             return
         last = self._num_records - 1
-        yield from self._differs(self._premises.digest)
+        stated = self._premises.digest
+        if stated is None and self._vouched is None:  # a summary alone states the digest of all
+            stated = self._premises.source.head
+        yield from self._differs(stated)
+        yield from self._belated()
         if self._vouched is not None and self._num_records < self._vouched:
             knows = f"the run's checkpoint knows of {self._vouched}"
             detail = f"{self._num_records} records, but {knows}"
@@ -210,7 +196,31 @@ class Integrity(Check):
         if self._is_silent:
             detail = "no message is recorded"
             yield RULES.found("record.no-messages", detail, [Evidence(None, last)])
-        yield from self._missing()
+        yield from self._ends_early()
+
+    def on_untold(self, rounds: Sequence[int]) -> Iterator[Finding]:
+        """Rounds that were played, since devices noted what they told in them."""
+        shown = ", ".join(map(str, rounds[:5]))
+        detail = f"the truth file has rounds {shown}, and the transcript has not"
+        places = [Evidence(number) for number in rounds]
+        yield RULES.found("record.cut", detail, places)
+
+    def _belated(self) -> Iterator[Finding]:
+        """Records of rounds that no checkpoint vouches for, in a run that says it is finished."""
+        vouched, source = self._vouched, self._premises.source
+        if vouched is None or source.summary is None or self._num_records <= vouched:
+            return
+        detail = f"{self._num_records} records, and the finished run vouches for {vouched}"
+        yield RULES.found("record.head-differs", detail, [Evidence(None, vouched)])
+
+    def _ends_early(self) -> Iterator[Finding]:
+        """A closing record before the last round of the run's settings."""
+        config = self._premises.source.config
+        if config is None or not self._is_closed or self._premises.source.is_ideal:
+            return
+        if self._round < (wanted := config.federation.rounds):
+            detail = f"it is closed after round {self._round}, and the settings say {wanted} rounds"
+            yield RULES.found("record.cut", detail, [Evidence(None, self._num_records - 1)])
 
     def coverage(self, tally: Tally) -> Coverage:
         """Every record counts, even if it keeps little."""
@@ -237,14 +247,13 @@ class Integrity(Check):
         elif record.round < before:
             detail = f"round {record.round} comes after round {before}"
             yield RULES.found("record.reordered", detail, [place])
-
-    def _closed(self, closing: Closing) -> Iterator[Finding]:
-        """The closing record says how many rounds there are."""
-        if closing.rounds != len(self._rounds):
-            played = len(self._rounds)
-            detail = f"it says that {closing.rounds} rounds were played, but has {played}"
-            place = Evidence(None, closing.number, closing.offset)
-            yield RULES.found("record.disagrees", detail, [place])
+        elif record.round in self._over:
+            detail = f"round {record.round} goes on, or begins again, after its end"
+            yield RULES.found("record.reordered", detail, [place])
+        if record.round < 1:
+            yield RULES.found("record.malformed", "rounds are counted from 1", [place])
+        if isinstance(record, RoundEnd):
+            self._over.add(record.round)
 
     def _differs(self, wanted: bytes | None, offset: int | None = None) -> Iterator[Finding]:
         """The digest up to here is not the expected one."""
@@ -252,30 +261,6 @@ class Integrity(Check):
             detail = f"it is {self._digest.hex()}, not {wanted.hex()}"
             place = Evidence(None, self._num_records - 1, offset)
             yield RULES.found("record.head-differs", detail, [place])
-
-    def _settings(self, round_: RoundView) -> Iterator[Finding]:
-        """What was announced is not what the run's settings say."""
-        config = self._premises.source.config
-        for session in round_.sessions.values():
-            levels = session.levels
-            if config is None or levels is None:
-                continue
-            for detail in departures(config, round_.number, levels, session.params.signed):
-                place = session.announcements[0].place
-                yield RULES.found("record.disagrees", detail, [place])
-
-    def _missing(self) -> Iterator[Finding]:
-        """Rounds that the run says it played and the transcript does not have."""
-        source = self._premises.source
-        is_ideal = source.config is not None and source.config.privacy.sums == "ideal"
-        if self._is_closed and source.events is not None and not is_ideal:
-            for number in sorted(self._rounds - set(source.events)):
-                detail = f"round {number} is not in the run's events"
-                yield RULES.found("record.disagrees", detail, [Evidence(number)])
-        if missing := sorted(set(source.events or {}) - self._rounds):
-            detail = f"rounds {', '.join(map(str, missing[:5]))} are in the run's events only"
-            places = [Evidence(number) for number in missing]
-            yield RULES.found("record.disagrees", detail, places)
 
 
 def _unsent(session: SessionView) -> Iterator[Finding]:
@@ -317,94 +302,3 @@ def _has_proof(head: bytes) -> bool:
         return False
     kind, proof = prefix.fields[1], prefix.fields[_AT_PROOF]
     return kind in (wire.Kind.QUERY, wire.Kind.THRESHOLD) and bool(proof)
-
-
-def _compare_round(over: RoundOver, event: Event) -> Iterator[Finding]:
-    """Compare what the run says of a round, and of its levels, with what its sums come to."""
-    round_, played = over.view, over.played
-    outcome = played[0].outcome if len(played) == 1 else None
-    stated: dict[str, object] = {"secure_sums": len(round_.sums)}
-    announced = sorted(
-        {seen.record.peer for one in round_.sessions.values() for seen in one.announcements}
-    )
-    if "cohort" in event and announced:
-        stated["cohort"] = announced
-    if round_.end is not None:
-        stated["aborted"] = round_.end.aborted or None
-        yield from _finished(over)
-    yield from _compare(round_, event, stated | _stated(event, outcome), "")
-    if len(round_.sessions) == 1 < len(played):
-        for one in played:
-            yield from _compare_level(round_, event, show(one.theta), one.outcome)
-
-
-def _finished(over: RoundOver) -> Iterator[Finding]:
-    """A round that was given up although all its sums are there."""
-    end, played = over.view.end, over.played
-    outcomes = [one.outcome for one in played]
-    if end is None or not end.aborted or len(over.view.sessions) != 1:
-        return
-    if all(outcome is not None and outcome.aborted is None for outcome in outcomes):
-        detail = f"it was given up ({end.aborted}), but it has all its sums"
-        yield RULES.found("record.disagrees", detail, [place_of(end)])
-
-
-def _compare_level(
-    round_: RoundView, event: Event, level: str, outcome: RoundOutcome | None
-) -> Iterator[Finding]:
-    """Compare what the run says of one level of a round with what the level's sums come to.
-
-    Args:
-        round_: The round.
-        event: What the run says of it.
-        level: The level, as the run's events name it.
-        outcome: What the sums come to; None where that is not known.
-    """
-    levels = event.get("levels")
-    told = levels.get(level) if isinstance(levels, dict) else None
-    if isinstance(told, dict):
-        yield from _compare(round_, told, _stated(told, outcome), f" at θ = {level}")
-    else:
-        detail = f"the run's events do not mention the level θ = {level}"
-        place = place_of(round_.end) if round_.end else Evidence(round_.number)
-        yield RULES.found("record.disagrees", detail, [place])
-
-
-def _stated(event: Event, outcome: RoundOutcome | None) -> dict[str, object]:
-    """What the events must say of a round of this outcome."""
-    stated: dict[str, object] = {}
-    if outcome is not None and outcome.aborted is None:
-        search = outcome.search
-        stated |= {
-            "kept_devices": outcome.kept_devices,
-            "kept_weight": outcome.kept_weight,
-            "train_loss": outcome.train_loss,
-            "clipped": outcome.clipped,
-        }
-        if search is not None:
-            stated |= {"num_queries": search.num_queries, "certified": search.certified}
-            # rounds that search nothing record none
-            if "eta" in event and (event["eta"] is not None or search.num_queries):
-                stated |= {"eta": search.eta, "half_width": search.half_width}
-            if "search_ended" in event:
-                stated["search_ended"] = str(search.ended)
-        if "empty" in event:
-            stated["empty"] = outcome.kept_weight == 0
-    return stated
-
-
-def _compare(
-    round_: RoundView, event: Event, stated: Mapping[str, object], where: str
-) -> Iterator[Finding]:
-    for key, value in stated.items():
-        if not _same(event.get(key), value):
-            said = f"{key}{where} is {event.get(key)!r} in the run's events"
-            detail = f"{said}, but {value!r} by its sums"
-            place = place_of(round_.end) if round_.end else Evidence(round_.number)
-            yield RULES.found("record.disagrees", detail, [place])
-
-
-def _same(first: object, second: object) -> bool:
-    if isinstance(first, float) and isinstance(second, float):
-        return math.isclose(first, second, rel_tol=1e-9)
-    return first == second

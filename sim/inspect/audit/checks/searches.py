@@ -10,7 +10,7 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.facts import CheckFacts, SearchFacts
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import A14, Rule, Rules
-from deltafl.sim.inspect.audit.searches import facts_of
+from deltafl.sim.inspect.audit.searches import ATTACKED, Attacked, attack
 
 RULES: Final = Rules(
     {
@@ -43,6 +43,7 @@ class Searches(Check):
         super().__init__(premises)
         self._searches: list[SearchFacts] = []
         self._noisy: Counter[Noise] = Counter()
+        self._without_weights, self._not_attacked = 0, 0
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look at a round's searches, level by level."""
@@ -50,12 +51,14 @@ class Searches(Check):
             for level in session.by_level():
                 if level.config is not None and level.config.noise is not None:
                     self._noisy[level.config.noise] += 1
-                told = facts_of(over.view, level, over.totals, over.truth or {})
-                if told is not None:
-                    facts, is_exact = told
-                    self._searches.append(facts)
-                    if is_exact:
-                        yield _losses_found(facts, level.announcements[0].place)
+                attacked = attack(over.view, level, over.totals, over.truth or {})
+                if attacked is not None:
+                    self._searches.append(attacked.facts)
+                    self._without_weights += attacked.lacks_weights and not attacked.found
+                    is_large = attacked.facts.devices > ATTACKED
+                    self._not_attacked += is_large and attacked.facts.method == "mm"
+                    if attacked.found:
+                        yield _losses_found(attacked, level.announcements[0].place)
 
     def on_end(self) -> Iterator[Finding]:
         """Say that there were searches, because each of them reveals something."""
@@ -70,6 +73,19 @@ class Searches(Check):
         exact, noisy = len(self._searches), self._noisy.total()
         return Coverage(tally.told, f"{exact} searches by exact sums, {noisy} by noisy ones")
 
+    def unchecked(self) -> Iterator[str]:
+        """Attacks that were not made."""
+        if self._without_weights:
+            yield (
+                f"whether the losses of {self._without_weights} searches follow for a server that "
+                "knows the devices' weights: no truth file says what they are"
+            )
+        if self._not_attacked:
+            yield (
+                f"whether the sums of {self._not_attacked} searches by mm can be solved for the "
+                f"losses: that is tried for cohorts of at most {ATTACKED} devices"
+            )
+
     def facts(self) -> CheckFacts:
         """The searches; the run's summary says what noise is worth (`search_privacy`)."""
         noise = tuple(
@@ -83,6 +99,11 @@ class Searches(Check):
         return {"searches": tuple(self._searches), "noise": noise}
 
 
-def _losses_found(facts: SearchFacts, place: Evidence) -> Finding:
-    method = f"{facts.queries} queries by {facts.method}"
-    return RULES.found("search.losses-found", f"all {facts.devices} losses, from {method}", [place])
+def _losses_found(attacked: Attacked, place: Evidence) -> Finding:
+    facts = attacked.facts
+    how = "to the tick" if attacked.within < 2**-30 else f"to within {attacked.within:.1g} nats"
+    detail = (
+        f"all {facts.devices} losses, {how}, {attacked.found}, from {facts.queries} queries by "
+        f"{facts.method}"
+    )
+    return RULES.found("search.losses-found", detail, [place])

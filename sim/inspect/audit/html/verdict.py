@@ -25,14 +25,16 @@ class Verdict:
 
     Attributes:
         level: Name of the worst severity in lower case. If nothing was above INFO, it is "clean" if
-            every check was made in full, and "open" if not everything was checked.
-        sentence: The verdict.
+            there is nothing that was not checked, and else "open".
+        sentence: The verdict, of what was checked.
         coverage: How much was checked, in a sentence.
+        not_checked: What was not, in phrases.
     """
 
     level: str
     sentence: str
     coverage: str
+    not_checked: tuple[str, ...]
 
 
 def verdict(report: AuditReport) -> Verdict:
@@ -45,12 +47,15 @@ def verdict(report: AuditReport) -> Verdict:
     if Outcome.FAILED in outcomes:
         worst = max(worst, Severity.MEDIUM)
     in_full = sum(outcome in (Outcome.PASSED, Outcome.FAILED) for outcome in outcomes)
-    complete = 0 < len(outcomes) == in_full and report.sums_replayed == report.sums_released
+    is_all = 0 < len(outcomes) == in_full and report.sums_replayed == report.sums_released
+    complete = is_all and not report.not_checked
     coverage = (
         f"{number(in_full)} of {count(len(outcomes), 'check')} made in full. "
         f"{number(report.sums_replayed)} of {count(report.sums_released, 'released sum')} "
         "computed again from the messages, and equal."
     )
+    if report.not_checked:
+        coverage += f" {count(len(report.not_checked), 'thing')} not checked, listed below."
     if worst > Severity.INFO:
         of_worst = sum(finding.severity == worst for finding in report.findings)
         level = worst.name.lower()
@@ -58,8 +63,8 @@ def verdict(report: AuditReport) -> Verdict:
         sentence = f"{what}: {_MEANINGS[worst]}."
     elif complete:
         level = "clean"
-        sentence = "Clean: every check was made in full, and no guarantee was broken or weakened."
+        sentence = "Nothing was found, and every check was made in full."
     else:
         level = "open"
-        sentence = "Nothing was found, but not everything could be checked."
-    return Verdict(level, sentence, coverage)
+        sentence = "Nothing was found in what was checked. Not everything was checked."
+    return Verdict(level, sentence, coverage, report.not_checked)

@@ -1,0 +1,256 @@
+"""Does the run's own account of itself agree with its messages?
+
+A run directory says what was to be run (settings), what came of each round (events), and what came
+of the run (checkpoints, evaluations, bundle, summary). All of it must follow from the settings and
+the sums. A transcript alone says only how many rounds it has.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from deltafl.sim.errors import UserError
+from deltafl.sim.inspect.audit.announced import departures
+from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
+from deltafl.sim.inspect.audit.draws import Draws
+from deltafl.sim.inspect.audit.events import disagreements, unknown_keys
+from deltafl.sim.inspect.audit.files import unchecked_files
+from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.results import (
+    Followed,
+    bundle_differs,
+    checkpoint_differs,
+    evaluations_differ,
+    read_checkpoints,
+    summary_differs,
+    unknown_of_summary,
+)
+from deltafl.sim.inspect.audit.retrace import Retrace, Retraced
+from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
+from deltafl.sim.inspect.audit.views import place_of
+from deltafl.sim.record.checkpoint import Checkpoint
+from deltafl.sim.record.evaluations import read_evaluation
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.transcript import Closing, Message, Record
+from deltafl.sim.settings.config import RunConfig
+
+RULES: Final = Rules(
+    {
+        "record.disagrees": Rule(
+            Severity.HIGH,
+            "the run's own record disagrees with its messages",
+            "The run published results that do not follow from what its server received.",
+            "Find out which of the two was changed. Until then, trust neither.",
+            A24,
+        ),
+    }
+)
+
+SETTINGS_UNKNOWN: Final = (
+    "settings unknown: a transcript alone does not say what was to be run, so announcements were "
+    "only compared with each other; give the run directory"
+)
+
+
+class Account(Check):
+    """Runs the strategy of the settings again over the sums, and compares what the run says."""
+
+    name = "the run's own account"
+    rules = RULES
+
+    def __init__(self, premises: Premises) -> None:
+        super().__init__(premises)
+        source = premises.source
+        has_messages = source.config is not None and not source.is_ideal
+        self._retrace = Retrace(source.config) if source.config and has_messages else None
+        self._draws: Draws | None = None
+        self._checkpoints: dict[int, Checkpoint] = {}
+        self._problems: list[str] = []
+        if source.directory is not None and source.config is not None and has_messages:
+            self._checkpoints, self._problems = read_checkpoints(source.directory)
+            self._draws = Draws(source.config, _num_devices(source.directory, source.config))
+        self._frames = {one.transcript.num_frames for one in self._checkpoints.values()}
+        self._followed = Followed()
+        self._rounds: set[int] = set()
+        self._num_followed = 0
+        self._strange_keys: set[str] = set()
+        self._open_end: tuple[int, bytes] | None = None
+        self._bytes_up: dict[int, int] = {}
+        self._is_closed = False
+        self._is_damaged = False
+
+    def on_record(self, record: Record, digest: bytes) -> Iterator[Finding]:
+        """Note what checkpoints vouch for, and what devices sent."""
+        if self._open_end is not None:  # the record before this one ends where this one begins
+            number, after = self._open_end
+            self._followed.ends[number] = after, record.offset
+        count = record.number + 1
+        self._open_end = (count, digest) if count in self._frames else None
+        if isinstance(record, Message) and not record.sent:
+            sent = self._bytes_up.get(record.round, 0)
+            self._bytes_up = {record.round: sent + record.size}
+        if isinstance(record, Closing):
+            self._is_closed = True
+            yield from self._closed(record)
+
+    def on_damage(self, error: object, round_number: int | None) -> Iterable[Finding]:
+        """Nothing can be said of the end of a record that is damaged."""
+        del error, round_number
+        self._is_damaged = True
+        return ()
+
+    def on_round(self, over: RoundOver) -> Iterator[Finding]:
+        """Compare a round with the settings and with the run's events."""
+        round_, source = over.view, self._premises.source
+        self._rounds.add(round_.number)
+        self._followed.rounds = max(self._followed.rounds, round_.number)
+        place = place_of(round_.end) if round_.end else Evidence(round_.number)
+        retraced = Retraced()
+        if self._retrace is not None:
+            retraced = self._retrace.follow(over, self._bytes_up.get(round_.number, 0))
+        if source.config is not None and not source.is_ideal:
+            for session in round_.sessions.values():
+                begins = session.announcements[0].place if session.announcements else place
+                for detail in departures(source.config, round_.number, session, retraced.wanted):
+                    yield RULES.found("record.disagrees", detail, [begins])
+        if self._draws is not None:
+            for detail in self._draws.departures(over):
+                yield RULES.found("record.disagrees", detail, [place])
+        yield from self._finished(over)
+        event = (source.events or {}).get(round_.number)
+        if event is not None:
+            self._strange_keys.update(unknown_keys(event, retraced.reports))
+            found, fits = disagreements(over, event, source.config, retraced.reports)
+            for detail in found:
+                yield RULES.found("record.disagrees", detail, [place])
+            if self._retrace is not None:
+                self._retrace.choose(fits)
+        yield from self._contexts(over)
+        self._remember(over)
+
+    def on_end(self) -> Iterator[Finding]:
+        """Compare the rounds, and what the run left behind, with the transcript."""
+        source = self._premises.source
+        if self._is_damaged:
+            return
+        if self._open_end is not None:
+            number, after = self._open_end
+            self._followed.ends[number] = after, source.transcript.stat().st_size
+        for detail, rounds in self._missing():
+            places = [Evidence(number) for number in rounds]
+            yield RULES.found("record.disagrees", detail, places)
+        for detail in self._results():
+            yield RULES.found("record.disagrees", detail, [Evidence()])
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Only a run directory has one."""
+        if self._premises.source.config is None:
+            return Coverage(0, "a transcript alone has none")
+        detail = f"{self._num_followed} of {tally.rounds} rounds follow from settings and sums"
+        return Coverage(self._num_followed, detail)
+
+    def unchecked(self) -> Iterator[str]:
+        """What of the run directory was compared with nothing."""
+        source = self._premises.source
+        if source.directory is None or source.config is None:
+            yield SETTINGS_UNKNOWN
+            return
+        yield from unchecked_files(source.directory.path)
+        if self._strange_keys:
+            yield f"events.jsonl: {', '.join(sorted(self._strange_keys))}, which no report has"
+        if strange := unknown_of_summary(source):
+            yield f"summary.json: {', '.join(strange)}, which no run writes"
+        if self._retrace is not None and self._retrace.problem:
+            yield f"the run was not followed to its end: {self._retrace.problem}"
+        known = self._followed.states.get(self._followed.rounds)
+        if known is None or not known.has_model:
+            yield (
+                "final model: the sums that lead to it are not recorded whole, so it was only "
+                "compared between checkpoint, bundle and summary"
+            )
+        if self._draws is not None and self._draws.population is None:
+            yield "cohorts: without an evaluation, nobody knows which devices could be drawn"
+
+    def _remember(self, over: RoundOver) -> None:
+        """Keep the server's state where a checkpoint can be compared with it, and at the end."""
+        if self._retrace is None or self._retrace.known is None:
+            return
+        self._num_followed += 1
+        states, number = self._followed.states, over.view.number
+        for old in [old for old in states if old not in self._checkpoints]:
+            del states[old]
+        states[number] = self._retrace.known
+        if self._retrace.started is not None and over.is_first:
+            states[number - 1] = self._retrace.started
+
+    def _contexts(self, over: RoundOver) -> Iterator[Finding]:
+        """The model of a checkpoint is the one of which the next announcement gave a digest."""
+        before = self._checkpoints.get(over.view.number - 1)
+        for session in over.view.sessions.values():
+            if before is None or session.levels is None or not session.announcements:
+                continue
+            data = before.state.model.astype("<f4").tobytes()
+            if session.levels.context(data) != session.params.context:
+                detail = (
+                    f"the checkpoint of round {over.view.number - 1} has another model than the "
+                    f"one to which the session of round {over.view.number} is bound"
+                )
+                yield RULES.found("record.disagrees", detail, [session.announcements[0].place])
+
+    def _finished(self, over: RoundOver) -> Iterator[Finding]:
+        """A round that was given up although all its sums are there."""
+        end, outcomes = over.view.end, [one.outcome for one in over.played]
+        if end is None or not end.aborted or len(over.view.sessions) != 1:
+            return
+        if all(outcome is not None and outcome.aborted is None for outcome in outcomes):
+            detail = f"it was given up ({end.aborted}), but it has all its sums"
+            yield RULES.found("record.disagrees", detail, [place_of(end)])
+
+    def _closed(self, closing: Closing) -> Iterator[Finding]:
+        """The closing record says how many rounds there are."""
+        if closing.rounds != len(self._rounds):
+            played = len(self._rounds)
+            detail = f"it says that {closing.rounds} rounds were played, but has {played}"
+            place = Evidence(None, closing.number, closing.offset)
+            yield RULES.found("record.disagrees", detail, [place])
+
+    def _missing(self) -> Iterator[tuple[str, list[int]]]:
+        """Rounds that the run says it played and the transcript does not have, or the reverse."""
+        source = self._premises.source
+        if self._is_closed and source.events is not None and not source.is_ideal:
+            for number in sorted(self._rounds - set(source.events)):
+                yield f"round {number} is not in the run's events", [number]
+        if missing := sorted(set(source.events or {}) - self._rounds):
+            shown = ", ".join(map(str, missing[:5]))
+            yield f"rounds {shown} are in the run's events only", missing
+
+    def _results(self) -> Iterator[str]:
+        """What the run left behind and does not follow from the transcript."""
+        source, followed = self._premises.source, self._followed
+        if source.directory is None or source.config is None or source.is_ideal:
+            return
+        directory, is_finished = source.directory, source.summary is not None
+        yield from self._problems
+        for number, checkpoint in self._checkpoints.items():
+            yield from checkpoint_differs(number, checkpoint, followed, directory.events)
+        last = max(self._checkpoints, default=None)
+        if is_finished and last != followed.rounds:
+            yield f"the last checkpoint of the finished run is that of round {last}"
+        final = None if last is None else self._checkpoints[last]
+        if is_finished or directory.bundle.exists():
+            yield from bundle_differs(source.config, directory, followed, final)
+        rounds = followed.rounds if is_finished else last
+        if rounds is not None:
+            yield from evaluations_differ(source.config, directory, rounds, is_finished=is_finished)
+        yield from summary_differs(source, followed.rounds)
+
+
+def _num_devices(directory: RunDirectory, config: RunConfig) -> int | None:
+    """How many devices cohorts are drawn from, by an evaluation; None if there is none to read."""
+    for folder in directory.metrics_of(config.federation).values():
+        for path in sorted(folder.glob("*.parquet")):
+            try:
+                return len(read_evaluation(path).train)
+            except UserError:
+                continue  # `evaluations_differ` says so
+    return None

@@ -1,0 +1,142 @@
+"""What a run's events say of a round, against what its sums come to."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, cast
+
+from deltafl.fl.strategies.base import RoundReport
+from deltafl.protocol.round import RoundOutcome
+from deltafl.sim.inspect.audit.check import RoundOver
+from deltafl.sim.record.events import Event, to_json
+from deltafl.sim.run.engine import report_as_dict
+from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import show
+
+UNCHECKED: Final = frozenset(
+    {"train_cpu_s", "protocol_cpu_s", "wall_s", "dropped_by_stage", "levels"}
+)
+"""Keys that are not compared by value; levels are compared one by one."""
+
+_OF_A_SEARCH: Final = frozenset({"eta", "half_width", "num_queries", "certified", "search_ended"})
+"""What the record of a round that was given up may leave open."""
+
+
+def disagreements(
+    over: RoundOver, event: Event, config: RunConfig | None, reports: Sequence[RoundReport]
+) -> tuple[list[str], set[int]]:
+    """Compare what the run says of a round, and of its levels, with what its sums come to.
+
+    Args:
+        over: The round.
+        event: What the run says of it.
+        config: The run's settings.
+        reports: What may have been reported of it; none where that is not known.
+
+    Returns:
+        Sentences, and the positions of the reports with which the event agrees.
+    """
+    always = _always(over, config)
+    tried = [_against(over, event, always, report) for report in reports]
+    fits = {position for position, found in enumerate(tried) if not found}
+    if tried:
+        return min(tried, key=len), fits
+    return _against(over, event, always, None), fits
+
+
+def unknown_keys(event: Event, reports: Sequence[RoundReport]) -> list[str]:
+    """The keys of an event that no report has, so that nothing can be said of them."""
+    if not reports:
+        return []
+    known = {"round", "cohort", "learning_rate", *UNCHECKED}
+    known.update(key for report in reports for key in report_as_dict(report))
+    return sorted(event.keys() - known)
+
+
+def _always(over: RoundOver, config: RunConfig | None) -> dict[str, object]:
+    """What must be in an event whatever the round came to."""
+    round_ = over.view
+    stated: dict[str, object] = {"secure_sums": len(round_.sums)}
+    announced = {seen.record.peer for one in round_.sessions.values() for seen in one.announcements}
+    if announced:
+        stated["cohort"] = sorted(announced)
+    if round_.end is not None:
+        stated["aborted"] = round_.end.aborted or None
+    if config is not None:
+        stated["learning_rate"] = config.training.schedule.rate(round_.number - 1)
+    return stated
+
+
+def _against(
+    over: RoundOver, event: Event, always: Mapping[str, object], report: RoundReport | None
+) -> list[str]:
+    """Compare an event with one report, or with as much as follows from the sums alone."""
+    played, is_given_up = over.played, bool(over.view.end and over.view.end.aborted)
+    told = {} if report is None else _told(report, is_given_up=is_given_up)
+    levels = cast("Mapping[str, Mapping[str, object]]", told.pop("levels", {}))
+    outcome = played[0].outcome if len(played) == 1 else None
+    found = list(_compare(event, {**told, **always, **_stated(outcome)}, ""))
+    if len(over.view.sessions) == 1 < len(played):
+        for one in played:
+            level = show(one.theta)
+            found += _compare_level(event, level, levels.get(level, {}), one.outcome)
+    return found
+
+
+def _told(report: RoundReport, *, is_given_up: bool) -> dict[str, object]:
+    """What a report says, as an event does; without what is open where a round was given up."""
+    told = {key: to_json(value) for key, value in report_as_dict(report).items()}
+    levels = cast("dict[str, dict[str, object]]", told.get("levels", {}))
+    for one in (told, *levels.values()):
+        for key in [key for key in one if key in UNCHECKED and key != "levels"]:
+            del one[key]
+        for key in [key for key in one if is_given_up and key in _OF_A_SEARCH - {"eta"}]:
+            del one[key]
+    return told
+
+
+def _compare_level(
+    event: Event, level: str, wanted: Mapping[str, object], outcome: RoundOutcome | None
+) -> Iterator[str]:
+    levels = event.get("levels")
+    told = levels.get(level) if isinstance(levels, dict) else None
+    if isinstance(told, dict):
+        yield from _compare(told, {**wanted, **_stated(outcome)}, f" at θ = {level}")
+    else:
+        yield f"the run's events do not mention the level θ = {level}"
+
+
+def _stated(outcome: RoundOutcome | None) -> dict[str, object]:
+    """What an event must say of a round of this outcome, whatever the run's settings are."""
+    stated: dict[str, object] = {}
+    if outcome is not None and outcome.aborted is None:
+        search = outcome.search
+        stated |= {
+            "kept_devices": outcome.kept_devices,
+            "kept_weight": outcome.kept_weight,
+            "train_loss": outcome.train_loss,
+            "clipped": outcome.clipped,
+        }
+        if search is not None:
+            stated |= {"num_queries": search.num_queries, "certified": search.certified}
+    return stated
+
+
+def _compare(event: Event, stated: Mapping[str, object], where: str) -> Iterator[str]:
+    for key, value in stated.items():
+        if not same(event.get(key), value):
+            said = f"{key}{where} is {event.get(key)!r} in the run's events"
+            yield f"{said}, but {value!r} by its sums"
+
+
+def same(first: object, second: object) -> bool:
+    """Whether two JSON values are equal; floats, in their first nine digits."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(same(first[k], second[k]) for k in first)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(same, first, second))
+    if isinstance(first, float) or isinstance(second, float):
+        numbers = isinstance(first, float | int) and isinstance(second, float | int)
+        booleans = isinstance(first, bool) or isinstance(second, bool)
+        if numbers and not booleans:
+            return math.isclose(cast(float, first), cast(float, second), rel_tol=1e-9)
+    return type(first) is type(second) and first == second

@@ -1,0 +1,273 @@
+"""What a run left behind besides its transcript, against what the transcript leads to."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, cast
+
+from deltafl.fl.bundle import read_stored
+from deltafl.fl.errors import DataError
+from deltafl.fl.strategies.base import TrainingState
+from deltafl.fl.strategies.levels import split_models
+from deltafl.sim.errors import UserError
+from deltafl.sim.inspect.audit.events import same
+from deltafl.sim.inspect.audit.retrace import ServerState, same_bits
+from deltafl.sim.inspect.audit.source import Source
+from deltafl.sim.record.checkpoint import Checkpoint, read_checkpoint
+from deltafl.sim.record.evaluations import Evaluation, read_evaluation
+from deltafl.sim.record.rundir import RunDirectory, read_json
+from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
+from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
+
+OF_THE_MACHINE: Final = frozenset({"peak_memory_mb"})
+"""Keys of a summary that follow from no file."""
+
+_NUMBERED: Final = re.compile(r"round-([0-9]+)\.(?:npz|parquet)")
+
+
+@dataclass(slots=True, eq=False)
+class Followed:
+    """What the transcript leads to.
+
+    Attributes:
+        states: The server's state after rounds, as far as they are known; 0 is before the first.
+        rounds: Rounds in the transcript.
+        ends: By number of records: the digest after them, and the byte at which they end.
+    """
+
+    states: dict[int, ServerState] = field(default_factory=dict)
+    rounds: int = 0
+    ends: dict[int, tuple[bytes, int]] = field(default_factory=dict)
+
+
+def number_of(path: Path) -> int | None:
+    """The round that a file's name states; None if it states none."""
+    match = _NUMBERED.fullmatch(path.name)
+    return int(match.group(1)) if match else None
+
+
+def read_checkpoints(directory: RunDirectory) -> tuple[dict[int, Checkpoint], list[str]]:
+    """The checkpoints of a run by the round of their names, and what is wrong with the others."""
+    found: dict[int, Checkpoint] = {}
+    problems = []
+    for path in sorted(directory.checkpoints.glob("round-*.npz")):
+        number = number_of(path)
+        try:
+            checkpoint = read_checkpoint(path)
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        if number is None or checkpoint.state.round != number:
+            problems.append(f"{path.name} holds the state after round {checkpoint.state.round}")
+        else:
+            found[number] = checkpoint
+    return found, problems
+
+
+def checkpoint_differs(
+    number: int, checkpoint: Checkpoint, followed: Followed, events: Path
+) -> Iterator[str]:
+    """Say what of a checkpoint does not follow from the transcript.
+
+    Args:
+        number: The round after which it was written.
+        checkpoint: What it holds.
+        followed: What the transcript leads to.
+        events: The event log.
+    """
+    name = f"the checkpoint of round {number}"
+    known = followed.states.get(number)
+    if known is not None:
+        differing = [_states_differ(checkpoint.state, state, known) for state in known.states]
+        if "" not in differing:
+            yield f"{name} does not follow from the sums: {differing[0]}"
+    mark = checkpoint.transcript
+    end = followed.ends.get(mark.num_frames)
+    if end is not None and end != (mark.digest, mark.size):
+        yield f"{name} is about another transcript: {mark.num_frames} records of it differ"
+    lines = events.read_bytes().split(b"\n")[:number] if events.exists() else []
+    if len(lines) == number and checkpoint.events_size != sum(len(line) + 1 for line in lines):
+        yield f"{name} is about other events: it vouches for {checkpoint.events_size} bytes of them"
+
+
+def _states_differ(kept: TrainingState, wanted: TrainingState, known: ServerState) -> str:
+    """How a state differs from one that it should be, in a few words; "" if it does not."""
+    if kept.model.shape != wanted.model.shape or kept.model.dtype != wanted.model.dtype:
+        return f"its model has {kept.model.shape} numbers, not {wanted.model.shape}"
+    if known.has_model and not same_bits(kept.model, wanted.model):
+        places = int((kept.model.view("u4") != wanted.model.view("u4")).sum())
+        return f"{places} of {kept.model.size} numbers of its model differ"
+    if kept.eta != wanted.eta:
+        return f"its threshold is {kept.eta}, not {wanted.eta}"
+    if kept.memory.keys() != wanted.memory.keys():
+        return f"it remembers {sorted(kept.memory)}, not {sorted(wanted.memory)}"
+    for name, array in wanted.memory.items():
+        if (known.has_moments or "optimizer" not in name) and not same_bits(
+            kept.memory[name], array
+        ):
+            return f"what it remembers as {name} differs"
+    return ""
+
+
+def bundle_differs(
+    config: RunConfig, directory: RunDirectory, followed: Followed, last: Checkpoint | None
+) -> Iterator[str]:
+    """Say what of the bundle does not follow from the transcript, or the last checkpoint."""
+    if not directory.bundle.exists():
+        if directory.summary.exists() and config.federation.algorithm in WITH_LEVELS:
+            yield "there is no bundle.npz, and the run is finished"
+        return
+    try:
+        stored = read_stored(directory.bundle)
+    except DataError as error:
+        yield f"bundle.npz cannot be read: {error}"
+        return
+    thetas, models = config.federation.thetas, list(stored.models.values())
+    if tuple(stored.models) != thetas:
+        levels = ", ".join(map(str, stored.models))
+        yield f"bundle.npz has the levels {levels}, and the run's settings say others"
+        return
+    known = followed.states.get(followed.rounds)
+    wanted = [] if known is None or not known.has_model else [s.model for s in known.states]
+    for said, vectors in (
+        ("the sums", wanted),
+        ("the last checkpoint", [] if last is None else [last.state.model]),
+    ):
+        fits = [
+            all(same_bits(a, b) for a, b in zip(models, split_models(v, len(thetas)), strict=True))
+            for v in vectors
+            if len(v) == sum(map(len, models))
+        ]
+        if vectors and not any(fits):
+            yield f"the models of bundle.npz are not those of {said}"
+    summary = read_json(directory.summary) or {}
+    versions = read_json(directory.versions) or {}
+    origin = {
+        "algorithm": config.federation.algorithm,
+        "seed": str(config.experiment.seed),
+        "round": str(followed.rounds),
+        "data": summary.get("data"),
+        "data_sha256": versions.get("data_sha256"),
+        "standardise": config.data.standardise,
+    }
+    for name, value in origin.items():
+        if value is not None and stored.provenance.get(name) != value:
+            told = stored.provenance.get(name)
+            yield f"bundle.npz says that its {name} is {told!r}, and the run says {value!r}"
+    if stored.architecture.name != config.model.name:
+        yield f"bundle.npz is of the model {stored.architecture.name}, not {config.model.name}"
+
+
+def evaluations_differ(
+    config: RunConfig, directory: RunDirectory, rounds: int, *, is_finished: bool
+) -> Iterator[str]:
+    """Say what of the evaluations cannot be: rounds, devices and sizes; their losses may be.
+
+    Args:
+        config: The run's settings.
+        directory: The run.
+        rounds: Rounds that were played; of a run that is not finished, up to its last checkpoint.
+        is_finished: Whether the run says that it is.
+    """
+    every = config.federation.evaluate_every
+    due = {number for number in range(rounds + 1) if number % every == 0}
+    if is_finished:
+        due.add(rounds)
+    devices: set[tuple[tuple[str, int], ...]] = set()
+    for theta, folder in directory.metrics_of(config.federation).items():
+        there = set()
+        for path in sorted(folder.glob("*.parquet")):
+            try:
+                evaluation = read_evaluation(path)
+            except UserError as error:
+                yield f"an evaluation cannot be read: {error}"
+                continue
+            if evaluation.round != number_of(path):
+                yield f"{path.name} is of round {evaluation.round}"
+            there.add(evaluation.round)
+            devices.add(_devices(evaluation))
+            yield from (f"{path.name}: {what}" for what in _impossible(evaluation))
+        # of a run that is not finished, there may be one that its next checkpoint will vouch for
+        if odd := there ^ due if is_finished else due - there:
+            shown = ", ".join(map(str, sorted(odd)[:5]))
+            yield f"the evaluations at θ = {theta} are not those that are due: see rounds {shown}"
+    if len(devices) > 1:
+        yield "the evaluations are not all over the same devices, with the same numbers of samples"
+
+
+def _devices(evaluation: Evaluation) -> tuple[tuple[str, int], ...]:
+    rows = [*evaluation.train, *evaluation.test]
+    return ((str(len(evaluation.train)), 0), *((row.id, row.num_samples) for row in rows))
+
+
+def _impossible(evaluation: Evaluation) -> Iterator[str]:
+    """Errors that are no share of the device's samples, and losses that are no mean of any."""
+    for row in (*evaluation.train, *evaluation.test):
+        wrong = row.error * row.num_samples
+        if row.num_samples < 1 or not abs(wrong - round(wrong)) < 1e-6 * max(row.num_samples, 1):
+            yield f"device {row.id} cannot have an error of {row.error} of {row.num_samples}"
+        elif not (0 <= row.error <= 1 and 0 <= row.loss < float("inf")):
+            yield f"device {row.id} cannot have a loss of {row.loss} and an error of {row.error}"
+
+
+def summary_differs(source: Source, rounds: int) -> Iterator[str]:
+    """Say what of the summary is not what the files add up to, computed as the run does.
+
+    Args:
+        source: The run.
+        rounds: Rounds in the transcript.
+    """
+    if source.summary is None or source.directory is None or source.config is None:
+        return
+    wanted_rounds = source.config.federation.rounds
+    if rounds != wanted_rounds:
+        yield f"the run says that it is finished after {rounds} rounds of {wanted_rounds}"
+    try:
+        wanted = _summary(source, source.directory)
+    except (UserError, LookupError, TypeError, ValueError, AttributeError) as error:
+        yield f"the summary follows from no files: {error}"
+        return
+    for key, value in wanted.items():
+        said = source.summary.get(key)
+        if not same(said, value):
+            yield f"{key} is {_short(said)} in the summary, but {_short(value)} by the run's files"
+
+
+def unknown_of_summary(source: Source) -> list[str]:
+    """The keys of the summary that no run writes."""
+    if source.summary is None or source.directory is None:
+        return []
+    try:
+        known = _summary(source, source.directory).keys()
+    except (UserError, LookupError, TypeError, ValueError, AttributeError):
+        return []
+    return sorted(source.summary.keys() - known - OF_THE_MACHINE)
+
+
+def _summary(source: Source, top: RunDirectory) -> Summary:
+    """The summary of the experiment, by the files of all its runs."""
+    said = source.summary or {}
+    runs = []
+    for number, arm in enumerate(source.arms):
+        algorithm, seed = arm.federation.algorithm, arm.experiment.seed
+        directory = top.arm(algorithm, seed) if number else top
+        runs.append(summarise_run(arm, directory, _data_of(arm, directory, said)))
+    document = json.loads(json.dumps(summarise_experiment(runs)))
+    return cast("Summary", document)
+
+
+def _data_of(arm: RunConfig, directory: RunDirectory, said: Mapping[str, object]) -> DataSize:
+    """The size of the data, by an evaluation; only the summary has its name."""
+    folder = next(iter(directory.metrics_of(arm.federation).values()))
+    paths: Sequence[Path] = sorted(folder.glob("*.parquet"))
+    if not paths:
+        raise UserError(f"{folder} has no evaluation")
+    last = read_evaluation(paths[-1])
+    return DataSize(str(said.get("data")), len(last.train), len(last.test))
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"

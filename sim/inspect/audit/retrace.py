@@ -1,0 +1,322 @@
+"""The run once more: its own strategy, with the sums of the record in the place of devices.
+
+The server of a run decides nothing that its settings and the sums do not decide. So the strategy
+that the settings name is built again, and is given each round's outcome as the record has it. What
+it would have announced, reported and kept is what the run must have announced, reported and kept.
+
+Where a round was given up in the middle of its search, the record does not say whether the search
+had come to a threshold. There are then several possible states, of which the next announcement and
+the run's event rule out those that do not fit.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Final, NoReturn
+
+import numpy as np
+
+from deltafl.fl.cohort import Pending, SecureRoundResult, Weighing
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
+from deltafl.fl.strategies.levels import PrivateLevels, split_models
+from deltafl.fl.strategies.masked import MaskedMean
+from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
+from deltafl.fl.strategies.server_optimizer import Sgd, WithServerOptimizer
+from deltafl.fl.vectors import Vector
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.errors import ProtocolError
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.quantile.search import Ended, SearchResult
+from deltafl.protocol.round import Round, RoundOutcome
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg.errors import SecAggError
+from deltafl.sim.errors import UserError
+from deltafl.sim.inspect.audit.check import RoundOver
+from deltafl.sim.inspect.audit.round_replay import Played
+from deltafl.sim.inspect.audit.search_start import given_up
+from deltafl.sim.inspect.audit.views import SessionView
+from deltafl.sim.run.engine import strategy_of
+from deltafl.sim.settings.config import RunConfig
+
+MAX_STATES: Final = 8
+"""Possible states that are followed; a run is lost long before it has more."""
+
+IMPOSSIBLE: Final = (ValueError, UserError, ProtocolError, SecAggError)
+"""What a strategy raises whose settings, or cohort, allow no round."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedCohort:
+    """A cohort that is not there any more; a `Cohort` that only gives the outcome of its round.
+
+    Attributes:
+        weights: The devices of the round; their weights are not known, and nobody asks.
+        outcomes: What the record has of each level.
+        bytes_up: Bytes that a device sent, on average.
+    """
+
+    weights: Mapping[int, int]
+    outcomes: tuple[RoundOutcome, ...]
+    bytes_up: float | None
+
+    def reveal_losses(
+        self, model: Vector, ids: Collection[int] | None = None
+    ) -> Sequence[Pending[float]]:
+        """No record has losses in clear."""
+        del model, ids
+        _refuse()
+
+    def reveal_updates(
+        self,
+        model: Vector,
+        ids: Collection[int] | None = None,
+        objective: LocalObjective = PLAIN,
+    ) -> Sequence[Pending[Vector]]:
+        """No record has updates in clear."""
+        del model, ids, objective
+        _refuse()
+
+    def secure_round(
+        self, levels: Levels, models: Sequence[Vector], weighing: Weighing | None = None
+    ) -> SecureRoundResult:
+        """What the round came to; see `Cohort`."""
+        del levels, models, weighing
+        return SecureRoundResult(self.outcomes, self.bytes_up)
+
+
+def _refuse() -> NoReturn:
+    raise ValueError("the strategy asks for values in clear, and a record of sums has none")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServerState:
+    """What is known of the server after a round.
+
+    Attributes:
+        states: The possible states; one, unless a search was given up.
+        has_model: Whether their models are known; else they are zeros.
+        has_moments: Whether what the server's optimiser remembers is known.
+    """
+
+    states: tuple[TrainingState, ...]
+    has_model: bool
+    has_moments: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Retraced:
+    """A round, retraced.
+
+    Attributes:
+        wanted: What may have been announced: at least one, unless nothing is known any more.
+        reports: What may have been reported; none where the round could not be played again.
+    """
+
+    wanted: tuple[Levels, ...] = ()
+    reports: tuple[RoundReport, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Retrace:
+    """Follows a run round by round.
+
+    Attributes:
+        config: The run's settings, of a single run.
+        known: What is known of the server now; None before the first round, and once it is lost.
+        problem: Why it cannot be followed any further; "" while it can.
+        started: What was known before the first round.
+    """
+
+    config: RunConfig
+    known: ServerState | None = None
+    problem: str = ""
+    started: ServerState | None = None
+    _strategy: Strategy | None = None
+    _after: list[TrainingState] = field(default_factory=list)  # one for each report
+    _stopped: list[TrainingState] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        try:
+            self._strategy = strategy_of(self.config)
+        except IMPOSSIBLE as error:
+            self.problem = f"no run can have these settings: {error}"
+
+    def follow(self, over: RoundOver, bytes_up: int) -> Retraced:
+        """Take a round that is over.
+
+        Args:
+            over: The round.
+            bytes_up: Bytes that its devices have sent.
+        """
+        number, sessions = over.view.number, list(over.view.sessions.values())
+        if self.problem:
+            return Retraced()
+        if not sessions and not over.view.is_opaque and self.known is not None:
+            passed = tuple(replace(state, round=number) for state in self.known.states)
+            self.known = replace(self.known, states=passed)
+            return Retraced()
+        levels = sessions[0].levels if len(sessions) == 1 else None
+        if levels is None:
+            why = "it has several sessions" if len(sessions) > 1 else "its announcement is not kept"
+            return self._lose(f"round {number} cannot be followed: {why}")
+        try:
+            return self._follow(over, sessions[0], levels, bytes_up)
+        except IMPOSSIBLE as error:
+            return self._lose(f"round {number} is impossible with the run's settings: {error}")
+
+    def _follow(
+        self, over: RoundOver, session: SessionView, levels: Levels, bytes_up: int
+    ) -> Retraced:
+        before = self._before(over, session, levels)
+        strategy, devices = self._strategy, {seen.record.peer for seen in session.announcements}
+        size = len(devices)
+        wanted = [_levels_for(strategy, state, size) for state in before.states]
+        fitting = [
+            state
+            for state, one in zip(before.states, wanted, strict=True)
+            if one.rounds == levels.rounds
+        ]
+        if not fitting:
+            self._lose(f"round {over.view.number} was announced otherwise than the settings say")
+            return Retraced(_different(wanted))
+        outcomes = _outcomes(over, session, levels)
+        if outcomes is None or strategy is None:
+            self._lose(f"round {over.view.number} could not be played again from its sums")
+            return Retraced((levels,))
+        after, reports = [], []
+        cohort_weights = dict.fromkeys(sorted(devices), 0)
+        for state, ends in product(fitting, outcomes):
+            cohort = RecordedCohort(cohort_weights, ends, bytes_up / size)
+            with np.errstate(all="ignore"):  # a record may hold anything
+                following, report = strategy.apply(state, cohort)
+            after.append(following)
+            reports.append(report)
+        self._after, self._stopped = after, []
+        if over.view.end is not None and over.view.end.aborted:
+            # a server that was stopped in the middle of the round goes on from where it was
+            self._stopped = [replace(state, round=over.view.number) for state in fitting]
+        exact = all(one.is_exact or one.outcome is None for one in over.played)
+        exact = exact and session.is_whole
+        stays = all(outcome.update is None for ends in outcomes for outcome in ends)
+        moments = before.has_moments and (exact or stays)
+        has_model = before.has_model and (stays or (exact and (moments or not self.has_memory)))
+        self.known = ServerState(_distinct([*after, *self._stopped]), has_model, moments)
+        return Retraced((levels,), tuple(reports))
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the server's steps depend on the steps before."""
+        optimizer = getattr(self._strategy, "optimizer", None)
+        return optimizer is not None and not isinstance(optimizer, Sgd)
+
+    def choose(self, fits: Collection[int]) -> None:
+        """Keep only the states after the round whose reports, by position, fit the run's event."""
+        if self.known is not None and fits:
+            kept = [self._after[position] for position in sorted(fits)]
+            self.known = replace(self.known, states=_distinct([*kept, *self._stopped]))
+
+    def _lose(self, problem: str) -> Retraced:
+        self.known, self.problem = None, problem
+        return Retraced()
+
+    def _before(self, over: RoundOver, session: SessionView, levels: Levels) -> ServerState:
+        """What is known of the server before a round, with the model that was announced."""
+        models = session.announce.models if session.announce is not None else b""
+        vector = np.frombuffer(models, dtype="<f4").astype(np.float32)
+        size = levels.common.update_length * len(levels.rounds)
+        is_kept = len(vector) == size
+        if self.known is None:
+            start = vector if is_kept else np.zeros(size, np.float32)
+            if self._strategy is None:
+                raise ValueError("there is no strategy")
+            state = self._strategy.init(start, len(session.announcements))
+            state = replace(state, round=over.view.number - 1)
+            self.started = ServerState((state,), is_kept, has_moments=True)
+            return self.started
+        if not is_kept:
+            return self.known
+        states = tuple(replace(state, model=vector) for state in self.known.states)
+        return replace(self.known, states=states, has_model=True)
+
+
+def _levels_for(strategy: Strategy | None, state: TrainingState, cohort_size: int) -> Levels:
+    """What a strategy announces to a cohort of this size."""
+    if isinstance(strategy, WithServerOptimizer):
+        strategy = strategy.strategy
+    if not isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
+        raise ValueError("the strategy has no rounds by secure sums")
+    return strategy.levels_for(state, cohort_size)
+
+
+def _different(wanted: Iterable[Levels]) -> tuple[Levels, ...]:
+    kept: list[Levels] = []
+    for one in wanted:
+        if one not in kept:
+            kept.append(one)
+    return tuple(kept)
+
+
+def _outcomes(
+    over: RoundOver, session: SessionView, levels: Levels
+) -> list[tuple[RoundOutcome, ...]] | None:
+    """What the levels of a round may have come to; None where one could not be played again."""
+    aborted = over.view.end.aborted if over.view.end is not None else ""
+    by_level: list[list[RoundOutcome]] = []
+    for config, view, played in zip(levels.rounds, session.by_level(), over.played, strict=True):
+        is_over = bool(view.slots) and any(slot.opened for slot in view.slots.values())
+        if played.outcome is None and (is_over or not aborted):
+            return None
+        by_level.append(_of_level(config, played, aborted))
+    return list(product(*by_level))[:MAX_STATES]
+
+
+def _of_level(config: RoundConfig, played: Played, aborted: str) -> list[RoundOutcome]:
+    """What a level may have come to, the likeliest first."""
+    outcome, thresholds = played.outcome, played.given_up
+    if outcome is None:
+        begun = Round(config)
+        outcome, thresholds = begun.outcome({}, aborted or None), given_up(begun, None)
+    if outcome.aborted is None or (outcome.search is not None and not thresholds):
+        return [outcome]
+    return [outcome, *(replace(outcome, search=_found(config, one)) for one in thresholds)]
+
+
+def _found(config: RoundConfig, threshold: Threshold) -> SearchResult:
+    """A search that ended at a threshold; how is not known."""
+    half_ticks = threshold.eta_half_ticks, threshold.half_width_half_ticks
+    return SearchResult(config.search.grid, *half_ticks, False, Ended.SHRANK, 0)
+
+
+def _distinct(states: Iterable[TrainingState]) -> tuple[TrainingState, ...]:
+    """States without those that are equal to an earlier one, at most `MAX_STATES`."""
+    kept: list[TrainingState] = []
+    for state in states:
+        if not any(same_state(state, other) for other in kept):
+            kept.append(state)
+    return tuple(kept[:MAX_STATES])
+
+
+def same_state(first: TrainingState, second: TrainingState) -> bool:
+    """Whether two states are equal to the bit."""
+    return (
+        first.round == second.round
+        and first.eta == second.eta
+        and same_bits(first.model, second.model)
+        and first.memory.keys() == second.memory.keys()
+        and all(same_bits(first.memory[name], second.memory[name]) for name in first.memory)
+    )
+
+
+def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
+    """Whether two arrays are of one type and shape, and equal to the bit; NaN equals itself."""
+    return (
+        first.dtype == second.dtype
+        and first.shape == second.shape
+        and first.tobytes() == second.tobytes()
+    )
+
+
+def models_of(state: TrainingState, num_levels: int) -> list[Vector]:
+    """Each level's model."""
+    return split_models(state.model, num_levels)

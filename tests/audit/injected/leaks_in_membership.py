@@ -1,0 +1,111 @@
+# ruff: noqa: ARG002 - what a stage is asked, another may need to know
+"""Servers that leave out devices that answered, keep others, and find lost ones again."""
+
+from dataclasses import replace
+
+from leaks import leak
+from leaks_by_devices import UPDATE, VICTIM, LateStage
+from staged_runs import Edit, Kind, Said, SignedStage, Stage
+
+from deltafl.secagg.stages import Stage as Sending
+from deltafl.secagg.stages import Step, Vanish
+
+STRANGER = 4  # none of the ids
+BOTH = ("full", "headers")
+
+
+def in_its_turn(edit: Edit, entry: Said, asked: Kind, **which) -> None:
+    """Have an answer that came too late come right after its question."""
+    edit.remove(entry)
+    (question,) = edit.find(1, asked, peer=VICTIM, **which)
+    edit.insert_after(question, entry)
+
+
+class LateKeysStage(Stage):
+    """One device's keys come after the roster was made."""
+
+    def vanishing(self, number, take, config):
+        return {VICTIM: Vanish(Step(Sending.ADVERTISE), late=True)} if number == 1 else {}
+
+
+class LateReceiptStage(Stage):
+    """One device's receipt comes after the first slot was opened."""
+
+    def vanishing(self, number, take, config):
+        return {VICTIM: Vanish(Step(Sending.RECEIPT), late=True)} if number == 1 else {}
+
+
+class LateSignedStage(SignedStage):
+    """One device's update comes after the list of survivors was made."""
+
+    def vanishing(self, number, take, config):
+        return {VICTIM: Vanish(Step(Sending.MASK, UPDATE), late=True)} if number == 1 else {}
+
+
+@leak("answers.ignored", stage=LateStage, twin=LateStage, modes=BOTH)
+def a_vector_that_came_in_time_and_was_called_lost(edit):
+    (late,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
+    in_its_turn(edit, late, Kind.SLOT, slot=UPDATE)
+
+
+@leak("answers.ignored", stage=LateSignedStage, twin=LateSignedStage, modes=BOTH)
+def a_vector_that_came_in_time_and_was_signed_away(edit):
+    (late,) = edit.find(1, Kind.MASKED, slot=UPDATE, peer=VICTIM)
+    in_its_turn(edit, late, Kind.SLOT, slot=UPDATE)
+
+
+@leak("answers.ignored", stage=LateKeysStage, twin=LateKeysStage)
+def keys_that_came_in_time_and_are_in_no_roster(edit):
+    (late,) = edit.find(1, Kind.ADVERTISE, peer=VICTIM)
+    in_its_turn(edit, late, Kind.OPEN)
+
+
+@leak("answers.ignored", stage=LateReceiptStage, twin=LateReceiptStage, modes=BOTH)
+def a_receipt_that_came_in_time_of_a_device_that_was_asked_nothing(edit):
+    (late,) = edit.find(1, Kind.RECEIPT, peer=VICTIM)
+    in_its_turn(edit, late, Kind.DELIVERY)
+
+
+@leak("answers.invented", modes=BOTH)
+def a_receipt_that_never_came(edit):
+    edit.remove(*edit.find(1, Kind.RECEIPT, peer=VICTIM))
+
+
+@leak("answers.invented", stage=SignedStage, modes=BOTH)
+def a_signature_that_never_came(edit):
+    edit.remove(*edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=VICTIM))
+
+
+@leak("cohort.grown", stage=LateStage, twin=LateStage, modes=BOTH)
+def a_device_that_was_called_lost_and_is_asked_for_shares(edit):
+    request = edit.find(1, Kind.REQUEST, slot=UPDATE)[0]
+    edit.insert_after(request, replace(request, peer=VICTIM))
+
+
+@leak("cohort.grown", stage=LateReceiptStage, twin=LateReceiptStage, modes=BOTH)
+def a_device_that_sent_no_receipt_and_is_asked_for_its_update(edit):
+    for opened in edit.find(1, Kind.SLOT, slot=UPDATE):
+        members = edit.message(opened).members.copy()
+        members[edit.run.stage.ids.index(VICTIM)] = True
+        edit.put_message(opened, replace(edit.message(opened), members=members))
+    first = edit.find(1, Kind.SLOT, slot=UPDATE)[0]
+    edit.insert_after(first, replace(first, peer=VICTIM))
+
+
+@leak("cohort.grown", stage=LateStage, twin=LateStage, modes=BOTH)
+def a_sum_over_a_device_that_its_list_has_as_lost(edit):
+    learnt = edit.sums(1)[-1]
+    contributors = tuple(sorted((*learnt.total.contributors, VICTIM)))
+    edit.put(learnt, replace(learnt, total=replace(learnt.total, contributors=contributors)))
+
+
+@leak("cohort.uninvited", modes=BOTH)
+def a_roster_for_a_device_that_was_not_invited(edit):
+    roster = edit.find(1, Kind.ROSTER)[0]
+    edit.insert_after(roster, replace(roster, peer=STRANGER))
+
+
+@leak("cohort.uninvited")
+def a_roster_that_is_larger_than_the_invitation(edit):
+    for announced in edit.find(1, Kind.OPEN, peer=VICTIM):
+        edit.remove(announced)
