@@ -5,7 +5,7 @@ from unittest import mock
 
 from leaks import leak
 from leaks_in_files import in_a_directory
-from staged_runs import ManyStage, Stage, SteepStage, VerifiedStage
+from staged_runs import DrawnStage, ManyStage, Stage, SteepStage, VerifiedStage
 
 from deltafl.secagg import Client, openings, pedersen
 from deltafl.secagg.masks import Link, PairSecret, SlotContext
@@ -37,6 +37,12 @@ class PartnersStage(Stage):
 
         real = Client._mask
         return mock.patch.object(Client, "_mask", masked)
+
+
+class DrawnPartnersStage(PartnersStage, DrawnStage):
+    """The same in a run whose settings are known."""
+
+    num_devices = DrawnStage.num_devices
 
 
 class AloneStage(PartnersStage):
@@ -71,7 +77,7 @@ def masks_between_two_devices_only(edit):
 
 @leak(
     "masks.missing",
-    stage=PartnersStage,
+    stage=DrawnPartnersStage,
     round=None,
     laid=in_a_directory,
     twin_laid=in_a_directory,
