@@ -69,7 +69,7 @@ def split(
     constants = to_limbs(secrets).reshape(1, -1)
     random = _field_elements((threshold - 1) * constants.size, randomness)
     coefficients = np.concatenate([constants, random.reshape(threshold - 1, constants.size)])
-    shares = _multiply(_powers(points, threshold), coefficients)
+    shares = multiply(_powers(points, threshold), coefficients)
     return shares.reshape(len(points), len(secrets), NUM_LIMBS)
 
 
@@ -135,6 +135,30 @@ def combine_alike(weights: Limbs, shares: Iterable[Limbs]) -> Limbs:
     return limbs
 
 
+def multiply(left: Limbs, right: Limbs) -> Limbs:
+    """The product of two matrices over the field, exact in four products of doubles.
+
+    Args:
+        left: Elements below the prime, shape (a, b), b below 2^21.
+        right: Elements below the prime, shape (b, c).
+
+    Returns:
+        Shape (a, c).
+    """
+    right_high, right_low = _halves(right)
+    product = np.empty((left.shape[0], right.shape[1]), dtype=np.uint32)
+    height = max(_SERIAL_PRODUCT // max(right.size, 1), 1)
+    for start in range(0, left.shape[0], height):
+        high, low = _halves(left[start : start + height])
+        highest = (high @ right_high).astype(np.uint64) % _P
+        middle = (high @ right_low + low @ right_high).astype(np.uint64) % _P
+        total = (low @ right_low).astype(np.uint64)
+        # The product of the high halves is doubled because 2^32 = 2 modulo the prime.
+        total += (highest << np.uint64(1)) + (middle << np.uint64(16))
+        product[start : start + height] = total % _P
+    return product
+
+
 def split_plain(
     secret: int, points: Sequence[int], coefficients: Sequence[int], prime: int
 ) -> dict[int, int]:
@@ -195,22 +219,6 @@ def _powers(points: Sequence[int], count: int) -> Limbs:
     for exponent in range(1, count):
         powers[exponent] = powers[exponent - 1] * base % _P
     return np.ascontiguousarray(powers.T).astype(np.uint32)
-
-
-def _multiply(left: Limbs, right: Limbs) -> Limbs:
-    """The product of two matrices over the field, exact in four products of doubles."""
-    right_high, right_low = _halves(right)
-    product = np.empty((left.shape[0], right.shape[1]), dtype=np.uint32)
-    height = max(_SERIAL_PRODUCT // max(right.size, 1), 1)
-    for start in range(0, left.shape[0], height):
-        high, low = _halves(left[start : start + height])
-        highest = (high @ right_high).astype(np.uint64) % _P
-        middle = (high @ right_low + low @ right_high).astype(np.uint64) % _P
-        total = (low @ right_low).astype(np.uint64)
-        # The product of the high halves is doubled because 2^32 = 2 modulo the prime.
-        total += (highest << np.uint64(1)) + (middle << np.uint64(16))
-        product[start : start + height] = total % _P
-    return product
 
 
 def _halves(matrix: Limbs) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
