@@ -196,8 +196,8 @@ class SlotSecrets:
             return Blame(faults, frozenset())
         judged = self._judge(secrets, suspects)
         for suspect in np.flatnonzero(suspects).tolist():
-            owners = [p for p in self._answered_for(suspect) if p in judged]
-            wrong_for = [p for p in owners if suspect in judged[p]]
+            owners = self._answered_for(suspect)
+            wrong_for = [p for p in owners if suspect in judged.get(p, ())]
             disputes |= {(owner, suspect) for owner in wrong_for}
             if 2 * len(wrong_for) > len(owners):
                 faults[suspect] = Fault.BAD_SHARE

@@ -262,6 +262,50 @@ def test_who_disputes_with_most_is_named_and_who_disputes_with_half_is_not(num, 
         assert recovered.blame.faults == ({0: Fault.BAD_SHARE} if more else {})
 
 
+@pytest.mark.parametrize(("num", "degree"), [(9, 8), (14, 8)])
+def test_who_is_compared_with_liars_is_not_blamed(num, degree):
+    """A dealer has an honest holder suspected, and a liar's shares are what it is compared with."""
+    slot = Slot(num, degree, 3)
+    dealer = num - 1
+    suspected, _, _, liar, *_ = slot.graph.holders_of(dealer).tolist()
+    slot.spoil(suspected, dealer)
+    wrong = [p for p in slot.graph.holders_of(liar).tolist() if p != dealer]
+    for owner in wrong:
+        slot.spoil(liar, owner)
+    recovered = slot.recover()
+    slot.check(recovered)
+    assert recovered.blame.faults == {liar: Fault.BAD_SHARE}
+    assert recovered.blame.disputes == {(dealer, suspected), *((p, liar) for p in wrong)}
+
+
+def test_liars_whose_errors_cancel_in_the_secret_frame_nobody():
+    """Two of those that the others are compared with: their shares of a seed give that seed."""
+    slot = Slot(9, 8, 3)
+    for suspected in (0, 1):  # so that the others are compared with 2, 3 and 4
+        slot.spoil(suspected, 8, 1 + suspected)
+    weights = shamir.lagrange_at_zero(np.array([[3, 4, 5]]))[0].tolist()
+    for owner in range(8):
+        slot.spoil(3, owner, weights[2])
+        slot.spoil(4, owner, -weights[1])
+    recovered = slot.recover()
+    slot.check(recovered)
+    assert recovered.blame.faults == dict.fromkeys((3, 4), Fault.BAD_SHARE)
+    lies = {(owner, liar) for owner in range(8) for liar in (3, 4)}
+    assert recovered.blame.disputes == {(8, 0), (8, 1)} | lies
+
+
+def test_nobody_is_blamed_where_too_many_lied_to_tell():
+    slot = Slot(7, 6, 4, survivors=range(6))
+    weights = shamir.lagrange_at_zero(np.array([[1, 2, 3, 4]]))[0].tolist()
+    slot.spoil(0, 6)
+    for owner in range(6):  # two of six lie, but the first four give the secret
+        slot.spoil(1, owner, weights[3])
+        slot.spoil(3, owner, -weights[1])
+    recovered = slot.recover()
+    slot.check(recovered)
+    assert recovered.blame == Blame({}, frozenset({(6, 0)}))
+
+
 def test_a_liar_is_found_out_once_whatever_it_lies_about(monkeypatch):
     # Decoding takes seconds where devices are many: one of them must not cause it for each.
     calls = []
