@@ -302,7 +302,7 @@ class SlotSecrets:
                 else:
                     judged[owner] = wrong
             found = self._locate(unclear[0], secrets[unclear[0]]) if unclear else None
-            if found is None:
+            if not found:
                 break
             suspects[found] = True
             waiting = np.array(unclear)

@@ -150,7 +150,9 @@ def test_liars_within_the_radius_are_the_only_ones_named_and_all_secrets_are_rig
     # The pairs of whom one lied: whoever is among the first t to answer for somebody is looked at.
     pairs = {(p, liar) for liar, p in wrong}
     assert recovered.blame.disputes <= pairs
-    assert {(p, q) for p, q in pairs if q in sorted(near[p])[:threshold]} <= recovered.blame.disputes
+    assert {
+        (p, q) for p, q in pairs if q in sorted(near[p])[:threshold]
+    } <= recovered.blame.disputes
 
 
 @settings(max_examples=40)
@@ -304,6 +306,35 @@ def test_nobody_is_blamed_where_too_many_lied_to_tell():
     recovered = slot.recover()
     slot.check(recovered)
     assert recovered.blame == Blame({}, frozenset({(6, 0)}))
+
+
+def test_a_suspect_that_nobody_can_judge_is_not_blamed():
+    """Three of six lie, so that the seeds seem right, whether or not the device at 0 is asked."""
+    slot = Slot(7, 6, 4, survivors=range(6))
+    slot.spoil(0, 6)
+    with_it, without = shamir.lagrange_at_zero(np.array([[1, 2, 3, 4], [2, 3, 4, 5]])).tolist()
+    (a, b, c), (d, e, f) = with_it[1:], without[:3]
+    for owner in range(6):
+        for liar, error in zip(
+            (1, 2, 3), (b * f - c * e, c * d - a * f, a * e - b * d), strict=True
+        ):
+            slot.spoil(liar, owner, error)
+    recovered = slot.recover()
+    slot.check(recovered)
+    assert recovered.blame == Blame({}, frozenset({(6, 0)}))
+
+
+def test_shares_that_never_came_are_not_wrong():
+    slot = Slot(9, 8, 3)
+    for owner in (2, 8):
+        slot.spoil(3, owner)
+    secrets = slot.open()
+    for holder in range(9):
+        refused = frozenset({8} if holder == 0 else {2} if holder > 3 else ())
+        assert secrets.take(holder, slot.told(holder, refused), refused) is None
+    recovered = secrets.recover(Promises(CONTEXT, 0, slot.commitments, slot.public))
+    slot.check(recovered)
+    assert recovered.blame.disputes == {(2, 3), (8, 3)}
 
 
 def test_a_liar_is_found_out_once_whatever_it_lies_about(monkeypatch):

@@ -1411,7 +1411,7 @@ def _false_shares():
             ),
         )
         yield _deviation(
-            f"A commitment to another seed of slot {slot} than was shared: the sum stands.",
+            f"A commitment to another seed of slot {slot} than was shared: there is no sum.",
             PLAIN,
             [("share", 0, VICTIM, [false])],
             [(VICTIM, Fault.BAD_COMMITMENT)],
