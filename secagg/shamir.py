@@ -27,8 +27,8 @@ NUM_LIMBS: Final = 9
 SHARE_SIZE: Final = 4 * NUM_LIMBS
 _LIMB_BITS: Final = 30
 _P: Final = np.uint64(PRIME)
-# Matrix products are cut into tiles of up to this many multiplications, which stay on one core. BLAS
-# would wake its threads for larger ones, and for single rows. That costs up to 40 times the product.
+# Matrix products are cut into tiles of up to this many multiplications, which stay on one core. For
+# larger ones, and for single rows, BLAS wakes its threads, at up to 40 times the product's cost.
 _SERIAL_PRODUCT: Final = 1 << 18
 _TILE_WIDTH: Final = 32
 
@@ -93,6 +93,31 @@ def lagrange_at_zero(points: npt.NDArray[np.int64]) -> Limbs:
         differences[:, column] = 1
         denominators = denominators * differences % _P
     return (numerators * inverse(denominators) % _P).astype(np.uint32)
+
+
+def lagrange_at(base: npt.NDArray[np.int64], points: npt.NDArray[np.int64]) -> Limbs:
+    """The weights that turn values of a polynomial at `base` into its values at other points.
+
+    Args:
+        base: Distinct, in [0, 2^31 − 1), shape (t,).
+        points: In [0, 2^31 − 1), none of them in the base, shape (m,).
+
+    Returns:
+        The weights, shape (m, t).
+    """
+    at = base.astype(np.uint64)
+    gaps = (points.astype(np.uint64)[:, None] + _P - at) % _P
+    own = (at[:, None] + _P - at) % _P
+    np.fill_diagonal(own, 1)
+    numerators = np.ones(len(points), dtype=np.uint64)
+    denominators = np.ones(len(at), dtype=np.uint64)
+    for column in range(len(at)):
+        numerators = numerators * gaps[:, column] % _P
+        denominators = denominators * own[:, column] % _P
+    weights: Limbs = (numerators[:, None] * inverse(denominators * gaps % _P) % _P).astype(
+        np.uint32
+    )
+    return weights
 
 
 def inverse(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

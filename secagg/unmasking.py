@@ -26,7 +26,7 @@ from deltafl.secagg.keys import KeyPair, PublicKey
 from deltafl.secagg.masks import SlotContext, seed_commitment, subtracts
 from deltafl.secagg.messages import ShareKind, UnmaskShares
 from deltafl.secagg.primitives import AddMasks
-from deltafl.secagg.reed_solomon import decode
+from deltafl.secagg.reed_solomon import locate
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.shamir import Limbs
 
@@ -301,7 +301,7 @@ class SlotSecrets:
                     unclear.append(owner)
                 else:
                     judged[owner] = wrong
-            found = self._locate(unclear[0], secrets[unclear[0]]) if unclear else None
+            found = self._locate(unclear[0], secrets[unclear[0]]) if unclear else []
             if not found:
                 break
             suspects[found] = True
@@ -325,7 +325,7 @@ class SlotSecrets:
             base = kind[holders.shape[1] :]
             others = np.setdiff1d(kind, base)
             points = np.concatenate([[0], others + 1])
-            weights = shamir.lagrange_at_zero((base + 1 - points[:, None]) % shamir.PRIME)
+            weights = shamir.lagrange_at(base + 1, points)
             given = self._given(owners[alike], base)
             values = shamir.multiply(weights, given.reshape(len(base), -1))
             right = values.reshape(len(points), *given.shape[1:])
@@ -345,51 +345,44 @@ class SlotSecrets:
         shares: Limbs = self._shares[holders[:, None], self._graph.columns_of(owners, each).T]
         return shares
 
-    def _locate(self, owner: int, secret: bytes) -> list[int] | None:
-        """The holders whose shares do not fit the secret of an owner; None if nobody can tell."""
-        found = self._read(owner, shamir.to_limbs([secret]))
-        return None if found is None else found[1]
+    def _locate(self, owner: int, secret: bytes) -> list[int]:
+        """The holders whose shares do not fit the secret of an owner; none if nobody can tell."""
+        holders, shares = self._arrived(owner)
+        values = np.concatenate([shamir.to_limbs([secret]), shares])
+        wrong = locate(np.concatenate([[0], holders + 1]), values, self._threshold)
+        if wrong is None or wrong[0].any():
+            return []
+        found: list[int] = holders[wrong[1:].any(axis=1)].tolist()
+        return found
 
     def _decode(self, owner: int) -> tuple[bytes, list[int]]:
         """The secret that most shares of an owner agree on, and the holders of the others."""
-        found = self._read(owner, np.empty((0, shamir.NUM_LIMBS), dtype=np.uint32))
-        if found is None:
+        holders, shares = self._arrived(owner)
+        # Any t values fit a polynomial, so it takes at least one more to prove anything.
+        if len(holders) <= self._threshold:
             raise self._at_odds(owner)
-        values, wrong = found
-        secret = shamir.from_limbs(np.array([values], dtype=np.uint32))[0]
+        wrong = locate(holders + 1, shares, self._threshold)
+        if wrong is None:
+            raise self._at_odds(owner)
+        limbs = np.empty((1, shamir.NUM_LIMBS), dtype=np.uint32)
+        for limb in range(shamir.NUM_LIMBS):
+            right = np.flatnonzero(~wrong[:, limb])[: self._threshold]
+            weights = shamir.lagrange_at_zero(holders[None, right] + 1)
+            limbs[:, limb] = shamir.combine(weights, shares[None, right])[:, limb]
+        secret = shamir.from_limbs(limbs)[0]
         if secret is None:
             raise SessionAborted(
                 f"the device at position {owner} had shared something that is no secret: this "
                 "slot's sum is lost"
             )
-        return secret, wrong
+        return secret, holders[wrong.any(axis=1)].tolist()
 
-    def _read(self, owner: int, known: Limbs) -> tuple[list[int], list[int]] | None:
-        """Read the shares of an owner as code words.
-
-        Args:
-            owner: The device's position.
-            known: The limbs of its secret, shape (1, 9), or none, shape (0, 9).
-
-        Returns:
-            The limbs of the secret, and the holders whose shares are wrong; None if too many are.
-        """
+    def _arrived(self, owner: int) -> tuple[Positions, Limbs]:
+        """The holders of an owner whose shares arrived, and these shares, shape (m, 9)."""
         owners = np.array([owner])
         holders, came = self._holders(owners)
-        holders = holders[0, came[0]]
-        values = np.concatenate([known, self._given(owners, holders)[:, 0]])
-        points = np.concatenate([np.zeros(len(known), dtype=np.int64), holders + 1])
-        # Any t values fit a polynomial, so it takes at least one more to prove anything.
-        if len(points) <= self._threshold:
-            return None
-        wrong, limbs = set[int](), []
-        for column in values.T:
-            found = decode(points, column, self._threshold)
-            if found is None:
-                return None
-            limbs.append(found[0])
-            wrong.update(points[found[1]].tolist())
-        return (limbs, sorted(point - 1 for point in wrong)) if 0 not in wrong else None
+        arrived = holders[0, came[0]]
+        return arrived, self._given(owners, arrived)[:, 0]
 
 
 def remove_masks(

@@ -1,4 +1,4 @@
-"""Devices that promise, deal and use different secrets: a sum is what was promised, or there is none.
+"""Devices that promise, deal and use different secrets: a sum is as promised, or there is none.
 
 What a device promises (a commitment to its seed, its public mask key) is all that the server can
 check. So a sum that comes out is that of the contributors' messages less the masks that follow from

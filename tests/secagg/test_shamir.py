@@ -94,7 +94,7 @@ def test_a_product_in_tiles_is_the_product(shape, monkeypatch):
 
 
 def test_no_product_wakes_the_threads_of_blas(monkeypatch):
-    """Small enough for one core, and never a product with a vector: BLAS shares those out sooner."""
+    """Small enough for one core, and no product with a vector: BLAS shares those out sooner."""
     tiles = []
     halves = shamir._halves
 
