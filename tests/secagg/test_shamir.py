@@ -1,11 +1,10 @@
 import itertools
-import json
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vectors import vector_file
+from vectors import outside
 
 from deltafl.secagg import prg, shamir
 from deltafl.secagg.randomness import SeededRandomness
@@ -205,8 +204,8 @@ def test_limbs_that_are_no_secret():
 
 @pytest.mark.parametrize("name", ["frost_p256.json", "frost_p256_big_identifier.json"])
 def test_plain_twin_against_frost(name):
-    content = json.loads(vector_file(name).read_text())
-    inputs, threshold = content["inputs"], int(content["config"]["MIN_PARTICIPANTS"])
+    (inputs,) = outside(name)
+    threshold = int(inputs["MIN_PARTICIPANTS"])
     secret = int(inputs["group_secret_key"], 16)
     shares = {
         share["identifier"]: int(share["participant_share"], 16)
