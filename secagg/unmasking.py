@@ -302,7 +302,7 @@ class SlotSecrets:
                 else:
                     judged[owner] = wrong
             found = self._locate(unclear[0], secrets[unclear[0]]) if unclear else []
-            if not found:
+            if suspects[found].all():  # nothing new, or nobody can tell
                 break
             suspects[found] = True
             waiting = np.array(unclear)
