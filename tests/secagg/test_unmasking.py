@@ -337,17 +337,18 @@ def test_shares_that_never_came_are_not_wrong():
     assert recovered.blame.disputes == {(2, 3), (8, 3)}
 
 
-def test_a_liar_is_found_out_once_whatever_it_lies_about(monkeypatch):
+@pytest.mark.parametrize("liar", [0, 3])
+def test_a_liar_is_found_out_once_whatever_it_lies_about(monkeypatch, liar):
     # Decoding takes seconds where devices are many: one of them must not cause it for each.
     calls = []
     decode = reed_solomon.decode
     monkeypatch.setattr(reed_solomon, "decode", lambda *word: calls.append(0) or decode(*word))
-    slot = Slot(9, 8, 4)
+    slot = Slot(9, 8, 4, survivors=range(liar, 9))  # those before it are gone
     for position in range(9):
-        slot.spoil(0, position)
+        slot.spoil(liar, position)
     recovered = slot.recover()
     slot.check(recovered)
-    assert recovered.blame.faults == {0: Fault.BAD_SHARE}
+    assert recovered.blame.faults == {liar: Fault.BAD_SHARE}
     assert len(calls) <= 2  # a liar whose first limb is right is found at another
 
 
