@@ -185,6 +185,7 @@ def sessions(draw):
     return replace(params, signed=draw(st.booleans())), lies, silent
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(sessions())
 @example((COMPLETE, {5: Lies(commits=OTHER_SEED)}, []))
