@@ -6,7 +6,9 @@ Spec: §3.7.
 from dataclasses import dataclass
 
 from deltafl.secagg.errors import PeerError, Refusal, UsageError
+from deltafl.secagg.messages import SHARES_PER_SLOT
 from deltafl.secagg.params import SessionParams
+from deltafl.secagg.shamir import NUM_LIMBS
 from deltafl.secagg.threat import Adversary, ThreatModel, at_most, check_sparse
 
 
@@ -32,6 +34,11 @@ class DevicePolicy:
         max_slots: Most sums of one session.
         max_length: Most elements of one vector.
         max_ring_bits: Widest ring.
+        max_sharing_work: Most multiplications to share the secrets of a session: 18·U·h·t for U
+            tolerant slots and h holders. A roster makes the device do them all at once; the largest
+            number takes three seconds of a core.
+        max_mask_elements: Most elements of pairwise masks in a session: neighbours times the
+            lengths of all slots. A few bytes open a slot and make the device compute its masks.
         max_verified_length: Most elements of a verified slot. Each takes a generator, which costs a
             fifth of a millisecond once, and a third of a kilobyte as long as the process lives.
         sparse_if_active: Whether to accept a sparse graph even against an ACTIVE server. The
@@ -50,6 +57,8 @@ class DevicePolicy:
     max_slots: int = 256
     max_length: int = 1 << 26
     max_ring_bits: int = 64
+    max_sharing_work: int = 1 << 32
+    max_mask_elements: int = 1 << 32
     max_verified_length: int = 1 << 13
     sparse_if_active: bool = False
 
@@ -77,6 +86,10 @@ class DevicePolicy:
         _at_most("number of slots", len(params.slots), self.max_slots)
         _at_most("vector length", longest, self.max_length)
         _at_most("ring bits", widest, self.max_ring_bits)
+        # Each of these alone is within its bound, and the product may still take hours.
+        elements = degree * sum(slot.wire_length for slot in params.slots)
+        _at_most("multiplications to share secrets", _sharing_work(params), self.max_sharing_work)
+        _at_most("elements of masks", elements, self.max_mask_elements)
         proved = max((slot.length for slot in params.slots if slot.verified), default=0)
         _at_most("length of a verified slot", proved, self.max_verified_length)
         if self.expects_active:
@@ -126,6 +139,12 @@ class DevicePolicy:
                 f"the sparse graph over {params.num_invited} devices: {shortfall}, with "
                 f"colluding_rate={self.colluding_rate:g} and dropout_rate={self.dropout_rate:g}",
             )
+
+
+def _sharing_work(params: SessionParams) -> int:
+    """Multiplications to share a device's seeds and mask keys: limbs times holders times t."""
+    limbs = SHARES_PER_SLOT * NUM_LIMBS * len(params.columns)
+    return limbs * params.num_holders * params.threshold
 
 
 def _at_least(name: str, value: float, limit: float) -> None:

@@ -10,7 +10,7 @@ Spec: §10.10.
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.secagg.shamir import PRIME, Limbs, inverse
+from deltafl.secagg.shamir import PRIME, Limbs, inverse, lagrange_at, multiply
 
 _Polynomial = npt.NDArray[np.uint64]
 _P = np.uint64(PRIME)
@@ -24,7 +24,7 @@ def decode(
     """Correct the values of a polynomial of degree below `threshold`.
 
     Args:
-        points: Distinct, in [1, 2^31 − 1), shape (m,), m ≥ threshold.
+        points: Distinct, in [0, 2^31 − 1), shape (m,), m ≥ threshold.
         values: Each below the prime, shape (m,).
         threshold: t, at least 1.
 
@@ -48,6 +48,43 @@ def decode(
         return None
     wrong = np.flatnonzero(_evaluate(polynomial, at) != given)
     return (int(polynomial[0]), wrong.tolist()) if len(wrong) <= most else None
+
+
+def locate(
+    points: npt.NDArray[np.int64], words: Limbs, threshold: int
+) -> npt.NDArray[np.bool_] | None:
+    """What is wrong in several words, which are most often wrong in the same places.
+
+    Decoding is slow, and a share has nine limbs. So the places where one word was wrong are left
+    out of the others, which are then only checked: a word that differs from a polynomial in no more
+    values than decoding corrects is what decoding would give.
+
+    Args:
+        points: Distinct, in [0, 2^31 − 1), shape (m,), m ≥ threshold.
+        words: Values below the prime, shape (m, words).
+        threshold: t, at least 1.
+
+    Returns:
+        Whether each value is wrong, shape (m, words); None if a word cannot be decoded.
+    """
+    wrong = np.zeros(words.shape, dtype=np.bool_)
+    most = (len(points) - threshold) // 2
+    waiting = np.arange(words.shape[1])
+    while len(waiting):
+        found = decode(points, words[:, waiting[0]], threshold)
+        if found is None:
+            return None
+        wrong[found[1], waiting[0]] = True
+        waiting = waiting[1:]
+        order = np.argsort(wrong.any(axis=1), kind="stable")
+        # Those that were right in all words come first.
+        base, others = order[:threshold], order[threshold:]
+        weights = lagrange_at(points[base], points[others])
+        differs = multiply(weights, words[base][:, waiting]) != words[others][:, waiting]
+        sure = differs.sum(axis=0) <= most
+        wrong[np.ix_(others, waiting[sure])] = differs[:, sure]
+        waiting = waiting[~sure]
+    return wrong
 
 
 def _interpolate(points: _Polynomial, values: _Polynomial) -> _Polynomial:

@@ -68,7 +68,7 @@ from deltafl.secagg.survival import (
     require_roster,
     settle,
 )
-from deltafl.secagg.unmasking import Promises, SlotSecrets, remove_masks
+from deltafl.secagg.unmasking import Blame, PromiseBroken, Promises, SlotSecrets, remove_masks
 
 _END_BYTES: Final = 1 << 13
 _NOT_ROUNDS: Final = frozenset({OpenSlotCall, ListSlotCall, Abort})
@@ -574,9 +574,12 @@ class Server:
         column = self.params.columns[self._slot]
         mask_keys = {p: k.mask_keys[column] for p, k in cohort.keys.items()}
         commitments = {p: c[column] for p, c in self._commitments.items()}
-        recovered = present(slot.secrets).recover(
-            Promises(slot.context, self._slot, commitments, mask_keys)
-        )
+        promises = Promises(slot.context, self._slot, commitments, mask_keys)
+        try:
+            recovered = present(slot.secrets).recover(promises)
+        except PromiseBroken as broken:
+            self._blame(broken.blame)
+            raise
         remove_masks(
             slot.total,
             recovered,
@@ -586,10 +589,7 @@ class Server:
             mask_keys,
             self._primitives.add_masks,
         )
-        for owner, holder in recovered.disputes:
-            self._dispute(owner, holder)
-        for position, fault in recovered.faults.items():
-            self._drop(cohort.id_at(position), fault)
+        self._blame(recovered.blame)
         self._agreed = slot.contributed
         self._reveal(slot)
         self._open = None
@@ -646,6 +646,12 @@ class Server:
         self.drops.setdefault(client, Drop(fault, self.step))
         if self._cohort is not None:
             self._members[self._cohort.positions[client]] = False
+
+    def _blame(self, blame: Blame) -> None:
+        for owner, holder in blame.disputes:
+            self._dispute(owner, holder)
+        for position, fault in blame.faults.items():
+            self._drop(self._formed.id_at(position), fault)
 
     def _dispute(self, owner: int, holder: int) -> None:
         cohort = self._formed

@@ -27,9 +27,10 @@ NUM_LIMBS: Final = 9
 SHARE_SIZE: Final = 4 * NUM_LIMBS
 _LIMB_BITS: Final = 30
 _P: Final = np.uint64(PRIME)
-# Matrix products of up to this many multiplications stay on one core. BLAS would wake its threads,
-# which for such small matrices costs 30 times what it gains.
+# Matrix products are cut into tiles of up to this many multiplications, which stay on one core. For
+# larger ones, and for single rows, BLAS wakes its threads, at up to 40 times the product's cost.
 _SERIAL_PRODUCT: Final = 1 << 18
+_TILE_WIDTH: Final = 32
 
 
 def to_limbs(secrets: Sequence[bytes]) -> Limbs:
@@ -69,7 +70,7 @@ def split(
     constants = to_limbs(secrets).reshape(1, -1)
     random = _field_elements((threshold - 1) * constants.size, randomness)
     coefficients = np.concatenate([constants, random.reshape(threshold - 1, constants.size)])
-    shares = _multiply(_powers(points, threshold), coefficients)
+    shares = multiply(_powers(points, threshold), coefficients)
     return shares.reshape(len(points), len(secrets), NUM_LIMBS)
 
 
@@ -92,6 +93,31 @@ def lagrange_at_zero(points: npt.NDArray[np.int64]) -> Limbs:
         differences[:, column] = 1
         denominators = denominators * differences % _P
     return (numerators * inverse(denominators) % _P).astype(np.uint32)
+
+
+def lagrange_at(base: npt.NDArray[np.int64], points: npt.NDArray[np.int64]) -> Limbs:
+    """The weights that turn values of a polynomial at `base` into its values at other points.
+
+    Args:
+        base: Distinct, in [0, 2^31 − 1), shape (t,).
+        points: In [0, 2^31 − 1), none of them in the base, shape (m,).
+
+    Returns:
+        The weights, shape (m, t).
+    """
+    at = base.astype(np.uint64)
+    gaps = (points.astype(np.uint64)[:, None] + _P - at) % _P
+    own = (at[:, None] + _P - at) % _P
+    np.fill_diagonal(own, 1)
+    numerators = np.ones(len(points), dtype=np.uint64)
+    denominators = np.ones(len(at), dtype=np.uint64)
+    for column in range(len(at)):
+        numerators = numerators * gaps[:, column] % _P
+        denominators = denominators * own[:, column] % _P
+    weights: Limbs = (numerators[:, None] * inverse(denominators * gaps % _P) % _P).astype(
+        np.uint32
+    )
+    return weights
 
 
 def inverse(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -133,6 +159,33 @@ def combine_alike(weights: Limbs, shares: Iterable[Limbs]) -> Limbs:
     total = reduce(np.add, terms)
     limbs: Limbs = (total % _P).astype(np.uint32)
     return limbs
+
+
+def multiply(left: Limbs, right: Limbs) -> Limbs:
+    """The product of two matrices over the field, exact in four products of doubles.
+
+    Args:
+        left: Elements below the prime, shape (a, b), b below 2^21.
+        right: Elements below the prime, shape (b, c).
+
+    Returns:
+        Shape (a, c).
+    """
+    product = np.empty((left.shape[0], right.shape[1]), dtype=np.uint32)
+    height = max(_SERIAL_PRODUCT // (_TILE_WIDTH * left.shape[1]), 1)
+    for column in range(0, right.shape[1], _TILE_WIDTH):
+        columns = slice(column, column + _TILE_WIDTH)
+        right_high, right_low = _halves(np.ascontiguousarray(right[:, columns]))
+        for row in range(0, left.shape[0], height):
+            rows = slice(row, row + height)
+            high, low = _halves(left[rows])
+            highest = (high @ right_high).astype(np.uint64) % _P
+            middle = (high @ right_low + low @ right_high).astype(np.uint64) % _P
+            total = (low @ right_low).astype(np.uint64)
+            # The product of the high halves is doubled because 2^32 = 2 modulo the prime.
+            total += (highest << np.uint64(1)) + (middle << np.uint64(16))
+            product[rows, columns] = total % _P
+    return product
 
 
 def split_plain(
@@ -195,22 +248,6 @@ def _powers(points: Sequence[int], count: int) -> Limbs:
     for exponent in range(1, count):
         powers[exponent] = powers[exponent - 1] * base % _P
     return np.ascontiguousarray(powers.T).astype(np.uint32)
-
-
-def _multiply(left: Limbs, right: Limbs) -> Limbs:
-    """The product of two matrices over the field, exact in four products of doubles."""
-    right_high, right_low = _halves(right)
-    product = np.empty((left.shape[0], right.shape[1]), dtype=np.uint32)
-    height = max(_SERIAL_PRODUCT // max(right.size, 1), 1)
-    for start in range(0, left.shape[0], height):
-        high, low = _halves(left[start : start + height])
-        highest = (high @ right_high).astype(np.uint64) % _P
-        middle = (high @ right_low + low @ right_high).astype(np.uint64) % _P
-        total = (low @ right_low).astype(np.uint64)
-        # The product of the high halves is doubled because 2^32 = 2 modulo the prime.
-        total += (highest << np.uint64(1)) + (middle << np.uint64(16))
-        product[start : start + height] = total % _P
-    return product
 
 
 def _halves(matrix: Limbs) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -3,7 +3,8 @@
 A rebuilt seed must match its commitment, and a rebuilt key its advertised public key. If it does
 not, the shares are decoded as a Reed–Solomon code word, which corrects up to ⌊(m − t)/2⌋ wrong
 shares of m. If all m > t shares fit together and still do not give what was promised, the promise
-was false, and the device that dealt them is at fault.
+was false, and the device that dealt them is at fault. Nobody can tell which of the two secrets it
+used in its mask, so the slot then has no sum (`PromiseBroken`).
 
 A wrong share is a dispute between the device that dealt it and the one that returned it; nobody
 else can tell which of the two is lying. So a single dispute drops neither device. A device in
@@ -12,7 +13,7 @@ dispute with most of those whose shares it holds is at fault (compare `deltafl.s
 Spec: §10.9, §10.10.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ from deltafl.secagg.keys import KeyPair, PublicKey
 from deltafl.secagg.masks import SlotContext, seed_commitment, subtracts
 from deltafl.secagg.messages import ShareKind, UnmaskShares
 from deltafl.secagg.primitives import AddMasks
-from deltafl.secagg.reed_solomon import decode
+from deltafl.secagg.reed_solomon import locate
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.shamir import Limbs
 
@@ -59,20 +60,43 @@ class Promises:
 
 
 @dataclass(frozen=True, slots=True)
+class Blame:
+    """Who lied about the secrets of one slot, by roster position.
+
+    Attributes:
+        faults: Devices that lied.
+        disputes: Owner and holder of every wrong share that was found.
+    """
+
+    faults: Mapping[int, Fault]
+    disputes: frozenset[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class Recovered:
-    """The secrets of one slot.
+    """The secrets of one slot, each as promised.
 
     Attributes:
         seeds: Self-mask seeds of the survivors, by roster position.
         mask_keys: Mask key pairs of the devices that dropped out, by roster position.
-        faults: Devices that lied, by roster position.
-        disputes: Owner and holder of every wrong share that was found, by roster position.
+        blame: Who lied.
     """
 
     seeds: Mapping[int, bytes] = field(repr=False)
     mask_keys: Mapping[int, KeyPair] = field(repr=False)
-    faults: Mapping[int, Fault]
-    disputes: frozenset[tuple[int, int]]
+    blame: Blame
+
+
+class PromiseBroken(SessionAborted):
+    """A device shared another secret than the one that it promised; the slot has no sum.
+
+    Attributes:
+        blame: Who lied.
+    """
+
+    def __init__(self, message: str, blame: Blame) -> None:
+        super().__init__(message)
+        self.blame = blame
 
 
 class SlotSecrets:
@@ -128,10 +152,11 @@ class SlotSecrets:
         """Rebuild and verify every secret of the slot.
 
         Raises:
+            PromiseBroken: a secret is not the one that was promised.
             SessionAborted: a secret cannot be rebuilt from the shares that arrived.
         """
-        secrets: dict[int, bytes] = {}
-        faults: dict[int, Fault] = {}
+        secrets: dict[int, bytes] = {}  # as dealt
+        broken: list[int] = []
         suspects = np.zeros_like(self.cohort)
         waiting = np.flatnonzero(self.cohort)
         self._require_enough(waiting)
@@ -150,32 +175,47 @@ class SlotSecrets:
                     if wrong:
                         # More holders may be lying than decoding can detect, so blame nobody.
                         raise self._at_odds(owner)
-                    faults[owner] = self._break_promise(owner)
+                    broken.append(owner)
             waiting = np.array(failing[1:], dtype=np.int64)
-        disputes = set[tuple[int, int]]()
-        for suspect in np.flatnonzero(suspects).tolist():
-            owners, wrong_for = self._wrong_shares(suspect, suspects)
-            disputes |= {(owner, suspect) for owner in wrong_for}
-            if 2 * len(wrong_for) > len(owners):
-                faults[suspect] = Fault.BAD_SHARE
+        blame = self._blame(secrets, broken, suspects)
+        if broken:
+            raise PromiseBroken(self._what_was_broken(broken[0]), blame)
         return Recovered(
             {p: secret for p, secret in secrets.items() if self.survivors[p]},
             {p: keys.key_pair(secret) for p, secret in secrets.items() if not self.survivors[p]},
-            faults,
-            frozenset(disputes),
+            blame,
         )
+
+    def _blame(
+        self, secrets: Mapping[int, bytes], broken: Sequence[int], suspects: Members
+    ) -> Blame:
+        """Who lied: the dealers of broken promises, and the suspects with mostly wrong shares."""
+        faults = dict.fromkeys(broken, Fault.BAD_COMMITMENT)
+        disputes = set[tuple[int, int]]()
+        if not suspects.any():
+            return Blame(faults, frozenset())
+        judged = self._judge(secrets, suspects)
+        for suspect in np.flatnonzero(suspects).tolist():
+            owners = self._answered_for(suspect)
+            wrong_for = [p for p in owners if suspect in judged.get(p, ())]
+            disputes |= {(owner, suspect) for owner in wrong_for}
+            if 2 * len(wrong_for) > len(owners):
+                faults[suspect] = Fault.BAD_SHARE
+        return Blame(faults, frozenset(disputes))
 
     def _is_promised(self, promises: Promises, owner: int, secret: bytes) -> bool:
         if self.survivors[owner]:
             return promises.is_seed(owner, secret)
         return promises.is_key(owner, secret)
 
-    def _break_promise(self, owner: int) -> Fault:
-        """The fault of a device whose shares fit together but do not match its promise."""
+    def _what_was_broken(self, owner: int) -> str:
         if self.survivors[owner]:
-            # The device dealt shares of this seed, and most likely also used it as its mask.
-            return Fault.BAD_COMMITMENT
-        raise SessionAborted(
+            # It masked with one of the two seeds, or with a third.
+            return (
+                f"the device at position {owner} had shared another seed than the one it "
+                "committed to, and nobody can tell which it used: this slot's sum is lost"
+            )
+        return (
             f"the device at position {owner}, which is gone, had shared another key than the one "
             "it advertised: this slot's sum is lost"
         )
@@ -219,67 +259,130 @@ class SlotSecrets:
     def _combine(self, owners: Positions, suspects: Members) -> Iterator[tuple[int, bytes | None]]:
         """Each owner with the secret rebuilt from t shares of non-suspects; None if too few."""
         chosen, enough = self._choose(owners, suspects)
-        limbs = self._interpolate(owners, chosen, 0)
+        limbs = self._interpolate(owners, chosen)
         for owner, secret, sure in zip(
             owners.tolist(), shamir.from_limbs(limbs), enough.tolist(), strict=True
         ):
             yield owner, secret if sure else None
 
-    def _interpolate(self, owners: Positions, chosen: Positions, point: int) -> Limbs:
-        """Interpolate each owner's polynomials from its chosen holders' shares, at one point."""
+    def _interpolate(self, owners: Positions, chosen: Positions) -> Limbs:
+        """The limbs that each owner's chosen holders' shares give."""
         if not self._graph.is_complete:
-            weights = shamir.lagrange_at_zero((chosen + 1 - point) % shamir.PRIME)
+            weights = shamir.lagrange_at_zero(chosen + 1)
             shares = self._shares[chosen, self._graph.columns_of(owners, chosen)]
             return shamir.combine(weights, shares)
         # Nearly all owners have the same chosen holders.
         kinds, which = _distinct(chosen)
         values = np.empty((len(owners), shamir.NUM_LIMBS), dtype=np.uint32)
-        for index, weights in enumerate(
-            shamir.lagrange_at_zero((kinds + 1 - point) % shamir.PRIME)
-        ):
+        for index, weights in enumerate(shamir.lagrange_at_zero(kinds + 1)):
             alike = which == index
             rows = (self._shares[holder, owners[alike]] for holder in kinds[index])
             values[alike] = shamir.combine_alike(weights, rows)
         return values
 
-    def _wrong_shares(self, holder: int, suspects: Members) -> tuple[list[int], list[int]]:
-        """The owners whose share from a holder can be checked, and those for whom it is wrong."""
-        owners = self._graph.holders_of(holder)
-        owners = owners[self._filled[holder]]
-        chosen, enough = self._choose(owners, suspects)
-        owners, chosen = owners[enough], chosen[enough]
-        right = self._interpolate(owners, chosen, holder + 1)
-        given = self._shares[np.full(len(owners), holder), self._columns_at(holder, owners)]
-        wrong = (given != right).any(axis=1)
-        return owners.tolist(), owners[wrong].tolist()
+    def _answered_for(self, holder: int) -> list[int]:
+        owners: list[int] = self._graph.holders_of(holder)[self._filled[holder]].tolist()
+        return owners
 
-    def _columns_at(self, holder: int, owners: Positions) -> Positions:
-        columns: Positions = self._graph.columns_of(owners, np.full((len(owners), 1), holder))[:, 0]
-        return columns
+    def _judge(self, secrets: Mapping[int, bytes], suspects: Members) -> dict[int, frozenset[int]]:
+        """For each device whose shares can be judged, the holders who returned wrong ones.
+
+        Shares are compared with what the first t of non-suspects give. If these t are wrong
+        themselves, somebody else would be blamed; so decoding finds out who is wrong among them,
+        and they become suspects. It is given up when it fails, as it may fail for every device.
+        """
+        judged: dict[int, frozenset[int]] = {}
+        waiting = np.array(sorted(secrets))
+        while len(waiting):
+            chosen, enough = self._choose(waiting, suspects)
+            unclear = []
+            for owner, wrong in self._compare(waiting[enough], chosen[enough], secrets):
+                if wrong is None:
+                    unclear.append(owner)
+                else:
+                    judged[owner] = wrong
+            found = self._locate(unclear[0], secrets[unclear[0]]) if unclear else []
+            if suspects[found].all():  # nothing new, or nobody can tell
+                break
+            suspects[found] = True
+            waiting = np.array(unclear)
+        return judged
+
+    def _compare(
+        self, owners: Positions, chosen: Positions, secrets: Mapping[int, bytes]
+    ) -> Iterator[tuple[int, frozenset[int] | None]]:
+        """Each owner with the holders whose shares differ from what the chosen holders' give.
+
+        None if that is not sure to be what was dealt. It is sure if it gives the secret and at most
+        ⌊(m − t + 1)/2⌋ of m shares differ: with the secret there are m + 1 values, so two
+        polynomials that give it differ in more than twice as many shares.
+        """
+        holders, came = self._holders(owners)
+        most = (came.sum(axis=1) + 1 - self._threshold) // 2
+        kinds, which = _distinct(np.concatenate([holders, chosen], axis=1))
+        for index, kind in enumerate(kinds):
+            alike = np.flatnonzero(which == index)
+            base = kind[holders.shape[1] :]
+            others = np.setdiff1d(kind, base)
+            points = np.concatenate([[0], others + 1])
+            weights = shamir.lagrange_at(base + 1, points)
+            given = self._given(owners[alike], base)
+            values = shamir.multiply(weights, given.reshape(len(base), -1))
+            right = values.reshape(len(points), *given.shape[1:])
+            arrived = came[alike][:, np.isin(holders[alike[0]], others)].T
+            differs = (self._given(owners[alike], others) != right[1:]) & arrived[:, :, None]
+            wrong = differs.any(axis=2)
+            sure = (differs.sum(axis=0) <= most[alike, None]).all(axis=1)
+            dealt = shamir.to_limbs([secrets[owner] for owner in owners[alike].tolist()])
+            sure &= (right[0] == dealt).all(axis=1)
+            for column, owner in enumerate(owners[alike].tolist()):
+                found = frozenset(others[wrong[:, column]].tolist())
+                yield owner, found if sure[column] else None
+
+    def _given(self, owners: Positions, holders: Positions) -> Limbs:
+        """What some holders of all of the owners returned, shape (holders, owners, 9)."""
+        each = np.broadcast_to(holders, (len(owners), len(holders)))
+        shares: Limbs = self._shares[holders[:, None], self._graph.columns_of(owners, each).T]
+        return shares
+
+    def _locate(self, owner: int, secret: bytes) -> list[int]:
+        """The holders whose shares do not fit the secret of an owner; none if nobody can tell."""
+        holders, shares = self._arrived(owner)
+        values = np.concatenate([shamir.to_limbs([secret]), shares])
+        wrong = locate(np.concatenate([[0], holders + 1]), values, self._threshold)
+        if wrong is None or wrong[0].any():
+            return []
+        found: list[int] = holders[wrong[1:].any(axis=1)].tolist()
+        return found
 
     def _decode(self, owner: int) -> tuple[bytes, list[int]]:
         """The secret that most shares of an owner agree on, and the holders of the others."""
-        owners = np.array([owner])
-        holders, came = self._holders(owners)
-        holders = holders[0, came[0]]
-        shares = self._shares[holders, self._graph.columns_of(owners, holders[None])[0]]
-        wrong = set[int]()
-        values = []
+        holders, shares = self._arrived(owner)
+        # Any t values fit a polynomial, so it takes at least one more to prove anything.
+        if len(holders) <= self._threshold:
+            raise self._at_odds(owner)
+        wrong = locate(holders + 1, shares, self._threshold)
+        if wrong is None:
+            raise self._at_odds(owner)
+        limbs = np.empty((1, shamir.NUM_LIMBS), dtype=np.uint32)
         for limb in range(shamir.NUM_LIMBS):
-            # Any t values fit a polynomial, so it takes at least one more to prove anything.
-            enough = len(holders) > self._threshold
-            found = decode(holders + 1, shares[:, limb], self._threshold) if enough else None
-            if found is None:
-                raise self._at_odds(owner)
-            values.append(found[0])
-            wrong |= {int(holders[index]) for index in found[1]}
-        secret = shamir.from_limbs(np.array([values], dtype=np.uint32))[0]
+            right = np.flatnonzero(~wrong[:, limb])[: self._threshold]
+            weights = shamir.lagrange_at_zero(holders[None, right] + 1)
+            limbs[:, limb] = shamir.combine(weights, shares[None, right])[:, limb]
+        secret = shamir.from_limbs(limbs)[0]
         if secret is None:
             raise SessionAborted(
                 f"the device at position {owner} had shared something that is no secret: this "
                 "slot's sum is lost"
             )
-        return secret, sorted(wrong)
+        return secret, holders[wrong.any(axis=1)].tolist()
+
+    def _arrived(self, owner: int) -> tuple[Positions, Limbs]:
+        """The holders of an owner whose shares arrived, and these shares, shape (m, 9)."""
+        owners = np.array([owner])
+        holders, came = self._holders(owners)
+        arrived = holders[0, came[0]]
+        return arrived, self._given(owners, arrived)[:, 0]
 
 
 def remove_masks(

@@ -100,6 +100,10 @@ _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "deltafl.sim.bench.masks",
         "speed of mask generation on one thread, several threads and a GPU",
     ),
+    ("bench", "messages"): (
+        "deltafl.sim.bench.message_costs",
+        "what each kind of message costs the party that receives it",
+    ),
     ("bench", "sim"): (
         "deltafl.sim.bench.simulation",
         "the simulator compared with other simulators, or private rounds with non-private ones",

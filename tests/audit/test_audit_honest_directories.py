@@ -11,6 +11,7 @@ from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.record.rundir import RunDirectory
 
 LOSSY = {"expected_dropout": 0.3, "colluding": 0.0}
+NEAR = {"min_difference": 1, "max_pivots": 1024}  # for levels of six devices
 RUNS = {
     "steep": {"quantile": {"method": "mm"}},
     "headers": {"privacy": {"transcript": "headers"}},
@@ -35,11 +36,16 @@ RUNS = {
         "privacy": {"signed": True, "expected_dropout": 0.2, "colluding": 0.0},
         "faults": {"dropout": 0.15},
     },
-    "levels": {"federation": {"levels": ("1", "0.8", "0.5")}, "quantile": {"method": "histogram"}},
+    "levels": {
+        "federation": {"levels": ("1", "0.8", "0.5")},
+        "quantile": {"method": "histogram"},
+        "policy": NEAR,
+    },
     "levels, some lost": {
         "federation": {"levels": ("0.8", "0.5"), "rounds": 5, "cohort_size": 10},
         "faults": {"dropout": 0.15},
         "privacy": LOSSY,
+        "policy": NEAR,
     },
     "q-ffl": {"federation": {"algorithm": "private-q-ffl", "rounds": 4}},
     "tilted": {
@@ -59,7 +65,7 @@ RUNS = {
     },
     "averaging": {"federation": {"theta": "1"}},
     "nearly all": {"federation": {"theta": "0.99"}},
-    "the worst": {"federation": {"theta": "0.02"}},
+    "the worst": {"federation": {"theta": "0.02"}, "policy": {"min_expected_tail": 1}},
     "too few to search": {
         "quantile": {"min_cohort": 8},
         "faults": {"dropout": 0.2},

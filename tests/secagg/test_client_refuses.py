@@ -55,6 +55,13 @@ def test_a_device_in_session_holds_secrets_and_an_honest_one_sheds_those_it_used
         ({"max_slots": 1}, "number of slots=2 is above the device's 1"),
         ({"max_length": 3}, "vector length=4 is above the device's 3"),
         ({"max_ring_bits": 39}, "ring bits=40 is above the device's 39"),
+        # 18 limbs for each of two slots, for six holders, each of a polynomial of three terms
+        (
+            {"max_sharing_work": 647},
+            "multiplications to share secrets=648 is above the device's 647",
+        ),
+        # five neighbours, and slots of four and three elements
+        ({"max_mask_elements": 34}, "elements of masks=35 is above the device's 34"),
     ],
 )
 def test_policy(limits, message):
@@ -71,6 +78,33 @@ def test_policy_bounds_the_elements_that_need_a_generator_each():
     replace(POLICY, max_verified_length=3).check(params)
     with pytest.raises(PeerError, match="length of a verified slot=3 is above the device's 2"):
         replace(POLICY, max_verified_length=2).check(params)
+
+
+def test_policy_counts_work_as_it_is_done():
+    """Whole slots are not shared, blindings are masked, and a sparse graph has few neighbours."""
+    verified = (3, verified_ring_bits(6), True, True)
+    params = make_params(6, threshold=4, slots=((4, 16), verified), signed=True)
+    elements = 5 * (4 + params.slots[1].wire_length)
+    just = replace(POLICY, max_sharing_work=18 * 6 * 4, max_mask_elements=elements)
+    just.check(params)
+    for name in ("max_sharing_work", "max_mask_elements"):
+        with pytest.raises(PeerError, match=f"is above the device's {getattr(just, name) - 1}"):
+            replace(just, **{name: getattr(just, name) - 1}).check(params)
+    sparse = replace(POLICY, max_sharing_work=18 * 2 * 4 * 3, max_mask_elements=4 * 7)
+    sparse.check(make_params(9, degree=4, threshold=3))
+    # However large a degree is written, there are no more neighbours than devices.
+    replace(POLICY, max_mask_elements=35).check(make_params(6, degree=1000, threshold=3))
+
+
+def test_the_default_policy_bounds_what_sizes_leave_open():
+    """Each size is within its bound: a roster that takes minutes, a slot that takes hours."""
+    many_secrets = make_params(4097, threshold=2049, slots=((1, 8),) * 256)
+    long_masks = make_params(4097, threshold=2049, slots=((1 << 26, 64),))
+    for params, what in ((many_secrets, "multiplications"), (long_masks, "elements of masks")):
+        with pytest.raises(PeerError, match=what):
+            DevicePolicy().check(params)
+    DevicePolicy().check(make_params(1025, threshold=513, slots=((1, 8),) * 256))
+    DevicePolicy().check(make_params(1000, threshold=501, slots=((1, 8), (1 << 22, 40))))
 
 
 def test_a_sparse_device_in_session_holds_its_neighbours_shares_until_it_is_closed():
@@ -94,6 +128,8 @@ def test_policy_is_met_exactly():
         max_slots=2,
         max_length=4,
         max_ring_bits=40,
+        max_sharing_work=648,
+        max_mask_elements=35,
     )
     parties = Parties(params, policy=limits)
     assert parties.deliver(parties.server.start()).keys() == set(parties.ids)

@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vectors import wycheproof
+from vectors import outside
 
 from deltafl.secagg import PeerError, Refusal, keys
 from deltafl.secagg.randomness import SeededRandomness
@@ -178,8 +178,8 @@ def test_honest_keys_are_not_of_low_order(secret):
 
 
 def test_x25519_against_wycheproof():
-    refused = 0
-    for _, case in wycheproof("wycheproof_x25519.json"):
+    refused = agreed = 0
+    for case in outside("x25519.json"):
         public, shared = bytes.fromhex(case["public"]), bytes.fromhex(case["shared"])
         low_order = keys.is_low_order(public)
         assert low_order == (shared == bytes(32)), case["tcId"]
@@ -188,14 +188,14 @@ def test_x25519_against_wycheproof():
         if not low_order:
             pair = keys.key_pair(bytes.fromhex(case["private"]))
             assert pair.agree(public) == shared, case["tcId"]
-    assert refused >= len(LOW_ORDER)
+            agreed += 1
+    assert refused == 31
+    assert agreed > 100
 
 
 def test_hkdf_against_wycheproof():
     compared = 0
-    for _, case in wycheproof("wycheproof_hkdf_sha256.json"):
-        if case["result"] != "valid":
-            continue
+    for case in outside("hkdf_sha256.json"):
         derived = keys.derive(
             bytes.fromhex(case["ikm"]),
             salt=bytes.fromhex(case["salt"]),

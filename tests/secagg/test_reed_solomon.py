@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltafl.secagg.reed_solomon import decode
-from deltafl.secagg.shamir import PRIME, combine_plain, split_plain
+from deltafl.secagg import reed_solomon
+from deltafl.secagg.reed_solomon import decode, locate
+from deltafl.secagg.shamir import PRIME, combine_plain, lagrange_at, split_plain
 
 
 def decoded(points, values, threshold):
@@ -170,3 +171,55 @@ def test_colluders_beyond_the_radius_can_agree_on_another_secret():
     false = [share + (x - 1) * (x - 2) for share, x in zip(shares, points, strict=True)]
     assert decoded(points, shares[:4] + false[4:], 3) == (11 + 2, [2, 3])
     assert decoded(points, shares[:5] + false[5:], 3) == (11, [5, 6])
+
+
+@settings(max_examples=60)
+@given(
+    size=st.integers(4, 12),
+    threshold=st.integers(1, 4),
+    first=st.integers(0, 1),
+    errors=st.lists(
+        st.tuples(st.integers(0, 11), st.integers(0, 4), st.integers(1, PRIME - 1)), max_size=14
+    ),
+)
+def test_words_located_together_are_those_decoded_one_by_one(size, threshold, first, errors):
+    points = np.arange(first, first + size)
+    words = np.zeros((size, 5), dtype=np.uint32)
+    for word in range(5):
+        coefficients = [(7 * word + i) % PRIME for i in range(threshold - 1)]
+        shares = split_plain(word + 3, points.tolist(), coefficients, PRIME)
+        words[:, word] = [shares[point] for point in points.tolist()]
+    for place, word, error in errors:
+        if place < size:
+            words[place, word] = (int(words[place, word]) + error) % PRIME
+    each = [decode(points, words[:, word], threshold) for word in range(5)]
+    together = locate(points, words, threshold)
+    if None in each:
+        assert together is None
+    else:
+        expected = [[i in found[1] for found in each] for i in range(size)]
+        assert together.tolist() == expected
+
+
+def test_one_liar_is_decoded_once_or_twice(monkeypatch):
+    calls = []
+    monkeypatch.setattr(reed_solomon, "decode", lambda *word: calls.append(0) or decode(*word))
+    for limbs, most in ((slice(None), 1), (slice(8, 9), 2)):
+        words = np.ones((9, 9), dtype=np.uint32)
+        words[1, limbs] = 2
+        found = locate(np.arange(1, 10), words, 3)
+        assert np.argwhere(found).tolist() == [[1, i] for i in range(9)[limbs]]
+        assert len(calls) == most
+        calls.clear()
+
+
+@given(st.lists(elements, min_size=2, max_size=9, unique=True), st.data())
+def test_weights_carry_a_polynomial_from_some_points_to_others(points, data):
+    points = [point % PRIME for point in points]
+    cut = data.draw(st.integers(1, len(points) - 1))
+    base, others = np.array(points[:cut]), np.array(points[cut:])
+    coefficients = [5 + i for i in range(cut - 1)]
+    values = split_plain(9, points, coefficients, PRIME)
+    weights = lagrange_at(base, others).astype(object)
+    carried = weights @ np.array([values[point] for point in points[:cut]], dtype=object) % PRIME
+    assert carried.tolist() == [values[point] for point in points[cut:]]

@@ -1,11 +1,10 @@
 import itertools
-import json
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vectors import vector_file
+from vectors import outside
 
 from deltafl.secagg import prg, shamir
 from deltafl.secagg.randomness import SeededRandomness
@@ -80,7 +79,34 @@ def test_products_of_the_largest_elements():
     shares = np.full((1, 5000, 9), shamir.PRIME - 1, np.uint32)
     # (−1)·(−1), 5000 times
     assert shamir.combine(largest, shares).tolist() == [[5000] * 9]
-    assert shamir._multiply(largest, np.ascontiguousarray(largest.T)).tolist() == [[5000]]
+    assert shamir.multiply(largest, np.ascontiguousarray(largest.T)).tolist() == [[5000]]
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 2, 31), (5, 4, 33), (40, 700, 70), (2, 9000, 3)])
+def test_a_product_in_tiles_is_the_product(shape, monkeypatch):
+    rows, depth, columns = shape
+    generator = np.random.default_rng(0)
+    left = generator.integers(0, shamir.PRIME, (rows, depth), dtype=np.uint32)
+    right = generator.integers(0, shamir.PRIME, (depth, columns), dtype=np.uint32)
+    expected = (left.astype(object) @ right.astype(object)) % shamir.PRIME
+    assert shamir.multiply(left, right).tolist() == expected.tolist()
+
+
+def test_no_product_wakes_the_threads_of_blas(monkeypatch):
+    """Small enough for one core, and no product with a vector: BLAS shares those out sooner."""
+    tiles = []
+    halves = shamir._halves
+
+    def noted(matrix):
+        tiles.append(matrix.shape)
+        return halves(matrix)
+
+    monkeypatch.setattr(shamir, "_halves", noted)
+    shamir.split([bytes(32)] * 40, range(1, 301), 151, SeededRandomness(bytes(32)))
+    deep = [shape for shape in tiles if shape[0] == 151]  # those of coefficients
+    assert {width for _, width in deep} <= {32, 40 * 9 % 32}
+    assert all(rows * 151 * 32 <= 2**18 for rows, depth in tiles if (rows, depth) not in deep)
+    assert max(rows for rows, depth in tiles if (rows, depth) not in deep) == 54
 
 
 @st.composite
@@ -178,8 +204,8 @@ def test_limbs_that_are_no_secret():
 
 @pytest.mark.parametrize("name", ["frost_p256.json", "frost_p256_big_identifier.json"])
 def test_plain_twin_against_frost(name):
-    content = json.loads(vector_file(name).read_text())
-    inputs, threshold = content["inputs"], int(content["config"]["MIN_PARTICIPANTS"])
+    (inputs,) = outside(name)
+    threshold = int(inputs["MIN_PARTICIPANTS"])
     secret = int(inputs["group_secret_key"], 16)
     shares = {
         share["identifier"]: int(share["participant_share"], 16)

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from vectors import vector_file
+from vectors import FOLDER
 
 from deltafl.secagg import (
     Adversary,
@@ -53,7 +53,7 @@ def test_known_parameters(num_devices, colluding_rate, dropout_rate, degree, thr
 
 
 def published(adversary_class="CURIOUS_SERVER"):
-    with vector_file("secagg_graph_parameters.csv").open() as lines:
+    with (FOLDER / "graph_parameters.csv").open() as lines:
         rows = [r for r in csv.DictReader(lines) if r["adversary_class"] == adversary_class]
     assert rows
     return [

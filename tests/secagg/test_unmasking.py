@@ -29,14 +29,14 @@ from malicious_clients import (
 )
 from parties import BINDING, Parties, make_params, plain_sum
 
-from deltafl.secagg import Fault, SessionAborted, Stage, Step, keys, shamir, unmasking
+from deltafl.secagg import Fault, SessionAborted, Stage, Step, keys, reed_solomon, shamir
 from deltafl.secagg.graph import Graph
 from deltafl.secagg.masks import SlotContext, seed_commitment
 from deltafl.secagg.messages import ShareKind, UnmaskShares
 from deltafl.secagg.params import SessionId
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.states import ServerState
-from deltafl.secagg.unmasking import Promises, SlotSecrets
+from deltafl.secagg.unmasking import Blame, PromiseBroken, Promises, SlotSecrets
 
 # One slot's secrets, without a session around them.
 
@@ -120,7 +120,7 @@ def test_honest_answers_give_every_secret(drawn, data):
     else:
         recovered = slot.recover()
         slot.check(recovered)
-        assert recovered.faults == {}
+        assert recovered.blame.faults == {}
 
 
 @settings(max_examples=40)
@@ -145,12 +145,14 @@ def test_liars_within_the_radius_are_the_only_ones_named_and_all_secrets_are_rig
     lied = {liar for liar, _ in wrong}
     recovered = slot.recover()
     slot.check(recovered)
-    assert set(recovered.faults) <= lied
-    assert set(recovered.faults.values()) <= {Fault.BAD_SHARE}
+    assert set(recovered.blame.faults) <= lied
+    assert set(recovered.blame.faults.values()) <= {Fault.BAD_SHARE}
     # The pairs of whom one lied: whoever is among the first t to answer for somebody is looked at.
     pairs = {(p, liar) for liar, p in wrong}
-    assert recovered.disputes <= pairs
-    assert {(p, q) for p, q in pairs if q in sorted(near[p])[:threshold]} <= recovered.disputes
+    assert recovered.blame.disputes <= pairs
+    assert {
+        (p, q) for p, q in pairs if q in sorted(near[p])[:threshold]
+    } <= recovered.blame.disputes
 
 
 @settings(max_examples=40)
@@ -176,7 +178,7 @@ def test_liars_beyond_the_radius_end_the_slot_or_do_no_harm(drawn, data):
     except SessionAborted:
         return
     slot.check(recovered)
-    assert set(recovered.faults) <= liars
+    assert set(recovered.blame.faults) <= liars
 
 
 def test_one_liar_where_one_share_can_be_spared_is_noticed_and_not_named():
@@ -196,8 +198,8 @@ def test_the_radius_is_exact():
             if count == radius:
                 recovered = slot.recover()
                 slot.check(recovered)
-                assert recovered.disputes == {(4, liar) for liar in range(radius)}
-                assert recovered.faults == {}
+                assert recovered.blame.disputes == {(4, liar) for liar in range(radius)}
+                assert recovered.blame.faults == {}
             else:
                 with pytest.raises(SessionAborted, match="do not fit together"):
                     slot.recover()
@@ -209,7 +211,7 @@ def test_a_wrong_limb_anywhere_is_found():
         slot.spoil(1, 5, limb=limb)
         recovered = slot.recover()
         slot.check(recovered)
-        assert recovered.disputes == {(5, 1)}
+        assert recovered.blame.disputes == {(5, 1)}
 
 
 @pytest.mark.parametrize(("num", "degree"), [(7, 6), (12, 6)])
@@ -221,8 +223,8 @@ def test_one_wrong_share_anywhere_is_found_where_it_is_looked_at(num, degree):
             slot.spoil(liar, whose)
             recovered = slot.recover()
             slot.check(recovered)
-            assert recovered.disputes == ({(whose, liar)} if liar in holders[:3] else set())
-            assert recovered.faults == {}
+            assert recovered.blame.disputes == ({(whose, liar)} if liar in holders[:3] else set())
+            assert recovered.blame.faults == {}
 
 
 def test_liars_in_different_limbs_are_all_found():
@@ -231,7 +233,7 @@ def test_liars_in_different_limbs_are_all_found():
     slot.spoil(6, 5, limb=8)
     recovered = slot.recover()
     slot.check(recovered)
-    assert recovered.disputes == {(5, 0), (5, 6)}
+    assert recovered.blame.disputes == {(5, 0), (5, 6)}
 
 
 def test_what_too_few_others_can_check_is_not_held_against_a_suspect():
@@ -245,7 +247,7 @@ def test_what_too_few_others_can_check_is_not_held_against_a_suspect():
         assert secrets.take(holder, slot.told(holder, refused), refused) is None
     recovered = secrets.recover(Promises(CONTEXT, 0, slot.commitments, slot.public))
     slot.check(recovered)
-    assert recovered.disputes == {(8, 3), (8, 4)}
+    assert recovered.blame.disputes == {(8, 3), (8, 4)}
 
 
 @pytest.mark.parametrize(("num", "degree"), [(7, 6), (8, 7), (12, 6)])
@@ -258,31 +260,113 @@ def test_who_disputes_with_most_is_named_and_who_disputes_with_half_is_not(num, 
             slot.spoil(0, owner)
         recovered = slot.recover()
         slot.check(recovered)
-        assert recovered.disputes == {(owner, 0) for owner in wrong}
-        assert recovered.faults == ({0: Fault.BAD_SHARE} if more else {})
+        assert recovered.blame.disputes == {(owner, 0) for owner in wrong}
+        assert recovered.blame.faults == ({0: Fault.BAD_SHARE} if more else {})
 
 
-def test_a_liar_is_found_out_once_whatever_it_lies_about(monkeypatch):
-    # Decoding takes seconds where devices are many: one of them must not cause it for each.
-    calls = []
-    decode = unmasking.decode
-    monkeypatch.setattr(unmasking, "decode", lambda *word: calls.append(0) or decode(*word))
-    slot = Slot(9, 8, 4)
-    for position in range(9):
-        slot.spoil(0, position)
+@pytest.mark.parametrize(("num", "degree"), [(9, 8), (14, 8)])
+def test_who_is_compared_with_liars_is_not_blamed(num, degree):
+    """A dealer has an honest holder suspected, and a liar's shares are what it is compared with."""
+    slot = Slot(num, degree, 3)
+    dealer = num - 1
+    suspected, _, _, liar, *_ = slot.graph.holders_of(dealer).tolist()
+    slot.spoil(suspected, dealer)
+    wrong = [p for p in slot.graph.holders_of(liar).tolist() if p != dealer]
+    for owner in wrong:
+        slot.spoil(liar, owner)
     recovered = slot.recover()
     slot.check(recovered)
-    assert recovered.faults == {0: Fault.BAD_SHARE}
-    assert 1 <= len(calls) <= shamir.NUM_LIMBS
+    assert recovered.blame.faults == {liar: Fault.BAD_SHARE}
+    assert recovered.blame.disputes == {(dealer, suspected), *((p, liar) for p in wrong)}
+
+
+def test_liars_whose_errors_cancel_in_the_secret_frame_nobody():
+    """Two of those that the others are compared with: their shares of a seed give that seed."""
+    slot = Slot(9, 8, 3)
+    for suspected in (0, 1):  # so that the others are compared with 2, 3 and 4
+        slot.spoil(suspected, 8, 1 + suspected)
+    weights = shamir.lagrange_at_zero(np.array([[3, 4, 5]]))[0].tolist()
+    for owner in range(8):
+        slot.spoil(3, owner, weights[2])
+        slot.spoil(4, owner, -weights[1])
+    recovered = slot.recover()
+    slot.check(recovered)
+    assert recovered.blame.faults == dict.fromkeys((3, 4), Fault.BAD_SHARE)
+    lies = {(owner, liar) for owner in range(8) for liar in (3, 4)}
+    assert recovered.blame.disputes == {(8, 0), (8, 1)} | lies
+
+
+def test_nobody_is_blamed_where_too_many_lied_to_tell():
+    slot = Slot(7, 6, 4, survivors=range(6))
+    weights = shamir.lagrange_at_zero(np.array([[1, 2, 3, 4]]))[0].tolist()
+    slot.spoil(0, 6)
+    for owner in range(6):  # two of six lie, but the first four give the secret
+        slot.spoil(1, owner, weights[3])
+        slot.spoil(3, owner, -weights[1])
+    recovered = slot.recover()
+    slot.check(recovered)
+    assert recovered.blame == Blame({}, frozenset({(6, 0)}))
+
+
+def test_a_suspect_that_nobody_can_judge_is_not_blamed():
+    """Four of ten lie, so that with two honest devices they are six for another polynomial."""
+    slot = Slot(10, 9, 4)
+    slot.spoil(6, 9)
+    for owner in range(9):
+        for liar in (2, 3, 4, 5):  # zero at the points 0, 1 and 2: the secret seems right
+            slot.spoil(liar, owner, (liar + 1) * liar * (liar - 1))
+    secrets = slot.open()
+    for holder in range(10):
+        refused = frozenset({9} if holder < 3 else ())  # the device at 6 is among the first t
+        assert secrets.take(holder, slot.told(holder, refused), refused) is None
+    recovered = secrets.recover(Promises(CONTEXT, 0, slot.commitments, slot.public))
+    slot.check(recovered)
+    assert recovered.blame == Blame({}, frozenset({(9, 6)}))
+
+
+def test_shares_that_never_came_are_not_wrong():
+    slot = Slot(9, 8, 3)
+    for owner in (2, 8):
+        slot.spoil(3, owner)
+    secrets = slot.open()
+    for holder in range(9):
+        refused = frozenset({8} if holder == 0 else {2} if holder > 3 else ())
+        assert secrets.take(holder, slot.told(holder, refused), refused) is None
+    recovered = secrets.recover(Promises(CONTEXT, 0, slot.commitments, slot.public))
+    slot.check(recovered)
+    assert recovered.blame.disputes == {(2, 3), (8, 3)}
+
+
+@pytest.mark.parametrize("liar", [0, 3])
+def test_a_liar_is_found_out_once_whatever_it_lies_about(monkeypatch, liar):
+    # Decoding takes seconds where devices are many: one of them must not cause it for each.
+    calls = []
+    decode = reed_solomon.decode
+    monkeypatch.setattr(reed_solomon, "decode", lambda *word: calls.append(0) or decode(*word))
+    slot = Slot(9, 8, 4, survivors=range(liar, 9))  # those before it are gone
+    for position in range(9):
+        slot.spoil(liar, position)
+    recovered = slot.recover()
+    slot.check(recovered)
+    assert recovered.blame.faults == {liar: Fault.BAD_SHARE}
+    assert len(calls) <= 2  # a liar whose first limb is right is found at another
 
 
 @pytest.mark.parametrize("threshold", [3, 4])
-def test_a_false_commitment_names_its_dealer_and_the_seed_stands(threshold):
+def test_a_false_commitment_names_its_dealer_and_ends_the_slot(threshold):
     slot = Slot(7, 6, threshold)
     slot.commitments[4] = bytes(32)
-    recovered = slot.recover()
-    slot.check(recovered)
-    assert recovered.faults == {4: Fault.BAD_COMMITMENT}
+    with pytest.raises(PromiseBroken, match="position 4 had shared another seed") as ended:
+        slot.recover()
+    assert ended.value.blame == Blame({4: Fault.BAD_COMMITMENT}, frozenset())
+
+
+def test_all_false_commitments_of_a_slot_are_named():
+    slot = Slot(7, 6, 3)
+    slot.commitments |= {1: bytes(32), 4: bytes(32)}
+    with pytest.raises(PromiseBroken, match="position 1 had shared another seed") as ended:
+        slot.recover()
+    assert ended.value.blame.faults == dict.fromkeys((1, 4), Fault.BAD_COMMITMENT)
 
 
 @pytest.mark.parametrize("liars", [[0], [5], [0, 5]])
@@ -290,11 +374,11 @@ def test_a_false_commitment_among_liars_ends_the_slot_and_names_nobody(liars):
     # More may have lied than decoding can tell: all seven shares agree, or nobody is to be blamed.
     slot = Slot(7, 6, 3)
     slot.commitments[4] = bytes(32)
-    slot.check(slot.recover())
     for liar in liars:
         slot.spoil(liar, 4)
-    with pytest.raises(SessionAborted, match="position 4 do not fit together"):
+    with pytest.raises(SessionAborted, match="position 4 do not fit together") as ended:
         slot.recover()
+    assert not isinstance(ended.value, PromiseBroken)
 
 
 def test_a_false_commitment_beside_lies_about_others_is_named():
@@ -302,10 +386,9 @@ def test_a_false_commitment_beside_lies_about_others_is_named():
     slot.commitments[4] = bytes(32)
     for liar in (0, 5):
         slot.spoil(liar, 2)
-    recovered = slot.recover()
-    slot.check(recovered)
-    assert recovered.faults == {4: Fault.BAD_COMMITMENT}
-    assert recovered.disputes == {(2, 0), (2, 5)}
+    with pytest.raises(PromiseBroken) as ended:
+        slot.recover()
+    assert ended.value.blame == Blame({4: Fault.BAD_COMMITMENT}, frozenset({(2, 0), (2, 5)}))
 
 
 def test_a_false_commitment_is_not_believed_from_t_shares_alone():
@@ -319,7 +402,7 @@ def test_a_false_commitment_is_not_believed_from_t_shares_alone():
 def test_another_key_than_the_advertised_one_ends_the_slot_and_names_its_dealer():
     slot = Slot(7, 6, 3, survivors=[0, 1, 2, 3, 5, 6])
     slot.public[4] = keys.key_pair(b"\7" * 32).public
-    with pytest.raises(SessionAborted, match="position 4, which is gone, had shared another key"):
+    with pytest.raises(PromiseBroken, match="position 4, which is gone, had shared another key"):
         slot.recover()
 
 
@@ -328,7 +411,7 @@ def test_another_key_of_a_device_that_stays_does_no_harm():
     slot.public[4] = keys.key_pair(b"\7" * 32).public
     recovered = slot.recover()
     slot.check(recovered)
-    assert recovered.faults == {}
+    assert recovered.blame.faults == {}
 
 
 def test_shares_of_something_that_is_no_secret_end_the_slot():
@@ -605,14 +688,16 @@ def test_shares_of_a_device_that_was_not_in_the_slot_are_refused(signed):
 
 
 @every_kind
-def test_a_false_commitment_is_named_and_the_sum_survives(params):
+def test_a_false_commitment_is_named_and_there_is_no_sum(params):
     attacker = device_at(params, 5)
     parties = MaliciousClients(params, {(attacker, Stage.SHARE): commit_falsely})
-    sums = parties.finish()
+    with pytest.raises(SessionAborted, match="position 5 had shared another seed"):
+        parties.finish()
     assert parties.faults == {attacker: Fault.BAD_COMMITMENT}
     assert parties.server.drops[attacker].step == Step(Stage.UNMASK)
-    honest = {client for client in parties.roster if client != attacker}
-    assert [set(result.contributors) for result in sums] == [set(parties.roster), honest]
+    assert parties.server.state is ServerState.ABORTED
+    assert not parties.server.has_sum
+    assert parties.sums == []
 
 
 @every_kind
@@ -621,7 +706,8 @@ def test_a_device_is_dropped_for_its_first_fault(params):
     attacker = device_at(params, 5)
     changes = {(attacker, Stage.SHARE): commit_falsely, (attacker, Stage.UNMASK): lambda *_: None}
     parties = MaliciousClients(params, changes)
-    parties.finish()
+    with pytest.raises(SessionAborted, match="position 5 had shared another seed"):
+        parties.finish()
     assert parties.faults == {attacker: Fault.TIMED_OUT}
 
 
@@ -761,12 +847,12 @@ def test_whatever_a_few_do_the_others_get_their_sums_and_no_blame(params, signed
     try:
         sums = parties.finish()
     except SessionAborted:
-        # The one case in which decoding cannot tell who lied.
+        # Nobody can tell which seed was used, and among wrong shares not even who lied.
         assert "commits falsely" in told
-        assert told & {"lies", "lies otherwise"}
-        check_sums(parties)
+        assert parties.sums == []
         assert set(parties.faults) <= guilty
         return
+    assert "commits falsely" not in told
     assert set(parties.faults) <= guilty
     assert all(set(parties.roster) - guilty <= set(result.contributors) for result in sums)
     assert len(sums) == 2

@@ -144,6 +144,8 @@ def _opening_lies():
         (PLAIN, {"max_slots": 1}),
         (PLAIN, {"max_length": 3}),
         (PLAIN, {"max_ring_bits": 39}),
+        (PLAIN, {"max_sharing_work": 539}),
+        (PLAIN, {"max_mask_elements": 27}),
         (PLAIN, {"adversary": "active"}),
         (SIGNED, {"adversary": "active", "colluding_rate": 0.2}),
         (SPARSE_SIGNED, {"adversary": "active"}),
@@ -1411,7 +1413,7 @@ def _false_shares():
             ),
         )
         yield _deviation(
-            f"A commitment to another seed of slot {slot} than was shared: the sum stands.",
+            f"A commitment to another seed of slot {slot} than was shared: there is no sum.",
             PLAIN,
             [("share", 0, VICTIM, [false])],
             [(VICTIM, Fault.BAD_COMMITMENT)],

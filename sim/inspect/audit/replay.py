@@ -117,8 +117,8 @@ class SlotReplay:
             prg.add_masks,
         )
         ids = session.ids.tolist()
-        wrong = {ids[p] for p in recovered.faults}
-        wrong |= {ids[position] for pair in recovered.disputes for position in pair}
+        wrong = {ids[p] for p in recovered.blame.faults}
+        wrong |= {ids[position] for pair in recovered.blame.disputes for position in pair}
         return replace(
             self._unmasked(),
             secrets={ids[p]: seed for p, seed in recovered.seeds.items()},
