@@ -7,6 +7,7 @@ would give the server a second answer of the same devices.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from deltafl.fl.cohort import SecureRoundResult
 from deltafl.protocol.levels import Levels
@@ -41,10 +42,7 @@ class InterruptedRounds:
         """Lose a round; see `deltafl.sim.cohort.simulated.SecureRounds`."""
         del work, graph_seed, vanishing
         first = [levels.first_slot(level) for level in range(len(levels.rounds) + 1)]
-        sums = [
-            sum(begin <= slot < end for slot in self.slots)
-            for begin, end in zip(first[:-1], first[1:], strict=True)
-        ]
+        sums = [sum(begin <= slot < end for slot in self.slots) for begin, end in pairwise(first)]
         return SecureRoundResult(tuple(_lost(count, self.reason) for count in sums), None)
 
 

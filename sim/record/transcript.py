@@ -13,10 +13,12 @@ Records, each a frame of `deltafl.sim.record.chain` (kind and number first):
 The opening is the first record and the closing the last. A round's begin is on the disk before any
 message of the round leaves the server. So, whenever the process ends, the record says whom the
 round may have reached, and a resumed run goes on with the round after it. Rounds that were begun
-and are not kept end with the resumed record, and are lost. In rounds that are kept whole, "the first
-bytes" of a message are all of them, otherwise at most `HEAD_SENT` or `HEAD_RECEIVED`. A question
-with the proof of a sum is always kept whole. Where the server sent the same message before in the
-round, the number of that record stands in their place.
+and are not kept end with the resumed record, and are lost.
+
+In rounds whose messages are kept whole, "the first bytes" of a message are all of them, otherwise
+at most `HEAD_SENT` or `HEAD_RECEIVED`. A question with the proof of a sum is always kept whole.
+Where the server sent the same message before in the round, the number of that record stands in
+their place.
 Contributors and devices are ids, 4 bytes little-endian each. A sum is digested as words of 8 bytes,
 little-endian; the last `SUM_WORDS` of them are in the record.
 

@@ -1,7 +1,7 @@
 """One run: the rounds of one algorithm with one seed, continuing from its directory's state.
 
-A round consists of: sample the cohort, let the strategy run the round, log it, write the checkpoint,
-and evaluate if due. A crash costs at most the current round.
+A round consists of: sample the cohort, let the strategy run the round, log it, write the
+checkpoint, and evaluate if due. A crash costs at most the current round.
 
 Where devices answer under masks, the transcript says that a round begins before any of its messages
 leaves. A run that is resumed gives up every round that was begun and that its checkpoint does not
@@ -43,9 +43,9 @@ from deltafl.sim.cohort.answered import Answered, Answers
 from deltafl.sim.cohort.backends.base import Backend, ModelSpec, SampleReference
 from deltafl.sim.cohort.devices import BackendDevices
 from deltafl.sim.cohort.faults import Dropouts, seeded_dropouts
+from deltafl.sim.cohort.interrupted import InterruptedRounds
 from deltafl.sim.cohort.sampling import sample_cohort
 from deltafl.sim.cohort.seeds import Purpose, Seeds
-from deltafl.sim.cohort.interrupted import InterruptedRounds
 from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
 from deltafl.sim.errors import ConfigError, RunDirectoryError, RunError, damaged
 from deltafl.sim.record.chain import Mark

@@ -23,8 +23,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from deltafl.sim.data.dataset import build_dataset
 from deltafl.secagg.wire import Kind
+from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ChainError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
@@ -182,7 +182,9 @@ def main():
     parser.add_argument("--per-run", type=int, default=4, help="kills of one run, at most")
     parser.add_argument("--longest", type=float, default=2.0, help="seconds before a kill")
     options = parser.parse_args()
-    build_dataset(config_of("masked").data)  # a library of its takes longer to load than a run takes
+    build_dataset(
+        config_of("masked").data
+    )  # a library of its takes longer to load than a run takes
     draw = random.Random(options.seed)  # noqa: S311 (moments, no secrets)
     kills, wrong, number = 0, 0, 0
     while kills < options.kills:

@@ -43,7 +43,7 @@ def written(tmp_path_factory):
         masked = MaskedRounds(Sessions(), observer=writer)
         state = TrainingState(np.zeros(2000, dtype=np.float32))
         for number in (1, 2):
-            writer.begin_round(number)
+            writer.begin_round(number, range(6))
             cohort = cohort_of(map(Device, range(6)), masked, round_index=number)
             state, report = strategy.apply(state, cohort)
             writer.end_round(report.aborted)

@@ -600,7 +600,7 @@ def write(entries: Sequence[Entry], path: Path, mode: str = "full", *, closed=No
     """
     with TranscriptWriter(path, mode, run_id=RUN_ID) as writer:
         for number, part in _by_round(entries):
-            writer.begin_round(number)
+            writer.begin_round(number, {entry.peer for entry in part if isinstance(entry, Said)})
             for entry in part:
                 if isinstance(entry, Said):
                     writer.message(sent=entry.sent, peer=entry.peer, data=entry.data)

@@ -13,16 +13,20 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.prefixes import scan
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
+from deltafl.sim.inspect.audit.saved_states import SavedStates
 from deltafl.sim.inspect.audit.settled import departures
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, place_of
 from deltafl.sim.record.events import Event
 from deltafl.sim.record.transcript import (
     HEAD_RECEIVED,
     HEAD_SENT,
+    INTERRUPTED,
+    Begin,
     Closing,
     Message,
     Opening,
     Record,
+    Resumed,
     RoundEnd,
     Sum,
     keeps_whole,
@@ -69,8 +73,8 @@ RULES: Final = Rules(
             Severity.HIGH,
             "the file ends too early",
             "The rest of the file is not audited.",
-            "Get the whole file. After a crash, resume the run: it cuts the file back to its "
-            "last checkpoint and continues from there.",
+            "Get the whole file. After a crash, resume the run: it continues the file after its "
+            "last whole record.",
             A24,
         ),
         "record.malformed": Rule(
@@ -137,6 +141,9 @@ class Integrity(Check):
         self._mode: str | None = None
         self._rounds: set[int] = set()
         self._round = 0  # the last one
+        self._is_open = False  # whether that one has begun and not ended
+        self._states = SavedStates(True)
+        self._given_up: set[int] = set()  # of the rounds that have ended, by the run's events
         self._num_records = 0
         self._digest = b""
         self._is_closed = False
@@ -146,21 +153,27 @@ class Integrity(Check):
     def on_record(self, record: Record, digest: bytes) -> Iterator[Finding]:
         """Note how far the transcript goes, and check that it continues as it must."""
         self._num_records, self._digest = record.number + 1, digest
-        if self._is_closed:
+        if self._is_closed and not isinstance(record, Resumed):
             place = Evidence(None, record.number, record.offset)
             yield RULES.found("record.malformed", "it follows the closing record", [place])
-        if isinstance(record, Message | Sum | RoundEnd):
+        if isinstance(record, Message | Sum | RoundEnd | Begin):
             yield from self._counted(record)
             self._rounds.add(record.round)
-            self._is_silent = self._is_silent and isinstance(record, RoundEnd)
+            self._is_silent = self._is_silent and isinstance(record, RoundEnd | Begin)
         match record:
             case Opening():
                 self._mode = record.mode
             case Message():
                 yield from self._kept(record)
+            case RoundEnd():
+                self._is_open = False
+                self._states.save(record.round, True)
             case Closing():
                 self._is_closed = True
                 yield from self._closed(record)
+            case Resumed():
+                self._is_closed = False
+                yield from self._resumed(record)
         if self._num_records == self._vouched:
             yield from self._differs(self._premises.source.head, record.offset)
 
@@ -191,7 +204,12 @@ class Integrity(Check):
             yield from _unsent(session)
         yield from self._settings(round_)
         event = (self._premises.source.events or {}).get(round_.number)
-        if event is not None:
+        if event is None:
+            return
+        is_ended = round_.end is not None and round_.end.aborted != INTERRUPTED
+        if is_ended and event.get("aborted") == INTERRUPTED:
+            self._given_up.add(round_.number)  # a later record has to say so too
+        else:
             yield from _compare_round(over, event)
 
     def on_end(self) -> Iterator[Finding]:
@@ -211,6 +229,9 @@ class Integrity(Check):
             detail = "no message is recorded"
             yield RULES.found("record.no-messages", detail, [Evidence(None, last)])
         yield from self._missing()
+        for number in sorted(self._given_up):
+            detail = f"round {number} is lost by the run's events, and has ended by its records"
+            yield RULES.found("record.disagrees", detail, [Evidence(number)])
 
     def coverage(self, tally: Tally) -> Coverage:
         """Every record counts, even if it keeps little."""
@@ -227,16 +248,35 @@ class Integrity(Check):
             place = Evidence(message.round, message.number, message.offset)
             yield RULES.found("record.malformed", detail, [place])
 
-    def _counted(self, record: Message | Sum | RoundEnd) -> Iterator[Finding]:
-        """Rounds are counted from 1, one by one."""
+    def _counted(self, record: Message | Sum | RoundEnd | Begin) -> Iterator[Finding]:
+        """Rounds are counted from 1, one by one, and each begins and ends once."""
         before, self._round = self._round, record.round
+        begins, was_open, self._is_open = isinstance(record, Begin), self._is_open, True
         place = Evidence(record.round, record.number, record.offset)
         if record.round > before + 1:
             detail = f"round {record.round} follows round {before}"
             yield RULES.found("record.missing", detail, [place])
-        elif record.round < before:
+        elif record.round < before or (record.round == before and (begins or not was_open)):
             detail = f"round {record.round} comes after round {before}"
+            if record.round == before:
+                detail = f"round {before} {'begins again' if begins else 'goes on after its end'}"
             yield RULES.found("record.reordered", detail, [place])
+        elif record.round > before and not begins:
+            detail = f"the beginning of round {record.round} is not recorded"
+            yield RULES.found("record.missing", detail, [place])
+
+    def _resumed(self, record: Resumed) -> Iterator[Finding]:
+        """An interruption costs the round under way, and one more where a file is damaged."""
+        self._is_open = False
+        self._given_up = {number for number in self._given_up if number <= record.kept}
+        place = Evidence(None, record.number, record.offset)
+        before = self._states.numbers
+        if self._states.go_back(record.kept, self._round) is None:
+            detail = (
+                f"the run goes on from its state after round {record.kept}, and can only have kept "
+                f"those after rounds {', '.join(map(str, before))}"
+            )
+            yield RULES.found("record.disagrees", detail, [place])
 
     def _closed(self, closing: Closing) -> Iterator[Finding]:
         """The closing record says how many rounds there are."""
@@ -322,7 +362,8 @@ def _has_proof(head: bytes) -> bool:
 def _compare_round(over: RoundOver, event: Event) -> Iterator[Finding]:
     """Compare what the run says of a round, and of its levels, with what its sums come to."""
     round_, played = over.view, over.played
-    outcome = played[0].outcome if len(played) == 1 else None
+    is_lost = round_.end is not None and round_.end.aborted == INTERRUPTED
+    outcome = played[0].outcome if len(played) == 1 and not is_lost else None
     stated: dict[str, object] = {"secure_sums": len(round_.sums)}
     announced = sorted(
         {seen.record.peer for one in round_.sessions.values() for seen in one.announcements}
@@ -335,14 +376,15 @@ def _compare_round(over: RoundOver, event: Event) -> Iterator[Finding]:
     yield from _compare(round_, event, stated | _stated(event, outcome), "")
     if len(round_.sessions) == 1 < len(played):
         for one in played:
-            yield from _compare_level(round_, event, show(one.theta), one.outcome)
+            outcome = None if is_lost else one.outcome
+            yield from _compare_level(round_, event, show(one.theta), outcome)
 
 
 def _finished(over: RoundOver) -> Iterator[Finding]:
     """A round that was given up although all its sums are there."""
     end, played = over.view.end, over.played
     outcomes = [one.outcome for one in played]
-    if end is None or not end.aborted or len(over.view.sessions) != 1:
+    if end is None or end.aborted in {"", INTERRUPTED} or len(over.view.sessions) != 1:
         return
     if all(outcome is not None and outcome.aborted is None for outcome in outcomes):
         detail = f"it was given up ({end.aborted}), but it has all its sums"
