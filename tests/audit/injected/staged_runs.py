@@ -567,8 +567,9 @@ class Edit:
         return next(i for i, other in enumerate(self.entries) if other is entry)
 
     def record_number(self, entry: Entry) -> int:
-        """The number that the entry's record will have, after the opening."""
-        return self.place(entry) + 1
+        """The number that the entry's record will have, after the opening and rounds' begins."""
+        place = self.place(entry)
+        return place + 1 + len(list(_by_round(self.entries[: place + 1])))
 
 
 def _session_bytes(entry: Said) -> bytes:
