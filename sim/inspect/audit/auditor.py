@@ -146,7 +146,7 @@ class _Audit:
                 self._take_sum(self._round_of(record), record)
             case Begin():
                 self._end_round(record)
-                self._begin_round(record.round)
+                self._begin_round(record.round).cohort = record.cohort
             case RoundEnd():
                 self._round_of(record).end = record  # unless the next record says otherwise
             case Closing():

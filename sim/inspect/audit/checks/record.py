@@ -202,6 +202,7 @@ class Integrity(Check):
                 detail = f"a {kind} message of device {seen.record.peer}, to which nothing was sent"
                 yield RULES.found("record.unasked", detail, [seen.place])
             yield from _unsent(session)
+        yield from _others(round_)
         yield from self._settings(round_)
         event = (self._premises.source.events or {}).get(round_.number)
         if event is None:
@@ -318,6 +319,19 @@ class Integrity(Check):
             yield RULES.found("record.disagrees", detail, places)
 
 
+def _others(round_: RoundView) -> Iterator[Finding]:
+    """Announcements to devices that the round's begin does not name."""
+    for session in round_.sessions.values():
+        if round_.cohort is None:
+            return
+        named = set(round_.cohort)
+        others = [seen for seen in session.announcements if seen.record.peer not in named]
+        if others:
+            such = f"{len(others)} devices that it began without, such as {others[0].record.peer}"
+            detail = f"round {round_.number} was announced to {such}"
+            yield RULES.found("record.disagrees", detail, [seen.place for seen in others])
+
+
 def _unsent(session: SessionView) -> Iterator[Finding]:
     """Lists with signatures that, by the record, no device had sent."""
     ids = session.ids.tolist()
@@ -369,7 +383,7 @@ def _compare_round(over: RoundOver, event: Event) -> Iterator[Finding]:
         {seen.record.peer for one in round_.sessions.values() for seen in one.announcements}
     )
     if "cohort" in event and announced:
-        stated["cohort"] = announced
+        stated["cohort"] = list(round_.cohort or ()) if is_lost else announced
     if round_.end is not None:
         stated["aborted"] = round_.end.aborted or None
         yield from _finished(over)
