@@ -70,7 +70,7 @@ def main() -> None:
     counts: Counter[tuple[str, str]] = Counter()
     sizes: Counter[tuple[str, str]] = Counter()
     kinds: dict[int, str] = {}  # of the messages that others repeat, by number of the record
-    rounds, lost, sums = set(), set(), 0
+    rounds, lost, sums = 0, set[int](), 0
     with open(sys.argv[1], "rb") as file:
         for record in frames(file):
             if record[0] == OPENING:
@@ -86,15 +86,12 @@ def main() -> None:
                 counts["sent" if sent else "received", kind] += 1
                 sizes["sent" if sent else "received", kind] += size
             sums += record[0] == SUM
-            if record[0] == BEGIN:
-                rounds.add(record[2])
-            if record[0] == RESUMED:  # the run went on without the rounds that it had not kept
-                lost |= {number for number in rounds if number > record[2]}
-            if record[0] is None:
-                head_digest = record[1].hex()
+            rounds = record[2] if record[0] == BEGIN else rounds
+            lost.update(range(record[2] + 1, rounds + 1) if record[0] == RESUMED else ())
+            head_digest = record[1].hex() if record[0] is None else ""
     for (direction, kind), count in sorted(counts.items()):
         print(f"{direction:<9} {kind:<22} {count:>9} {sizes[direction, kind]:>13} bytes")
-    print(f"{len(rounds)} rounds, {len(lost)} lost, {sums} sums; head {head_digest}")
+    print(f"{rounds} rounds, {len(lost)} lost, {sums} sums; head {head_digest}")
     if len(sys.argv) > 2 and sys.argv[2] != head_digest:
         raise SystemExit(f"the head is not {sys.argv[2]}")
 

@@ -36,6 +36,7 @@ from deltafl.sim.settings.config_io import build_config
 pytestmark = pytest.mark.usefixtures("no_figures")
 
 ROUNDS = 3
+PATHS = ("run", "whole")
 BEGIN, RESUMED = 6, 5
 KINDS = {
     "masked": {},
@@ -360,6 +361,28 @@ def test_between_checkpoint_and_next_round_nothing_is_lost(number, tmp_path, mon
     evaluated = sorted(p.stem[-1] for p in (path / "metrics").iterdir())
     assert evaluated == ["0", "2", "3"]
     assert serious(lenient(path)) == set()
+
+
+@pytest.mark.parametrize("sums", ["masked", "ideal"])
+def test_an_interruption_of_an_evaluation_loses_no_round(sums, tmp_path, monkeypatch):
+    path, config = tmp_path / "run", settings_of(privacy={"sums": sums})
+    whole = run(config, tmp_path / "whole")
+    original = engine.write_evaluation
+
+    def write_evaluation(folder, evaluation):
+        if evaluation.round == 2:
+            raise Killed
+        original(folder, evaluation)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "write_evaluation", write_evaluation)
+        with pytest.raises(Killed):
+            run(config, path)
+    summary = run(config, path, resume=True)
+    assert (summary["lost_rounds"], load_checkpoint(path / "checkpoints").state.round) == (0, 3)
+    assert summary["final_model_sha256"] == whole["final_model_sha256"]
+    evaluated = [sorted(p.name for p in (tmp_path / name / "metrics").iterdir()) for name in PATHS]
+    assert evaluated[0] == evaluated[1]
 
 
 def test_a_process_that_ends_while_it_resumes_loses_nothing_more(tmp_path, monkeypatch):
