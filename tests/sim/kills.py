@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 from deltafl.secagg.wire import Kind
 from deltafl.sim.data.dataset import build_dataset
@@ -36,22 +37,14 @@ from deltafl.sim.run.experiment import run_experiment
 from deltafl.sim.settings.config_io import build_config
 
 ROUNDS = 8
+_UNWATCHED = SimpleNamespace(
+    begin=lambda *_: None, played=lambda *_: None, evaluated=lambda *_: None
+)
 _KINDS = {
     "masked": {},
     "noisy": {"quantile": {"method": "noisy", "weights": "equal", "noise": 2}},
     "signed": {"privacy": {"signed": True}},
 }
-
-
-class _Silent:
-    def begin(self, config, rounds_done):
-        pass
-
-    def played(self, event):
-        pass
-
-    def evaluated(self, round_number, test_error):
-        pass
 
 
 def config_of(kind):
@@ -82,7 +75,7 @@ def play(config, path):
     status = 1
     try:
         run_experiment(
-            config, path, resume=True, progress=_Silent(), warn=lambda _: None, plots=False
+            config, path, resume=True, progress=_UNWATCHED, warn=lambda _: None, plots=False
         )
         status = 0
     finally:
