@@ -29,6 +29,7 @@ from deltafl.sim.record.transcript import (
     TranscriptWriter,
     read_transcript,
 )
+from deltafl.sim.record.truth import read_truth
 from deltafl.sim.run import engine
 from deltafl.sim.run.accounting import privacy_of
 from deltafl.sim.settings.config_io import build_config
@@ -153,6 +154,18 @@ def test_an_interrupted_round_is_lost_and_its_context_never_used_again(
 
 def is_begin(record):
     return isinstance(record, Begin)
+
+
+@pytest.mark.parametrize("after", [75, None])
+def test_an_audit_with_the_truth_does_without_that_of_a_lost_round(after, tmp_path, monkeypatch):
+    path, config = tmp_path / "run", settings_of(privacy={"truth": True})
+    killed_in(monkeypatch, config, path, number=2, after=after)
+    run(config, path, resume=True)
+    report = audit(path, Options(min_tail=1, truth=path / "truth.bin"))
+    assert serious(report) == set()
+    opening = next(read_transcript(path / "transcript.bin"))
+    told = {one.round for one in read_truth(path / "truth.bin", opening.run_id)}
+    assert told == {1, 3}
 
 
 @pytest.mark.parametrize("kind", ["masked", "levels"])
