@@ -307,7 +307,11 @@ class _Run:
         lost = _lost_at_the_end(read_events(self._directory.events))
         self._give_up_if_hopeless(state.round, lost)
         while state.round < rounds:
-            state, event = self._play_round(state)
+            ids = self._draw(state)
+            self._transcript.begin_round(state.round + 1, ids)
+            state, event = self._play_round(state, ids, self._rounds)
+            aborted = event.get("aborted")
+            self._transcript.end_round(None if aborted is None else str(aborted))
             self._save(state)
             self._evaluate_if_due(state)
             progress.played(event)
@@ -353,7 +357,7 @@ class _Run:
                 f"devices {', '.join(map(str, ids[-3:]))}",
             )
         interrupted = InterruptedRounds(rounds.sessions, begun.slots, INTERRUPTED)
-        return self._apply(state, ids, interrupted)
+        return self._play_round(state, ids, interrupted)
 
     def _give_up_if_hopeless(self, round_number: int, lost: list[str]) -> None:
         if len(lost) >= min(MAX_LOST_ROUNDS, self._config.federation.rounds):
@@ -363,15 +367,7 @@ class _Run:
                 f"federation.cohort_size or privacy.expected_dropout"
             )
 
-    def _play_round(self, state: TrainingState) -> tuple[TrainingState, Event]:
-        ids = self._draw(state)
-        self._transcript.begin_round(state.round + 1, ids)
-        state, event = self._apply(state, ids, self._rounds)
-        aborted = event.get("aborted")
-        self._transcript.end_round(None if aborted is None else str(aborted))
-        return state, event
-
-    def _apply(
+    def _play_round(
         self, state: TrainingState, ids: tuple[int, ...], rounds: SecureRounds | None
     ) -> tuple[TrainingState, Event]:
         """Let the strategy play a round over these devices, and log it."""

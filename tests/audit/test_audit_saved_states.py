@@ -124,6 +124,26 @@ def test_a_round_that_only_the_events_call_lost_is_found(resumed, tmp_path):
     assert audited(resumed, tmp_path, events=events) == {"record.disagrees"}
 
 
+@pytest.mark.parametrize(("kept", "rules"), [(4, set()), (0, {"record.disagrees"})])
+def test_a_state_that_is_too_old_to_go_on_from_is_found(resumed, tmp_path, kept, rules):
+    """And the last state is not; no round is lost by the run's events, but 2."""
+
+    def go_back(found):
+        found.insert(-1, [RESUMED, 0, kept, b""])
+
+    events = read_events(resumed / "events.jsonl")
+    for event in events:
+        event["aborted"] = event["aborted"] if kept else INTERRUPTED
+    found = audited(resumed, tmp_path, go_back, events)
+    assert found - {"record.head-differs"} == rules  # the checkpoint knows of one record less
+
+
+def test_an_event_of_a_round_that_was_lost_later_is_found(resumed, tmp_path):
+    events = read_events(resumed / "events.jsonl")
+    events[1]["aborted"] = None
+    assert audited(resumed, tmp_path, events=events) == {"record.disagrees"}
+
+
 def test_devices_that_a_round_began_without_are_found(resumed, tmp_path):
     def leave_one_out(found):
         begin = next(record for record in found if record[0] == BEGIN and record[2] == 3)

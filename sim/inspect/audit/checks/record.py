@@ -278,6 +278,11 @@ class Integrity(Check):
                 f"those after rounds {', '.join(map(str, before))}"
             )
             yield RULES.found("record.disagrees", detail, [place])
+        for number in range(record.kept + 1, self._round):  # the last one ends with this record
+            event = (self._premises.source.events or {}).get(number)
+            if event is not None and event.get("aborted") != INTERRUPTED:
+                detail = f"round {number} is lost by this record, and not by the run's events"
+                yield RULES.found("record.disagrees", detail, [place])
 
     def _closed(self, closing: Closing) -> Iterator[Finding]:
         """The closing record says how many rounds there are."""
