@@ -72,6 +72,7 @@ from deltafl.sim.run.algorithms import (
     build_strategy,
     check_session,
     search_setting,
+    sessions_of,
 )
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show
@@ -162,7 +163,7 @@ def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> No
     for folder in directory.metrics_of(config.federation).values():
         drop_evaluations_after(folder, checkpoint.state.round if checkpoint else None)
     events_size = checkpoint.events_size if checkpoint else 0
-    beyond = _beyond(config, directory, checkpoint)
+    beyond = _beyond(config, directory, checkpoint, len(resources.dataset.train))
     with (
         closing(_transcript(config, directory, beyond.mark)) as transcript,
         closing(_truth(config, directory, checkpoint, transcript.run_id)) as truth,
@@ -224,8 +225,15 @@ def dropouts_of(config: RunConfig) -> Dropouts:
     )
 
 
-def _beyond(config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None) -> Beyond:
-    """What the transcript holds beyond the checkpoint; nothing where devices answer nobody."""
+def _beyond(
+    config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None, num_devices: int
+) -> Beyond:
+    """What the transcript holds beyond the checkpoint; nothing where devices answer nobody.
+
+    Raises:
+        RunDirectoryError: that is not how a run of this checkpoint can go on.
+        ChainError: the transcript is damaged.
+    """
     mark = checkpoint.transcript if checkpoint else TRANSCRIPT.start
     if not config.has_masked_sums:
         return Beyond(mark)
@@ -235,6 +243,16 @@ def _beyond(config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint |
             f"{directory.checkpoints} is empty, and by {directory.transcript} devices have "
             "answered in this run: restore a checkpoint, or start again in another --out"
         )
+    before = checkpoint.state.round if checkpoint else 0
+    for number, begun in enumerate(beyond.rounds, before + 1):
+        is_next = begun.round == number <= config.federation.rounds
+        if not is_next or not begun.cohort or begun.cohort[-1] >= num_devices:
+            devices = ", ".join(map(str, begun.cohort[-3:]))
+            raise damaged(
+                directory.transcript,
+                f"it says that round {begun.round} began after round {number - 1}, with the "
+                f"devices {devices}",
+            )
     return beyond
 
 
@@ -348,16 +366,9 @@ class _Run:
 
     def _lose(self, state: TrainingState, begun: BegunRound) -> tuple[TrainingState, Event]:
         """Give up a round that an earlier process had begun."""
-        rounds, ids = self._rounds, begun.cohort
-        is_next = begun.round == state.round + 1 <= self._config.federation.rounds
-        if rounds is None or not is_next or not ids or ids[-1] >= len(self._sizes):
-            raise damaged(
-                self._directory.transcript,
-                f"it says that round {begun.round} began after round {state.round}, with the "
-                f"devices {', '.join(map(str, ids[-3:]))}",
-            )
-        interrupted = InterruptedRounds(rounds.sessions, begun.slots, INTERRUPTED)
-        return self._play_round(state, ids, interrupted)
+        sessions = sessions_of(self._config.privacy, search_setting(self._config))
+        interrupted = InterruptedRounds(sessions, begun.slots, INTERRUPTED)
+        return self._play_round(state, begun.cohort, interrupted)
 
     def _give_up_if_hopeless(self, round_number: int, lost: list[str]) -> None:
         if len(lost) >= min(MAX_LOST_ROUNDS, self._config.federation.rounds):

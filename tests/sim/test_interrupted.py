@@ -343,9 +343,11 @@ def test_a_round_that_does_not_follow_the_checkpoint_is_damage(left, tmp_path):
     found = records(path / "transcript.bin")
     [at] = [n for n, r in enumerate(found) if r[0] == BEGIN and n >= mark.num_frames]
     found[at][2] = 3
-    (path / "transcript.bin").write_bytes(of_records(found))
+    content = of_records(found) + b"half a record"
+    (path / "transcript.bin").write_bytes(content)
     with pytest.raises(RunDirectoryError, match="round 3 began after round 1"):
         run(settings_of(), path, resume=True)
+    assert (path / "transcript.bin").read_bytes() == content
 
 
 def at_every_write(monkeypatch, number):
