@@ -6,7 +6,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 import pytest
-from doubles import Killed, KilledAfter, run
+from doubles import Killed, run
 from frames import of_records, records
 from reports import serious
 
@@ -15,8 +15,9 @@ from deltafl.protocol.messages import Announce
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.audit.saved_states import SavedStates
+from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import read_events
-from deltafl.sim.record.transcript import INTERRUPTED
+from deltafl.sim.record.transcript import INTERRUPTED, TranscriptWriter
 from deltafl.sim.settings.config_io import build_config
 
 MESSAGE, BEGIN, RESUMED = 1, 6, 5
@@ -24,7 +25,7 @@ SETTINGS = {
     "data": {"num_devices": 96},
     "federation": {
         "algorithm": "private-delta-fl",
-        "rounds": 4,
+        "rounds": 5,
         "cohort_size": 6,
         "evaluate_every": 4,
     },
@@ -60,12 +61,22 @@ def test_rounds_that_are_lost_leave_the_state_before_them():
 
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory):
-    """The directory of a run that lost round 2 to a damaged checkpoint, though it had ended."""
+    """The directory of a run that was killed in round 3, and lost round 2 to a damaged disk."""
     path, config = tmp_path_factory.mktemp("resumed") / "run", build_config([SETTINGS])
+    end_round = TranscriptWriter.end_round
+
+    def die_in_the_third(self, aborted):
+        dies = load_checkpoint(path / "checkpoints").state.round == 2
+        end_round(self, aborted)
+        if dies:
+            raise Killed
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("deltafl.sim.run.plots.write_plots", lambda *_: None)
-        with pytest.raises(Killed):
-            run(config, path, progress=KilledAfter(2))
+        with pytest.MonkeyPatch.context() as death:
+            death.setattr(TranscriptWriter, "end_round", die_in_the_third)
+            with pytest.raises(Killed):
+                run(config, path)
         (path / "checkpoints" / "round-000002.npz").write_bytes(b"")
         run(config, path, resume=True)
     return path
@@ -93,13 +104,14 @@ def test_a_run_that_went_back_is_clean(resumed, tmp_path):
     assert [event["aborted"] for event in read_events(resumed / "events.jsonl")] == [
         None,
         INTERRUPTED,
+        INTERRUPTED,
         None,
         None,
     ]
     assert audited(resumed, tmp_path) == set()
 
 
-@pytest.mark.parametrize("number", [3, 4])
+@pytest.mark.parametrize("number", [4, 5])
 def test_another_model_after_an_interruption_is_found(resumed, tmp_path, number):
     """The next round begins with the model of before, and later ones follow from it."""
 
@@ -120,13 +132,13 @@ def test_another_model_after_an_interruption_is_found(resumed, tmp_path, number)
 
 def test_a_round_that_only_the_events_call_lost_is_found(resumed, tmp_path):
     events = read_events(resumed / "events.jsonl")
-    events[2]["aborted"] = INTERRUPTED
+    events[3]["aborted"] = INTERRUPTED
     assert audited(resumed, tmp_path, events=events) == {"record.disagrees"}
 
 
-@pytest.mark.parametrize(("kept", "rules"), [(4, set()), (0, {"record.disagrees"})])
+@pytest.mark.parametrize(("kept", "rules"), [(5, set()), (0, {"record.disagrees"})])
 def test_a_state_that_is_too_old_to_go_on_from_is_found(resumed, tmp_path, kept, rules):
-    """And the last state is not; no round is lost by the run's events, but 2."""
+    """And the last state is not."""
 
     def go_back(found):
         found.insert(-1, [RESUMED, 0, kept, b""])
@@ -146,7 +158,7 @@ def test_an_event_of_a_round_that_was_lost_later_is_found(resumed, tmp_path):
 
 def test_devices_that_a_round_began_without_are_found(resumed, tmp_path):
     def leave_one_out(found):
-        begin = next(record for record in found if record[0] == BEGIN and record[2] == 3)
+        begin = next(record for record in found if record[0] == BEGIN and record[2] == 4)
         begin[3] = begin[3][4:]
 
     assert audited(resumed, tmp_path, leave_one_out) == {"record.disagrees"}
