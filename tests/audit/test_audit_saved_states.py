@@ -77,6 +77,7 @@ def resumed(tmp_path_factory):
             death.setattr(TranscriptWriter, "end_round", die_in_the_third)
             with pytest.raises(Killed):
                 run(config, path)
+        shutil.copy(path / "events.jsonl", path.parent / "before.jsonl")
         (path / "checkpoints" / "round-000002.npz").write_bytes(b"")
         run(config, path, resume=True)
     return path
@@ -154,7 +155,8 @@ def test_a_state_that_is_too_old_to_go_on_from_is_found(resumed, tmp_path, kept,
 
 def test_an_event_of_a_round_that_was_lost_later_is_found(resumed, tmp_path):
     events = read_events(resumed / "events.jsonl")
-    events[1]["aborted"] = None
+    events[1] = read_events(resumed.parent / "before.jsonl")[1]
+    assert (events[1]["round"], events[1]["aborted"]) == (2, None)
     assert serious(audited(resumed, tmp_path, events=events)) == {"record.disagrees"}
 
 
