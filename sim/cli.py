@@ -263,7 +263,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--out", metavar="DIR", help="run directory (default: runs/<preset or file>)")
     run.add_argument(
-        "--resume", action="store_true", help="continue the run in an existing run directory"
+        "--resume",
+        action="store_true",
+        help="continue the run in an existing run directory, and do nothing if it is finished; a "
+        "round with masked sums that was interrupted is lost, for no device answers twice",
     )
     run.add_argument(
         "--no-plots", action="store_true", help="draw no figures (saves a few seconds)"

@@ -16,7 +16,7 @@ from typing import BinaryIO
 import msgpack
 
 MAGIC = b"deltafl transcript 3\n"
-OPENING, MESSAGE, SUM, END, CLOSING = range(5)
+OPENING, MESSAGE, SUM, END, CLOSING, RESUMED, BEGIN = range(7)
 ENVELOPES = {0x21: "announcement", 0x22: "relay", 0x23: "query", 0x24: "threshold"}
 MESSAGES = {  # of those of the server, the ones that come in a relay
     0x02: "roster",
@@ -70,7 +70,7 @@ def main() -> None:
     counts: Counter[tuple[str, str]] = Counter()
     sizes: Counter[tuple[str, str]] = Counter()
     kinds: dict[int, str] = {}  # of the messages that others repeat, by number of the record
-    rounds = sums = 0
+    rounds, lost, sums = 0, set[int](), 0
     with open(sys.argv[1], "rb") as file:
         for record in frames(file):
             if record[0] == OPENING:
@@ -86,12 +86,12 @@ def main() -> None:
                 counts["sent" if sent else "received", kind] += 1
                 sizes["sent" if sent else "received", kind] += size
             sums += record[0] == SUM
-            rounds += record[0] == END
-            if record[0] is None:
-                head_digest = record[1].hex()
+            rounds = record[2] if record[0] == BEGIN else rounds
+            lost.update(range(record[2] + 1, rounds + 1) if record[0] == RESUMED else ())
+            head_digest = record[1].hex() if record[0] is None else ""
     for (direction, kind), count in sorted(counts.items()):
         print(f"{direction:<9} {kind:<22} {count:>9} {sizes[direction, kind]:>13} bytes")
-    print(f"{rounds} rounds, {sums} sums; head {head_digest}")
+    print(f"{rounds} rounds, {len(lost)} lost, {sums} sums; head {head_digest}")
     if len(sys.argv) > 2 and sys.argv[2] != head_digest:
         raise SystemExit(f"the head is not {sys.argv[2]}")
 

@@ -180,7 +180,7 @@ def _record(benchmark: AuditBenchmark, path: Path) -> None:
         rounds = range(1, benchmark.rounds + 1)
         quiet = None if os.isatty(sys.stderr.fileno()) else True
         for number in tqdm(rounds, desc="recording", file=sys.stderr, leave=False, disable=quiet):
-            transcript.begin_round(number)
+            transcript.begin_round(number, devices.weights)
             cohort = SimulatedCohort(devices, state.round, seeds, masked)
             state, report = strategy.apply(state, cohort)
             transcript.end_round(report.aborted)

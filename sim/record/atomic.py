@@ -21,8 +21,13 @@ def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)  # or a power cut could forget the rename
+
+
+def sync_folder(path: Path) -> None:
+    """Bring to the disk which files a folder has, and under which names."""
+    folder = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)  # or a power cut could forget the rename
+        os.fsync(folder)
     finally:
         os.close(folder)

@@ -20,6 +20,7 @@ from typing import BinaryIO, Final, Self
 import msgpack
 
 from deltafl.sim.errors import ChainError, Damage
+from deltafl.sim.record.atomic import sync_folder
 
 _LENGTH: Final = struct.Struct(">I")
 _DIGEST_BYTES: Final = 32
@@ -79,6 +80,7 @@ class Link:
         kind: the frame's first element.
         fields: its elements after kind and number.
         digest: the chain's digest after it, 32 bytes.
+        end: where the file goes on after it, in bytes.
     """
 
     number: int
@@ -86,10 +88,19 @@ class Link:
     kind: int
     fields: Sequence[Value]
     digest: bytes
+    end: int
+
+    @property
+    def mark(self) -> Mark:
+        """How far a file goes whose last frame it is."""
+        return Mark(self.end, self.number + 1, self.digest)
 
 
 class ChainWriter:
-    """Appends frames; buffered until `flush`.
+    """Appends frames, each handed to the operating system before `append` returns.
+
+    So the end of this process loses none of them, not even by SIGKILL: at most the frame that was
+    being written is cut short. Only `flush` saves them from the end of the machine.
 
     Args:
         path: the file. What lies beyond `mark` is cut off.
@@ -108,6 +119,7 @@ class ChainWriter:
         self._file: BinaryIO = path.open("wb" if begins else "r+b")
         if begins:
             self._file.write(form.magic)
+            sync_folder(path.parent)
         self._file.truncate(mark.size)
         self._file.seek(mark.size)
 
@@ -121,12 +133,12 @@ class ChainWriter:
         frame = msgpack.packb((kind, self._mark.num_frames, *fields))
         digest = hashlib.sha256(self._mark.digest + frame).digest()
         self._file.write(_LENGTH.pack(len(frame)) + frame + digest)
-        size = self._mark.size + _LENGTH.size + len(frame) + _DIGEST_BYTES
+        self._file.flush()
+        size = self._mark.size + _length_of(frame)
         self._mark = Mark(size, self._mark.num_frames + 1, digest)
 
     def flush(self) -> Mark:
         """Bring everything to the disk; how far the file goes now."""
-        self._file.flush()
         os.fsync(self._file.fileno())
         return self._mark
 
@@ -146,39 +158,49 @@ class ChainWriter:
         self.close()
 
 
-def read_chain(path: Path, form: Format) -> Iterator[Link]:
+def read_chain(path: Path, form: Format, mark: Mark | None = None) -> Iterator[Link]:
     """Read and verify a file frame by frame; never holds more than one.
+
+    Args:
+        path: the file.
+        form: its format.
+        mark: where to begin: what comes before is not read, and taken to be as the mark says. By
+            default, the whole file is read.
 
     Raises:
         ChainError: the file is of another format, or damaged; frames before the one that the error
             names are as written.
         OSError: the file cannot be read.
     """
+    begin = form.start if mark is None else mark
     with path.open("rb") as file:
         _check_magic(path, file.readline(_MAX_MAGIC), form)
         size = os.fstat(file.fileno()).st_size
-        chain, number, offset = form.start.digest, 0, len(form.magic)
-        while offset < size:
+        if size < begin.size:
+            raise ChainError(path, begin.num_frames, Damage.CUT, "the checkpoint knows of more")
+        file.seek(begin.size)
+        while begin.size < size:
             try:
-                link, length = _read_next(path, file, size, Link(number, offset, 0, (), chain))
+                link = _read_next(path, file, size, begin)
             except ChainError as error:
-                error.offset = offset
+                error.offset = begin.size
                 raise
             yield link
-            chain, number, offset = link.digest, number + 1, offset + length
+            begin = link.mark
 
 
-def _read_next(path: Path, file: BinaryIO, size: int, place: Link) -> tuple[Link, int]:
-    """The next frame at its place, which has the digest before it; and its length in the file."""
-    frame, stated = _read_frame(path, file, size - place.offset, place.number)
-    digest = hashlib.sha256(place.digest + frame).digest()
+def _read_next(path: Path, file: BinaryIO, size: int, before: Mark) -> Link:
+    """The frame that follows a mark, at which the file stands."""
+    number = before.num_frames
+    frame, stated = _read_frame(path, file, size - before.size, number)
+    digest = hashlib.sha256(before.digest + frame).digest()
     elements = _elements(frame)
     if digest != stated:
-        raise _diagnose(path, file, elements, place.number)
-    if elements is None or elements[_NUMBER] != place.number or type(elements[0]) is not int:
-        raise ChainError(path, place.number, Damage.MALFORMED, "its writer made no frame of it")
-    link = Link(place.number, place.offset, elements[0], elements[2:], digest)
-    return link, _LENGTH.size + len(frame) + _DIGEST_BYTES
+        raise _diagnose(path, file, elements, number)
+    if elements is None or elements[_NUMBER] != number or type(elements[0]) is not int:
+        raise ChainError(path, number, Damage.MALFORMED, "its writer made no frame of it")
+    end = before.size + _length_of(frame)
+    return Link(number, before.size, elements[0], elements[2:], digest, end)
 
 
 def read_link(path: Path, file: BinaryIO, offset: int) -> Link:
@@ -193,7 +215,13 @@ def read_link(path: Path, file: BinaryIO, offset: int) -> Link:
     elements = _elements(frame)
     if elements is None or type(elements[0]) is not int or type(elements[_NUMBER]) is not int:
         raise ChainError(path, 0, Damage.MALFORMED, f"there is no frame at byte {offset}")
-    return Link(elements[_NUMBER], offset, elements[0], elements[2:], digest)
+    end = offset + _length_of(frame)
+    return Link(elements[_NUMBER], offset, elements[0], elements[2:], digest, end)
+
+
+def _length_of(frame: bytes) -> int:
+    """Bytes that a frame takes in the file, with what stands around it."""
+    return _LENGTH.size + len(frame) + _DIGEST_BYTES
 
 
 def _check_magic(path: Path, line: bytes, form: Format) -> None:

@@ -7,7 +7,7 @@ metrics/         Parquet, one file per evaluation, one row per device; with seve
                  levels in a folder of each, such as metrics/theta-0.5
 bundle.npz       the final models of Δ-FL by level, for `deltafl predict`
 checkpoints/     the last two states (.npz)
-transcript.bin   what the server sent and received (private algorithms)
+transcript.bin   what the server sent and received, and which rounds it began (private algorithms)
 truth.bin        what the devices had to hide, for audits (privacy.truth)
 plots/           PNG and SVG
 summary.json     written last: a run that has it is finished

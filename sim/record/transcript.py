@@ -7,13 +7,19 @@ Records, each a frame of `deltafl.sim.record.chain` (kind and number first):
     2 sum       round, slot, length, SHA-256, contributors, last words: what the server has learnt
     3 end       round, why it was given up or ""
     4 closing   rounds: the run is finished
-    5 resumed   the run was interrupted, and goes on from its last checkpoint
+    5 resumed   rounds kept, and what is left of a record that was being written
+    6 begin     round, devices: what follows may reach them
 
-The opening is the first record and the closing the last. In rounds that are kept whole, "the first
-bytes" of a message are all of them, otherwise at most `HEAD_SENT` or `HEAD_RECEIVED`. A question
-with the proof of a sum is always kept whole. Where the server sent the same message before in the
-round, the number of that record stands in their place.
-Contributors are ids, 4 bytes little-endian each. A sum is digested as words of 8 bytes,
+The opening is the first record and the closing the last. A round's begin is on the disk before any
+message of the round leaves the server. So, whenever the process ends, the record says whom the
+round may have reached, and a resumed run goes on with the round after it. Rounds that were begun
+and are not kept end with the resumed record, and are lost.
+
+In rounds whose messages are kept whole, "the first bytes" of a message are all of them, otherwise
+at most `HEAD_SENT` or `HEAD_RECEIVED`. A question with the proof of a sum is always kept whole.
+Where the server sent the same message before in the round, the number of that record stands in
+their place.
+Contributors and devices are ids, 4 bytes little-endian each. A sum is digested as words of 8 bytes,
 little-endian; the last `SUM_WORDS` of them are in the record.
 
 docs/transcript.md has the whole format, and a reader that shares no code with this one.
@@ -22,8 +28,9 @@ docs/transcript.md has the whole format, and a reader that shares no code with t
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, cast
 
@@ -47,9 +54,11 @@ RUN_ID_BYTES: Final = 16
 HEAD_SENT: Final = 2048
 HEAD_RECEIVED: Final = 256
 SUM_WORDS: Final = 256
+INTERRUPTED: Final = "the server's process ended before the round was kept"
+"""Why a round was lost that the server had begun, and whose result no checkpoint has."""
 
 _AT_KIND: Final = 2  # byte of a short envelope that holds its kind: after header and version
-_OPENING, _MESSAGE, _SUM, _END, _CLOSING, _RESUMED = range(6)
+_OPENING, _MESSAGE, _SUM, _END, _CLOSING, _RESUMED, _BEGIN = range(7)
 _MODE: Final = re.compile(r"headers|full|every=[1-9][0-9]{0,8}")
 _WORD: Final = np.dtype("<u8")
 _ID: Final = np.dtype("<u4")
@@ -168,17 +177,68 @@ class Resumed:
     Attributes:
         number: of the record.
         offset: of the record in the file, in bytes.
+        kept: how many rounds the checkpoint knows of. Later rounds that were begun before are lost.
+        torn: what was left of a record that was cut short while it was written; b"" if none was.
     """
 
     number: int
     offset: int
+    kept: int
+    torn: bytes
 
 
-Record = Opening | Message | Sum | RoundEnd | Closing | Resumed
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A round begins; no message of it was sent before.
+
+    Attributes:
+        number: of the record.
+        offset: of the record in the file, in bytes.
+        round: the round, counted from 1.
+        cohort: the devices that it may reach, ascending.
+    """
+
+    number: int
+    offset: int
+    round: int
+    cohort: tuple[int, ...]
+
+
+Record = Opening | Message | Sum | RoundEnd | Closing | Resumed | Begin
+
+
+@dataclass(frozen=True, slots=True)
+class BegunRound:
+    """A round that no checkpoint knows of, though devices may have answered in it.
+
+    Attributes:
+        round: the round, counted from 1.
+        cohort: the devices that it may have reached, ascending.
+        slots: of the sums that the server has learnt, indices into the session's slots.
+    """
+
+    round: int
+    cohort: tuple[int, ...]
+    slots: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """What a transcript holds beyond a checkpoint.
+
+    Attributes:
+        mark: the end of its last whole record.
+        rounds: the rounds that were begun, in their order.
+        torn: what is left of a record that was cut short while it was written.
+    """
+
+    mark: Mark
+    rounds: tuple[BegunRound, ...] = ()
+    torn: bytes = b""
 
 
 class TranscriptWriter(ChainWriter, NoObserver):
-    """Records what passes the server; buffered until `flush`.
+    """Records what passes the server, each message before it goes anywhere.
 
     Args:
         path: the file. What lies beyond `mark` is cut off.
@@ -200,7 +260,6 @@ class TranscriptWriter(ChainWriter, NoObserver):
         self._mode = mode
         self.run_id = run_id or os.urandom(RUN_ID_BYTES)
         begins = mark == TRANSCRIPT.start
-        self._resumes = not begins
         if not begins and isinstance(opening := next(read_transcript(path)), Opening):
             self.run_id = opening.run_id
         super().__init__(path, TRANSCRIPT, mark)
@@ -209,11 +268,15 @@ class TranscriptWriter(ChainWriter, NoObserver):
         if begins:
             self.append(_OPENING, self.run_id, mode)
 
-    def begin_round(self, number: int) -> None:
-        """Put the messages that follow into round `number`, counted from 1."""
-        if self._resumes:
-            self.append(_RESUMED)
-            self._resumes = False
+    def begin_round(self, number: int, cohort: Iterable[int]) -> None:
+        """Bring to the disk that a round begins, before any of its messages can leave.
+
+        Args:
+            number: the round, counted from 1.
+            cohort: the devices that it may reach.
+        """
+        self.append(_BEGIN, number, np.array(sorted(cohort), dtype=_ID).tobytes())
+        self.flush()
         self._round = number
         self._first = {}
 
@@ -245,6 +308,10 @@ class TranscriptWriter(ChainWriter, NoObserver):
     def finish(self, rounds: int) -> None:
         """Append that the run is finished."""
         self.append(_CLOSING, rounds)
+
+    def resume(self, kept: int, torn: bytes) -> None:
+        """Append that the run was interrupted; rounds that were begun after `kept` are lost."""
+        self.append(_RESUMED, kept, torn)
 
 
 def keeps_whole(mode: str, round_number: int) -> bool:
@@ -317,6 +384,46 @@ def read_with_digests(path: Path) -> Iterator[tuple[Record, bytes]]:
     """
     for link in read_chain(path, TRANSCRIPT):
         yield _record(path, link), link.digest
+
+
+def read_beyond(path: Path, mark: Mark) -> Beyond:
+    """Read what a transcript holds beyond a checkpoint, when its run is resumed.
+
+    Only the end of the file may be damaged, and only as the end of a process damages it: by a
+    record that is not all there.
+
+    Args:
+        path: the file; it need not exist if the mark is the beginning.
+        mark: how far the checkpoint says that it goes.
+
+    Raises:
+        ChainError: the file is damaged in another way.
+        OSError: the file cannot be read.
+    """
+    if mark == TRANSCRIPT.start and not _has_records(path):
+        return Beyond(mark)
+    rounds: list[BegunRound] = []
+    try:
+        for link in read_chain(path, TRANSCRIPT, mark):
+            record = _record(path, link)
+            match record:
+                case Begin():
+                    rounds.append(BegunRound(record.round, record.cohort))
+                case Sum() if rounds:
+                    last = rounds[-1]
+                    rounds[-1] = replace(last, slots=(*last.slots, record.slot))
+            mark = link.mark
+    except ChainError as error:
+        if error.damage is not Damage.CUT or error.offset != mark.size:
+            raise
+    with path.open("rb") as file:
+        file.seek(mark.size)
+        return Beyond(mark, tuple(rounds), file.read())
+
+
+def _has_records(path: Path) -> bool:
+    """Whether a file goes beyond its first line."""
+    return path.exists() and path.stat().st_size > TRANSCRIPT.start.size
 
 
 class Reader:
@@ -449,8 +556,18 @@ def _read_closing(link: Link, fields: _Fields) -> Closing:
 
 
 def _read_resumed(link: Link, fields: _Fields) -> Resumed:
+    kept, torn = fields.natural(), fields.binary()
     fields.finish()
-    return Resumed(link.number, link.offset)
+    return Resumed(link.number, link.offset, kept, torn)
+
+
+def _read_begin(link: Link, fields: _Fields) -> Begin:
+    number, ids = fields.natural(), fields.binary()
+    fields.finish()
+    cohort = np.frombuffer(ids, dtype=_ID).tolist()
+    if any(after <= before for before, after in pairwise(cohort)):
+        raise ValueError("its devices do not ascend")
+    return Begin(link.number, link.offset, number, tuple(cohort))
 
 
 _READERS: Final[Mapping[int, Callable[[Link, _Fields], Record]]] = {
@@ -460,4 +577,5 @@ _READERS: Final[Mapping[int, Callable[[Link, _Fields], Record]]] = {
     _END: _read_end,
     _CLOSING: _read_closing,
     _RESUMED: _read_resumed,
+    _BEGIN: _read_begin,
 }

@@ -7,7 +7,8 @@ sampling is claimed, since the server knows whom it invites.
 
 Only the answers to queries of the search are accounted for. The sums of the update slot carry no
 noise and are under no bound, so that a run as a whole is not differentially private; nor is a round
-that a server repeats under another index part of the account of an honest server's run.
+that a server repeats under another index part of the account of an honest server's run. A round
+that was lost counts in full, however far it had come.
 
 The sum of h discrete Gaussians is not quite one, which costs τ, a term that is below 1e-15 for
 shares of the variance that `deltafl.protocol.noise` sees to. That shares are clipped where they lie

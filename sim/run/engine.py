@@ -1,14 +1,20 @@
 """One run: the rounds of one algorithm with one seed, continuing from its directory's state.
 
-A round consists of: sample the cohort, let the strategy run the round, log it, evaluate if due, and
-only then write the checkpoint. Before a run continues, its files are truncated to what the last
-checkpoint records. A crash therefore costs at most the current round, and the result is the same
-bit for bit.
+A round consists of: sample the cohort, let the strategy run the round, log it, write the
+checkpoint, and evaluate if due. A crash costs at most the current round.
+
+Where devices answer under masks, the transcript says that a round begins before any of its messages
+leaves. A run that is resumed gives up every round that was begun and that its checkpoint does not
+know of: the round is lost, its devices count as having answered, and the next round has another
+number, and so another context. What the server saw stays in the transcript.
+
+In other runs no device can answer twice, as all is computed here. They are resumed as if the
+current round had never begun, and the result is the same bit for bit.
 """
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -37,10 +43,11 @@ from deltafl.sim.cohort.answered import Answered, Answers
 from deltafl.sim.cohort.backends.base import Backend, ModelSpec, SampleReference
 from deltafl.sim.cohort.devices import BackendDevices
 from deltafl.sim.cohort.faults import Dropouts, seeded_dropouts
+from deltafl.sim.cohort.interrupted import InterruptedRounds
 from deltafl.sim.cohort.sampling import sample_cohort
 from deltafl.sim.cohort.seeds import Purpose, Seeds
-from deltafl.sim.cohort.simulated import SimulatedCohort
-from deltafl.sim.errors import ConfigError, RunError
+from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
+from deltafl.sim.errors import ConfigError, RunDirectoryError, RunError, damaged
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from deltafl.sim.record.evaluations import (
@@ -51,12 +58,20 @@ from deltafl.sim.record.evaluations import (
 )
 from deltafl.sim.record.events import Event, EventLog, read_events
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.record.transcript import TRANSCRIPT, TranscriptWriter
+from deltafl.sim.record.transcript import (
+    INTERRUPTED,
+    TRANSCRIPT,
+    BegunRound,
+    Beyond,
+    TranscriptWriter,
+    read_beyond,
+)
 from deltafl.sim.record.truth import TRUTH, Told, TruthWriter
 from deltafl.sim.run.algorithms import (
     build_rounds,
     build_strategy,
     check_session,
+    sessions_of,
 )
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show
@@ -98,13 +113,16 @@ class _NoTranscript(NoObserver):
 
     run_id: Final = b""
 
-    def begin_round(self, number: int) -> None:
+    def begin_round(self, number: int, cohort: Iterable[int]) -> None:
         pass
 
     def end_round(self, aborted: str | None) -> None:
         pass
 
     def finish(self, rounds: int) -> None:
+        pass
+
+    def resume(self, kept: int, torn: bytes) -> None:
         pass
 
     def flush(self) -> Mark:
@@ -144,13 +162,14 @@ def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> No
     for folder in directory.metrics_of(config.federation).values():
         drop_evaluations_after(folder, checkpoint.state.round if checkpoint else None)
     events_size = checkpoint.events_size if checkpoint else 0
+    beyond = _beyond(config, directory, checkpoint, len(resources.dataset.train))
     with (
-        closing(_transcript(config, directory, checkpoint)) as transcript,
+        closing(_transcript(config, directory, beyond.mark)) as transcript,
         closing(_truth(config, directory, checkpoint, transcript.run_id)) as truth,
         EventLog(directory.events, events_size) as events,
     ):
         run = _Run(config, directory, resources, events, transcript, truth)
-        run.go_on(checkpoint)
+        run.go_on(checkpoint, beyond)
 
 
 def spec_of(config: RunConfig, dataset: FederatedDataset) -> ModelSpec:
@@ -205,12 +224,42 @@ def dropouts_of(config: RunConfig) -> Dropouts:
     )
 
 
+def _beyond(
+    config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None, num_devices: int
+) -> Beyond:
+    """What the transcript holds beyond the checkpoint; nothing where devices answer nobody.
+
+    Raises:
+        RunDirectoryError: that is not how a run of this checkpoint can go on.
+        ChainError: the transcript is damaged.
+    """
+    mark = checkpoint.transcript if checkpoint else TRANSCRIPT.start
+    if not config.has_masked_sums:
+        return Beyond(mark)
+    beyond = read_beyond(directory.transcript, mark)
+    if beyond.rounds and checkpoint is None:
+        raise RunDirectoryError(
+            f"{directory.checkpoints} is empty, and by {directory.transcript} devices have "
+            "answered in this run: restore a checkpoint, or start again in another --out"
+        )
+    before = checkpoint.state.round if checkpoint else 0
+    for number, begun in enumerate(beyond.rounds, before + 1):
+        is_next = begun.round == number <= config.federation.rounds
+        if not is_next or not begun.cohort or begun.cohort[-1] >= num_devices:
+            devices = ", ".join(map(str, begun.cohort[-3:]))
+            raise damaged(
+                directory.transcript,
+                f"it says that round {begun.round} began after round {number - 1}, with the "
+                f"devices {devices}",
+            )
+    return beyond
+
+
 def _transcript(
-    config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint | None
+    config: RunConfig, directory: RunDirectory, mark: Mark
 ) -> TranscriptWriter | _NoTranscript:
     if not config.federation.is_private:
         return _NoTranscript()
-    mark = checkpoint.transcript if checkpoint else TRANSCRIPT.start
     return TranscriptWriter(directory.transcript, config.privacy.transcript, mark)
 
 
@@ -258,32 +307,63 @@ class _Run:
         spec = spec_of(self._config, self._resources.dataset)
         return to_vector(spec.build(self._seeds.integer(Purpose.WEIGHTS, device=level)))
 
-    def go_on(self, checkpoint: Checkpoint | None) -> None:
-        """Run the remaining rounds, or all rounds if there is no checkpoint."""
+    def go_on(self, checkpoint: Checkpoint | None, beyond: Beyond) -> None:
+        """Run the remaining rounds, or all rounds if there is no checkpoint.
+
+        Args:
+            checkpoint: where to continue.
+            beyond: what the transcript holds beyond it.
+        """
         progress, rounds = self._resources.progress, self._config.federation.rounds
-        state = checkpoint.state if checkpoint else None
-        self._answered = Answered(checkpoint.answered if checkpoint else ())
-        progress.begin(self._config, state.round if state else 0)
-        if state is None:
-            state = self._strategy.init(self._initial, len(self._resources.dataset.train))
-            self._evaluate(state)
-            self._save(state)
-        else:
-            for folder in self._metrics.values():
-                if last := read_last_evaluation(folder):
-                    progress.evaluated(last.round, summarise_test_error(last.test))
+        progress.begin(self._config, checkpoint.state.round if checkpoint else 0)
+        state = self._resume(checkpoint, beyond) if checkpoint else self._begin()
         lost = _lost_at_the_end(read_events(self._directory.events))
         self._give_up_if_hopeless(state.round, lost)
         while state.round < rounds:
-            state, event = self._play_round(state)
-            if state.round % self._config.federation.evaluate_every == 0 or state.round == rounds:
-                self._evaluate(state)
-            if state.round == rounds:
-                self._transcript.finish(rounds)
+            ids = self._draw(state)
+            self._transcript.begin_round(state.round + 1, ids)
+            state, event = self._play_round(state, ids, self._rounds)
+            aborted = event.get("aborted")
+            self._transcript.end_round(None if aborted is None else str(aborted))
             self._save(state)
+            self._evaluate_if_due(state)
             progress.played(event)
-            lost = [*lost, str(event["aborted"])] if event.get("aborted") else []
+            lost = _lost_after(lost, event)
             self._give_up_if_hopeless(state.round, lost)
+
+    def _begin(self) -> TrainingState:
+        state = self._strategy.init(self._initial, len(self._resources.dataset.train))
+        self._evaluate(state)
+        self._save(state)
+        return state
+
+    def _resume(self, checkpoint: Checkpoint, beyond: Beyond) -> TrainingState:
+        """The state to go on from: that of the checkpoint, once the rounds beyond it are lost."""
+        state, progress = checkpoint.state, self._resources.progress
+        self._answered = Answered(checkpoint.answered)
+        for folder in self._metrics.values():
+            if last := read_last_evaluation(folder):
+                progress.evaluated(last.round, summarise_test_error(last.test))
+        is_finished = state.round == self._config.federation.rounds
+        if not is_finished or beyond.rounds or beyond.torn:
+            self._transcript.resume(state.round, beyond.torn)
+        self._evaluate_if_due(state)
+        events = []
+        for begun in beyond.rounds:
+            state, event = self._lose(state, begun)
+            self._evaluate_if_due(state)
+            events.append(event)
+        if beyond.rounds or beyond.torn:  # all at once, for the mark is beyond all of them
+            self._save(state)
+        for event in events:
+            progress.played(event)
+        return state
+
+    def _lose(self, state: TrainingState, begun: BegunRound) -> tuple[TrainingState, Event]:
+        """Give up a round that an earlier process had begun."""
+        sessions = sessions_of(self._config)
+        interrupted = InterruptedRounds(sessions, begun.slots, INTERRUPTED)
+        return self._play_round(state, begun.cohort, interrupted)
 
     def _give_up_if_hopeless(self, round_number: int, lost: list[str]) -> None:
         if len(lost) >= min(MAX_LOST_ROUNDS, self._config.federation.rounds):
@@ -293,9 +373,11 @@ class _Run:
                 f"federation.cohort_size or privacy.expected_dropout"
             )
 
-    def _play_round(self, state: TrainingState) -> tuple[TrainingState, Event]:
+    def _play_round(
+        self, state: TrainingState, ids: tuple[int, ...], rounds: SecureRounds | None
+    ) -> tuple[TrainingState, Event]:
+        """Let the strategy play a round over these devices, and log it."""
         train = self._resources.dataset.train
-        ids = self._draw(state)
         settings = self._config.training
         training = LocalTraining(
             learning_rate=self._schedule.rate(state.round),
@@ -312,12 +394,11 @@ class _Run:
             BackendDevices(refs, backend, training, self._seeds, state.round),
             state.round,
             self._seeds,
-            self._rounds,
+            rounds,
             self._dropouts,
             told,
             answers,
         )
-        self._transcript.begin_round(state.round + 1)
         here, learning = backend.clock.here, backend.clock.seconds
         wall_start, cpu_start = time.perf_counter(), time.process_time()
         try:
@@ -328,7 +409,6 @@ class _Run:
         self._answered = self._answered.after(
             answers, self._models(before), self._models(state.model)
         )
-        self._transcript.end_round(getattr(report, "aborted", None))
         if told is not None:
             self._truth.add(state.round, cohort.weights, told)
         event = self._events.append(
@@ -367,6 +447,15 @@ class _Run:
     def _models(self, model: Vector) -> list[Vector]:
         return split_models(model, len(self._metrics))
 
+    def _evaluate_if_due(self, state: TrainingState) -> None:
+        """Evaluate every few rounds and after the last, unless this state has been evaluated."""
+        federation = self._config.federation
+        if state.round % federation.evaluate_every and state.round < federation.rounds:
+            return
+        last = [read_last_evaluation(folder) for folder in self._metrics.values()]
+        if any(one is None or one.round < state.round for one in last):
+            self._evaluate(state)
+
     def _evaluate(self, state: TrainingState) -> None:
         models = self._models(state.model)
         for folder, model in zip(self._metrics.values(), models, strict=True):
@@ -390,6 +479,8 @@ class _Run:
 
     def _save(self, state: TrainingState) -> None:
         """Save the state; done last, because a checkpoint vouches for all that it counts."""
+        if state.round == self._config.federation.rounds:
+            self._transcript.finish(state.round)
         marks = self._events.flush(), self._transcript.flush(), self._truth.flush()
         save_checkpoint(
             self._directory.checkpoints, Checkpoint(state, *marks, self._answered.by_level)
@@ -408,5 +499,13 @@ def _lost_at_the_end(events: list[Event]) -> list[str]:
     """The reasons of the lost rounds at the end of the log, after the last completed round."""
     lost: list[str] = []
     for event in events:
-        lost = [*lost, str(event["aborted"])] if event.get("aborted") else []
+        lost = _lost_after(lost, event)
     return lost
+
+
+def _lost_after(lost: list[str], event: Event) -> list[str]:
+    """The same after one more event. An interruption says nothing about the next round."""
+    aborted = event.get("aborted")
+    if aborted == INTERRUPTED:
+        return lost
+    return [*lost, str(aborted)] if aborted else []

@@ -26,6 +26,7 @@ from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation
 from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.accounting import privacy_of
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import show
@@ -100,6 +101,7 @@ def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) ->
         "dropped_by_stage": _dropped(events),
         "empty_rounds": sum(bool(event.get("empty")) for event in events),
         "lost_rounds": sum(bool(event.get("aborted")) for event in events),
+        "interrupted_rounds": sum(event.get("aborted") == INTERRUPTED for event in events),
         "uncertified_rounds": sum(event.get("certified") is False for event in events),
         "clipped": _total(events, "clipped"),
         "search_privacy": _search_privacy(config, checkpoint.state.round),

@@ -437,6 +437,11 @@ class RunConfig:
     faults: FaultsConfig = field(default_factory=FaultsConfig)
     experiment: ExperimentConfig = field(default_factory=ExperimentConfig)
 
+    @property
+    def has_masked_sums(self) -> bool:
+        """Whether devices answer a server under masks, so that no round may be played twice."""
+        return self.federation.is_private and self.privacy.sums == "masked"
+
     def arms(self) -> tuple["RunConfig", ...]:
         """Split an experiment into runs of one algorithm and one seed; the main run is the first.
 

@@ -140,7 +140,7 @@ def play_honestly(
             ids = [3 * (batch + i) + 1 for i in range(config.federation.cohort_size)]
             devices, told = device_objects(StandIn(i, number) for i in ids), Told()
             cohort = SimulatedCohort(devices, state.round, seeds, secure, losing, told)
-            writer.begin_round(number)
+            writer.begin_round(number, ids)
             state = meddle(number, state) if meddle else state
             state, report = strategy.apply(state, cohort)
             writer.end_round(report.aborted)

@@ -227,10 +227,11 @@ def resume(run, mode, *, rounds, **changes):
     """Play further rounds onto a transcript, as a process does that knows its checkpoint only."""
     state = run.state
     with TranscriptWriter(run.transcript, mode, run.mark) as writer:
+        writer.resume(state.round, b"")
         config, seeds = config_of(**changes), Seeds(1)
         strategy, secure = build_strategy(config), build_rounds(config, writer)
         for number in range(state.round + 1, state.round + rounds + 1):
-            writer.begin_round(number)
+            writer.begin_round(number, run.told[0].losses)
             devices = device_objects(StandIn(one, number) for one in run.told[0].losses)
             cohort = SimulatedCohort(devices, state.round, seeds, secure)
             state, report = strategy.apply(state, cohort)

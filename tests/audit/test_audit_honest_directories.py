@@ -11,7 +11,7 @@ from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.record.rundir import RunDirectory
 
 LOSSY = {"expected_dropout": 0.3, "colluding": 0.0}
-NEAR = {"min_difference": 1, "max_pivots": 1024}  # for levels of six devices
+NEAR = {"min_difference": 0, "max_pivots": 1024}  # for levels of six devices
 RUNS = {
     "steep": {"quantile": {"method": "mm"}},
     "headers": {"privacy": {"transcript": "headers"}},

@@ -123,7 +123,7 @@ def test_every_rule_has_its_texts():
 def test_the_same_finding_over_and_over_is_counted_and_not_listed(tmp_path, run):
     """A session in which a device shouts in clear all the time does not fill the memory."""
     with TranscriptWriter(tmp_path / "t.bin", "full") as writer:
-        writer.begin_round(1)
+        writer.begin_round(1, [1])
         for number in range(LISTED + 50):
             writer.message(sent=False, peer=number, data=b'{"loss": 1}')
         writer.end_round(None)

@@ -109,7 +109,7 @@ def test_the_limits_are_those_of_the_settings(runs):
 def test_a_run_of_ideal_sums_has_no_messages(runs):
     report = audit(runs / "ideal")
     assert serious(report) == {"record.no-messages"}
-    assert report.records == 2 + 1
+    assert report.records == 2 + 2
 
 
 def test_a_run_in_clear_is_condemned_by_design(runs):

@@ -270,7 +270,7 @@ def test_an_identity_may_change_once_after_an_interruption():
     severities = []
     for number in range(4):
         if number == 1:
-            assert list(check.on_record(Resumed(0, 0), b"")) == []
+            assert list(check.on_record(Resumed(0, 0, 0, b""), b"")) == []
         view = RoundView(number, True)
         for record in records(messages_of(length=5, **SETTINGS | QUICK)):
             view.add(record)

@@ -1,4 +1,4 @@
-"""A run that is stopped anywhere and goes on gives the same bits as one that never stopped."""
+"""A run that is stopped goes on to the same bits: in clear anywhere, masked between two rounds."""
 
 import json
 import os

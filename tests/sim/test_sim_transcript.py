@@ -1,5 +1,6 @@
 import hashlib
 import itertools
+import os
 
 import msgpack
 import numpy as np
@@ -14,10 +15,15 @@ from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SlotSum
 from deltafl.sim.errors import ChainError, Damage
+from deltafl.sim.record.chain import read_chain
 from deltafl.sim.record.transcript import (
     HEAD_RECEIVED,
     HEAD_SENT,
     SUM_WORDS,
+    TRANSCRIPT,
+    Begin,
+    BegunRound,
+    Beyond,
     Closing,
     Message,
     Opening,
@@ -26,6 +32,7 @@ from deltafl.sim.record.transcript import (
     Sum,
     TranscriptWriter,
     kept_of,
+    read_beyond,
     read_transcript,
     sum_sha256,
 )
@@ -40,11 +47,12 @@ MESSAGES = [
 ]
 TOTAL = SlotSum(1, np.arange(300, dtype=np.uint32), (3, 4), (4,))
 RUN_ID = bytes(range(16))
+COHORT = (3, 4)
 
 
 def play(writer, rounds):
     for number in rounds:
-        writer.begin_round(number)
+        writer.begin_round(number, COHORT)
         for sent, peer, data in MESSAGES:
             writer.message(sent=sent, peer=peer, data=data)
         writer.revealed(TOTAL)
@@ -89,14 +97,16 @@ def test_everything_is_read_back(tmp_path):
     assert isinstance(closing, Closing)
     assert closing.rounds == 2
     assert [record.number for record in records] == list(range(1, len(records) + 1))
-    assert [record.round for record in records] == [1] * 7 + [2] * 7
+    assert [record.round for record in records] == [1] * 8 + [2] * 8
+    begun = [(r.number, r.round, r.cohort) for r in records if isinstance(r, Begin)]
+    assert begun == [(1, 1, COHORT), (9, 2, COHORT)]
     messages = [record for record in records if isinstance(record, Message)]
     at = {record.number: record for record in messages}
     shown = [
         (m.sent, m.peer, m.head if m.repeats is None else at[m.repeats].head) for m in messages
     ]
     assert shown == MESSAGES * 2
-    assert {m.number: m.repeats for m in messages if m.repeats is not None} == {2: 1, 9: 8}
+    assert {m.number: m.repeats for m in messages if m.repeats is not None} == {3: 2, 11: 10}
     digests = [hashlib.sha256(data).digest() for _, _, data in MESSAGES * 2]
     assert [message.sha256 for message in messages] == digests
     sums = [record for record in records if isinstance(record, Sum)]
@@ -164,7 +174,7 @@ def test_any_truncation_is_found(tmp_path_factory, data):
     ("edit", "where", "what"),
     [
         (lambda f: [*f[:2], f[3], f[2], *f[4:]], 2, Damage.REORDERED),
-        (lambda f: [*f[:2], *f[3:7], f[2], *f[7:]], 2, Damage.REORDERED),
+        (lambda f: [*f[:2], *f[3:8], f[2], *f[8:]], 2, Damage.REORDERED),
         (lambda f: [*f[:3], f[2], *f[3:]], 3, Damage.REORDERED),
         (lambda f: [*f[:5], *f[6:]], 5, Damage.MISSING),
         (lambda f: [*f[:5], *f[9:]], 5, Damage.MISSING),
@@ -223,6 +233,13 @@ OPENING = [0, 0, RUN_ID, "full"]
         [msgpack.packb(OPENING), msgpack.packb([2, 1, 1, 0, 1, bytes(32), b"", bytes(8)])],
         [msgpack.packb(OPENING), msgpack.packb([2, 1, 1, 0, 2, bytes(32), b"", bytes(8)])],
         [msgpack.packb(OPENING), msgpack.packb([2, 1, 1, 0, 1, bytes(32), b"", bytes(7)])],
+        [msgpack.packb(OPENING), msgpack.packb([5, 1])],
+        [msgpack.packb(OPENING), msgpack.packb([5, 1, -1, b""])],
+        [msgpack.packb(OPENING), msgpack.packb([5, 1, 0, b"", b""])],
+        [msgpack.packb(OPENING), msgpack.packb([6, 1, 1])],
+        [msgpack.packb(OPENING), msgpack.packb([6, 1, 1, bytes(7)])],
+        [msgpack.packb(OPENING), msgpack.packb([6, 1, 1, bytes(8)])],
+        [msgpack.packb(OPENING), msgpack.packb([6, 1, 1, bytes(4), 0])],
     ],
 )
 def test_a_chain_that_is_right_over_a_record_that_is_wrong(tmp_path, frames):
@@ -231,7 +248,7 @@ def test_a_chain_that_is_right_over_a_record_that_is_wrong(tmp_path, frames):
     assert damage(tmp_path / "t.bin") == (len(frames) - 1, Damage.MALFORMED)
 
 
-@given(st.lists(st.integers(-1, 5) | st.binary(max_size=40) | st.text(max_size=3), max_size=8))
+@given(st.lists(st.integers(-1, 6) | st.binary(max_size=40) | st.text(max_size=3), max_size=8))
 def test_whatever_a_chain_holds_is_read_or_refused(tmp_path_factory, fields):
     path = tmp_path_factory.mktemp("transcript") / "t.bin"
     path.write_bytes(chained([msgpack.packb(OPENING), msgpack.packb(fields)]))
@@ -247,17 +264,99 @@ def test_writing_goes_on_from_a_mark_and_says_so(tmp_path):
     resumed = tmp_path / "resumed.bin"
     middle = write(resumed, rounds=1, finish=False)
     with TranscriptWriter(resumed, "full", middle) as writer:
-        writer.begin_round(2)
+        writer.begin_round(2, COHORT)
         writer.message(sent=True, peer=9, data=b"lost in the crash")
     with TranscriptWriter(resumed, "full", middle) as writer:
         assert writer.run_id == RUN_ID
+        writer.resume(1, b"torn")
         play(writer, [2])
         writer.finish(2)
     records = list(read_transcript(resumed))
     at = next(n for n, record in enumerate(records) if isinstance(record, Resumed))
+    assert records[at] == Resumed(at, middle.size, 1, b"torn")
     assert records[at + 1].round == 2
     without = [*records[:at], *records[at + 1 :]]
     assert list(map(kind_and_head, without)) == list(map(kind_and_head, read_transcript(whole)))
+
+
+def begin_and_die(path, mark):
+    """What a process leaves that dies in round 2, without closing its file."""
+    writer = TranscriptWriter(path, "full", mark)
+    writer.begin_round(2, (5, 3))
+    writer.message(sent=True, peer=3, data=LONG)
+    writer.revealed(TOTAL)
+    return writer
+
+
+def test_every_record_is_in_the_file_before_its_call_returns(tmp_path):
+    """So whatever has left the server is recorded, even if its process is killed."""
+    path = tmp_path / "t.bin"
+    writer = begin_and_die(path, write(path, rounds=1, finish=False))
+    *_, begin, message, total = read_transcript(path)
+    assert (type(begin), type(message), type(total)) == (Begin, Message, Sum)
+    assert (begin.round, begin.cohort) == (2, (3, 5))
+    writer.close()
+
+
+def test_a_round_is_on_the_disk_before_it_begins(tmp_path, monkeypatch):
+    """Not only with the operating system: the machine may go down as well."""
+    path, synced = tmp_path / "t.bin", []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))
+    with TranscriptWriter(path, "full", run_id=RUN_ID) as writer:
+        synced.clear()
+        writer.begin_round(1, COHORT)
+        assert synced == [path.stat().st_size]
+        writer.message(sent=True, peer=3, data=LONG)
+        assert len(synced) == 1
+
+
+def test_what_a_process_leaves_is_read_wherever_it_ended(tmp_path):
+    """Cut at every byte of a round: the whole records count, and the rest is handed over."""
+    path = tmp_path / "t.bin"
+    mark = write(path, rounds=1, finish=False)
+    begin_and_die(path, mark).close()
+    content = path.read_bytes()
+    ends = [link.end for link in read_chain(path, TRANSCRIPT)]
+    begun, summed = ends[-3], ends[-1]
+    for length in range(mark.size, len(content) + 1):
+        path.write_bytes(content[:length])
+        beyond = read_beyond(path, mark)
+        end = max(end for end in [mark.size, *ends] if end <= length)
+        assert (beyond.mark.size, beyond.torn) == (end, content[end:length])
+        slots = (TOTAL.slot,) if length >= summed else ()
+        expected = (BegunRound(2, (3, 5), slots),) if length >= begun else ()
+        assert beyond.rounds == expected
+    with TranscriptWriter(path, "full", beyond.mark) as writer:
+        writer.finish(2)
+    assert len(list(read_transcript(path))) == len(ends) + 1
+
+
+def test_only_the_end_of_the_file_may_be_damaged(tmp_path):
+    path = tmp_path / "t.bin"
+    mark = write(path, rounds=1, finish=False)
+    begin_and_die(path, mark).close()
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ChainError, match="edited"):
+        read_beyond(path, mark)
+    path.write_bytes(content[: mark.size - 1])
+    with pytest.raises(ChainError, match="the checkpoint knows of more"):
+        read_beyond(path, mark)
+
+
+@pytest.mark.parametrize("content", [None, b"", MAGIC[:5], MAGIC])
+def test_a_file_that_has_not_begun_holds_nothing(tmp_path, content):
+    if content is not None:
+        (tmp_path / "t.bin").write_bytes(content)
+    assert read_beyond(tmp_path / "t.bin", TRANSCRIPT.start) == Beyond(TRANSCRIPT.start)
+
+
+def test_a_file_without_a_checkpoint_is_read_from_its_beginning(tmp_path):
+    """The control of the test above."""
+    write(tmp_path / "t.bin", rounds=2)
+    beyond = read_beyond(tmp_path / "t.bin", TRANSCRIPT.start)
+    assert [begun.round for begun in beyond.rounds] == [1, 2]
 
 
 def test_a_file_that_is_only_opened_again_is_left_as_it_was(tmp_path):

@@ -43,7 +43,7 @@ def written(tmp_path_factory):
         masked = MaskedRounds(Sessions(), observer=writer)
         state = TrainingState(np.zeros(2000, dtype=np.float32))
         for number in (1, 2):
-            writer.begin_round(number)
+            writer.begin_round(number, range(6))
             cohort = cohort_of(map(Device, range(6)), masked, round_index=number)
             state, report = strategy.apply(state, cohort)
             writer.end_round(report.aborted)
@@ -77,7 +77,7 @@ def test_the_reader_counts_what_the_program_reads(written):
     first, *rows, last = done.stdout.splitlines()
     assert first.endswith(", headers")
     records = list(read_transcript(path))
-    assert last == f"2 rounds, {sum(isinstance(r, Sum) for r in records)} sums; head {head}"
+    assert last == f"2 rounds, 0 lost, {sum(isinstance(r, Sum) for r in records)} sums; head {head}"
     counts, sizes = Counter(), Counter()
     for record in records:
         if isinstance(record, Message):
@@ -105,6 +105,17 @@ def test_the_reader_finds_damage(written, tmp_path, change, says):
     done = read(tmp_path / "t.bin")
     assert done.returncode == 1
     assert says in done.stderr
+
+
+def test_the_reader_counts_rounds_that_an_interruption_lost(tmp_path):
+    path = tmp_path / "t.bin"
+    with TranscriptWriter(path, "headers") as writer:
+        for number in (1, 2, 3):
+            writer.begin_round(number, range(6))
+            writer.end_round(None)
+            if number > 1:
+                writer.resume(1, b"")
+    assert read(path).stdout.splitlines()[-1].startswith("3 rounds, 2 lost, 0 sums")
 
 
 def test_the_reader_compares_the_head(written):

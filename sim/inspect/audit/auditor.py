@@ -26,12 +26,15 @@ from deltafl.sim.inspect.audit.options import Options, expected_of, reproduce
 from deltafl.sim.inspect.audit.preface import LIMITS, WITHOUT_TRUTH, facts_of_run
 from deltafl.sim.inspect.audit.replay import SlotReplay, masked_vectors
 from deltafl.sim.inspect.audit.report import AuditReport
-from deltafl.sim.inspect.audit.round_replay import PastModel, play_again
+from deltafl.sim.inspect.audit.round_replay import PastModel, copied, keep_models, play_again
+from deltafl.sim.inspect.audit.saved_states import SavedStates
 from deltafl.sim.inspect.audit.server_step import optimizer_of
 from deltafl.sim.inspect.audit.source import Source, find_source
 from deltafl.sim.inspect.audit.truth_rounds import SecretsOfRound, TruthOfRound, TruthRounds
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
 from deltafl.sim.record.transcript import (
+    INTERRUPTED,
+    Begin,
     Closing,
     Message,
     Opening,
@@ -102,6 +105,8 @@ class _Audit:
         self._findings = Findings()
         self._inventory, self._timeline = Inventory(), Timeline()
         self._models: dict[int, PastModel] = {}
+        self._states = SavedStates[dict[int, PastModel]]({})
+        self._last_round = 0
         self._truth: TruthRounds | None = None
         self._opening: Opening | None = None
         self._round: RoundView | None = None
@@ -141,14 +146,17 @@ class _Audit:
                 self._take_message(self._round_of(record), record)
             case Sum():
                 self._take_sum(self._round_of(record), record)
+            case Begin():
+                self._end_round(record)
+                self._begin_round(record.round).cohort = record.cohort
             case RoundEnd():
-                self._round_of(record).end = record
-                self._end_round()
+                self._round_of(record).end = record  # unless the next record says otherwise
             case Closing():
                 self._end_round(record)
                 self._is_closed = True
             case Resumed():
-                self._end_round(record)
+                self._is_closed = False
+                self._resume(record)
 
     def _take_message(self, round_: RoundView, record: Message) -> None:
         seen = round_.add(record)
@@ -159,16 +167,32 @@ class _Audit:
 
     def _round_of(self, record: Message | Sum | RoundEnd) -> RoundView:
         """The round of a record, which ends the one before if it is of another."""
-        number = record.round
-        if self._round is None or self._round.number != number:
+        round_ = self._round
+        if round_ is None or round_.number != record.round or round_.end is not None:
             self._end_round(record)
-            is_whole = self._opening is not None and keeps_whole(self._opening.mode, number)
-            self._round = RoundView(number, is_whole)
-            self._num_rounds += 1
-            self._totals = {}
-            self._truth_of_round = self._read_truth(number)
-            self._timeline.begin(number)
+            round_ = self._begin_round(record.round)
+        return round_
+
+    def _begin_round(self, number: int) -> RoundView:
+        is_whole = self._opening is not None and keeps_whole(self._opening.mode, number)
+        self._round = RoundView(number, is_whole)
+        self._num_rounds += 1
+        self._last_round = number
+        self._totals = {}
+        self._truth_of_round = self._read_truth(number)
+        self._timeline.begin(number)
         return self._round
+
+    def _resume(self, record: Resumed) -> None:
+        """Go on from the state after the last round that was kept; later rounds are lost."""
+        lost = self._round
+        if lost is not None and lost.number > record.kept:
+            lost.end = RoundEnd(record.number, record.offset, lost.number, INTERRUPTED)
+        self._end_round(record)
+        state = self._states.go_back(record.kept, self._last_round)
+        self._models = copied(state or {})
+        if lost is not None and lost.number == record.kept + 1:
+            keep_models(lost, self._models)
 
     def _open_truth(self, opening: Opening) -> None:
         if self._options.truth is not None:
@@ -225,7 +249,11 @@ class _Audit:
         return again
 
     def _end_round(self, following: Record | None = None) -> None:
-        """Hand a round to the checks; it ends by its own record, or by one that follows it."""
+        """Hand a round to the checks, when it cannot be taken back any more.
+
+        Args:
+            following: The record that follows it; None where the file ends.
+        """
         round_, self._round = self._round, None
         if round_ is None:
             return
@@ -238,7 +266,7 @@ class _Audit:
         optimizer = self._premises.optimizer
         over = RoundOver(
             round_,
-            following,
+            following if round_.end is None else None,
             play_again(round_, self._models, self._totals, optimizer),
             self._totals,
             self._truth_of_round if self._truth is not None else None,
@@ -247,6 +275,8 @@ class _Audit:
         )
         for check in self._checks:
             self._findings.add_all(check.on_round(over))
+        if round_.end is not None and round_.end.aborted != INTERRUPTED:
+            self._states.save(round_.number, copied(self._models))
 
     def _end(self) -> None:
         if untold := self._untold():

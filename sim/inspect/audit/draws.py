@@ -2,11 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from deltafl.sim.cohort.sampling import sample_cohort
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.inspect.audit.check import RoundOver
+from deltafl.sim.inspect.audit.saved_states import SavedStates
+from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.settings.config import RunConfig
+
+_NOBODY: Final = (frozenset[int](),)
+_MOST: Final = 8
+"""Sets of devices that may have answered; it would take as many rounds that change nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -14,7 +21,8 @@ class Draws:
     """Follows the cohorts of a run.
 
     A device is drawn for a model only until it has answered for it. Whether a round has changed the
-    model is not always in the record. So after a round that may not have, two cohorts can be drawn.
+    model is not always in the record. So after a round that may not have, several cohorts can be
+    drawn.
 
     Attributes:
         config: The run's settings.
@@ -24,22 +32,38 @@ class Draws:
 
     config: RunConfig
     population: int | None
-    _answered: set[int] = field(default_factory=set)
-    _is_open: bool = True  # whether nobody may have answered yet
+    _answered: tuple[frozenset[int], ...] = _NOBODY  # those who may have, one of these
+    _saved: SavedStates[tuple[frozenset[int], ...]] = field(
+        default_factory=lambda: SavedStates(_NOBODY)
+    )
+    _cohorts: dict[int, frozenset[int]] = field(default_factory=dict)
 
     def departures(self, over: RoundOver) -> Iterator[str]:
         """Say where the cohort of a round is none that may be drawn."""
         sessions = list(over.view.sessions.values())
         invited = {seen.record.peer for one in sessions for seen in one.announcements}
-        if len(sessions) == 1 and invited and len(sessions[0].announcements) == len(invited):
-            yield from self._sizes(over.view.number, len(invited))
-            yield from self._drawn(over.view.number, tuple(sorted(invited)))
+        is_plain = len(sessions) == 1 and len(sessions[0].announcements) == len(invited)
+        cohort = over.view.cohort if over.view.cohort is not None else tuple(sorted(invited))
+        if cohort and (is_plain or not sessions):
+            yield from self._sizes(over.view.number, len(cohort))
+            yield from self._drawn(over.view.number, cohort)
+        self._cohorts[over.view.number] = frozenset(cohort)
         self._note(over)
+
+    def go_back(self, kept: int) -> None:
+        """Any device of the rounds that were lost after this one may have answered in them."""
+        last = max(self._cohorts, default=0)
+        before = self._saved.go_back(kept, last)
+        lost = frozenset[int]().union(
+            *(self._cohorts.get(n, ()) for n in range(kept + 1, last + 1))
+        )
+        self._answered = tuple({one | lost: None for one in before or self._answered})
+        self._saved.save(last, self._answered)
 
     def _sizes(self, number: int, size: int) -> Iterator[str]:
         """A cohort is smaller than the settings say only if devices that may be asked ran out."""
         wanted = self.config.federation.cohort_size
-        if size > wanted or (size < wanted and not self._answered):
+        if size > wanted or (size < wanted and self._answered == _NOBODY):
             yield f"round {number} invites {size} devices, and the run's settings say {wanted}"
 
     def _drawn(self, number: int, invited: tuple[int, ...]) -> Iterator[str]:
@@ -49,15 +73,13 @@ class Draws:
         if population < size:
             yield f"cohorts of {size} cannot be drawn from the {population} devices evaluated"
             return
-        excluded = [frozenset[int]()] if self._is_open else []
-        excluded += [frozenset(self._answered)] if self._answered else []
         seeds = Seeds(self.config.experiment.seed)
         if not any(
             invited
             == sample_cohort(
                 seeds.generator(Purpose.COHORT, round_index=number - 1), population, size, without
             )
-            for without in excluded
+            for without in self._answered
         ):
             yield f"round {number} invites other devices than the run's seed draws"
 
@@ -74,13 +96,16 @@ class Draws:
             outcome is not None and outcome.update is not None and outcome.kept_weight > 0
             for outcome in ended
         ]
-        self._answered |= asked
-        self._is_open = not asked and self._is_open
+        answered = [one | asked for one in self._answered]
         if changes and all(changes):
             is_known = all(one.is_exact for one in over.played)
             moved = all(
                 bool(o.update.any()) for o in ended if o is not None and o.update is not None
             )
-            if is_known and moved:
-                self._answered = set()
-            self._is_open = True
+            answered = [frozenset(), *([] if is_known and moved else answered)]
+        self._answered = tuple(dict.fromkeys(answered))[:_MOST]
+        number = over.view.number
+        if over.view.end is None or over.view.end.aborted != INTERRUPTED:
+            self._saved.save(number, self._answered)
+        for old in [old for old in self._cohorts if old < number - _MOST]:
+            del self._cohorts[old]

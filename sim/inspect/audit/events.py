@@ -57,7 +57,9 @@ def _always(over: RoundOver, config: RunConfig | None) -> dict[str, object]:
     round_ = over.view
     stated: dict[str, object] = {"secure_sums": len(round_.sums)}
     announced = {seen.record.peer for one in round_.sessions.values() for seen in one.announcements}
-    if announced:
+    if round_.cohort is not None:
+        stated["cohort"] = list(round_.cohort)
+    elif announced:
         stated["cohort"] = sorted(announced)
     if round_.end is not None:
         stated["aborted"] = round_.end.aborted or None

@@ -31,11 +31,13 @@ from deltafl.protocol.quantile.search import Ended, SearchResult
 from deltafl.protocol.round import Round, RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.errors import SecAggError
+from deltafl.sim.cohort.interrupted import lost_outcomes
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.inspect.audit.round_replay import Played
 from deltafl.sim.inspect.audit.search_start import given_up
 from deltafl.sim.inspect.audit.views import SessionView
+from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.engine import strategy_of
 from deltafl.sim.settings.config import RunConfig
 
@@ -117,6 +119,19 @@ class Retraced:
     reports: tuple[RoundReport, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Progress:
+    """How far a run has been followed.
+
+    Attributes:
+        known: As in `Retrace`.
+        problem: As there.
+    """
+
+    known: ServerState | None = None
+    problem: str = ""
+
+
 @dataclass(slots=True, eq=False)
 class Retrace:
     """Follows a run round by round.
@@ -152,6 +167,8 @@ class Retrace:
         number, sessions = over.view.number, list(over.view.sessions.values())
         if self.problem:
             return Retraced()
+        if over.view.end is not None and over.view.end.aborted == INTERRUPTED:
+            return self._interrupted(over)
         if not sessions and not over.view.is_opaque and self.known is not None:
             passed = tuple(replace(state, round=number) for state in self.known.states)
             self.known = replace(self.known, states=passed)
@@ -203,6 +220,38 @@ class Retrace:
         has_model = before.has_model and (stays or (exact and (moments or not self.has_memory)))
         self.known = ServerState(_distinct([*after, *self._stopped]), has_model, moments)
         return Retraced((levels,), tuple(reports))
+
+    def _interrupted(self, over: RoundOver) -> Retraced:
+        """Take a round that was lost with the server's process."""
+        cohort, strategy = over.view.cohort, self._strategy
+        if self.known is None or cohort is None or strategy is None:
+            return Retraced()
+        slots = [one.slot for one in over.view.sums]
+        wanted, after, reports = [], [], []
+        for state in self.known.states:
+            levels = _levels_for(strategy, state, len(cohort))
+            lost = lost_outcomes(levels, slots, INTERRUPTED)
+            following, report = strategy.apply(
+                state, RecordedCohort(dict.fromkeys(cohort, 0), lost, None)
+            )
+            wanted.append(levels)
+            after.append(following)
+            reports.append(report)
+        self._after, self._stopped = after, []
+        self.known = replace(self.known, states=_distinct(after))
+        return Retraced(_different(wanted), tuple(reports))
+
+    @property
+    def progress(self) -> Progress:
+        """How far the run has been followed."""
+        return Progress(self.known, self.problem)
+
+    def go_back(self, progress: Progress, number: int) -> None:
+        """Go on from an earlier state, after the round of this number."""
+        self.known, self.problem = progress.known, progress.problem
+        if self.known is not None:
+            states = tuple(replace(state, round=number) for state in self.known.states)
+            self.known = replace(self.known, states=states)
 
     @property
     def has_memory(self) -> bool:

@@ -6,7 +6,7 @@ another way.
 """
 
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
@@ -51,6 +51,25 @@ class PastModel:
     starts: tuple[Threshold, ...] = ()
     following: bytes | None = None
     moments: Moments | None = field(default_factory=dict)
+
+
+def copied(past: Mapping[int, PastModel]) -> dict[int, PastModel]:
+    """What the rounds so far have come to, by level, to go back to later."""
+    return {level: replace(one) for level, one in past.items()}
+
+
+def keep_models(lost: RoundView, past: MutableMapping[int, PastModel]) -> None:
+    """Note that the round after a lost one must begin with the same models.
+
+    Args:
+        lost: The first round that was lost.
+        past: What the rounds before it have come to, by level; brought up to date.
+    """
+    for session in lost.sessions.values():
+        for view in session.by_level():
+            before = past.setdefault(view.level, PastModel())
+            if view.is_whole and view.model is not None:
+                before.following = view.model
 
 
 @dataclass(frozen=True, slots=True)

@@ -370,6 +370,7 @@ class RoundView:
         strange: Messages that do not belong to the protocol.
         sums: What the server says that it learnt, in order.
         end: The record that ends the round; None where there is none.
+        cohort: The devices that the record of its begin names; None where there is none.
     """
 
     number: int
@@ -378,6 +379,7 @@ class RoundView:
     strange: list[Seen] = field(default_factory=list)
     sums: list[Sum] = field(default_factory=list)
     end: RoundEnd | None = None
+    cohort: tuple[int, ...] | None = None
     _decoder: Decoder = field(default_factory=Decoder)
 
     def add(self, record: Message) -> Seen:

@@ -11,7 +11,7 @@ from leaks_by_devices import UPDATE, VICTIM
 from run_directories import CONFIG, directory_of
 from staged_runs import DrawnStage, Kind, Over, TinyStage, write
 
-AT = 30  # a record in the middle of the tiny run, which has 53
+AT = 30  # a record in the middle of the tiny run, which has 54
 
 
 def rewritten(change):
@@ -100,12 +100,12 @@ def a_file_that_ends_inside_a_record(edit):
 
 @leak("record.edited", stage=TinyStage, laid=rewritten(with_an_edited_byte))
 def a_byte_that_was_changed(edit):
-    edit.touched = [edit.entries[AT - 1]]
+    edit.touched = [edit.entries[AT - 2]]
 
 
 @leak("record.missing", stage=TinyStage, laid=rewritten(without_a_record))
 def a_record_that_was_taken_out(edit):
-    edit.touched = [edit.entries[AT - 1]]
+    edit.touched = [edit.entries[AT - 2]]
 
 
 @leak("record.missing", modes=("full", "headers"))
@@ -115,12 +115,12 @@ def the_end_of_a_round_that_was_taken_out(edit):
 
 @leak("record.reordered", stage=TinyStage, laid=rewritten(with_a_record_twice))
 def a_record_that_was_repeated(edit):
-    edit.touched = [edit.entries[AT]]
+    edit.touched = [edit.entries[AT - 1]]
 
 
 @leak("record.malformed", stage=TinyStage, laid=rewritten(without_a_record_under_a_new_chain))
 def a_record_that_was_taken_out_under_a_new_chain(edit):
-    edit.touched = [edit.entries[AT - 1]]
+    edit.touched = [edit.entries[AT - 2]]
 
 
 @leak(

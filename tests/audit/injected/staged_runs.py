@@ -593,8 +593,9 @@ class Edit:
         return next(i for i, other in enumerate(self.entries) if other is entry)
 
     def record_number(self, entry: Entry) -> int:
-        """The number that the entry's record will have, after the opening."""
-        return self.place(entry) + 1
+        """The number that the entry's record will have, after the opening and rounds' begins."""
+        place = self.place(entry)
+        return place + 1 + len(list(_by_round(self.entries[: place + 1])))
 
 
 def _session_bytes(entry: Said) -> bytes:
@@ -626,7 +627,7 @@ def write(entries: Sequence[Entry], path: Path, mode: str = "full", *, closed=No
     """
     with TranscriptWriter(path, mode, run_id=RUN_ID) as writer:
         for number, part in _by_round(entries):
-            writer.begin_round(number)
+            writer.begin_round(number, {entry.peer for entry in part if isinstance(entry, Said)})
             for entry in part:
                 if isinstance(entry, Said):
                     writer.message(sent=entry.sent, peer=entry.peer, data=entry.data)

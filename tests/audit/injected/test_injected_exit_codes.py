@@ -50,7 +50,7 @@ def test_a_finding_is_1_and_named(tmp_path, capsys):
     assert audit(path) == CODES["found"]
     said = capsys.readouterr().out
     assert "clear.values" in said
-    assert "record 78" in said
+    assert "record 79" in said
 
 
 def test_damage_is_1_and_named(clean, tmp_path, capsys):
@@ -87,7 +87,7 @@ def test_json_has_every_finding_with_its_place(tmp_path, capsys):
     report = json.loads(capsys.readouterr().out)
     (found,) = [f for f in report["findings"] if f["rule"] == "input.twice"]
     assert found["severity"] == "high"
-    assert [place["record"] for place in found["evidence"]] == [93]
+    assert [place["record"] for place in found["evidence"]] == [94]
 
 
 def test_the_page_is_written_whatever_was_found(tmp_path, capsys):

@@ -25,13 +25,14 @@ from deltafl.sim.inspect.audit.results import (
     summary_differs,
     unknown_of_summary,
 )
-from deltafl.sim.inspect.audit.retrace import Retrace, Retraced
+from deltafl.sim.inspect.audit.retrace import Progress, Retrace, Retraced
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
+from deltafl.sim.inspect.audit.saved_states import SavedStates
 from deltafl.sim.inspect.audit.views import place_of
 from deltafl.sim.record.checkpoint import Checkpoint
 from deltafl.sim.record.evaluations import read_evaluation
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.record.transcript import Closing, Message, Record
+from deltafl.sim.record.transcript import INTERRUPTED, Closing, Message, Record, Resumed
 from deltafl.sim.settings.config import RunConfig
 
 RULES: Final = Rules(
@@ -76,6 +77,9 @@ class Account(Check):
         self._strange_keys: set[str] = set()
         self._open_end: tuple[int, bytes] | None = None
         self._bytes_up: dict[int, int] = {}
+        self._saved = SavedStates[Progress](Progress())
+        self._round = 0  # the last one
+        self._given_up: set[int] = set()  # by the run's events, though their records have an end
         self._is_closed = False
         self._is_damaged = False
 
@@ -92,6 +96,9 @@ class Account(Check):
         if isinstance(record, Closing):
             self._is_closed = True
             yield from self._closed(record)
+        if isinstance(record, Resumed):
+            self._is_closed = False
+            yield from self._resumed(record)
 
     def on_damage(self, error: object, round_number: int | None) -> Iterable[Finding]:
         """Nothing can be said of the end of a record that is damaged."""
@@ -103,6 +110,7 @@ class Account(Check):
         """Compare a round with the settings and with the run's events."""
         round_, source = over.view, self._premises.source
         self._rounds.add(round_.number)
+        self._round = round_.number
         self._followed.rounds = max(self._followed.rounds, round_.number)
         place = place_of(round_.end) if round_.end else Evidence(round_.number)
         retraced = Retraced()
@@ -118,7 +126,10 @@ class Account(Check):
                 yield RULES.found("record.disagrees", detail, [place])
         yield from self._finished(over)
         event = (source.events or {}).get(round_.number)
-        if event is not None:
+        is_over = round_.end is not None and round_.end.aborted != INTERRUPTED
+        if event is not None and is_over and event.get("aborted") == INTERRUPTED:
+            self._given_up.add(round_.number)  # a later record has to say so too
+        elif event is not None:
             self._strange_keys.update(unknown_keys(event, retraced.reports))
             found, fits = disagreements(over, event, source.config, retraced.reports)
             for detail in found:
@@ -127,6 +138,8 @@ class Account(Check):
                 self._retrace.choose(fits)
         yield from self._contexts(over)
         self._remember(over)
+        if is_over and self._retrace is not None:
+            self._saved.save(round_.number, self._retrace.progress)
 
     def on_end(self) -> Iterator[Finding]:
         """Compare the rounds, and what the run left behind, with the transcript."""
@@ -141,6 +154,9 @@ class Account(Check):
             yield RULES.found("record.disagrees", detail, places)
         for detail in self._results():
             yield RULES.found("record.disagrees", detail, [Evidence()])
+        for number in sorted(self._given_up):
+            detail = f"round {number} is lost by the run's events, and has ended by its records"
+            yield RULES.found("record.disagrees", detail, [Evidence(number)])
 
     def coverage(self, tally: Tally) -> Coverage:
         """Only a run directory has one."""
@@ -200,11 +216,42 @@ class Account(Check):
     def _finished(self, over: RoundOver) -> Iterator[Finding]:
         """A round that was given up although all its sums are there."""
         end, outcomes = over.view.end, [one.outcome for one in over.played]
-        if end is None or not end.aborted or len(over.view.sessions) != 1:
+        if end is None or len(over.view.sessions) != 1 or end.aborted in {"", INTERRUPTED}:
             return
         if all(outcome is not None and outcome.aborted is None for outcome in outcomes):
             detail = f"it was given up ({end.aborted}), but it has all its sums"
             yield RULES.found("record.disagrees", detail, [place_of(end)])
+
+    def _resumed(self, record: Resumed) -> Iterator[Finding]:
+        """An interruption costs the round under way, and one more where a file is damaged."""
+        self._given_up = {number for number in self._given_up if number <= record.kept}
+        place = Evidence(None, record.number, record.offset)
+        before = self._saved.numbers
+        progress = self._saved.go_back(record.kept, self._round)
+        if progress is None:
+            detail = (
+                f"the run goes on from its state after round {record.kept}, and can only have kept "
+                f"those after rounds {', '.join(map(str, before))}"
+            )
+            yield RULES.found("record.disagrees", detail, [place])
+        elif self._retrace is not None:
+            self._retrace.go_back(progress, self._round)
+            self._keep_state(record.kept, self._round)
+        if self._draws is not None:
+            self._draws.go_back(record.kept)
+        for number in range(record.kept + 1, self._round):  # the last one ends with this record
+            event = (self._premises.source.events or {}).get(number)
+            if event is not None and event.get("aborted") != INTERRUPTED:
+                detail = f"round {number} is lost by this record, and not by the run's events"
+                yield RULES.found("record.disagrees", detail, [place])
+
+    def _keep_state(self, kept: int, last: int) -> None:
+        """Put the state that a run goes on from in the place of those that it lost."""
+        states = self._followed.states
+        for number in [number for number in states if number > kept]:
+            del states[number]
+        if self._retrace is not None and self._retrace.known is not None:
+            states[last] = self._retrace.known
 
     def _closed(self, closing: Closing) -> Iterator[Finding]:
         """The closing record says how many rounds there are."""

@@ -12,6 +12,7 @@ from deltafl.sim.inspect.audit.differencing import Difference, DifferenceKind, D
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import A13, A20, Rule, Rules
 from deltafl.sim.inspect.audit.views import SessionView, place_of
+from deltafl.sim.record.transcript import Record, Resumed
 
 _SHOWN = 5
 
@@ -87,6 +88,14 @@ class Differences(Check):
         super().__init__(premises)
         self._differencing = Differencing(premises.expected.min_difference)
         self._models: PastModels = {}
+
+    def on_record(self, record: Record, digest: bytes) -> tuple[Finding, ...]:
+        """After an interruption, the models of the rounds that it lost are announced again."""
+        del digest
+        if isinstance(record, Resumed):
+            for past in self._models.values():
+                past.changed = past.changed and (past.place.round or 0) <= record.kept
+        return ()
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look at a round's sums, level by level."""

@@ -11,14 +11,16 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.prefixes import scan
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
-from deltafl.sim.inspect.audit.views import SessionView
+from deltafl.sim.inspect.audit.views import RoundView, SessionView
 from deltafl.sim.record.transcript import (
     HEAD_RECEIVED,
     HEAD_SENT,
+    Begin,
     Closing,
     Message,
     Opening,
     Record,
+    Resumed,
     RoundEnd,
     Sum,
     keeps_whole,
@@ -64,8 +66,8 @@ RULES: Final = Rules(
             Severity.HIGH,
             "the file ends too early",
             "The rest of the file is not audited.",
-            "Get the whole file. After a crash, resume the run: it cuts the file back to its "
-            "last checkpoint and continues from there.",
+            "Get the whole file. After a crash, resume the run: it continues the file after its "
+            "last whole record.",
             A24,
         ),
         "record.malformed": Rule(
@@ -123,8 +125,8 @@ class Integrity(Check):
         # how many records the run vouches for; a digest that somebody gives is that of all
         self._vouched = premises.source.num_records if premises.digest is None else None
         self._mode: str | None = None
-        self._over: set[int] = set()  # rounds that have an end
         self._round = 0  # the last one
+        self._is_open = False  # whether that one has begun and not ended
         self._num_records = 0
         self._digest = b""
         self._is_closed = False
@@ -134,19 +136,23 @@ class Integrity(Check):
     def on_record(self, record: Record, digest: bytes) -> Iterator[Finding]:
         """Note how far the transcript goes, and check that it continues as it must."""
         self._num_records, self._digest = record.number + 1, digest
-        if self._is_closed:
+        if self._is_closed and not isinstance(record, Resumed):
             place = Evidence(None, record.number, record.offset)
             yield RULES.found("record.malformed", "it follows the closing record", [place])
-        if isinstance(record, Message | Sum | RoundEnd):
+        if isinstance(record, Message | Sum | RoundEnd | Begin):
             yield from self._counted(record)
-            self._is_silent = self._is_silent and isinstance(record, RoundEnd)
+            self._is_silent = self._is_silent and isinstance(record, RoundEnd | Begin)
         match record:
             case Opening():
                 self._mode = record.mode
             case Message():
                 yield from self._kept(record)
+            case RoundEnd():
+                self._is_open = False
             case Closing():
                 self._is_closed = True
+            case Resumed():
+                self._is_closed = self._is_open = False
         if self._num_records == self._vouched:
             yield from self._differs(self._premises.source.head, record.offset)
 
@@ -175,6 +181,7 @@ class Integrity(Check):
                 detail = f"a {kind} message of device {seen.record.peer}, to which nothing was sent"
                 yield RULES.found("record.unasked", detail, [seen.place])
             yield from _unsent(session)
+        yield from _others(round_)
 
     def on_end(self) -> Iterator[Finding]:
         """Check that the transcript goes as far as it should."""
@@ -237,23 +244,24 @@ class Integrity(Check):
             place = Evidence(message.round, message.number, message.offset)
             yield RULES.found("record.malformed", detail, [place])
 
-    def _counted(self, record: Message | Sum | RoundEnd) -> Iterator[Finding]:
-        """Rounds are counted from 1, one by one."""
+    def _counted(self, record: Message | Sum | RoundEnd | Begin) -> Iterator[Finding]:
+        """Rounds are counted from 1, one by one, and each begins and ends once."""
         before, self._round = self._round, record.round
+        begins, was_open, self._is_open = isinstance(record, Begin), self._is_open, True
         place = Evidence(record.round, record.number, record.offset)
         if record.round > before + 1:
             detail = f"round {record.round} follows round {before}"
             yield RULES.found("record.missing", detail, [place])
-        elif record.round < before:
+        elif record.round < before or (record.round == before and (begins or not was_open)):
             detail = f"round {record.round} comes after round {before}"
+            if record.round == before:
+                detail = f"round {before} {'begins again' if begins else 'goes on after its end'}"
             yield RULES.found("record.reordered", detail, [place])
-        elif record.round in self._over:
-            detail = f"round {record.round} goes on, or begins again, after its end"
-            yield RULES.found("record.reordered", detail, [place])
+        elif record.round > before and not begins:
+            detail = f"the beginning of round {record.round} is not recorded"
+            yield RULES.found("record.missing", detail, [place])
         if record.round < 1:
             yield RULES.found("record.malformed", "rounds are counted from 1", [place])
-        if isinstance(record, RoundEnd):
-            self._over.add(record.round)
 
     def _differs(self, wanted: bytes | None, offset: int | None = None) -> Iterator[Finding]:
         """The digest up to here is not the expected one."""
@@ -261,6 +269,18 @@ class Integrity(Check):
             detail = f"it is {self._digest.hex()}, not {wanted.hex()}"
             place = Evidence(None, self._num_records - 1, offset)
             yield RULES.found("record.head-differs", detail, [place])
+
+
+def _others(round_: RoundView) -> Iterator[Finding]:
+    """Announcements to devices that the record of the round's begin does not name."""
+    named = set(round_.cohort or ())
+    for session in round_.sessions.values():
+        others = [seen for seen in session.announcements if seen.record.peer not in named]
+        if round_.cohort is not None and others:
+            such = f"{len(others)} devices, such as {others[0].record.peer}"
+            detail = f"round {round_.number} was announced to {such}, that it had begun without"
+            places = [seen.place for seen in others]
+            yield RULES.found("record.missing", detail, places)
 
 
 def _unsent(session: SessionView) -> Iterator[Finding]:
