@@ -61,6 +61,7 @@ def config_of(kind):
         "training": {"batch_size": 64, "device": "cpu", "backend": "reference"},
         "quantile": {"method": "histogram"},
         "privacy": {"transcript": "full"},
+        "policy": {"max_pivots": 512},  # a histogram, of weights that differ
     }
     for section, values in _KINDS[kind].items():
         base[section] = {**base[section], **values}

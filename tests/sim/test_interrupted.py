@@ -43,7 +43,7 @@ KINDS = {
     "masked": {},
     "noisy": {"quantile": {"method": "noisy", "noise": 1, "weights": "equal"}},
     "signed": {"privacy": {"signed": True}},
-    "levels": {"federation": {"levels": ["4/5", "1/2"]}},
+    "levels": {"federation": {"levels": ["4/5", "1/2"]}, "policy": {"min_difference": 1}},
     "fedavg": {"federation": {"algorithm": "private-fedavg"}},
 }
 

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lenient import ROUNDS
 
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.registry import default_max_queries
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
@@ -40,7 +42,8 @@ def written(tmp_path_factory):
     with TranscriptWriter(path, "headers") as writer:
         search = SearchParams(default_max_queries("bracketed"))
         strategy = PrivateDeltaFL(Fraction(1, 2), Encoding("bracketed", search))
-        masked = MaskedRounds(Sessions(), observer=writer)
+        sessions = Sessions(RoundPolicy(**ROUNDS), min_cohort=5)
+        masked = MaskedRounds(sessions, observer=writer)
         state = TrainingState(np.zeros(2000, dtype=np.float32))
         for number in (1, 2):
             writer.begin_round(number, range(6))

@@ -10,7 +10,13 @@ from deltafl.secagg import messages as of_sessions
 from deltafl.sim.inspect.audit.fields import FIELDS, FieldKind
 from deltafl.sim.record import transcript, truth
 
-NOT_ON_RECORD = {truth.Told, truth.NotedDraws, transcript.TranscriptWriter}
+NOT_ON_RECORD = {
+    truth.Told,
+    truth.NotedDraws,
+    transcript.TranscriptWriter,
+    transcript.BegunRound,
+    transcript.Beyond,
+}
 """Classes of these modules that are no messages or records."""
 
 CLASSES = [

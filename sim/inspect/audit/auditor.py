@@ -275,7 +275,7 @@ class _Audit:
         )
         for check in self._checks:
             self._findings.add_all(check.on_round(over))
-        if round_.end is not None and round_.end.aborted != INTERRUPTED:
+        if not round_.breaks_off:
             self._states.save(round_.number, copied(self._models))
 
     def _end(self) -> None:

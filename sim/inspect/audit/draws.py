@@ -8,7 +8,6 @@ from deltafl.sim.cohort.sampling import sample_cohort
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.inspect.audit.saved_states import SavedStates
-from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.settings.config import RunConfig
 
 _NOBODY: Final = (frozenset[int](),)
@@ -105,7 +104,7 @@ class Draws:
             answered = [frozenset(), *([] if is_known and moved else answered)]
         self._answered = tuple(dict.fromkeys(answered))[:_MOST]
         number = over.view.number
-        if over.view.end is None or over.view.end.aborted != INTERRUPTED:
+        if not over.view.breaks_off:
             self._saved.save(number, self._answered)
         for old in [old for old in self._cohorts if old < number - _MOST]:
             del self._cohorts[old]

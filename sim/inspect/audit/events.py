@@ -8,6 +8,7 @@ from deltafl.fl.strategies.base import RoundReport
 from deltafl.protocol.round import RoundOutcome
 from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.record.events import Event, to_json
+from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.engine import report_as_dict
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import show
@@ -75,12 +76,14 @@ def _against(
     played, is_given_up = over.played, bool(over.view.end and over.view.end.aborted)
     told = {} if report is None else _told(report, is_given_up=is_given_up)
     levels = cast("Mapping[str, Mapping[str, object]]", told.pop("levels", {}))
-    outcome = played[0].outcome if len(played) == 1 else None
+    is_lost = always.get("aborted") == INTERRUPTED  # whatever its sums come to
+    outcomes = [None if is_lost else one.outcome for one in played]
+    outcome = outcomes[0] if len(outcomes) == 1 else None
     found = list(_compare(event, {**told, **always, **_stated(outcome)}, ""))
     if len(over.view.sessions) == 1 < len(played):
-        for one in played:
+        for one, ended in zip(played, outcomes, strict=True):
             level = show(one.theta)
-            found += _compare_level(event, level, levels.get(level, {}), one.outcome)
+            found += _compare_level(event, level, levels.get(level, {}), ended)
     return found
 
 

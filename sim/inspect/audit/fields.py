@@ -230,7 +230,18 @@ FIELDS: Final[Mapping[type, Mapping[str, Field]]] = {
         "offset": _PLACE,
         "rounds": Field(FieldKind.DERIVED, "counted"),
     },
-    transcript.Resumed: {"number": _PLACE, "offset": _PLACE},
+    transcript.Begin: {
+        "number": _PLACE,
+        "offset": _PLACE,
+        "round": _ROUND,
+        "cohort": Field(FieldKind.DERIVED, "that of the run's seed; nobody else is told"),
+    },
+    transcript.Resumed: {
+        "number": _PLACE,
+        "offset": _PLACE,
+        "kept": Field(FieldKind.PUBLIC, "a round whose state can have been kept"),
+        "torn": Field(FieldKind.PUBLIC, "half a record; not examined"),
+    },
     truth.DeviceTruth: {
         "round": _ROUND,
         "device": Field(FieldKind.PUBLIC, "in the roster"),

@@ -31,7 +31,7 @@ from deltafl.secagg.params import SessionId
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence
 from deltafl.sim.inspect.audit.seen import Decoder, Seen
-from deltafl.sim.record.transcript import Message, RoundEnd, Sum
+from deltafl.sim.record.transcript import INTERRUPTED, Message, RoundEnd, Sum
 
 Question = Query | Threshold
 Boxes = Mapping[int, bytes]
@@ -381,6 +381,11 @@ class RoundView:
     end: RoundEnd | None = None
     cohort: tuple[int, ...] | None = None
     _decoder: Decoder = field(default_factory=Decoder)
+
+    @property
+    def breaks_off(self) -> bool:
+        """Whether its record stops somewhere, because the server did, or is still going."""
+        return self.end is None or self.end.aborted == INTERRUPTED
 
     def add(self, record: Message) -> Seen:
         """Sort a message in; what it is."""

@@ -28,7 +28,7 @@ from deltafl.sim.inspect.audit.results import (
 from deltafl.sim.inspect.audit.retrace import Progress, Retrace, Retraced
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
 from deltafl.sim.inspect.audit.saved_states import SavedStates
-from deltafl.sim.inspect.audit.views import place_of
+from deltafl.sim.inspect.audit.views import RoundView, place_of
 from deltafl.sim.record.checkpoint import Checkpoint
 from deltafl.sim.record.evaluations import read_evaluation
 from deltafl.sim.record.rundir import RunDirectory
@@ -124,9 +124,10 @@ class Account(Check):
         if self._draws is not None:
             for detail in self._draws.departures(over):
                 yield RULES.found("record.disagrees", detail, [place])
+        yield from _others(round_)
         yield from self._finished(over)
         event = (source.events or {}).get(round_.number)
-        is_over = round_.end is not None and round_.end.aborted != INTERRUPTED
+        is_over = not round_.breaks_off
         if event is not None and is_over and event.get("aborted") == INTERRUPTED:
             self._given_up.add(round_.number)  # a later record has to say so too
         elif event is not None:
@@ -138,8 +139,9 @@ class Account(Check):
                 self._retrace.choose(fits)
         yield from self._contexts(over)
         self._remember(over)
-        if is_over and self._retrace is not None:
-            self._saved.save(round_.number, self._retrace.progress)
+        if is_over:
+            progress = Progress() if self._retrace is None else self._retrace.progress
+            self._saved.save(round_.number, progress)
 
     def on_end(self) -> Iterator[Finding]:
         """Compare the rounds, and what the run left behind, with the transcript."""
@@ -290,6 +292,17 @@ class Account(Check):
         if rounds is not None:
             yield from evaluations_differ(source.config, directory, rounds, is_finished=is_finished)
         yield from summary_differs(source, followed.rounds)
+
+
+def _others(round_: RoundView) -> Iterator[Finding]:
+    """Announcements to devices that the record of the round's begin does not name."""
+    named = set(round_.cohort or ())
+    for session in round_.sessions.values():
+        others = [seen for seen in session.announcements if seen.record.peer not in named]
+        if round_.cohort is not None and others:
+            such = f"{len(others)} devices that it began without, such as {others[0].record.peer}"
+            detail = f"round {round_.number} was announced to {such}"
+            yield RULES.found("record.disagrees", detail, [seen.place for seen in others])
 
 
 def _num_devices(directory: RunDirectory, config: RunConfig) -> int | None:

@@ -95,7 +95,8 @@ class Membership(Check):
             for step, following in pairwise(steps):
                 yield from _grown(step, following)
                 yield from _ignored(session, step, following, doubtful)
-            yield from _lists(steps, doubtful)
+            is_cut = over.view.breaks_off  # then the last step need not have gone to all
+            yield from _lists(steps[:-1] if is_cut else steps, doubtful)
             for slot in session.slots.values():
                 if slot.index < len(session.params.slots):
                     yield from _summed(session, slot)

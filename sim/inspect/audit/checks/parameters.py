@@ -19,7 +19,7 @@ from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import A6, A19, Rule, Rules
-from deltafl.sim.inspect.audit.views import SessionView
+from deltafl.sim.inspect.audit.views import RoundView, SessionView
 
 RULES: Final = Rules(
     {
@@ -80,7 +80,7 @@ class Parameters(Check):
             if (levels := session.levels) is None or not session.announcements:
                 continue
             place = session.announcements[0].place
-            for detail in _unfitting(over.view.number, session, levels):
+            for detail in _unfitting(over.view, session, levels):
                 yield RULES.found("parameters.unfitting", detail, [place])
             for detail in self._changed(levels, session.params):
                 yield RULES.found("parameters.changed", detail, [place])
@@ -132,12 +132,13 @@ class Parameters(Check):
         self._seeds = [*self._seeds[-MAX_SEEDS + 1 :], seed]
 
 
-def _unfitting(number: int, session: SessionView, levels: Levels) -> Iterator[str]:
+def _unfitting(round_: RoundView, session: SessionView, levels: Levels) -> Iterator[str]:
+    number, wanted = round_.number, session.params.num_invited
     if (index := levels.common.round_index) != number - 1:
         yield f"round_index = {index} was announced in round {number}, not {number - 1}"
     invited = {seen.record.peer for seen in session.announcements}
-    if len(invited) != session.params.num_invited:
-        yield f"{len(invited)} devices were invited, and num_invited = {session.params.num_invited}"
+    if len(invited) > wanted or (len(invited) < wanted and not round_.breaks_off):
+        yield f"{len(invited)} devices were invited, and num_invited = {wanted}"
 
 
 def _fixed(levels: Levels, params: SessionParams) -> dict[str, object]:

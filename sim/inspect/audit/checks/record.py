@@ -11,7 +11,7 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.prefixes import scan
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
-from deltafl.sim.inspect.audit.views import RoundView, SessionView
+from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import (
     HEAD_RECEIVED,
     HEAD_SENT,
@@ -181,7 +181,6 @@ class Integrity(Check):
                 detail = f"a {kind} message of device {seen.record.peer}, to which nothing was sent"
                 yield RULES.found("record.unasked", detail, [seen.place])
             yield from _unsent(session)
-        yield from _others(round_)
 
     def on_end(self) -> Iterator[Finding]:
         """Check that the transcript goes as far as it should."""
@@ -269,18 +268,6 @@ class Integrity(Check):
             detail = f"it is {self._digest.hex()}, not {wanted.hex()}"
             place = Evidence(None, self._num_records - 1, offset)
             yield RULES.found("record.head-differs", detail, [place])
-
-
-def _others(round_: RoundView) -> Iterator[Finding]:
-    """Announcements to devices that the record of the round's begin does not name."""
-    named = set(round_.cohort or ())
-    for session in round_.sessions.values():
-        others = [seen for seen in session.announcements if seen.record.peer not in named]
-        if round_.cohort is not None and others:
-            such = f"{len(others)} devices, such as {others[0].record.peer}"
-            detail = f"round {round_.number} was announced to {such}, that it had begun without"
-            places = [seen.place for seen in others]
-            yield RULES.found("record.missing", detail, places)
 
 
 def _unsent(session: SessionView) -> Iterator[Finding]:
