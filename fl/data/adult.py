@@ -18,6 +18,7 @@ from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, Split
 from deltafl.fl.data.json_file import read_json_file
 from deltafl.fl.data.registry import BY_SAMPLES, UCI, Download, Format, Published
 from deltafl.fl.errors import DataError
+from deltafl.fl.read.regular import open_regular
 
 DOMAINS: Final = ("non-phd", "phd")
 
@@ -150,7 +151,7 @@ _LAYOUT: Final = tuple(
 _MISSING: Final = "?"
 _MAX_BYTES: Final = 1 << 25
 _INCOMES: Final = ("<=50K", ">50K")
-_TEST_HEADER: Final = "|1x3 Cross validator"  # the first line of adult.test
+_TEST_HEADER: Final = b"|1x3 Cross validator"  # the first line of adult.test
 
 _Rows = Iterator[tuple[int, list[str], str]]
 
@@ -214,7 +215,7 @@ def _read_side(path: Path) -> dict[str, DeviceData]:
 def _uci_rows(path: Path) -> _Rows:
     skip = 0
     if path.is_file():
-        with path.open(encoding="utf-8", errors="replace") as file:
+        with open_regular(path) as file:
             skip = int(file.readline(100).strip() == _TEST_HEADER)
     for line, fields in read_rows(
         path, num_columns=len(_COLUMNS) + 1, max_bytes=_MAX_BYTES, skip=skip

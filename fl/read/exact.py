@@ -12,7 +12,6 @@ MAX_DIGITS: Final = 64
 """Digits of a decimal's mantissa, and of a fraction's numerator and denominator."""
 
 _MAX_EXPONENT: Final = 400  # that of a double is at most 324
-_SHOWN: Final = 40
 _DECIMAL: Final = re.compile(
     r"[+-]?(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?:[eE](?P<exponent>[+-]?[0-9]{1,3}))?"
 )
@@ -49,8 +48,8 @@ def exact_number(text: str) -> Fraction:
     return Fraction(text)
 
 
-def shortened(value: object) -> str:
-    """A value for a message, however long or deep it is.
+def shortened(value: object, most: int = 40) -> str:
+    """A value for a message, however long or deep it is: at most `most` characters of it.
 
     >>> shortened("x" * 50)
     "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"
@@ -59,4 +58,4 @@ def shortened(value: object) -> str:
         text = repr(value)
     except (ValueError, RecursionError):  # more digits, or deeper, than Python writes
         return f"a value of type {type(value).__name__} that is too large to show"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= most else f"{text[:most]}…"

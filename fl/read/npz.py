@@ -6,6 +6,7 @@ records are refused.
 """
 
 import math
+import os
 import re
 import struct
 import zipfile
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ MAX_ARRAY_BYTES: Final = 1 << 34
 """The largest array that is read; the images of FEMNIST take 640 million."""
 
 _MAX_HEAD: Final = 1 << 12
+_LONGEST_HEAD: Final = _MAX_HEAD + 12  # with what stands before it
 _MAX_DIMENSIONS: Final = 32
 _ALIGNED: Final = 16  # bytes; as in every file that numpy.save has written
 _LAST_CHARACTER: Final = 0x10FFFF
@@ -100,14 +102,48 @@ def parse_npy(data: bytes | bytearray) -> npt.NDArray[np.generic]:
     Raises:
         ValueError: the data are no array, or not all of one and no more.
     """
-    form = _LENGTHS.get(bytes(data[len(MAGIC) : len(MAGIC) + 2]))
+    head = _read_head(bytes(data[:_LONGEST_HEAD]), len(data))
+    # a product that overflows has a zero in it here; numpy refuses it
+    array = np.frombuffer(data, dtype=head.dtype, offset=head.size)
+    _check_values(array)
+    return array.reshape(head.shape, order=head.order)
+
+
+def map_npy(path: Path) -> npt.NDArray[np.generic]:
+    """The array of a .npy file, mapped into memory and read-only: its values are read when used.
+
+    Raises:
+        OSError: the file cannot be opened, or is no regular file.
+        ValueError: it is no array, or not all of one and no more.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        head = _read_head(file.read(_LONGEST_HEAD), size)
+        if not math.prod(head.shape):  # nothing cannot be mapped
+            return np.zeros(head.shape, head.dtype)
+        return np.memmap(file, head.dtype, "r", head.size, head.shape, head.order)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What the head of an array says; it fits the size of the file."""
+
+    dtype: np.dtype[np.generic]
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+    size: int  # bytes before the values
+
+
+def _read_head(data: bytes, available: int) -> _Head:
+    """Read the head of an array from the first bytes of a file of `available` bytes."""
+    form = _LENGTHS.get(data[len(MAGIC) : len(MAGIC) + 2])
     if data[: len(MAGIC)] != MAGIC or form is None:
         raise ValueError("it does not begin as an array of a known version")
     start = len(MAGIC) + 2 + form.size
     if len(data) < start:
         raise ValueError("it is cut short in its head")
     (length,) = form.unpack_from(data, start - form.size)
-    match = _HEAD.fullmatch(bytes(data[start : start + length])) if length <= _MAX_HEAD else None
+    match = _HEAD.fullmatch(data[start : start + length]) if length <= _MAX_HEAD else None
     if match is None:
         raise ValueError(
             "its head is not as numpy.save writes it for numbers and texts; objects and records "
@@ -122,15 +158,10 @@ def parse_npy(data: bytes | bytearray) -> npt.NDArray[np.generic]:
         raise ValueError(f"it has {len(shape)} dimensions, more than {_MAX_DIMENSIONS}")
     if (start + length) % _ALIGNED:
         raise ValueError(f"its numbers do not begin at a multiple of {_ALIGNED} bytes")
-    held = len(data) - start - length
+    held = available - start - length
     if math.prod(shape) * dtype.itemsize != held:
-        raise ValueError(
-            f"it has {held:,} bytes and states the shape {shortened(shape)} of {dtype}"
-        )
-    # a product that overflows has a zero in it here; numpy refuses it
-    array = np.frombuffer(data, dtype=dtype, offset=start + length)
-    _check_values(array)
-    return array.reshape(shape, order="F" if match["fortran"] == b"True" else "C")
+        raise ValueError(f"it has {held:,} bytes and states {shortened(shape)} of {dtype}")
+    return _Head(dtype, shape, "F" if match["fortran"] == b"True" else "C", start + length)
 
 
 def _check_values(array: npt.NDArray[np.generic]) -> None:

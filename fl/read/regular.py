@@ -4,13 +4,13 @@ A pipe would wait for a writer, and a device such as /dev/zero has no end.
 """
 
 import errno
+import io
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> io.BufferedReader:
     """Open a regular file for reading; symbolic links are followed.
 
     Raises:
@@ -28,7 +28,7 @@ def open_regular(path: Path) -> BinaryIO:
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return os.fdopen(handle, "rb")
+    return open(handle, "rb")
 
 
 def read_regular(path: Path, most: int) -> bytes:

@@ -19,11 +19,15 @@ from typing import BinaryIO, Final, Self
 
 import msgpack
 
+from deltafl.fl.read.regular import open_regular
 from deltafl.sim.errors import ChainError, Damage
 
 _LENGTH: Final = struct.Struct(">I")
-_DIGEST_BYTES: Final = 32
+DIGEST_BYTES: Final = 32
+"""Length of a digest of the chain."""
+
 _MAX_MAGIC: Final = 64
+_MAX_ELEMENTS: Final = 16  # of a frame; msgpack allocates what an array announces, at each level
 _NUMBER: Final = 1  # the element of a frame that holds its number
 
 Value = int | bytes | str | float | bool | None
@@ -121,7 +125,7 @@ class ChainWriter:
         frame = msgpack.packb((kind, self._mark.num_frames, *fields))
         digest = hashlib.sha256(self._mark.digest + frame).digest()
         self._file.write(_LENGTH.pack(len(frame)) + frame + digest)
-        size = self._mark.size + _LENGTH.size + len(frame) + _DIGEST_BYTES
+        size = self._mark.size + _LENGTH.size + len(frame) + DIGEST_BYTES
         self._mark = Mark(size, self._mark.num_frames + 1, digest)
 
     def flush(self) -> Mark:
@@ -154,7 +158,7 @@ def read_chain(path: Path, form: Format) -> Iterator[Link]:
             names are as written.
         OSError: the file cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         _check_magic(path, file.readline(_MAX_MAGIC), form)
         size = os.fstat(file.fileno()).st_size
         chain, number, offset = form.start.digest, 0, len(form.magic)
@@ -178,7 +182,7 @@ def _read_next(path: Path, file: BinaryIO, size: int, place: Link) -> tuple[Link
     if elements is None or elements[_NUMBER] != place.number or type(elements[0]) is not int:
         raise ChainError(path, place.number, Damage.MALFORMED, "its writer made no frame of it")
     link = Link(place.number, place.offset, elements[0], elements[2:], digest)
-    return link, _LENGTH.size + len(frame) + _DIGEST_BYTES
+    return link, _LENGTH.size + len(frame) + DIGEST_BYTES
 
 
 def read_link(path: Path, file: BinaryIO, offset: int) -> Link:
@@ -220,19 +224,21 @@ def _check_magic(path: Path, line: bytes, form: Format) -> None:
 def _read_frame(path: Path, file: BinaryIO, left: int, number: int) -> tuple[bytes, bytes]:
     """Frame and digest; never asks for more bytes than the file has left."""
     prefix = file.read(_LENGTH.size)
-    wanted = _LENGTH.unpack(prefix)[0] + _DIGEST_BYTES if len(prefix) == _LENGTH.size else left + 1
+    wanted = _LENGTH.unpack(prefix)[0] + DIGEST_BYTES if len(prefix) == _LENGTH.size else left + 1
     if wanted > left - _LENGTH.size:
         raise ChainError(
             path, number, Damage.CUT, "the file ends inside it, or its length was changed"
         )
     body = file.read(wanted)
-    return body[:-_DIGEST_BYTES], body[-_DIGEST_BYTES:]
+    return body[:-DIGEST_BYTES], body[-DIGEST_BYTES:]
 
 
 def _elements(frame: bytes) -> list[Value] | None:
     """The elements of a frame, None where it is no array of two or more plain values."""
     try:
-        elements = msgpack.unpackb(frame, use_list=True, max_ext_len=0, max_map_len=0)
+        elements = msgpack.unpackb(
+            frame, use_list=True, max_ext_len=0, max_map_len=0, max_array_len=_MAX_ELEMENTS
+        )
     except (ValueError, TypeError, msgpack.UnpackException):
         return None
     if not isinstance(elements, list) or len(elements) <= _NUMBER:
@@ -257,9 +263,9 @@ def _numbers_that_follow(file: BinaryIO) -> Iterator[int]:
     while len(prefix := file.read(_LENGTH.size)) == _LENGTH.size:
         left = os.fstat(file.fileno()).st_size - file.tell()
         length = _LENGTH.unpack(prefix)[0]
-        if length + _DIGEST_BYTES > left:
+        if length + DIGEST_BYTES > left:
             return
         elements = _elements(file.read(length))
-        file.seek(_DIGEST_BYTES, os.SEEK_CUR)
+        file.seek(DIGEST_BYTES, os.SEEK_CUR)
         if elements is not None and type(elements[_NUMBER]) is int:
             yield elements[_NUMBER]

@@ -30,6 +30,7 @@ from typing import Final, cast
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.fl.read.regular import open_regular
 from deltafl.protocol import wire
 from deltafl.protocol.messages import Ask
 from deltafl.secagg import DecodeError, SlotSum
@@ -328,7 +329,7 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("rb")
+        self._file = open_regular(path)
 
     def message_at(self, offset: int) -> Message:
         """The message whose record begins at an offset; its number and the chain are not checked.

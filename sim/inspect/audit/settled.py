@@ -60,7 +60,9 @@ def _settled(config: RunConfig, round_number: int, common: RoundConfig) -> Level
                 strategy = strategy.strategy
             if not isinstance(strategy, PrivateDeltaFL):
                 return None
-            state = TrainingState(np.zeros(common.update_length, np.float32), round_number - 1)
+            # an announcement may be of any length, and no model needs to be made for it
+            unmade = np.broadcast_to(np.float32(0), common.update_length)
+            state = TrainingState(unmade, round_number - 1)
             rounds.append(strategy.round_config(state, common.cohort_size))
         except (
             ValueError,
