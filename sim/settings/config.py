@@ -373,7 +373,7 @@ class ExperimentConfig:
     """
 
     seed: Seed = 1
-    num_seeds: Count = 1
+    num_seeds: Annotated[int, Interval("[1, 10000]")] = 1
     baselines: Annotated[tuple[str, ...], OneOf(ALGORITHMS)] = ()
 
 

@@ -213,7 +213,9 @@ def _value(name: str, value: object, hint: object) -> object:
 
 def _convert(name: str, value: object, hint: object) -> object:
     if get_origin(hint) is tuple:
-        if isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
+        if isinstance(value, list | tuple) and all(
+            isinstance(word, str) and _can_be_written(word) for word in value
+        ):
             return tuple(value)
         raise ConfigError(f'{name} = {show(value)}: must be a list of texts, ["a", "b"]')
     if hint is Fraction and isinstance(value, str | int | float) and not isinstance(value, bool):
@@ -223,10 +225,21 @@ def _convert(name: str, value: object, hint: object) -> object:
         raise ConfigError(f"{name} = {show(value)}: must not be above 2^53 in size")
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value) + 0.0  # minus zero is zero
+    if isinstance(value, str) and not _can_be_written(value):
+        raise ConfigError(f"{name} = {value!a:.{_SHOWN}}: must be a text that UTF-8 can encode")
     if type(value) is not hint:
         expected = _TYPE_NAMES[hint] if isinstance(hint, type) else str(hint)
         raise ConfigError(f"{name} = {show(value)}: must be {expected}")
     return value
+
+
+def _can_be_written(text: str) -> bool:
+    """Whether it is made of characters; an argument that was not UTF-8 has halves of some."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_together(config: RunConfig) -> None:
@@ -277,4 +290,6 @@ def _toml_value(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return f"[{', '.join(_toml_value(item) for item in value)}]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    if not isinstance(value, str):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # as TOML has it

@@ -1,8 +1,10 @@
 """What is audited: a transcript alone, or a run directory with what the run says about itself."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from deltafl.sim.errors import UserError, damaged
 from deltafl.sim.record.checkpoint import load_checkpoint
@@ -10,6 +12,8 @@ from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file
+
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,10 +74,9 @@ def find_source(path: Path) -> Source:
     mark = checkpoint.transcript
     head = mark.digest
     if summary is not None and isinstance(stated := summary.get("transcript_sha256"), str):
-        try:
-            head = bytes.fromhex(stated)
-        except ValueError:
-            raise damaged(directory.summary, "its digest of the transcript is none") from None
+        if not _DIGEST.fullmatch(stated):
+            raise damaged(directory.summary, "its digest of the transcript is none")
+        head = bytes.fromhex(stated)
     return replace(source, head=head, num_records=mark.num_frames)
 
 
@@ -81,7 +84,7 @@ def _events(directory: RunDirectory, last: int | None) -> dict[int, Event]:
     """The events by round, up to a last one if it is given."""
     events: dict[int, Event] = {}
     for event in read_events(directory.events):
-        number = event.get("round") if isinstance(event, dict) else None
+        number = event.get("round")
         if type(number) is not int:
             raise damaged(directory.events, "a line is of no round")
         if last is None or number <= last:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from deltafl.fl.read.exact import shortened
 from deltafl.protocol import wire
 from deltafl.protocol.round import RoundOutcome
 from deltafl.secagg.messages import ConsistencySignature, OpenSlot, UnmaskRequest
@@ -398,7 +399,7 @@ def _compare(
 ) -> Iterator[Finding]:
     for key, value in stated.items():
         if not _same(event.get(key), value):
-            said = f"{key}{where} is {event.get(key)!r} in the run's events"
+            said = f"{key}{where} is {shortened(event.get(key))} in the run's events"
             detail = f"{said}, but {value!r} by its sums"
             place = place_of(round_.end) if round_.end else Evidence(round_.number)
             yield RULES.found("record.disagrees", detail, [place])
