@@ -231,7 +231,8 @@ def _settle(
         for name, value in begun.items():
             if not _can_be(name, value):
                 raise UserError(
-                    f"{directory.versions} is damaged: {name} = {shortened(value)} is not a possible value"
+                    f"{directory.versions} is damaged: {name} = {shortened(value)} is not a "
+                    "possible value"
                 )
         choice = Choice(**begun)  # type: ignore[arg-type] # just checked
     torch.set_num_threads(choice.threads)
