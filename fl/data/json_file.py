@@ -5,7 +5,7 @@ import zlib
 from pathlib import Path
 
 from deltafl.fl.errors import DataError
-from deltafl.fl.read.regular import open_regular
+from deltafl.fl.read.regular import open_regular, read_up_to
 from deltafl.fl.read.strict_json import parse_json
 from deltafl.fl.read.zipped import allowance
 
@@ -40,10 +40,10 @@ def _read(path: Path, most: int) -> bytes:
     """The first bytes of the file, one more than it may have at most."""
     with open_regular(path) as file:
         if path.suffix != ".gz":
-            return file.read(most + 1)
+            return read_up_to(file, most + 1)
         limit = min(most, allowance(path.stat().st_size))
         with gzip.open(file) as packed:
-            data = packed.read(limit + 1)
+            data = read_up_to(packed, limit + 1)
     if limit < len(data) <= most:
         raise ValueError(f"it unpacks to more than {limit:,} bytes")
     return data

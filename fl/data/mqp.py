@@ -49,7 +49,7 @@ def load_mqp(path: Path, split: Split, *, vectors: Path) -> FederatedDataset:
     labels: defaultdict[int, list[int]] = defaultdict(list)
     for line, row in read_rows(source, num_columns=_NUM_COLUMNS, max_bytes=_MAX_BYTES):
         doctor, first, second, label = row
-        if not _DOCTOR.fullmatch(doctor):
+        if not _DOCTOR.fullmatch(doctor) or label not in ("0", "1"):
             raise DataError(
                 f"{source}: line {line} has the doctor {doctor!r:.20} and the label {label!r:.20}, "
                 "which are not a number and 0 or 1: fetch the file again"

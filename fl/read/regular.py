@@ -8,6 +8,9 @@ import io
 import os
 import stat
 from pathlib import Path
+from typing import Final
+
+_PIECE: Final = 1 << 20
 
 
 def open_regular(path: Path) -> io.BufferedReader:
@@ -31,6 +34,15 @@ def open_regular(path: Path) -> io.BufferedReader:
     return open(handle, "rb")
 
 
+def read_up_to(file: io.BufferedIOBase, most: int) -> bytes:
+    """The bytes of a file up to a number, in pieces: `file.read(most)` makes room for `most`."""
+    pieces, left = [], most
+    while left and (piece := file.read(min(left, _PIECE))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
 def read_regular(path: Path, most: int) -> bytes:
     """All bytes of a regular file of at most `most` bytes.
 
@@ -38,7 +50,7 @@ def read_regular(path: Path, most: int) -> bytes:
         OSError: as `open_regular`; or the file is larger.
     """
     with open_regular(path) as file:
-        data = file.read(most + 1)
+        data = read_up_to(file, most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
     return data

@@ -46,6 +46,10 @@ def opened_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
             yield archive
     except _RAISED as error:
         raise ValueError(f"not a readable zip archive ({error})") from error
+    except OSError as error:
+        if error.filename is not None:  # of another file
+            raise
+        raise ValueError("not a readable zip archive: a place in it is not in the file") from error
 
 
 def unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> Iterator[bytes]:

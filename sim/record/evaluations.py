@@ -115,7 +115,10 @@ def _read(path: Path) -> Evaluation:
 def _column(table: pa.Table, field: pa.Field) -> list[Any]:
     """The values of a column, each of the schema's type; equal texts share memory."""
     column = table.column(field.name)
-    if pa.types.is_dictionary(column.type):
+    is_coded = pa.types.is_dictionary(column.type)
+    if (column.type.value_type if is_coded else column.type) != field.type:
+        raise ValueError(f"the column {field.name} is of {column.type}, not of {field.type}")
+    if is_coded:
         values: list[Any] = []
         for chunk in column.chunks:
             words = chunk.dictionary.to_pylist()
@@ -123,7 +126,7 @@ def _column(table: pa.Table, field: pa.Field) -> list[Any]:
                 raise ValueError(f"the column {field.name} has a text of more than {_MAX_NAME}")
             values += [None if i is None else words[i] for i in chunk.indices.to_pylist()]
         return values
-    return list(column.cast(field.type).to_pylist())
+    return list(column.to_pylist())
 
 
 def _evaluation(path: Path, columns: Sequence[Sequence[Any]]) -> Evaluation:

@@ -405,7 +405,7 @@ def _read_opening(link: Link, fields: _Fields) -> Opening:
     run_id, mode = fields.binary(RUN_ID_BYTES), fields.text()
     fields.finish()
     if not _MODE.fullmatch(mode):
-        raise ValueError(f"{mode!r} is no mode")
+        raise ValueError(f"{mode[:20]!a} is no mode")
     return Opening(link.number, link.offset, run_id, mode)
 
 

@@ -181,12 +181,12 @@ def _word(text: str) -> object:
     """
     from tomllib import TOMLDecodeError
 
-    from deltafl.sim.settings.toml import parse_toml
+    from deltafl.sim.settings.toml import parse_float, parse_toml
 
     if "\n" not in text:  # a second line could set something else
         with contextlib.suppress(TOMLDecodeError):
             return parse_toml(f"value = {text}")["value"]
-    return float(text) if _NUMBER.fullmatch(text) else text
+    return parse_float(text) if _NUMBER.fullmatch(text) else text
 
 
 def _section(name: str, values: Mapping[str, object]) -> object:

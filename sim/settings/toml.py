@@ -1,5 +1,6 @@
 """TOML within bounds: what its parser would choke on is refused before it is parsed."""
 
+import math
 import re
 import tomllib
 from typing import Final
@@ -38,7 +39,20 @@ def parse_toml(text: str) -> dict[str, object]:
         raise ValueError(
             f"the number {long[0][:20]}… has {len(long[0])} characters, more than {_MAX_NUMBER}"
         )
-    return tomllib.loads(text)
+    return tomllib.loads(text, parse_float=parse_float)
+
+
+def parse_float(text: str) -> float:
+    """Read a float; one that is written as a number is not taken for infinity, or for zero.
+
+    Raises:
+        ValueError: it is beyond the range of a double.
+    """
+    value = float(text)
+    mantissa = text.lower().partition("e")[0]
+    if (math.isinf(value) and "inf" not in text) or (not value and re.search("[1-9]", mantissa)):
+        raise ValueError(f"the number {text[:20]} is beyond the range of a double")
+    return value
 
 
 def _depth(bare: str) -> int:

@@ -539,3 +539,6 @@ PARSERS: tuple[Target, ...] = (
            _zips, is_file=False),
     Target("ledger", ("secagg/sqlite_ledger.py",), "ledger.db", _ledger, (LedgerError,), _ledgers),
 )  # fmt: skip
+
+NAMES = {target.name: target for target in PARSERS}
+"""The targets by name."""
