@@ -89,7 +89,9 @@ def _fuzz(name: str, minutes: float, *, without: bool) -> int:
                 f"-artifact_prefix={crashes}/",
                 "-print_final_stats=1",
             ]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=ROOT)
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, errors="replace", cwd=ROOT
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         kept = [_keep(name, path.read_bytes()) for path in sorted(crashes.iterdir())]
