@@ -17,6 +17,7 @@ import importlib.util
 import random
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -84,7 +85,7 @@ def _fuzz(name: str, minutes: float, *, without: bool) -> int:
                 str(corpus),
                 f"-max_total_time={seconds}",
                 f"-max_len={LONGEST}",
-                f"-timeout={PER_INPUT_S}",
+                "-timeout=0",  # the target has its own, which gives a traceback
                 f"-rss_limit_mb={MEMORY_MB}",
                 f"-artifact_prefix={crashes}/",
                 "-print_final_stats=1",
@@ -140,18 +141,27 @@ def _fuzz_one(name: str, folder: Path, *, without: bool) -> int:
     parsers.one_input(target, target.valid()[0])
     arguments = [argument for argument in sys.argv[1:] if argument.startswith("-max_")]
     arguments += [a for a in sys.argv[1:] if re.match("-(timeout|rss|artifact|print)", a)]
-    atheris.Setup(
-        [sys.argv[0], *arguments, str(folder / "corpus")],
-        lambda data: parsers.one_input(target, data) and None,
-    )
+    signal.signal(signal.SIGALRM, _late)
+
+    def one_input(data: bytes) -> None:
+        signal.alarm(PER_INPUT_S)
+        parsers.one_input(target, data)
+        signal.alarm(0)
+
+    atheris.Setup([sys.argv[0], *arguments, str(folder / "corpus")], one_input)
     atheris.Fuzz()
     return 0
+
+
+def _late(*_: object) -> None:
+    raise TimeoutError(f"still reading after {PER_INPUT_S} s")
 
 
 def _at_random(target: "object", folder: Path) -> int:
     """Change the corpus at random, without looking at coverage, until the time is over."""
     parsers, words = importlib.import_module("parsers"), importlib.import_module("mutations").WORDS
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MB << 20, MEMORY_MB << 20))
+    signal.signal(signal.SIGALRM, _late)
     (seconds,) = re.findall(r"-max_total_time=(\d+)", " ".join(sys.argv))
     corpus = [path.read_bytes() for path in sorted((folder / "corpus").iterdir())]
     draw, executions = random.Random(1), 0  # noqa: S311
@@ -165,8 +175,10 @@ def _at_random(target: "object", folder: Path) -> int:
             else:
                 data[at : at + draw.choice((0, size))] = draw.choice((b"", draw.choice(words)))
         executions += 1
+        signal.alarm(PER_INPUT_S)
         try:
             parsers.one_input(target, bytes(data))
+            signal.alarm(0)
         except Exception:  # noqa: BLE001 (a finding)
             traceback.print_exc()
             (folder / "found" / f"crash-{executions}").write_bytes(data)
