@@ -104,8 +104,6 @@ class SqliteLedger:
         with _explained(self._path):
             if not self._path.exists():
                 _create(self._path)
-            if not self._path.is_file():  # SQLite would wait for a pipe, and read a device
-                raise LedgerError(f"{self._path} is not a regular file: {_WRITABLE}")
             self._connection = _connect(self._path)
             try:
                 self._examine()

@@ -135,10 +135,15 @@ def _rows(
     source: str, batch: pa.Table | pa.RecordBatch, columns: Columns
 ) -> Iterator[tuple[object, object, object]]:
     try:
+        batch.validate(full=True)  # pyarrow believes the places in lists and texts
         users, inputs, labels = (
             batch.column(name).to_pylist() for name in (columns.user, columns.input, columns.label)
         )
-    except (ValueError, OverflowError) as error:  # text that is no UTF-8, a date beyond all years
+    except (
+        ValueError,
+        OverflowError,
+        pa.ArrowException,
+    ) as error:  # text that is no UTF-8, a date beyond all years
         raise DataError(f"{source}: a value cannot be read ({error}): correct the table") from error
     return zip(users, inputs, labels, strict=True)
 

@@ -16,6 +16,7 @@ ALWAYS_ALLOWED: Final = 1 << 28
 
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _CHUNK: Final = 1 << 20
+_SHOWN: Final = 100  # characters of a message, which may quote any number of bytes
 _RAISED: Final = (
     EOFError,
     IndexError,
@@ -45,7 +46,7 @@ def opened_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
         with zipfile.ZipFile(file) as archive:
             yield archive
     except _RAISED as error:
-        raise ValueError(f"not a readable zip archive ({error})") from error
+        raise ValueError(f"not a readable zip archive ({str(error)[:_SHOWN]!a})") from error
     except OSError as error:
         if error.filename is not None:  # of another file
             raise

@@ -104,6 +104,7 @@ def _read(path: Path) -> Evaluation:
                 if file.metadata.num_rows > max(_FEW_ROWS, size):
                     raise ValueError(f"{file.metadata.num_rows:,} rows are not in {size:,} bytes")
                 table = file.read()
+                table.validate(full=True)  # pyarrow believes the places in a dictionary
                 columns = [_column(table, field) for field in _SCHEMA]
     except RunDirectoryError:
         raise
