@@ -32,7 +32,7 @@ mutants: $(TO_TEST)
 
 MINUTES ?= 2
 fuzz: $(TO_FUZZ)
-	$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES)
+	$(BIN)/python tests/fuzz/fuzz_parsers.py --minutes $(MINUTES)
 
 resolve:
 	$(PYTHON) tests/install/resolve.py

@@ -112,7 +112,7 @@ def large():
         ({"character": ["a"] * 12}, "row 1 has the label 'a', which is not a number"),
         ({"character": [-1] * 12}, "label -1"),
         ({"character": [[1], [1, 2]] * 6}, r"row 1 has the label \[1\], which is not a number"),
-        ({"writer_id": NO_UTF_8}, "a value cannot be read .*utf-8.*: correct the table"),
+        ({"writer_id": NO_UTF_8}, "a value cannot be read .*UTF8.*: correct the table"),
         ({"writer_id": ["one"] * 12}, "1 of 1 devices"),
     ],
 )

@@ -1,8 +1,8 @@
 """Coverage-guided fuzzing of every parser, for people to run: `make fuzz MINUTES=10`.
 
-    python tests/fuzz/run.py                      # every parser for two minutes of CPU time
-    python tests/fuzz/run.py --minutes 10 --only npz settings
-    python tests/fuzz/run.py --list
+    python tests/fuzz/fuzz_parsers.py                      # every parser for two minutes of CPU time
+    python tests/fuzz/fuzz_parsers.py --minutes 10 --only npz settings
+    python tests/fuzz/fuzz_parsers.py --list
 
 It needs atheris (`pip install '.[fuzz]'`), and says so where it is not installed; `--without` makes
 do with inputs drawn at random from the valid ones. A parser is fuzzed in a process of its own, from
