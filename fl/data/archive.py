@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.errors import DataError
-from deltafl.fl.read.npz import open_npz
+from deltafl.fl.read.npz import MAX_ARRAY_BYTES, open_npz
 
 _HOW: Final = "write it anew with np.savez, without object arrays"
 
@@ -41,7 +41,7 @@ def read_arrays(
                     f"{', '.join(archive.entries)[:200] or 'none'}): store {', '.join(required)}"
                 )
             names = [name for name in (*required, *optional) if name in archive.entries]
-            return {name: archive.read(name) for name in names}
+            return {name: archive.read(name, MAX_ARRAY_BYTES) for name in names}
     except DataError:
         raise
     except MemoryError as error:

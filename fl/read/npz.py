@@ -55,7 +55,7 @@ class Npz:
     archive: zipfile.ZipFile
     entries: dict[str, zipfile.ZipInfo]
 
-    def read(self, name: str, most: int = MAX_ARRAY_BYTES) -> npt.NDArray[np.generic]:
+    def read(self, name: str, most: int) -> npt.NDArray[np.generic]:
         """Read one array: booleans, integers, floats, byte strings or texts.
 
         Args:
@@ -69,9 +69,12 @@ class Npz:
         for chunk in unpacked(self.archive, self.entries[name], most + _MAX_HEAD):
             data += chunk
         try:
-            return parse_npy(data)
+            array = parse_npy(data)
         except ValueError as error:
             raise ValueError(f"array {name!a:.40}: {error}") from error
+        if array.nbytes > most:
+            raise ValueError(f"array {name!a:.40} has {array.nbytes:,} bytes, more than {most:,}")
+        return array
 
 
 @contextmanager

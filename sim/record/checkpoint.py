@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.read.npz import open_npz
+from deltafl.fl.read.npz import MAX_ARRAY_BYTES, open_npz
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.sim.errors import RunDirectoryError
 from deltafl.sim.record.atomic import write_file
@@ -94,7 +94,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> Checkpoint:
     with open_npz(path) as archive:
-        arrays = {name: archive.read(name) for name in archive.entries}
+        arrays = {name: archive.read(name, MAX_ARRAY_BYTES) for name in archive.entries}
     eta = float(_scalar(arrays, "eta", np.float64))
     model = _array(arrays, "model", np.float32, 1)
     round_number = _count(arrays, "round")
