@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of every parser, for people to run: `make fuzz MINUTES=10`.
 
-    python tests/fuzz/fuzz_parsers.py                      # every parser for two minutes of CPU time
+    python tests/fuzz/fuzz_parsers.py   # every parser for two minutes of CPU time
     python tests/fuzz/fuzz_parsers.py --minutes 10 --only npz settings
     python tests/fuzz/fuzz_parsers.py --list
 
