@@ -1,8 +1,9 @@
 # The two commands: `make run` trains, `make test` checks everything. Both set themselves up.
 # `make mutants` checks the tests: it breaks the code on purpose and sees that one of them fails.
+# `make fuzz MINUTES=10` hands hostile files to every parser, ten minutes to each.
 # `make resolve` asks a plain package index what would be installed, for every Python that is here.
 # Another version of Python: `make PYTHON=python3.12 run`. It makes the environment anew.
-.PHONY: run test mutants resolve format clean
+.PHONY: run test mutants fuzz resolve format clean
 .NOTPARALLEL:
 BIN := .venv/bin
 # that of the environment, if it still runs
@@ -14,6 +15,7 @@ endif
 CHOSEN := .venv/.python-$(VERSION)
 TO_RUN := .venv/.sim
 TO_TEST := .venv/.dev
+TO_FUZZ := .venv/.fuzz
 
 run: $(TO_RUN)
 	$(BIN)/deltafl run --preset quickstart --out runs/quickstart --resume
@@ -27,6 +29,10 @@ test: $(TO_TEST)
 
 mutants: $(TO_TEST)
 	$(BIN)/python tests/mutants/run.py
+
+MINUTES ?= 2
+fuzz: $(TO_FUZZ)
+	$(BIN)/python tests/fuzz/fuzz_parsers.py --minutes $(MINUTES)
 
 resolve:
 	$(PYTHON) tests/install/resolve.py
@@ -53,3 +59,8 @@ $(TO_RUN): pyproject.toml constraints.txt $(CHOSEN)
 $(TO_TEST): pyproject.toml constraints.txt $(CHOSEN)
 	$(INSTALL) '.[dev]'
 	touch $(TO_RUN) $@
+
+# only this needs atheris, which is there for Linux and Python 3.11 to 3.13
+$(TO_FUZZ): $(TO_TEST)
+	$(INSTALL) '.[dev,fuzz]'
+	touch $@

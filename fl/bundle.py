@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from tokenize import TokenError
 from typing import Final, TypeVar, cast
 
 import numpy as np
@@ -38,6 +37,8 @@ from deltafl.fl.data.standardise import scaling_constants
 from deltafl.fl.errors import DataError
 from deltafl.fl.models import MODELS, READ_TOKENS, build_model
 from deltafl.fl.parameters import load_vector, num_parameters
+from deltafl.fl.read.npz import Npz, open_npz
+from deltafl.fl.read.strict_json import parse_json
 from deltafl.fl.strategies.levels import check_levels
 from deltafl.fl.superquantile import parse_theta
 from deltafl.fl.vectors import Vector
@@ -49,7 +50,6 @@ _MAX_HEADER: Final = 1 << 16
 _MAX_DIMENSIONS: Final = 4
 _MAX_FEATURES: Final = 1 << 24
 _MAX_CLASSES: Final = 1 << 20
-_MAX_NPY_HEADER: Final = 1 << 12
 _BATCH: Final = 512
 _SHA256_DIGITS: Final = 64
 _LEVEL: Final = re.compile(r"[0-9]{1,32}(/[0-9]{1,32})?")
@@ -299,16 +299,10 @@ def _load(path: Path, check: Callable[[Mapping[str, npt.NDArray[np.generic]]], _
     if path.stat().st_size > MAX_BYTES:
         raise DataError(f"{path}: larger than {MAX_BYTES} bytes: it is no bundle")
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_npz(path) as archive:
             arrays = _read(archive)
         return check(arrays)
-    except (
-        OSError,
-        EOFError,
-        RuntimeError,  # encrypted, of another kind, or nested too deep
-        ValueError,
-        zipfile.BadZipFile,
-    ) as error:
+    except (OSError, MemoryError, ValueError) as error:
         raise DataError(f"{path}: not a bundle that can be used: {error}") from error
 
 
@@ -323,37 +317,26 @@ def _models_sha256(models: npt.NDArray[np.float32]) -> str:
     return hashlib.sha256(np.ascontiguousarray(models, dtype="<f4").tobytes()).hexdigest()
 
 
-def _read(archive: zipfile.ZipFile) -> dict[str, npt.NDArray[np.generic]]:
-    infos = archive.infolist()
-    names = [info.filename.removesuffix(".npy") for info in infos]
-    if len(set(names)) != len(names) or not set(names) <= set(_ENTRIES):
-        raise ValueError(f"its entries are {', '.join(sorted(names)[:8])}")
-    if missing := {"header", "models"} - set(names):
+def _read(archive: Npz) -> dict[str, npt.NDArray[np.generic]]:
+    names = set(archive.entries)
+    if len(archive.archive.infolist()) != len(names) or not names <= set(_ENTRIES):
+        raise ValueError(f"its entries are {', '.join(sorted(names)[:8])!a:.200}, and others")
+    if missing := {"header", "models"} - names:
         raise ValueError(f"it has no {min(missing)}")
     if ("mean" in names) != ("std" in names):
         raise ValueError("it has one of 'mean' and 'std' without the other")
-    return {name: _read_array(archive, info) for name, info in zip(names, infos, strict=True)}
+    return {name: _read_array(archive, name) for name in archive.entries}
 
 
-def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> npt.NDArray[np.generic]:
-    """One entry; the size that its header declares is checked before the data are read."""
-    if info.compress_type != zipfile.ZIP_STORED or info.file_size > MAX_BYTES:
-        raise ValueError(f"{info.filename} is compressed, or too large")
-    with archive.open(info) as file:
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError(f"{info.filename} is an array of another version")
-        try:
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(
-                file, max_header_size=_MAX_NPY_HEADER
-            )
-        except (SyntaxError, TypeError, TokenError) as error:  # of a head that is no literal
-            raise ValueError(f"{info.filename} has no head of an array") from error
-        if fortran or dtype not in (np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8")):
-            raise ValueError(f"{info.filename} holds {dtype}")
-        data = file.read()
-    if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != len(data):
-        raise ValueError(f"{info.filename} has {len(data)} bytes and promises shape {shape}")
-    return np.frombuffer(data, dtype=dtype).reshape(shape)
+def _read_array(archive: Npz, name: str) -> npt.NDArray[np.generic]:
+    if archive.entries[name].compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{name} is compressed")
+    array = archive.read(name, MAX_BYTES)
+    if array.dtype not in (np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8")):
+        raise ValueError(f"{name} holds {array.dtype}")
+    if array.ndim > 1 and not array.flags.c_contiguous:
+        raise ValueError(f"{name} is in the order of Fortran")
+    return array
 
 
 def _checked(
@@ -405,10 +388,10 @@ def _stored(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Stored:
 def _header(array: npt.NDArray[np.generic]) -> dict[str, object]:
     if array.dtype != np.uint8 or array.ndim != 1 or len(array) > _MAX_HEADER:
         raise ValueError("its header is no text of a reasonable length")
-    header = json.loads(array.tobytes().decode("utf-8"))
+    header = parse_json(array.tobytes())
     if not isinstance(header, dict):
         raise ValueError("its header is no object")
-    return cast("dict[str, object]", header)
+    return header
 
 
 def _architecture(header: Mapping[str, object]) -> Architecture:

@@ -12,6 +12,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.fl.read.exact import exact_number, shortened
+
 Values: TypeAlias = Sequence[float] | npt.NDArray[np.floating]
 Weights: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
 
@@ -27,10 +29,14 @@ def parse_theta(theta: str | float | Fraction) -> Fraction:
     >>> parse_theta(0.8), parse_theta("1/3"), parse_theta(1)
     (Fraction(4, 5), Fraction(1, 3), Fraction(1, 1))
     """
+    if isinstance(theta, Fraction):
+        return _check_theta(theta)
     try:
-        fraction = Fraction(str(theta))
-    except (ValueError, ZeroDivisionError) as error:
-        raise ValueError(f"theta={theta!r} is not a number: write it like 0.5 or '1/2'") from error
+        fraction = exact_number(str(theta))
+    except ValueError as error:
+        raise ValueError(
+            f"theta={shortened(theta)} is not a number: write it like 0.5 or '1/2'"
+        ) from error
     return _check_theta(fraction)
 
 

@@ -57,6 +57,7 @@ _SETTINGS: Final = (
     "PRAGMA trusted_schema = OFF",  # a file that is no ledger may hold anything
 )
 
+_MAX_SHOWN: Final = 1000  # characters of what a file holds that is no ledger
 _WRITABLE: Final = "its folder must exist, and the device must be allowed to write both"
 _DAMAGED: Final = "a device whose ledger is lost needs a new identity and a new ledger"
 _ADVICE: Final = {
@@ -167,7 +168,7 @@ class SqliteLedger:
         if (statements := [sql for (sql,) in tables]) != [_TABLE]:
             # A trigger, for example, could delete what is admitted.
             raise LedgerError(
-                f"{path} has other tables than a ledger: {'; '.join(map(str, statements))}"
+                f"{path} has other tables than a ledger: {str(statements)[:_MAX_SHOWN]}"
             )
         mode = _ask(connection, "PRAGMA journal_mode = DELETE")
         if mode != "delete":

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from deltafl import __version__
-from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.errors import RunError, UserError, damaged
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.config import BACKENDS, SEARCHES, SUMS, RunConfig
@@ -161,6 +161,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"this needs {error.name}, which is not installed: "
             "install deltafl with its extra 'sim', as in: pip install '.[sim]'",
         )
+    except MemoryError:
+        return _fail(2, "this needs more memory than there is: ask for less, or give it more")
     except OSError as error:
         _drop_output()
         return _fail(1, f"{error.filename or 'standard output'}: {error.strerror}")
@@ -353,7 +355,10 @@ def _run(options: argparse.Namespace) -> int:
 
 def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool, plots: bool) -> int:
     if finished := RunDirectory(out).finished(config, resume=resume):
-        return _show(finished, out)
+        try:
+            return _show(finished, out)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise damaged(RunDirectory(out).summary, "it is not what a run writes") from error
     from deltafl.fl.errors import DataError, DivergenceError
     from deltafl.protocol.errors import ProtocolError
     from deltafl.secagg.errors import SecAggError
@@ -373,7 +378,8 @@ def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool, 
 
 
 def _show(summary: Mapping[str, object], out: Path) -> int:
-    print(describe(summary))
+    # the file may be another's: no control characters of it reach the terminal
+    print("".join(c if c.isprintable() or c == "\n" else "?" for c in describe(summary)))
     plots = "plots/, " if (out / "plots").exists() else ""
     print(f"\nResults are in {out}: summary.json, {plots}metrics/, events.jsonl.")
     if summary.get("sums") == "masked":

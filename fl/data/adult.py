@@ -5,21 +5,20 @@ are those of Mohri, Sivek, Suresh 2019, "Agnostic Federated Learning" (arXiv 190
 413 and 32,148 samples train, 181 and 16,100 test, as the files divide them.
 """
 
-import gzip
-import json
-import zlib
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.delimited import number, read_rows, wrong_category
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, SplitBy
+from deltafl.fl.data.json_file import read_json_file
 from deltafl.fl.data.registry import BY_SAMPLES, UCI, Download, Format, Published
 from deltafl.fl.errors import DataError
+from deltafl.fl.read.regular import open_regular
 
 DOMAINS: Final = ("non-phd", "phd")
 
@@ -152,7 +151,7 @@ _LAYOUT: Final = tuple(
 _MISSING: Final = "?"
 _MAX_BYTES: Final = 1 << 25
 _INCOMES: Final = ("<=50K", ">50K")
-_TEST_HEADER: Final = "|1x3 Cross validator"  # the first line of adult.test
+_TEST_HEADER: Final = b"|1x3 Cross validator"  # the first line of adult.test
 
 _Rows = Iterator[tuple[int, list[str], str]]
 
@@ -216,7 +215,7 @@ def _read_side(path: Path) -> dict[str, DeviceData]:
 def _uci_rows(path: Path) -> _Rows:
     skip = 0
     if path.is_file():
-        with path.open(encoding="utf-8", errors="replace") as file:
+        with open_regular(path) as file:
             skip = int(file.readline(100).strip() == _TEST_HEADER)
     for line, fields in read_rows(
         path, num_columns=len(_COLUMNS) + 1, max_bytes=_MAX_BYTES, skip=skip
@@ -248,27 +247,14 @@ def _device(domain: str, samples: list[tuple[list[float], int]]) -> DeviceData:
 
 
 def _read_leaf(path: Path) -> dict[str, DeviceData]:
+    content: Any = read_json_file(path, _MAX_BYTES)
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-        if len(data) > _MAX_BYTES:
-            raise DataError(f"{path}: more than {_MAX_BYTES:,} bytes: this is not the Adult data")
-        user_data = json.loads(data)["user_data"]
+        user_data = content["user_data"]
         users = [f"{domain}{suffix}" for domain in DOMAINS for suffix in ("", "_test")]
         raw = {user: (list(user_data[user]["x"]), list(user_data[user]["y"])) for user in users}
-    except (
-        OSError,
-        EOFError,
-        zlib.error,
-        ValueError,
-        KeyError,
-        TypeError,
-        RecursionError,
-    ) as error:
-        if isinstance(error, DataError):
-            raise
+    except (KeyError, TypeError) as error:
         raise DataError(
-            f"{path}: broken, or not the Adult data ({error!r:.60}): it needs user_data with "
+            f"{path}: not the Adult data ({error!r:.60}): it needs user_data with "
             "non-phd, phd, non-phd_test and phd_test, each with x and y"
         ) from error
     return {user: _leaf_device(path, user, x, y) for user, (x, y) in raw.items()}

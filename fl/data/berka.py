@@ -76,7 +76,7 @@ class _Row:
         """The day number of `date`, which is written YYMMDD, in the 20th century."""
         text = self.fields["date"]
         try:
-            if len(text) != 6:
+            if len(text) != 6 or not (text.isascii() and text.isdecimal()):
                 raise ValueError
             return date(1900 + int(text[:2]), int(text[2:4]), int(text[4:])).toordinal()
         except ValueError as error:

@@ -34,6 +34,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from deltafl.fl.data.federated import DeviceData, FederatedDataset
 from deltafl.fl.data.windows import text_under
 from deltafl.fl.errors import DataError
+from deltafl.fl.read.npz import map_npy
+from deltafl.fl.read.regular import open_regular, read_regular
+from deltafl.fl.read.strict_json import parse_json
 
 FORMAT: Final = 1
 """Of the entries. A new number leaves the old entries alone and unread."""
@@ -150,7 +153,7 @@ def _files(source: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _file_digest(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").digest()
 
 
@@ -160,9 +163,8 @@ def _canonical(content: object) -> bytes:
 
 def _read_json(path: Path) -> object:
     try:
-        with path.open("rb") as file:
-            return json.loads(file.read(MAX_HEADER_BYTES))
-    except (OSError, ValueError, RecursionError):
+        return parse_json(read_regular(path, MAX_HEADER_BYTES), halves=True)
+    except (OSError, ValueError):
         return None
 
 
@@ -259,12 +261,21 @@ def _open(entry: Path) -> FederatedDataset:
             if _file_digest(entry / Path(name).name).hex() != header["files"][name]:
                 raise _Damaged(f"{name} is not as it was written")
         return _dataset(entry, header)
-    except (KeyError, TypeError, ValueError) as error:
+    except (
+        AttributeError,
+        KeyError,
+        MemoryError,
+        OverflowError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise _Damaged(f"the header says what can not be ({error!r})") from error
 
 
 def _dataset(entry: Path, header: Mapping[str, Any]) -> FederatedDataset:
     x, y = _load(entry / "x.npy"), _load(entry / "y.npy")
+    if x.ndim == 0 or y.ndim != 1:
+        raise _Damaged(f"arrays of {x.ndim} and {y.ndim} dimensions hold no samples")
     devices, window = [], int(header["windows"])
     x_end = y_end = 0
     for device_id, count in zip(header["ids"], header["counts"], strict=True):
@@ -292,4 +303,4 @@ def _dataset(entry: Path, header: Mapping[str, Any]) -> FederatedDataset:
 
 def _load(path: Path) -> npt.NDArray[Any]:
     # a plain view: slices of np.memmap are ten times slower to make
-    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    return np.asarray(map_npy(path))

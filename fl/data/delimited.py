@@ -1,10 +1,16 @@
 """Rows of a delimited text file, with their line numbers, so that a damaged one can be named."""
 
 import csv
+import io
+import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from deltafl.fl.errors import DataError
+from deltafl.fl.read.regular import open_regular
+
+_LARGEST: Final = (2 - 2**-23) * 2.0**127  # of float32
 
 
 def read_rows(
@@ -40,7 +46,7 @@ def read_rows(
             f"{path}: {size:,} bytes are more than the {max_bytes:,} that such a file can have: "
             "check the path"
         )
-    with path.open(encoding=encoding, newline="") as file:
+    with io.TextIOWrapper(open_regular(path), encoding=encoding, newline="") as file:
         rows = csv.reader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
         last = 0
         try:
@@ -65,16 +71,16 @@ def read_rows(
 
 
 def number(path: Path, line: int, column: str, text: str) -> float:
-    """Read a finite number.
+    """Read a number that is finite as a float32, in ASCII and without underscores.
 
     Raises:
         DataError: it is none.
     """
     try:
-        value = float(text)
+        value = float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
-        value = float("nan")
-    if not abs(value) < float("inf"):
+        value = math.nan
+    if not abs(value) <= _LARGEST:
         raise DataError(
             f"{path}: line {line} has {column} = {text!r:.40}, which is not a finite number: "
             "correct or fetch the file again"

@@ -20,13 +20,15 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split
+from deltafl.fl.data.image import read_image
 from deltafl.fl.data.leaf import LeafUser, numeric_device, read_leaf
 from deltafl.fl.data.registry import EMNIST_ROW, Download, Format
 from deltafl.fl.data.subset import WHOLE, Subset, choose_users, draw_rows, federate_chosen
 from deltafl.fl.errors import DataError
+from deltafl.fl.read.regular import read_regular
 
 NUM_CLASSES: Final = 62
 SIDE: Final = 28
@@ -167,13 +169,12 @@ def _md5(file: Path) -> bytes:
 
 def _content(file: Path) -> bytes:
     try:
-        with file.open("rb") as opened:
-            content = opened.read(_MAX_IMAGE_BYTES + 1)
+        return read_regular(file, _MAX_IMAGE_BYTES)
     except OSError as error:
-        raise DataError(f"{file}: not readable ({error}): unpack the archive again") from error
-    if len(content) > _MAX_IMAGE_BYTES:
-        raise DataError(f"{file}: more than {_MAX_IMAGE_BYTES} bytes: this is no image of NIST's")
-    return content
+        raise DataError(
+            f"{file}: this is no image of NIST's ({error.strerror or error}): unpack the "
+            "archive again"
+        ) from error
 
 
 def _device(writer: str, images: Sequence[tuple[Path, int]]) -> DeviceData:
@@ -183,21 +184,19 @@ def _device(writer: str, images: Sequence[tuple[Path, int]]) -> DeviceData:
 
 def _pixels(file: Path) -> npt.NDArray[np.uint8]:
     try:
-        with Image.open(file, formats=["PNG"]) as image:
-            if image.size != (_NIST_SIDE, _NIST_SIDE):
-                raise DataError(
-                    f"{file}: {image.size[0]}×{image.size[1]} pixels instead of "
-                    f"{_NIST_SIDE}×{_NIST_SIDE}: unpack the archive again"
-                )
-            # not thumbnail(), which since Pillow 7 shrinks in two steps and gives other pixels
-            small = image.convert("L").resize((SIDE, SIDE), Image.Resampling.LANCZOS)
-            return np.asarray(small, np.uint8)
-    except (OSError, SyntaxError, ValueError, UnidentifiedImageError) as error:
-        if isinstance(error, DataError):
-            raise
+        image = read_image(_content(file), ("PNG",))
+    except DataError:
+        raise
+    except ValueError as error:
+        raise DataError(f"{file}: {error}: unpack the archive again") from error
+    if image.size != (_NIST_SIDE, _NIST_SIDE):
         raise DataError(
-            f"{file}: not a readable PNG ({error}): unpack the archive again"
-        ) from error
+            f"{file}: {image.size[0]}×{image.size[1]} pixels instead of "
+            f"{_NIST_SIDE}×{_NIST_SIDE}: unpack the archive again"
+        )
+    # not thumbnail(), which since Pillow 7 shrinks in two steps and gives other pixels
+    small = image.convert("L").resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+    return np.asarray(small, np.uint8)
 
 
 def _leaf_writer(user: LeafUser) -> DeviceData:

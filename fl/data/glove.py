@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from deltafl.fl.data.archive import read_arrays
 from deltafl.fl.errors import DataError
+from deltafl.fl.read.regular import open_regular
 
 MAX_WORDS: Final = 5_000_000
 """More than twice the largest published set; a file beyond it is none of them."""
@@ -87,7 +88,7 @@ def _read_text(path: Path) -> tuple[list[str], npt.NDArray[np.float32]]:
     blocks: list[npt.NDArray[np.float32]] = []
     numbers: list[list[str]] = []
     dimension = 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         # bytes, because a text file would also be divided at the line separators of Unicode
         for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), start=1):
             word, values = _line(path, number, line, dimension)
@@ -109,10 +110,13 @@ def _read_text(path: Path) -> tuple[list[str], npt.NDArray[np.float32]]:
 def _line(path: Path, number: int, line: bytes, dimension: int) -> tuple[str, list[str]]:
     try:
         word, *values = line.decode().rstrip("\r\n").split(" ")
+        plain = all(value.isascii() and "_" not in value for value in values)
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}: line {number} is not UTF-8 ({error.reason}): fetch the file again"
         ) from error
+    if not plain:
+        raise DataError(f"{path}: line {number} holds something that is no number: fetch it again")
     if not word or not values or (dimension and len(values) != dimension):
         raise DataError(
             f"{path}: line {number} has {len(values)} numbers after the word {word!r:.40} and "

@@ -6,7 +6,6 @@ that is named by its repository ("flwrlabs/femnist"), needs that package:
 """
 
 import importlib
-import io
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,17 +16,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from PIL import Image
 
 from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import FederatedDataset, Split, federate
+from deltafl.fl.data.image import read_image
 from deltafl.fl.data.registry import Format, Options
 from deltafl.fl.errors import DataError
+from deltafl.fl.read.npz import MAX_ARRAY_BYTES
+from deltafl.fl.read.regular import open_regular
+from deltafl.fl.read.zipped import allowance
 
-MAX_PIXELS: Final = 1 << 20
-"""The largest image that is decoded: a small file can hold a huge one."""
-
-_BATCH: Final = 4096
+_BATCH: Final = 256  # rows that are decoded at once: a value may be long, and in every row
 _REPOSITORY: Final = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _IMAGE_MODES: Final = {"1": "L", "L": "L", "P": "RGB", "RGBA": "RGB", "RGB": "RGB"}
 
@@ -102,7 +101,8 @@ def load_hub(
 
 def _gather(source: str, columns: Columns) -> dict[str, tuple[list[_Arrays], list[float]]]:
     users: dict[str, tuple[list[_Arrays], list[float]]] = {}
-    row = 0
+    row = held = 0
+    limit = allowance(_size(source))
     for batch in _batches(source, columns):
         missing = [
             name
@@ -120,6 +120,11 @@ def _gather(source: str, columns: Columns) -> dict[str, tuple[list[_Arrays], lis
                 raise DataError(f"{source}: row {row} is not complete: remove it")
             inputs, labels = users.setdefault(str(user), ([], []))
             inputs.append(_input(source, row, value))
+            held += max(1, inputs[-1].nbytes)
+            if held > limit:
+                raise DataError(
+                    f"{source}: its first {row} rows unpack to more than {limit:,} bytes: divide it"
+                )
             labels.append(_label(source, row, label))
     if not users:
         raise DataError(f"{source}: no rows: check the path")
@@ -130,10 +135,15 @@ def _rows(
     source: str, batch: pa.Table | pa.RecordBatch, columns: Columns
 ) -> Iterator[tuple[object, object, object]]:
     try:
+        batch.validate(full=True)  # pyarrow believes the places in lists and texts
         users, inputs, labels = (
             batch.column(name).to_pylist() for name in (columns.user, columns.input, columns.label)
         )
-    except (ValueError, OverflowError) as error:  # text that is no UTF-8, a date beyond all years
+    except (
+        ValueError,
+        OverflowError,
+        pa.ArrowException,
+    ) as error:  # text that is no UTF-8, a date beyond all years
         raise DataError(f"{source}: a value cannot be read ({error}): correct the table") from error
     return zip(users, inputs, labels, strict=True)
 
@@ -165,18 +175,10 @@ def _input(source: str, row: int, value: object) -> _Arrays:
 
 def _pixels(source: str, row: int, data: bytes) -> npt.NDArray[np.uint8]:
     try:
-        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
-            if image.width * image.height > MAX_PIXELS:
-                raise DataError(
-                    f"{source}: row {row} is an image of {image.width} × {image.height} pixels, "
-                    f"more than {MAX_PIXELS:,}: shrink it"
-                )
-            mode = _IMAGE_MODES.get(image.mode, "L")
-            return np.array(image.convert(mode), np.uint8)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{source}: row {row} is no readable PNG or JPEG ({error})") from error
+        image = read_image(data, ("PNG", "JPEG"))
+    except ValueError as error:
+        raise DataError(f"{source}: row {row} is {error}: write it anew") from error
+    return np.array(image.convert(_IMAGE_MODES.get(image.mode, "L")), np.uint8)
 
 
 def _batches(source: str, columns: Columns) -> Iterator[pa.Table | pa.RecordBatch]:
@@ -195,19 +197,26 @@ def _batches(source: str, columns: Columns) -> Iterator[pa.Table | pa.RecordBatc
     yield from _by_package(source, saved=path.is_dir())
 
 
+def _size(source: str) -> int:
+    """Bytes of the files, packed; what comes from the hub is as large as it likes."""
+    path = Path(source)
+    files = [path] if path.is_file() else path.rglob("*") if path.is_dir() else ()
+    return sum(file.stat().st_size for file in files if file.is_file()) or MAX_ARRAY_BYTES
+
+
 def _is_saved(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 
 def _parquet(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
     try:
-        with pq.ParquetFile(path) as file:
+        with open_regular(path) as opened, pq.ParquetFile(opened) as file:
             wanted = (columns.user, columns.input, columns.label)
             present = [name for name in wanted if name in file.schema_arrow.names]
             # a file without one of them is read whole, so that the message can say what there is
             chosen = present if len(present) == len(wanted) else None
             yield from file.iter_batches(_BATCH, columns=chosen)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, MemoryError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
         raise DataError(f"{path}: not a readable Parquet file ({error}): fetch it again") from error
 
 

@@ -7,9 +7,6 @@ What x and y stand for is the matter of a function, so that text is read by the 
 Source: Caldas et al. 2018, "LEAF: A Benchmark for Federated Settings" (format of its files).
 """
 
-import gzip
-import json
-import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +18,12 @@ import numpy.typing as npt
 
 from deltafl.fl.data.checks import check_user, checked_device
 from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
+from deltafl.fl.data.json_file import read_json_file
 from deltafl.fl.data.registry import Format
 from deltafl.fl.errors import DataError
 
 MAX_JSON_BYTES: Final = 1 << 32
-"""The largest file, unpacked, that is read: a packed file must not fill the memory."""
+"""The largest file, unpacked, that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,20 +192,7 @@ def _read_files(paths: Sequence[Path], convert: Convert) -> dict[str, DeviceData
 
 
 def _read_json(path: Path) -> dict[str, object]:
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            data = file.read(MAX_JSON_BYTES + 1)
-        if len(data) > MAX_JSON_BYTES:
-            raise DataError(
-                f"{path}: more than {MAX_JSON_BYTES} bytes of JSON: divide its users among files"
-            )
-        content = json.loads(data)
-    except DataError:
-        raise
-    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
-        raise DataError(
-            f"{path}: broken or cut short ({error}): fetch or write the file again"
-        ) from error
+    content = read_json_file(path, MAX_JSON_BYTES)
     if not isinstance(content, dict):
         raise DataError(
             f"{path}: not a LEAF file (a JSON {type(content).__name__}): it needs an object with "

@@ -9,6 +9,7 @@ questions give, [u, v, |u − v|, u·v] (Conneau et al. 2017, arXiv 1705.02364, 
 stand-in for that model, for small ones. Results on it are not to be compared with AAggFF's.
 """
 
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Final
@@ -23,7 +24,7 @@ from deltafl.fl.data.registry import BY_SAMPLES, TABLE_A2, Download, Format, Pub
 from deltafl.fl.errors import DataError
 
 _MAX_BYTES: Final = 1 << 24
-_MAX_DIGITS: Final = 9  # of a doctor's number; there are eleven
+_DOCTOR: Final = re.compile(r"[0-9]{1,9}")  # there are eleven
 _NUM_COLUMNS: Final = 4  # doctor, question, question, label
 
 
@@ -48,7 +49,7 @@ def load_mqp(path: Path, split: Split, *, vectors: Path) -> FederatedDataset:
     labels: defaultdict[int, list[int]] = defaultdict(list)
     for line, row in read_rows(source, num_columns=_NUM_COLUMNS, max_bytes=_MAX_BYTES):
         doctor, first, second, label = row
-        if not (doctor.isdecimal() and len(doctor) <= _MAX_DIGITS) or label not in ("0", "1"):
+        if not _DOCTOR.fullmatch(doctor) or label not in ("0", "1"):
             raise DataError(
                 f"{source}: line {line} has the doctor {doctor!r:.20} and the label {label!r:.20}, "
                 "which are not a number and 0 or 1: fetch the file again"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from deltafl.fl.errors import DataError
+from deltafl.fl.read.regular import read_regular
 
 MAX_TEXT_BYTES: Final = 64 << 20
 """The largest text that is read; the edition has 5.5 million bytes."""
@@ -46,12 +47,11 @@ def read_plays(path: Path) -> dict[str, str]:
         DataError: the file is missing, too large, or not the 1994 edition.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_TEXT_BYTES + 1)
+        data = read_regular(path, MAX_TEXT_BYTES)
     except OSError as error:
-        raise DataError(f"{path}: not readable ({error}): check the path") from error
-    if len(data) > MAX_TEXT_BYTES:
-        raise DataError(f"{path}: more than {MAX_TEXT_BYTES} bytes: give the 1994 text alone")
+        raise DataError(
+            f"{path}: not readable ({error.strerror or error}): give the 1994 text alone"
+        ) from error
     # not splitlines, which also divides at form feeds and other characters of Latin-1
     lines = data.decode("latin-1").replace("\r\n", "\n").removesuffix("\n").split("\n")
     spoken: dict[str, list[str]] = {}

@@ -12,6 +12,7 @@ script decodes them twice), so that a few tweets have other words.
 """
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from deltafl.fl.data.leaf import LeafUser, read_leaf
 from deltafl.fl.data.registry import SENT140_ROW, Download, Format, Options, word_vectors
 from deltafl.fl.data.subset import WHOLE, Subset, choose_users, federate_chosen
 from deltafl.fl.errors import DataError
+from deltafl.fl.read.regular import open_regular
 
 TOKENS: Final = 20
 """The words of a tweet that the LSTM reads."""
@@ -142,7 +144,7 @@ def _tweets(files: Sequence[Path]) -> Iterator[tuple[str, int, str]]:
     for path in files:
         number = 0
         try:
-            with path.open(encoding="latin-1", newline="") as file:
+            with io.TextIOWrapper(open_regular(path), encoding="latin-1", newline="") as file:
                 rows = csv.reader(_lines(path, file))
                 for row in rows:
                     number = rows.line_num

@@ -36,7 +36,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -45,6 +44,7 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
+from deltafl.fl.superquantile import parse_theta
 from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg.errors import SecAggError
 from deltafl.sim.bench import privacy_overhead
@@ -180,7 +180,7 @@ def main(arguments: argparse.Namespace) -> int:
                 privacy_overhead.PrivacyBenchmark(
                     task=task,
                     methods=_names(arguments.methods, METHODS, "--methods"),
-                    theta=Fraction(arguments.theta),
+                    theta=parse_theta(arguments.theta),
                     repeats=arguments.repeats,
                     backend=arguments.backend,
                 )

@@ -6,8 +6,6 @@ import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
-import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,8 @@ from typing import IO, Final
 from tqdm import tqdm
 
 from deltafl.fl.data.registry import Download
+from deltafl.fl.read.regular import open_regular
+from deltafl.fl.read.zipped import opened_zip, unpacked
 from deltafl.sim.errors import UserError
 
 _SCHEMES: Final = ("http", "https", "file")
@@ -131,19 +131,22 @@ def _copy(
 
 def _unpack(part: Path, path: Path, download: Download, url: str) -> Fetched:
     """Extract one file of the archive by its base name, always into our own folder."""
-    unpacked = path.with_name(f".{path.name}.part")
+    draft = path.with_name(f".{path.name}.part")
     try:
-        with zipfile.ZipFile(part) as archive:
+        with open_regular(part) as opened, opened_zip(opened) as archive:
             found = [one for one in archive.infolist() if Path(one.filename).name == path.name]
-            if not found:
-                raise UserError(f"{url}: no {path.name} in the archive: the source has changed")
-            with archive.open(found[0]) as packed, unpacked.open("wb") as file:
-                _copy(packed, file, _UNPACKED * download.max_bytes, path.name, lambda _: None)
-        return _keep(unpacked, path)
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
+            if len(found) != 1:
+                raise UserError(
+                    f"{url}: {len(found)} files {path.name} in the archive instead of one: the "
+                    "source has changed"
+                )
+            with draft.open("wb") as file:
+                file.writelines(unpacked(archive, found[0], _UNPACKED * download.max_bytes))
+        return _keep(draft, path)
+    except ValueError as error:
         raise UserError(f"{url} is not a readable zip archive ({error}): fetch it again") from error
     finally:
-        unpacked.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
 
 
 def _keep(part: Path, path: Path) -> Fetched:

@@ -19,12 +19,16 @@ from typing import BinaryIO, Final, Self
 
 import msgpack
 
+from deltafl.fl.read.regular import open_regular
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.atomic import sync_folder
 
 _LENGTH: Final = struct.Struct(">I")
-_DIGEST_BYTES: Final = 32
+DIGEST_BYTES: Final = 32
+"""Length of a digest of the chain."""
+
 _MAX_MAGIC: Final = 64
+_MAX_ELEMENTS: Final = 16  # of a frame; msgpack allocates what an array announces, at each level
 _NUMBER: Final = 1  # the element of a frame that holds its number
 
 Value = int | bytes | str | float | bool | None
@@ -173,7 +177,7 @@ def read_chain(path: Path, form: Format, mark: Mark | None = None) -> Iterator[L
         OSError: the file cannot be read.
     """
     begin = form.start if mark is None else mark
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         _check_magic(path, file.readline(_MAX_MAGIC), form)
         size = os.fstat(file.fileno()).st_size
         if size < begin.size:
@@ -221,7 +225,7 @@ def read_link(path: Path, file: BinaryIO, offset: int) -> Link:
 
 def _length_of(frame: bytes) -> int:
     """Bytes that a frame takes in the file, with what stands around it."""
-    return _LENGTH.size + len(frame) + _DIGEST_BYTES
+    return _LENGTH.size + len(frame) + DIGEST_BYTES
 
 
 def _check_magic(path: Path, line: bytes, form: Format) -> None:
@@ -248,19 +252,21 @@ def _check_magic(path: Path, line: bytes, form: Format) -> None:
 def _read_frame(path: Path, file: BinaryIO, left: int, number: int) -> tuple[bytes, bytes]:
     """Frame and digest; never asks for more bytes than the file has left."""
     prefix = file.read(_LENGTH.size)
-    wanted = _LENGTH.unpack(prefix)[0] + _DIGEST_BYTES if len(prefix) == _LENGTH.size else left + 1
+    wanted = _LENGTH.unpack(prefix)[0] + DIGEST_BYTES if len(prefix) == _LENGTH.size else left + 1
     if wanted > left - _LENGTH.size:
         raise ChainError(
             path, number, Damage.CUT, "the file ends inside it, or its length was changed"
         )
     body = file.read(wanted)
-    return body[:-_DIGEST_BYTES], body[-_DIGEST_BYTES:]
+    return body[:-DIGEST_BYTES], body[-DIGEST_BYTES:]
 
 
 def _elements(frame: bytes) -> list[Value] | None:
     """The elements of a frame, None where it is no array of two or more plain values."""
     try:
-        elements = msgpack.unpackb(frame, use_list=True, max_ext_len=0, max_map_len=0)
+        elements = msgpack.unpackb(
+            frame, use_list=True, max_ext_len=0, max_map_len=0, max_array_len=_MAX_ELEMENTS
+        )
     except (ValueError, TypeError, msgpack.UnpackException):
         return None
     if not isinstance(elements, list) or len(elements) <= _NUMBER:
@@ -285,9 +291,9 @@ def _numbers_that_follow(file: BinaryIO) -> Iterator[int]:
     while len(prefix := file.read(_LENGTH.size)) == _LENGTH.size:
         left = os.fstat(file.fileno()).st_size - file.tell()
         length = _LENGTH.unpack(prefix)[0]
-        if length + _DIGEST_BYTES > left:
+        if length + DIGEST_BYTES > left:
             return
         elements = _elements(file.read(length))
-        file.seek(_DIGEST_BYTES, os.SEEK_CUR)
+        file.seek(DIGEST_BYTES, os.SEEK_CUR)
         if elements is not None and type(elements[_NUMBER]) is int:
             yield elements[_NUMBER]

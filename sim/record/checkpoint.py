@@ -1,35 +1,23 @@
 """The server's state after a round, and how far the files of the run go with it."""
 
 import io
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
+from deltafl.fl.read.npz import MAX_ARRAY_BYTES, open_npz
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.sim.errors import RunDirectoryError, damaged
 from deltafl.sim.record.atomic import write_file
-from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.chain import DIGEST_BYTES, Mark
 
 _MEMORY: Final = "memory."  # before the names of what the strategy remembers
 _ANSWERED: Final = "answered."  # before the numbers of levels
-_UNREADABLE: Final = (
-    OSError,
-    EOFError,
-    KeyError,
-    MemoryError,  # an array promises more than there is
-    RuntimeError,
-    SyntaxError,  # numpy reads the head of an array as a literal of Python
-    TokenError,
-    TypeError,
-    ValueError,
-    zipfile.BadZipFile,
-)
-"""All that numpy raises over the bytes of a damaged archive."""
+_Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 
 _KEPT: Final = 2  # the last, and the one before in case a disk damages the last
 
@@ -90,7 +78,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     for path in reversed(files):
         try:
             return _read(path)
-        except _UNREADABLE as error:
+        except (OSError, MemoryError, ValueError) as error:
             problem = error
     if files:
         raise RunDirectoryError(
@@ -108,7 +96,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """
     try:
         return _read(path)
-    except _UNREADABLE as error:
+    except (OSError, MemoryError, ValueError) as error:
         raise damaged(path, error) from error
 
 
@@ -117,28 +105,54 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> Checkpoint:
-    # from memory, for numpy leaves a file that it cannot read open
-    with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-        eta = float(file["eta"])
-        return Checkpoint(
-            state=TrainingState(
-                model=file["model"],
-                round=int(file["round"]),
-                eta=None if np.isnan(eta) else eta,
-                memory={
-                    name.removeprefix(_MEMORY): file[name]
-                    for name in file.files
-                    if name.startswith(_MEMORY)
-                },
-            ),
-            events_size=int(file["events_size"]),
-            transcript=_read_mark(file, "transcript"),
-            truth=_read_mark(file, "truth"),
-            answered=tuple(
-                frozenset(file[f"{_ANSWERED}{level}"].tolist())
-                for level in range(sum(name.startswith(_ANSWERED) for name in file.files))
-            ),
-        )
+    with open_npz(path) as archive:
+        arrays = {name: archive.read(name, MAX_ARRAY_BYTES) for name in archive.entries}
+    eta = float(_scalar(arrays, "eta", np.float64))
+    model = _array(arrays, "model", np.float32, 1)
+    round_number = _count(arrays, "round")
+    memory = {
+        name.removeprefix(_MEMORY): _array(arrays, name, np.float64, array.ndim).astype(np.float64)
+        for name, array in arrays.items()
+        if name.startswith(_MEMORY)
+    }
+    num_levels = sum(name.startswith(_ANSWERED) for name in arrays)
+    answered = [
+        _array(arrays, f"{_ANSWERED}{level}", np.int64, 1).tolist() for level in range(num_levels)
+    ]
+    if any(device < 0 for devices in answered for device in devices):
+        raise ValueError("the number of a device is negative")
+    return Checkpoint(
+        state=TrainingState(
+            model=model.astype(np.float32, copy=False),
+            round=round_number,
+            eta=None if np.isnan(eta) else eta,
+            memory=memory,
+        ),
+        events_size=_count(arrays, "events_size"),
+        transcript=_read_mark(arrays, "transcript"),
+        truth=_read_mark(arrays, "truth"),
+        answered=tuple(map(frozenset, answered)),
+    )
+
+
+def _array(arrays: _Arrays, name: str, dtype: type, ndim: int) -> npt.NDArray[np.generic]:
+    array = arrays.get(name)
+    if array is None or array.dtype != dtype or array.ndim != ndim:
+        found = "missing" if array is None else f"{array.dtype} of shape {array.shape}"
+        raise ValueError(f"{name} is {found}, not {np.dtype(dtype)} of {ndim} dimensions")
+    return array
+
+
+def _scalar(arrays: _Arrays, name: str, dtype: type) -> float:
+    value: float = _array(arrays, name, dtype, 0).item()
+    return value
+
+
+def _count(arrays: _Arrays, name: str) -> int:
+    value = int(_scalar(arrays, name, np.int64))
+    if value < 0:
+        raise ValueError(f"{name} = {value} is negative")
+    return value
 
 
 def _mark_fields(name: str, mark: Mark) -> dict[str, np.ndarray]:
@@ -149,9 +163,8 @@ def _mark_fields(name: str, mark: Mark) -> dict[str, np.ndarray]:
     }
 
 
-def _read_mark(file: Mapping[str, np.ndarray], name: str) -> Mark:
-    return Mark(
-        size=int(file[f"{name}_size"]),
-        num_frames=int(file[f"{name}_frames"]),
-        digest=file[f"{name}_digest"].tobytes(),
-    )
+def _read_mark(arrays: _Arrays, name: str) -> Mark:
+    digest = _array(arrays, f"{name}_digest", np.uint8, 1).tobytes()
+    if len(digest) != DIGEST_BYTES:
+        raise ValueError(f"{name}_digest has {len(digest)} bytes, not {DIGEST_BYTES}")
+    return Mark(_count(arrays, f"{name}_size"), _count(arrays, f"{name}_frames"), digest)

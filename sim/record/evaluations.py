@@ -6,16 +6,20 @@ data set that pandas, pyarrow, polars and DuckDB read at once.
 """
 
 import io
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltafl.fl.evaluation import DeviceMetrics
-from deltafl.sim.errors import damaged
+from deltafl.fl.read.exact import shortened
+from deltafl.fl.read.regular import open_regular
+from deltafl.sim.errors import RunDirectoryError, damaged
 from deltafl.sim.record.atomic import write_file
 
 _SCHEMA: Final = pa.schema(
@@ -28,6 +32,10 @@ _SCHEMA: Final = pa.schema(
         ("error", pa.float64()),
     ]
 )
+
+_NAME: Final = re.compile(r"round-[0-9]{1,18}\.parquet")
+_FEW_ROWS: Final = 1 << 16  # more than these take a byte each, because their devices differ
+_MAX_NAME: Final = 1 << 12  # characters of a device's id
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,8 @@ def drop_evaluations_after(folder: Path, last_round: int | None) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("round-[0-9]*.parquet"))
+    found = folder.glob("round-*.parquet")
+    return sorted(path for path in found if _NAME.fullmatch(path.name))
 
 
 def read_evaluation(path: Path) -> Evaluation:
@@ -94,15 +103,50 @@ def read_evaluation(path: Path) -> Evaluation:
         RunDirectoryError: it is damaged, or has other columns.
     """
     try:
-        table = pq.read_table(path, schema=_SCHEMA, partitioning=None)
-    except (pa.ArrowException, OSError) as error:
+        with open_regular(path) as opened:
+            size = os.fstat(opened.fileno()).st_size
+            with pq.ParquetFile(opened, read_dictionary=["split", "device"]) as file:
+                if file.metadata.num_rows > max(_FEW_ROWS, size):
+                    raise ValueError(f"{file.metadata.num_rows:,} rows are not in {size:,} bytes")
+                table = file.read()
+                table.validate(full=True)  # pyarrow believes the places in a dictionary
+                columns = [_column(table, field) for field in _SCHEMA]
+    except RunDirectoryError:
+        raise
+    except (OSError, MemoryError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise damaged(path, error) from error
-    if not table.num_rows:
+    return _evaluation(path, columns)
+
+
+def _column(table: pa.Table, field: pa.Field) -> list[Any]:
+    """The values of a column, each of the schema's type; equal texts share memory."""
+    column = table.column(field.name)
+    is_coded = pa.types.is_dictionary(column.type)
+    if (column.type.value_type if is_coded else column.type) != field.type:
+        raise ValueError(f"the column {field.name} is of {column.type}, not of {field.type}")
+    if is_coded:
+        values: list[Any] = []
+        for chunk in column.chunks:
+            words = chunk.dictionary.to_pylist()
+            if any(len(word or "") > _MAX_NAME for word in words):
+                raise ValueError(f"the column {field.name} has a text of more than {_MAX_NAME}")
+            values += [None if i is None else words[i] for i in chunk.indices.to_pylist()]
+        return values
+    return list(column.to_pylist())
+
+
+def _evaluation(path: Path, columns: Sequence[Sequence[Any]]) -> Evaluation:
+    """Sort the rows of a file into the two splits; columns as in the schema."""
+    rounds, splits, devices, counts, losses, errors = columns
+    if not rounds:
         raise damaged(path, "it is empty")
-    rounds, splits, *columns = (column.to_pylist() for column in table.columns)
+    if any(value is None for column in columns for value in column):
+        raise damaged(path, "a value is missing")
+    if len(set(rounds)) != 1 or rounds[0] < 0 or min(counts) < 0:
+        raise damaged(path, "it is not of one round, or a number of samples is negative")
     metrics: dict[str, list[DeviceMetrics]] = {"train": [], "test": []}
-    for split, *row in zip(splits, *columns, strict=True):
-        if split not in metrics or None in row:
-            raise damaged(path, f"it has a row of {split!r} with {row}")
-        metrics[split].append(DeviceMetrics(*row))
+    for split, *values in zip(splits, devices, counts, losses, errors, strict=True):
+        if split not in metrics:
+            raise damaged(path, f"its split {shortened(split)} is neither train nor test")
+        metrics[split].append(DeviceMetrics(*values))
     return Evaluation(rounds[0], metrics["train"], metrics["test"])

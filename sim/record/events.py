@@ -3,18 +3,24 @@
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import BinaryIO, Final, Self, TypeAlias
 
 import numpy as np
 
+from deltafl.fl.read.exact import shortened
+from deltafl.fl.read.regular import open_regular
+from deltafl.fl.read.strict_json import parse_json
 from deltafl.sim.errors import RunDirectoryError, damaged
 
 Event: TypeAlias = dict[str, object]
 """One round: the strategy's report, the cohort, the times. JSON values only."""
+
+MAX_LINE_BYTES: Final = 1 << 26
+"""The longest event that is read; one of a cohort of a million devices takes 8 million."""
 
 
 class EventLog:
@@ -67,15 +73,79 @@ def read_events(path: Path) -> list[Event]:
     """Read all events of a run, in order; a last line that was cut short does not count.
 
     Raises:
-        RunDirectoryError: a line is no JSON.
+        RunDirectoryError: a line is no JSON object, or the file is no regular one.
     """
     if not path.exists():
         return []
-    lines = path.read_bytes().split(b"\n")[:-1]
     try:
-        return [json.loads(line) for line in lines]
+        with open_regular(path) as file:
+            return list(_events(file))
+    except OSError as error:
+        raise damaged(path, error.strerror) from error
     except ValueError as error:
         raise damaged(path, error) from error
+
+
+def size_of_events(path: Path, number: int) -> int | None:
+    """The bytes that the first so many events take; None where there are fewer, or no file.
+
+    Raises:
+        RunDirectoryError: the file is no regular one.
+    """
+    if not path.exists():
+        return None
+    size = 0
+    try:
+        with open_regular(path) as file:
+            for _ in range(number):
+                if not (line := file.readline(MAX_LINE_BYTES)):
+                    return None
+                size += len(line)
+    except OSError as error:
+        raise damaged(path, error.strerror) from error
+    return size
+
+
+def _events(file: BinaryIO) -> Iterator[Event]:
+    while (line := file.readline(MAX_LINE_BYTES)).endswith(b"\n"):
+        event = parse_json(line)
+        if not isinstance(event, dict):
+            raise ValueError(f"a line is {shortened(event)}, not an object")
+        _check_kinds(event)
+        yield event
+    if len(line) == MAX_LINE_BYTES:
+        raise ValueError(f"a line has more than {MAX_LINE_BYTES:,} bytes")
+
+
+_NUMBERS: Final = (
+    "bytes_up_per_device",
+    "clipped",
+    "eta",
+    "kept_devices",
+    "kept_weight",
+    "protocol_cpu_s",
+    "round",
+    "secure_sums",
+    "train_cpu_s",
+)
+"""What an event says in numbers, and others compute with; each may be null."""
+
+
+def _check_kinds(event: Event) -> None:
+    """Check the types of what others compute with."""
+    for name in _NUMBERS:
+        value = event.get(name)
+        if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):  # type: ignore[arg-type]
+            raise ValueError(f"{name} = {shortened(value)} is not a finite number")
+    dropped, levels = event.get("dropped_by_stage") or {}, event.get("levels") or {}
+    if not isinstance(dropped, dict) or any(type(n) is not int for n in dropped.values()):
+        raise ValueError("dropped_by_stage is not a table of whole numbers")
+    if not isinstance(levels, dict) or not all(isinstance(e, dict) for e in levels.values()):
+        raise ValueError("levels is not a table of events")
+    for level in levels.values():
+        if "levels" in level:
+            raise ValueError("a level has levels of its own")
+        _check_kinds(level)
 
 
 def to_json(value: object) -> object:

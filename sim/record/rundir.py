@@ -21,7 +21,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
+from deltafl.fl.read.regular import read_regular
+from deltafl.fl.read.strict_json import parse_json
 from deltafl.sim.errors import ConfigError, RunDirectoryError, damaged
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.settings.config import FederationConfig, RunConfig
@@ -32,6 +35,9 @@ from deltafl.sim.settings.config_io import (
     show,
     to_toml,
 )
+
+MAX_JSON_BYTES: Final = 1 << 26
+"""The largest summary, or account of versions, that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +207,9 @@ def read_json(path: Path) -> dict[str, object] | None:
     if not path.exists():
         return None
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(read_regular(path, MAX_JSON_BYTES))
+    except OSError as error:
+        raise damaged(path, error.strerror) from error
     except ValueError as error:
         raise damaged(path, error) from error
     if not isinstance(document, dict):

@@ -37,6 +37,7 @@ from typing import Final, cast
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.fl.read.regular import open_regular
 from deltafl.protocol import wire
 from deltafl.protocol.messages import Ask
 from deltafl.secagg import DecodeError, SlotSum
@@ -435,7 +436,7 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("rb")
+        self._file = open_regular(path)
 
     def message_at(self, offset: int) -> Message:
         """The message whose record begins at an offset; its number and the chain are not checked.
@@ -511,7 +512,7 @@ def _read_opening(link: Link, fields: _Fields) -> Opening:
     run_id, mode = fields.binary(RUN_ID_BYTES), fields.text()
     fields.finish()
     if not _MODE.fullmatch(mode):
-        raise ValueError(f"{mode!r} is no mode")
+        raise ValueError(f"{mode[:20]!a} is no mode")
     return Opening(link.number, link.offset, run_id, mode)
 
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from deltafl.fl.read.exact import exact_number
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config_io import assignment
 
@@ -170,8 +171,8 @@ def request_of(options: argparse.Namespace) -> "Request":
 
 def _rounds(text: str) -> int | Fraction:
     number, percent = text.removesuffix("%"), text.endswith("%")
-    with contextlib.suppress(ValueError, ZeroDivisionError):
-        rounds = Fraction(number) / 100 if percent else int(number)
+    with contextlib.suppress(ValueError):
+        rounds = exact_number(number) / 100 if percent else int(number)
         if rounds > 0:
             return rounds
     raise ConfigError(f"--rounds {text}: must be at least 1, or a percentage such as 15%")

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from deltafl.fl.data.federated import DeviceData, FederatedDataset
 from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.local import Learner
 from deltafl.fl.parameters import to_vector
+from deltafl.fl.read.exact import shortened
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.levels import split_models
 from deltafl.protocol.errors import ProtocolError
@@ -35,6 +37,8 @@ from deltafl.sim.run.engine import Progress, Resources, play, spec_of, strategy_
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
 from deltafl.sim.settings.config import BACKENDS, WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show
+
+_MOST_WORKERS: Final = 1 << 16  # or threads; a damaged file must not start more
 
 
 def run_experiment(
@@ -227,7 +231,8 @@ def _settle(
         for name, value in begun.items():
             if not _can_be(name, value):
                 raise UserError(
-                    f"{directory.versions} is damaged: {name} = {value!r} is not a possible value"
+                    f"{directory.versions} is damaged: {name} = {shortened(value)} is not a "
+                    "possible value"
                 )
         choice = Choice(**begun)  # type: ignore[arg-type] # just checked
     torch.set_num_threads(choice.threads)
@@ -242,5 +247,6 @@ def _settle(
 def _can_be(name: str, value: object) -> bool:
     """Whether a field of a recorded `Choice` may have this value."""
     if name == "backend":
-        return value in BACKENDS and value != "auto"
-    return type(value) is int and value >= (1 if name == "threads" else 0)
+        return isinstance(value, str) and value in BACKENDS and value != "auto"
+    least = 1 if name == "threads" else 0
+    return type(value) is int and least <= value <= _MOST_WORKERS

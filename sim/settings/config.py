@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Annotated, Final
 
 from deltafl.fl import registry as learning
+from deltafl.fl.read.exact import exact_number
 from deltafl.fl.schedule import StepDecay
 from deltafl.fl.strategies.choices import DeviceWeights, Response
 from deltafl.protocol.quantile import registry as quantile
@@ -215,7 +216,7 @@ class FederationConfig:
         """The conformity levels that are trained: `levels`, or `theta` if there are none."""
         if not self.levels or self.algorithm not in WITH_LEVELS:
             return (self.theta,)
-        return tuple(map(Fraction, self.levels))
+        return tuple(map(exact_number, self.levels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +419,7 @@ class ExperimentConfig:
     """
 
     seed: Seed = 1
-    num_seeds: Count = 1
+    num_seeds: Annotated[int, Interval("[1, 10000]")] = 1
     baselines: Annotated[tuple[str, ...], OneOf(ALGORITHMS)] = ()
 
 

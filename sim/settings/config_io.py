@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Final, TypeAlias, cast, get_args, get_origin, get_type_hints
 
+from deltafl.fl.read.exact import exact_number, shortened
+from deltafl.fl.read.regular import read_regular
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import PRIVATE, WITH_LEVELS, RunConfig
 from deltafl.sim.settings.constraints import Constraint, nearest
@@ -22,6 +24,9 @@ Table: TypeAlias = Mapping[str, Mapping[str, object]]
 
 _SECTIONS: Final = {name: hint for name, hint in get_type_hints(RunConfig).items()}
 _PRESETS: Final = Path(__file__).with_name("presets")
+_SHOWN: Final = 200  # characters of a value in a message
+_LARGEST: Final = 1 << 53  # beyond that, floats skip whole numbers
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _TYPE_NAMES: Final = {
     bool: "true or false",
     int: "a whole number",
@@ -53,18 +58,21 @@ def read_table(text: str, origin: str) -> Table:
     Raises:
         ConfigError: the text is not TOML, or has a key outside of a section.
     """
-    import tomllib  # imported here so that help, which reads no file, stays instant
+    # imported here so that help, which reads no file, stays instant
+    from deltafl.sim.settings.toml import parse_toml
 
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        document = parse_toml(text)
+    except ValueError as error:
         raise ConfigError(f"{origin} is not valid TOML: {error}") from error
     for name, section in document.items():
         if name not in _SECTIONS:
-            raise ConfigError(f"{origin}: unknown section [{name}]: {nearest(name, _SECTIONS)}")
+            raise ConfigError(
+                f"{origin}: unknown section [{name[:_SHOWN]}]: {nearest(name, _SECTIONS)}"
+            )
         if not isinstance(section, dict):
-            raise ConfigError(f"{origin}: {name} = {section!r}: must be a section, [{name}]")
-    return document
+            raise ConfigError(f"{origin}: {name} = {show(section)}: must be a section, [{name}]")
+    return cast("Table", document)
 
 
 def read_config_file(path: Path) -> Table:
@@ -73,8 +81,10 @@ def read_config_file(path: Path) -> Table:
     Raises:
         ConfigError: the file cannot be read, or is not a configuration.
     """
+    from deltafl.sim.settings.toml import MAX_BYTES
+
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, MAX_BYTES).decode("utf-8").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(
@@ -97,11 +107,16 @@ def assignment(text: str) -> Table:
     """
     match = re.fullmatch(r"(\w+)\.(\w+)=(.*)", text, re.DOTALL)
     if match is None:
-        raise ConfigError(f"--set {text!r} must have the form section.key=value")
+        raise ConfigError(f"--set {shortened(text)} must have the form section.key=value")
     section, key, value = match.groups()
     if section not in _SECTIONS:
-        raise ConfigError(f"--set {text}: unknown section: {nearest(section, _SECTIONS)}")
-    return {section: {key: _word(value)}}
+        raise ConfigError(
+            f"--set {shortened(text)}: unknown section: {nearest(section, _SECTIONS)}"
+        )
+    try:
+        return {section: {key: _word(value)}}
+    except ValueError as error:
+        raise ConfigError(f"--set {shortened(text)}: {error}") from error
 
 
 def build_config(layers: Iterable[Table]) -> RunConfig:
@@ -155,19 +170,23 @@ def show(value: object) -> str:
     >>> show(Fraction(1, 2)), show(Fraction(1, 3)), show("mm")
     ('0.5', '1/3', "'mm'")
     """
-    return str(_plain(value)) if isinstance(value, Fraction) else repr(value)
+    return str(_plain(value)) if isinstance(value, Fraction) else shortened(value, _SHOWN)
 
 
 def _word(text: str) -> object:
-    """Parse a value of the command line: TOML, a number that TOML rejects such as .5, or a word."""
-    import tomllib
+    """Parse a value of the command line: TOML, a number that TOML rejects such as .5, or a word.
 
-    with contextlib.suppress(tomllib.TOMLDecodeError):
-        value: object = tomllib.loads(f"value = {text}")["value"]
-        return value
-    with contextlib.suppress(ValueError):
-        return float(text)
-    return text
+    Raises:
+        ValueError: it is longer or deeper than settings may be.
+    """
+    from tomllib import TOMLDecodeError
+
+    from deltafl.sim.settings.toml import parse_float, parse_toml
+
+    if "\n" not in text:  # a second line could set something else
+        with contextlib.suppress(TOMLDecodeError):
+            return parse_toml(f"value = {text}")["value"]
+    return parse_float(text) if _NUMBER.fullmatch(text) else text
 
 
 def _section(name: str, values: Mapping[str, object]) -> object:
@@ -175,7 +194,7 @@ def _section(name: str, values: Mapping[str, object]) -> object:
     hints = get_type_hints(section, include_extras=True)
     for key in values:
         if key not in hints:
-            raise ConfigError(f"unknown setting {name}.{key}: {nearest(key, hints)}")
+            raise ConfigError(f"unknown setting {name}.{key[:_SHOWN]}: {nearest(key, hints)}")
     checked = {key: _value(f"{name}.{key}", value, hints[key]) for key, value in values.items()}
     return section(**checked)
 
@@ -194,20 +213,33 @@ def _value(name: str, value: object, hint: object) -> object:
 
 def _convert(name: str, value: object, hint: object) -> object:
     if get_origin(hint) is tuple:
-        if isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
+        if isinstance(value, list | tuple) and all(
+            isinstance(word, str) and _can_be_written(word) for word in value
+        ):
             return tuple(value)
         raise ConfigError(f'{name} = {show(value)}: must be a list of texts, ["a", "b"]')
     if hint is Fraction and isinstance(value, str | int | float) and not isinstance(value, bool):
-        try:
-            return Fraction(str(value))  # a float is the decimal that it prints as: 0.8 is 4/5
-        except (ValueError, ZeroDivisionError):
-            pass
-    if hint is float and type(value) is int:
-        return float(value)
+        with contextlib.suppress(ValueError):
+            return exact_number(str(value))  # a float is the decimal that it prints as: 0.8 is 4/5
+    if type(value) is int and abs(value) > _LARGEST:
+        raise ConfigError(f"{name} = {show(value)}: must not be above 2^53 in size")
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) + 0.0  # minus zero is zero
+    if isinstance(value, str) and not _can_be_written(value):
+        raise ConfigError(f"{name} = {value!a:.{_SHOWN}}: must be a text that UTF-8 can encode")
     if type(value) is not hint:
         expected = _TYPE_NAMES[hint] if isinstance(hint, type) else str(hint)
         raise ConfigError(f"{name} = {show(value)}: must be {expected}")
     return value
+
+
+def _can_be_written(text: str) -> bool:
+    """Whether it is made of characters; an argument that was not UTF-8 has halves of some."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_together(config: RunConfig) -> None:
@@ -258,4 +290,6 @@ def _toml_value(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return f"[{', '.join(_toml_value(item) for item in value)}]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    if not isinstance(value, str):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # as TOML has it

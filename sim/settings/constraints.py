@@ -4,7 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Protocol
+from typing import Final, Protocol
+
+from deltafl.fl.read.exact import exact_number
+
+_LONGEST_WORD: Final = 100  # that is compared; none is known of this length
 
 
 class Constraint(Protocol):
@@ -95,8 +99,8 @@ class FallingLevels:
         if not isinstance(value, tuple) or len(value) > self.most:
             return False
         try:
-            levels = [Fraction(text) for text in value]
-        except (ValueError, ZeroDivisionError):
+            levels = [exact_number(text) for text in value]
+        except ValueError:
             return False
         return all(0 < level <= 1 for level in levels) and all(
             after < before for before, after in pairwise(levels)
@@ -114,5 +118,5 @@ def nearest(word: str, known: Iterable[str]) -> str:
     import difflib  # imported here because it is needed only after a mistake
 
     known = list(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.55)
+    close = difflib.get_close_matches(word[:_LONGEST_WORD], known, n=1, cutoff=0.55)
     return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"

@@ -10,6 +10,7 @@ from one_check import found_in, new
 from deltafl.secagg.messages import ShareKind
 from deltafl.sim.inspect.audit.checks.shares import Shares
 from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.inspect.audit.holders import Holders
 from deltafl.sim.inspect.audit.views import RoundView
 from deltafl.sim.record.transcript import Message
 
@@ -26,13 +27,20 @@ def view():
     return round_
 
 
+def held(count, owner):
+    """So many devices have given shares of one device."""
+    holders = Holders(COHORT)
+    for holder in range(count):
+        holders.add(holder, np.array([owner]))
+    return holders
+
+
 def given(view, *, seeds, keys, owner=2):
     """Let so many devices have given shares of a device's seed and key."""
     (session,) = view.sessions.values()
     slot = session.slots[0]
     for kind, count in ((ShareKind.SEED, seeds), (ShareKind.KEY, keys)):
-        slot.given[kind] = np.zeros((COHORT, COHORT), dtype=np.bool_)
-        slot.given[kind][:count, owner] = True
+        slot.given[kind] = held(count, owner)
     return session, slot
 
 
@@ -64,5 +72,5 @@ def test_shares_of_different_devices_are_not_both_of_one(view):
     (session,) = view.sessions.values()
     slot = session.slots[0]
     given(view, seeds=COHORT, keys=0)
-    slot.given[ShareKind.KEY][:, 3] = True
+    slot.given[ShareKind.KEY] = held(COHORT, 3)
     assert found_in(view, new(Shares)) == []

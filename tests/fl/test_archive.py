@@ -58,10 +58,11 @@ def test_arrays_come_back_as_numpy_gives_them(tmp_path, compress):
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((1 << 40,), "array 'x' has 4,398,046,511,104 bytes, more than"),
-        ((1 << 70, 1 << 70), "array 'x' has .* bytes, more than"),
-        ((1 << 31,), "array 'x' has 8,589,934,592 bytes by its header and fewer in the archive"),
-        ((100,), "array 'x' has 400 bytes by its header and fewer in the archive"),
+        ((1 << 40,), r"array 'x': it has 0 bytes and states \(1099511627776,\) of float32"),
+        ((1 << 59, 1 << 59), "array 'x': it has 0 bytes and states"),
+        ((1 << 70, 1 << 70), r"array 'x': its head is not as numpy\.save"),
+        ((1 << 31,), r"array 'x': it has 0 bytes and states \(2147483648,\)"),
+        ((100,), r"array 'x': it has 0 bytes and states \(100,\)"),
         ((-1,), "not a readable"),
     ],
 )
@@ -70,7 +71,7 @@ def test_a_header_that_asks_for_more_than_there_is_is_refused(tmp_path, shape, m
     with pytest.raises(DataError, match=message):
         read_arrays(path, ["x"])
     path = write(tmp_path / "empty.npz", x=header((1 << 33,), "<U0"))
-    with pytest.raises(DataError, match="fewer in the archive"):
+    with pytest.raises(DataError, match=r"its head is not as numpy\.save"):
         read_arrays(path, ["x"])
     both = stored(np.zeros(3, np.int64))
     path = write(tmp_path / "bomb.npz", x=header(shape), y=both, user=both)
@@ -95,7 +96,7 @@ def test_what_needs_pickle_or_another_method_is_refused(tmp_path):
     with pytest.raises(DataError, match="without object arrays"):
         read_arrays(tmp_path / "objects.npz", ["x"])
     path = write(tmp_path / "lzma.npz", zipfile.ZIP_LZMA, x=stored(np.zeros(3)))
-    with pytest.raises(DataError, match="packed by method 14"):
+    with pytest.raises(DataError, match="encrypted, or packed by another method"):
         read_arrays(path, ["x"])
     unhashable = stored(np.zeros(3)).replace(b"{'descr'", b"{[]:1,'d'")
     assert b"{[]:1,'d'" in unhashable

@@ -310,15 +310,17 @@ def changed(key, user="u1", **entries):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (changed("user_data", x=[[0, 1], [0, float("nan")], [1, 1]]), "'u1': sample 1 .* nan"),
-        (changed("user_data", x=[[0, 1], [0, 1], [float("inf"), 1]]), "'u1': sample 2 .* inf"),
+        (changed("user_data", x=[[0, 1], [0, float("nan")], [1, 1]]), "NaN is no number of JSON"),
+        (changed("user_data", x=[[0, 1], [0, 1], [float("inf"), 1]]), "Infinity is no number"),
+        (changed("user_data", x=[[0, 1], [0, 1], [1e39, 1]]), "'u1': sample 2 .* 1e"),
         (
             changed("user_data", x=[["State-gov", 39]] * 3),
             "not numeric .first such value: State-gov.",
         ),
         (changed("user_data", x=["to be"] * 3), "not numeric .first such value: to be"),
         (changed("user_data", x=[[0, None]] * 3), "not numeric"),
-        (changed("user_data", x=[[0.5, 10**400]] * 3), "not numeric"),
+        (changed("user_data", x=[[0.5, 10**400]] * 3), "an integer has 401 characters"),
+        (changed("user_data", x=[[0.5, 10**19]] * 3, y=[[[1] * 40]] * 3), "do not pair up"),
         (changed("user_data", x=[[]] * 3), "samples without a number"),
         (leaf(["u1", "\ud800"]), r"user '\\ud800' is no text that can be encoded"),
         (changed("user_data", x=[[0, 1], [0], [1]]), "samples of unequal length"),

@@ -99,8 +99,11 @@ def large():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"image": [{"bytes": b"ink", "path": None}] * 12}, "row 1 is no readable PNG or JPEG"),
-        ({"image": [{"bytes": png(images(1)[0])[:60], "path": None}] * 12}, "row 1 is no readable"),
+        ({"image": [{"bytes": b"ink", "path": None}] * 12}, "row 1 is not a readable PNG or JPEG"),
+        (
+            {"image": [{"bytes": png(images(1)[0])[:60], "path": None}] * 12},
+            "row 1 is not a readable",
+        ),
         ({"image": [{"bytes": large(), "path": None}] * 12}, "1024 × 1025 pixels, more than"),
         ({"image": ["to be or not"] * 12}, "row 1 has an input of type str: .* shakespeare"),
         ({"image": [["a"]] * 12}, "row 1 is no list of numbers"),
@@ -109,7 +112,7 @@ def large():
         ({"character": ["a"] * 12}, "row 1 has the label 'a', which is not a number"),
         ({"character": [-1] * 12}, "label -1"),
         ({"character": [[1], [1, 2]] * 6}, r"row 1 has the label \[1\], which is not a number"),
-        ({"writer_id": NO_UTF_8}, "a value cannot be read .*utf-8.*: correct the table"),
+        ({"writer_id": NO_UTF_8}, "a value cannot be read .*UTF8.*: correct the table"),
         ({"writer_id": ["one"] * 12}, "1 of 1 devices"),
     ],
 )

@@ -371,7 +371,7 @@ def test_a_packed_file_can_not_fill_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(leaf_module, "MAX_JSON_BYTES", 1000)
     path = tmp_path / "w.json.gz"
     path.write_bytes(gzip.compress(b" " * 1001))
-    with pytest.raises(DataError, match="more than 1000 bytes"):
+    with pytest.raises(DataError, match="more than 1,000 bytes"):
         load_shakespeare(path, Split())
     path.write_bytes(gzip.compress(b"[" * 1000))
     with pytest.raises(DataError, match="broken or cut short"):

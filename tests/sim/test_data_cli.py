@@ -355,7 +355,9 @@ def test_fetch_leaves_nothing_of_what_it_can_not_use(mirror, tmp_path):
     there = mirror.as_uri()
     refused(tmp_path, Download(plain, 5), there, "more than 5 bytes")
     refused(tmp_path, Download(plain, 99, md5="0" * 32), there, "its MD5 is .* but must be 000")
-    refused(tmp_path, Download(packed, 9999, ("other.txt",)), there, "no other.txt in the archive")
+    refused(
+        tmp_path, Download(packed, 9999, ("other.txt",)), there, "0 files other.txt in the archive"
+    )
     refused(tmp_path, Download(plain, 99, ("a.txt",)), there, "not a readable zip archive")
     with zipfile.ZipFile(mirror / "bad.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.txt", "rows " * 99)

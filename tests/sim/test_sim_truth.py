@@ -75,11 +75,11 @@ def test_what_devices_tell_a_secure_round_is_noted():
 
     told = Told()
     rounds = IdealRounds(Sessions())
-    cohort = cohort_of(map(Device, range(8)), rounds, told=told)
+    cohort = cohort_of(map(Device, range(12)), rounds, told=told)
     _, report = PrivateDeltaFL(Fraction(1, 2)).apply(TrainingState(MODEL), cohort)
-    assert told.losses == {number: number / 3 for number in range(8)}
-    assert 0 < report.kept_devices < 8
-    assert sorted(told.updates) == list(range(8 - report.kept_devices, 8))
+    assert told.losses == {number: number / 3 for number in range(12)}
+    assert 0 < report.kept_devices < 12
+    assert sorted(told.updates) == list(range(12 - report.kept_devices, 12))
     assert all(update[0] == np.float32(one / 7) for one, update in told.updates.items())
 
 

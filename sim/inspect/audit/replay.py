@@ -99,6 +99,8 @@ class SlotReplay:
             return Replayed(None, f"no vector came from {len(self._missing)} of its contributors")
         if not len(members) == len(self._survivors) == len(session.ids):
             return Replayed(None, "its lists are not those of the session's roster")
+        if not self._survivors.any():
+            return Replayed(None, "it covers no device")
         if spec.whole:
             return self._unmasked()
         try:

@@ -17,6 +17,7 @@ from deltafl.sim.inspect.audit.retrace import ServerState, same_bits
 from deltafl.sim.inspect.audit.source import Source
 from deltafl.sim.record.checkpoint import Checkpoint, read_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_evaluation
+from deltafl.sim.record.events import size_of_events
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
@@ -87,8 +88,8 @@ def checkpoint_differs(
     end = followed.ends.get(mark.num_frames)
     if end is not None and end != (mark.digest, mark.size):
         yield f"{name} is about another transcript: {mark.num_frames} records of it differ"
-    lines = events.read_bytes().split(b"\n")[:number] if events.exists() else []
-    if len(lines) == number and checkpoint.events_size != sum(len(line) + 1 for line in lines):
+    size = size_of_events(events, number)
+    if size is not None and checkpoint.events_size != size:
         yield f"{name} is about other events: it vouches for {checkpoint.events_size} bytes of them"
 
 

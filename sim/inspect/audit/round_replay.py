@@ -114,6 +114,11 @@ class Played:
     given_up: tuple[Threshold, ...] = ()
 
 
+_MOST_UNSEEN: Final = 1 << 22
+"""Words of a sum that is played with zeros for those that are not recorded: a transcript of a few
+kilobytes can say that a sum has any number of them."""
+
+
 def play_again(
     round_: RoundView,
     past: MutableMapping[int, PastModel],
@@ -218,7 +223,7 @@ class _Way:
             return None
         replayed = self.totals.get((params.tag, slot.index))
         is_known = replayed is not None or _is_kept(slot.sums[0])
-        if isinstance(slot.question, Query) and not is_known:
+        if not is_known and (isinstance(slot.question, Query) or length > _MOST_UNSEEN):
             return None
         vector = _words(slot.sums[0], replayed)
         self.is_exact = self.is_exact and is_known

@@ -1,16 +1,19 @@
 """What is audited: a transcript alone, or a run directory with what the run says about itself."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
-from deltafl.secagg.params import DIGEST_SIZE
 from deltafl.sim.errors import UserError, damaged
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file
+
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,20 +100,16 @@ def _stated_head(directory: RunDirectory, summary: Mapping[str, object] | None) 
     """The digest of the transcript that the run's summary states; None if it states none."""
     if summary is None or not isinstance(stated := summary.get("transcript_sha256"), str):
         return None
-    try:
-        head = bytes.fromhex(stated)
-    except ValueError:
-        head = b""
-    if len(head) != DIGEST_SIZE:
+    if not _DIGEST.fullmatch(stated):
         raise damaged(directory.summary, "its digest of the transcript is none")
-    return head
+    return bytes.fromhex(stated)
 
 
 def _events(directory: RunDirectory, last: int | None) -> dict[int, Event]:
     """The events by round, up to a last one if it is given."""
     events: dict[int, Event] = {}
     for event in read_events(directory.events):
-        number = event.get("round") if isinstance(event, dict) else None
+        number = event.get("round")
         if type(number) is not int:
             raise damaged(directory.events, "a line is of no round")
         if last is None or number <= last:

@@ -82,7 +82,7 @@ def input_of(truth: DeviceTruth, config: RoundConfig, question: Question) -> Vec
         if isinstance(question, Query):
             return own.answer(question)
         if not own.passes(question):
-            return np.zeros(config.update_layout.length, dtype=np.uint64)
+            return np.broadcast_to(np.uint64(0), config.update_layout.length)
         return None if truth.update is None else own.contribution(truth.update)
     except (EncodingError, SearchError):
         return None

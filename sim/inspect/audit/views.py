@@ -30,6 +30,7 @@ from deltafl.secagg.messages import (
 from deltafl.secagg.params import SessionId
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.findings import Evidence
+from deltafl.sim.inspect.audit.holders import Holders
 from deltafl.sim.inspect.audit.seen import Decoder, Seen
 from deltafl.sim.record.transcript import INTERRUPTED, Message, RoundEnd, Sum
 
@@ -55,7 +56,7 @@ class SlotView:
         requests: The requests for shares that were sent.
         shares: The shares that came; whole rounds only, and only until the sum.
         helped: The devices' messages with shares that came, without the shares.
-        given: Whose shares came, by `ShareKind`: holder's by owner's roster position; whole rounds.
+        given: Whose shares came, by `ShareKind`, as positions in the roster; whole rounds.
         sums: What the server says that it learnt; one, or none.
     """
 
@@ -68,7 +69,7 @@ class SlotView:
     requests: list[Seen] = field(default_factory=list)
     shares: list[Seen] = field(default_factory=list)
     helped: list[Seen] = field(default_factory=list)
-    given: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    given: dict[int, Holders] = field(default_factory=dict)
     sums: list[Sum] = field(default_factory=list)
 
     @property
@@ -348,9 +349,9 @@ class SessionView:
         known = message.positions < size
         for kind in set(message.kinds.tolist()):
             given = slot.given.get(kind)
-            if given is None or len(given) != size:  # a roster that grew moved all positions
-                given = slot.given[kind] = np.zeros((size, size), dtype=np.bool_)
-            given[holder, message.positions[known & (message.kinds == kind)]] = True
+            if given is None or given.size != size:  # a roster that grew moved all positions
+                given = slot.given[kind] = Holders(size)
+            given.add(holder, message.positions[known & (message.kinds == kind)])
 
     def advertised(self) -> Iterator[tuple[int, AdvertiseKeys, Seen]]:
         """Device, keys and place of every advertisement that is whole."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from tqdm import tqdm
 
+from deltafl.fl.read.exact import exact_number
 from deltafl.fl.superquantile import parse_theta
 from deltafl.sim.inspect.leakage.experiment import (
     METHODS,
@@ -195,8 +196,8 @@ def _noises(text: str) -> tuple[Fraction, ...]:
     noises = []
     for part in _listed(text):
         try:
-            noise = Fraction(part)
-        except (ValueError, ZeroDivisionError):
+            noise = exact_number(part)
+        except ValueError:
             noise = Fraction(0)
         if not _LEAST_NOISE <= noise <= _MOST_NOISE:
             raise ValueError(

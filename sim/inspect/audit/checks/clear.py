@@ -11,6 +11,7 @@ from typing import Final
 
 import msgpack
 
+from deltafl.fl.read.strict_json import MAX_NESTING, nesting
 from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.check import Check, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
@@ -18,6 +19,7 @@ from deltafl.sim.inspect.audit.findings import Finding, Severity
 from deltafl.sim.inspect.audit.prefixes import scan
 from deltafl.sim.inspect.audit.rules import A15, Rule, Rules
 from deltafl.sim.inspect.audit.seen import NUM_FIELDS
+from deltafl.sim.inspect.audit.shallow import is_shallow
 
 _NAMED_NUMBER: Final = re.compile(rb"[A-Za-z_]{2,}[^0-9A-Za-z]{1,4}-?[0-9]")
 _MAX_SHOWN: Final = 60
@@ -85,11 +87,12 @@ def readable_values(data: bytes) -> str:
         extra = prefix.num_fields - NUM_FIELDS[kind]
         return f"{extra} fields more than a {kind.name} message has" if extra > 0 else ""
     try:
-        return f"JSON: {_shown(json.dumps(json.loads(data)))}"
+        if nesting(data) <= MAX_NESTING:
+            return f"JSON: {_shown(json.dumps(json.loads(data)))}"
     except ValueError:
         pass
     try:
-        value = msgpack.unpackb(data, strict_map_key=False)
+        value = msgpack.unpackb(data, strict_map_key=False) if is_shallow(data) else None
     except (ValueError, TypeError, msgpack.UnpackException):
         value = None
     if _has_numbers(value):

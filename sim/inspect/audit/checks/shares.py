@@ -74,7 +74,7 @@ def _both_kinds(session: SessionView, slot: SlotView) -> Iterator[Finding]:
     seeds, keys = slot.given.get(ShareKind.SEED), slot.given.get(ShareKind.KEY)
     if seeds is None or keys is None:
         return
-    num_seeds, num_keys = seeds.sum(axis=0), keys.sum(axis=0)
+    num_seeds, num_keys = seeds.counts(), keys.counts()
     ids, threshold = session.ids.tolist(), session.params.threshold
     for owner in ((num_seeds > 0) & (num_keys > 0)).nonzero()[0].tolist():
         known = min(int(num_seeds[owner]), int(num_keys[owner])) >= threshold

@@ -150,7 +150,7 @@ def _could_unmask(session: SessionView, slot: SlotView) -> bool:
     """Whether enough shares came: for every device if shares are kept, else from enough devices."""
     if not slot.given:
         return len({seen.record.peer for seen in slot.shares}) >= session.params.threshold
-    given = np.sum(list(slot.given.values()), axis=(0, 1))
+    given = np.sum([holders.counts() for holders in slot.given.values()], axis=0)
     members = slot.members
     if members is None or len(members) != len(given) or not members.any():
         return False

@@ -1,0 +1,549 @@
+"""Every parser of the program, as a target: what it reads, what it may raise, and valid inputs.
+
+A target reads one file. Whatever the bytes are, it accepts them or raises one of the errors that it
+promises; anything else is a finding. `test_parsers.py` holds that every module that reads is here.
+"""
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import targets
+from PIL import Image
+
+from deltafl.fl.bundle import Architecture, Bundle, Scale
+from deltafl.fl.data.adult import load_adult
+from deltafl.fl.data.cache import SourceKey, cached
+from deltafl.fl.data.federated import DeviceData, Split, federate
+from deltafl.fl.data.femnist import load_femnist
+from deltafl.fl.data.glove import load_glove
+from deltafl.fl.data.heart import load_heart
+from deltafl.fl.data.hub import load_hub
+from deltafl.fl.data.leaf import load_leaf
+from deltafl.fl.data.mqp import load_mqp
+from deltafl.fl.data.npz import load_npz
+from deltafl.fl.data.registry import BY_SAMPLES, Download
+from deltafl.fl.data.sent140 import load_sent140
+from deltafl.fl.data.shakespeare import load_shakespeare
+from deltafl.fl.errors import DataError
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.fl.parameters import num_parameters
+from deltafl.fl.read.exact import exact_number
+from deltafl.fl.strategies.base import TrainingState
+from deltafl.secagg.errors import LedgerError
+from deltafl.secagg.sqlite_ledger import SqliteLedger
+from deltafl.sim.data.fetch import fetch
+from deltafl.sim.errors import ChainError, UserError
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.checks.clear import readable_values
+from deltafl.sim.inspect.audit.options import Options
+from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation, write_evaluation
+from deltafl.sim.record.events import EventLog, read_events
+from deltafl.sim.record.rundir import read_json
+from deltafl.sim.record.transcript import TRANSCRIPT, read_transcript
+from deltafl.sim.record.truth import TRUTH, read_truth
+from deltafl.sim.run.predict import read_samples
+from deltafl.sim.settings.config_io import (
+    assignment,
+    build_config,
+    preset_names,
+    preset_text,
+    read_config_file,
+    to_toml,
+)
+
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("audit/injected", "common")]
+
+ANY = Split()
+
+
+@dataclass(frozen=True)
+class Target:
+    """A parser.
+
+    Attributes:
+        name: of the target.
+        modules: that parse, as paths in the repository.
+        place: the name of the file that is written.
+        read: reads it, at a path.
+        raises: what the parser promises to raise.
+        valid: makes inputs that are accepted.
+        is_file: whether it opens the path; else it is handed the bytes.
+    """
+
+    name: str
+    modules: tuple[str, ...]
+    place: str
+    read: Callable[[Path], object]
+    raises: tuple[type[Exception], ...]
+    valid: Callable[[], Sequence[bytes]]
+    is_file: bool = True
+
+
+def one_input(target: Target, data: bytes) -> bool:
+    """Read some bytes as a target does; whether they are accepted."""
+    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+        path = Path(folder) / target.place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return accepts(target, path)
+
+
+def accepts(target: Target, path: Path) -> bool:
+    """Let a target read a path; whether it is accepted."""
+    try:
+        target.read(path)
+    except target.raises as error:
+        said = str(error)
+        assert said, f"{target.name} says nothing"
+        assert len(said) < 5000, f"{target.name} says {len(said)} characters"
+        return False
+    return True
+
+
+@cache
+def _memory() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108
+
+
+# --- bytes ------------------------------------------------------------------------------------
+
+
+def _wire(number: int) -> Target:
+    reader = targets.READERS[number]
+
+    def read(path: Path) -> None:
+        if not reader(path.read_bytes()):
+            raise ValueError("refused")
+
+    modules = {
+        "read_envelope": ("protocol/wire.py", "secagg/codec.py"),
+        "read_directory": ("secagg/directory.py",),
+    }
+    return Target(
+        reader.__name__.removeprefix("read_"),
+        modules.get(
+            reader.__name__,
+            ("secagg/wire.py", "secagg/codec.py", "secagg/records.py", "secagg/ring.py"),
+        ),
+        "message.bin",
+        read,
+        (ValueError,),
+        lambda: [data[1:] for data in targets.corpus() if data[0] == number],
+        is_file=False,
+    )
+
+
+def _number(path: Path) -> None:
+    number = exact_number(path.read_bytes().decode("latin-1"))
+    assert abs(number.numerator) < 10**500
+    assert number.denominator < 10**500
+
+
+def _option(path: Path) -> None:
+    config = build_config([assignment(path.read_bytes().decode("utf-8", "surrogateescape"))])
+    _written_again(config)
+
+
+def _settings(path: Path) -> None:
+    _written_again(build_config([read_config_file(path)]))
+
+
+def _written_again(config) -> None:
+    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+        again = Path(folder) / "again.toml"
+        again.write_text(to_toml(config), encoding="utf-8")
+        assert build_config([read_config_file(again)]) == config
+    assert len(config.arms()) <= 10_000 * 20
+
+
+def _values(path: Path) -> None:
+    assert len(readable_values(path.read_bytes())) < 1000
+
+
+# --- files of a run -----------------------------------------------------------------------------
+
+
+def _checkpoint(path: Path) -> None:
+    loaded = load_checkpoint(path.parent)
+    assert loaded is not None
+    assert loaded.state.model.ndim == 1
+    assert loaded.state.round >= 0
+    assert len(loaded.transcript.digest) == 32
+
+
+def _checkpoints() -> list[bytes]:
+    def saved(**memory: np.ndarray) -> bytes:
+        state = TrainingState(np.arange(3, dtype=np.float32), 2, 0.5 if memory else None, memory)
+        with tempfile.TemporaryDirectory() as folder:
+            save_checkpoint(
+                Path(folder),
+                Checkpoint(state, 7, TRANSCRIPT.start, TRUTH.start, (frozenset({1, 2}),)),
+            )
+            return (Path(folder) / "round-000002.npz").read_bytes()
+
+    return [saved(), saved(moment=np.zeros((2, 2)))]
+
+
+def _evaluations() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        device = DeviceMetrics("d1", 3, 0.5, 0.25)
+        write_evaluation(Path(folder), Evaluation(1, [device, replace(device, id="d2")], [device]))
+        return [(Path(folder) / "round-000001.parquet").read_bytes()]
+
+
+def _evaluation(path: Path) -> None:
+    read = read_last_evaluation(path.parent)
+    assert read is not None
+    assert read.round >= 0
+    assert all(isinstance(one.id, str) and one.num_samples >= 0 for one in read.train)
+
+
+def _events() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "events.jsonl"
+        with EventLog(path) as log:
+            for number in (1, 2):
+                log.append({"round": number, "eta": 0.5, "dropped_by_stage": {"input": 1}})
+            log.append({"round": 3, "aborted": "too few", "levels": {"0.5": {"eta": None}}})
+            log.flush()
+        return [path.read_bytes(), b""]
+
+
+@cache
+def _staged() -> tuple[bytes, bytes]:
+    from staged_runs import TinyStage, played, write, write_truth  # loads much
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = played(TinyStage)
+        write(run.entries, Path(folder) / "t.bin")
+        write_truth(run, Path(folder) / "truth.bin")
+        return (Path(folder) / "t.bin").read_bytes(), (Path(folder) / "truth.bin").read_bytes()
+
+
+def _transcript(path: Path) -> None:
+    for _ in read_transcript(path):
+        pass
+
+
+def _truth(path: Path) -> None:
+    from staged_runs import RUN_ID
+
+    for _ in read_truth(path, RUN_ID):
+        pass
+
+
+def _audit(path: Path) -> None:
+    """Read a transcript whose chain is mended, so that the checks behind it are reached."""
+    from audited_run import mended  # loads much
+
+    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+        transcript = Path(folder) / "t.bin"
+        transcript.write_bytes(mended(path.read_bytes(), TRANSCRIPT))
+        audit(transcript, Options())
+
+
+def _audit_run(path: Path) -> None:
+    from audited_run import audit_with
+
+    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+        audit_with(path.read_bytes(), Path(folder))
+
+
+def _runs() -> Sequence[bytes]:
+    from audited_run import inputs
+
+    return inputs()
+
+
+# --- models and data ------------------------------------------------------------------------------
+
+
+def _bundles() -> list[bytes]:
+    architecture = Architecture("linear", (2, 2), 3)
+    size = num_parameters(architecture.build())
+    models = {Fraction(1): np.zeros(size, np.float32), Fraction(1, 3): np.ones(size, np.float32)}
+    scale = Scale(np.zeros((2, 2)), np.ones((2, 2)))
+    return [
+        Bundle(architecture, models).to_bytes(),
+        Bundle(architecture, models, scale, {"algorithm": "delta-fl"}).to_bytes(),
+    ]
+
+
+def _npz(save: Callable = np.savez) -> bytes:
+    buffer = io.BytesIO()
+    save(
+        buffer,
+        x=np.arange(24, dtype=np.uint8).reshape(6, 2, 2),
+        y=np.array([0, 1] * 3),
+        user=np.array([0, 0, 1, 1, 2, 2]),
+        users=np.array(["ann", "bob", "cy"]),
+    )
+    return buffer.getvalue()
+
+
+def _leaf() -> bytes:
+    users = ["u1", "u2", "u3"]
+    samples = {"x": [[0.5, 1], [1e-3, -2]], "y": [0, 1]}
+    return json.dumps(
+        {"users": users, "num_samples": [2] * 3, "user_data": dict.fromkeys(users, samples)}
+    ).encode()
+
+
+def _png() -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.arange(784, dtype=np.uint8).reshape(28, 28)).save(file, "PNG")
+    return file.getvalue()
+
+
+def _parquet(column: list, compression: str = "snappy") -> bytes:
+    buffer = io.BytesIO()
+    table = pa.table(
+        {"image": column, "writer_id": ["a", "b", "c", "a"], "character": [0, 1, 0, 1]}
+    )
+    pq.write_table(table, buffer, compression=compression)
+    return buffer.getvalue()
+
+
+def _nist(path: Path) -> None:
+    """A class's image, which is also a writer's: three times."""
+    data, root = path.read_bytes(), path.parent
+    for part in ("by_class/30/hsf_0", *(f"by_write/hsf_0/f{n}/c" for n in range(3))):
+        folder = root / part
+        folder.mkdir(parents=True)
+        (folder / "a.png").write_bytes(data)
+    load_femnist(root, ANY)
+
+
+def _nist_image() -> list[bytes]:
+    file = io.BytesIO()
+    Image.fromarray(np.full((128, 128), 200, np.uint8)).save(file, "PNG")
+    return [file.getvalue()]
+
+
+_VECTORS = b"what 1 2\nis -0.5 1e-3\nthis 0 0\n"
+_ADULT = (
+    b"39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, "
+    b"Male, 2174, 0, 40, United-States, <=50K\n"
+)
+_HEART = b"63.0,1.0,1.0,145.0,233.0,1.0,2.0,150.0,0.0,2.3,3.0,0.0,6.0,0\n"
+_PLAY = (
+    b"by William Shakespeare\n\nHAMLET\n\nby William Shakespeare\n"
+    + b"  Ham. To be.\n    Or not.\n    It is.\n  Oph. My lord.\n    So.\n    No.\n" * 8
+)
+
+
+def _adult(path: Path) -> None:
+    (path.parent / "adult.test").write_bytes(_ADULT + _ADULT.replace(b"Bachelors", b"Doctorate"))
+    load_adult(path.parent, BY_SAMPLES)
+
+
+def _heart(path: Path) -> None:
+    for name in ("hungarian", "switzerland", "va"):
+        (path.parent / f"processed.{name}.data").write_bytes(_HEART * 4)
+    load_heart(path.parent, ANY)
+
+
+def _mqp(path: Path) -> None:
+    (path.parent / "glove.txt").write_bytes(_VECTORS)
+    load_mqp(path, ANY, vectors=path.parent / "glove.txt")
+
+
+def _sent140(path: Path) -> None:
+    (path.parent / "glove.txt").write_bytes(_VECTORS)
+    load_sent140(path, ANY, vectors=path.parent / "glove.txt")
+
+
+def _tweets() -> list[bytes]:
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(
+        (label, number, "Mon", "NO_QUERY", user, "what is this")
+        for number, (label, user) in enumerate([("0", "a"), ("4", "a"), ("0", "b"), ("4", "b")])
+    )
+    return [text.getvalue().encode()]
+
+
+def _dataset():
+    devices = [DeviceData(f"{k}", np.full((3, 2), k, np.float32), np.arange(3)) for k in range(3)]
+    return federate("numbers", devices, ANY)
+
+
+@cache
+def _entry() -> dict[str, bytes]:
+    """The files of an entry of the cache."""
+    with tempfile.TemporaryDirectory() as folder:
+        cached(SourceKey("fuzz", 1), _dataset, Path(folder))
+        (entry,) = Path(folder).iterdir()
+        return {f"{entry.name}/{path.name}": path.read_bytes() for path in entry.iterdir()}
+
+
+def _cache(name: str, path: Path) -> None:
+    """An entry with one file replaced, and the digests mended: damage is made good."""
+    files = dict(_entry())
+    place = next(key for key in files if key.endswith(name))
+    data = path.read_bytes()
+    if name != "header.json":
+        header_at = next(key for key in files if key.endswith("header.json"))
+        header = json.loads(files[header_at])
+        header["files"][name] = hashlib.sha256(data).hexdigest()
+        del header["digest"]
+        text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+        header["digest"] = hashlib.sha256(text).hexdigest()
+        files[header_at] = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+    files[place] = data
+    folder = path.parent / "cache"
+    for where, content in files.items():
+        (folder / where).parent.mkdir(parents=True, exist_ok=True)
+        (folder / where).write_bytes(content)
+    cached(SourceKey("fuzz", 1), _dataset, folder)
+
+
+def _entry_file(name: str) -> list[bytes]:
+    return [data for place, data in _entry().items() if place.endswith(name)]
+
+
+def _zip(path: Path) -> None:
+    download = Download(f"file://{path}", 1 << 20, ("a.txt",))
+    fetch(download, path.parent / "fetched", mirror=None, tell=lambda _: None)
+
+
+def _zips() -> list[bytes]:
+    packed = []
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", method) as archive:
+            archive.writestr("folder/a.txt", b"text " * 9)
+        packed.append(buffer.getvalue())
+    return packed
+
+
+def _ledger(path: Path) -> None:
+    with SqliteLedger(path, capacity=100) as ledger:
+        ledger.admit([bytes(32)])
+
+
+def _ledgers() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.db"
+        with SqliteLedger(path) as ledger:
+            ledger.admit([bytes([n]) * 32 for n in range(1, 9)])
+        return [path.read_bytes()]
+
+
+DATA = (DataError,)
+RUN = (UserError,)
+OF_FILES = ("fl/read/regular.py",)
+OF_NPZ = (*OF_FILES, "fl/read/npz.py", "fl/read/zipped.py")
+OF_JSON = (*OF_FILES, "fl/read/strict_json.py")
+OF_ROWS = (*OF_FILES, "fl/data/delimited.py")
+
+PARSERS: tuple[Target, ...] = (
+    *map(_wire, range(len(targets.READERS))),
+    Target(
+        "number",
+        ("fl/read/exact.py", "sim/inspect/leakage/cli.py", "sim/reproduce/cli.py"),
+        "number.txt",
+        _number,
+        (ValueError,),
+        lambda: [b"0.8", b"1/3", b"-25e-2", b"+.5"],
+        is_file=False,
+    ),
+    Target(
+        "option",
+        ("sim/settings/config_io.py", "sim/settings/toml.py"),
+        "option.txt",
+        _option,
+        RUN,
+        lambda: [
+            b"federation.theta=1/3",
+            b"quantile.noise=0.5",
+            b'federation.levels=["0.8", "1/3"]',
+            b"training.learning_rate=.5",
+        ],
+        is_file=False,
+    ),
+    Target(
+        "settings",
+        (*OF_FILES, "sim/settings/config_io.py", "sim/settings/toml.py"),
+        "config.toml",
+        _settings,
+        RUN,
+        lambda: [preset_text(name).encode() for name in preset_names()],
+    ),
+    Target(
+        "values",
+        ("sim/inspect/audit/checks/clear.py", "sim/inspect/audit/prefixes.py"),
+        "message.bin",
+        _values,
+        (),
+        lambda: [b'{"loss": 1.5}', b"\x93\x01\x82\xa1a\x01\xa1b\xcb" + bytes(8) + b"\xc0"],
+        is_file=False,
+    ),
+    Target("summary", (*OF_JSON, "sim/record/rundir.py"), "summary.json", read_json, RUN,
+           lambda: [json.dumps({"rounds": 3, "seeds": {"a": [1.5, None]}}, indent=2).encode()]),
+    Target("events", (*OF_JSON, "sim/record/events.py"), "events.jsonl", read_events, RUN, _events),
+    Target("checkpoint", (*OF_NPZ, "sim/record/checkpoint.py"), "round-000002.npz", _checkpoint,
+           RUN, _checkpoints),
+    Target("evaluations", (*OF_FILES, "sim/record/evaluations.py"), "round-000001.parquet",
+           _evaluation, RUN, _evaluations),
+    Target("transcript", (*OF_FILES, "sim/record/chain.py", "sim/record/transcript.py"),
+           "transcript.bin", _transcript, (ChainError, OSError), lambda: [_staged()[0]]),
+    Target("truth", (*OF_FILES, "sim/record/chain.py", "sim/record/truth.py"), "truth.bin", _truth,
+           (ChainError, OSError), lambda: [_staged()[1]]),
+    Target("audit", ("sim/inspect/audit/seen.py", "sim/inspect/audit/server_step.py",
+                     "sim/inspect/audit/checks/keys.py"), "transcript.bin", _audit, (UserError,),
+           lambda: [_staged()[0]], is_file=False),
+    Target("audited run", tuple(f"sim/inspect/audit/{name}.py" for name in (
+               "checks/parameters", "checks/recomputed", "field_tests", "fields",
+               "recorded_secrets", "results", "retrace", "steps")),
+           "file", _audit_run, (UserError,), _runs, is_file=False),
+    Target("bundle", (*OF_NPZ, "fl/bundle.py"), "bundle.npz", Bundle.load, DATA, _bundles),
+    Target("npz", (*OF_NPZ, "fl/data/archive.py"), "data.npz", partial(load_npz, split=ANY), DATA,
+           lambda: [_npz(), _npz(np.savez_compressed)]),
+    Target("samples", OF_NPZ, "data.npz", read_samples, DATA, lambda: [_npz()]),
+    Target("leaf", (*OF_JSON, "fl/data/json_file.py", "fl/data/leaf.py"), "data/all_data/a.json",
+           lambda path: load_leaf(path.parent.parent, ANY), DATA, lambda: [_leaf()]),
+    Target("leaf packed", (*OF_JSON, "fl/data/json_file.py"), "all_data/a.json.gz",
+           lambda path: load_leaf(path.parent, ANY), DATA,
+           lambda: [gzip.compress(_leaf(), mtime=0)]),
+    Target("hub", (*OF_FILES, "fl/data/hub.py", "fl/data/image.py"), "data.parquet",
+           lambda path: load_hub(str(path), ANY), DATA,
+           lambda: [_parquet([[0.5, 1.5]] * 4), _parquet([{"bytes": _png()}] * 4, "zstd")]),
+    Target("femnist", (*OF_FILES, "fl/data/femnist.py", "fl/data/image.py"), "image", _nist, DATA,
+           _nist_image, is_file=False),
+    Target("adult", (*OF_ROWS, "fl/data/adult.py"), "adult.data", _adult, DATA,
+           lambda: [_ADULT * 2 + _ADULT.replace(b"Bachelors", b"Doctorate")]),
+    Target("heart", OF_ROWS, "processed.cleveland.data", _heart, DATA, lambda: [_HEART * 3]),
+    Target("mqp", OF_ROWS, "mqp.csv", _mqp, DATA,
+           lambda: [b"".join(b'%d,"what is this","is, this",%d\n' % (n % 3, n % 2)
+                             for n in range(9))]),
+    Target("sent140", (*OF_FILES, "fl/data/sent140.py"), "tweets.csv", _sent140, DATA, _tweets),
+    Target("glove", (*OF_FILES, "fl/data/glove.py"), "glove.txt", load_glove, DATA,
+           lambda: [_VECTORS]),
+    Target("plays", (*OF_FILES, "fl/data/plays.py"), "100.txt",
+           lambda path: load_shakespeare(path.parent, ANY), DATA, lambda: [_PLAY]),
+    Target("cache header", (*OF_JSON, "fl/data/cache.py"), "header",
+           partial(_cache, "header.json"), (), lambda: _entry_file("header.json"), is_file=False),
+    Target("cache array", (*OF_NPZ, "fl/data/cache.py"), "x", partial(_cache, "x.npy"), (),
+           lambda: _entry_file("x.npy"), is_file=False),
+    Target("download", (*OF_FILES, "fl/read/zipped.py", "sim/data/fetch.py"), "a.zip", _zip, RUN,
+           _zips, is_file=False),
+    Target("ledger", ("secagg/sqlite_ledger.py",), "ledger.db", _ledger, (LedgerError,), _ledgers),
+)  # fmt: skip
+
+NAMES = {target.name: target for target in PARSERS}
+"""The targets by name."""
