@@ -4,9 +4,10 @@
     python tests/fuzz/fuzz_parsers.py --minutes 10 --only npz settings
     python tests/fuzz/fuzz_parsers.py --list
 
-It needs atheris (`pip install '.[fuzz]'`), and says so where it is not installed; `--without` makes
-do with inputs drawn at random from the valid ones. A parser is fuzzed in a process of its own, from
-its valid inputs, the hostile ones and the regressions, within 4 GiB of memory. A finding is an
+Parsers are fuzzed side by side, one for each processor; `--jobs` says how many at once. It needs
+atheris (`pip install '.[fuzz]'`), and says so where it is not installed; `--without` makes do with
+inputs drawn at random from the valid ones. A parser is fuzzed in a process of its own, from its
+valid inputs, the hostile ones and the regressions, within 4 GiB of memory. A finding is an
 exception that the parser does not promise, an input that takes more than 25 s, or more memory. It
 is written to tests/fuzz/regressions/PARSER/, where the suite replays it.
 """
@@ -14,6 +15,7 @@ is written to tests/fuzz/regressions/PARSER/, where the suite replays it.
 import argparse
 import importlib
 import importlib.util
+import os
 import random
 import re
 import resource
@@ -23,13 +25,15 @@ import sys
 import tempfile
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 REGRESSIONS = HERE / "regressions"
-LONGEST = 1 << 16
+LONGEST = 1 << 17
 MEMORY_MB = 4096
 PER_INPUT_S = 25
 INCLUDED = ["deltafl", "zipfile", "tomllib", "json", "gzip", "csv", "msgpack"]
@@ -40,7 +44,7 @@ def main() -> int:
     sys.path[:0] = [str(HERE), str(ROOT / "tests/common"), str(ROOT / "src")]
     options = _options()
     if options.one:
-        return _fuzz_one(options.one, Path(options.folder), without=options.without)
+        return _fuzz_one(options)
     names = list(importlib.import_module("parsers").NAMES)
     if options.list:
         print("\n".join(names))
@@ -50,9 +54,9 @@ def main() -> int:
     if not options.without and importlib.util.find_spec("atheris") is None:
         sys.exit("atheris is not installed: pip install '.[fuzz]', or give --without")
     print(f"{'parser':<14} {'executions':>11} {'coverage':>9} {'CPU s':>6}  findings", flush=True)
-    found = sum(
-        _fuzz(name, options.minutes, without=options.without) for name in options.only or names
-    )
+    one = partial(_fuzz, minutes=options.minutes, without=options.without)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        found = sum(pool.map(one, options.only or names))
     print(f"{found} findings")
     return int(found > 0)
 
@@ -62,8 +66,16 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=2, help="of CPU time for each parser")
     parser.add_argument("--only", nargs="*", default=[], metavar="PARSER")
     parser.add_argument("--list", action="store_true", help="name the parsers")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=len(os.sched_getaffinity(0)),
+        metavar="N",
+        help="parsers at once",
+    )
     parser.add_argument("--without", action="store_true", help="without atheris")
     parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     return parser.parse_known_args()[0]
 
@@ -76,34 +88,39 @@ def _fuzz(name: str, minutes: float, *, without: bool) -> int:
         corpus.mkdir()
         crashes.mkdir()
         _seed(name, corpus)
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [sys.executable, __file__, "--one", name, "--folder", folder]
+        command += ["--seconds", str(seconds)]
         if without:
-            command += ["--without", f"-max_total_time={seconds}"]
+            command += ["--without"]
         else:
             command += [
                 str(corpus),
-                f"-max_total_time={seconds}",
                 f"-max_len={LONGEST}",
                 "-timeout=0",  # the target has its own, which gives a traceback
                 f"-rss_limit_mb={MEMORY_MB}",
                 f"-artifact_prefix={crashes}/",
                 "-print_final_stats=1",
             ]
-        done = subprocess.run(  # noqa: S603
-            command, capture_output=True, text=True, errors="replace", cwd=ROOT
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        status, cpu_s, said = _run(command, Path(folder) / "said")
         kept = [_keep(name, path.read_bytes()) for path in sorted(crashes.iterdir())]
-        executions, coverage = _told(done.stderr + done.stdout)
-        if not kept and done.returncode:
-            kept = [f"it ended with {done.returncode}: {done.stderr[-300:]}"]
+        executions, coverage = _told(said)
+        if not kept and status:
+            kept = [f"it ended with {status}: {said[-300:]}"]
         print(
             f"{name:<14} {executions:>11} {coverage:>9} {cpu_s:>6.0f}  {', '.join(kept) or 'none'}",
             flush=True,
         )
         return len(kept)
+
+
+def _run(command: list[str], output: Path) -> tuple[int, float, str]:
+    """Run a command to its end: its exit status, the seconds of CPU that it took, what it said."""
+    with output.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, cwd=ROOT)  # noqa: S603
+        _, status, usage = os.wait4(process.pid, 0)  # usage of this child alone
+    process.returncode = os.waitstatus_to_exitcode(status)
+    said = output.read_text(errors="replace")
+    return process.returncode, usage.ru_utime + usage.ru_stime, said
 
 
 def _seed(name: str, corpus: Path) -> None:
@@ -129,11 +146,12 @@ def _told(output: str) -> tuple[str, str]:
     return (executions or ["?"])[-1], (coverage or ["–"])[-1]
 
 
-def _fuzz_one(name: str, folder: Path, *, without: bool) -> int:
+def _fuzz_one(options: argparse.Namespace) -> int:
+    name, folder, seconds = options.one, Path(options.folder), options.seconds
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if without:
+    if options.without:
         parsers = importlib.import_module("parsers")
-        return _at_random(parsers.NAMES[name], folder)
+        return _at_random(parsers.NAMES[name], folder, seconds)
     atheris = importlib.import_module("atheris")
     with atheris.instrument_imports(include=INCLUDED):
         parsers = importlib.import_module("parsers")
@@ -142,11 +160,14 @@ def _fuzz_one(name: str, folder: Path, *, without: bool) -> int:
     arguments = [argument for argument in sys.argv[1:] if argument.startswith("-max_")]
     arguments += [a for a in sys.argv[1:] if re.match("-(timeout|rss|artifact|print)", a)]
     signal.signal(signal.SIGALRM, _late)
+    end = time.process_time() + seconds
 
     def one_input(data: bytes) -> None:
         signal.alarm(PER_INPUT_S)
         parsers.one_input(target, data)
         signal.alarm(0)
+        if time.process_time() > end:
+            os.kill(os.getpid(), signal.SIGUSR1)  # libFuzzer ends in good order
 
     atheris.Setup([sys.argv[0], *arguments, str(folder / "corpus")], one_input)
     atheris.Fuzz()
@@ -157,15 +178,14 @@ def _late(*_: object) -> None:
     raise TimeoutError(f"still reading after {PER_INPUT_S} s")
 
 
-def _at_random(target: "object", folder: Path) -> int:
+def _at_random(target: "object", folder: Path, seconds: int) -> int:
     """Change the corpus at random, without looking at coverage, until the time is over."""
     parsers, words = importlib.import_module("parsers"), importlib.import_module("mutations").WORDS
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MB << 20, MEMORY_MB << 20))
     signal.signal(signal.SIGALRM, _late)
-    (seconds,) = re.findall(r"-max_total_time=(\d+)", " ".join(sys.argv))
     corpus = [path.read_bytes() for path in sorted((folder / "corpus").iterdir())]
     draw, executions = random.Random(1), 0  # noqa: S311
-    end = time.process_time() + int(seconds)
+    end = time.process_time() + seconds
     while time.process_time() < end:
         data = bytearray(draw.choice(corpus))
         for _ in range(draw.randint(1, 4)):
