@@ -126,27 +126,38 @@ def sessions_of(config: RunConfig) -> Sessions:
     active server, it accepts a sparse graph or a search that it cannot check only if the settings
     ask for one. In everything else it insists on the protocol's own limits.
     """
-    privacy, search = config.privacy, _search_setting(config)
-    adversary = Adversary(privacy.adversary)
-    graph = None if privacy.graph == AUTO else GraphKind(privacy.graph)
-    if graph is None and search == VERIFIED:
-        graph = GraphKind.COMPLETE
+    privacy = config.privacy
     return Sessions(
-        policy=RoundPolicy(
-            adversary=adversary,
-            colluding_rate=privacy.colluding,
-            dropout_rate=privacy.expected_dropout,
-            min_cohort=privacy.min_cohort,
-            min_tail=privacy.min_tail,
-            sparse_if_active=graph is GraphKind.SPARSE,
-            unverified_if_active=search == TRUSTED,
-            **_limits(config),
+        policy=policy_of(config),
+        threat=ThreatModel(
+            privacy.colluding, privacy.expected_dropout, Adversary(privacy.adversary)
         ),
-        threat=ThreatModel(privacy.colluding, privacy.expected_dropout, adversary),
-        graph=graph,
+        graph=_graph(config),
         min_cohort=privacy.min_cohort,
         signed=privacy.sessions_are_signed,
     )
+
+
+def policy_of(config: RunConfig) -> RoundPolicy:
+    """The limits of a run's devices, by its settings; see `sessions_of`."""
+    privacy = config.privacy
+    return RoundPolicy(
+        adversary=Adversary(privacy.adversary),
+        colluding_rate=privacy.colluding,
+        dropout_rate=privacy.expected_dropout,
+        min_cohort=privacy.min_cohort,
+        min_tail=privacy.min_tail,
+        sparse_if_active=_graph(config) is GraphKind.SPARSE,
+        unverified_if_active=_search_setting(config) == TRUSTED,
+        **_limits(config),
+    )
+
+
+def _graph(config: RunConfig) -> GraphKind | None:
+    """The graph of sessions that the settings ask for; None if the threat model decides."""
+    if config.privacy.graph != AUTO:
+        return GraphKind(config.privacy.graph)
+    return GraphKind.COMPLETE if _search_setting(config) == VERIFIED else None
 
 
 def _search_setting(config: RunConfig) -> str:

@@ -12,13 +12,13 @@ from typing import Final
 
 from tqdm import tqdm
 
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.expected import (
     DEFAULT_FALSE_ALARM_RATE,
-    DEFAULT_MIN_COHORT,
     DEFAULT_MIN_TAIL,
 )
 from deltafl.sim.inspect.audit.facts import Outcome
@@ -100,7 +100,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--min-cohort",
         type=int,
         metavar="M",
-        help=f"fewest devices in a sum (by the run's settings, else {DEFAULT_MIN_COHORT})",
+        help="fewest devices in a sum, and in a search (by the run's settings, else "
+        f"{RoundPolicy().min_cohort} and {RoundPolicy().min_search_cohort})",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="policy.KEY=VALUE",
+        help="another limit of the devices, such as policy.max_pivots=320; repeat as needed",
     )
     parser.add_argument(
         "--sparse-if-active",
@@ -235,6 +243,7 @@ def _options(options: argparse.Namespace) -> Options:
         adversary=Adversary(options.adversary) if options.adversary else None,
         colluding=options.colluding,
         min_cohort=options.min_cohort,
+        limits=tuple(options.set),
         sparse_if_active=options.sparse_if_active,
         unverified_if_active=options.unverified_if_active,
         min_difference=options.min_difference,

@@ -1,13 +1,23 @@
 """The options of an audit, and the limits and commands that follow from them."""
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary
-from deltafl.sim.inspect.audit.expected import DEFAULT_FALSE_ALARM_RATE, DEFAULT_MIN_TAIL, Expected
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.inspect.audit.expected import (
+    DEFAULT_FALSE_ALARM_RATE,
+    DEFAULT_MIN_TAIL,
+    Expected,
+    looser_limits,
+)
 from deltafl.sim.inspect.audit.source import Source
+from deltafl.sim.run.algorithms import policy_of
+from deltafl.sim.settings.config_io import assignment, build_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +29,8 @@ class Options:
         head: The digest that the transcript must end with, 32 bytes.
         adversary: What the server may be; by default what the run's settings say, else curious.
         colluding: Share of devices that may collude; by default as the run's settings say.
-        min_cohort: Fewest devices in a sum; by default as the run's settings say.
+        min_cohort: Fewest devices in a sum, and in a search; by default as the run's settings say.
+        limits: Other limits of devices, as `policy.key=value`; see `PolicyConfig`.
         sparse_if_active: Whether sparse graphs are accepted from an active server; where the run's
             settings ask for one, they are.
         unverified_if_active: Whether searches of an active server are accepted that devices cannot
@@ -34,6 +45,7 @@ class Options:
     adversary: Adversary | None = None
     colluding: float | None = None
     min_cohort: int | None = None
+    limits: tuple[str, ...] = ()
     sparse_if_active: bool = False
     unverified_if_active: bool = False
     min_difference: int = 3
@@ -42,29 +54,38 @@ class Options:
 
 
 def expected_of(source: Source, options: Options) -> Expected:
-    """The limits that a run is held to: those given, else those of its settings."""
-    privacy = source.config.privacy if source.config else None
-    default = RoundPolicy()
-    adversary = options.adversary
-    if adversary is None:
-        adversary = Adversary(privacy.adversary) if privacy else default.adversary
-    colluding = options.colluding
-    if colluding is None:
-        colluding = privacy.colluding if privacy else default.colluding_rate
-    floor = options.min_cohort
-    if floor is None:
-        floor = privacy.min_cohort if privacy else default.min_cohort
-    policy = RoundPolicy(
-        adversary=adversary,
-        colluding_rate=colluding,
-        dropout_rate=privacy.expected_dropout if privacy else default.dropout_rate,
-        min_cohort=floor,
-        min_tail=privacy.min_tail if privacy else default.min_tail,
-        sparse_if_active=options.sparse_if_active
-        or (privacy is not None and privacy.graph == "sparse"),
+    """The limits that a run is held to: those given, else its settings', else the usual ones.
+
+    Raises:
+        ConfigError: a limit that was given is unknown, or not in its range.
+    """
+    policy = RoundPolicy() if source.config is None else policy_of(source.config)
+    looser = looser_limits(policy)
+    if options.adversary is not None:
+        policy = replace(policy, adversary=options.adversary)
+    if options.colluding is not None:
+        policy = replace(policy, colluding_rate=options.colluding)
+    if options.min_cohort is not None:
+        fewest = options.min_cohort
+        policy = replace(policy, min_cohort=fewest, min_search_cohort=fewest)
+    policy = replace(
+        policy,
+        **_given(options.limits),
+        sparse_if_active=options.sparse_if_active or policy.sparse_if_active,
         unverified_if_active=options.unverified_if_active,
     )
-    return Expected(policy, options.min_difference, options.min_tail, options.false_alarm_rate)
+    return Expected(
+        policy, options.min_difference, options.min_tail, options.false_alarm_rate, looser
+    )
+
+
+def _given(limits: Sequence[str]) -> dict[str, Any]:
+    """The limits by name, read as settings of a run are."""
+    tables = [assignment(text) for text in limits]
+    if others := {name for table in tables for name in table} - {"policy"}:
+        raise ConfigError(f"--set {min(others)}.…: an audit takes only limits, of section policy")
+    config = build_config(tables)
+    return {name: getattr(config.policy, name) for table in tables for name in table["policy"]}
 
 
 def reproduce(source: Source, options: Options) -> tuple[str, ...]:
@@ -85,6 +106,8 @@ def reproduce(source: Source, options: Options) -> tuple[str, ...]:
         if value != getattr(default, name):
             shown = value.hex() if isinstance(value, bytes) else str(value)
             arguments += [flag, shlex.quote(shown)]
+    for text in options.limits:
+        arguments += ["--set", shlex.quote(text)]
     if options.sparse_if_active:
         arguments.append("--sparse-if-active")
     if options.unverified_if_active:

@@ -61,7 +61,7 @@ class InjectedLeak:
         edit = self.edited()
         path = self.laid(edit.run, edit.entries, folder, mode)
         truth = truth_of(edit.run, folder, mode) if self.with_truth else None
-        return audit(path, Options(**self.options, truth=truth))
+        return audit(path, Options(**{"min_cohort": 5, **self.options, "truth": truth}))
 
     def audit_of_twin(self, folder: Path, mode: str):
         """The report on the run without it."""
@@ -77,7 +77,7 @@ def _audit_of_twin(folder, stage, laid, mode, options, with_truth):
     own.mkdir(exist_ok=True)
     path = laid(run, run.entries, own, mode)
     truth = truth_of(run, own, mode) if with_truth else None
-    return audit(path, Options(**dict(options), truth=truth))
+    return audit(path, Options(**{"min_cohort": 5, **dict(options), "truth": truth}))
 
 
 def truth_of(run: StagedRun, folder: Path, mode: str) -> Path:

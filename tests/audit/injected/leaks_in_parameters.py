@@ -5,8 +5,9 @@ from dataclasses import replace
 from fractions import Fraction
 from hashlib import sha256
 
-from leaks import leak
-from staged_runs import SESSIONS, Stage, SteepStage
+from leaks import as_transcript, leak
+from run_directories import directory_of
+from staged_runs import SESSIONS, DrawnStage, Kind, Stage, SteepStage
 
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.weighting import Weighting
@@ -191,3 +192,46 @@ def losses_of_five_devices_of_equal_weight(edit):
 @leak("search.losses-found", stage=WeightyFiveStage, with_truth=True)
 def losses_of_five_devices_whose_weights_are_known(edit):
     assert edit.entries
+
+
+class FinestGridStage(Stage):
+    """A grid on which every loss is a number of its own."""
+
+    is_lenient = True
+
+    def config(self, number, cohort_size, warm_start=None):
+        config = super().config(number, cohort_size, None)
+        return replace(config, search=replace(config.search, grid=LossGrid(20, 8)))
+
+
+@leak("round.below-policy", stage=FinestGridStage, modes=BOTH)
+def a_grid_on_which_every_loss_is_alone(edit):
+    edit.touched = edit.find(1, Kind.OPEN)[:1]
+
+
+class NarrowClipStage(Stage):
+    """Updates are clipped to less than what light devices can say."""
+
+    is_lenient = True
+
+    def config(self, number, cohort_size, warm_start=None):
+        config = super().config(number, cohort_size, warm_start)
+        return replace(config, update=replace(config.update, clip=0.001))
+
+
+@leak("round.below-policy", stage=NarrowClipStage, modes=BOTH)
+def updates_of_heavy_devices_alone(edit):
+    edit.touched = edit.find(1, Kind.OPEN)[:1]
+
+
+def in_directory(run, entries, folder, mode):
+    """A run whose settings let devices search over five."""
+    del run
+    return directory_of(folder / "run", entries=entries, mode=mode).path
+
+
+@leak(
+    "policy.looser", stage=DrawnStage, twin=DrawnStage, laid=in_directory, twin_laid=as_transcript
+)
+def a_search_over_five_devices_that_the_settings_allow(edit):
+    edit.touched = edit.find(1, Kind.OPEN)[:1]

@@ -27,7 +27,7 @@ def injected(path, lie, stage=Stage):
 
 
 def audit(*arguments):
-    return main(["audit", *map(str, arguments), "--quiet"])
+    return main(["audit", "--min-cohort", "5", *map(str, arguments), "--quiet"])
 
 
 def test_nothing_found_is_0(clean, capsys):
@@ -43,6 +43,32 @@ def test_what_was_not_recorded_is_not_said_to_be_clean_in_full(tmp_path, capsys)
     out = capsys.readouterr().out
     assert "every check was made in full" not in out
     assert "rounds, which are recorded by headers only" in out
+
+
+def test_limits_of_devices_are_the_usual_ones_or_given(tmp_path, capsys):
+    clean = injected(tmp_path / "t.bin", lambda _: None)
+    assert main(["audit", str(clean), "--quiet"]) == CODES["found"]
+    assert "below min_search_cohort=10" in capsys.readouterr().out
+    given = ["--set", "policy.min_search_cohort=5"]
+    assert main(["audit", str(clean), "--quiet", *given]) == CODES["clean"]
+    assert f"--set {given[1]}" in capsys.readouterr().out
+    given += ["--set", "policy.max_query_pivots=1", "--set", "policy.min_update_clip=3"]
+    assert main(["audit", str(clean), "--quiet", *given]) == CODES["found"]
+    assert "update_clip=2 is below min_update_clip=3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("federation.rounds=3", "only limits, of section policy"),
+        ("policy.max_pivot=3", "max_pivots"),
+        ("policy.max_pivots=-1", "-1"),
+        ("max_pivots=3", "section.key=value"),
+    ],
+)
+def test_limits_that_are_none_are_refused(text, said, clean, capsys):
+    assert audit(clean, "--set", text) == CODES["refused"]
+    assert said in capsys.readouterr().err
 
 
 def test_a_finding_is_1_and_named(tmp_path, capsys):

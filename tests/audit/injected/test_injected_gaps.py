@@ -84,7 +84,7 @@ def test_nothing_follows_the_closing(tmp_path):
 def serious(path):
     return {
         finding.rule: finding.evidence[0].record
-        for finding in audit(path).findings
+        for finding in audit(path, Options(min_cohort=5)).findings
         if finding.severity >= Severity.MEDIUM
     }
 

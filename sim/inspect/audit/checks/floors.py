@@ -1,14 +1,16 @@
 """Are cohorts, tails and parameters as large as the policy requires?"""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import PeerError
-from deltafl.sim.inspect.audit.check import Check, RoundOver
+from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.expected import Expected
-from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.rules import A4, A19, Rule, Rules
+from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.rules import A4, A14, A19, Rule, Rules
 from deltafl.sim.inspect.audit.views import SessionView, place_of
 from deltafl.sim.record.transcript import Sum
 
@@ -27,6 +29,22 @@ RULES: Final = Rules(
             "Fewer colluding devices than assumed can rebuild a device's secrets.",
             "Compute the parameters from the threat model, as `SessionParams.for_threat` does.",
             A19,
+        ),
+        "round.below-policy": Rule(
+            Severity.HIGH,
+            "a round asks more than devices accept",
+            "The sums of such a round can be about few devices: a grid of losses that is too fine, "
+            "too many pivots, a clip that only one device reaches, levels that differ by one.",
+            "Stay within the limits that the run's settings give its devices (section `policy`). "
+            "Of a transcript alone, the usual limits are expected: audit the run's directory.",
+            A14,
+        ),
+        "policy.looser": Rule(
+            Severity.LOW,
+            "devices accept more than they usually do",
+            "The settings of the run let its devices answer what devices elsewhere refuse.",
+            "Keep to the usual limits, or say why these are enough.",
+            A14,
         ),
         "search.unverified": Rule(
             Severity.HIGH,
@@ -55,15 +73,16 @@ class Floors(Check):
     name = "floors and parameters"
     rules = RULES
 
+    def __init__(self, premises: Premises) -> None:
+        super().__init__(premises)
+        self._has_told = False
+
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look at a round's sessions and sums."""
         expected = self._premises.expected
         for session in over.view.sessions.values():
-            try:
-                expected.policy.check(session.params)
-            except PeerError as error:
-                place = session.announcements[0].place
-                yield RULES.found("parameters.below-policy", str(error), [place])
+            yield from self._looser(session.announcements[0].place)
+            yield from _below_policy(session, expected.policy)
             yield from _unverified(session, expected)
             for level in session.by_level():
                 yield from _tails(level, expected)
@@ -76,11 +95,30 @@ class Floors(Check):
                 )
                 yield RULES.found("cohort.below-floor", detail, [place_of(released)])
 
+    def _looser(self, place: Evidence) -> Iterator[Finding]:
+        """What the settings allow devices to accept, once."""
+        looser = () if self._has_told else self._premises.expected.looser
+        self._has_told = True
+        if looser:
+            yield RULES.found("policy.looser", f"they accept {', '.join(looser)}", [place])
+
     def coverage(self, tally: Tally) -> Coverage:
         """The first bytes of every message are enough."""
         expected = self._premises.expected
         floors = f"{expected.policy.min_cohort} in a cohort, {expected.min_tail} in a tail"
         return Coverage(tally.told, floors)
+
+
+def _below_policy(session: SessionView, policy: RoundPolicy) -> Iterator[Finding]:
+    """A session, or its rounds, that devices of this policy refuse."""
+    rule = "parameters.below-policy"
+    try:
+        policy.check(session.params)
+        rule = "round.below-policy"
+        if session.levels is not None:
+            replace(policy, unverified_if_active=True).check_round(session.levels, session.params)
+    except PeerError as error:
+        yield RULES.found(rule, str(error), [session.announcements[0].place])
 
 
 def _unverified(session: SessionView, expected: Expected) -> Iterator[Finding]:
