@@ -50,8 +50,8 @@ def test_limits_of_devices_are_the_usual_ones_or_given(tmp_path, capsys):
     assert main(["audit", str(clean), "--quiet"]) == CODES["found"]
     assert "below min_search_cohort=10" in capsys.readouterr().out
     given = ["--set", "policy.min_search_cohort=5"]
-    assert main(["audit", str(clean), "--quiet", *given]) == CODES["clean"]
-    assert f"--set {given[1]}" in capsys.readouterr().out
+    assert main(["audit", str(clean), "--json", *given]) == CODES["clean"]
+    assert f"--set {given[1]}" in json.loads(capsys.readouterr().out)["reproduce"][0]
     given += ["--set", "policy.max_query_pivots=1", "--set", "policy.min_update_clip=3"]
     assert main(["audit", str(clean), "--quiet", *given]) == CODES["found"]
     assert "update_clip=2 is below min_update_clip=3" in capsys.readouterr().out
