@@ -17,6 +17,9 @@ import numpy.typing as npt
 
 from deltafl.fl.errors import DataError
 
+MAX_NAME: Final = 1 << 12
+"""Most characters of a device's id."""
+
 MAX_INFERRED_CLASSES: Final = 10_000
 """Labels from here on are taken for mistakes, unless the number of classes is given."""
 
@@ -250,6 +253,11 @@ def _check_together(name: str, devices: Sequence[DeviceData], num_classes: int |
         if device.id in seen:
             raise DataError(f"{name}: user {device.id!r} appears twice: give every user its own id")
         seen.add(device.id)
+        if len(device.id) > MAX_NAME:
+            raise DataError(
+                f"{name}: the id of user {device.id[:20]!r}… has {len(device.id)} characters: at "
+                f"most {MAX_NAME} are kept"
+            )
         check_same_shape(device, devices[0], f"{name}: ")
         highest = int(device.y.max())
         if num_classes is not None and highest >= num_classes:

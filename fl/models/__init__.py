@@ -12,9 +12,13 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from deltafl.fl.parameters import num_parameters
 from deltafl.fl.registry import MODELS
 
-__all__ = ["MODELS", "READ_TOKENS", "build_model"]
+__all__ = ["MAX_PARAMETERS", "MODELS", "READ_TOKENS", "build_model"]
+
+MAX_PARAMETERS: Final = 1 << 26
+"""The largest model that is built: of every device in a round, a vector of this length is kept."""
 
 READ_TOKENS: Final = frozenset(name for name, entry in MODELS.items() if entry.reads_tokens)
 """The models that read rows of tokens; the others take numbers."""
@@ -40,14 +44,22 @@ def build_model(
         embedding: frozen vectors of the tokens, for models that read text through them.
 
     Raises:
-        ValueError: an unknown name, or shapes that the model cannot take.
+        ValueError: an unknown name, shapes that the model cannot take, or more than
+            `MAX_PARAMETERS` parameters.
     """
     if name not in MODELS:
         raise ValueError(f"model={name!r} is unknown: choose one of {', '.join(MODELS)}")
     if num_classes < 2:
         raise ValueError(f"num_classes={num_classes} is not at least 2")
+    values = {"input_shape": input_shape, "num_classes": num_classes, "embedding": embedding}
+    with torch.device("meta"):  # shapes without numbers
+        size = num_parameters(MODELS[name].build(values))
+    if size > MAX_PARAMETERS:
+        raise ValueError(
+            f"{name} of inputs {input_shape} and {num_classes} classes has {size:,} parameters: at "
+            f"most {MAX_PARAMETERS:,} can be trained"
+        )
     with torch.random.fork_rng(devices=[]):
         # not torch.manual_seed, which would seed accelerators too, outside the fork
         torch.default_generator.manual_seed(seed)
-        values = {"input_shape": input_shape, "num_classes": num_classes, "embedding": embedding}
         return MODELS[name].build(values)

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from deltafl.fl.data.federated import MAX_NAME
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.read.exact import shortened
 from deltafl.fl.read.regular import open_regular
@@ -35,7 +36,6 @@ _SCHEMA: Final = pa.schema(
 
 _NAME: Final = re.compile(r"round-[0-9]{1,18}\.parquet")
 _FEW_ROWS: Final = 1 << 16  # more than these take a byte each, because their devices differ
-_MAX_NAME: Final = 1 << 12  # characters of a device's id
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,8 @@ def _column(table: pa.Table, field: pa.Field) -> list[Any]:
         values: list[Any] = []
         for chunk in column.chunks:
             words = chunk.dictionary.to_pylist()
-            if any(len(word or "") > _MAX_NAME for word in words):
-                raise ValueError(f"the column {field.name} has a text of more than {_MAX_NAME}")
+            if any(len(word or "") > MAX_NAME for word in words):
+                raise ValueError(f"the column {field.name} has a text of more than {MAX_NAME}")
             values += [None if i is None else words[i] for i in chunk.indices.to_pylist()]
         return values
     return list(column.to_pylist())

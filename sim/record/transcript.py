@@ -27,7 +27,6 @@ docs/transcript.md has the whole format, and a reader that shares no code with t
 
 import hashlib
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -45,6 +44,7 @@ from deltafl.secagg.params import ClientId
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.chain import ChainWriter, Format, Link, Mark, Value, read_chain, read_link
+from deltafl.sim.record.mode import is_mode, keeps_whole
 
 TRANSCRIPT: Final = Format(
     "transcript",
@@ -60,7 +60,6 @@ INTERRUPTED: Final = "the server's process ended before the round was kept"
 
 _AT_KIND: Final = 2  # byte of a short envelope that holds its kind: after header and version
 _OPENING, _MESSAGE, _SUM, _END, _CLOSING, _RESUMED, _BEGIN = range(7)
-_MODE: Final = re.compile(r"headers|full|every=[1-9][0-9]{0,8}")
 _WORD: Final = np.dtype("<u8")
 _ID: Final = np.dtype("<u4")
 
@@ -315,13 +314,6 @@ class TranscriptWriter(ChainWriter, NoObserver):
         self.append(_RESUMED, kept, torn)
 
 
-def keeps_whole(mode: str, round_number: int) -> bool:
-    """Whether a transcript in this mode keeps the messages of a round whole."""
-    if mode.startswith("every="):
-        return round_number % int(mode.removeprefix("every=")) == 0
-    return mode == "full"
-
-
 def kept_of(data: bytes, mode: str, round_number: int, *, sent: bool) -> bytes:
     """What a transcript in this mode keeps of a message: all of it, or its first bytes.
 
@@ -511,7 +503,7 @@ class _Fields:
 def _read_opening(link: Link, fields: _Fields) -> Opening:
     run_id, mode = fields.binary(RUN_ID_BYTES), fields.text()
     fields.finish()
-    if not _MODE.fullmatch(mode):
+    if not is_mode(mode):
         raise ValueError(f"{mode[:20]!a} is no mode")
     return Opening(link.number, link.offset, run_id, mode)
 

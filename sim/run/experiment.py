@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import torch
@@ -35,10 +34,8 @@ from deltafl.sim.record.versions import Versions, check_versions, versions_now
 from deltafl.sim.run.algorithms import check_session
 from deltafl.sim.run.engine import Progress, Resources, play, spec_of, strategy_of
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
-from deltafl.sim.settings.config import BACKENDS, WITH_LEVELS, RunConfig
+from deltafl.sim.settings.config import BACKENDS, MAX_WORKERS, WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show
-
-_MOST_WORKERS: Final = 1 << 16  # or threads; a damaged file must not start more
 
 
 def run_experiment(
@@ -249,4 +246,4 @@ def _can_be(name: str, value: object) -> bool:
     if name == "backend":
         return isinstance(value, str) and value in BACKENDS and value != "auto"
     least = 1 if name == "threads" else 0
-    return type(value) is int and least <= value <= _MOST_WORKERS
+    return type(value) is int and least <= value <= MAX_WORKERS

@@ -42,10 +42,15 @@ VERIFIED: Final = "verified"
 TRUSTED: Final = "trusted"
 SEARCHES: Final = (AUTO, VERIFIED, TRUSTED)
 
+MAX_WORKERS: Final = 1024
+"""Most workers, or threads."""
+
 Count = Annotated[int, Interval("[1, inf)")]
 CountOrZero = Annotated[int, Interval("[0, inf)")]
 Seed = Annotated[int, Interval("[0, 9007199254740992)")]
 Positive = Annotated[float, Interval("(0, inf)")]
+Rate = Annotated[float, Interval("(0, 1e30]")]  # beyond, it is no float32
+Penalty = Annotated[float, Interval("[0, 1e30]")]
 NotNegative = Annotated[float, Interval("[0, inf)")]
 Share = Annotated[float, Interval("[0, 1)")]
 Bits = Annotated[int, Interval("[1, 48]")]
@@ -106,7 +111,7 @@ class DataConfig:
     test_fraction: Annotated[Fraction, Interval("(0, 1)")] = Fraction(1, 2)
     split: Annotated[str, OneOf(("devices", "samples"))] = "devices"
     split_seed: Seed = 0
-    num_classes: Annotated[int, Interval("[0, inf)")] = 0
+    num_classes: Annotated[int, Interval("[0, 100000]")] = 0
     standardise: Annotated[str, OneOf(("none", "train", "device", "legacy"))] = "none"
     num_devices: Annotated[int, Interval("[0, 100000]")] = 0
     rotated_fraction: Annotated[Fraction, Interval("(0, 0.5]")] = Fraction(1, 5)
@@ -161,15 +166,15 @@ class TrainingConfig:
             starts one.
     """
 
-    learning_rate: Positive = 0.5
+    learning_rate: Rate = 0.5
     decay: Annotated[float, Interval("(0, 1]")] = 1.0
     decay_every: Count = 100
     batch_size: Count = 16
     epochs: Count = 1
-    l2: NotNegative = 0.0
+    l2: Penalty = 0.0
     device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
     backend: Annotated[str, OneOf(BACKENDS)] = "auto"
-    workers: Annotated[int, Interval("[0, 1024]")] = 0
+    workers: Annotated[int, Interval(f"[0, {MAX_WORKERS}]")] = 0
     address: str = ""
 
     @property
@@ -244,9 +249,9 @@ class StrategyConfig:
 
     weighting: Annotated[str, OneOf(tuple(DeviceWeights))] = "samples"
     eta_every: Count = 1
-    proximal: NotNegative = 0.1
-    q: NotNegative = 1.0
-    tilt: Positive = 1.0
+    proximal: Penalty = 0.1
+    q: Annotated[float, Interval("[0, 1e6]")] = 1.0
+    tilt: Annotated[float, Interval("(0, 1e6]")] = 1.0
     mixture_rate: Positive = 0.1
     ceiling: Positive = 5.0
     mgda_epsilon: Annotated[float, Interval("[0, 1]")] = 0.5
@@ -292,7 +297,7 @@ class QuantileConfig:
 
     method: Annotated[str, OneOf(METHODS)] = "mm"
     search: Annotated[str, OneOf(SEARCHES)] = "auto"
-    max_queries: CountOrZero = 0
+    max_queries: Annotated[int, Interval("[0, 4095]")] = 0
     resolution_bits: Bits = 16
     loss_bound: Count = 32
     warm_start: bool = True

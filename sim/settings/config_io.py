@@ -17,6 +17,7 @@ from typing import Annotated, Final, TypeAlias, cast, get_args, get_origin, get_
 from deltafl.fl.read.exact import exact_number, shortened
 from deltafl.fl.read.regular import read_regular
 from deltafl.sim.errors import ConfigError
+from deltafl.sim.record.mode import is_mode
 from deltafl.sim.settings.config import PRIVATE, WITH_LEVELS, RunConfig
 from deltafl.sim.settings.constraints import Constraint, nearest
 
@@ -84,7 +85,8 @@ def read_config_file(path: Path) -> Table:
     from deltafl.sim.settings.toml import MAX_BYTES
 
     try:
-        text = read_regular(path, MAX_BYTES).decode("utf-8").replace("\r\n", "\n")
+        # an editor may have put a byte order mark in front
+        text = read_regular(path, MAX_BYTES).decode("utf-8-sig").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(
@@ -249,9 +251,10 @@ def _check_together(config: RunConfig) -> None:
             f"experiment.baselines contains {federation.algorithm!r}, which is also "
             f"federation.algorithm: list only other algorithms"
         )
-    if not re.fullmatch(r"headers|full|every=[1-9]\d*", privacy.transcript):
+    if not is_mode(privacy.transcript):
         raise ConfigError(
-            f"privacy.transcript = {privacy.transcript!r}: must be 'headers', 'full' or 'every=N'"
+            f"privacy.transcript = {privacy.transcript!r}: must be 'headers', 'full' or 'every=N', "
+            "N from 1 to 999999999"
         )
     training, last = config.training, federation.rounds - 1
     if training.schedule.rate(last) == 0:

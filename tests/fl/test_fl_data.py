@@ -70,6 +70,7 @@ def test_train_fraction():
         ([device("a")], Split(), "at least 2 are needed"),
         ([device("a"), device("b", 5)], Split(more_than=5), "largest device: 5 samples"),
         ([device("a"), device("a")], Split(), "user 'a' appears twice"),
+        ([device("a"), device("b" * 4097)], Split(), "has 4097 characters"),
         ([device("a"), device("b", features=3)], Split(), r"'b' have shape \(3,\)"),
         ([device("a"), device("b", label=4)], Split(num_classes=4), r"label 4 .* 0\.\.3"),
     ],

@@ -28,6 +28,11 @@ def test_linear_starts_at_zero_and_has_loss_ln_classes():
     assert Learner(module).mean_loss(to_vector(module), data) == pytest.approx(np.log(62), rel=1e-6)
 
 
+def test_a_model_that_is_too_large_is_refused_before_it_is_built():
+    with pytest.raises(ValueError, match="at most 67,108,864 can be trained"):
+        build("linear", (1 << 20, 1 << 20))
+
+
 def test_convnet_is_relu_before_pooling_too():
     module = build("convnet")
     x = torch.rand(5, 28, 28, generator=torch.Generator().manual_seed(3))

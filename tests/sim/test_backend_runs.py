@@ -110,7 +110,15 @@ def test_a_run_of_an_earlier_version_goes_on_by_the_reference(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("backend", "auto"), ("backend", 7), ("workers", -1), ("threads", 0), ("threads", True)],
+    [
+        ("backend", "auto"),
+        ("backend", 7),
+        ("workers", -1),
+        ("workers", 1025),
+        ("threads", 0),
+        ("threads", 65536),
+        ("threads", True),
+    ],
 )
 def test_a_record_of_who_did_the_work_that_cannot_be_is_named(tmp_path, name, value):
     path = tmp_path / "run"

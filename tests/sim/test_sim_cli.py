@@ -222,7 +222,7 @@ def test_dropouts_are_counted(capsys, tiny_arguments, tmp_path):
 
 def test_divergence_fails_with_a_remedy(capsys, tiny_arguments):
     code, _, err = call(
-        capsys, "run", *tiny_arguments, "--out=a", "--set=training.learning_rate=1e38"
+        capsys, "run", *tiny_arguments, "--out=a", "--set=training.learning_rate=1e30"
     )
     assert code == 1
     assert "diverged" in err

@@ -22,13 +22,13 @@ from deltafl.sim.data.dataset import dataset_spec
 from deltafl.sim.errors import ConfigError, RunDirectoryError
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import read_events
+from deltafl.sim.record.mode import keeps_whole
 from deltafl.sim.record.transcript import (
     Closing,
     Message,
     Resumed,
     RoundEnd,
     Sum,
-    keeps_whole,
     read_transcript,
 )
 from deltafl.sim.record.truth import read_truth

@@ -32,6 +32,7 @@ from deltafl.sim.inspect.audit.server_step import optimizer_of
 from deltafl.sim.inspect.audit.source import Source, find_source
 from deltafl.sim.inspect.audit.truth_rounds import SecretsOfRound, TruthOfRound, TruthRounds
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
+from deltafl.sim.record.mode import keeps_whole
 from deltafl.sim.record.transcript import (
     INTERRUPTED,
     Begin,
@@ -43,7 +44,6 @@ from deltafl.sim.record.transcript import (
     Resumed,
     RoundEnd,
     Sum,
-    keeps_whole,
     read_with_digests,
 )
 

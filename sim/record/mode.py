@@ -1,0 +1,22 @@
+"""Of which rounds a transcript keeps the messages whole: none, all, or some."""
+
+import re
+from typing import Final
+
+_MODE: Final = re.compile(r"headers|full|every=[1-9][0-9]{0,8}")
+
+
+def is_mode(text: str) -> bool:
+    """Whether a text is "headers", "full" or "every=N", N from 1 to 999999999 in plain digits.
+
+    >>> is_mode("every=20"), is_mode("every=0"), is_mode("some")
+    (True, False, False)
+    """
+    return _MODE.fullmatch(text) is not None
+
+
+def keeps_whole(mode: str, round_number: int) -> bool:
+    """Whether a transcript in this mode keeps the messages of a round whole."""
+    if mode.startswith("every="):
+        return round_number % int(mode.removeprefix("every=")) == 0
+    return mode == "full"
