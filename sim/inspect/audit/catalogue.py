@@ -29,6 +29,7 @@ from deltafl.sim.inspect.audit.checks.searches import Searches
 from deltafl.sim.inspect.audit.checks.shares import Shares
 from deltafl.sim.inspect.audit.checks.sharing import Sharing
 from deltafl.sim.inspect.audit.checks.sums import Sums
+from deltafl.sim.inspect.audit.checks.truth import TruthFile
 from deltafl.sim.inspect.audit.checks.turns import Turns
 from deltafl.sim.inspect.audit.checks.whole import WholeSlots
 from deltafl.sim.inspect.audit.rules import Rules
@@ -36,6 +37,7 @@ from deltafl.sim.inspect.audit.rules import Rules
 CHECKS: Final[tuple[type[Check], ...]] = (
     Integrity,
     Account,
+    TruthFile,
     ValuesInClear,
     ToldTheSame,
     Turns,

@@ -140,6 +140,28 @@ def a_record_that_is_closed_before_the_end_of_its_truth(edit):
     assert edit.entries
 
 
+def without_a_device(run):
+    """A truth file without all records of a device."""
+    return replace(run, truths=[one for one in run.truths if one[1].id != VICTIM])
+
+
+def without_an_update(run):
+    """A truth file by which a device that passed did not train."""
+    number, device = next(one for one in run.truths if one[1].noted_update is not None)
+    others = [one for one in run.truths if one[1] is not device]
+    return replace(run, truths=[(number, replace(device, noted_update=None)), *others])
+
+
+@leak("truth.missing", with_truth=True, retold=without_a_device, modes=("full", "headers"))
+def a_device_that_is_left_out_of_the_truth(edit):
+    edit.touched = [edit.end(1)]
+
+
+@leak("truth.disagrees", with_truth=True, retold=without_an_update, modes=("full", "headers"))
+def a_device_that_did_not_train_by_the_truth(edit):
+    edit.touched = [edit.end(1)]
+
+
 @leak("record.reordered", modes=("full", "headers"))
 def a_round_that_goes_on_after_its_end(edit):
     over = edit.end(1)
