@@ -152,6 +152,22 @@ def without_an_update(run):
     return replace(run, truths=[(number, replace(device, noted_update=None)), *others])
 
 
+def with_settings_that_no_run_can_have(_run, entries, folder, mode):
+    impossible = replace(CONFIG, strategy=replace(CONFIG.strategy, eta_every=2))
+    return directory_of(folder / "run", config=impossible, entries=entries, mode=mode).path
+
+
+@leak(
+    "settings.impossible",
+    stage=DrawnStage,
+    round=None,
+    laid=with_settings_that_no_run_can_have,
+    twin_laid=in_a_directory,
+)
+def settings_that_only_an_algorithm_in_clear_can_have(edit):
+    assert edit.entries
+
+
 @leak("truth.missing", with_truth=True, retold=without_a_device, modes=("full", "headers"))
 def a_device_that_is_left_out_of_the_truth(edit):
     edit.touched = [edit.end(1)]
