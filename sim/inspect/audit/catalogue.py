@@ -10,6 +10,7 @@ from deltafl.sim.inspect.audit.checks.account import Account
 from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
 from deltafl.sim.inspect.audit.checks.differences import Differences
 from deltafl.sim.inspect.audit.checks.fields import RandomFields
+from deltafl.sim.inspect.audit.checks.first_model import FirstModel
 from deltafl.sim.inspect.audit.checks.floors import Floors
 from deltafl.sim.inspect.audit.checks.key_roles import KeyRoles
 from deltafl.sim.inspect.audit.checks.keys import Keys
@@ -51,6 +52,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Sums,
     Proofs,
     Questions,
+    FirstModel,
     Models,
     MaskedBytes,
     SharedMasks,

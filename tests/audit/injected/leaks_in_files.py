@@ -9,7 +9,9 @@ from frames import MAGIC, chained, frames_of, starts_of, whole_frames
 from leaks import as_transcript, leak
 from leaks_by_devices import UPDATE, VICTIM
 from run_directories import CONFIG, directory_of
-from staged_runs import DrawnStage, Kind, Over, TinyStage, write
+from staged_runs import DrawnStage, Kind, Over, StartedStage, TinyStage, write
+
+from deltafl.sim.record.versions import decide_first_model
 
 AT = 30  # a record in the middle of the tiny run, which has 54
 
@@ -150,6 +152,24 @@ def without_an_update(run):
     number, device = next(one for one in run.truths if one[1].noted_update is not None)
     others = [one for one in run.truths if one[1] is not device]
     return replace(run, truths=[(number, replace(device, noted_update=None)), *others])
+
+
+def in_a_directory_of_this_platform(run, entries, folder, mode):
+    """The first model can be built again."""
+    own = {"stage": type(run.stage), "platform": decide_first_model()}
+    return directory_of(folder / "run", entries=entries, mode=mode, **own).path
+
+
+@leak(
+    "model.first-differs",
+    stage=DrawnStage,
+    twin=StartedStage,
+    modes=("full", "headers"),
+    laid=in_a_directory_of_this_platform,
+    twin_laid=in_a_directory_of_this_platform,
+)
+def a_run_that_starts_from_another_model(edit):
+    edit.touched = edit.find(1, Kind.OPEN)
 
 
 def with_settings_that_no_run_can_have(_run, entries, folder, mode):
