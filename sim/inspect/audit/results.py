@@ -173,6 +173,12 @@ def bundle_differs(
         yield f"bundle.npz is of the model {stored.architecture.name}, not {config.model.name}"
 
 
+def versions_differ(directory: RunDirectory) -> Iterator[str]:
+    """Say whether a run that has begun does not say where it was made."""
+    if not directory.versions.exists():
+        yield "there is no versions.json, which a run writes before its first round"
+
+
 def evaluations_differ(
     config: RunConfig, directory: RunDirectory, rounds: int, *, is_finished: bool
 ) -> Iterator[str]:
@@ -202,8 +208,11 @@ def evaluations_differ(
             there.add(evaluation.round)
             devices.add(_devices(evaluation))
             yield from (f"{path.name}: {what}" for what in _impossible(evaluation))
-        # of a run that is not finished, there may be one that its next checkpoint will vouch for
-        if odd := there ^ due if is_finished else due - there:
+        # of a run that is not finished, there may be one that its next checkpoint will vouch for,
+        # and that of the last checkpoint may still be missing: it is made after it, but for the
+        # first one
+        late = {rounds} - {0}
+        if odd := there ^ due if is_finished else due - late - there:
             shown = ", ".join(map(str, sorted(odd)[:5]))
             yield f"the evaluations at θ = {theta} are not those that are due: see rounds {shown}"
     if len(devices) > 1:

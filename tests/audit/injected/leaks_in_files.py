@@ -154,6 +154,22 @@ def without_an_update(run):
     return replace(run, truths=[(number, replace(device, noted_update=None)), *others])
 
 
+def in_a_directory_without_a_summary(_run, entries, folder, mode):
+    return directory_of(folder / "run", entries=entries, mode=mode, finished=False).path
+
+
+@leak(
+    "run.unfinished",
+    stage=DrawnStage,
+    round=None,
+    modes=("full", "headers"),
+    laid=in_a_directory_without_a_summary,
+    twin_laid=in_a_directory,
+)
+def a_finished_run_without_its_summary(edit):
+    assert edit.entries
+
+
 def in_a_directory_of_this_platform(run, entries, folder, mode):
     """The first model can be built again."""
     own = {"stage": type(run.stage), "platform": decide_first_model()}

@@ -98,8 +98,8 @@ def directory_of(
         size = log.flush()
     mark = write(run.entries if entries is None else entries, directory.transcript, **written)
     save(directory, mark, size, state)
+    write_json(directory.versions, {**(platform or {}), "data_sha256": DATA_SHA256})
     if finished and config.federation.thetas == CONFIG.federation.thetas:
-        write_json(directory.versions, {**(platform or {}), "data_sha256": DATA_SHA256})
         write_file(directory.bundle, bundle_of(state).to_bytes())
         summary = summarise_experiment([summarise_run(config, directory, DATA)])
         write_json(directory.summary, summary)

@@ -120,6 +120,26 @@ def test_other_settings_than_were_announced_are_found(tmp_path, section, key, va
     assert serious(directory_of(tmp_path / "run", config=said)) == {"record.disagrees"}
 
 
+@pytest.mark.parametrize(("which", "is_found"), [(-1, False), (0, True)])
+def test_only_the_last_sum_of_a_stopped_record_may_be_missing(tmp_path, which, is_found):
+    edit = Edit(played(DrawnStage))
+    sums = [entry for entry in edit.entries if isinstance(entry, Learnt) and entry.round == 2]
+    edit.remove(sums[which], *edit.entries[edit.entries.index(sums[-1]) + 1 :])
+    write(edit.entries, tmp_path / "t.bin", closed=0)
+    findings = audit(tmp_path / "t.bin", Options(min_cohort=5)).findings
+    unrecorded = [one.severity for one in findings if one.rule == "sums.unrecorded"]
+    assert unrecorded == [Severity.HIGH if is_found else Severity.LOW]
+
+
+def test_events_of_a_stopped_run_are_due_up_to_its_checkpoint(tmp_path):
+    """Without its closing record as without its summary; the checkpoint is that of round 2."""
+    stopped = {"closed": 0, "finished": False}
+    assert serious(directory_of(tmp_path / "all", **stopped)) == {"record.unfinished"}
+    directory = directory_of(tmp_path / "one", **stopped, change=lambda events: events.pop(0))
+    details = {finding.detail for finding in audit(directory.path).findings}
+    assert "round 1 is not in the run's events" in details
+
+
 IMPOSSIBLE = [("strategy", "eta_every", 2), ("quantile", "epsilon", 0.01)]
 
 

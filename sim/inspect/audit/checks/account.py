@@ -26,6 +26,7 @@ from deltafl.sim.inspect.audit.results import (
     read_checkpoints,
     summary_differs,
     unknown_of_summary,
+    versions_differ,
 )
 from deltafl.sim.inspect.audit.retrace import Progress, Retrace, Retraced
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
@@ -44,6 +45,14 @@ RULES: Final = Rules(
             "the run's own record disagrees with its messages",
             "The run published results that do not follow from what its server received.",
             "Find out which of the two was changed. Until then, trust neither.",
+            A24,
+        ),
+        "run.unfinished": Rule(
+            Severity.MEDIUM,
+            "the record is closed, and the run has no summary",
+            "The run was stopped before it wrote its summary, is still going, or the summary was "
+            "deleted. There are no results that could be compared.",
+            "Finish the run (`--resume`).",
             A24,
         ),
         "settings.impossible": Rule(
@@ -164,6 +173,8 @@ class Account(Check):
         if self._open_end is not None:
             number, after = self._open_end
             self._followed.ends[number] = after, source.transcript.stat().st_size
+        if self._is_closed and source.directory is not None and source.summary is None:
+            yield RULES.found("run.unfinished", "there is no summary.json", [Evidence()])
         if self._retrace is not None and self._retrace.impossible:
             yield RULES.found("settings.impossible", self._retrace.impossible, [Evidence()])
         if self._retrace is not None and self._retrace.contradiction:
@@ -307,12 +318,23 @@ class Account(Check):
     def _missing(self) -> Iterator[tuple[str, list[int]]]:
         """Rounds that the run says it played and the transcript does not have, or the reverse."""
         source = self._premises.source
-        if self._is_closed and source.events is not None and not source.is_ideal:
-            for number in sorted(self._rounds - set(source.events)):
+        if source.events is not None and not source.is_ideal:
+            for number in sorted(self._due() - set(source.events)):
                 yield f"round {number} is not in the run's events", [number]
         if missing := sorted(set(source.events or {}) - self._rounds):
             shown = ", ".join(map(str, missing[:5]))
             yield f"rounds {shown} are in the run's events only", missing
+
+    def _due(self) -> set[int]:
+        """The rounds whose events must be there.
+
+        A run writes its events before the checkpoint of their round. One that is not finished may
+        have begun, or even closed its record, and not come to that.
+        """
+        last = max(self._checkpoints, default=None)
+        if self._premises.source.summary is not None or last is None:
+            return self._rounds if self._is_closed else set()
+        return {number for number in self._rounds if number <= last}
 
     def _results(self) -> Iterator[str]:
         """What the run left behind and does not follow from the transcript."""
@@ -324,6 +346,8 @@ class Account(Check):
         for number, checkpoint in self._checkpoints.items():
             yield from checkpoint_differs(number, checkpoint, followed, directory.events)
         last = max(self._checkpoints, default=None)
+        if last is not None:
+            yield from versions_differ(directory)
         if is_finished and last != followed.rounds:
             yield f"the last checkpoint of the finished run is that of round {last}"
         final = None if last is None else self._checkpoints[last]
