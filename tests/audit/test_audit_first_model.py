@@ -83,6 +83,10 @@ def test_another_first_model_is_found(tmp_path, monkeypatch, kind):
     assert leave(tmp_path / "run", **KINDS[kind])
     found, made = audited(tmp_path / "run")
     assert (found, made.outcome) == (DIFFERS, Outcome.FAILED)
+    findings = audit(tmp_path / "run", Options(min_tail=1)).findings
+    (detail,) = (finding.detail for finding in findings if finding.rule in DIFFERS)
+    by_digest = KINDS[kind].get("privacy", {}).get("transcript") == "headers"
+    assert ("is bound to another" in detail) == by_digest
 
 
 @pytest.mark.slow

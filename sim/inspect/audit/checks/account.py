@@ -237,8 +237,8 @@ class Account(Check):
         self._is_whole = self._is_whole and over.view.keeps_whole
         parts = [one.following for one in over.played]
         if parts and not over.view.breaks_off and len(over.view.sessions) == 1:
-            if all(part is not None for part in parts):
-                joined = b"".join(part for part in parts if part is not None)
+            joined = b"".join(part for part in parts if part is not None)
+            if None not in parts and not len(joined) % 4:  # a record may hold a part of a number
                 models[number] = np.frombuffer(joined, "<f4").astype(np.float32)
         elif before is not None and (over.view.breaks_off or not over.view.is_opaque):
             models[number] = before
