@@ -1,7 +1,8 @@
 """The server's state after a round, and how far the files of the run go with it."""
 
+import contextlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -86,6 +87,13 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
             f"one, or start again in another --out"
         )
     return None
+
+
+def readable_checkpoints(folder: Path) -> Iterator[Checkpoint]:
+    """The checkpoints of a folder that can be read, the oldest first."""
+    for path in _files(folder):
+        with contextlib.suppress(OSError, MemoryError, ValueError):
+            yield _read(path)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

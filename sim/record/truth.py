@@ -179,13 +179,26 @@ def read_records(path: Path, run_id: bytes) -> Iterator[DeviceTruth | DeviceSecr
         ChainError: the file is no truth file of this version, damaged, or of another run.
         OSError: the file cannot be read.
     """
+    return (record for record, _ in read_with_marks(path, run_id) if record is not None)
+
+
+def read_with_marks(
+    path: Path, run_id: bytes
+) -> Iterator[tuple[DeviceTruth | DeviceSecrets | None, Mark]]:
+    """The same, each record with how far the file goes with it; the opening, which is None, too.
+
+    Raises:
+        ChainError: as `read_records`.
+        OSError: likewise.
+    """
     for link in read_chain(path, TRUTH):
         if link.number == 0:
             _check_opening(path, link, run_id)
+            yield None, link.mark
         elif link.kind == _SECRETS:
-            yield _secrets(path, link)
+            yield _secrets(path, link), link.mark
         else:
-            yield _device(path, link)
+            yield _device(path, link), link.mark
 
 
 def _check_opening(path: Path, link: Link, run_id: bytes) -> None:

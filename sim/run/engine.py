@@ -25,14 +25,12 @@ from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.metrics import Summary, summarise_test_error
-from deltafl.fl.parameters import to_vector
 from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
 from deltafl.fl.strategies.levels import (
     LevelsInClear,
     LevelsReport,
     PrivateLevels,
     split_models,
-    starting_models,
 )
 from deltafl.fl.strategies.private_delta_fl import PrivateDeltaFL
 from deltafl.fl.vectors import Vector
@@ -73,6 +71,7 @@ from deltafl.sim.run.algorithms import (
     check_session,
     sessions_of,
 )
+from deltafl.sim.run.first_model import first_model
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show
 
@@ -296,16 +295,7 @@ class _Run:
         self._rounds = build_rounds(config, transcript) if config.federation.is_private else None
         self._answered = Answered()
         self._schedule = config.training.schedule
-        self._initial = starting_models(
-            len(self._metrics),
-            self._initial_model,
-            lambda level: self._seeds.generator(Purpose.WEIGHTS, device=level),
-        )
-
-    def _initial_model(self, level: int) -> Vector:
-        """The initial weights; each level uses its own seed."""
-        spec = spec_of(self._config, self._resources.dataset)
-        return to_vector(spec.build(self._seeds.integer(Purpose.WEIGHTS, device=level)))
+        self._initial = first_model(config, spec_of(config, resources.dataset))
 
     def go_on(self, checkpoint: Checkpoint | None, beyond: Beyond) -> None:
         """Run the remaining rounds, or all rounds if there is no checkpoint.

@@ -1,5 +1,7 @@
 """Run directories of honest runs of many kinds: nothing is found, and every round is followed."""
 
+from contextlib import contextmanager
+
 import pytest
 from doubles import Killed, Silent
 from real_runs import leave
@@ -9,6 +11,8 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.checks.account import Account
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.transcript import TranscriptWriter
+from deltafl.sim.run import engine
 
 LOSSY = {"expected_dropout": 0.3, "colluding": 0.0}
 NEAR = {"min_difference": 0, "max_pivots": 1024}  # for levels of six devices
@@ -117,6 +121,103 @@ def test_nothing_is_found_in_a_run_that_was_stopped_and_went_on(tmp_path):
     assert serious(audit(tmp_path / "run", Options(min_tail=1))) == {"record.unfinished"}
     assert leave(tmp_path / "run", resume=True)
     assert serious(audit(tmp_path / "run", Options(min_tail=1))) == set()
+
+
+@pytest.fixture(scope="module")
+def points_of(tmp_path_factory):
+    """What an audit finds, with and without its truth, of a run that ended at some point."""
+
+    def found(when):
+        path = tmp_path_factory.mktemp("killed") / "run"
+        with when, pytest.raises(Killed):
+            leave(path, privacy={"truth": True})
+        truth = path / "truth.bin"
+        return [serious(audit(path, Options(min_tail=1, truth=one))) for one in (None, truth)]
+
+    return found
+
+
+def killing(monkeypatch, owner, name, count, *, after=False):
+    """End the run at the call of this number, counted from 1, before it or after it."""
+    own, calls = getattr(owner, name), []
+
+    @contextmanager
+    def patched():
+        def counted(*args, **kwargs):
+            calls.append(name)
+            if len(calls) == count and not after:
+                raise Killed
+            result = own(*args, **kwargs)
+            if len(calls) == count:
+                raise Killed
+            return result
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, counted)
+            yield
+
+    return patched()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3])
+def test_nothing_is_found_between_a_checkpoint_and_its_evaluation(monkeypatch, points_of, count):
+    """The evaluations are those of rounds 0, 2 and 3, of which the first precedes its state."""
+    when = killing(monkeypatch, engine, "write_evaluation", count)
+    last = {"record.unfinished"} if count == 2 else {"run.unfinished"}
+    assert points_of(when) == [last, last]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "after"), [("end_round", True), ("finish", True)])
+@pytest.mark.parametrize("count", [1, 3])
+def test_nothing_is_found_between_the_last_records_and_the_event(
+    monkeypatch, points_of, name, after, count
+):
+    number = 1 if name == "finish" else count
+    when = killing(monkeypatch, TranscriptWriter, name, number, after=after)
+    last = {"run.unfinished"} if name == "finish" else {"record.unfinished"}
+    assert points_of(when) == [last, last]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_nothing_is_found_before_a_sum_is_recorded(monkeypatch, points_of, count):
+    """All its vectors, or shares, have come; the first sums, and the first of the updates."""
+    when = killing(monkeypatch, TranscriptWriter, "revealed", count)
+    assert points_of(when) == [{"record.unfinished"}] * 2
+
+
+@pytest.mark.slow
+def test_what_a_stopped_run_may_lack_is_no_more_than_that(monkeypatch, tmp_path):
+    """Control: an evaluation, or an event, of before the last checkpoint."""
+    with (
+        killing(monkeypatch, engine, "save_checkpoint", 4, after=True),
+        pytest.raises(Killed),
+    ):
+        leave(tmp_path / "run")
+    directory = RunDirectory(tmp_path / "run")
+    (evaluation,) = directory.metrics.glob("*2.parquet")
+    kept = evaluation.read_bytes()
+    evaluation.unlink()
+    assert "record.disagrees" in serious(audit(directory.path, Options(min_tail=1)))
+    evaluation.write_bytes(kept)
+    assert serious(audit(directory.path, Options(min_tail=1))) == {"run.unfinished"}
+    lines = directory.events.read_bytes().splitlines(keepends=True)
+    directory.events.write_bytes(b"".join(lines[:1]))
+    assert "record.disagrees" in serious(audit(directory.path, Options(min_tail=1)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "rule"), [("summary", "run.unfinished"), ("versions", "record.disagrees")]
+)
+def test_a_finished_run_without_a_file_is_no_finished_run(tmp_path, name, rule):
+    assert leave(tmp_path / "run", federation={"rounds": 1})
+    directory = RunDirectory(tmp_path / "run")
+    assert serious(audit(directory.path, Options(min_tail=1))) == set()
+    getattr(directory, name).unlink()
+    assert serious(audit(directory.path, Options(min_tail=1))) == {rule}
 
 
 @pytest.mark.slow

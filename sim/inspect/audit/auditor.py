@@ -30,7 +30,12 @@ from deltafl.sim.inspect.audit.round_replay import PastModel, copied, keep_model
 from deltafl.sim.inspect.audit.saved_states import SavedStates
 from deltafl.sim.inspect.audit.server_step import optimizer_of
 from deltafl.sim.inspect.audit.source import Source, find_source
-from deltafl.sim.inspect.audit.truth_rounds import SecretsOfRound, TruthOfRound, TruthRounds
+from deltafl.sim.inspect.audit.truth_rounds import (
+    SecretsOfRound,
+    TruthOfRound,
+    TruthRead,
+    TruthRounds,
+)
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
 from deltafl.sim.record.mode import keeps_whole
 from deltafl.sim.record.transcript import (
@@ -197,7 +202,8 @@ class _Audit:
     def _open_truth(self, opening: Opening) -> None:
         if self._options.truth is not None:
             try:
-                self._truth = TruthRounds(self._options.truth, opening.run_id)
+                marks = {mark.num_frames for mark in self._source.truth_marks.values()}
+                self._truth = TruthRounds(self._options.truth, opening.run_id, marks)
             except ChainError as error:
                 raise UserError(str(error)) from None
 
@@ -214,12 +220,20 @@ class _Audit:
     def _secrets_of_round(self) -> SecretsOfRound:
         return {} if self._truth is None else self._truth.secrets
 
-    def _untold(self) -> tuple[int, ...]:
-        """The rounds of the truth file that the transcript has not."""
+    def _read_all_truth(self) -> TruthRead | None:
+        """The rest of the truth file; None without one.
+
+        Only that of a run that was stopped may end inside a record.
+        """
+        if self._truth is None:
+            return None
         try:
-            return () if self._truth is None else self._truth.untold()
+            read = self._truth.to_the_end()
         except ChainError as error:
             raise UserError(str(error)) from None
+        if self._truth.torn is not None and self._is_closed:
+            raise UserError(str(self._truth.torn))
+        return read
 
     def _take_sum(self, round_: RoundView, record: Sum) -> None:
         self._inventory.add_sum(record)
@@ -271,6 +285,7 @@ class _Audit:
             self._totals,
             self._truth_of_round if self._truth is not None else None,
             self._secrets_of_round,
+            frozenset() if self._truth is None else self._truth.repeated,
             is_first=self._num_rounds == 1,
         )
         for check in self._checks:
@@ -279,9 +294,9 @@ class _Audit:
             self._states.save(round_.number, copied(self._models))
 
     def _end(self) -> None:
-        if untold := self._untold():
+        if (truth := self._read_all_truth()) is not None:
             for check in self._checks:
-                self._findings.add_all(check.on_untold(untold))
+                self._findings.add_all(check.on_truth(truth))
         for check in self._checks:
             self._findings.add_all(check.on_end())
         alarms = self._premises.budget.alarms()

@@ -10,6 +10,7 @@ from deltafl.sim.inspect.audit.checks.account import Account
 from deltafl.sim.inspect.audit.checks.clear import ValuesInClear
 from deltafl.sim.inspect.audit.checks.differences import Differences
 from deltafl.sim.inspect.audit.checks.fields import RandomFields
+from deltafl.sim.inspect.audit.checks.first_model import FirstModel
 from deltafl.sim.inspect.audit.checks.floors import Floors
 from deltafl.sim.inspect.audit.checks.key_roles import KeyRoles
 from deltafl.sim.inspect.audit.checks.keys import Keys
@@ -29,6 +30,7 @@ from deltafl.sim.inspect.audit.checks.searches import Searches
 from deltafl.sim.inspect.audit.checks.shares import Shares
 from deltafl.sim.inspect.audit.checks.sharing import Sharing
 from deltafl.sim.inspect.audit.checks.sums import Sums
+from deltafl.sim.inspect.audit.checks.truth import TruthFile
 from deltafl.sim.inspect.audit.checks.turns import Turns
 from deltafl.sim.inspect.audit.checks.whole import WholeSlots
 from deltafl.sim.inspect.audit.rules import Rules
@@ -36,6 +38,7 @@ from deltafl.sim.inspect.audit.rules import Rules
 CHECKS: Final[tuple[type[Check], ...]] = (
     Integrity,
     Account,
+    TruthFile,
     ValuesInClear,
     ToldTheSame,
     Turns,
@@ -49,6 +52,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Sums,
     Proofs,
     Questions,
+    FirstModel,
     Models,
     MaskedBytes,
     SharedMasks,

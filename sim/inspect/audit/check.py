@@ -24,7 +24,7 @@ from deltafl.sim.inspect.audit.round_replay import Played
 from deltafl.sim.inspect.audit.rules import Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.source import Source
-from deltafl.sim.inspect.audit.truth_rounds import SecretsOfRound, TruthOfRound
+from deltafl.sim.inspect.audit.truth_rounds import SecretsOfRound, TruthOfRound, TruthRead
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
 from deltafl.sim.record.transcript import Record, Sum
 
@@ -99,6 +99,7 @@ class RoundOver:
         totals: Sums that were replayed, by session's tag and slot.
         truth: The true values of its devices; None without a truth file.
         secrets: What its devices drew, as far as it is known.
+        repeated: Devices of which the truth file has a second record.
         is_first: Whether it is the transcript's first.
     """
 
@@ -108,6 +109,7 @@ class RoundOver:
     totals: Mapping[tuple[bytes, int], Vector] = field(default_factory=dict)
     truth: TruthOfRound | None = None
     secrets: SecretsOfRound = field(default_factory=dict)
+    repeated: frozenset[int] = frozenset()
     is_first: bool = True
 
 
@@ -181,9 +183,13 @@ class Check(ABC):
         del over
         return ()
 
-    def on_untold(self, rounds: Sequence[int]) -> Iterable[Finding]:
-        """Take the rounds that the truth file has and the transcript has not; there are some."""
-        del rounds
+    def on_truth(self, truth: TruthRead) -> Iterable[Finding]:
+        """Take what is known of the truth file, once it is read to its end; only if there is one.
+
+        Args:
+            truth: How far it goes, and which of its rounds the transcript has not.
+        """
+        del truth
         return ()
 
     def on_end(self) -> Iterable[Finding]:

@@ -247,7 +247,9 @@ FIELDS: Final[Mapping[type, Mapping[str, Field]]] = {
         "device": Field(FieldKind.PUBLIC, "in the roster"),
         "loss": Field(FieldKind.PRIVATE, "searched for in every field that should look random"),
         "weight": Field(FieldKind.PRIVATE, "searched for in every field that should look random"),
-        "passed": Field(FieldKind.PRIVATE, "compared with metadata"),
+        "passed": Field(
+            FieldKind.PRIVATE, "follows from loss and threshold; compared with metadata"
+        ),
         "update": Field(FieldKind.PRIVATE, "searched for in every field that should look random"),
     },
     truth.DeviceSecrets: {

@@ -38,7 +38,7 @@ FILES: Final = (
         "which devices may have answered for the current model",
     ),
     FileRow("transcript.bin", "itself, and everything else", ""),
-    FileRow("truth.bin", "the transcript, if it is given (`--truth`)", ""),
+    FileRow("truth.bin", "the transcript and the checkpoints, if it is given (`--truth`)", ""),
     FileRow("plots/*", "", "the figures"),
     FileRow("summary.json", "what the other files add up to", "the memory that was used"),
     FileRow("arms/*", "the first run's summary", "the further runs; audit each by its directory"),

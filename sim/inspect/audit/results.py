@@ -11,6 +11,7 @@ from deltafl.fl.bundle import read_stored
 from deltafl.fl.errors import DataError
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.levels import split_models
+from deltafl.fl.vectors import Vector
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.events import same
 from deltafl.sim.inspect.audit.retrace import ServerState, same_bits
@@ -34,13 +35,22 @@ class Followed:
 
     Attributes:
         states: The server's state after rounds, as far as they are known; 0 is before the first.
+        models: The models after rounds, joined, where the sums alone lead to them.
         rounds: Rounds in the transcript.
         ends: By number of records: the digest after them, and the byte at which they end.
     """
 
     states: dict[int, ServerState] = field(default_factory=dict)
+    models: dict[int, Vector] = field(default_factory=dict)
     rounds: int = 0
     ends: dict[int, tuple[bytes, int]] = field(default_factory=dict)
+
+    def models_after(self, number: int) -> list[Vector]:
+        """The models that there can be after a round, joined; none where they are not known."""
+        known = self.states.get(number)
+        if known is not None and known.has_model:
+            return [state.model for state in known.states]
+        return [self.models[number]] if number in self.models else []
 
 
 def number_of(path: Path) -> int | None:
@@ -84,6 +94,10 @@ def checkpoint_differs(
         differing = [_states_differ(checkpoint.state, state, known) for state in known.states]
         if "" not in differing:
             yield f"{name} does not follow from the sums: {differing[0]}"
+    wanted = followed.models_after(number)
+    is_compared = known is not None and known.has_model
+    if wanted and not is_compared and not any(same_bits(checkpoint.state.model, m) for m in wanted):
+        yield f"{name} does not follow from the sums: its model differs"
     mark = checkpoint.transcript
     end = followed.ends.get(mark.num_frames)
     if end is not None and end != (mark.digest, mark.size):
@@ -130,10 +144,8 @@ def bundle_differs(
         levels = ", ".join(map(str, stored.models))
         yield f"bundle.npz has the levels {levels}, and the run's settings say others"
         return
-    known = followed.states.get(followed.rounds)
-    wanted = [] if known is None or not known.has_model else [s.model for s in known.states]
     for said, vectors in (
-        ("the sums", wanted),
+        ("the sums", followed.models_after(followed.rounds)),
         ("the last checkpoint", [] if last is None else [last.state.model]),
     ):
         fits = [
@@ -159,6 +171,12 @@ def bundle_differs(
             yield f"bundle.npz says that its {name} is {told!r}, and the run says {value!r}"
     if stored.architecture.name != config.model.name:
         yield f"bundle.npz is of the model {stored.architecture.name}, not {config.model.name}"
+
+
+def versions_differ(directory: RunDirectory) -> Iterator[str]:
+    """Say whether a run that has begun does not say where it was made."""
+    if not directory.versions.exists():
+        yield "there is no versions.json, which a run writes before its first round"
 
 
 def evaluations_differ(
@@ -190,8 +208,11 @@ def evaluations_differ(
             there.add(evaluation.round)
             devices.add(_devices(evaluation))
             yield from (f"{path.name}: {what}" for what in _impossible(evaluation))
-        # of a run that is not finished, there may be one that its next checkpoint will vouch for
-        if odd := there ^ due if is_finished else due - there:
+        # of a run that is not finished, there may be one that its next checkpoint will vouch for,
+        # and that of the last checkpoint may still be missing: it is made after it, but for the
+        # first one
+        late = {rounds} - {0}
+        if odd := there ^ due if is_finished else due - late - there:
             shown = ", ".join(map(str, sorted(odd)[:5]))
             yield f"the evaluations at θ = {theta} are not those that are due: see rounds {shown}"
     if len(devices) > 1:

@@ -140,12 +140,17 @@ class Retrace:
         config: The run's settings, of a single run.
         known: What is known of the server now; None before the first round, and once it is lost.
         problem: Why it cannot be followed any further; "" while it can.
+        impossible: Why no run can have these settings; "" if one can.
+        contradiction: Which round cannot have been played with these settings, and why; "" if all
+            can.
         started: What was known before the first round.
     """
 
     config: RunConfig
     known: ServerState | None = None
     problem: str = ""
+    impossible: str = ""
+    contradiction: str = ""
     started: ServerState | None = None
     _strategy: Strategy | None = None
     _after: list[TrainingState] = field(default_factory=list)  # one for each report
@@ -155,6 +160,7 @@ class Retrace:
         try:
             self._strategy = strategy_of(self.config)
         except IMPOSSIBLE as error:
+            self.impossible = str(error)
             self.problem = f"no run can have these settings: {error}"
 
     def follow(self, over: RoundOver, bytes_up: int) -> Retraced:
@@ -180,7 +186,8 @@ class Retrace:
         try:
             return self._follow(over, sessions[0], levels, bytes_up)
         except IMPOSSIBLE as error:
-            return self._lose(f"round {number} is impossible with the run's settings: {error}")
+            self.contradiction = f"round {number} is impossible with the run's settings: {error}"
+            return self._lose(self.contradiction)
 
     def _follow(
         self, over: RoundOver, session: SessionView, levels: Levels, bytes_up: int

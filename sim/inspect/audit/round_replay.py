@@ -101,6 +101,7 @@ class Played:
         out_of_range: The sums that vectors of the layout cannot add up to.
         is_exact: Whether all words of all its sums are known, and so the model after it.
         given_up: The thresholds that its search may have come to where none was announced.
+        following: The model that it leads to, float32 bytes; None where it is not known.
     """
 
     level: int
@@ -112,6 +113,7 @@ class Played:
     out_of_range: tuple[Departure, ...] = ()
     is_exact: bool = True
     given_up: tuple[Threshold, ...] = ()
+    following: bytes | None = None
 
 
 _MOST_UNSEEN: Final = 1 << 22
@@ -153,6 +155,7 @@ def play_again(
                     tuple(way.out_of_range),
                     way.is_exact,
                     way.given_up,
+                    before.following,
                 )
             )
     return tuple(played)

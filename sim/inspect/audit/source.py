@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from deltafl.sim.errors import UserError, damaged
-from deltafl.sim.record.checkpoint import load_checkpoint
+from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.checkpoint import load_checkpoint, readable_checkpoints
 from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.settings.config import RunConfig
@@ -31,6 +32,7 @@ class Source:
         directory: The run directory; None for a bare transcript.
         arms: The settings of all runs of the experiment, this one's first.
         summary: What the run says that it found; None if it is not finished.
+        truth_marks: How far its truth file goes by its checkpoints, by their rounds.
     """
 
     given: Path
@@ -43,6 +45,7 @@ class Source:
     directory: RunDirectory | None = None
     arms: tuple[RunConfig, ...] = ()
     summary: Mapping[str, object] | None = None
+    truth_marks: Mapping[int, Mark] = field(default_factory=dict)
 
     @property
     def is_in_clear(self) -> bool:
@@ -86,6 +89,9 @@ def find_source(path: Path) -> Source:
         directory=directory,
         arms=arms,
         summary=summary,
+        truth_marks={
+            one.state.round: one.truth for one in readable_checkpoints(directory.checkpoints)
+        },
     )
     if not source.is_in_clear and not directory.transcript.exists():
         raise UserError(f"{path} has no transcript.bin: was the run begun, and by this release?")

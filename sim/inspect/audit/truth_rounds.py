@@ -1,6 +1,7 @@
 """The truth, read round by round alongside the transcript: what each masked vector hides."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ from deltafl.protocol.errors import EncodingError, SearchError
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg.ring import Vector
+from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.inspect.audit.views import Question
-from deltafl.sim.record.truth import DeviceSecrets, DeviceTruth, read_records
+from deltafl.sim.record.chain import Mark
+from deltafl.sim.record.truth import TRUTH, DeviceSecrets, DeviceTruth, read_with_marks
 
 TruthOfRound = Mapping[int, DeviceTruth]
 """The true values of each device, by device."""
@@ -21,33 +24,57 @@ SecretsOfRound = Mapping[tuple[bytes, int], tuple[bytes, ...]]
 """The secrets that devices drew, by session's tag and device; see `DeviceSecrets`."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TruthRead:
+    """A truth file that was read to its end.
+
+    Attributes:
+        untold: The rounds that nobody has asked for, ascending.
+        num_records: Its records, with the opening.
+        marks: How far it goes, by number of records; only for the numbers that were wanted.
+    """
+
+    untold: tuple[int, ...]
+    num_records: int
+    marks: Mapping[int, Mark]
+
+
 class TruthRounds:
     """Reads a truth file in step with the transcript; never holds more than a round.
 
     Args:
         path: The truth file.
         run_id: That of the transcript.
+        wanted: Numbers of records after which it is to be noted how far the file goes.
 
     Attributes:
         secrets: The secrets of the round that was read last.
+        repeated: The devices of which that round has a second record of the same kind.
+        torn: What is wrong with the end of the file, if it ends inside a record; then nothing
+            follows the records before. So ends that of a run that was killed while it wrote it.
     """
 
-    def __init__(self, path: Path, run_id: bytes) -> None:
+    def __init__(self, path: Path, run_id: bytes, wanted: Collection[int] = ()) -> None:
         self.secrets: SecretsOfRound = {}
-        self._rest: Iterator[DeviceTruth | DeviceSecrets] = read_records(path, run_id)
-        self._next = next(self._rest, None)
+        self.repeated: frozenset[int] = frozenset()
+        self.torn: ChainError | None = None
+        self._rest = read_with_marks(path, run_id)
+        self._wanted, self._marks = frozenset(wanted), {0: TRUTH.start}
+        self._num_records = 0
         self._passed: set[int] = set()
+        self._next: DeviceTruth | DeviceSecrets | None = None
+        self._step()
 
-    def untold(self) -> tuple[int, ...]:
-        """The rounds that nobody has asked for, ascending; reads the file to its end.
+    def to_the_end(self) -> TruthRead:
+        """Read the rest of the file.
 
         Raises:
             ChainError: the file is damaged.
         """
         while self._next is not None:
             self._passed.add(self._next.round)
-            self._next = next(self._rest, None)
-        return tuple(sorted(self._passed))
+            self._step()
+        return TruthRead(tuple(sorted(self._passed)), self._num_records, self._marks)
 
     def of(self, round_number: int) -> TruthOfRound:
         """What is known of a round; rounds before it are passed over.
@@ -57,17 +84,37 @@ class TruthRounds:
         """
         found: dict[int, DeviceTruth] = {}
         secrets: dict[tuple[bytes, int], tuple[bytes, ...]] = {}
-        while self._next is not None and self._next.round <= round_number:
-            if self._next.round == round_number:
-                if isinstance(self._next, DeviceSecrets):
-                    secrets[self._next.tag, self._next.device] = self._next.secrets
-                else:
-                    found[self._next.device] = self._next
+        repeated: set[int] = set()
+        while (one := self._next) is not None and one.round <= round_number:
+            if one.round != round_number:
+                self._passed.add(one.round)
+            elif isinstance(one, DeviceSecrets):
+                if (one.tag, one.device) in secrets:
+                    repeated.add(one.device)
+                secrets[one.tag, one.device] = one.secrets
             else:
-                self._passed.add(self._next.round)
-            self._next = next(self._rest, None)
-        self.secrets = secrets
+                if one.device in found:
+                    repeated.add(one.device)
+                found[one.device] = one
+            self._step()
+        self.secrets, self.repeated = secrets, frozenset(repeated)
         return found
+
+    def _step(self) -> None:
+        """Go on to the next record of a round."""
+        self._next = None
+        try:
+            for record, mark in self._rest:
+                self._num_records = mark.num_frames
+                if mark.num_frames in self._wanted:
+                    self._marks[mark.num_frames] = mark
+                if record is not None:
+                    self._next = record
+                    return
+        except ChainError as error:
+            if error.damage is not Damage.CUT:
+                raise
+            self.torn = error
 
 
 def passes(truth: DeviceTruth, config: RoundConfig, threshold: Threshold) -> bool:

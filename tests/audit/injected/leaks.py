@@ -34,6 +34,7 @@ class InjectedLeak:
         round: Where it is; None where it is in all rounds, or in none.
         modes: The transcripts in which it shows.
         with_truth: Whether it takes the truth file to see it.
+        retold: Changes what the truth file says, which has the run's devices in `truths`.
         laid: How the record lies; of a leak in a file, this is where it is injected.
         twin_laid: How that of the twin lies.
     """
@@ -47,6 +48,7 @@ class InjectedLeak:
     round: int | None = 1
     modes: tuple[str, ...] = ("full",)
     with_truth: bool = False
+    retold: Callable[[StagedRun], StagedRun] = lambda run: run
     laid: Laid = as_transcript
     twin_laid: Laid = as_transcript
 
@@ -60,7 +62,7 @@ class InjectedLeak:
         """The report on the run with the leak."""
         edit = self.edited()
         path = self.laid(edit.run, edit.entries, folder, mode)
-        truth = truth_of(edit.run, folder, mode) if self.with_truth else None
+        truth = truth_of(self.retold(edit.run), folder, mode) if self.with_truth else None
         return audit(path, Options(**{"min_cohort": 5, **self.options, "truth": truth}))
 
     def audit_of_twin(self, folder: Path, mode: str):

@@ -9,7 +9,9 @@ from frames import MAGIC, chained, frames_of, starts_of, whole_frames
 from leaks import as_transcript, leak
 from leaks_by_devices import UPDATE, VICTIM
 from run_directories import CONFIG, directory_of
-from staged_runs import DrawnStage, Kind, Over, TinyStage, write
+from staged_runs import DrawnStage, Kind, Over, StartedStage, TinyStage, write
+
+from deltafl.sim.record.versions import decide_first_model
 
 AT = 30  # a record in the middle of the tiny run, which has 54
 
@@ -138,6 +140,78 @@ def a_record_that_is_closed_after_the_first_of_two_rounds(edit):
 @leak("record.cut", round=2, with_truth=True, laid=closed_after_a_round_beside_its_truth)
 def a_record_that_is_closed_before_the_end_of_its_truth(edit):
     assert edit.entries
+
+
+def without_a_device(run):
+    """A truth file without all records of a device."""
+    return replace(run, truths=[one for one in run.truths if one[1].id != VICTIM])
+
+
+def without_an_update(run):
+    """A truth file by which a device that passed did not train."""
+    number, device = next(one for one in run.truths if one[1].noted_update is not None)
+    others = [one for one in run.truths if one[1] is not device]
+    return replace(run, truths=[(number, replace(device, noted_update=None)), *others])
+
+
+def in_a_directory_without_a_summary(_run, entries, folder, mode):
+    return directory_of(folder / "run", entries=entries, mode=mode, finished=False).path
+
+
+@leak(
+    "run.unfinished",
+    stage=DrawnStage,
+    round=None,
+    modes=("full", "headers"),
+    laid=in_a_directory_without_a_summary,
+    twin_laid=in_a_directory,
+)
+def a_finished_run_without_its_summary(edit):
+    assert edit.entries
+
+
+def in_a_directory_of_this_platform(run, entries, folder, mode):
+    """The first model can be built again."""
+    own = {"stage": type(run.stage), "platform": decide_first_model()}
+    return directory_of(folder / "run", entries=entries, mode=mode, **own).path
+
+
+@leak(
+    "model.first-differs",
+    stage=DrawnStage,
+    twin=StartedStage,
+    modes=("full", "headers"),
+    laid=in_a_directory_of_this_platform,
+    twin_laid=in_a_directory_of_this_platform,
+)
+def a_run_that_starts_from_another_model(edit):
+    edit.touched = edit.find(1, Kind.OPEN)
+
+
+def with_settings_that_no_run_can_have(_run, entries, folder, mode):
+    impossible = replace(CONFIG, strategy=replace(CONFIG.strategy, eta_every=2))
+    return directory_of(folder / "run", config=impossible, entries=entries, mode=mode).path
+
+
+@leak(
+    "settings.impossible",
+    stage=DrawnStage,
+    round=None,
+    laid=with_settings_that_no_run_can_have,
+    twin_laid=in_a_directory,
+)
+def settings_that_only_an_algorithm_in_clear_can_have(edit):
+    assert edit.entries
+
+
+@leak("truth.missing", with_truth=True, retold=without_a_device, modes=("full", "headers"))
+def a_device_that_is_left_out_of_the_truth(edit):
+    edit.touched = [edit.end(1)]
+
+
+@leak("truth.disagrees", with_truth=True, retold=without_an_update, modes=("full", "headers"))
+def a_device_that_did_not_train_by_the_truth(edit):
+    edit.touched = [edit.end(1)]
 
 
 @leak("record.reordered", modes=("full", "headers"))

@@ -2,7 +2,6 @@
 
 from fractions import Fraction
 
-import numpy as np
 from staged_runs import SEED, DrawnStage, Said, played, write
 
 from deltafl.fl.bundle import Architecture, Bundle
@@ -40,7 +39,7 @@ DATA_SHA256 = "5" * 64
 def followed(run):
     """The events of the run, and the server's states after each, as its strategy has them."""
     stage, strategy = run.stage, strategy_of(CONFIG)
-    state = strategy.init(np.linspace(-1, 1, stage.length).astype(np.float32), len(stage.ids))
+    state = strategy.init(stage.start, len(stage.ids))
     events, states = [], []
     for number, outcome in run.outcomes.items():
         came = [e for e in run.entries if isinstance(e, Said) and e.round == number and not e.sent]
@@ -62,7 +61,17 @@ def followed(run):
     return events, states
 
 
-def directory_of(path, *, config=CONFIG, entries=None, finished=True, change=None, **written):
+def directory_of(
+    path,
+    *,
+    config=CONFIG,
+    entries=None,
+    finished=True,
+    change=None,
+    stage=DrawnStage,
+    platform=None,
+    **written,
+):
     """The directory of a run of two rounds.
 
     Args:
@@ -71,9 +80,11 @@ def directory_of(path, *, config=CONFIG, entries=None, finished=True, change=Non
         entries: What the transcript says in place of what happened.
         finished: Whether it has a summary.
         change: Changes its events.
+        stage: The run.
+        platform: What it says of where it was made, beside the data.
         written: Of `write`.
     """
-    run, directory = played(DrawnStage), RunDirectory(path)
+    run, directory = played(stage), RunDirectory(path)
     directory.prepare(config)
     events, (*_, state) = followed(run)
     for number in (0, 2):
@@ -87,8 +98,8 @@ def directory_of(path, *, config=CONFIG, entries=None, finished=True, change=Non
         size = log.flush()
     mark = write(run.entries if entries is None else entries, directory.transcript, **written)
     save(directory, mark, size, state)
+    write_json(directory.versions, {**(platform or {}), "data_sha256": DATA_SHA256})
     if finished and config.federation.thetas == CONFIG.federation.thetas:
-        write_json(directory.versions, {"data_sha256": DATA_SHA256})
         write_file(directory.bundle, bundle_of(state).to_bytes())
         summary = summarise_experiment([summarise_run(config, directory, DATA)])
         write_json(directory.summary, summary)
@@ -107,7 +118,7 @@ def evaluation_of(number):
 
 def bundle_of(state):
     return Bundle(
-        Architecture("linear", (29,), 2),
+        Architecture("linear", (30,), 2),
         {CONFIG.federation.theta: state.model},
         provenance={
             "algorithm": "private-delta-fl",

@@ -163,6 +163,11 @@ class Stage:
         return next(stage for stage in cls.__mro__ if stage in HONEST)
 
     @property
+    def start(self) -> np.ndarray:
+        """The model before the first round."""
+        return np.linspace(-1, 1, self.length).astype(np.float32)
+
+    @property
     def ids(self) -> list[int]:
         return [3 + 7 * rank for rank in range(self.num_devices)]
 
@@ -256,6 +261,14 @@ class DrawnStage(Stage):
         return Seeds(SEED).digest(Purpose.GRAPH, round_index=number - 1)
 
 
+class StartedStage(DrawnStage):
+    """The same from the model that a run of such settings starts from: a linear one, of zeros."""
+
+    @property
+    def start(self):
+        return np.zeros(self.length, np.float32)
+
+
 class SignedStage(Stage):
     """An honest run whose sessions are signed."""
 
@@ -313,6 +326,7 @@ class BatchedStage(OneQuestionStage):
 
 
 HONEST = (
+    StartedStage,
     DrawnStage,
     VerifiedStage,
     TinyStage,
@@ -437,7 +451,7 @@ def play(stage: Stage) -> StagedRun:
     """Play a run to its end."""
     tape, run = Tape(), StagedRun(stage, [], [], {}, {}, {})
     enrolment = Enrolment(SeededRandomness(b"identities".ljust(32)))
-    model = np.linspace(-1, 1, stage.length).astype(np.float32)
+    model = stage.start
     warm_start = None
     for number in range(1, stage.num_rounds + 1):
         tape.begin_round(number)

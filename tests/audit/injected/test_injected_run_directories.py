@@ -7,8 +7,8 @@ from pathlib import Path
 import leaks_by_servers
 import pytest
 from frames import MAGIC, whole_frames
-from run_directories import CONFIG, directory_of, followed, save
-from staged_runs import DrawnStage, Edit, played, write
+from run_directories import CONFIG, bundle_of, directory_of, followed, save
+from staged_runs import DrawnStage, Edit, Learnt, played, write
 
 from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
@@ -16,6 +16,8 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.options import Options, expected_of
 from deltafl.sim.inspect.audit.source import Source
+from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.checkpoint import read_checkpoint
 
 
 def serious(directory):
@@ -116,6 +118,76 @@ def test_the_directory_s_settings_are_the_policy(tmp_path):
 def test_other_settings_than_were_announced_are_found(tmp_path, section, key, value):
     said = replace(CONFIG, **{section: replace(getattr(CONFIG, section), **{key: value})})
     assert serious(directory_of(tmp_path / "run", config=said)) == {"record.disagrees"}
+
+
+@pytest.mark.parametrize(("which", "is_found"), [(-1, False), (0, True)])
+def test_only_the_last_sum_of_a_stopped_record_may_be_missing(tmp_path, which, is_found):
+    edit = Edit(played(DrawnStage))
+    sums = [entry for entry in edit.entries if isinstance(entry, Learnt) and entry.round == 2]
+    edit.remove(sums[which], *edit.entries[edit.entries.index(sums[-1]) + 1 :])
+    write(edit.entries, tmp_path / "t.bin", closed=0)
+    findings = audit(tmp_path / "t.bin", Options(min_cohort=5)).findings
+    unrecorded = [one.severity for one in findings if one.rule == "sums.unrecorded"]
+    assert unrecorded == [Severity.HIGH if is_found else Severity.LOW]
+
+
+def test_events_of_a_stopped_run_are_due_up_to_its_checkpoint(tmp_path):
+    """Without its closing record as without its summary; the checkpoint is that of round 2."""
+    stopped = {"closed": 0, "finished": False}
+    assert serious(directory_of(tmp_path / "all", **stopped)) == {"record.unfinished"}
+    directory = directory_of(tmp_path / "one", **stopped, change=lambda events: events.pop(0))
+    details = {finding.detail for finding in audit(directory.path).findings}
+    assert "round 1 is not in the run's events" in details
+
+
+IMPOSSIBLE = [("strategy", "eta_every", 2), ("quantile", "epsilon", 0.01)]
+
+
+def impossible(section, key, value):
+    return replace(CONFIG, **{section: replace(getattr(CONFIG, section), **{key: value})})
+
+
+@pytest.mark.parametrize("setting", IMPOSSIBLE)
+def test_settings_that_no_run_can_have_are_found(tmp_path, setting):
+    """And nothing else: the rest is as the run left it."""
+    directory = directory_of(tmp_path / "run", config=impossible(*setting))
+    assert serious(directory) == {"settings.impossible"}
+    report = audit(directory.path)
+    assert any("not followed to its end" in one for one in report.not_checked)
+    assert not any(one.startswith("final model") for one in report.not_checked)
+
+
+@pytest.mark.parametrize("setting", IMPOSSIBLE)
+@pytest.mark.parametrize("what", ["checkpoint", "bundle"])
+def test_the_final_model_is_compared_whatever_the_settings_are(tmp_path, setting, what):
+    directory = directory_of(tmp_path / "run", config=impossible(*setting))
+    (path,) = directory.checkpoints.iterdir()
+    kept = read_checkpoint(path)
+    other = replace(kept.state, model=kept.state.model * 2)
+    if what == "checkpoint":
+        save(directory, kept.transcript, kept.events_size, other)
+    else:
+        write_file(directory.bundle, bundle_of(other).to_bytes())
+    assert serious(directory) == {"settings.impossible", "record.disagrees"}
+    details = {finding.detail for finding in audit(directory.path).findings}
+    of_sums = {one for one in details if "the sums" in one}
+    said = "the models of bundle.npz are not those of the sums"
+    if what == "checkpoint":
+        said = "the checkpoint of round 2 does not follow from the sums: its model differs"
+    assert said in of_sums
+
+
+def test_a_model_that_the_record_does_not_lead_to_is_said_to_be_so(tmp_path):
+    """By headers, because the sums are not whole; whole, because a round cannot be played."""
+    by_headers = directory_of(tmp_path / "headers", mode="headers")
+    (said,) = (one for one in audit(by_headers.path).not_checked if one.startswith("final model"))
+    assert "not recorded whole" in said
+    edit = Edit(played(DrawnStage))
+    sums = [entry for entry in edit.entries if isinstance(entry, Learnt) and entry.round == 2]
+    edit.remove(sums[0])
+    without_sum = directory_of(tmp_path / "whole", entries=edit.entries)
+    (said,) = (one for one in audit(without_sum.path).not_checked if one.startswith("final model"))
+    assert "the record does not lead to it" in said
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -8,6 +8,8 @@ the sums. A transcript alone says only how many rounds it has.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+import numpy as np
+
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.announced import departures
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
@@ -24,6 +26,7 @@ from deltafl.sim.inspect.audit.results import (
     read_checkpoints,
     summary_differs,
     unknown_of_summary,
+    versions_differ,
 )
 from deltafl.sim.inspect.audit.retrace import Progress, Retrace, Retraced
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
@@ -44,6 +47,21 @@ RULES: Final = Rules(
             "Find out which of the two was changed. Until then, trust neither.",
             A24,
         ),
+        "run.unfinished": Rule(
+            Severity.MEDIUM,
+            "the record is closed, and the run has no summary",
+            "The run was stopped before it wrote its summary, is still going, or the summary was "
+            "deleted. There are no results that could be compared.",
+            "Finish the run (`--resume`).",
+            A24,
+        ),
+        "settings.impossible": Rule(
+            Severity.HIGH,
+            "no run can have these settings",
+            "The settings were changed, and what follows from them cannot be compared.",
+            "Get the settings from where the run wrote them.",
+            A24,
+        ),
     }
 )
 
@@ -51,6 +69,9 @@ SETTINGS_UNKNOWN: Final = (
     "settings unknown: a transcript alone does not say what was to be run, so announcements were "
     "only compared with each other; give the run directory"
 )
+
+
+NOT_WHOLE: Final = "the sums are not recorded whole that lead"
 
 
 class Account(Check):
@@ -82,6 +103,7 @@ class Account(Check):
         self._given_up: set[int] = set()  # by the run's events, though their records have an end
         self._is_closed = False
         self._is_damaged = False
+        self._is_whole = True  # as far as the record goes
 
     def on_record(self, record: Record, digest: bytes) -> Iterator[Finding]:
         """Note what checkpoints vouch for, and what devices sent."""
@@ -151,6 +173,12 @@ class Account(Check):
         if self._open_end is not None:
             number, after = self._open_end
             self._followed.ends[number] = after, source.transcript.stat().st_size
+        if self._is_closed and source.directory is not None and source.summary is None:
+            yield RULES.found("run.unfinished", "there is no summary.json", [Evidence()])
+        if self._retrace is not None and self._retrace.impossible:
+            yield RULES.found("settings.impossible", self._retrace.impossible, [Evidence()])
+        if self._retrace is not None and self._retrace.contradiction:
+            yield RULES.found("record.disagrees", self._retrace.contradiction, [Evidence()])
         for detail, rounds in self._missing():
             places = [Evidence(number) for number in rounds]
             yield RULES.found("record.disagrees", detail, places)
@@ -180,17 +208,16 @@ class Account(Check):
             yield f"summary.json: {', '.join(strange)}, which no run writes"
         if self._retrace is not None and self._retrace.problem:
             yield f"the run was not followed to its end: {self._retrace.problem}"
-        known = self._followed.states.get(self._followed.rounds)
-        if known is None or not known.has_model:
-            yield (
-                "final model: the sums that lead to it are not recorded whole, so it was only "
-                "compared between checkpoint, bundle and summary"
-            )
+        if not self._followed.models_after(self._followed.rounds):
+            why = "the record does not lead" if self._is_whole else NOT_WHOLE
+            compared = "it was only compared between checkpoint, bundle and summary"
+            yield f"final model: {why} to it, so {compared}"
         if self._draws is not None and self._draws.population is None:
             yield "cohorts: without an evaluation, nobody knows which devices could be drawn"
 
     def _remember(self, over: RoundOver) -> None:
         """Keep the server's state where a checkpoint can be compared with it, and at the end."""
+        self._remember_models(over)
         if self._retrace is None or self._retrace.known is None:
             return
         self._num_followed += 1
@@ -200,6 +227,21 @@ class Account(Check):
         states[number] = self._retrace.known
         if self._retrace.started is not None and over.is_first:
             states[number - 1] = self._retrace.started
+
+    def _remember_models(self, over: RoundOver) -> None:
+        """Keep the models that sums alone lead to, for settings that lead nowhere."""
+        models, number = self._followed.models, over.view.number
+        before = models.get(number - 1)
+        for old in [old for old in models if old not in self._checkpoints and old < number - 2]:
+            del models[old]
+        self._is_whole = self._is_whole and over.view.keeps_whole
+        parts = [one.following for one in over.played]
+        if parts and not over.view.breaks_off and len(over.view.sessions) == 1:
+            joined = b"".join(part for part in parts if part is not None)
+            if None not in parts and not len(joined) % 4:  # a record may hold a part of a number
+                models[number] = np.frombuffer(joined, "<f4").astype(np.float32)
+        elif before is not None and (over.view.breaks_off or not over.view.is_opaque):
+            models[number] = before
 
     def _contexts(self, over: RoundOver) -> Iterator[Finding]:
         """The model of a checkpoint is the one of which the next announcement gave a digest."""
@@ -239,6 +281,7 @@ class Account(Check):
         elif self._retrace is not None:
             self._retrace.go_back(progress, self._round)
             self._keep_state(record.kept, self._round)
+        self._keep_models(record.kept, self._round)
         if self._draws is not None:
             self._draws.go_back(record.kept)
         for number in range(record.kept + 1, self._round):  # the last one ends with this record
@@ -255,6 +298,15 @@ class Account(Check):
         if self._retrace is not None and self._retrace.known is not None:
             states[last] = self._retrace.known
 
+    def _keep_models(self, kept: int, last: int) -> None:
+        """The same for the models that sums alone lead to."""
+        models = self._followed.models
+        before = models.get(kept)
+        for number in [number for number in models if number > kept]:
+            del models[number]
+        if before is not None:
+            models[last] = before
+
     def _closed(self, closing: Closing) -> Iterator[Finding]:
         """The closing record says how many rounds there are."""
         if closing.rounds != len(self._rounds):
@@ -266,12 +318,23 @@ class Account(Check):
     def _missing(self) -> Iterator[tuple[str, list[int]]]:
         """Rounds that the run says it played and the transcript does not have, or the reverse."""
         source = self._premises.source
-        if self._is_closed and source.events is not None and not source.is_ideal:
-            for number in sorted(self._rounds - set(source.events)):
+        if source.events is not None and not source.is_ideal:
+            for number in sorted(self._due() - set(source.events)):
                 yield f"round {number} is not in the run's events", [number]
         if missing := sorted(set(source.events or {}) - self._rounds):
             shown = ", ".join(map(str, missing[:5]))
             yield f"rounds {shown} are in the run's events only", missing
+
+    def _due(self) -> set[int]:
+        """The rounds whose events must be there.
+
+        A run writes its events before the checkpoint of their round. One that is not finished may
+        have begun, or even closed its record, and not come to that.
+        """
+        last = max(self._checkpoints, default=None)
+        if self._premises.source.summary is not None or last is None:
+            return self._rounds if self._is_closed else set()
+        return {number for number in self._rounds if number <= last}
 
     def _results(self) -> Iterator[str]:
         """What the run left behind and does not follow from the transcript."""
@@ -283,6 +346,8 @@ class Account(Check):
         for number, checkpoint in self._checkpoints.items():
             yield from checkpoint_differs(number, checkpoint, followed, directory.events)
         last = max(self._checkpoints, default=None)
+        if last is not None:
+            yield from versions_differ(directory)
         if is_finished and last != followed.rounds:
             yield f"the last checkpoint of the finished run is that of round {last}"
         final = None if last is None else self._checkpoints[last]

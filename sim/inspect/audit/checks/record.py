@@ -1,6 +1,6 @@
 """Is the record whole?"""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from deltafl.protocol import wire
@@ -11,6 +11,7 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.prefixes import scan
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
+from deltafl.sim.inspect.audit.truth_rounds import TruthRead
 from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.mode import keeps_whole
 from deltafl.sim.record.transcript import (
@@ -204,8 +205,10 @@ class Integrity(Check):
             yield RULES.found("record.no-messages", detail, [Evidence(None, last)])
         yield from self._ends_early()
 
-    def on_untold(self, rounds: Sequence[int]) -> Iterator[Finding]:
+    def on_truth(self, truth: TruthRead) -> Iterator[Finding]:
         """Rounds that were played, since devices noted what they told in them."""
+        if not (rounds := truth.untold):
+            return
         shown = ", ".join(map(str, rounds[:5]))
         detail = f"the truth file has rounds {shown}, and the transcript has not"
         places = [Evidence(number) for number in rounds]

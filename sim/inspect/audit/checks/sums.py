@@ -89,9 +89,12 @@ class Sums(Check):
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look for sums that are not recorded, and for sums that no vectors add up to."""
         end = over.view.end
-        severity = Severity.LOW if end is not None and end.aborted else None
+        is_given_up = end is not None and bool(end.aborted)
+        stops = end is None and over.following is None  # the record ends here, perhaps the server
         for session in over.view.sessions.values():
             for slot in session.slots.values():
+                may_lack = is_given_up or (stops and slot.index == max(session.slots))
+                severity = Severity.LOW if may_lack else None
                 if not slot.sums and slot.shares and _could_unmask(session, slot):
                     # in a round that was given up, the last shares may have come too late
                     detail = f"slot {slot.index}: enough shares came to unmask it"

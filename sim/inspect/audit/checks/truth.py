@@ -1,0 +1,248 @@
+"""Does the truth file have what a simulation writes? Needs a truth file.
+
+What other checks compare with the truth, they compare only where the file has it. So whoever leaves
+a record out hides what the record would show. What must be there follows from the transcript: a
+device that sent a masked vector had measured its loss, a device that was invited had a source of
+secrets, and each key and each seed that it used was drawn from it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from deltafl.protocol.selection import Threshold
+from deltafl.secagg.messages import SHARES_PER_SLOT
+from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
+from deltafl.sim.inspect.audit.coverage import Coverage, Tally
+from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
+from deltafl.sim.inspect.audit.truth_rounds import (
+    SecretsOfRound,
+    TruthOfRound,
+    TruthRead,
+    passes,
+)
+from deltafl.sim.inspect.audit.views import RoundView, SessionView, place_of
+from deltafl.sim.record.transcript import Closing, Record, Resumed
+
+RULES: Final = Rules(
+    {
+        "truth.missing": Rule(
+            Severity.HIGH,
+            "the truth file lacks records that a simulation writes",
+            "What these devices did is not compared with anything, and they may have done "
+            "anything.",
+            "Get the truth file from where it was written. If it is whole, find out why the "
+            "simulation did not record these devices.",
+            A24,
+        ),
+        "truth.disagrees": Rule(
+            Severity.HIGH,
+            "the truth file disagrees with the record, or with the run's checkpoint",
+            "The truth file was changed, or is of another run. What was compared with it proves "
+            "nothing.",
+            "Get the truth file from where it was written.",
+            A24,
+        ),
+    }
+)
+
+_SHOWN: Final = 5
+
+
+class TruthFile(Check):
+    """Compares the truth file with the devices of every round, and with the checkpoints."""
+
+    name = "truth file"
+    rules = RULES
+    needs_truth = True
+
+    def __init__(self, premises: Premises) -> None:
+        super().__init__(premises)
+        self._held: dict[int, list[Finding]] = {}  # until their round cannot be lost any more
+        self._without_secrets: dict[int, list[Finding]] = {}
+        self._devices, self._secrets = 0, 0
+        self._compared, self._by_headers, self._lost = set[int](), set[int](), set[int]()
+        self._is_closed = False
+
+    def on_record(self, record: Record, digest: bytes) -> Iterable[Finding]:
+        """A run that goes on has cut its truth file back to the state that it goes on from."""
+        del digest
+        if isinstance(record, Closing):
+            self._is_closed = True
+        if isinstance(record, Resumed):
+            self._is_closed = False
+            for held in (self._held, self._without_secrets):
+                for number in [number for number in held if number > record.kept]:
+                    del held[number]
+            self._lost |= {number for number in self._compared if number > record.kept}
+            self._compared -= self._lost
+        return ()
+
+    def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
+        """Compare a round with its records in the truth file."""
+        round_, truth = over.view, over.truth or {}
+        if round_.breaks_off:
+            self._lost.add(round_.number)
+            return ()
+        if not round_.sessions:
+            return ()
+        self._compared.add(round_.number)
+        self._devices += len(truth)
+        self._secrets += len(over.secrets)
+        end = round_.end
+        place = [Evidence(round_.number) if end is None else place_of(end)]
+        held = [RULES.found("truth.missing", detail, place) for detail in _untold(round_, truth)]
+        odd = (*_odd(over, truth), *_otherwise(round_, truth))
+        held += [RULES.found("truth.disagrees", detail, place) for detail in odd]
+        self._held[round_.number] = held
+        if round_.is_whole:
+            self._without_secrets[round_.number] = [
+                RULES.found("truth.missing", detail, place)
+                for detail in _secretless(round_, over.secrets)
+            ]
+        else:
+            self._by_headers.add(round_.number)
+        return ()
+
+    def on_truth(self, truth: TruthRead) -> Iterator[Finding]:
+        """Compare how far the file goes with what the run's checkpoints say of it."""
+        marks = self._premises.source.truth_marks
+        for number, mark in marks.items():
+            if truth.marks.get(mark.num_frames) != mark:
+                detail = (
+                    f"the checkpoint of round {number} knows of {mark.num_frames} other records, "
+                    f"and the file has {truth.num_records}"
+                )
+                yield RULES.found("truth.disagrees", detail, [Evidence(number)])
+        last = marks[max(marks)] if marks else None
+        is_finished = self._premises.source.summary is not None
+        if last is not None and is_finished and truth.num_records > last.num_frames:
+            detail = (
+                f"the finished run vouches for {last.num_frames} records, and the file has "
+                f"{truth.num_records}"
+            )
+            yield RULES.found("truth.disagrees", detail, [Evidence()])
+
+    def on_end(self) -> Iterator[Finding]:
+        """Say what is missing, now that no round can be lost any more."""
+        for findings in self._held.values():
+            yield from findings
+        if self._secrets:  # a file without any is said to have none
+            for findings in self._without_secrets.values():
+                yield from findings
+
+    def coverage(self, tally: Tally) -> Coverage:
+        """Rounds that were lost need no records, and so are covered."""
+        made = len(self._compared)
+        covered = tally.rounds - tally.opaque if made else 0
+        detail = (
+            f"{self._devices} records of devices and {self._secrets} of secrets, in {made} of "
+            f"{tally.rounds} rounds"
+        )
+        return Coverage(covered, detail)
+
+    def unchecked(self) -> Iterator[str]:
+        """What an honest truth file can lack."""
+        if self._without_secrets and not self._secrets:
+            yield (
+                f"secrets of devices: the truth file has none, and {len(self._without_secrets)} "
+                "rounds are recorded whole; keys, boxes and masks were not computed again"
+            )
+        if self._by_headers:
+            yield (
+                f"truth file: {len(self._by_headers)} rounds are recorded by headers only, and it "
+                "has no secrets and no updates of them"
+            )
+        if self._lost:
+            yield (
+                f"truth file: {len(self._lost)} rounds were lost or have no end, of which it need "
+                "not have anything"
+            )
+        if not self._premises.source.truth_marks:
+            yield "truth file: there is no checkpoint that says how far it goes"
+
+
+def _untold(round_: RoundView, truth: TruthOfRound) -> Iterator[str]:
+    """Devices that sent a masked vector, and have no loss; or trained, and have no update."""
+    sent = {
+        seen.record.peer
+        for session in round_.sessions.values()
+        for slot in session.slots.values()
+        for seen in slot.inputs
+    }
+    if missing := sorted(sent - truth.keys()):
+        yield f"it has no record of {_shown(missing)}, of {len(sent)} that sent a masked vector"
+    without = sorted(one.device for one in truth.values() if one.passed and one.update is None)
+    if without and round_.keeps_whole:
+        yield f"it has no update of {_shown(without)}, though it says that they trained"
+
+
+def _secretless(round_: RoundView, secrets: SecretsOfRound) -> Iterator[str]:
+    """Devices whose secrets are not all there."""
+    for tag, session in round_.sessions.items():
+        drawn = {device: len(own) for (of, device), own in secrets.items() if of == tag}
+        missing = sorted(
+            device for device, due in _due(session).items() if drawn.get(device, -1) < due
+        )
+        if missing:
+            yield f"it lacks secrets of {_shown(missing)}, of {len(_due(session))} of a session"
+
+
+def _due(session: SessionView) -> Mapping[int, int]:
+    """How many secrets each device of a session must have drawn, by what it sent."""
+    columns = len(session.params.columns)
+    due = dict.fromkeys((seen.record.peer for seen in session.announcements), 0)
+    due.update(dict.fromkeys(session.advertisements, 1 + columns))
+    due.update(dict.fromkeys(session.share_keys, 1 + SHARES_PER_SLOT * columns))
+    return due
+
+
+def _odd(over: RoundOver, truth: TruthOfRound) -> Iterator[str]:
+    """Records that no simulation of this round writes."""
+    invited = {
+        seen.record.peer
+        for session in over.view.sessions.values()
+        for seen in session.announcements
+    }
+    if others := sorted(truth.keys() - invited):
+        yield f"it has records of {_shown(others)}, and the round was not announced to them"
+    strange = sorted(
+        device
+        for tag, device in over.secrets
+        if tag not in over.view.sessions or device not in _due(over.view.sessions[tag])
+    )
+    if strange:
+        yield f"it has secrets of {_shown(strange)} for sessions in which they were not"
+    if over.repeated:
+        yield f"it has two records of {_shown(sorted(over.repeated))} in one round"
+    if over.secrets and not over.view.keeps_whole:
+        yield "it has secrets of a round that is recorded by headers only"
+
+
+def _otherwise(round_: RoundView, truth: TruthOfRound) -> Iterator[str]:
+    """Devices that are said to have trained, or not, against the threshold that was released."""
+    sessions = list(round_.sessions.values())
+    config = sessions[0].config if len(sessions) == 1 else None
+    if config is None:
+        return
+    slot = sessions[0].slots.get(config.update_slot)
+    threshold = None if slot is None else slot.question
+    if slot is None or not isinstance(threshold, Threshold):
+        trained: set[int] = set()
+        due: set[int] = set()
+    else:
+        sent = {seen.record.peer for seen in slot.inputs}
+        trained = {d for d in sent & truth.keys() if passes(truth[d], config, threshold)}
+        due = {device for device in trained if truth[device].weight}
+    said = {one.device for one in truth.values() if one.passed}
+    if wrong := sorted((said - trained) | (due - said)):
+        yield (
+            f"whether {_shown(wrong)} trained does not follow from their losses and the announced "
+            "threshold"
+        )
+
+
+def _shown(devices: list[int]) -> str:
+    """Devices, the first few by their ids."""
+    some = ", ".join(map(str, devices[:_SHOWN])) + (", …" if len(devices) > _SHOWN else "")
+    return f"{len(devices)} devices ({some})"
