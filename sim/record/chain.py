@@ -22,6 +22,7 @@ import msgpack
 from deltafl.fl.read.regular import open_regular
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.atomic import sync_folder
+from deltafl.sim.record.own_files import open_own
 
 _LENGTH: Final = struct.Struct(">I")
 DIGEST_BYTES: Final = 32
@@ -113,6 +114,7 @@ class ChainWriter:
 
     Raises:
         ChainError: the file is shorter than `mark` says.
+        RunDirectoryError: it is a link, or no regular file.
     """
 
     def __init__(self, path: Path, form: Format, mark: Mark) -> None:
@@ -120,8 +122,9 @@ class ChainWriter:
         if not begins and path.stat().st_size < mark.size:
             raise ChainError(path, mark.num_frames, Damage.CUT, "the checkpoint knows of more")
         self._mark = mark
-        self._file: BinaryIO = path.open("wb" if begins else "r+b")
+        self._file: BinaryIO = open_own(path)
         if begins:
+            self._file.truncate()
             self._file.write(form.magic)
             sync_folder(path.parent)
         self._file.truncate(mark.size)

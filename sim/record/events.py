@@ -15,6 +15,8 @@ from deltafl.fl.read.exact import shortened
 from deltafl.fl.read.regular import open_regular
 from deltafl.fl.read.strict_json import parse_json
 from deltafl.sim.errors import RunDirectoryError, damaged
+from deltafl.sim.record.atomic import sync_folder
+from deltafl.sim.record.own_files import open_own
 
 Event: TypeAlias = dict[str, object]
 """One round: the strategy's report, the cohort, the times. JSON values only."""
@@ -31,7 +33,7 @@ class EventLog:
         size: how many of its bytes to keep; what follows is cut off.
 
     Raises:
-        RunDirectoryError: the file is shorter than `size`.
+        RunDirectoryError: the file is shorter than `size`, or no regular one.
     """
 
     def __init__(self, path: Path, size: int = 0) -> None:
@@ -41,8 +43,10 @@ class EventLog:
                 f"{path} has {present} bytes where its checkpoint knows of {size}: "
                 f"the run is damaged, start it again in another --out"
             )
-        self._file = path.open("ab")
+        self._file = open_own(path)
         self._file.truncate(size)
+        self._file.seek(size)
+        sync_folder(path.parent)  # it may be new
 
     def append(self, event: Mapping[str, object]) -> Event:
         """Append one event; the event as it will be read."""

@@ -26,7 +26,8 @@ from typing import Final
 from deltafl.fl.read.regular import read_regular
 from deltafl.fl.read.strict_json import parse_json
 from deltafl.sim.errors import ConfigError, RunDirectoryError, damaged
-from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.atomic import make_folder, write_file
+from deltafl.sim.record.own_files import check_file, check_folder, open_own
 from deltafl.sim.settings.config import FederationConfig, RunConfig
 from deltafl.sim.settings.config_io import (
     build_config,
@@ -164,12 +165,13 @@ class RunDirectory:
         """Be the only writer; creates the directory and its settings if they are not there.
 
         Raises:
-            RunDirectoryError: as `check`; or another process is writing.
+            RunDirectoryError: as `check`; or another process is writing, or what is there is not
+                the run's own.
         """
         self.check(config, resume=resume)
         try:
-            self.path.mkdir(parents=True, exist_ok=resume)
-            lock = (self.path / ".lock").open("wb")
+            make_folder(self.path)
+            lock = open_own(self.path / ".lock")
         except OSError as error:
             raise RunDirectoryError(
                 f"cannot write to {self.path}: {error.strerror}; choose another --out"
@@ -186,16 +188,22 @@ class RunDirectory:
             yield
 
     def prepare(self, config: RunConfig) -> None:
-        """Create the settings and the folders, if they are not there."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Create the settings and the folders, if they are not there.
+
+        Raises:
+            RunDirectoryError: a link, or anything else that a run does not make, has their name.
+        """
+        make_folder(self.path)
+        metrics = self.metrics_of(config.federation).values()
+        written_at_once = self.config, self.versions, self.bundle, self.summary
+        for file in (*written_at_once, self.events, self.transcript, self.truth):
+            check_file(file)
+        for folder in (self.metrics, *metrics, self.checkpoints, self.plots, self.path / "arms"):
+            check_folder(folder)
         if not self.config.exists():
             write_file(self.config, to_toml(config).encode())  # first: `check` goes by it
-        for folder in (
-            self.metrics,
-            self.checkpoints,
-            *self.metrics_of(config.federation).values(),
-        ):
-            folder.mkdir(exist_ok=True)
+        for folder in (self.metrics, *metrics, self.checkpoints):
+            make_folder(folder)
 
 
 def read_json(path: Path) -> dict[str, object] | None:

@@ -74,8 +74,8 @@ class Parameters(Check):
         self._fixed: dict[str, object] = {}
         self._by_size: dict[int, dict[str, object]] = {}
         # the levels at which a search may start warm, and those after the rounds before
-        self._has_threshold: frozenset[Fraction] = frozenset()
-        self._saved = SavedStates[frozenset[Fraction]](frozenset())
+        self._has_threshold: frozenset[Fraction | None] = frozenset()
+        self._saved = SavedStates[frozenset[Fraction | None]](frozenset())
         self._last_round = 0
         self._starts_warm: bool | None = None
         self._seeds: list[bytes] = []
