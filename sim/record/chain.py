@@ -13,6 +13,7 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Self
@@ -30,6 +31,8 @@ DIGEST_BYTES: Final = 32
 
 _MAX_MAGIC: Final = 64
 _MAX_ELEMENTS: Final = 16  # of a frame; msgpack allocates what an array announces, at each level
+_ZEROS: Final = bytes(8)  # no digest ends so, unless a part of the file was never written
+_PIECE: Final = 1 << 20
 _NUMBER: Final = 1  # the element of a frame that holds its number
 
 Value = int | bytes | str | float | bool | None
@@ -203,6 +206,12 @@ def _read_next(path: Path, file: BinaryIO, size: int, before: Mark) -> Link:
     digest = hashlib.sha256(before.digest + frame).digest()
     elements = _elements(frame)
     if digest != stated:
+        if stated.endswith(_ZEROS) and _only_zeros_follow(file):
+            problem = (
+                "zeros follow to the end of the file, as a power cut can leave them: to continue "
+                f"without them, cut the file there (truncate -s {before.size} FILE)"
+            )
+            raise ChainError(path, number, Damage.EDITED, problem)
         raise _diagnose(path, file, elements, number)
     if elements is None or elements[_NUMBER] != number or type(elements[0]) is not int:
         raise ChainError(path, number, Damage.MALFORMED, "its writer made no frame of it")
@@ -287,6 +296,14 @@ def _diagnose(path: Path, file: BinaryIO, elements: list[Value] | None, number: 
     return ChainError(
         path, number, Damage.MISSING, f"frames {number} to {found - 1} were taken out"
     )
+
+
+def _only_zeros_follow(file: BinaryIO) -> bool:
+    """Whether the rest of a file is zeros, if anything; the file stays where it is."""
+    place = file.tell()
+    is_zero = all(not any(piece) for piece in iter(partial(file.read, _PIECE), b""))
+    file.seek(place)
+    return is_zero
 
 
 def _numbers_that_follow(file: BinaryIO) -> Iterator[int]:

@@ -121,6 +121,7 @@ def _events(file: BinaryIO) -> Iterator[Event]:
         raise ValueError(f"a line has more than {MAX_LINE_BYTES:,} bytes")
 
 
+_MOST: Final = 1e100  # far beyond any run, and the sum over all rounds is finite
 _NUMBERS: Final = (
     "bytes_up_per_device",
     "clipped",
@@ -139,8 +140,8 @@ def _check_kinds(event: Event) -> None:
     """Check the types of what others compute with."""
     for name in _NUMBERS:
         value = event.get(name)
-        if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):  # type: ignore[arg-type]
-            raise ValueError(f"{name} = {shortened(value)} is not a finite number")
+        if value is not None and not (type(value) in (int, float) and abs(value) <= _MOST):  # type: ignore[arg-type]
+            raise ValueError(f"{name} = {shortened(value)} is not a number of at most {_MOST:g}")
     dropped, levels = event.get("dropped_by_stage") or {}, event.get("levels") or {}
     if not isinstance(dropped, dict) or any(type(n) is not int for n in dropped.values()):
         raise ValueError("dropped_by_stage is not a table of whole numbers")
