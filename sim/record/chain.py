@@ -29,6 +29,9 @@ _LENGTH: Final = struct.Struct(">I")
 DIGEST_BYTES: Final = 32
 """Length of a digest of the chain."""
 
+NOT_MARKED: Final = "the checkpoint is of another file, or of another place in it"
+"""What is wrong where a mark and a file do not belong together."""
+
 _MAX_MAGIC: Final = 64
 _MAX_ELEMENTS: Final = 16  # of a frame; msgpack allocates what an array announces, at each level
 _ZEROS: Final = bytes(8)  # no digest ends so, unless a part of the file was never written
@@ -197,6 +200,24 @@ def read_chain(path: Path, form: Format, mark: Mark | None = None) -> Iterator[L
                 raise
             yield link
             begin = link.mark
+
+
+def check_mark(path: Path, form: Format, mark: Mark) -> None:
+    """Check that a file goes at least as far as a mark, and has its digest there.
+
+    Raises:
+        ChainError: it does not, or it is of another format.
+        OSError: the file cannot be read.
+    """
+    if mark == form.start:
+        return
+    with open_regular(path) as file:
+        _check_magic(path, file.readline(_MAX_MAGIC), form)
+        if os.fstat(file.fileno()).st_size < mark.size:
+            raise ChainError(path, mark.num_frames, Damage.CUT, "the checkpoint knows of more")
+        file.seek(max(0, mark.size - DIGEST_BYTES))
+        if file.read(DIGEST_BYTES) != mark.digest:
+            raise ChainError(path, mark.num_frames, Damage.EDITED, NOT_MARKED)
 
 
 def _read_next(path: Path, file: BinaryIO, size: int, before: Mark) -> Link:

@@ -73,6 +73,7 @@ from deltafl.sim.run.algorithms import (
     check_session,
     sessions_of,
 )
+from deltafl.sim.run.resuming import check_files, check_state
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show
 
@@ -158,7 +159,12 @@ def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> No
         DivergenceError: a loss or an update is NaN or infinite.
         UserError: the settings do not fit, or the directory is damaged.
     """
-    checkpoint = load_checkpoint(directory.checkpoints)
+    checkpoint, dataset = load_checkpoint(directory.checkpoints), resources.dataset
+    strategy = strategy_of(config)
+    first = strategy.init(_initial_models(config, dataset), len(dataset.train))
+    if checkpoint is not None:
+        check_state(config, directory, checkpoint, first, len(dataset.train))
+        check_files(config, directory, checkpoint)
     for folder in directory.metrics_of(config.federation).values():
         drop_evaluations_after(folder, checkpoint.state.round if checkpoint else None)
     events_size = checkpoint.events_size if checkpoint else 0
@@ -168,8 +174,8 @@ def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> No
         closing(_truth(config, directory, checkpoint, transcript.run_id)) as truth,
         EventLog(directory.events, events_size) as events,
     ):
-        run = _Run(config, directory, resources, events, transcript, truth)
-        run.go_on(checkpoint, beyond)
+        run = _Run(config, directory, resources, strategy, events, transcript, truth)
+        run.go_on(first, checkpoint, beyond)
 
 
 def spec_of(config: RunConfig, dataset: FederatedDataset) -> ModelSpec:
@@ -221,6 +227,16 @@ def dropouts_of(config: RunConfig) -> Dropouts:
         Seeds(config.experiment.seed),
         config.faults.dropout,
         signed=config.privacy.sessions_are_signed,
+    )
+
+
+def _initial_models(config: RunConfig, dataset: FederatedDataset) -> Vector:
+    """The initial weights of all levels, joined; each level uses its own seed."""
+    seeds, spec = Seeds(config.experiment.seed), spec_of(config, dataset)
+    return starting_models(
+        len(config.federation.thetas),
+        lambda level: to_vector(spec.build(seeds.integer(Purpose.WEIGHTS, device=level))),
+        lambda level: seeds.generator(Purpose.WEIGHTS, device=level),
     )
 
 
@@ -278,6 +294,7 @@ class _Run:
         config: RunConfig,
         directory: RunDirectory,
         resources: Resources,
+        strategy: Strategy,
         events: EventLog,
         transcript: TranscriptWriter | _NoTranscript,
         truth: TruthWriter | _NoTruth,
@@ -291,32 +308,23 @@ class _Run:
         self._sizes = sizes_of(resources.dataset.train)
         self._seeds = Seeds(config.experiment.seed)
         self._metrics = directory.metrics_of(config.federation)
-        self._strategy = strategy_of(config)
+        self._strategy = strategy
         self._dropouts = dropouts_of(config)
         self._rounds = build_rounds(config, transcript) if config.federation.is_private else None
         self._answered = Answered()
         self._schedule = config.training.schedule
-        self._initial = starting_models(
-            len(self._metrics),
-            self._initial_model,
-            lambda level: self._seeds.generator(Purpose.WEIGHTS, device=level),
-        )
 
-    def _initial_model(self, level: int) -> Vector:
-        """The initial weights; each level uses its own seed."""
-        spec = spec_of(self._config, self._resources.dataset)
-        return to_vector(spec.build(self._seeds.integer(Purpose.WEIGHTS, device=level)))
-
-    def go_on(self, checkpoint: Checkpoint | None, beyond: Beyond) -> None:
+    def go_on(self, first: TrainingState, checkpoint: Checkpoint | None, beyond: Beyond) -> None:
         """Run the remaining rounds, or all rounds if there is no checkpoint.
 
         Args:
+            first: the state before the first round.
             checkpoint: where to continue.
             beyond: what the transcript holds beyond it.
         """
         progress, rounds = self._resources.progress, self._config.federation.rounds
         progress.begin(self._config, checkpoint.state.round if checkpoint else 0)
-        state = self._resume(checkpoint, beyond) if checkpoint else self._begin()
+        state = self._resume(checkpoint, beyond) if checkpoint else self._begin(first)
         lost = _lost_at_the_end(read_events(self._directory.events))
         self._give_up_if_hopeless(state.round, lost)
         while state.round < rounds:
@@ -331,8 +339,7 @@ class _Run:
             lost = _lost_after(lost, event)
             self._give_up_if_hopeless(state.round, lost)
 
-    def _begin(self) -> TrainingState:
-        state = self._strategy.init(self._initial, len(self._resources.dataset.train))
+    def _begin(self, state: TrainingState) -> TrainingState:
         self._evaluate(state)
         self._save(state)
         return state
