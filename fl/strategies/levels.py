@@ -30,7 +30,8 @@ from deltafl.protocol.noise import Noise
 START_SPREAD: Final = 0.01
 """Standard deviation of the noise added to a level's initial model if it equals another's."""
 
-_ETA: Final = "eta"
+ETAS: Final = "eta"
+"""The name of the levels' thresholds in the memory, of shape (levels,); NaN for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +253,7 @@ def starting_models(
 
 def level_states(state: TrainingState, thetas: Sequence[Fraction]) -> list[TrainingState]:
     """The state of each level, out of that of all of them."""
-    etas = state.memory.get(_ETA, np.full(len(thetas), np.nan))
+    etas = state.memory.get(ETAS, np.full(len(thetas), np.nan))
     parts = split_models(state.model, len(thetas))
     return [
         TrainingState(
@@ -272,7 +273,7 @@ def _joined(states: Sequence[TrainingState]) -> TrainingState:
         for name, remembered in state.memory.items()
     }
     etas = [np.nan if state.eta is None else state.eta for state in states]
-    memory[_ETA] = np.array(etas, dtype=np.float64)
+    memory[ETAS] = np.array(etas, dtype=np.float64)
     model = np.concatenate([state.model for state in states])
     return TrainingState(model, states[0].round, None, memory)
 

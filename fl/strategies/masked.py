@@ -66,8 +66,9 @@ FIRST_WEIGHT_BITS: Final = 40
 """Bits of a real weight before that."""
 
 _GROWTH_BITS: Final = 4  # weights may grow 16-fold between two rounds
-_MEAN_WEIGHT: Final = "masked.mean_weight"
-"""log2 of the last round's mean weight, and 1 if that is only a bound, otherwise 0."""
+MEAN_WEIGHT: Final = "masked.mean_weight"
+"""What is remembered after a round, of shape (2,): log2 of its mean weight, and 1 if that is only a
+bound, otherwise 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +151,8 @@ class MaskedMean:
         """How the next round is run, and log2 of its unit."""
         if self.mean.has_whole_weights:
             return self.rounds, 0
-        if _MEAN_WEIGHT in state.memory:
-            log2_mean, is_bound = state.memory[_MEAN_WEIGHT].tolist()
+        if MEAN_WEIGHT in state.memory:
+            log2_mean, is_bound = state.memory[MEAN_WEIGHT].tolist()
         else:
             expected = self.mean.share(_ExpectedDevice(self.expected_loss), state.round)
             log2_mean, is_bound = expected.log_weight / math.log(2), True
@@ -175,7 +176,7 @@ class MaskedMean:
         # zeros are weights below a half; a clipped weight alone brings the sum to the largest
         is_bound = not 0 < report.kept_weight < max_weight
         mean = max(report.kept_weight / report.kept_devices, 0.5)
-        return {_MEAN_WEIGHT: np.array([math.log2(mean) + unit, is_bound], dtype=np.float64)}
+        return {MEAN_WEIGHT: np.array([math.log2(mean) + unit, is_bound], dtype=np.float64)}
 
 
 @dataclass(frozen=True, slots=True)

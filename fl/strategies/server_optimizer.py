@@ -28,7 +28,8 @@ from deltafl.fl.vectors import Vector
 Moments: TypeAlias = Mapping[str, npt.NDArray[np.float64]]
 """What an optimiser remembers, by name; nothing before the first round."""
 
-_PREFIX: Final = "server_optimizer."  # before the names of moments, among the strategy's own
+MOMENTS_PREFIX: Final = "server_optimizer."
+"""Before the names of moments, among what a strategy remembers; each is of shape (d,)."""
 
 
 class ServerOptimizer(Protocol):
@@ -219,18 +220,25 @@ class WithServerOptimizer:
             DivergenceError: a device's loss or update is NaN or infinite.
         """
         moments = {
-            name.removeprefix(_PREFIX): array
+            name.removeprefix(MOMENTS_PREFIX): array
             for name, array in state.memory.items()
-            if name.startswith(_PREFIX)
+            if name.startswith(MOMENTS_PREFIX)
         }
-        own = {name: array for name, array in state.memory.items() if not name.startswith(_PREFIX)}
+        own = {
+            name: array
+            for name, array in state.memory.items()
+            if not name.startswith(MOMENTS_PREFIX)
+        }
         played, report = self.strategy.apply(replace(state, memory=MappingProxyType(own)), cohort)
         model, after = played.model, moments
         lost = report.empty or getattr(report, "aborted", None) is not None
         if not lost:
             model, stepped = step_along(self.optimizer, state.model, played.model, moments)
             after = dict(stepped)
-        memory = {**played.memory, **{_PREFIX + name: array for name, array in after.items()}}
+        memory = {
+            **played.memory,
+            **{MOMENTS_PREFIX + name: array for name, array in after.items()},
+        }
         return replace(played, model=model, memory=MappingProxyType(memory)), report
 
 

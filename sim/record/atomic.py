@@ -1,8 +1,14 @@
-"""Files that are either complete or not there, whatever happens while they are written."""
+"""Files that are either complete or not there, whatever happens while they are written.
+
+Nothing is written through a link: a folder may come from elsewhere.
+"""
 
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
+
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -16,12 +22,25 @@ def write_file(path: Path, data: bytes) -> None:
 def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
     """The same for a file that is too large to be held in memory."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
+    temporary.unlink(missing_ok=True)  # a left-over, or a link to a file of somebody else
+    with open(temporary, "wb", opener=lambda name, _: os.open(name, _NEW, 0o666)) as file:
         file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
     sync_folder(path.parent)  # or a power cut could forget the rename
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder, and those above it, where they are missing, and bring their names to disk.
+
+    Raises:
+        OSError: it cannot be created, or something else has its name.
+    """
+    if not path.parent.exists():
+        make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:

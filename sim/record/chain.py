@@ -13,6 +13,7 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Self
@@ -22,13 +23,19 @@ import msgpack
 from deltafl.fl.read.regular import open_regular
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.atomic import sync_folder
+from deltafl.sim.record.own_files import open_own
 
 _LENGTH: Final = struct.Struct(">I")
 DIGEST_BYTES: Final = 32
 """Length of a digest of the chain."""
 
+NOT_MARKED: Final = "the checkpoint is of another file, or of another place in it"
+"""What is wrong where a mark and a file do not belong together."""
+
 _MAX_MAGIC: Final = 64
 _MAX_ELEMENTS: Final = 16  # of a frame; msgpack allocates what an array announces, at each level
+_ZEROS: Final = bytes(8)  # no digest ends so, unless a part of the file was never written
+_PIECE: Final = 1 << 20
 _NUMBER: Final = 1  # the element of a frame that holds its number
 
 Value = int | bytes | str | float | bool | None
@@ -113,6 +120,7 @@ class ChainWriter:
 
     Raises:
         ChainError: the file is shorter than `mark` says.
+        RunDirectoryError: it is a link, or no regular file.
     """
 
     def __init__(self, path: Path, form: Format, mark: Mark) -> None:
@@ -120,8 +128,9 @@ class ChainWriter:
         if not begins and path.stat().st_size < mark.size:
             raise ChainError(path, mark.num_frames, Damage.CUT, "the checkpoint knows of more")
         self._mark = mark
-        self._file: BinaryIO = path.open("wb" if begins else "r+b")
+        self._file: BinaryIO = open_own(path)
         if begins:
+            self._file.truncate()
             self._file.write(form.magic)
             sync_folder(path.parent)
         self._file.truncate(mark.size)
@@ -193,6 +202,24 @@ def read_chain(path: Path, form: Format, mark: Mark | None = None) -> Iterator[L
             begin = link.mark
 
 
+def check_mark(path: Path, form: Format, mark: Mark) -> None:
+    """Check that a file goes at least as far as a mark, and has its digest there.
+
+    Raises:
+        ChainError: it does not, or it is of another format.
+        OSError: the file cannot be read.
+    """
+    if mark == form.start:
+        return
+    with open_regular(path) as file:
+        _check_magic(path, file.readline(_MAX_MAGIC), form)
+        if os.fstat(file.fileno()).st_size < mark.size:
+            raise ChainError(path, mark.num_frames, Damage.CUT, "the checkpoint knows of more")
+        file.seek(max(0, mark.size - DIGEST_BYTES))
+        if file.read(DIGEST_BYTES) != mark.digest:
+            raise ChainError(path, mark.num_frames, Damage.EDITED, NOT_MARKED)
+
+
 def _read_next(path: Path, file: BinaryIO, size: int, before: Mark) -> Link:
     """The frame that follows a mark, at which the file stands."""
     number = before.num_frames
@@ -200,6 +227,12 @@ def _read_next(path: Path, file: BinaryIO, size: int, before: Mark) -> Link:
     digest = hashlib.sha256(before.digest + frame).digest()
     elements = _elements(frame)
     if digest != stated:
+        if stated.endswith(_ZEROS) and _only_zeros_follow(file):
+            problem = (
+                "zeros follow to the end of the file, as a power cut can leave them: to continue "
+                f"without them, cut the file there (truncate -s {before.size} FILE)"
+            )
+            raise ChainError(path, number, Damage.EDITED, problem)
         raise _diagnose(path, file, elements, number)
     if elements is None or elements[_NUMBER] != number or type(elements[0]) is not int:
         raise ChainError(path, number, Damage.MALFORMED, "its writer made no frame of it")
@@ -284,6 +317,14 @@ def _diagnose(path: Path, file: BinaryIO, elements: list[Value] | None, number: 
     return ChainError(
         path, number, Damage.MISSING, f"frames {number} to {found - 1} were taken out"
     )
+
+
+def _only_zeros_follow(file: BinaryIO) -> bool:
+    """Whether the rest of a file is zeros, if anything; the file stays where it is."""
+    place = file.tell()
+    is_zero = all(not any(piece) for piece in iter(partial(file.read, _PIECE), b""))
+    file.seek(place)
+    return is_zero
 
 
 def _numbers_that_follow(file: BinaryIO) -> Iterator[int]:

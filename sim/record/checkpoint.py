@@ -63,7 +63,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         **answered,  # type: ignore[arg-type]
         **{_MEMORY + name: array for name, array in state.memory.items()},  # type: ignore[arg-type]
     )
-    write_file(folder / f"round-{state.round:06}.npz", buffer.getvalue())
+    write_file(folder / _name(state.round), buffer.getvalue())
     for old in _files(folder)[:-_KEPT]:
         old.unlink()
 
@@ -108,6 +108,10 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise damaged(path, error) from error
 
 
+def _name(round_number: int) -> str:
+    return f"round-{round_number:06}.npz"
+
+
 def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob("round-*.npz"))
 
@@ -118,6 +122,8 @@ def _read(path: Path) -> Checkpoint:
     eta = float(_scalar(arrays, "eta", np.float64))
     model = _array(arrays, "model", np.float32, 1)
     round_number = _count(arrays, "round")
+    if path.name != _name(round_number):
+        raise ValueError(f"round = {round_number} belongs to the name {_name(round_number)}")
     memory = {
         name.removeprefix(_MEMORY): _array(arrays, name, np.float64, array.ndim).astype(np.float64)
         for name, array in arrays.items()

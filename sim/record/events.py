@@ -15,6 +15,8 @@ from deltafl.fl.read.exact import shortened
 from deltafl.fl.read.regular import open_regular
 from deltafl.fl.read.strict_json import parse_json
 from deltafl.sim.errors import RunDirectoryError, damaged
+from deltafl.sim.record.atomic import sync_folder
+from deltafl.sim.record.own_files import open_own
 
 Event: TypeAlias = dict[str, object]
 """One round: the strategy's report, the cohort, the times. JSON values only."""
@@ -31,7 +33,7 @@ class EventLog:
         size: how many of its bytes to keep; what follows is cut off.
 
     Raises:
-        RunDirectoryError: the file is shorter than `size`.
+        RunDirectoryError: the file is shorter than `size`, or no regular one.
     """
 
     def __init__(self, path: Path, size: int = 0) -> None:
@@ -41,8 +43,10 @@ class EventLog:
                 f"{path} has {present} bytes where its checkpoint knows of {size}: "
                 f"the run is damaged, start it again in another --out"
             )
-        self._file = path.open("ab")
+        self._file = open_own(path)
         self._file.truncate(size)
+        self._file.seek(size)
+        sync_folder(path.parent)  # it may be new
 
     def append(self, event: Mapping[str, object]) -> Event:
         """Append one event; the event as it will be read."""
@@ -117,6 +121,7 @@ def _events(file: BinaryIO) -> Iterator[Event]:
         raise ValueError(f"a line has more than {MAX_LINE_BYTES:,} bytes")
 
 
+_MOST: Final = 1e100  # far beyond any run, and the sum over all rounds is finite
 _NUMBERS: Final = (
     "bytes_up_per_device",
     "clipped",
@@ -135,8 +140,8 @@ def _check_kinds(event: Event) -> None:
     """Check the types of what others compute with."""
     for name in _NUMBERS:
         value = event.get(name)
-        if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):  # type: ignore[arg-type]
-            raise ValueError(f"{name} = {shortened(value)} is not a finite number")
+        if value is not None and not (type(value) in (int, float) and abs(value) <= _MOST):  # type: ignore[arg-type]
+            raise ValueError(f"{name} = {shortened(value)} is not a number of at most {_MOST:g}")
     dropped, levels = event.get("dropped_by_stage") or {}, event.get("levels") or {}
     if not isinstance(dropped, dict) or any(type(n) is not int for n in dropped.values()):
         raise ValueError("dropped_by_stage is not a table of whole numbers")

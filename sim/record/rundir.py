@@ -16,7 +16,7 @@ arms/            the other runs of an experiment, each a run directory of this s
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -25,8 +25,9 @@ from typing import Final
 
 from deltafl.fl.read.regular import read_regular
 from deltafl.fl.read.strict_json import parse_json
-from deltafl.sim.errors import ConfigError, RunDirectoryError, damaged
-from deltafl.sim.record.atomic import write_file
+from deltafl.sim.errors import ConfigError, RunDirectoryError, UserError, damaged
+from deltafl.sim.record.atomic import make_folder, write_file
+from deltafl.sim.record.own_files import check_file, check_folder, open_own
 from deltafl.sim.settings.config import FederationConfig, RunConfig
 from deltafl.sim.settings.config_io import (
     build_config,
@@ -112,9 +113,30 @@ class RunDirectory:
         """What was found, JSON; there only when the run is finished."""
         return self.path / "summary.json"
 
+    @property
+    def lock(self) -> Path:
+        """Held by the process that writes."""
+        return self.path / ".lock"
+
+    @property
+    def arms(self) -> Path:
+        """Folder of the other runs of the same experiment."""
+        return self.path / "arms"
+
     def arm(self, algorithm: str, seed: int) -> "RunDirectory":
         """The directory of another run of the same experiment."""
-        return RunDirectory(self.path / "arms" / f"{algorithm}-seed-{seed}")
+        return RunDirectory(self.arms / f"{algorithm}-seed-{seed}")
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Every file that a run writes at the top of its directory."""
+        replaced = self.config, self.versions, self.bundle, self.summary
+        return (*replaced, self.events, self.transcript, self.truth, self.lock)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Every folder that a run makes at the top of its directory."""
+        return self.metrics, self.checkpoints, self.plots, self.arms
 
     def finished(self, config: RunConfig, *, resume: bool) -> dict[str, object] | None:
         """The summary of the run with `config`, if it is finished; None if there is work to do.
@@ -164,12 +186,13 @@ class RunDirectory:
         """Be the only writer; creates the directory and its settings if they are not there.
 
         Raises:
-            RunDirectoryError: as `check`; or another process is writing.
+            RunDirectoryError: as `check`; or another process is writing, or what is there is not
+                the run's own.
         """
         self.check(config, resume=resume)
         try:
-            self.path.mkdir(parents=True, exist_ok=resume)
-            lock = (self.path / ".lock").open("wb")
+            make_folder(self.path)
+            lock = open_own(self.lock)
         except OSError as error:
             raise RunDirectoryError(
                 f"cannot write to {self.path}: {error.strerror}; choose another --out"
@@ -186,16 +209,44 @@ class RunDirectory:
             yield
 
     def prepare(self, config: RunConfig) -> None:
-        """Create the settings and the folders, if they are not there."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Create the settings and the folders, if they are not there.
+
+        Raises:
+            RunDirectoryError: a link, or anything else that a run does not make, has their name.
+        """
+        make_folder(self.path)
+        metrics = self.metrics_of(config.federation).values()
+        for file in self.files:
+            check_file(file)
+        for folder in (*self.folders, *metrics):
+            check_folder(folder)
         if not self.config.exists():
             write_file(self.config, to_toml(config).encode())  # first: `check` goes by it
-        for folder in (
-            self.metrics,
-            self.checkpoints,
-            *self.metrics_of(config.federation).values(),
-        ):
-            folder.mkdir(exist_ok=True)
+        for folder in (self.metrics, *metrics, self.checkpoints):
+            make_folder(folder)
+
+
+def check_output(output: Path, inputs: Iterable[Path]) -> None:
+    """Check that a file that is to be written replaces nothing that a run has recorded.
+
+    Args:
+        output: The file.
+        inputs: What is read for it.
+
+    Raises:
+        UserError: it is one of these, or a file that a run writes to its directory.
+    """
+    for path in inputs:
+        if output.exists() and path.exists() and output.samefile(path):
+            raise UserError(f"{output} is what is read: choose another file to write to")
+    place = output.parent.resolve() / output.name  # a link is replaced, not what it leads to
+    for folder in place.parents:
+        directory = RunDirectory(folder)
+        if directory.config.exists():  # the nearest: a run in `arms` has others around it
+            owned = {*directory.files, *directory.folders}
+            if not owned.isdisjoint((place, *place.parents)):
+                raise UserError(f"{output} is a file of the run in {folder}: choose another file")
+            return
 
 
 def read_json(path: Path) -> dict[str, object] | None:

@@ -43,8 +43,18 @@ from deltafl.secagg import DecodeError, SlotSum
 from deltafl.secagg.params import ClientId
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.errors import ChainError, Damage
-from deltafl.sim.record.chain import ChainWriter, Format, Link, Mark, Value, read_chain, read_link
-from deltafl.sim.record.mode import is_mode, keeps_whole
+from deltafl.sim.record.chain import (
+    NOT_MARKED,
+    ChainWriter,
+    Format,
+    Link,
+    Mark,
+    Value,
+    check_mark,
+    read_chain,
+    read_link,
+)
+from deltafl.sim.settings.mode import is_mode, keeps_whole
 
 TRANSCRIPT: Final = Format(
     "transcript",
@@ -377,6 +387,33 @@ def read_with_digests(path: Path) -> Iterator[tuple[Record, bytes]]:
     """
     for link in read_chain(path, TRANSCRIPT):
         yield _record(path, link), link.digest
+
+
+def count_rounds(path: Path, mark: Mark) -> int:
+    """Read and verify a transcript up to a checkpoint; the number of rounds that it begins.
+
+    Args:
+        path: the file; it need not exist if the mark is the beginning.
+        mark: how far the checkpoint says that it goes.
+
+    Raises:
+        ChainError: the file is damaged before the mark, no record ends there with that digest, or
+            its rounds do not begin in their order, each once.
+        OSError: the file cannot be read.
+    """
+    check_mark(path, TRANSCRIPT, mark)
+    begun, before = 0, TRANSCRIPT.start
+    for link in read_chain(path, TRANSCRIPT) if mark != before else ():
+        before = link.mark
+        if link.kind == _BEGIN:
+            begun += 1
+            if link.fields[:1] != [begun]:
+                raise _malformed(path, link, f"the round that begins is not round {begun}")
+        if before.size >= mark.size:  # what follows may be torn
+            break
+    if before != mark:
+        raise ChainError(path, mark.num_frames, Damage.EDITED, NOT_MARKED)
+    return begun
 
 
 def read_beyond(path: Path, mark: Mark) -> Beyond:

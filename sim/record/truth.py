@@ -25,8 +25,8 @@ from deltafl.secagg.prg import SEED_SIZE
 from deltafl.secagg.randomness import Randomness
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.record.chain import ChainWriter, Format, Link, Mark, read_chain
-from deltafl.sim.record.mode import keeps_whole
 from deltafl.sim.record.transcript import RUN_ID_BYTES
+from deltafl.sim.settings.mode import keeps_whole
 
 TRUTH: Final = Format("truth", 2)
 

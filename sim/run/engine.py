@@ -72,6 +72,7 @@ from deltafl.sim.run.algorithms import (
     sessions_of,
 )
 from deltafl.sim.run.first_model import first_model
+from deltafl.sim.run.resuming import check_files, check_state
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show
 
@@ -157,7 +158,12 @@ def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> No
         DivergenceError: a loss or an update is NaN or infinite.
         UserError: the settings do not fit, or the directory is damaged.
     """
-    checkpoint = load_checkpoint(directory.checkpoints)
+    checkpoint, dataset = load_checkpoint(directory.checkpoints), resources.dataset
+    strategy = strategy_of(config)
+    first = strategy.init(first_model(config, spec_of(config, dataset)), len(dataset.train))
+    if checkpoint is not None:
+        check_state(config, directory, checkpoint, first, len(dataset.train))
+        check_files(config, directory, checkpoint)
     for folder in directory.metrics_of(config.federation).values():
         drop_evaluations_after(folder, checkpoint.state.round if checkpoint else None)
     events_size = checkpoint.events_size if checkpoint else 0
@@ -167,8 +173,8 @@ def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> No
         closing(_truth(config, directory, checkpoint, transcript.run_id)) as truth,
         EventLog(directory.events, events_size) as events,
     ):
-        run = _Run(config, directory, resources, events, transcript, truth)
-        run.go_on(checkpoint, beyond)
+        run = _Run(config, directory, resources, strategy, events, transcript, truth)
+        run.go_on(first, checkpoint, beyond)
 
 
 def spec_of(config: RunConfig, dataset: FederatedDataset) -> ModelSpec:
@@ -277,6 +283,7 @@ class _Run:
         config: RunConfig,
         directory: RunDirectory,
         resources: Resources,
+        strategy: Strategy,
         events: EventLog,
         transcript: TranscriptWriter | _NoTranscript,
         truth: TruthWriter | _NoTruth,
@@ -290,23 +297,23 @@ class _Run:
         self._sizes = sizes_of(resources.dataset.train)
         self._seeds = Seeds(config.experiment.seed)
         self._metrics = directory.metrics_of(config.federation)
-        self._strategy = strategy_of(config)
+        self._strategy = strategy
         self._dropouts = dropouts_of(config)
         self._rounds = build_rounds(config, transcript) if config.federation.is_private else None
         self._answered = Answered()
         self._schedule = config.training.schedule
-        self._initial = first_model(config, spec_of(config, resources.dataset))
 
-    def go_on(self, checkpoint: Checkpoint | None, beyond: Beyond) -> None:
+    def go_on(self, first: TrainingState, checkpoint: Checkpoint | None, beyond: Beyond) -> None:
         """Run the remaining rounds, or all rounds if there is no checkpoint.
 
         Args:
+            first: the state before the first round.
             checkpoint: where to continue.
             beyond: what the transcript holds beyond it.
         """
         progress, rounds = self._resources.progress, self._config.federation.rounds
         progress.begin(self._config, checkpoint.state.round if checkpoint else 0)
-        state = self._resume(checkpoint, beyond) if checkpoint else self._begin()
+        state = self._resume(checkpoint, beyond) if checkpoint else self._begin(first)
         lost = _lost_at_the_end(read_events(self._directory.events))
         self._give_up_if_hopeless(state.round, lost)
         while state.round < rounds:
@@ -321,8 +328,7 @@ class _Run:
             lost = _lost_after(lost, event)
             self._give_up_if_hopeless(state.round, lost)
 
-    def _begin(self) -> TrainingState:
-        state = self._strategy.init(self._initial, len(self._resources.dataset.train))
+    def _begin(self, state: TrainingState) -> TrainingState:
         self._evaluate(state)
         self._save(state)
         return state

@@ -84,14 +84,15 @@ def run_experiment(
         for number, arm in enumerate(config.arms()):
             algorithm, seed = arm.federation.algorithm, arm.experiment.seed
             directory = top.arm(algorithm, seed) if number else top
-            directory.prepare(arm)
-            write_json(directory.versions, versions)
-            play(arm, directory, resources)
-            summaries.append(summarise_run(arm, directory, data))
             played.append((arm, directory))
-            _write_bundle(arm, directory, dataset, str(versions["data_sha256"]))
-            if number:
-                write_json(directory.summary, summarise_experiment(summaries[-1:]))
+            # somebody may have resumed an arm by itself, and still be at it
+            with directory.claim(arm, resume=True) if number else contextlib.nullcontext():
+                write_json(directory.versions, versions)
+                play(arm, directory, resources)
+                summaries.append(summarise_run(arm, directory, data))
+                _write_bundle(arm, directory, dataset, str(versions["data_sha256"]))
+                if number:
+                    write_json(directory.summary, summarise_experiment(summaries[-1:]))
         if plots:
             _draw(top, played)
         summary = {

@@ -4,10 +4,11 @@ Lines are means over seeds, bands reach from the lowest to the highest seed. Col
 Okabe and Ito, which people with any colour vision can tell apart; line styles differ as well.
 """
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import matplotlib as mpl
 import numpy as np
@@ -17,11 +18,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from deltafl.fl.metrics import summarise_test_error
+from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.rundir import RunDirectory
 
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+_FORMATS: Final[dict[str, dict[str, Any]]] = {
+    "png": {"dpi": 150},
+    "svg": {"metadata": {"Date": None}},
+}
 _STYLES: Final = ("-", "--", "-.", ":")
 
 Numbers = npt.NDArray[np.float64]
@@ -96,8 +102,10 @@ def write_plots(folder: Path, arms: Sequence[Arm]) -> None:
     with mpl.rc_context({"svg.hashsalt": "deltafl"}):
         for name, figure in figures.items():
             if figure is not None:
-                figure.savefig(folder / f"{name}.png", dpi=150)
-                figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+                for suffix, how in _FORMATS.items():
+                    drawn = io.BytesIO()
+                    figure.savefig(drawn, format=suffix, **how)
+                    write_file(folder / f"{name}.{suffix}", drawn.getvalue())
 
 
 def _read(arms: Sequence[Arm]) -> list[_Group]:

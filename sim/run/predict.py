@@ -22,6 +22,7 @@ from deltafl.fl.errors import DataError
 from deltafl.fl.superquantile import parse_theta
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.rundir import check_output
 from deltafl.sim.settings.config_io import show
 
 _EXAMPLES: Final = """\
@@ -120,6 +121,8 @@ def main(options: argparse.Namespace) -> int:
 
 def _main(options: argparse.Namespace) -> int:
     path: Path = options.bundle
+    if options.out is not None:
+        check_output(options.out, [one for one in (path, options.data) if one is not None])
     embedding = None if options.vectors is None else load_glove(options.vectors).table
     bundle = Bundle.load(path / "bundle.npz" if path.is_dir() else path, embedding)
     if options.list:

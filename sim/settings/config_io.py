@@ -17,9 +17,9 @@ from typing import Annotated, Final, TypeAlias, cast, get_args, get_origin, get_
 from deltafl.fl.read.exact import exact_number, shortened
 from deltafl.fl.read.regular import read_regular
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.record.mode import is_mode
 from deltafl.sim.settings.config import PRIVATE, WITH_LEVELS, RunConfig
 from deltafl.sim.settings.constraints import Constraint, nearest
+from deltafl.sim.settings.mode import is_mode
 
 Table: TypeAlias = Mapping[str, Mapping[str, object]]
 

@@ -3,6 +3,7 @@
 import json
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from honest_runs import play_honestly
@@ -59,6 +60,35 @@ def test_a_page_is_written_beside_what_is_printed(capsys, transcript, tmp_path):
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     captured = said(capsys, transcript, "--html", page, "--json", code=0)
     assert json.loads(captured.out)["rounds"] == 1
+
+
+@pytest.mark.parametrize("name", ["transcript.bin", "truth.bin", "arms/a/events.jsonl", "linked"])
+def test_a_page_replaces_nothing_that_is_audited(capsys, transcript, tmp_path, name):
+    """Nor any other file of a run directory; beside them there may be a report."""
+    run = tmp_path / "run"
+    (run / "arms" / "a").mkdir(parents=True)
+    for folder in (run, run / "arms" / "a"):
+        (folder / "config.toml").write_text("")
+    (run / "linked").symlink_to("transcript.bin")
+    source = run / "transcript.bin"
+    source.write_bytes(Path(transcript).read_bytes())
+    (sentence,) = said(capsys, source, "--html", run / name, "--quiet", code=2).err.splitlines()
+    assert "choose another file" in sentence
+    assert source.read_bytes() == Path(transcript).read_bytes()
+    assert (run / "linked").is_symlink()
+    for page in (run / "report.html", run / "arms" / "a" / "report.html"):
+        said(capsys, source, "--html", page, "--quiet", code=0)
+        assert page.exists()
+
+
+def test_a_page_does_not_replace_a_transcript_alone_or_its_truth(capsys, transcript, tmp_path):
+    source, truth = tmp_path / "seen", tmp_path / "told"
+    for path in (source, truth):
+        path.write_bytes(Path(transcript).read_bytes())
+    for path in (source, truth):
+        captured = said(capsys, source, "--truth", truth, "--html", path, "--quiet", code=2)
+        assert captured.err == f"deltafl: {path} is what is read: choose another file to write to\n"
+        assert path.read_bytes() == Path(transcript).read_bytes()
 
 
 def test_a_page_that_cannot_be_written_is_said_in_one_sentence(capsys, transcript, tmp_path):

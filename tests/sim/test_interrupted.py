@@ -11,6 +11,8 @@ from frames import of_records, records
 from fresh_python import run_python
 from reports import serious
 
+from deltafl.protocol import wire as round_wire
+from deltafl.protocol.messages import Announce
 from deltafl.secagg.wire import Kind
 from deltafl.sim.cohort.interrupted import InterruptedRounds
 from deltafl.sim.errors import ChainError, RunDirectoryError, RunError
@@ -32,7 +34,7 @@ from deltafl.sim.record.transcript import (
 from deltafl.sim.record.truth import read_truth
 from deltafl.sim.run import engine
 from deltafl.sim.run.accounting import privacy_of
-from deltafl.sim.settings.config_io import build_config
+from deltafl.sim.settings.config_io import build_config, to_toml
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -188,6 +190,43 @@ def test_the_first_and_the_last_round_may_be_lost(number, tmp_path, monkeypatch)
     assert lost_rounds(path) == [number]
     assert serious(lenient(path)) == set()
     assert {p.stem[-1] for p in (path / "metrics").iterdir()} == {"0", "2", "3"}
+
+
+def is_warm(transcript):
+    """Of each round, whether its search starts at a threshold of an earlier one."""
+    starts = {}
+    for record in read_transcript(transcript):
+        if isinstance(record, Message) and record.is_whole and record.sent:
+            envelope = round_wire.decode(record.head)
+            if isinstance(envelope, Announce):
+                starts[record.round] = envelope.levels.rounds[0].warm_start is not None
+    return [starts[number] for number in sorted(starts)]
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_search_starts_at_the_threshold_of_a_round_that_was_kept(
+    lost, alone, tmp_path, monkeypatch
+):
+    """The search of a lost round may have ended; the server has not kept its result."""
+    path, config = tmp_path / "run", settings_of(federation={"rounds": 4})
+    killed_in(monkeypatch, config, path, number=lost)
+    run(config, path, resume=True)
+    assert is_warm(path / "transcript.bin") == [False, lost == 2, True, True]
+    source = path / "transcript.bin" if alone else path
+    assert serious(audit(source, Options(min_tail=1, min_cohort=5))) == set()
+
+
+def test_a_search_that_starts_afresh_after_a_lost_round_is_found(tmp_path, monkeypatch):
+    """The control of the test above: the run still has the threshold of the round before."""
+    path, config = tmp_path / "run", settings_of()
+    killed_in(monkeypatch, config, path, number=2)
+    cold = replace(config, quantile=replace(config.quantile, warm_start=False))
+    (path / "config.toml").write_text(to_toml(cold))
+    run(cold, path, resume=True)
+    assert is_warm(path / "transcript.bin") == [False, True, False]
+    report = audit(path / "transcript.bin", Options(min_tail=1, min_cohort=5))
+    assert serious(report) == {"parameters.changed"}
 
 
 def test_a_run_that_is_interrupted_in_every_round_ends_all_the_same(tmp_path, monkeypatch):

@@ -4,11 +4,13 @@ import os
 import shlex
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fresh_python import ROOT, loaded_by
 
 from deltafl.sim import cli
 from deltafl.sim.cli import main
@@ -204,6 +206,37 @@ def test_an_interruption_before_anything_was_written(capsys, tiny_arguments, mon
     monkeypatch.setattr(experiment, "build_dataset", interrupt)
     code, _, err = call(capsys, "run", *tiny_arguments, "--out=a")
     assert (code, err) == (130, "deltafl: interrupted before anything was written\n")
+
+
+@pytest.mark.parametrize("module", ["deltafl.sim.settings.config", "deltafl.sim.cli", "numpy"])
+def test_an_interruption_while_the_command_is_loaded(tmp_path, module):
+    """By the module that is being loaded when the signal comes."""
+    code = (
+        "import runpy, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}:\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "sys.argv = ['deltafl', 'run', '--out', 'a', '--quiet']\n"
+        "runpy.run_module('deltafl', run_name='__main__')\n"
+    )
+    done = subprocess.run(  # noqa: S603 (ourselves)
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr in (
+        "deltafl: interrupted\n",
+        "deltafl: interrupted before anything was written\n",
+    )
+
+
+def test_the_command_is_loaded_where_an_interruption_is_caught():
+    """What is installed is what the test above interrupts."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert settings["project"]["scripts"] == {"deltafl": "deltafl.__main__:main"}
+    loaded = loaded_by("import deltafl.__main__")
+    assert {name for name in loaded if name.startswith("deltafl.")} == {"deltafl.__main__"}
 
 
 def test_a_run_whose_rounds_are_all_lost_fails(capsys, tiny_arguments):

@@ -135,6 +135,16 @@ def test_evaluations_round_trip_and_can_be_dropped(tmp_path):
     assert read_evaluations(tmp_path) == []
 
 
+@pytest.mark.parametrize("value", [1e308, -1e101])
+def test_no_event_is_too_large_to_be_added_up(tmp_path, value):
+    path = tmp_path / "events.jsonl"
+    path.write_text(f'{{"round": 1, "train_cpu_s": {value}}}\n' * 2)
+    with pytest.raises(RunDirectoryError, match=r"train_cpu_s = .* is not a number of at most"):
+        read_events(path)
+    path.write_text('{"round": 1, "train_cpu_s": 1e100, "clipped": -1}\n')
+    assert read_events(path)[0]["train_cpu_s"] == 1e100
+
+
 def test_event_logs_are_cut_back_and_never_filled_up(tmp_path):
     path = tmp_path / "events.jsonl"
     with EventLog(path) as log:

@@ -22,7 +22,6 @@ from deltafl.sim.data.dataset import dataset_spec
 from deltafl.sim.errors import ConfigError, RunDirectoryError
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import read_events
-from deltafl.sim.record.mode import keeps_whole
 from deltafl.sim.record.transcript import (
     Closing,
     Message,
@@ -35,6 +34,7 @@ from deltafl.sim.record.truth import read_truth
 from deltafl.sim.run.algorithms import build_rounds, build_strategy, sessions_of
 from deltafl.sim.settings.config import DataConfig
 from deltafl.sim.settings.config_io import build_config
+from deltafl.sim.settings.mode import keeps_whole
 
 DELTA = "private-delta-fl"
 

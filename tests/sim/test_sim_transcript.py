@@ -345,6 +345,34 @@ def test_only_the_end_of_the_file_may_be_damaged(tmp_path):
         read_beyond(path, mark)
 
 
+@pytest.mark.parametrize("inside", [0, 1, 2, 7, 60])
+@pytest.mark.parametrize("zeros", [40, 4096])
+def test_zeros_at_the_end_are_those_of_a_power_cut(tmp_path, inside, zeros):
+    """The disk knows the length of the file, and has not got the bytes. The remedy works."""
+    path = tmp_path / "t.bin"
+    mark = write(path, rounds=1, finish=False)
+    begin_and_die(path, mark).close()
+    begun, *_, last = [link.end for link in read_chain(path, TRANSCRIPT)][-3:]
+    content = path.read_bytes()[: begun + inside]
+    path.write_bytes(content + bytes(max(last - len(content), zeros)))
+    with pytest.raises(ChainError) as caught:
+        read_beyond(path, mark)
+    assert "as a power cut can leave them" in caught.value.problem
+    assert f"truncate -s {begun} FILE" in caught.value.problem
+    os.truncate(path, begun)
+    assert [one.round for one in read_beyond(path, mark).rounds] == [2]
+
+
+def test_zeros_with_something_behind_them_are_no_power_cut(tmp_path):
+    """The control of the test above."""
+    path = tmp_path / "t.bin"
+    mark = write(path, rounds=1, finish=False)
+    with path.open("ab") as file:
+        file.write(bytes(4096) + b"\x01")
+    with pytest.raises(ChainError, match="it was edited"):
+        read_beyond(path, mark)
+
+
 @pytest.mark.parametrize("content", [None, b"", MAGIC[:5], MAGIC])
 def test_a_file_that_has_not_begun_holds_nothing(tmp_path, content):
     if content is not None:

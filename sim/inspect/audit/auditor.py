@@ -37,7 +37,6 @@ from deltafl.sim.inspect.audit.truth_rounds import (
     TruthRounds,
 )
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
-from deltafl.sim.record.mode import keeps_whole
 from deltafl.sim.record.transcript import (
     INTERRUPTED,
     Begin,
@@ -51,6 +50,7 @@ from deltafl.sim.record.transcript import (
     Sum,
     read_with_digests,
 )
+from deltafl.sim.settings.mode import keeps_whole
 
 
 class Progress(Protocol):

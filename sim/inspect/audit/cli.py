@@ -29,6 +29,7 @@ from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.audit.preface import NOT_AUDITED
 from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.rundir import check_output
 
 _DIGEST_HEX: Final = 64
 _LEVELS: Final = tuple(severity.name.lower() for severity in Severity)
@@ -149,9 +150,13 @@ def main(options: argparse.Namespace) -> int:
     """Audit and report; the exit code.
 
     Raises:
-        UserError: there is nothing to audit, or an argument is out of its range.
+        UserError: there is nothing to audit, an argument is out of its range, or the report would
+            replace what is audited.
     """
     chosen = _options(options)
+    if options.html is not None:
+        inputs = options.source, chosen.truth
+        check_output(options.html, [path for path in inputs if path is not None])
     with _Bar(quiet=options.quiet or options.json) as bar:
         report = audit(options.source, chosen, bar)
     if options.html is not None:

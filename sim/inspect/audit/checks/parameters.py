@@ -7,6 +7,7 @@ cohort. A run with real weights may change the largest weight (`deltafl.fl.strat
 
 from collections.abc import Iterator
 from dataclasses import fields
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -19,7 +20,9 @@ from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.rules import A6, A19, Rule, Rules
+from deltafl.sim.inspect.audit.saved_states import SavedStates
 from deltafl.sim.inspect.audit.views import RoundView, SessionView
+from deltafl.sim.record.transcript import Record, Resumed
 
 RULES: Final = Rules(
     {
@@ -70,9 +73,20 @@ class Parameters(Check):
         super().__init__(premises)
         self._fixed: dict[str, object] = {}
         self._by_size: dict[int, dict[str, object]] = {}
-        self._has_threshold: set[object] = set()  # levels at which a search may start warm
+        # the levels at which a search may start warm, and those after the rounds before
+        self._has_threshold: frozenset[Fraction | None] = frozenset()
+        self._saved = SavedStates[frozenset[Fraction | None]](frozenset())
+        self._last_round = 0
         self._starts_warm: bool | None = None
         self._seeds: list[bytes] = []
+
+    def on_record(self, record: Record, digest: bytes) -> tuple[Finding, ...]:
+        """After an interruption, the run knows no threshold of the rounds that it lost."""
+        del digest
+        if isinstance(record, Resumed):
+            before = self._saved.go_back(record.kept, self._last_round)
+            self._has_threshold = self._has_threshold if before is None else before
+        return ()
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look at a round's announcements."""
@@ -90,7 +104,10 @@ class Parameters(Check):
         for one in over.played:
             found = one.outcome.search if one.outcome is not None else None
             if found is not None and found.ended is not Ended.TOO_FEW and one.theta != 1:
-                self._has_threshold.add(one.theta)
+                self._has_threshold |= {one.theta}
+        self._last_round = over.view.number
+        if not over.view.breaks_off:
+            self._saved.save(self._last_round, self._has_threshold)
 
     def coverage(self, tally: Tally) -> Coverage:
         """Announcements are kept but for their models."""

@@ -13,7 +13,6 @@ from deltafl.sim.inspect.audit.prefixes import scan
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
 from deltafl.sim.inspect.audit.truth_rounds import TruthRead
 from deltafl.sim.inspect.audit.views import SessionView
-from deltafl.sim.record.mode import keeps_whole
 from deltafl.sim.record.transcript import (
     HEAD_RECEIVED,
     HEAD_SENT,
@@ -26,6 +25,7 @@ from deltafl.sim.record.transcript import (
     RoundEnd,
     Sum,
 )
+from deltafl.sim.settings.mode import keeps_whole
 
 _AT_PROOF: Final = 4  # field of a question: version, kind, two fields that say what is asked, …
 _RULE_OF: Final = {

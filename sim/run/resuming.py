@@ -1,0 +1,121 @@
+"""Is a checkpoint of the run that it is to continue? Checked before anything is changed.
+
+A run directory may be damaged, put together from several runs, or come from elsewhere. A state of
+another model or another round would be gone on with, and the results would be nobody's. A round
+would even be begun again, and devices asked twice in one context.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from deltafl.fl.strategies.base import TrainingState
+from deltafl.fl.strategies.levels import ETAS
+from deltafl.fl.strategies.masked import MEAN_WEIGHT
+from deltafl.fl.strategies.server_optimizer import MOMENTS_PREFIX
+from deltafl.sim.errors import damaged
+from deltafl.sim.record.chain import check_mark
+from deltafl.sim.record.checkpoint import Checkpoint
+from deltafl.sim.record.events import size_of_events
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.transcript import count_rounds
+from deltafl.sim.record.truth import TRUTH
+from deltafl.sim.settings.config import RunConfig
+
+_LEVEL: Final = re.compile(r"(\d+)/")  # before the names of what a level remembers
+
+
+def check_state(
+    config: RunConfig,
+    directory: RunDirectory,
+    checkpoint: Checkpoint,
+    first: TrainingState,
+    num_devices: int,
+) -> None:
+    """Check that a state can be one of this run.
+
+    Args:
+        config: The run's settings.
+        directory: Where it is.
+        checkpoint: What it saved last.
+        first: Its state before the first round.
+        num_devices: Devices that cohorts are drawn from.
+
+    Raises:
+        RunDirectoryError: it cannot.
+    """
+    for problem in _problems(config, checkpoint, first, num_devices):
+        raise damaged(directory.checkpoints, problem)
+
+
+def check_files(config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint) -> None:
+    """Check that the files that grow go as far as a checkpoint says, with as many rounds.
+
+    Raises:
+        RunDirectoryError: a file is missing, or of other rounds.
+        ChainError: transcript or truth file are damaged, or those of another run.
+    """
+    rounds, events = checkpoint.state.round, directory.events
+    size = size_of_events(events, rounds)
+    if (size or 0) != checkpoint.events_size or (rounds and size is None):
+        raise damaged(
+            events,
+            f"by the checkpoint, its first {rounds} lines have {checkpoint.events_size} bytes, and "
+            f"they have {size or 0}",
+        )
+    if not config.federation.is_private:
+        return
+    path = directory.transcript
+    try:
+        begun = count_rounds(path, checkpoint.transcript)
+        if config.privacy.truth:
+            path = directory.truth
+            check_mark(path, TRUTH, checkpoint.truth)
+    except OSError as error:
+        raise damaged(path, error.strerror) from error
+    if begun != rounds:
+        raise damaged(
+            directory.checkpoints,
+            f"the state is that after round {rounds}, and by then the transcript begins {begun}",
+        )
+
+
+def _problems(
+    config: RunConfig, checkpoint: Checkpoint, first: TrainingState, num_devices: int
+) -> Iterator[str]:
+    state, levels, size = checkpoint.state, len(config.federation.thetas), first.model.size
+    if state.round > config.federation.rounds:
+        yield f"round = {state.round}, and the run has {config.federation.rounds} rounds"
+    if state.model.shape != first.model.shape:
+        yield f"the model has {state.model.size} numbers, and that of the settings {size}"
+    if state.eta is not None and not 0 <= state.eta < math.inf:
+        yield f"eta = {state.eta} is no threshold of losses: they are finite, and not negative"
+    if len(checkpoint.answered) > levels:
+        yield f"answered has {len(checkpoint.answered)} levels, and the settings {levels}"
+    largest = max(map(max, filter(None, checkpoint.answered)), default=0)
+    if largest >= num_devices:
+        yield f"device {largest} has answered, and there are {num_devices}"
+    for name, known in first.memory.items():
+        if name not in state.memory:
+            yield f"memory.{name} is missing"
+        elif state.memory[name].shape != known.shape:
+            yield f"memory.{name} has the shape {state.memory[name].shape}, not {known.shape}"
+    for name in state.memory.keys() - first.memory.keys():
+        if state.memory[name].shape != _shape_learnt(name, levels, size // levels):
+            yield f"memory.{name!a} is nothing that the strategy remembers"
+    etas = state.memory.get(ETAS)
+    if etas is not None and bool(np.any((etas < 0) | np.isinf(etas))):
+        yield f"memory.{ETAS} = {etas.tolist()} are no thresholds of losses"
+
+
+def _shape_learnt(name: str, levels: int, model_size: int) -> tuple[int, ...] | None:
+    """The shape of what is remembered only after a round; None of what never is."""
+    level = _LEVEL.match(name)
+    if level is not None and levels > 1 and int(level[1]) < levels:
+        name = name.removeprefix(level[0])
+    if name == MEAN_WEIGHT:
+        return (2,)
+    return (model_size,) if name.startswith(MOMENTS_PREFIX) else None
