@@ -34,6 +34,7 @@ class Replayed:
         secrets: Rebuilt self-mask seeds, by device.
         keys: Rebuilt mask keys of devices that were lost, by device.
         wrong: Devices that dealt or returned false shares.
+        blamed: Those of them that a server drops.
     """
 
     total: Vector | None
@@ -42,6 +43,7 @@ class Replayed:
     secrets: Mapping[int, bytes] = field(default_factory=dict)
     keys: Mapping[int, KeyPair] = field(default_factory=dict)
     wrong: frozenset[int] = frozenset()
+    blamed: frozenset[int] = frozenset()
 
     def rebuilt(self) -> Iterator[tuple[int, bytes]]:
         """Every secret that was rebuilt, with its device."""
@@ -119,13 +121,14 @@ class SlotReplay:
             prg.add_masks,
         )
         ids = session.ids.tolist()
-        wrong = {ids[p] for p in recovered.blame.faults}
-        wrong |= {ids[position] for pair in recovered.blame.disputes for position in pair}
+        blamed = frozenset(ids[p] for p in recovered.blame.faults)
+        wrong = blamed | {ids[position] for pair in recovered.blame.disputes for position in pair}
         return replace(
             self._unmasked(),
             secrets={ids[p]: seed for p, seed in recovered.seeds.items()},
             keys={ids[p]: pair for p, pair in recovered.mask_keys.items()},
-            wrong=frozenset(wrong),
+            wrong=wrong,
+            blamed=blamed,
         )
 
     def _unmasked(self) -> Replayed:
