@@ -18,7 +18,13 @@ from deltafl.secagg import complaints, keys, openings, signing
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.graph import Members, without_isolated
 from deltafl.secagg.identity import verify
-from deltafl.secagg.messages import AdvertiseKeys, ConsistencySignature, ShareReceipt
+from deltafl.secagg.messages import (
+    AdvertiseKeys,
+    ConsistencySignature,
+    ShareKind,
+    ShareReceipt,
+    UnmaskShares,
+)
 from deltafl.secagg.params import ClientId, SessionParams
 from deltafl.secagg.signing import Signer
 from deltafl.secagg.stages import Stage, Step
@@ -200,6 +206,28 @@ def _has_bad_commitment(session: SessionView, slot: SlotView, device: int) -> bo
         return True
     signer = Signer(own.credential.identity, own.sealing_key)
     return not (openings.is_signed(context, signer, committed) and openings.is_point(committed))
+
+
+def are_as_asked(session: SessionView, seen: Seen) -> bool:
+    """Whether shares are those that their sender was asked for; True where that is not known.
+
+    Args:
+        session: The session, up to the message.
+        seen: A message, with its shares.
+    """
+    message, at = seen.content.message, session.positions.get(seen.record.peer)
+    if not isinstance(message, UnmaskShares) or at is None:
+        return True
+    slot = session.slots[message.slot]
+    members, survivors, refusals = slot.members, slot.survivors, _refusals(session)
+    if members is None or survivors is None or refusals is None:
+        return True
+    if not len(members) == len(survivors) == len(session.ids):
+        return True
+    owners = session.graph.holders_of(at)
+    due = owners[members[owners] & ~np.isin(owners, list(refusals.get(at, frozenset())))]
+    kinds = np.where(survivors[due], ShareKind.SEED, ShareKind.KEY)
+    return np.array_equal(message.positions, due) and np.array_equal(message.kinds, kinds)
 
 
 def who_leaves(

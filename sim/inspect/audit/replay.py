@@ -54,11 +54,19 @@ class Replayed:
 def masked_vectors(
     reader: Reader, session: SessionView, slot: SlotView
 ) -> Iterator[tuple[Seen, Vector]]:
-    """Every masked vector of a slot, read again from the file: its place, and its words."""
+    """Every masked vector of a slot, read again from the file: its place, and its words.
+
+    One that was sent again is left out: it is no other vector.
+    """
     spec = session.params.slots[slot.index]
     decoder = Decoder()
     decoder.params[session.params.tag] = session.params
+    known = set[tuple[int, bytes]]()
     for seen in slot.inputs:
+        own = seen.record.peer, seen.record.sha256
+        if own in known:
+            continue
+        known.add(own)
         message = decoder.decode(reader.message_at(seen.record.offset)).content.message
         if isinstance(message, MaskedInput):
             yield seen, ring.unpack(message.packed, spec.wire_length, spec.ring_bits)

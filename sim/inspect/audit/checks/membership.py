@@ -5,13 +5,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.dismissals import Said, closings, said_at, who_leaves
+from deltafl.sim.inspect.audit.dismissals import (
+    Said,
+    are_as_asked,
+    closings,
+    said_at,
+    who_leaves,
+)
 from deltafl.sim.inspect.audit.findings import Finding, Severity
 from deltafl.sim.inspect.audit.rules import A1, A4, A5, Rule, Rules
+from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.steps import SessionStep, steps_of
-from deltafl.sim.inspect.audit.views import SessionView, SlotView, place_of
+from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView, place_of
 
 RULES: Final = Rules(
     {
@@ -58,13 +66,23 @@ class Membership(Check):
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._blamed: dict[tuple[bytes, int], frozenset[int]] = {}  # by session's tag and slot
+        self._blamed: dict[tuple[bytes, int], set[int]] = {}  # for shares, by tag and slot
+
+    def on_message(self, seen: Seen, round_: RoundView) -> Iterable[Finding]:
+        """Note the devices whose shares are not those that they were asked for."""
+        content = seen.content
+        is_known = content.kind is Kind.SHARES and content.message is not None
+        if is_known and not are_as_asked(round_.sessions[content.tag], seen):
+            place = content.tag, content.slot or 0
+            self._blamed.setdefault(place, set()).add(seen.record.peer)
+        return ()
 
     def on_sum(self, released: ReleasedSum) -> Iterable[Finding]:
         """Note the devices that a server drops for false shares."""
         if released.replayed is not None and released.slot is not None:
             session, slot = released.slot
-            self._blamed[session.params.tag, slot.index] = released.replayed.blamed
+            blamed = self._blamed.setdefault((session.params.tag, slot.index), set())
+            blamed |= released.replayed.blamed
         return ()
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
@@ -100,7 +118,7 @@ class Membership(Check):
         said: Mapping[int, Said],
     ) -> Iterator[Finding]:
         """Devices that answered in time and were left out, although nothing made them leave."""
-        blamed = frozenset[int]()
+        blamed = set[int]()
         if step.asks == "shares" and step.slot is not None:
             blamed = self._blamed.get((session.params.tag, step.slot.index), blamed)
         answers = {
