@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import combinations, permutations
+from math import comb
 
 import numpy as np
 import pytest
@@ -58,6 +59,13 @@ def test_sorted_answers_of_three_rounds_are_beyond_chance():
         values = RANDOM.normal(size=10)
         rounds.append((np.sort(values).tolist(), values.tolist()))
     assert orders_of(rounds).p_value() < 1e-18
+
+
+def test_two_groups_that_answer_one_after_the_other_are_beyond_chance():
+    """Of all orders of twenty devices that passed and twenty that failed, two are so far off."""
+    came, asked = [0.0] * 20 + [1.0] * 20, [0.0, 1.0] * 20
+    exact = 2 / comb(40, 20)
+    assert exact * (1 - 1e-6) <= orders_of([(came, asked)]).p_value() <= 2 * exact
 
 
 @pytest.mark.parametrize("turn", [1, -1])
