@@ -54,6 +54,8 @@ def check_state(
 def check_files(config: RunConfig, directory: RunDirectory, checkpoint: Checkpoint) -> None:
     """Check that the files that grow go as far as a checkpoint says, with as many rounds.
 
+    Events of another run, of exactly the same length, are not noticed here; the audit finds them.
+
     Raises:
         RunDirectoryError: a file is missing, or of other rounds.
         ChainError: transcript or truth file are damaged, or those of another run.

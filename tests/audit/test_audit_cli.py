@@ -14,6 +14,7 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.findings import Evidence, Severity
 from deltafl.sim.inspect.audit.options import Options
+from deltafl.sim.inspect.audit.preface import LIMITS, WITHOUT_TRUTH
 
 SETTINGS = {"federation": {"cohort_size": 6, "theta": 1}}
 
@@ -36,7 +37,7 @@ def said(capsys, *arguments, code):
 
 def test_a_clean_run_is_told_in_a_few_lines(capsys, transcript):
     out = said(capsys, transcript, code=0).out
-    assert len(out.splitlines()) < 40
+    assert len(out.splitlines()) < 55
     assert transcript in out
     assert "1 rounds" in out or "1 round" in out
     assert "passed" in out
@@ -44,6 +45,19 @@ def test_a_clean_run_is_told_in_a_few_lines(capsys, transcript):
     assert "Nothing was found in what was checked. Not everything was checked." in out
     assert "settings unknown" in out[out.index("Not checked:") :]
     assert "clean" not in out.lower()
+
+
+def test_what_no_audit_shows_is_printed(capsys, run, transcript):
+    for arguments, limits in (
+        ([], (*LIMITS, WITHOUT_TRUTH)),
+        (["--truth", run.truth], LIMITS),
+    ):
+        out = said(capsys, transcript, *arguments, code=0).out
+        _, _, shown = out.partition("What no audit shows")
+        lines = [line.removeprefix("  - ") for line in shown.splitlines()[1:]]
+        assert len(lines) == len(limits)
+        assert all(limit.startswith(line) for line, limit in zip(lines, limits, strict=True))
+    assert "The server wrote the record, and the record shows only what was written down" in lines
 
 
 @pytest.mark.parametrize("quiet", [True, False])

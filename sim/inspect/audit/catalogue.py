@@ -26,6 +26,7 @@ from deltafl.sim.inspect.audit.checks.proofs import Proofs
 from deltafl.sim.inspect.audit.checks.questions import Questions
 from deltafl.sim.inspect.audit.checks.recomputed import Recomputed
 from deltafl.sim.inspect.audit.checks.record import Integrity
+from deltafl.sim.inspect.audit.checks.repeats import Repeats
 from deltafl.sim.inspect.audit.checks.searches import Searches
 from deltafl.sim.inspect.audit.checks.shares import Shares
 from deltafl.sim.inspect.audit.checks.sharing import Sharing
@@ -42,6 +43,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     ValuesInClear,
     ToldTheSame,
     Turns,
+    Repeats,
     Membership,
     Parameters,
     Keys,

@@ -194,6 +194,8 @@ def describe(report: AuditReport) -> str:
     lines += [f"{reached.sentence}", reached.coverage]
     if reached.not_checked:
         lines += ["", "Not checked:", *(f"  - {one}" for one in reached.not_checked)]
+    lines += ["", "What no audit shows (more with --json or --html):"]
+    lines += [f"  - {limit.partition('. ')[0].rstrip('.')}" for limit in report.limits]
     return "\n".join(lines)
 
 

@@ -34,6 +34,7 @@ class Replayed:
         secrets: Rebuilt self-mask seeds, by device.
         keys: Rebuilt mask keys of devices that were lost, by device.
         wrong: Devices that dealt or returned false shares.
+        blamed: Those of them that a server drops.
     """
 
     total: Vector | None
@@ -42,6 +43,7 @@ class Replayed:
     secrets: Mapping[int, bytes] = field(default_factory=dict)
     keys: Mapping[int, KeyPair] = field(default_factory=dict)
     wrong: frozenset[int] = frozenset()
+    blamed: frozenset[int] = frozenset()
 
     def rebuilt(self) -> Iterator[tuple[int, bytes]]:
         """Every secret that was rebuilt, with its device."""
@@ -52,11 +54,19 @@ class Replayed:
 def masked_vectors(
     reader: Reader, session: SessionView, slot: SlotView
 ) -> Iterator[tuple[Seen, Vector]]:
-    """Every masked vector of a slot, read again from the file: its place, and its words."""
+    """Every masked vector of a slot, read again from the file: its place, and its words.
+
+    One that was sent again is left out: it is no other vector.
+    """
     spec = session.params.slots[slot.index]
     decoder = Decoder()
     decoder.params[session.params.tag] = session.params
+    known = set[tuple[int, bytes]]()
     for seen in slot.inputs:
+        own = seen.record.peer, seen.record.sha256
+        if own in known:
+            continue
+        known.add(own)
         message = decoder.decode(reader.message_at(seen.record.offset)).content.message
         if isinstance(message, MaskedInput):
             yield seen, ring.unpack(message.packed, spec.wire_length, spec.ring_bits)
@@ -119,13 +129,14 @@ class SlotReplay:
             prg.add_masks,
         )
         ids = session.ids.tolist()
-        wrong = {ids[p] for p in recovered.blame.faults}
-        wrong |= {ids[position] for pair in recovered.blame.disputes for position in pair}
+        blamed = frozenset(ids[p] for p in recovered.blame.faults)
+        wrong = blamed | {ids[position] for pair in recovered.blame.disputes for position in pair}
         return replace(
             self._unmasked(),
             secrets={ids[p]: seed for p, seed in recovered.seeds.items()},
             keys={ids[p]: pair for p, pair in recovered.mask_keys.items()},
-            wrong=frozenset(wrong),
+            wrong=wrong,
+            blamed=blamed,
         )
 
     def _unmasked(self) -> Replayed:

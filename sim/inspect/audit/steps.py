@@ -1,24 +1,19 @@
 """A session as a row of steps: whom the server asked, who answered in time, whom it asked next.
 
-An honest server goes on with exactly the devices that answered in time, except those at fault. So
-each set of devices follows from the messages before it.
+An honest server goes on with exactly the devices that answered in time, except those that it has to
+drop (`dismissals`). So each set of devices follows from the messages before it.
 
 The record has no mark where a step was closed. An answer that came too late stands behind those
 that were counted, and before the next question. So only an answer that came before one that was
 counted is known to have come in time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from deltafl.secagg import keys, signing
-from deltafl.secagg.graph import Members, without_isolated
-from deltafl.secagg.identity import verify
-from deltafl.secagg.messages import AdvertiseKeys, ConsistencySignature, ShareReceipt
-from deltafl.secagg.params import ClientId
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.views import SessionView, SlotView, contributors
 
@@ -106,71 +101,3 @@ def _list(session: SessionView, sent: Sequence[Seen]) -> frozenset[int] | None:
         if seen.content.members is not None:
             return frozenset(contributors(session, seen.content.members))
     return None
-
-
-def at_fault(session: SessionView, step: SessionStep, answer: Seen) -> bool:
-    """Whether an honest server drops the device for its answer, or whether that is not known."""
-    message = answer.content.message
-    if isinstance(message, AdvertiseKeys):
-        return _has_bad_keys(session, answer.record.peer, message)
-    if isinstance(message, ConsistencySignature):
-        return not _is_signed(session, step, answer.record.peer, message)
-    return step.asks in ("keys", "signatures")  # such a message is not kept whole
-
-
-def _has_bad_keys(session: SessionView, device: int, message: AdvertiseKeys) -> bool:
-    own = [keys.canonical(key) for key in (message.sealing_key, *message.mask_keys)]
-    others = {
-        keys.canonical(key)
-        for other, theirs, _ in session.advertised()
-        if other != device
-        for key in (theirs.sealing_key, *theirs.mask_keys)
-    }
-    if len(set(own)) < len(own) or others & set(own) or any(map(keys.is_low_order, own)):
-        return True
-    if message.credential is None:
-        return session.params.signed
-    statement = signing.advertisement(
-        session.params, ClientId(device), message.sealing_key, message.mask_keys
-    )
-    return not verify(message.credential.identity, statement, message.credential.signature)
-
-
-def _is_signed(
-    session: SessionView, step: SessionStep, device: int, message: ConsistencySignature
-) -> bool:
-    seen = session.advertisements.get(device)
-    own = seen.content.message if seen is not None else None
-    members = next((s.content.members for s in step.sent if s.record.peer == device), None)
-    if not isinstance(own, AdvertiseKeys) or own.credential is None or members is None:
-        return False
-    if step.slot is None:
-        return False
-    statement = _statement(session, step.slot, members, own)
-    return statement is not None and verify(own.credential.identity, statement, message.signature)
-
-
-def _statement(
-    session: SessionView, slot: SlotView, members: Members, own: AdvertiseKeys
-) -> bytes | None:
-    if session.is_whole_slot(slot):
-        return signing.members(session.session_id, slot.index, members, own.sealing_key)
-    context = session.slot_context(slot)
-    return None if context is None else signing.survivors(context, members, own.sealing_key)
-
-
-def isolated(session: SessionView, devices: frozenset[int]) -> frozenset[int]:
-    """The devices that have too few neighbours left among some, so that nothing may be asked."""
-    if session.params.is_complete or not devices:
-        return frozenset()
-    positions = session.positions
-    members = np.zeros(len(session.ids), dtype=np.bool_)
-    members[[positions[device] for device in devices if device in positions]] = True
-    left = without_isolated(session.graph, members, session.params.threshold)
-    return frozenset(contributors(session, members & ~left))
-
-
-def has_complaints(session: SessionView) -> bool:
-    """Whether a device complained of its boxes, or may have, so that devices may be dropped."""
-    receipts: Iterator[object] = (seen.content.message for seen in session.receipts)
-    return any(not isinstance(one, ShareReceipt) or one.refused for one in receipts)

@@ -39,6 +39,7 @@ Boxes = Mapping[int, bytes]
 """The first bytes of the digests of some boxes, by roster position."""
 
 _BOX_DIGEST = 8
+_SHORT = frozenset({Kind.ADVERTISE, Kind.RECEIPT, Kind.SIGNATURE})
 _ANSWERS = Kind.ADVERTISE - Kind.OPEN  # an answer's kind is that of what it answers, plus this
 
 
@@ -112,6 +113,7 @@ class SessionView:
         exchanged: Deliveries in which a box is not the one that was sent.
         receipts: What came.
         slots: By index; of a level's view, counted from the level's first.
+        said: Every message of a device, in order; the long ones without their contents.
         unasked: Messages of devices that nothing recorded had asked for.
         repeated: Advertisements of devices that had sent others before.
         level: Which of the session's levels this view is of, counted from 0.
@@ -131,6 +133,7 @@ class SessionView:
     exchanged: list[Seen] = field(default_factory=list)
     receipts: list[Seen] = field(default_factory=list)
     slots: dict[int, SlotView] = field(default_factory=dict)
+    said: list[Seen] = field(default_factory=list)
     unasked: list[Seen] = field(default_factory=list)
     repeated: list[Seen] = field(default_factory=list)
     level: int = 0
@@ -276,7 +279,9 @@ class SessionView:
             return
         if seen.record.sent:
             self._asked.add((kind, slot, peer))
-        elif (kind - _ANSWERS, slot, peer) not in self._asked:
+            return
+        self.said.append(seen if kind in _SHORT else _without_message(seen))
+        if (kind - _ANSWERS, slot, peer) not in self._asked:
             self.unasked.append(_without_message(seen))
 
     def _add_roster(self, seen: Seen) -> None:

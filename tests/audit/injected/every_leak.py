@@ -1,5 +1,6 @@
 """All injected leaks: importing a module of them puts them on the list."""
 
+import leaks_behind_covers  # noqa: F401
 import leaks_by_devices  # noqa: F401
 import leaks_by_servers  # noqa: F401
 import leaks_in_boxes  # noqa: F401

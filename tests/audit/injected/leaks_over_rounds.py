@@ -42,6 +42,32 @@ def whoever_trains_answers_last(edit):
     edit.touched = []
 
 
+def sort_answers(edit, kind, key, **which):
+    """Have the answers of a step come in another order, in every round."""
+    for number in range(1, edit.run.stage.num_rounds + 1):
+        answers = edit.find(number, kind, **which)
+        places = sorted(edit.place(entry) for entry in answers)
+        for place, entry in zip(places, sorted(answers, key=key), strict=True):
+            edit.entries[place] = entry
+    edit.touched = []
+
+
+@leak("metadata.order-of-values", stage=ManyStage, with_truth=True, round=None, modes=EVERYWHERE)
+def whoever_has_the_smallest_loss_answers_first(edit):
+    sort_answers(edit, Kind.MASKED, lambda e: edit.run.loss(e.round, e.peer), slot=0)
+
+
+@leak("metadata.order-of-values", stage=ManyStage, with_truth=True, round=None, modes=EVERYWHERE)
+def shares_that_come_in_the_order_of_the_losses(edit):
+    """From the largest to the smallest."""
+    sort_answers(edit, Kind.SHARES, lambda e: -edit.run.loss(e.round, e.peer), slot=0)
+
+
+@leak("metadata.order-of-values", stage=ManyStage, with_truth=True, round=None, modes=EVERYWHERE)
+def receipts_that_come_in_the_order_of_the_weights(edit):
+    sort_answers(edit, Kind.RECEIPT, lambda e: -edit.run.stage.weight(e.peer))
+
+
 class SilentStage(ManyStage):
     """Most of those that fail the filter have nothing to say."""
 

@@ -143,10 +143,10 @@ def _announced_again(
         return
     before = past[model].place
     if past[model].changed:
-        detail = f"the model of round {before.round}, whose sums led to another model"
+        detail = f"the model of round {before.round}, which released an update"
         yield RULES.found("retry.same-model", detail, [place, before])
     else:
-        detail = f"the model of round {before.round}, which did not change it"
+        detail = f"the model of round {before.round}, which released no update"
         yield RULES.found("retry.same-model", detail, [place, before], Severity.INFO)
 
 

@@ -1,6 +1,7 @@
 """Does everything that should look random look so: keys, nonces, boxes, commitments, signatures?"""
 
 from collections.abc import Iterator
+from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
@@ -11,6 +12,7 @@ from deltafl.sim.inspect.audit.field_tests import as_rows
 from deltafl.sim.inspect.audit.field_values import functions_of, numbers_of
 from deltafl.sim.inspect.audit.fields import random_strings
 from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.kept import kept_strings
 from deltafl.sim.inspect.audit.rules import A3, A7, A15, Rule, Rules
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, place_of
@@ -65,12 +67,15 @@ class RandomFields(Check):
 
     def on_message(self, seen: Seen, round_: RoundView) -> tuple[Finding, ...]:
         """Take in what should look random in a device's message; a repeated message is left out."""
-        del round_
         device, own = seen.record.peer, (seen.record.peer, seen.record.sha256)
         if seen.record.sent or own in self._seen:
             return ()
         self._seen.add(own)
-        for name, rows in random_strings(seen.content.message):
+        strings = random_strings(seen.content.message)
+        if not round_.keeps_whole and seen.content.tag in round_.sessions:
+            params = round_.sessions[seen.content.tag].params
+            strings = chain(strings, kept_strings(seen, params))
+        for name, rows in strings:
             if name == "identities":
                 lasting = name, device, rows.tobytes()
                 if lasting in self._lasting:

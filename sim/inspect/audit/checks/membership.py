@@ -1,22 +1,25 @@
 """Did the server go on with exactly the devices that answered in time?"""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
+from deltafl.sim.inspect.audit.dismissals import (
+    Said,
+    are_as_asked,
+    closings,
+    said_at,
+    who_leaves,
+)
 from deltafl.sim.inspect.audit.findings import Finding, Severity
 from deltafl.sim.inspect.audit.rules import A1, A4, A5, Rule, Rules
-from deltafl.sim.inspect.audit.steps import (
-    SessionStep,
-    at_fault,
-    has_complaints,
-    isolated,
-    steps_of,
-)
-from deltafl.sim.inspect.audit.views import SessionView, SlotView, place_of
-from deltafl.sim.record.transcript import Message, Record
+from deltafl.sim.inspect.audit.seen import Seen
+from deltafl.sim.inspect.audit.steps import SessionStep, steps_of
+from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView, place_of
 
 RULES: Final = Rules(
     {
@@ -63,47 +66,86 @@ class Membership(Check):
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
-        self._said: dict[int, set[bytes]] = {}  # by device, since it was last asked
-        self._doubtful: set[int] = set()  # devices of the round that may have been dropped rightly
+        self._blamed: dict[tuple[bytes, int], set[int]] = {}  # for shares, by tag and slot
 
-    def on_record(self, record: Record, digest: bytes) -> Iterable[Finding]:
-        """Note the devices that say two things at once."""
-        del digest
-        if isinstance(record, Message):
-            if record.sent:
-                self._said.pop(record.peer, None)
-            else:
-                said = self._said.setdefault(record.peer, set())
-                said.add(record.sha256)
-                if len(said) > 1:
-                    self._doubtful.add(record.peer)
+    def on_message(self, seen: Seen, round_: RoundView) -> Iterable[Finding]:
+        """Note the devices whose shares are not those that they were asked for."""
+        content = seen.content
+        is_known = content.kind is Kind.SHARES and content.message is not None
+        if is_known and not are_as_asked(round_.sessions[content.tag], seen):
+            place = content.tag, content.slot or 0
+            self._blamed.setdefault(place, set()).add(seen.record.peer)
         return ()
 
     def on_sum(self, released: ReleasedSum) -> Iterable[Finding]:
-        """Note the devices whose shares were false."""
-        if released.replayed is not None:
-            self._doubtful |= released.replayed.wrong
+        """Note the devices that a server drops for false shares."""
+        if released.replayed is not None and released.slot is not None:
+            session, slot = released.slot
+            blamed = self._blamed.setdefault((session.params.tag, slot.index), set())
+            blamed |= released.replayed.blamed
         return ()
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look at a round's sessions, step by step."""
-        doubtful = self._doubtful | {seen.record.peer for seen in over.view.strange}
-        self._doubtful, self._said = set(), {}
         for session in over.view.sessions.values():
             steps = steps_of(session)
             yield from _uninvited(session, steps)
+            vectors: _Vectors | None = None
             for step, following in pairwise(steps):
+                said = said_at(session, over.view.strange, step, following.begins)
+                if step.asks == "vectors":
+                    vectors = _Vectors(step, said)
                 yield from _grown(step, following)
-                yield from _ignored(session, step, following, doubtful)
-            is_cut = over.view.breaks_off  # then the last step need not have gone to all
-            yield from _lists(steps[:-1] if is_cut else steps, doubtful)
+                yield from _invented(step, following, said)
+                yield from self._ignored(session, step, following, said)
+                is_cut = following is steps[-1] and over.view.breaks_off
+                if not is_cut:  # then the last step need not have gone to all
+                    yield from _lists(following, vectors)
             for slot in session.slots.values():
                 if slot.index < len(session.params.slots):
                     yield from _summed(session, slot)
+        self._blamed = {}
 
     def coverage(self, tally: Tally) -> Coverage:
         """The first bytes of every message are enough."""
         return Coverage(tally.told, "who was asked, who answered in time, and who was asked next")
+
+    def _ignored(
+        self,
+        session: SessionView,
+        step: SessionStep,
+        following: SessionStep,
+        said: Mapping[int, Said],
+    ) -> Iterator[Finding]:
+        """Devices that answered in time and were left out, although nothing made them leave."""
+        blamed = set[int]()
+        if step.asks == "shares" and step.slot is not None:
+            blamed = self._blamed.get((session.params.tag, step.slot.index), blamed)
+        answers = {
+            device: one.taken
+            for device, one in said.items()
+            if one.taken is not None and device in step.asked
+        }
+        staying = [
+            (seen.record.number, device)
+            for device, seen in answers.items()
+            if not said[device].is_out and device not in blamed
+        ]
+        left_out = min(
+            (
+                kept - following.asked - who_leaves(session, step, following, kept)
+                for kept in closings(staying, following.asked)
+            ),
+            key=len,
+        )
+        if left_out:
+            detail = (
+                f"{_some(left_out)} answered in time with {step.asks}, and was not asked for "
+                f"{following.asks}"
+            )
+            severity = None if step.asks == "vectors" else Severity.MEDIUM
+            places = [answers[device].place for device in sorted(left_out)]
+            yield RULES.found("answers.ignored", detail, places, severity)
 
 
 def _uninvited(session: SessionView, steps: list[SessionStep]) -> Iterator[Finding]:
@@ -126,75 +168,62 @@ def _grown(step: SessionStep, following: SessionStep) -> Iterator[Finding]:
         yield RULES.found("cohort.grown", detail, places)
 
 
-def _ignored(
-    session: SessionView, step: SessionStep, following: SessionStep, doubtful: set[int]
+def _invented(
+    step: SessionStep, following: SessionStep, said: Mapping[int, Said]
 ) -> Iterator[Finding]:
-    """Devices that answered and were left out, and devices that did not and were kept."""
-    came = frozenset(step.heard(following.begins))
-    heard = step.in_time(following.begins, following.asked)
-    silent = (following.asked & step.asked) - came - doubtful
-    if silent:
+    """Devices that did not answer and were kept."""
+    came = step.heard(following.begins)
+    if silent := (following.asked & step.asked) - came.keys() - _strange(said):
         detail = f"{_some(silent)} sent no {step.asks}, and was asked for {following.asks} next"
         places = [seen.place for seen in following.sent if seen.record.peer in silent]
         yield RULES.found("answers.invented", detail, places)
-    left_out = heard.keys() - following.asked - doubtful
-    if not left_out or (step.asks not in ("keys", "sealed shares") and has_complaints(session)):
+
+
+def _strange(said: Mapping[int, Said]) -> set[int]:
+    """The devices that sent something in place of a message; see the check of values in clear."""
+    return {device for device, one in said.items() if one.is_strange}
+
+
+@dataclass(frozen=True, slots=True)
+class _Vectors:
+    """The last step in which vectors were asked for, and what devices said."""
+
+    step: SessionStep
+    said: Mapping[int, Said]
+
+
+def _lists(step: SessionStep, vectors: _Vectors | None) -> Iterator[Finding]:
+    """A list that is not of the devices that were asked, or whose vectors came."""
+    if step.listed is None:
         return
-    if following.asks in ("receipts", "vectors", "signatures"):
-        left_out -= isolated(session, frozenset(heard))
-    is_proved = step.slot is not None and session.params.slots[step.slot.index].verified
-    if step.asks == "vectors" and is_proved:
-        return  # a commitment may have been wrong; of whole slots, see `sums.unrecorded`
-    places = [
-        heard[device].place
-        for device in sorted(left_out)
-        if not at_fault(session, step, heard[device])
-    ]
-    if places:
-        detail = (
-            f"{_some(left_out)} answered in time with {step.asks}, and was not asked for "
-            f"{following.asks}"
-        )
-        severity = None if step.asks == "vectors" else Severity.MEDIUM
-        yield RULES.found("answers.ignored", detail, places, severity)
+    if vectors is None or step.slot is not vectors.step.slot or step.asks == "vectors":
+        yield from _unlike(step)
+        return
+    came = frozenset(vectors.step.heard(step.begins))
+    heard = vectors.step.in_time(step.begins, step.listed)
+    taken = {device for device, one in vectors.said.items() if one.taken is not None}
+    if missing := (heard.keys() & taken) - step.listed:
+        detail = f"the vector of {_some(missing)} came in time, and its list has it as lost"
+        places = [heard[device].place for device in sorted(missing)]
+        yield RULES.found("answers.ignored", detail, places)
+    if more := step.listed - came - _strange(vectors.said):
+        detail = f"{_some(more)} is in the list of survivors, and no vector of it came"
+        rule = "answers.invented" if more <= vectors.step.asked else "cohort.grown"
+        yield RULES.found(rule, detail, [step.sent[0].place])
+    if back := step.asked - step.listed:
+        detail = f"{_some(back)} was asked for {step.asks}, and is not in the list of survivors"
+        places = [seen.place for seen in step.sent if seen.record.peer in back]
+        yield RULES.found("cohort.grown", detail, places)
 
 
-def _lists(steps: list[SessionStep], doubtful: set[int]) -> Iterator[Finding]:
-    """Lists that are not of the devices that were asked, or whose vectors came."""
-    opened: SessionStep | None = None
-    for step in steps:
-        if step.asks == "vectors":
-            opened = step
-        if step.listed is None:
-            continue
-        is_of_survivors = opened is not None and opened.slot is step.slot and step is not opened
-        if not is_of_survivors or opened is None:
-            yield from _unlike(step, doubtful)
-            continue
-        came = frozenset(opened.heard(step.begins))
-        heard = opened.in_time(step.begins, step.listed)
-        if missing := heard.keys() - step.listed - doubtful:
-            detail = f"the vector of {_some(missing)} came in time, and its list has it as lost"
-            places = [heard[device].place for device in sorted(missing)]
-            yield RULES.found("answers.ignored", detail, places)
-        if more := step.listed - came - doubtful:
-            detail = f"{_some(more)} is in the list of survivors, and no vector of it came"
-            rule = "answers.invented" if more <= opened.asked else "cohort.grown"
-            yield RULES.found(rule, detail, [step.sent[0].place])
-        if back := step.asked - step.listed:
-            detail = f"{_some(back)} was asked for {step.asks}, and is not in the list of survivors"
-            places = [seen.place for seen in step.sent if seen.record.peer in back]
-            yield RULES.found("cohort.grown", detail, places)
-
-
-def _unlike(step: SessionStep, doubtful: set[int]) -> Iterator[Finding]:
+def _unlike(step: SessionStep) -> Iterator[Finding]:
     """A list of other devices than those that were sent it."""
     if step.listed is None:
         return
-    if more := step.listed - step.asked - doubtful:
+    if more := step.listed - step.asked:
         detail = f"the list for {step.asks} has {_some(more)}, to which nothing was sent"
         yield RULES.found("cohort.grown", detail, [seen.place for seen in step.sent])
-    if fewer := step.asked - step.listed - doubtful:
+    if fewer := step.asked - step.listed:
         detail = f"{_some(fewer)} was asked for {step.asks}, and is not in the list"
         yield RULES.found("cohort.grown", detail, [seen.place for seen in step.sent])
 

@@ -3,6 +3,7 @@
 Sizes need no truth file: within a slot they must all be the same. Order and answers are compared
 with which devices passed. A device's place in the order of the update's answers is compared with
 its place in the order of the slot before. An order by id, which says nothing, then raises no alarm.
+The order of the answers of every step is also compared with losses, weights and who passed.
 """
 
 import math
@@ -16,12 +17,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SessionParams, ring, wire
 from deltafl.secagg.codec import header_size
 from deltafl.secagg.messages import MaskedInput
 from deltafl.secagg.openings import COMMITTED_SIZE
 from deltafl.secagg.wire import Kind
+from deltafl.sim.inspect.audit.arrival import Orders
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
@@ -29,12 +32,14 @@ from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.prefixes import scan
 from deltafl.sim.inspect.audit.rules import A16, Rule, Rules
 from deltafl.sim.inspect.audit.seen import Seen
+from deltafl.sim.inspect.audit.steps import steps_of
 from deltafl.sim.inspect.audit.tails import Floats, PValue
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound, passes
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView, contributors
 
 _ORDER = "order of answers and filter"
 _ANSWERS = "missing answers and filter"
+_VALUES = "order of answers and values"
 _AT_SLOT = 3  # field of a masked input: version, kind, tag, slot, …
 
 RULES: Final = Rules(
@@ -51,6 +56,13 @@ RULES: Final = Rules(
             "the order of answers depends on which devices passed the filter",
             "A device that answers late has trained, and so has passed.",
             "Wait a fixed time before answering.",
+            A16,
+        ),
+        "metadata.order-of-values": Rule(
+            Severity.MEDIUM,
+            "answers come in the order of devices' losses or weights",
+            "The server reads the order, and so much of what it should only learn as sums.",
+            "Answer as soon as you are asked, or after a time that does not depend on the data.",
             A16,
         ),
         "metadata.answers": Rule(
@@ -78,9 +90,18 @@ class PastAnswers:
     later: float = 0.0
     later_variance: float = 0.0
     rounds: list[Evidence] = field(default_factory=list)
+    orders: dict[tuple[str, int | None, str], tuple[Orders, Evidence]] = field(default_factory=dict)
 
     def into(self, budget: FalseAlarmBudget) -> None:
         """Test the collected answers."""
+        for (asks, slot, name), (orders, seen) in self.orders.items():
+            what = asks if slot is None else f"{asks} of slot {slot}"
+            detail = (
+                f"{what}: of {orders.num_pairs} pairs of devices, the one with the larger {name} "
+                f"answered first in {orders.num_reversed}, and was asked first in "
+                f"{orders.num_reversed_if_asked}"
+            )
+            budget.add(PValue(_VALUES, orders.p_value(), detail), seen)
         if not self.rounds:
             return
         place = self.rounds[-1]
@@ -103,7 +124,13 @@ class Metadata(Check):
 
     name = "metadata"
     rules = RULES
-    tests = MappingProxyType({_ORDER: "metadata.order", _ANSWERS: "metadata.answers"})
+    tests = MappingProxyType(
+        {
+            _ORDER: "metadata.order",
+            _ANSWERS: "metadata.answers",
+            _VALUES: "metadata.order-of-values",
+        }
+    )
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
@@ -186,6 +213,8 @@ def _compare(round_: RoundView, truth: TruthOfRound, past: PastAnswers) -> None:
     """Collect which devices answered to the update and in which order, and which passed."""
     for session in round_.sessions.values():
         config = session.config
+        if config is not None:
+            _compare_orders(session, config, truth, past)
         if config is None or config.update_slot not in session.slots:
             continue
         slot = session.slots[config.update_slot]
@@ -197,6 +226,31 @@ def _compare(round_: RoundView, truth: TruthOfRound, past: PastAnswers) -> None:
         _answers(slot, asked, passed, past)
         _order(session, slot, passed, past)
         past.rounds.append(slot.opened[0].place)
+
+
+def _compare_orders(
+    session: SessionView, config: RoundConfig, truth: TruthOfRound, past: PastAnswers
+) -> None:
+    """Collect the order of the answers of every step, with the values of their devices."""
+    update = session.slots.get(config.update_slot)
+    threshold = update.question if update is not None else None
+    losses = {d: one.loss if math.isfinite(one.loss) else math.inf for d, one in truth.items()}
+    values = {"loss": losses, "weight": {d: float(one.weight) for d, one in truth.items()}}
+    if isinstance(threshold, Threshold):
+        values["failure to pass"] = {
+            d: float(not passes(one, config, threshold)) for d, one in truth.items()
+        }
+    for step in steps_of(session):
+        came = list(dict.fromkeys(one.record.peer for one in step.came if one.record.peer in truth))
+        known = set(came)
+        asked = list(dict.fromkeys(s.record.peer for s in step.sent if s.record.peer in known))
+        if len(asked) < len(came):
+            continue  # somebody answered who was not asked; see the order of messages
+        for name, of in values.items():
+            key = step.asks, step.slot.index if step.slot is not None else None, name
+            orders, _ = past.orders.get(key, (Orders(), None))
+            orders.add([of[d] for d in came], [of[d] for d in asked])
+            past.orders[key] = orders, step.sent[0].place
 
 
 def _answers(slot: SlotView, asked: Sequence[int], passed: set[int], past: PastAnswers) -> None:
@@ -245,5 +299,8 @@ def ranks(values: npt.NDArray[np.int64]) -> Floats:
 
 
 def _places(slot: SlotView) -> Mapping[int, int]:
-    """Each device's place in the order of the vectors of a slot."""
-    return {seen.record.peer: place for place, seen in enumerate(slot.inputs)}
+    """Each device's place in the order of the first vectors of a slot."""
+    places: dict[int, int] = {}
+    for place, seen in enumerate(slot.inputs):
+        places.setdefault(seen.record.peer, place)
+    return places

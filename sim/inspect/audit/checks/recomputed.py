@@ -14,7 +14,7 @@ from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.quantile.search import Query
 from deltafl.secagg import openings, pedersen, shamir
-from deltafl.secagg.messages import SHARES_PER_SLOT, ShareKeys
+from deltafl.secagg.messages import SHARES_PER_SLOT, ShareKeys, ShareReceipt
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.shamir import Limbs
 from deltafl.sim.inspect.audit.check import Check, MaskedVector, Premises, RoundOver
@@ -56,6 +56,14 @@ RULES: Final = Rules(
             "A few devices that collude are enough to remove a device's masks.",
             "Share secrets by polynomials of full degree with random coefficients.",
             A3,
+        ),
+        "boxes.refused": Rule(
+            Severity.MEDIUM,
+            "a device refused a box that holds its shares",
+            "The device lies, or its receipt is invented. Complaints give a server a reason to "
+            "leave devices out.",
+            "Exclude the device that complained.",
+            A22,
         ),
         "commitments.other": Rule(
             Severity.MEDIUM,
@@ -118,7 +126,9 @@ class Recomputed(Check):
                     came = (session.advertisements.get(device), session.share_keys.get(device))
                     places = [seen.place for seen in came if seen is not None]
                     yield RULES.found("secrets.other", f"the keys of device {device}", places)
-                yield from self._look_into_boxes(known, self._boxes.get(tag, {}))
+                boxes = self._boxes.get(tag, {})
+                yield from self._look_into_boxes(known, boxes)
+                yield from _false_complaints(known, boxes)
         for rule, detail, place in self._wrong:
             yield RULES.found(rule, detail, [place])
         self._sessions, self._boxes, self._wrong = {}, {}, []
@@ -196,6 +206,26 @@ class Recomputed(Check):
         if unfitting or not np.array_equal(secrets, shamir.to_limbs(shared)):
             detail = f"the shares of device {device} are not those of its secrets"
             yield RULES.found("boxes.other", detail, [seen.place])
+
+
+def _false_complaints(
+    known: SessionSecrets, sent: dict[int, tuple[Seen, ShareKeys]]
+) -> Iterator[Finding]:
+    """Receipts that refuse boxes which were relayed as they came, and hold shares."""
+    session, ids = known.session, known.ids
+    shape = (SHARES_PER_SLOT * len(session.params.columns), shamir.NUM_LIMBS)
+    exchanged = {seen.record.peer for seen in session.exchanged}
+    for seen in session.receipts:
+        device, message = seen.record.peer, seen.content.message
+        at = session.positions.get(device)
+        if not isinstance(message, ShareReceipt) or at is None or device in exchanged:
+            continue
+        for sender in message.refused:
+            _, came = sent.get(ids[sender] if sender < len(ids) else -1, (seen, None))
+            box = came.boxes.get(at) if came is not None else None
+            if box is not None and _limbs(known.open(sender, at, bytes(box)), shape) is not None:
+                detail = f"device {device} refused the box of device {ids[sender]}"
+                yield RULES.found("boxes.refused", detail, [seen.place])
 
 
 def _config_of(session: SessionView, slot: SlotView) -> RoundConfig | None:
