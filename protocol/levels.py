@@ -103,9 +103,7 @@ class Levels:
         server can choose bins so wide that one device looks like many.
         """
         return all(
-            config.theta == 1
-            or config.is_too_small
-            or (config.search.verified and config.noise is None)
+            not config.selects or (config.search.verified and config.noise is None)
             for config in self.rounds
         )
 

@@ -25,7 +25,8 @@ class RoundPolicy(DevicePolicy):
 
     A round searches if its θ is below 1 and its cohort is not smaller than the announced smallest
     one. Such a search is certain to be over max(min_cohort, min_search_cohort) devices, of those
-    that the server announces; the limits on θ count these.
+    that the server announces; the limits on θ count these. It asks at least one query: without
+    one, the threshold would be whatever the server expects it to be.
 
     Attributes:
         min_tail: Fewest devices that the threshold of a verified search may keep.
@@ -102,7 +103,7 @@ class RoundPolicy(DevicePolicy):
         self._check_numbers(levels.common)
         fewest = max(params.min_cohort, levels.common.search.min_cohort)
         self._check_noise(levels.common.noise, params, fewest)
-        if any(config.num_query_slots for config in levels.rounds):
+        if any(config.selects for config in levels.rounds):
             self._check_search(levels, fewest)
 
     def _check_numbers(self, config: RoundConfig) -> None:
@@ -160,6 +161,11 @@ class RoundPolicy(DevicePolicy):
         _insist(
             fewest >= self.min_search_cohort,
             f"a search over {fewest} devices is below min_search_cohort={self.min_search_cohort}",
+        )
+        _insist(
+            common.search.max_queries > 0,
+            "max_queries=0 with a theta below 1: the server would choose the threshold; a round "
+            "that keeps everybody has theta=1",
         )
         _insist(
             common.noise is not None or self.min_noise == 0,

@@ -2,6 +2,10 @@
 
 from fractions import Fraction
 
+import pytest
+
+from deltafl.protocol.policy import RoundPolicy
+
 ROUNDS = {
     "min_expected_tail": 0,
     "min_difference": 0,
@@ -19,3 +23,9 @@ ROUNDS = {
     "min_noise": Fraction(0),
 }
 """Fields of `RoundPolicy`."""
+
+
+@pytest.fixture
+def no_query_needed(monkeypatch):
+    """Devices that take a threshold without a query, which lets a test begin with the threshold."""
+    monkeypatch.setattr(RoundPolicy, "_check_search", lambda *_: None)

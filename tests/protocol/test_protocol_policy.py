@@ -140,6 +140,20 @@ def test_without_a_search_the_limits_of_searches_do_not_matter():
         assert limit in verdict(replace(DEFAULT, **{limit: getattr(strict, limit)}), PLAIN)
 
 
+def test_a_threshold_without_a_query_is_refused():
+    """The server would choose it by the warm start, and no limit on searches would hold."""
+    warm = {"max_queries": 0, "warm_start": 65536}
+    for changes in ({}, {"theta": Fraction(1, 1000)}, {"method": "bracketed"}):
+        silent = changed_round(PLAIN, **warm, **changes)
+        assert "max_queries=0 with a theta below 1" in verdict(DEFAULT, silent)
+    assert "min_search_cohort" in verdict(replace(DEFAULT, min_search_cohort=11), silent)
+    noise = verdict(replace(DEFAULT, min_noise=ONE), changed_round(silent, max_queries=1))
+    assert "without noise" in noise
+    assert "max_queries=0" in verdict(DEFAULT, changed_round(PLAIN, **warm), (ONE, HALF))
+    assert verdict(DEFAULT, changed_round(PLAIN, **warm, theta=ONE)) is None
+    assert verdict(DEFAULT, changed_round(PLAIN, **warm, min_search_cohort=21)) is None
+
+
 @pytest.mark.parametrize("method", ["mm", "bracketed", "histogram"])
 @pytest.mark.parametrize("weighting", list(Weighting))
 def test_the_methods_defaults_are_within_the_limits_but_for_histogram_with_weights(
