@@ -146,6 +146,11 @@ class RoundClient:
         """The model of the current level; empty before the announcement."""
         return self.models[self._level] if self.models else b""
 
+    @property
+    def update_length(self) -> int:
+        """Numbers in an update; 0 before the announcement."""
+        return 0 if self._levels is None else self._levels.common.update_length
+
     def receive(self, data: bytes) -> bytes | LocalWork | None:
         """Take one envelope from the server. Repeats and envelopes of other sessions are ignored.
 

@@ -50,7 +50,7 @@ class DeviceRound:
             EncodingError: the weight is negative, or no whole number.
         """
         # A float would be refused only by the first answer, when the device has joined the session.
-        weight = _whole(weight)
+        weight = whole_weight(weight)
         tick, loss_clipped = config.search.grid.tick(loss)
         capped = min(weight, config.update.max_weight)
         return cls(config, tick, capped, int(loss_clipped) + int(capped < weight))
@@ -95,7 +95,7 @@ class DeviceRound:
         layout = self.config.update_layout
         if update is None:
             return ring.zeros(layout.length, layout.ring_bits)
-        _check_update(update, self.config.update_length)
+        check_update(update, self.config.update_length)
         numbers, num_clipped = _clipped(update, self.config.update.clip)
         words, _ = layout.encode(
             {
@@ -109,17 +109,29 @@ class DeviceRound:
         return words
 
 
-def _whole(weight: SupportsIndex) -> int:
+def whole_weight(weight: SupportsIndex) -> int:
+    """A weight as a plain integer.
+
+    Raises:
+        EncodingError: it is negative, or no whole number.
+    """
     try:
         whole = operator.index(weight)
     except TypeError:
         whole = -1
     if whole < 0:
-        raise EncodingError(f"weight={weight!r} is not a whole number, at least 0")
-    return whole
+        # Its digits are not shown: Python refuses to print an integer of thousands of them.
+        kind = type(weight).__name__
+        raise EncodingError(f"the weight, of type {kind}, is not a whole number, at least 0")
+    return int(whole)
 
 
-def _check_update(update: Update, length: int) -> None:
+def check_update(update: Update, length: int) -> None:
+    """Check that an update can be encoded.
+
+    Raises:
+        EncodingError: its shape is not (length,), or its type is not float32.
+    """
     found = getattr(update, "dtype", None)
     if np.shape(update) != (length,) or found != np.float32:
         raise EncodingError(

@@ -14,6 +14,7 @@ from math import ceil, floor
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.mm import MajoriseMinimise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DevicePolicy, PeerError, Refusal, SessionParams
 from deltafl.secagg.threat import at_most
@@ -38,9 +39,15 @@ class RoundPolicy(DevicePolicy):
         max_levels: Most conformity levels of one session.
         min_search_cohort: Fewest devices to search over. With fewer, losses follow from the sums.
         max_query_pivots: Most pivots of one query.
-        max_pivots: Most pivots of all queries of a search in which weights differ. Between two
-            pivots, known weights name the devices. 0 accepts only searches of equal weights.
-        max_pivots_if_equal: Most pivots of all queries of a search in which devices weigh the same.
+        max_pivots: Most pivots of all queries of a session, of all levels together, if weights
+            differ. Between two pivots, known weights name the devices. 0 accepts only searches of
+            equal weights. Levels count together because a server may give them nearly equal models,
+            and so make one search of them.
+        max_pivots_if_equal: Most pivots of all queries of a session in which devices weigh the
+            same.
+        max_mm_pivots_per_device: Most pivots of all queries of a session by `mm`, for each device
+            that is certain to be searched over. A sum of `mm` tells how far losses are from its
+            pivot; with many such sums, the losses follow (docs/limitations.md has measurements).
         max_loss_resolution_bits: Finest grid of losses, in binary digits after the point.
         max_loss_bound: Largest loss that may be told from larger ones, in units of the loss. A
             single larger one would stand out in the sum of losses.
@@ -64,6 +71,7 @@ class RoundPolicy(DevicePolicy):
     max_query_pivots: int = 64
     max_pivots: int = 32
     max_pivots_if_equal: int = 320
+    max_mm_pivots_per_device: Fraction = Fraction(3, 10)
     max_loss_resolution_bits: int = 16
     max_loss_bound: int = 32
     max_weight: int = 8192
@@ -171,7 +179,8 @@ class RoundPolicy(DevicePolicy):
             common.noise is not None or self.min_noise == 0,
             f"the search is without noise, which is below min_noise={self.min_noise}",
         )
-        pivots = common.search.max_queries * common.quantile.num_pivots
+        queries = sum(config.num_query_slots for config in levels.rounds)
+        pivots = queries * common.quantile.num_pivots
         equal = common.search.weighting is Weighting.EQUAL
         most, limit = (
             (self.max_pivots_if_equal, "max_pivots_if_equal")
@@ -179,6 +188,13 @@ class RoundPolicy(DevicePolicy):
             else (self.max_pivots, "max_pivots")
         )
         _insist(pivots <= most, f"a search with {pivots} pivots is above {limit}={most}")
+        per_device = self.max_mm_pivots_per_device
+        _insist(
+            not isinstance(common.quantile, MajoriseMinimise) or pivots <= per_device * fewest,
+            f"a search by 'mm' with {pivots} pivots over {fewest} devices is above "
+            f"max_mm_pivots_per_device={per_device}: take another method, more devices or fewer "
+            "queries",
+        )
         for config in levels.rounds:
             kept = _kept(config.theta, fewest)
             _insist(

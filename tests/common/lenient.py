@@ -14,6 +14,7 @@ ROUNDS = {
     "max_query_pivots": 1 << 16,
     "max_pivots": 1 << 32,
     "max_pivots_if_equal": 1 << 32,
+    "max_mm_pivots_per_device": Fraction(1 << 32),
     "max_loss_resolution_bits": 64,
     "max_loss_bound": 1 << 32,
     "max_weight": 1 << 53,

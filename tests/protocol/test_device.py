@@ -92,3 +92,10 @@ def test_another_shape_is_refused(shape):
         device(3).contribution(np.zeros(shape, dtype=np.float32))
     with pytest.raises(EncodingError, match="shape"):
         device(3).contribution(np.full(shape, math.nan, dtype=np.float32))
+
+
+def test_a_weight_is_refused_by_name_however_many_digits_it_has():
+    config = device(4).config
+    for weight in (-(10**5000), -1, 1.5, "3", None):
+        with pytest.raises(EncodingError, match="is not a whole number, at least 0"):
+            DeviceRound.measured(config, 1.0, weight)
