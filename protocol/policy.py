@@ -33,7 +33,9 @@ class RoundPolicy(DevicePolicy):
         min_tail: Fewest devices that the threshold of a verified search may keep.
         min_expected_tail: Fewest devices that θ may keep of those that are certain to be searched
             over, if all weigh the same.
-        min_difference: Fewest of them by which the tails of neighbouring levels may differ.
+        min_difference: Fewest of them by which the tails of neighbouring levels may differ, if all
+            weigh the same. In a verified search, the device also holds the tails themselves to it,
+            whatever devices weigh; in others it does not know them.
         unverified_if_active: Whether to answer, even to an ACTIVE server, a search whose sums the
             device cannot check. The server can then single out the device with the largest loss.
         max_levels: Most conformity levels of one session.

@@ -363,7 +363,8 @@ class PolicyConfig:
     Attributes:
         min_expected_tail: fewest devices that θ may keep of the smallest cohort that is searched
             over (`privacy.min_cohort`, or `quantile.min_cohort` if larger), if all weigh the same.
-        min_difference: fewest of these by which the tails of neighbouring levels may differ.
+        min_difference: fewest of these by which the tails of neighbouring levels may differ. In a
+            verified search, the tails themselves may not differ by fewer, but for none.
         max_levels: most conformity levels of one session.
         min_search_cohort: fewest devices to search over; 0 means `privacy.min_cohort`. The round's
             own minimum is `privacy.min_cohort`, or `quantile.min_cohort` if larger.
