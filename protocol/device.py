@@ -17,7 +17,6 @@ from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import ring
 from deltafl.secagg.randomness import Randomness
 from deltafl.secagg.ring import Vector
 
@@ -92,18 +91,33 @@ class DeviceRound:
         Raises:
             EncodingError: the update has the wrong shape or type.
         """
-        layout = self.config.update_layout
         if update is None:
-            return ring.zeros(layout.length, layout.ring_bits)
+            # Encoded like any other: a device that does not pass needs the same memory.
+            zeros = np.zeros(self.config.update_length, dtype=np.float32)
+            return self._encoded(zeros, 0, 0.0, 0, 0)
         check_update(update, self.config.update_length)
         numbers, num_clipped = _clipped(update, self.config.update.clip)
-        words, _ = layout.encode(
+        loss = self.config.search.grid.value(self.tick)
+        return self._encoded(
+            numbers, self.weight, self.weight * loss, 1, self.num_clipped + num_clipped
+        )
+
+    def _encoded(
+        self,
+        numbers: Update | npt.NDArray[np.float64],
+        weight: int,
+        weighted_loss: float,
+        count: int,
+        num_clipped: int,
+    ) -> Vector:
+        """The ring vector of a contribution, weight times the numbers and what goes with them."""
+        words, _ = self.config.update_layout.encode(
             {
-                "update": Multiple(numbers, self.weight),
-                "weight": self.weight,
-                "weighted_loss": self.weight * self.config.search.grid.value(self.tick),
-                "count": 1,
-                "clipped": self.num_clipped + num_clipped,
+                "update": Multiple(numbers, weight),
+                "weight": weight,
+                "weighted_loss": weighted_loss,
+                "count": count,
+                "clipped": num_clipped,
             }
         )
         return words
