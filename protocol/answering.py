@@ -4,7 +4,8 @@ A server that crafts a model may know on which data the device's own code raises
 exception that ended the round would then tell it, by name, who owns such data, or who passed the
 filter. So an exception of the device's own code ends nothing here: a loss that cannot be measured
 counts as one that is not finite, and an update that cannot be trained as zeros, all of them
-clipped. Such a device sends the same messages as any other.
+clipped. Such a device sends the same messages as any other. What own code returns is turned into
+plain numbers in the same place: an array or a number of another make may raise whenever it is read.
 
 Spec: §12.4.
 """
@@ -12,13 +13,18 @@ Spec: §12.4.
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
+
+import numpy as np
 
 from deltafl.protocol.client import LocalWork, RoundClient
-from deltafl.protocol.device import Update
+from deltafl.protocol.device import Update, check_update, whole_weight
 from deltafl.protocol.errors import EncodingError
 
 T = TypeVar("T")
+
+_ABOVE_ALL_WEIGHTS: Final = 2**53 + 1
+"""One more than the largest `max_weight` of a configuration: such a weight is clipped."""
 
 Failed = Callable[[Exception], None]
 """Told of every exception of the device's own code, which goes no further."""
@@ -63,19 +69,10 @@ def answered(machine: RoundClient, data: bytes, own: OwnWork, failed: Failed) ->
     match machine.receive(data):
         case LocalWork.MEASURE_LOSS:
             losses = [_tried(partial(_loss, own, one), math.nan, failed) for one in machine.models]
-            weight = _tried(own.weight, 0, failed)
-            try:
-                return machine.supply_losses(losses, weight)
-            except EncodingError as error:
-                failed(error)
-                return machine.supply_losses(losses, 0)
+            return machine.supply_losses(losses, _tried(partial(_weight, own), 0, failed))
         case LocalWork.TRAIN:
-            update = _tried(partial(own.update, machine.model), None, failed)
-            try:
-                return machine.supply_update(update)
-            except EncodingError as error:
-                failed(error)
-                return machine.supply_update(None)
+            work = partial(_update, own, machine.model, machine.update_length)
+            return machine.supply_update(_tried(work, None, failed))
         case LocalWork.WAIT:
             return machine.supply_zeros()
         case reply:
@@ -92,3 +89,22 @@ def _tried(work: Callable[[], T], otherwise: T, failed: Failed) -> T:
 
 def _loss(own: OwnWork, model: bytes) -> float:
     return float(own.loss(model))
+
+
+def _weight(own: OwnWork) -> int:
+    """The device's weight as a plain integer; larger ones than any limit count as one above it."""
+    return min(whole_weight(own.weight()), _ABOVE_ALL_WEIGHTS)
+
+
+def _update(own: OwnWork, model: bytes, length: int) -> Update | None:
+    """The device's update, if it is a plain array of the right size and type.
+
+    An array of a subclass is refused: a masked one, for example, has numbers that it does not show.
+    """
+    update = own.update(model)
+    if update is None:
+        return None
+    if type(update) is not np.ndarray:
+        raise EncodingError(f"'update': {type(update).__name__} is not a plain numpy array")
+    check_update(update, length)
+    return update

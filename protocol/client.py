@@ -25,7 +25,7 @@ from deltafl.protocol import wire
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.device import DeviceRound, Update
 from deltafl.protocol.errors import SearchError
-from deltafl.protocol.followed_search import Followed
+from deltafl.protocol.followed_search import Between, Followed, fewest_apart
 from deltafl.protocol.labels import MODEL
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Envelope, Relay
@@ -126,6 +126,8 @@ class RoundClient:
         self._is_waiting = False
         self._passes = False
         self._asked_for_updates = -1, 0  # the slot, and how many devices
+        self._summed_tail: Between | None = None
+        self._earlier_tail: Between | None = None
         self._entries: tuple[bytes, ...] = ()
         self._answered = -1
         self._binding = b""
@@ -145,6 +147,11 @@ class RoundClient:
     def model(self) -> bytes:
         """The model of the current level; empty before the announcement."""
         return self.models[self._level] if self.models else b""
+
+    @property
+    def update_length(self) -> int:
+        """Numbers in an update; 0 before the announcement."""
+        return 0 if self._levels is None else self._levels.common.update_length
 
     def receive(self, data: bytes) -> bytes | LocalWork | None:
         """Take one envelope from the server. Repeats and envelopes of other sessions are ignored.
@@ -388,6 +395,7 @@ class RoundClient:
             followed.check_query(question)
             return
         self.tail = followed.check_threshold(question, asked, shrank=shrank)
+        self._earlier_tail = self._summed_tail
         self._asked_for_updates = self._session.slot, asked
         self._check_tail(asked)
 
@@ -395,7 +403,8 @@ class RoundClient:
         """Refuse a sum of updates over too few devices, if all that were lost were in the tail.
 
         A server that waits for the updates and then calls devices lost would otherwise cut a tail
-        of many down to one.
+        of many down to one. Likewise, refuse it if it may differ by too few from the tail of the
+        level before: under nearly equal models, the difference of the two sums is theirs.
 
         Args:
             num_left: Devices that are left in the session.
@@ -408,6 +417,15 @@ class RoundClient:
             raise PeerError(
                 Refusal.TAIL_TOO_SMALL, f"{fewest} devices, fewer than {self._policy.min_tail}"
             )
+        self._summed_tail = fewest, self.tail.devices
+        if self._earlier_tail is not None and self._given().can_be_followed:
+            apart = fewest_apart(self._earlier_tail, self._summed_tail)
+            if apart is not None and apart < self._policy.min_difference:
+                raise PeerError(
+                    Refusal.TAIL_TOO_SMALL,
+                    f"{apart} devices may be the difference from the level before, fewer than "
+                    f"{self._policy.min_difference}",
+                )
 
     def _contribute_update(self, update: Update | None) -> bytes:
         event = self._supply_event

@@ -110,7 +110,12 @@ class RoundConfig:
     @property
     def num_query_slots(self) -> int:
         """Number of slots that the session keeps for the search."""
-        return 0 if self.theta == 1 or self.is_too_small else self.search.max_queries
+        return self.search.max_queries if self.selects else 0
+
+    @property
+    def selects(self) -> bool:
+        """Whether a threshold is to leave devices out: θ < 1, and enough devices to search over."""
+        return self.theta < 1 and not self.is_too_small
 
     @property
     def is_too_small(self) -> bool:

@@ -17,7 +17,6 @@ from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import ring
 from deltafl.secagg.randomness import Randomness
 from deltafl.secagg.ring import Vector
 
@@ -50,7 +49,7 @@ class DeviceRound:
             EncodingError: the weight is negative, or no whole number.
         """
         # A float would be refused only by the first answer, when the device has joined the session.
-        weight = _whole(weight)
+        weight = whole_weight(weight)
         tick, loss_clipped = config.search.grid.tick(loss)
         capped = min(weight, config.update.max_weight)
         return cls(config, tick, capped, int(loss_clipped) + int(capped < weight))
@@ -92,34 +91,69 @@ class DeviceRound:
         Raises:
             EncodingError: the update has the wrong shape or type.
         """
-        layout = self.config.update_layout
         if update is None:
-            return ring.zeros(layout.length, layout.ring_bits)
-        _check_update(update, self.config.update_length)
+            # Encoded like any other: a device that does not pass needs the same memory.
+            zeros = np.zeros(self.config.update_length, dtype=np.float32)
+            return self._encoded(zeros, 0, 0.0, 0, 0)
+        check_update(update, self.config.update_length)
         numbers, num_clipped = _clipped(update, self.config.update.clip)
-        words, _ = layout.encode(
+        loss = self.config.search.grid.value(self.tick)
+        return self._encoded(
+            numbers, self.weight, self.weight * loss, 1, self.num_clipped + num_clipped
+        )
+
+    def _encoded(
+        self,
+        numbers: Update | npt.NDArray[np.float64],
+        weight: int,
+        weighted_loss: float,
+        count: int,
+        num_clipped: int,
+    ) -> Vector:
+        """The ring vector of a contribution, weight times the numbers and what goes with them."""
+        words, _ = self.config.update_layout.encode(
             {
-                "update": Multiple(numbers, self.weight),
-                "weight": self.weight,
-                "weighted_loss": self.weight * self.config.search.grid.value(self.tick),
-                "count": 1,
-                "clipped": self.num_clipped + num_clipped,
+                "update": Multiple(numbers, weight),
+                "weight": weight,
+                "weighted_loss": weighted_loss,
+                "count": count,
+                "clipped": num_clipped,
             }
         )
         return words
 
 
-def _whole(weight: SupportsIndex) -> int:
+def whole_weight(weight: SupportsIndex) -> int:
+    """A weight as a plain integer.
+
+    Raises:
+        EncodingError: it is negative, or no whole number.
+    """
     try:
         whole = operator.index(weight)
     except TypeError:
         whole = -1
     if whole < 0:
-        raise EncodingError(f"weight={weight!r} is not a whole number, at least 0")
-    return whole
+        raise EncodingError(f"weight={_shown(weight)} is not a whole number, at least 0")
+    return int(whole)
 
 
-def _check_update(update: Update, length: int) -> None:
+def _shown(weight: object) -> str:
+    """A short number as it is, and of anything else its type.
+
+    Python refuses to print integers of thousands of digits, and others print what they like.
+    """
+    if type(weight) is float or (type(weight) is int and weight.bit_length() <= 64):
+        return repr(weight)
+    return f"(of type {type(weight).__name__})"
+
+
+def check_update(update: Update, length: int) -> None:
+    """Check that an update can be encoded.
+
+    Raises:
+        EncodingError: its shape is not (length,), or its type is not float32.
+    """
     found = getattr(update, "dtype", None)
     if np.shape(update) != (length,) or found != np.float32:
         raise EncodingError(

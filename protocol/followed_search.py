@@ -86,3 +86,19 @@ class Followed:
         if threshold != expected:
             raise PeerError(Refusal.NOT_FOLLOWING, f"{threshold}, where the sums give {expected}")
         return tail_among(self.search, self.num_searched, num_devices)
+
+
+Between = tuple[int, int]
+"""The fewest and the most devices that a tail may have."""
+
+
+def fewest_apart(first: Between, second: Between) -> int | None:
+    """The fewest devices, but at least one, by which the numbers of two tails may differ.
+
+    Tails of one number are not told apart: if their losses are the same, so are their devices.
+
+    Returns:
+        That number; None if both have the same for sure.
+    """
+    low, high = first[0] - second[1], first[1] - second[0]
+    return min((abs(d) for d in (low, high, 1, -1) if d and low <= d <= high), default=None)

@@ -21,6 +21,7 @@ from typing import Final
 from deltafl.protocol import labels
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.followed_search import Between, fewest_apart
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.round import Round, RoundOutcome
 from deltafl.protocol.selection import Threshold
@@ -103,9 +104,7 @@ class Levels:
         server can choose bins so wide that one device looks like many.
         """
         return all(
-            config.theta == 1
-            or config.is_too_small
-            or (config.search.verified and config.noise is None)
+            not config.selects or (config.search.verified and config.noise is None)
             for config in self.rounds
         )
 
@@ -151,15 +150,26 @@ class LevelRounds:
     Args:
         levels: The rounds.
         min_tail: Fewest devices in a tail, on which devices insist if they can count them.
+        min_difference: Fewest devices by which the tails of neighbouring levels may differ, on
+            which devices insist if they can count them.
         keeps_cohort: Whether devices insist that nobody is lost after the first level.
     """
 
-    def __init__(self, levels: Levels, min_tail: int = 0, *, keeps_cohort: bool = False) -> None:
+    def __init__(
+        self,
+        levels: Levels,
+        min_tail: int = 0,
+        min_difference: int = 0,
+        *,
+        keeps_cohort: bool = False,
+    ) -> None:
         self._levels = levels
         self._keeps_cohort = keeps_cohort
         self._later_cohort = 0
         insisted = min_tail if levels.can_be_followed else 0
         self._rounds = [Round(config, insisted) for config in levels.rounds]
+        self._min_difference = min_difference if levels.can_be_followed else 0
+        self._tails: dict[int, Between] = {}
         self._level = 0
 
     @property
@@ -190,6 +200,7 @@ class LevelRounds:
         """
         self._check_cohort(num_devices)
         self._playing.check_opened(num_devices)
+        self._check_difference(num_devices)
 
     def check_tail(self, num_left: int) -> None:
         """Check that the updates may be summed over the devices that are left; see `Round`.
@@ -199,6 +210,22 @@ class LevelRounds:
         """
         self._check_cohort(num_left)
         self._playing.check_tail(num_left)
+        self._check_difference(num_left)
+
+    def _check_difference(self, num_left: int) -> None:
+        """Give the level up if its tail may differ by too few from that of the level before."""
+        if not self._min_difference or isinstance(self.question, Query):
+            return
+        self._tails[self._level] = self._playing.tail_left(num_left)
+        if self._level == 0:
+            return
+        apart = fewest_apart(self._tails[self._level - 1], self._tails[self._level])
+        if apart is not None and apart < self._min_difference:
+            raise SessionAborted(
+                f"the tails of two levels may differ by {apart} devices, and devices insist on "
+                f"{self._min_difference}: take levels that are farther apart, or lower "
+                "min_difference"
+            )
 
     def _check_cohort(self, num_left: int) -> None:
         if num_left < self._later_cohort:

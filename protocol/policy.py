@@ -14,6 +14,7 @@ from math import ceil, floor
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
+from deltafl.protocol.quantile.mm import MajoriseMinimise
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import DevicePolicy, PeerError, Refusal, SessionParams
 from deltafl.secagg.threat import at_most
@@ -25,21 +26,30 @@ class RoundPolicy(DevicePolicy):
 
     A round searches if its θ is below 1 and its cohort is not smaller than the announced smallest
     one. Such a search is certain to be over max(min_cohort, min_search_cohort) devices, of those
-    that the server announces; the limits on θ count these.
+    that the server announces; the limits on θ count these. It asks at least one query: without
+    one, the threshold would be whatever the server expects it to be.
 
     Attributes:
         min_tail: Fewest devices that the threshold of a verified search may keep.
         min_expected_tail: Fewest devices that θ may keep of those that are certain to be searched
             over, if all weigh the same.
-        min_difference: Fewest of them by which the tails of neighbouring levels may differ.
+        min_difference: Fewest of them by which the tails of neighbouring levels may differ, if all
+            weigh the same. In a verified search, the device also holds the tails themselves to it,
+            whatever devices weigh; in others it does not know them.
         unverified_if_active: Whether to answer, even to an ACTIVE server, a search whose sums the
             device cannot check. The server can then single out the device with the largest loss.
         max_levels: Most conformity levels of one session.
         min_search_cohort: Fewest devices to search over. With fewer, losses follow from the sums.
         max_query_pivots: Most pivots of one query.
-        max_pivots: Most pivots of all queries of a search in which weights differ. Between two
-            pivots, known weights name the devices. 0 accepts only searches of equal weights.
-        max_pivots_if_equal: Most pivots of all queries of a search in which devices weigh the same.
+        max_pivots: Most pivots of all queries of a session, of all levels together, if weights
+            differ. Between two pivots, known weights name the devices. 0 accepts only searches of
+            equal weights. Levels count together because a server may give them nearly equal models,
+            and so make one search of them.
+        max_pivots_if_equal: Most pivots of all queries of a session in which devices weigh the
+            same.
+        max_mm_pivots_per_device: Most pivots of all queries of a session by `mm`, for each device
+            that is certain to be searched over. A sum of `mm` tells how far losses are from its
+            pivot; with many such sums, the losses follow (docs/limitations.md has measurements).
         max_loss_resolution_bits: Finest grid of losses, in binary digits after the point.
         max_loss_bound: Largest loss that may be told from larger ones, in units of the loss. A
             single larger one would stand out in the sum of losses.
@@ -63,6 +73,7 @@ class RoundPolicy(DevicePolicy):
     max_query_pivots: int = 64
     max_pivots: int = 32
     max_pivots_if_equal: int = 320
+    max_mm_pivots_per_device: Fraction = Fraction(3, 10)
     max_loss_resolution_bits: int = 16
     max_loss_bound: int = 32
     max_weight: int = 8192
@@ -102,7 +113,7 @@ class RoundPolicy(DevicePolicy):
         self._check_numbers(levels.common)
         fewest = max(params.min_cohort, levels.common.search.min_cohort)
         self._check_noise(levels.common.noise, params, fewest)
-        if any(config.num_query_slots for config in levels.rounds):
+        if any(config.selects for config in levels.rounds):
             self._check_search(levels, fewest)
 
     def _check_numbers(self, config: RoundConfig) -> None:
@@ -162,10 +173,16 @@ class RoundPolicy(DevicePolicy):
             f"a search over {fewest} devices is below min_search_cohort={self.min_search_cohort}",
         )
         _insist(
+            common.search.max_queries > 0,
+            "max_queries=0 with a theta below 1: the server would choose the threshold; a round "
+            "that keeps everybody has theta=1",
+        )
+        _insist(
             common.noise is not None or self.min_noise == 0,
             f"the search is without noise, which is below min_noise={self.min_noise}",
         )
-        pivots = common.search.max_queries * common.quantile.num_pivots
+        queries = sum(config.num_query_slots for config in levels.rounds)
+        pivots = queries * common.quantile.num_pivots
         equal = common.search.weighting is Weighting.EQUAL
         most, limit = (
             (self.max_pivots_if_equal, "max_pivots_if_equal")
@@ -173,6 +190,13 @@ class RoundPolicy(DevicePolicy):
             else (self.max_pivots, "max_pivots")
         )
         _insist(pivots <= most, f"a search with {pivots} pivots is above {limit}={most}")
+        per_device = self.max_mm_pivots_per_device
+        _insist(
+            not isinstance(common.quantile, MajoriseMinimise) or pivots <= per_device * fewest,
+            f"a search by 'mm' with {pivots} pivots over {fewest} devices is above "
+            f"max_mm_pivots_per_device={per_device}: take another method, more devices or fewer "
+            "queries",
+        )
         for config in levels.rounds:
             kept = _kept(config.theta, fewest)
             _insist(

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import EncodingError, SearchError
+from deltafl.protocol.followed_search import Between
 from deltafl.protocol.quantile.search import Ended, Query, Search, SearchResult, tail_among
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSum
@@ -147,6 +148,11 @@ class Round:
                 f"the tail may have as few as {max(fewest, 0)} devices, and devices insist on "
                 f"{self._min_tail}: invite more devices, raise theta or lower min_tail"
             )
+
+    def tail_left(self, num_left: int) -> Between:
+        """The fewest and the most devices whose updates are summed; see `check_tail`."""
+        most = tail_among(self._search, self._num_searched, self._num_asked).devices
+        return most - (self._num_asked - num_left), most
 
     def take(self, revealed: SlotSum) -> None:
         """Go on with the sum that answers the question."""

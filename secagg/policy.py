@@ -21,7 +21,8 @@ class DevicePolicy:
             in signed sessions whose threshold is too high for two quorums without a common honest
             device: 2t > (1 + γ)h, where h devices hold shares of one device's secrets.
         colluding_rate: γ, the share of devices that the device expects to collude with the server.
-            A cohort of `min_cohort` must contain at least two that do not.
+            A cohort of `min_cohort` must contain at least two that do not, and t of a complete
+            graph must be more than the others. A sparse graph has its own rule (`check_sparse`).
         dropout_rate: δ, the share of devices that may vanish while the others of a sparse graph
             stay connected.
         min_cohort: Smallest cohort that the device may be summed with.
@@ -35,8 +36,8 @@ class DevicePolicy:
         max_length: Most elements of one vector.
         max_ring_bits: Widest ring.
         max_sharing_work: Most multiplications to share the secrets of a session: 18·U·h·t for U
-            tolerant slots and h holders. A roster makes the device do them all at once; the largest
-            number takes three seconds of a core.
+            tolerant slots and h holders. A roster makes the device do them all at once; with
+            h = t = 4096 and U = 14, which is just within, that took 7.3 seconds of a core.
         max_mask_elements: Most elements of pairwise masks in a session: neighbours times the
             lengths of all slots. A few bytes open a slot and make the device compute its masks.
         max_verified_length: Most elements of a verified slot. Each takes a generator, which costs a
@@ -76,11 +77,18 @@ class DevicePolicy:
         share = params.threshold / params.num_holders
         longest = max(slot.length for slot in params.slots)
         widest = max(slot.ring_bits for slot in params.slots)
-        honest = params.min_cohort - at_most(self.colluding_rate, params.num_invited)
+        colluding = at_most(self.colluding_rate, params.num_invited)
+        honest = params.min_cohort - colluding
         _at_least("min_cohort", params.min_cohort, self.min_cohort)
         _at_least("min_cohort without colluding devices", honest, 2)
         _at_least("threshold", params.threshold, self.min_threshold)
         _at_least("threshold / holders", share, self.min_threshold_share)
+        if params.is_complete and params.threshold <= colluding:
+            raise PeerError(
+                Refusal.POLICY,
+                f"threshold={params.threshold} is not above the {colluding} devices that may "
+                "collude: they could rebuild every device's secrets",
+            )
         _at_most("number of invited devices", params.num_invited, self.max_cohort)
         _at_most("degree", degree, self.max_degree)
         _at_most("number of slots", len(params.slots), self.max_slots)

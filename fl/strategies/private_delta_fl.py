@@ -30,13 +30,15 @@ class Encoding:
     """How a round's numbers become integers, and how η is searched for.
 
     Attributes:
-        method: the quantile method: "mm" (Algorithm 3), "bracketed", "histogram" or "noisy".
+        method: the quantile method: "bracketed", "mm" (Algorithm 3), "histogram" or "noisy".
         search: how it searches.
         update: how updates become integers.
     """
 
-    method: str = "mm"
-    search: SearchParams = field(default_factory=lambda: SearchParams(default_max_queries("mm")))
+    method: str = "bracketed"
+    search: SearchParams = field(
+        default_factory=lambda: SearchParams(default_max_queries("bracketed"))
+    )
     update: UpdateParams = field(default_factory=UpdateParams)
 
 

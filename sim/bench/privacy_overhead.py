@@ -47,7 +47,7 @@ from deltafl.sim.settings.config import (
 )
 
 _ROUNDS_BEFORE: Final = 3
-_MOST_PIVOTS: Final = 320  # of `histogram`; devices of a benchmark accept them
+_MOST_PIVOTS: Final = 320  # of `histogram`; devices of a benchmark accept them, of `mm` too
 _CLEAR: Final = "clear"
 
 
@@ -92,7 +92,9 @@ class PrivacyBenchmark:
             privacy=replace(
                 defaults, graph="sparse", min_cohort=min(defaults.min_cohort, self.task.clients)
             ),
-            policy=PolicyConfig(max_pivots=_MOST_PIVOTS),
+            policy=PolicyConfig(
+                max_pivots=_MOST_PIVOTS, max_mm_pivots_per_device=Fraction(_MOST_PIVOTS)
+            ),
         )
 
 

@@ -203,7 +203,11 @@ def num_trips(benchmark: RoundBenchmark) -> int:
 
 def _session(benchmark: RoundBenchmark) -> tuple[Sessions, SessionParams]:
     # Small cohorts and long searches are timed too, so these devices accept them.
-    policy = RoundPolicy(min_search_cohort=0, max_pivots=benchmark.slots)
+    policy = RoundPolicy(
+        min_search_cohort=0,
+        max_pivots=benchmark.slots,
+        max_mm_pivots_per_device=Fraction(benchmark.slots),
+    )
     sessions = Sessions(policy, graph=benchmark.graph, min_cohort=5, signed=benchmark.signed)
     graph_seed = Seeds(benchmark.seed).digest(Purpose.GRAPH)
     return sessions, sessions.params(_round_config(benchmark), b"", graph_seed)

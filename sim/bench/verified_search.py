@@ -127,7 +127,9 @@ def measure(benchmark: VerifyBenchmark) -> dict[str, float]:
     seeds = Seeds(benchmark.seed)
     # Small cohorts and many pivots are timed too, so these devices accept them.
     pivots = config.search.max_queries * config.quantile.num_pivots
-    policy = RoundPolicy(min_search_cohort=0, max_pivots=pivots)
+    policy = RoundPolicy(
+        min_search_cohort=0, max_pivots=pivots, max_mm_pivots_per_device=Fraction(pivots)
+    )
     sessions = Sessions(policy, graph=GraphKind.COMPLETE, min_cohort=5, signed=True)
     params = sessions.params(config, b"", seeds.digest(Purpose.GRAPH))
     spec = params.slots[0]

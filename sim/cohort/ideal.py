@@ -59,6 +59,7 @@ class IdealRounds:
             LevelRounds(
                 levels,
                 self.sessions.policy.min_tail,
+                self.sessions.policy.min_difference,
                 keeps_cohort=self.sessions.policy.expects_active,
             ),
             _Devices(levels, work, self.noise),

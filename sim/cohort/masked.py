@@ -70,6 +70,7 @@ class MaskedRounds:
             self.enrolment,
             own,
             policy.min_tail,
+            policy.min_difference,
             keeps_cohort=policy.expects_active,
         )
         clients = {

@@ -268,7 +268,9 @@ class QuantileConfig:
     """How the threshold η is searched for by secure sums (private-delta-fl only).
 
     Attributes:
-        method: "mm" (Algorithm 3), "bracketed", "histogram" or "noisy".
+        method: "bracketed", "mm" (the one of Algorithm 3), "histogram" or "noisy". The first three
+            find the same η. A search by "mm" tells more about the losses, and devices accept it
+            over a hundred devices or more, unless `policy.max_mm_pivots_per_device` is larger.
         search: whether devices check the search themselves. "verified": each device commits to its
             answers, checks every sum, and accepts only the questions and the η that follow from the
             sums. This takes signed sessions and the complete graph. "trusted": devices answer
@@ -295,7 +297,7 @@ class QuantileConfig:
             round.
     """
 
-    method: Annotated[str, OneOf(METHODS)] = "mm"
+    method: Annotated[str, OneOf(METHODS)] = "bracketed"
     search: Annotated[str, OneOf(SEARCHES)] = "auto"
     max_queries: Annotated[int, Interval("[0, 4095]")] = 0
     resolution_bits: Bits = 16
@@ -366,15 +368,20 @@ class PolicyConfig:
     Attributes:
         min_expected_tail: fewest devices that θ may keep of the smallest cohort that is searched
             over (`privacy.min_cohort`, or `quantile.min_cohort` if larger), if all weigh the same.
-        min_difference: fewest of these by which the tails of neighbouring levels may differ.
+        min_difference: fewest of these by which the tails of neighbouring levels may differ. In a
+            verified search, the tails themselves may not differ by fewer, but for none.
         max_levels: most conformity levels of one session.
         min_search_cohort: fewest devices to search over; 0 means `privacy.min_cohort`. The round's
             own minimum is `privacy.min_cohort`, or `quantile.min_cohort` if larger.
         max_query_pivots: most pivots of one query; "histogram" has 64.
-        max_pivots: most pivots of all queries of a search whose devices weigh differently. The
-            default limit of "histogram" is 5 queries, 320 pivots; known weights then name most
-            devices.
+        max_pivots: most pivots of all queries of a round, of all its levels together, if devices
+            weigh differently. The default limit of "histogram" is 5 queries, 320 pivots; known
+            weights then name most devices.
         max_pivots_if_equal: the same with `quantile.weights` = "equal", which name nobody.
+        max_mm_pivots_per_device: most pivots of all queries of a round by "mm", of all its levels
+            together, for each device of the smallest cohort that is searched over. The default
+            limit of "mm" is 30 queries; of fewer than a hundred devices, losses then follow from a
+            server's choice of pivots.
         max_loss_resolution_bits: finest losses: the largest `quantile.resolution_bits`.
         max_loss_bound: the largest `quantile.loss_bound`.
         max_weight: the largest `privacy.max_weight`. With "private-q-ffl" and "private-tilted-erm",
@@ -393,6 +400,7 @@ class PolicyConfig:
     max_query_pivots: Count = 64
     max_pivots: CountOrZero = 32
     max_pivots_if_equal: CountOrZero = 320
+    max_mm_pivots_per_device: Annotated[Fraction, Interval("[0, inf)")] = Fraction(3, 10)
     max_loss_resolution_bits: CountOrZero = 16
     max_loss_bound: Count = 32
     max_weight: Count = 8192

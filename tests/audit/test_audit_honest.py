@@ -36,15 +36,22 @@ from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.record.transcript import SUM_WORDS, TranscriptWriter, read_transcript
 from deltafl.sim.run.algorithms import build_rounds, build_strategy
 
-STEEP = {"quantile": {"method": "mm", "max_queries": 3}}
+BY_MM = {"max_mm_pivots_per_device": 10}  # a small cohort accepts so many pivots of `mm`
+STEEP = {"quantile": {"method": "mm", "max_queries": 3}, "policy": BY_MM}
 BRACKETED = {"quantile": {"max_queries": 5}}
 HISTOGRAM = {"quantile": {"method": "histogram", "max_queries": 0}, "policy": {"max_pivots": 320}}
 SIGNED = {"privacy": {"signed": True}}
 ACTIVE = {"privacy": {"adversary": "active"}, "build": build_verified}
-FIRST_WHOLE = {"quantile": {"method": "mm", "max_queries": 4, "min_cohort": 4}}
+FIRST_WHOLE = {
+    "quantile": {"method": "mm", "max_queries": 4, "min_cohort": 4},
+    "policy": BY_MM,
+}
 SPARSE = {"privacy": {"graph": "sparse", "colluding": 0.2}}
 AVERAGING = {"federation": {"theta": 1}}
-HIDING = {"quantile": {"method": "mm", "epsilon": 0.1, "min_cohort": 8, "weights": "equal"}}
+HIDING = {
+    "quantile": {"method": "mm", "epsilon": 0.1, "min_cohort": 8, "weights": "equal"},
+    "policy": BY_MM,
+}
 
 RUNS = {
     "steep": STEEP,
@@ -75,7 +82,8 @@ def serious(report):
 def limits(**changes):
     """What the settings of a run say of its server; the tail is small in so small cohorts."""
     config = config_of(**of(changes))
-    asked = (f"policy.max_pivots={config.policy.max_pivots}",)
+    limits = ("max_pivots", "max_mm_pivots_per_device")
+    asked = tuple(f"policy.{name}={getattr(config.policy, name)}" for name in limits)
     adversary = Adversary(config.privacy.adversary)
     return Options(adversary=adversary, min_cohort=5, min_tail=1, limits=asked)
 
@@ -280,7 +288,7 @@ def test_a_round_without_a_search_does_not_forget_the_threshold(tmp_path):
         del num_slots
         return {device_ids[0]: Vanish(Step(Stage.RECEIPT))} if round_index == 1 else {}
 
-    changes = {"quantile": {"method": "mm", "max_queries": 2, "min_cohort": 10}}
+    changes = {"quantile": {"method": "mm", "max_queries": 2, "min_cohort": 10}, "policy": BY_MM}
     run = play_honestly(tmp_path, rounds=3, dropouts=lose_one, batches=3, **changes)
     assert [report.search_ended for report in run.reports] == ["budget", "too few", "budget"]
     report = audit(run.transcript, limits())
@@ -306,7 +314,7 @@ def test_a_search_may_start_at_what_a_round_came_to_before_it_was_given_up(tmp_p
 
 def test_a_search_that_starts_elsewhere_is_told(tmp_path):
     """Control of the test above: without what came before, the start is not explained."""
-    changes = {"quantile": {"method": "mm", "max_queries": 2}}
+    changes = {"quantile": {"method": "mm", "max_queries": 2}, "policy": BY_MM}
     run = play_honestly(tmp_path, rounds=2, batches=2, **changes)
     later = tmp_path / "later.bin"
 

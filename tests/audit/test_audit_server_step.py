@@ -25,7 +25,10 @@ STEPS = {
     "adagrad": {"server_optimizer": "adagrad", "server_learning_rate": 0.01},
 }
 AVERAGING = {"federation": {"theta": 1}}
-LEVELS = {"federation": {"levels": ["0.8", "0.5", "0.2"]}, "policy": {"min_difference": 1}}
+LEVELS = {
+    "federation": {"levels": ["0.8", "0.5", "0.2"]},
+    "policy": {"min_difference": 1, "max_pivots": 960},
+}
 
 
 def directory_of(path, transcript, **settings):

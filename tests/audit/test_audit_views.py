@@ -28,6 +28,7 @@ UPDATE_SLOT = 3
 SETTINGS = {
     "federation": {"cohort_size": len(COHORT)},
     "quantile": {"method": "mm", "max_queries": UPDATE_SLOT},
+    "policy": {"max_mm_pivots_per_device": 1},
     "privacy": {"signed": True},
 }
 QUICK = {"federation": {"cohort_size": len(COHORT), "theta": 1}}

@@ -2,6 +2,10 @@
 
 from fractions import Fraction
 
+import pytest
+
+from deltafl.protocol.policy import RoundPolicy
+
 ROUNDS = {
     "min_expected_tail": 0,
     "min_difference": 0,
@@ -10,6 +14,7 @@ ROUNDS = {
     "max_query_pivots": 1 << 16,
     "max_pivots": 1 << 32,
     "max_pivots_if_equal": 1 << 32,
+    "max_mm_pivots_per_device": Fraction(1 << 32),
     "max_loss_resolution_bits": 64,
     "max_loss_bound": 1 << 32,
     "max_weight": 1 << 53,
@@ -19,3 +24,9 @@ ROUNDS = {
     "min_noise": Fraction(0),
 }
 """Fields of `RoundPolicy`."""
+
+
+@pytest.fixture
+def no_query_needed(monkeypatch):
+    """Devices that take a threshold without a query, which lets a test begin with the threshold."""
+    monkeypatch.setattr(RoundPolicy, "_check_search", lambda *_: None)

@@ -1,6 +1,7 @@
 """What a device contributes to the update, beside a twin that takes one number after the other."""
 
 import math
+import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -92,3 +93,30 @@ def test_another_shape_is_refused(shape):
         device(3).contribution(np.zeros(shape, dtype=np.float32))
     with pytest.raises(EncodingError, match="shape"):
         device(3).contribution(np.full(shape, math.nan, dtype=np.float32))
+
+
+def test_a_weight_is_refused_by_name_however_many_digits_it_has():
+    config = device(4).config
+    for weight in (-(10**5000), -1, 1.5, "3", None):
+        with pytest.raises(EncodingError, match="is not a whole number, at least 0"):
+            DeviceRound.measured(config, 1.0, weight)
+
+
+def peak_of(work):
+    """The most memory that some work holds at once, in bytes."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_device_that_does_not_pass_needs_the_memory_of_one_that_does():
+    """Where memory is short, both fail, so that the server does not learn who passed."""
+    length = 100_000
+    one, update = device(length), np.full(length, CLIP / 2, dtype=np.float32)
+    passing, failing = (peak_of(lambda own=own: one.contribution(own)) for own in (update, None))
+    made_for_it = update.nbytes  # the update itself, which the caller has
+    assert abs(failing - made_for_it - passing) < 0.01 * passing
+    assert not one.contribution(None).any()

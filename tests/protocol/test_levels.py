@@ -23,6 +23,7 @@ from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import binding
 from deltafl.protocol.errors import ConfigurationError
+from deltafl.protocol.followed_search import fewest_apart
 from deltafl.protocol.levels import MAX_LEVELS, LevelRounds, Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.noise import Noise
@@ -242,6 +243,77 @@ def test_devices_insist_on_it_themselves(monkeypatch):
                 play(backends(sessions)[1], levels, devices, MODELS[:2], gone)
         else:
             play(backends(sessions)[1], levels, devices, MODELS[:2], gone)
+
+
+def tails_of(weights, min_difference):
+    """Both outcomes of five devices of known losses, at two levels whose models differ by a bit."""
+    levels = make_levels(5, (Fraction(9, 10), Fraction(1, 2)), verified=True)
+    policy = replace(POLICY, min_difference=min_difference)
+    sessions = replace(SESSIONS, policy=policy, min_cohort=5, signed=True)
+    models, made = MODELS[:2], make_devices(5, MODELS[:2])
+    update = dict.fromkeys(models, np.zeros(4, dtype=np.float32))
+    devices = [
+        Device(device.id, weight, dict.fromkeys(models, float(loss)), update)
+        for loss, (device, weight) in enumerate(zip(made, weights, strict=True), start=1)
+    ]
+    ideal, masked = (
+        play(backend, levels, devices, models)
+        for backend in backends(replace(sessions, graph=GraphKind.COMPLETE))
+    )
+    assert shown(ideal) == shown(masked)
+    return masked.outcomes
+
+
+FIVE_AND_FOUR = 20, 40, 20, 10, 10  # of a hundred; nine tenths take all, and half all but one
+FOUR_AND_FOUR = 5, 60, 15, 10, 10
+FIVE_AND_THREE = 20, 20, 40, 10, 10
+
+
+@pytest.mark.parametrize(
+    ("weights", "min_difference", "given_up"),
+    [
+        (FIVE_AND_FOUR, 2, True),
+        (FIVE_AND_FOUR, 1, False),
+        (FOUR_AND_FOUR, 2, False),  # of the same losses, the same devices
+        (FIVE_AND_THREE, 2, False),
+    ],
+)
+def test_the_tails_of_two_levels_do_not_differ_by_one_device(weights, min_difference, given_up):
+    """Although they would not if all devices weighed the same, which is all that θ says."""
+    first, second = tails_of(weights, min_difference)
+    assert first.kept_devices > 0
+    assert (second.aborted is not None) is given_up
+    if given_up:
+        assert "may differ by 1 devices, and devices insist on 2" in second.aborted
+
+
+def test_devices_insist_on_the_difference_themselves(monkeypatch):
+    monkeypatch.setattr(LevelRounds, "_check_difference", lambda *_: None)
+    with pytest.raises(PeerError, match="1 devices may be the difference") as refused:
+        tails_of(FIVE_AND_FOUR, 2)
+    assert refused.value.reason is Refusal.TAIL_TOO_SMALL
+    tails_of(FIVE_AND_FOUR, 1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "least"),
+    [
+        ((5, 5), (4, 4), 1),
+        ((4, 4), (5, 5), 1),
+        ((5, 5), (5, 5), None),
+        ((5, 5), (2, 2), 3),
+        ((4, 5), (2, 2), 2),  # whoever was lost may have been in the first
+        ((4, 5), (2, 3), 1),
+        ((4, 5), (5, 5), 1),
+        ((2, 5), (3, 4), 1),
+        ((9, 9), (2, 4), 5),
+    ],
+)
+def test_the_fewest_devices_that_may_be_in_one_tail_only(first, second, least):
+    assert fewest_apart(first, second) == least
+    between = [range(low, high + 1) for low, high in (first, second)]
+    apart = {abs(one - other) for one in between[0] for other in between[1]} - {0}
+    assert min(apart, default=None) == least
 
 
 def test_levels_that_were_over_when_the_session_ended_keep_their_outcome():

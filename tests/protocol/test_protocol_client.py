@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from flat_configs import changed_round
+from lenient import no_query_needed  # noqa: F401
 from round_parties import (
     MODEL,
     POLICY,
@@ -263,6 +264,7 @@ def test_of_two_rounds_begun_at_once_one_is_answered(signed):
         assert one.exchange({c: d for c, d in one.pending.items() if c != VICTIM}) is not None
 
 
+@pytest.mark.usefixtures("no_query_needed")
 @pytest.mark.parametrize(
     ("config", "work"),
     [

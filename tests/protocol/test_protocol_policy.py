@@ -24,7 +24,9 @@ DEFAULT = RoundPolicy()
 OWN = {field.name for field in fields(RoundPolicy)} - {field.name for field in fields(DevicePolicy)}
 """The limits of rounds."""
 
-PLAIN = make_config(cohort_size=20, max_queries=30, grid=LossGrid(16, 32), max_weight=8192)
+PLAIN = make_config(
+    method="bracketed", cohort_size=20, max_queries=30, grid=LossGrid(16, 32), max_weight=8192
+)
 """An honest round over twenty devices, of which ten are certain."""
 EQUAL = changed_round(PLAIN, method="histogram", weighting=Weighting.EQUAL, max_queries=5)
 NOISY = replace(changed_round(EQUAL, max_queries=1), method="noisy", noise=Noise(Fraction(1), 8))
@@ -60,11 +62,16 @@ LIMITS = {
         (Fraction(1, 2), Fraction(3, 10)),
         (Fraction(1, 2), Fraction(31, 100)),
     ),
-    "max_levels": (changed_round(PLAIN, max_queries=9), LEVELS[:8], LEVELS),
+    "max_levels": (changed_round(PLAIN, max_queries=3), LEVELS[:8], LEVELS),
     "min_search_cohort": (PLAIN, {"min_search_cohort": 10}, {"min_search_cohort": 9}),
     "max_query_pivots": (EQUAL, {"num_pivots": 64}, {"num_pivots": 65, "max_queries": 4}),
     "max_pivots": (PLAIN, {"max_queries": 32}, {"max_queries": 33}),
     "max_pivots_if_equal": (EQUAL, {"max_queries": 5}, {"max_queries": 6}),
+    "max_mm_pivots_per_device": (
+        changed_round(PLAIN, method="mm"),
+        {"max_queries": 3},
+        {"max_queries": 4},
+    ),
     "max_loss_resolution_bits": (PLAIN, grid(16, 8), grid(17, 8)),
     "max_loss_bound": (PLAIN, grid(8, 32), grid(8, 33)),
     "max_weight": (PLAIN, {"max_weight": 8192}, {"max_weight": 8193}),
@@ -140,16 +147,62 @@ def test_without_a_search_the_limits_of_searches_do_not_matter():
         assert limit in verdict(replace(DEFAULT, **{limit: getattr(strict, limit)}), PLAIN)
 
 
+def test_a_threshold_without_a_query_is_refused():
+    """The server would choose it by the warm start, and no limit on searches would hold."""
+    warm = {"max_queries": 0, "warm_start": 65536}
+    for changes in ({}, {"theta": Fraction(1, 1000)}, {"method": "bracketed"}):
+        silent = changed_round(PLAIN, **warm, **changes)
+        assert "max_queries=0 with a theta below 1" in verdict(DEFAULT, silent)
+    assert "min_search_cohort" in verdict(replace(DEFAULT, min_search_cohort=11), silent)
+    noise = verdict(replace(DEFAULT, min_noise=ONE), changed_round(silent, max_queries=1))
+    assert "without noise" in noise
+    assert "max_queries=0" in verdict(DEFAULT, changed_round(PLAIN, **warm), (ONE, HALF))
+    assert verdict(DEFAULT, changed_round(PLAIN, **warm, theta=ONE)) is None
+    assert verdict(DEFAULT, changed_round(PLAIN, **warm, min_search_cohort=21)) is None
+
+
 @pytest.mark.parametrize("method", ["mm", "bracketed", "histogram"])
 @pytest.mark.parametrize("weighting", list(Weighting))
 def test_the_methods_defaults_are_within_the_limits_but_for_histogram_with_weights(
     method, weighting
 ):
+    """Over a hundred devices that are certain; of fewer, `mm` would tell the losses."""
     announced = changed_round(
-        PLAIN, method=method, weighting=weighting, max_queries=default_max_queries(method)
+        PLAIN,
+        method=method,
+        weighting=weighting,
+        max_queries=default_max_queries(method),
+        cohort_size=100,
     )
     is_named = method == "histogram" and weighting is not Weighting.EQUAL
-    assert (verdict(DEFAULT, announced) is None) is not is_named
+    assert (verdict(DEFAULT, announced, min_cohort=100, threshold=50) is None) is not is_named
+    fewer = verdict(DEFAULT, announced, min_cohort=99, threshold=50)
+    assert (fewer is None) is (method == "bracketed" or (method == "histogram" and not is_named))
+    if method == "mm":
+        assert "30 pivots over 99 devices is above max_mm_pivots_per_device=3/10" in fewer
+
+
+@pytest.mark.parametrize(
+    ("limit", "weighting", "method", "each"),
+    [
+        ("max_pivots", Weighting.SAMPLES, "bracketed", 8),  # 4 · 8 pivots are 32
+        ("max_pivots", Weighting.POWERS_OF_TWO, "bracketed", 8),
+        ("max_pivots_if_equal", Weighting.EQUAL, "histogram", 8),  # of ten pivots
+        ("max_mm_pivots_per_device", Weighting.SAMPLES, "mm", 7),  # 28 are at most 30
+        ("max_mm_pivots_per_device", Weighting.EQUAL, "mm", 7),
+    ],
+)
+def test_the_pivots_of_all_levels_count_together(limit, weighting, method, each):
+    """Nearly equal models have nearly equal losses: their searches are one search."""
+    base = changed_round(PLAIN, weighting=weighting, method=method, cohort_size=100)
+    base = changed_round(base, num_pivots=10) if method == "histogram" else base
+    within, beyond = (changed_round(base, max_queries=number) for number in (each, each + 1))
+    certain = {"min_cohort": 100, "threshold": 50}
+    assert verdict(DEFAULT, within, LEVELS[:4], **certain) is None
+    assert limit in verdict(DEFAULT, beyond, LEVELS[:4], **certain)
+    assert verdict(DEFAULT, beyond, LEVELS[:3], **certain) is None
+    # A level that keeps everybody asks nothing, and does not count.
+    assert verdict(DEFAULT, within, (ONE, *LEVELS[:4]), **certain) is None
 
 
 def test_the_defaults_of_noisy_are_within_the_limits():

@@ -23,6 +23,7 @@ from typing import Self
 import numpy as np
 import pytest
 from flat_configs import changed_round
+from lenient import no_query_needed  # noqa: F401
 from round_parties import (
     MODEL,
     POLICY,
@@ -463,6 +464,7 @@ def unbound(monkeypatch):
         monkeypatch.setattr(module, "binding", lambda *_: b"the same for all")
 
 
+@pytest.mark.usefixtures("no_query_needed")
 @victims
 def test_a_threshold_for_each_gives_the_machine_a_sum_that_it_refuses(victims):
     _, outcome = run_with_the_machine(victims, NONE_PASS, ALL_PASS, signed=False)
@@ -470,6 +472,7 @@ def test_a_threshold_for_each_gives_the_machine_a_sum_that_it_refuses(victims):
     assert "some device did not encode by this layout" in outcome.aborted
 
 
+@pytest.mark.usefixtures("no_query_needed")
 @victims
 def test_in_a_signed_session_a_threshold_for_each_is_signed_by_nobody_else(victims):
     parties, outcome = run_with_the_machine(victims, NONE_PASS, ALL_PASS, signed=True)
@@ -481,6 +484,7 @@ def test_in_a_signed_session_a_threshold_for_each_is_signed_by_nobody_else(victi
     assert {drop.fault for drop in outcome.drops.values()} == {Fault.BAD_SIGNATURE}
 
 
+@pytest.mark.usefixtures("no_query_needed")
 @victims
 @signed_or_not  # signatures alone do not help: all devices agree on who survived
 def test_without_binding_the_same_attack_isolates_the_victims_update(victims, signed, monkeypatch):

@@ -6,6 +6,7 @@ from fractions import Fraction
 import lenient
 import numpy as np
 import pytest
+from lenient import no_query_needed  # noqa: F401
 from round_parties import MODEL, POLICY, Point, RoundParties, assert_fails, make_config, make_params
 
 from deltafl.protocol import wire
@@ -441,6 +442,7 @@ def test_signatures_of_a_query_do_not_unmask_the_update():
     assert_refused(parties.machine, data, Refusal.BAD_SIGNATURE, "the list of devices")
 
 
+@pytest.mark.usefixtures("no_query_needed")
 def test_who_was_shown_another_question_signs_what_others_do_not():
     parties = RoundParties(make_config(cohort_size=4, max_queries=0), signed=True)
     parties.bring(Point(3))

@@ -207,6 +207,17 @@ class Broken:
         return self._told("update", self.device.update)
 
 
+class RaisesWhenRead:
+    """A number or an array whose conversion raises."""
+
+    def __index__(self):
+        raise RuntimeError("read")
+
+    __float__ = __array__ = __len__ = __index__
+    shape = property(__index__)
+    dtype = property(__index__)
+
+
 FAILURES = {
     "an exception while measuring": {"loss": RuntimeError},
     "no loss": {"loss": None},
@@ -220,6 +231,12 @@ FAILURES = {
     "no weight": {"weight": None},
     "a negative weight": {"weight": -1},
     "a weight that is no number": {"weight": math.nan},
+    "a ragged list for an update": {"update": [[1.0], [1.0, 2.0]]},
+    "an update with a mask": {"update": np.ma.masked_invalid(np.float32([1, math.nan, 0, 0]))},
+    "a negative weight of too many digits to print": {"weight": -(10**5000)},
+    "a weight that raises when it is read": {"weight": RaisesWhenRead()},
+    "a loss that raises when it is read": {"loss": RaisesWhenRead()},
+    "an update that raises when it is read": {"update": RaisesWhenRead()},
     "everything": {"loss": ValueError, "weight": ValueError, "update": ValueError},
 }
 
@@ -238,6 +255,40 @@ def test_a_device_whose_own_code_fails_is_heard(config, failure):
         assert seen == usual.get(step, seen)
     assert own[victim].raised or failure == {"update": None}
     assert not any(own[client].raised for client in given if client != victim)
+
+
+class Panics(BaseException):
+    """What a panic of an extension may be raised as: no `Exception`."""
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, Panics])
+def test_what_is_no_exception_gets_out(raised):
+    """Whoever stops the program stops it."""
+    config = CONFIGS["all"]
+    given = make_devices(config)
+    own = {client: Broken(device) for client, device in given.items()}
+
+    def stop(_model):
+        raise raised
+
+    own[max(given)].loss = stop
+    with pytest.raises(raised):
+        traffic(config, own, trains)
+
+
+@pytest.mark.parametrize(
+    "weight", [2**53, 2**53 + 1, pytest.param(10**5000, id="long"), np.int64(2**53), True]
+)
+def test_a_weight_beyond_all_limits_counts_as_the_largest_and_as_clipped(weight):
+    config = changed_round(CONFIGS["all"], max_weight=100)
+    given = make_devices(config)
+    victim = max(given)
+    own = {client: Broken(device) for client, device in given.items()}
+    own[victim] = Broken(given[victim], weight=weight)
+    _, outcome = traffic(config, own, trains)
+    expected = replace(given[victim], weight=min(int(weight), 2**60))
+    _, outcome_of_large = traffic(config, given | {victim: expected})
+    assert comparable(outcome) == comparable(outcome_of_large)
 
 
 def test_what_cannot_be_trained_counts_as_zeros_all_of_them_clipped():

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from parties import POLICY, make_params
 
@@ -18,6 +18,7 @@ from deltafl.secagg import (
     SessionParams,
     SlotSpec,
     ThreatModel,
+    UsageError,
     wire,
 )
 from deltafl.secagg.graph import Graph
@@ -145,7 +146,7 @@ def test_two_honest_devices_are_left_in_the_smallest_cohort(adversary):
     policy.check(params)
     for colluding_rate, least in ((0.25, 4), (0.37, 4), (0.375, 5), (0.5, 6), (0.75, 8)):
         policy = replace(POLICY, colluding_rate=colluding_rate)
-        fewest = make_params(8, threshold=2, min_cohort=least)
+        fewest = make_params(8, threshold=least - 1, min_cohort=least)
         policy.check(fewest)
         refuses(
             policy,
@@ -168,9 +169,54 @@ def test_the_threshold_is_not_rounded_the_unsafe_way(num_devices, colluding_rate
 def test_the_colluding_devices_are_not_rounded_the_unsafe_way():
     # In floating point 0.29 · 100 is 28.999999999999996.
     policy = replace(POLICY, colluding_rate=0.29)
-    params = make_params(100, threshold=2, min_cohort=31)
+    params = make_params(100, threshold=30, min_cohort=31)
     policy.check(params)
     refuses(policy, replace(params, min_cohort=30), "min_cohort without colluding devices=1")
+    refuses(policy, replace(params, threshold=29), "threshold=29 is not above the 29 devices")
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "colluding_rate", "colluding"),
+    [(20, 0.4, 8), (40, 0.3, 12), (8, 0.5, 4), (100, 0.29, 29), (3, 0.33, 0)],
+)
+def test_more_devices_rebuild_a_secret_than_may_collude(num_devices, colluding_rate, colluding):
+    """On the complete graph; on a sparse one, few colluding devices are near any one device."""
+    policy = replace(POLICY, colluding_rate=colluding_rate)
+    least = make_params(num_devices, threshold=max(colluding + 1, 2), min_cohort=num_devices)
+    policy.check(least)
+    if colluding > 1:
+        less = replace(least, threshold=colluding)
+        refuses(policy, less, f"threshold={colluding} is not above the {colluding} devices")
+        replace(policy, colluding_rate=(colluding - 0.5) / num_devices).check(less)
+
+
+@given(
+    st.integers(2, 300),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.sampled_from(Adversary),
+)
+def test_what_is_chosen_for_a_threat_is_above_the_devices_that_may_collude(
+    num_devices, colluding, dropped, adversary
+):
+    """By a device that expects the same threat."""
+    times = 2 if adversary is Adversary.ACTIVE else 1
+    assume(colluding + times * dropped <= 9)
+    threat = ThreatModel(colluding / 10, dropped / 10, adversary)
+    try:
+        params = SessionParams.for_threat(
+            num_devices,
+            (SlotSpec("sum", 1, 8),),
+            threat=threat,
+            graph=GraphKind.COMPLETE,
+            graph_seed=bytes(32),
+            context=bytes(32),
+        )
+    except UsageError:
+        return  # with so few devices, nothing withstands the threat
+    assert params.threshold > threat.num_colluding(num_devices)
+    policy = replace(POLICY, adversary=adversary, colluding_rate=colluding / 10)
+    policy.check(params)
 
 
 def test_the_default_policy_is_that_of_a_curious_server():

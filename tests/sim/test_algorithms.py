@@ -247,7 +247,7 @@ def test_devices_insist_on_the_smallest_tail_of_the_settings():
 @pytest.mark.parametrize("search", ["auto", "trusted"])
 def test_a_run_against_an_active_server_is_the_same_masked_and_ideal(method, search, run):
     sections = {"quantile": {"method": method, "search": search, "resolution_bits": 8}}
-    open_to_many = {"policy": {"max_pivots": 320}}
+    open_to_many = {"policy": {"max_pivots": 320, "max_mm_pivots_per_device": 10}}
     active = {"privacy": {"adversary": "active"}}
     config = settings("private-delta-fl", sections, active, open_to_many)
     models = {

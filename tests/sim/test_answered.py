@@ -89,7 +89,10 @@ KINDS = {
         "federation": {"algorithm": "private-delta-fl"},
         "privacy": {"adversary": "active"},
     },
-    "levels": {"federation": {"algorithm": "private-delta-fl", "levels": ["0.8", "0.4"]}},
+    "levels": {
+        "federation": {"algorithm": "private-delta-fl", "levels": ["0.8", "0.4"]},
+        "policy": {"max_pivots": 52},
+    },
     "mean": {"federation": {"algorithm": "private-q-ffl"}},
     "momentum": {
         "federation": {"algorithm": "private-fedavg"},

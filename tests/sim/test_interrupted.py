@@ -45,7 +45,10 @@ KINDS = {
     "masked": {},
     "noisy": {"quantile": {"method": "noisy", "noise": 1, "weights": "equal"}},
     "signed": {"privacy": {"signed": True}},
-    "levels": {"federation": {"levels": ["4/5", "1/2"]}, "policy": {"min_difference": 1}},
+    "levels": {
+        "federation": {"levels": ["4/5", "1/2"]},
+        "policy": {"min_difference": 1, "max_pivots": 52},
+    },
     "fedavg": {"federation": {"algorithm": "private-fedavg"}},
 }
 

@@ -195,7 +195,12 @@ def test_searches_that_say_less_train_the_same_model_by_both_kinds_of_sums(priva
     quantile = replace(
         private.quantile, method="mm", weights="powers-of-two", epsilon=0.05, min_cohort=8
     )
-    private = replace(private, quantile=quantile, faults=replace(private.faults, dropout=0.2))
+    private = replace(
+        private,
+        quantile=quantile,
+        faults=replace(private.faults, dropout=0.2),
+        policy=replace(private.policy, max_mm_pivots_per_device=Fraction(10)),
+    )
     ideal = replace(private, privacy=replace(private.privacy, sums="ideal"))
     for name, config in (("masked", private), ("ideal", ideal)):
         run(config, tmp_path / name)

@@ -46,7 +46,9 @@ PARAMS = SessionParams(
     context=LEVELS.context(MODEL),
     signed=True,
 )
-POLICY = RoundPolicy(min_cohort=3, min_threshold=2, min_search_cohort=3)
+POLICY = RoundPolicy(
+    min_cohort=3, min_threshold=2, min_search_cohort=3, max_mm_pivots_per_device=Fraction(1)
+)
 _SHOWN = 24  # bytes of a message
 
 

@@ -32,7 +32,7 @@ from deltafl.protocol.configuration import (
 from deltafl.protocol.device import DeviceRound
 from deltafl.protocol.encoding import Field, Layout
 from deltafl.protocol.errors import ConfigurationError, EncodingError
-from deltafl.protocol.followed_search import Followed
+from deltafl.protocol.followed_search import Followed, fewest_apart
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Announce
@@ -674,6 +674,11 @@ def check_round_policy(page, rng):
     assert page.apart(above, below, most) == _apart(above, below, most)
 
 
+def check_tails(page, rng):
+    first, second = (tuple(sorted((rng.randint(0, 9), rng.randint(0, 9)))) for _ in range(2))
+    assert page.fewest_apart(first, second) == fewest_apart(first, second)
+
+
 NEAR = {
     "min_expected_tail": (0, lambda c: c.cohort_size // 2),
     "min_difference": (0, lambda c: c.cohort_size // 3),
@@ -682,6 +687,10 @@ NEAR = {
     "max_query_pivots": (1 << 16, lambda c: c.quantile.num_pivots - c.round_index % 2),
     "max_pivots": (1 << 32, lambda c: c.search.max_queries * c.quantile.num_pivots - 1),
     "max_pivots_if_equal": (1 << 32, lambda c: c.search.max_queries * c.quantile.num_pivots - 1),
+    "max_mm_pivots_per_device": (
+        Fraction(1 << 32),
+        lambda c: Fraction(c.search.max_queries, c.cohort_size),
+    ),
     "max_loss_resolution_bits": (64, lambda c: c.search.grid.resolution_bits - 1),
     "max_loss_bound": (1 << 32, lambda c: c.search.grid.bound - 1),
     "max_weight": (1 << 53, lambda c: c.update.max_weight - 1),
@@ -848,6 +857,7 @@ TIMES = {
     "thresholds": 40,
     "encoding": 6,
     "sets": 200,
+    "tails": 500,
     "configuration": 60,
     "round_policy": 1500,
     "contributions": 60,
@@ -869,7 +879,10 @@ WRONG = [
     ("round_policy", "return n if theta == 1 else floor(theta * n) + 1", "return ceil(theta * n)"),
     ("round_policy", "c.update_resolution_bits >= policy", "c.update_resolution_bits > policy"),
     ("round_policy", "if variance < policy.min_noise**2 or", "if"),
-    ("round_policy", "c.max_queries * num_pivots(c) > most", "num_pivots(c) > most"),
+    ("round_policy", "num_pivots(c) * sum(c.max_queries", "sum(c.max_queries"),
+    ("round_policy", "for level in levels if selects(level))", "for level in levels[:1])"),
+    ("round_policy", "policy.max_mm_pivots_per_device * n", "policy.max_mm_pivots_per_device"),
+    ("round_policy", "        or c.max_queries == 0\n", ""),
     ("packing", 'return x.to_bytes(4, "little")', 'return x.to_bytes(4, "big")'),
     ("keys", "    32560625091655743", "    32560625091655734"),
     ("keys", "    if shared == bytes(32):", "    if shared == bytes(31):"),
@@ -905,6 +918,8 @@ WRONG = [
     ("layouts", "C * min(0, lo), C * max(0, hi)", "C * min(0, lo), C * hi"),
     ("search", "half = 2 ** (queries_left - 1)", "half = 2 ** queries_left"),
     ("search", "missing / 0.7,", "missing / 0.71,"),
+    ("tails", "(low, high, 1, -1) if d and", "(low, high, 1) if d and"),
+    ("tails", "first[0] - second[1], first[1] - second[0]", "first[0] - second[1], first[1]"),
     ("search", "low - 1 if is_tie and low % 2 else low", "low"),
     ("masks", "key if w * length <= 32", "key if w * length <= 16"),
     ("search", "if waiting and not shrank", "if waiting"),

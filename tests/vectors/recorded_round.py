@@ -64,6 +64,7 @@ ROUND_POLICY = POLICY | {
     "max_query_pivots": 9999,
     "max_pivots": 9999,
     "max_pivots_if_equal": 9999,
+    "max_mm_pivots_per_device": [9999, 1],
     "max_loss_resolution_bits": 64,
     "max_loss_bound": 9999,
     "max_weight": 9999,
@@ -77,7 +78,8 @@ ROUND_POLICY = POLICY | {
 
 def round_policy_of(limits):
     """What a device of a round insists on, from its fields in a vector."""
-    own = {"adversary": Adversary(limits["adversary"]), "min_noise": Fraction(*limits["min_noise"])}
+    own = {name: Fraction(*limits[name]) for name in ("min_noise", "max_mm_pivots_per_device")}
+    own["adversary"] = Adversary(limits["adversary"])
     return RoundPolicy(**limits | own)
 
 

@@ -184,6 +184,7 @@ LIMITS = (
     ("max_query_pivots", NOISY, 3, 2),
     ("max_pivots", PLAIN, 2, 1),
     ("max_pivots_if_equal", NOISY, 3, 2),
+    ("max_mm_pivots_per_device", PLAIN, [1, 1], [99, 100]),
     ("max_loss_resolution_bits", PLAIN, 4, 3),
     ("max_loss_bound", PLAIN, 8, 7),
     ("max_weight", PLAIN, 100, 99),

@@ -161,6 +161,26 @@ def low_threshold(defended: bool) -> Loot:
 
 
 @attack(
+    "threshold-within-the-colluding-share",
+    19,
+    "announces a threshold above the devices' floors, which as many devices reach as may collude",
+    power=Power.SERVER,
+    gain="every device's vector",
+    defence="the device insists that fewer devices may collude than rebuild a secret",
+    spec="3.7",
+    end=Refusal.POLICY,
+    saying="threshold=5 is not above the 8 devices",
+)
+def threshold_within_the_colluding_share(defended: bool) -> Loot:
+    """Devices expect eight of twenty to collude; without the defence, they expect nobody to."""
+    params = make_params(20, 5, min_cohort=10)
+    devices = Devices(params, policy=DevicePolicy(colluding_rate=0.4 if defended else 0.0))
+    colluders = [Colluder(client) for client in devices.roster[12:]]
+    evil = EvilServer(params, devices.roster, devices.answer, colluders)
+    return _against_first(devices, evil)
+
+
+@attack(
     "few-neighbours",
     19,
     "announces a sparse graph of so few neighbours that its own devices are half of a device's",

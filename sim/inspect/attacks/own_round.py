@@ -40,6 +40,7 @@ POLICY: Final = RoundPolicy(
     min_difference=0,
     min_search_cohort=3,
     max_pivots=320,
+    max_mm_pivots_per_device=Fraction(10),
 )
 """A policy that the small rounds of attacks on something else satisfy."""
 ACTIVE: Final = replace(

@@ -1,14 +1,19 @@
 """What the search for the threshold gives away to a server that follows the protocol."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
 
 from deltafl.protocol import wire
+from deltafl.protocol.configuration import RoundConfig
+from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Ask
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.quantile.search import Query, SearchParams
+from deltafl.protocol.selection import Threshold
 from deltafl.secagg import ClientId, Refusal, SlotSum
 from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack
 from deltafl.sim.inspect.attacks.own_round import (
@@ -26,6 +31,7 @@ from deltafl.sim.inspect.leakage.reconstruction import reconstruct
 _SEARCH: Final = SearchParams(max_queries=30, grid=UPDATE_ROUND.search.grid)
 _WEIGHT: Final = 200
 _SMALLEST: Final = 10
+_HALF: Final = Fraction(1, 2)
 _SEED: Final = 1
 _TICK_BITS: Final = 32
 
@@ -34,16 +40,16 @@ class _Overheard(RoundDevices):
     """Devices with a note of the questions that they are asked, which the server knows too.
 
     Attributes:
-        asked: The questions of the search, in order.
+        asked: The questions of the round, in order.
     """
 
-    asked: tuple[Query, ...] = ()
+    asked: tuple[Query | Threshold, ...] = ()
 
     def shown(self, client: ClientId, data: bytes) -> bytes:
         """Note the first device's question."""
         envelope = wire.decode(data)
         question = envelope.question if isinstance(envelope, Ask) else None
-        if isinstance(question, Query) and client == min(self.devices):
+        if question is not None and client == min(self.devices):
             self.asked = (*self.asked, question)
         return super().shown(client, data)
 
@@ -80,18 +86,49 @@ def search_below_the_own_floor(defended: bool) -> Loot:
     return _solved(_SEARCH, replace(POLICY, min_search_cohort=floor))
 
 
+@attack(
+    "levels-as-one-search",
+    14,
+    "announces models that hardly differ, one for each of four levels, and solves the sums of "
+    "their searches by mm together",
+    power=Power.SERVER,
+    gain="every loss of the cohort, to the tick",
+    defence="the device counts the pivots of all levels, against the devices that share them",
+    spec="12.14",
+    end=Refusal.POLICY,
+    saying="a search by 'mm' with 120 pivots over 10 devices is above max_mm_pivots_per_device=3",
+)
+def levels_as_one_search(defended: bool) -> Loot:
+    """Devices accept the 30 queries of one level over ten devices; their losses stay the same."""
+    grid = LossGrid(_SEARCH.grid.resolution_bits, 16)  # with room for ten losses
+    search = replace(_SEARCH, min_cohort=_SMALLEST, grid=grid)
+    config = replace(UPDATE_ROUND, cohort_size=_SMALLEST, theta=_HALF, search=search)
+    thetas = [Fraction(tenths, 10) for tenths in (9, 6, 3, 1)]
+    most = Fraction(search.max_queries, _SMALLEST) * (1 if defended else len(thetas))
+    return _solved_levels(config, thetas, replace(POLICY, max_mm_pivots_per_device=most))
+
+
 def _solved(search: SearchParams, policy: RoundPolicy) -> Loot:
     """The losses of five devices as they follow from the sums of a search, and as they are."""
-    config = replace(UPDATE_ROUND, theta=UPDATE_ROUND.theta / 2, search=search)
+    return _solved_levels(replace(UPDATE_ROUND, theta=_HALF, search=search), (_HALF,), policy)
+
+
+def _solved_levels(config: RoundConfig, thetas: Sequence[Fraction], policy: RoundPolicy) -> Loot:
+    """The losses as they follow from the sums of the searches of all levels, and as they are."""
     same = {
         client: Device(device.loss, _WEIGHT, device.update)
         for client, device in make_devices(config).items()
     }
-    devices, learnt = _Overheard(config, same, policy=policy), list[SlotSum]()
+    # Devices refuse equal models, so these differ; the losses under them do not.
+    models = b"".join(b"model %d" % level for level in range(len(thetas)))
+    devices = _Overheard(config, same, policy=policy, thetas=thetas, model=models)
+    learnt = list[SlotSum]()
     with_an_honest_server(devices, lambda _step, _client, data: data, learnt)
     wanted = np.array(sorted(d.measured(config).tick for d in same.values()), dtype=np.uint64)
     answers = []
     for query, revealed in zip(devices.asked, learnt, strict=False):
+        if not isinstance(query, Query):
+            continue
         decoded = config.search_layout.decode(revealed.vector.astype(np.uint64))
         sums = {name: tuple(values.tolist()) for name, values in decoded.items()}
         answers.append(Answer(query.pivots, sums))
