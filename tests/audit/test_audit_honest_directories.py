@@ -15,9 +15,10 @@ from deltafl.sim.record.transcript import TranscriptWriter
 from deltafl.sim.run import engine
 
 LOSSY = {"expected_dropout": 0.3, "colluding": 0.0}
+BY_MM = {"max_mm_pivots_per_device": 10}
 NEAR = {"min_difference": 0, "max_pivots": 1024}  # for levels of six devices
 RUNS = {
-    "steep": {"quantile": {"method": "mm"}},
+    "steep": {"quantile": {"method": "mm"}, "policy": BY_MM},
     "headers": {"privacy": {"transcript": "headers"}},
     "every second": {"privacy": {"transcript": "every=2"}},
     "many lost": {
@@ -35,7 +36,7 @@ RUNS = {
         "federation": {"cohort_size": 40, "rounds": 2},
         "data": {"num_devices": 100},
     },
-    "active": {"privacy": {"adversary": "active"}, "quantile": {"method": "mm"}},
+    "active": {"privacy": {"adversary": "active"}, "quantile": {"method": "mm"}, "policy": BY_MM},
     "signed, some lost": {
         "privacy": {"signed": True, "expected_dropout": 0.2, "colluding": 0.0},
         "faults": {"dropout": 0.15},

@@ -17,10 +17,12 @@ from deltafl.secagg.wire import Kind
 from deltafl.sim.inspect.audit.seen import NUM_FIELDS, Decoder
 from deltafl.sim.record.transcript import HEAD_RECEIVED, HEAD_SENT, Message, kept_of
 
+BY_MM = {"max_mm_pivots_per_device": 10}  # a small cohort accepts so many pivots of `mm`
 RUNS = {
-    "steep": {"quantile": {"method": "mm", "max_queries": 2}, "length": 700},
+    "steep": {"quantile": {"method": "mm", "max_queries": 2}, "policy": BY_MM, "length": 700},
     "verified": {
         "quantile": {"method": "mm", "max_queries": 3, "min_cohort": 5},
+        "policy": BY_MM,
         "privacy": {"adversary": "active"},
         "build": build_verified,
     },

@@ -192,7 +192,11 @@ def test_an_ideal_run_is_held_to_its_files_too(tmp_path, capsys):
     [
         {"federation": {"algorithm": "private-q-ffl"}, "privacy": {"truth": False}},
         {"strategy": {"server_optimizer": "adam"}},
-        {"federation": {"levels": ["4/5", "2/5"]}, "privacy": {"truth": False}},
+        {
+            "federation": {"levels": ["4/5", "2/5"]},
+            "privacy": {"truth": False},
+            "policy": {"max_pivots": 64},
+        },
         {"federation": {"algorithm": "afl"}, "privacy": {"truth": False}},
     ],
 )

@@ -20,6 +20,10 @@ def as_transcript(_run: StagedRun, entries: list[Entry], folder: Path, mode: str
     return folder / "t.bin"
 
 
+USUAL = {"min_cohort": 5, "limits": ("policy.max_mm_pivots_per_device=10",)}
+"""What the staged runs need of the audit's limits, with their seven devices."""
+
+
 @dataclass(frozen=True)
 class InjectedLeak:
     """Something that is wrong in a run.
@@ -63,7 +67,7 @@ class InjectedLeak:
         edit = self.edited()
         path = self.laid(edit.run, edit.entries, folder, mode)
         truth = truth_of(self.retold(edit.run), folder, mode) if self.with_truth else None
-        return audit(path, Options(**{"min_cohort": 5, **self.options, "truth": truth}))
+        return audit(path, Options(**{**USUAL, **self.options, "truth": truth}))
 
     def audit_of_twin(self, folder: Path, mode: str):
         """The report on the run without it."""
@@ -79,7 +83,7 @@ def _audit_of_twin(folder, stage, laid, mode, options, with_truth):
     own.mkdir(exist_ok=True)
     path = laid(run, run.entries, own, mode)
     truth = truth_of(run, own, mode) if with_truth else None
-    return audit(path, Options(**{"min_cohort": 5, **dict(options), "truth": truth}))
+    return audit(path, Options(**{**USUAL, **dict(options), "truth": truth}))
 
 
 def truth_of(run: StagedRun, folder: Path, mode: str) -> Path:
