@@ -14,6 +14,7 @@ Spec: §12.10.
 """
 
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from math import ceil, isqrt
 from typing import Final
@@ -54,8 +55,9 @@ class Noise:
 
     def __post_init__(self) -> None:
         if not 0 < self.variance <= _MAX_PART or self.variance.denominator > _MAX_PART:
+            shown = Decimal(self.variance.numerator) / Decimal(self.variance.denominator)
             raise ConfigurationError(
-                f"noise variance {self.variance} is not a positive fraction of two 63-bit numbers"
+                f"noise variance {shown:.3g} is not a positive fraction of two 63-bit numbers"
             )
         if not 1 <= self.num_devices <= _MAX_DEVICES:
             raise ConfigurationError(

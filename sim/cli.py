@@ -31,6 +31,7 @@ from deltafl.sim.settings.config_io import (
     read_config_file,
     read_table,
 )
+from deltafl.sim.visible import visible
 
 _EXAMPLES: Final = """\
 examples:
@@ -378,8 +379,7 @@ def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool, 
 
 
 def _show(summary: Mapping[str, object], out: Path) -> int:
-    # the file may be another's: no control characters of it reach the terminal
-    print("".join(c if c.isprintable() or c == "\n" else "?" for c in describe(summary)))
+    print(visible(describe(summary)))
     plots = "plots/, " if (out / "plots").exists() else ""
     print(f"\nResults are in {out}: summary.json, {plots}metrics/, events.jsonl.")
     if summary.get("sums") == "masked":
@@ -438,9 +438,9 @@ def _names_settings(options: argparse.Namespace) -> bool:
 
 
 def _warn(sentence: str) -> None:
-    print(f"deltafl: note: {sentence}", file=sys.stderr)
+    print(f"deltafl: note: {visible(sentence)}", file=sys.stderr)
 
 
 def _fail(code: int, sentence: str) -> int:
-    print(f"deltafl: {sentence}", file=sys.stderr)
+    print(f"deltafl: {visible(sentence)}", file=sys.stderr)
     return code

@@ -27,6 +27,7 @@ from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import GraphKind, SecAggError
 from deltafl.sim.bench.report import machine
+from deltafl.sim.bench.sizes import CLIENTS, DIM, MANY
 from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.seeds import Purpose, Seeds
@@ -85,11 +86,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Record rounds of simulated devices that do not train, audit the transcript, and print the "
         "cost: total seconds, seconds per round, and peak memory."
     )
-    parser.add_argument("--clients", type=int, default=100, metavar="N", help="devices (100)")
+    parser.add_argument("--clients", type=CLIENTS, default=100, metavar="N", help="devices (100)")
     parser.add_argument(
-        "--dim", type=int, default=115_646, metavar="D", help="numbers in the update (115646)"
+        "--dim", type=DIM, default=115_646, metavar="D", help="numbers in the update (115646)"
     )
-    parser.add_argument("--rounds", type=int, default=1, metavar="R", help="rounds (1)")
+    parser.add_argument("--rounds", type=MANY, default=1, metavar="R", help="rounds (1)")
     parser.add_argument(
         "--transcript", default="full", metavar="full|every=N|headers", help="what to record (full)"
     )

@@ -25,6 +25,7 @@ from deltafl.secagg.prg import SEED_SIZE
 from deltafl.secagg.primitives import AddMasks
 from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.report import machine
+from deltafl.sim.bench.sizes import DIM, MANY
 from deltafl.sim.cohort.masks import gpu, threads
 from deltafl.sim.errors import RunError, UserError
 
@@ -115,11 +116,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "thread, on several threads, and on a GPU if there is one (extra `gpu`). All of them must "
         "give the same bits."
     )
-    parser.add_argument("--vectors", type=int, default=16, metavar="N", help="vectors (16)")
+    parser.add_argument("--vectors", type=MANY, default=16, metavar="N", help="vectors (16)")
     parser.add_argument(
-        "--dim", type=int, default=115_646, metavar="D", help="words per vector (115646)"
+        "--dim", type=DIM, default=115_646, metavar="D", help="words per vector (115646)"
     )
-    parser.add_argument("--masks", type=int, default=23, metavar="M", help="masks per vector (23)")
+    parser.add_argument("--masks", type=MANY, default=23, metavar="M", help="masks per vector (23)")
     parser.add_argument(
         "--ring-bits", type=int, default=32, metavar="B", help="bits per number (32)"
     )

@@ -51,6 +51,7 @@ from deltafl.sim.bench import privacy_overhead
 from deltafl.sim.bench.peers.party import NEEDS, OURS, USUAL, Party, missing
 from deltafl.sim.bench.peers.tasks import TASKS, BenchmarkTask, make, resized
 from deltafl.sim.bench.report import machine
+from deltafl.sim.bench.sizes import CLIENTS
 from deltafl.sim.cohort.hardware import usable_cores
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.settings.config import BACKENDS, METHODS
@@ -131,7 +132,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--clients",
-        type=int,
+        type=CLIENTS,
         metavar="N",
         help="number of clients (default: the task's; with --private: 100)",
     )

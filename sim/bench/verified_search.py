@@ -36,6 +36,7 @@ from deltafl.secagg.params import SessionId, SessionParams
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.signing import Signer
 from deltafl.sim.bench.report import machine
+from deltafl.sim.bench.sizes import CLIENTS
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
 
@@ -76,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Measure what one query of a verified search costs a device beside its masks: to commit to "
         "its answer, to check the sum that the server proves, and the bytes of both."
     )
-    parser.add_argument("--clients", type=int, default=100, metavar="N", help="devices (100)")
+    parser.add_argument("--clients", type=CLIENTS, default=100, metavar="N", help="devices (100)")
     parser.add_argument(
         "--method",
         choices=WITHOUT_NOISE,

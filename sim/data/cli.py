@@ -17,6 +17,7 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.settings.config import DataConfig
 from deltafl.sim.settings.config_io import Table, assignment, build_config
 from deltafl.sim.settings.constraints import nearest
+from deltafl.sim.visible import visible
 
 _GLOVE: Final = "glove"
 
@@ -120,12 +121,16 @@ def main(options: argparse.Namespace) -> int:
         elif options.action == "describe":
             kind, _, dataset = _read(options)
             described = measure(dataset)
-            print(_json(as_json(kind, described)) if options.json else as_text(kind, described))
+            print(
+                _json(as_json(kind, described))
+                if options.json
+                else visible(as_text(kind, described))
+            )
         else:
             kind, config, dataset = _read(options)
             to = Path(options.to)
             written = options.kind or ("npz" if to.suffix == ".npz" else "leaf")
-            print("\n".join(about(kind)))
+            print(visible("\n".join(about(kind))))
             print(convert(dataset, to, written, cache_key(config)))
     except DataError as error:
         raise UserError(str(error)) from error
@@ -217,7 +222,7 @@ def _fetch(name: str, to: str | None, mirror: str | None) -> None:
         downloads: Sequence[Download] = (GLOVE,)
     else:
         kind = _format(name)
-        print("\n".join(about(kind)))
+        print(visible("\n".join(about(kind))))
         downloads = kind.downloads
         if not kind.needs:
             raise UserError(f"{name} is not read from files: there is nothing to fetch")

@@ -234,8 +234,10 @@ def check_output(output: Path, inputs: Iterable[Path]) -> None:
         inputs: What is read for it.
 
     Raises:
-        UserError: it is one of these, or a file that a run writes to its directory.
+        UserError: it is one of these, a file that a run writes to its directory, or a folder.
     """
+    if output.is_dir():
+        raise UserError(f"{output} is a folder: name a file in it to write to")
     for path in inputs:
         if output.exists() and path.exists() and output.samefile(path):
             raise UserError(f"{output} is what is read: choose another file to write to")

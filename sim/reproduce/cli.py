@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltafl.fl.read.exact import exact_number
 from deltafl.sim.errors import ConfigError
+from deltafl.sim.settings.argument import whole
 from deltafl.sim.settings.config_io import assignment
 
 if TYPE_CHECKING:
@@ -87,7 +88,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--methods", metavar="LIST", help="methods, such as fedavg,delta-fl-0.5 (default: all)"
     )
     parser.add_argument(
-        "--seeds", type=int, metavar="N", help="number of seeds (default: the paper's)"
+        "--seeds",
+        type=whole("[1, 100000]"),
+        metavar="N",
+        help="number of seeds (default: the paper's)",
     )
     parser.add_argument(
         "--rounds",

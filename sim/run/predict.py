@@ -24,6 +24,7 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import check_output
 from deltafl.sim.settings.config_io import show
+from deltafl.sim.visible import visible
 
 _EXAMPLES: Final = """\
 The tuning knob. A run trains one model for each conformity level θ. A user's conformity says how
@@ -166,7 +167,7 @@ def _main(options: argparse.Namespace) -> int:
         sys.stdout.write(_csv(samples, probabilities))
     if samples.y is not None:
         text = _errors(f"θ = {show(level)}", samples, probabilities, by_user=True)
-        print(text, file=sys.stdout if options.out is not None else sys.stderr)
+        print(visible(text), file=sys.stdout if options.out is not None else sys.stderr)
     return 0
 
 
@@ -226,25 +227,21 @@ def _conformity(text: str) -> Fraction:
         raise UserError(f"--conformity {text}: {error}; it must lie in (0, 1]") from error
 
 
+def _line(text: str) -> str:
+    """Text of the bundle's author, which must not pass for lines of ours."""
+    return visible(text).replace("\n", "\\n")
+
+
 def _described(bundle: Bundle) -> str:
     architecture = bundle.architecture
     lines = [
         f"{architecture.name}, inputs {architecture.input_shape}, {architecture.num_classes} "
         f"classes, {len(bundle.model(1))} parameters",
         *(f"  θ = {show(level)}" for level in bundle.levels),
-        # text from the file's author may contain control characters; keep them from the terminal
-        *(f"{name}: {value}" for name, value in map(_printable, sorted(bundle.provenance.items()))),
+        *(_line(f"{name}: {value}") for name, value in sorted(bundle.provenance.items())),
         f"models_sha256: {bundle.sha256}",
     ]
     return "\n".join(lines)
-
-
-def _printable(texts: tuple[str, str]) -> tuple[str, str]:
-    name, value = (
-        "".join(character if character.isprintable() else "?" for character in text)
-        for text in texts
-    )
-    return name, value
 
 
 def _rows(

@@ -105,6 +105,11 @@ def test_a_page_does_not_replace_a_transcript_alone_or_its_truth(capsys, transcr
         assert path.read_bytes() == Path(transcript).read_bytes()
 
 
+def test_a_page_is_not_written_in_the_place_of_a_folder(capsys, transcript, tmp_path):
+    captured = said(capsys, transcript, "--html", tmp_path, "--quiet", code=2)
+    assert captured.err == f"deltafl: {tmp_path} is a folder: name a file in it to write to\n"
+
+
 def test_a_page_that_cannot_be_written_is_said_in_one_sentence(capsys, transcript, tmp_path):
     captured = said(capsys, transcript, "--html", tmp_path / "no" / "r.html", "--quiet", code=2)
     assert captured.out == ""

@@ -30,6 +30,7 @@ from deltafl.sim.inspect.audit.preface import NOT_AUDITED
 from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import check_output
+from deltafl.sim.visible import visible
 
 _DIGEST_HEX: Final = 64
 _LEVELS: Final = tuple(severity.name.lower() for severity in Severity)
@@ -165,7 +166,7 @@ def main(options: argparse.Namespace) -> int:
         reached = dataclasses.asdict(verdict(report))
         print(json.dumps({"verdict": reached, **report.to_json()}, indent=2, allow_nan=False))
     else:
-        print(describe(report))
+        print(visible(describe(report)))
         if options.html is not None:
             print(f"\nThe whole report is in {options.html}.")
     worst = report.worst()

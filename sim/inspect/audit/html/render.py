@@ -65,7 +65,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("deltafl.sim.inspect.audit.html", ""),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=writing.visible,
+        finalize=writing.shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -6,6 +6,7 @@ from typing import Final
 from markupsafe import Markup
 
 from deltafl.sim.inspect.audit.findings import Evidence
+from deltafl.sim.visible import visible
 
 NONE: Final = "—"
 """Stands for a missing value."""
@@ -13,22 +14,9 @@ NONE: Final = "—"
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def visible(value: object) -> object:
-    r"""Text in which characters that are invisible, or that move others, are written as escapes.
-
-    These are control characters, marks of writing direction, separators other than space and
-    newline, and surrogates, which stand for bytes of file names and cannot be stored as UTF-8.
-    Markup and values that are not text stay as they are.
-
-    >>> visible("a\u202eb\udcff\n")
-    'a\\u202eb\\udcff\n'
-    """
-    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
-        return value
-    return "".join(
-        one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode("ascii")
-        for one in value
-    )
+def shown(value: object) -> object:
+    """Text as it may be shown; markup and values that are not text stay as they are."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def number(value: int) -> str:
