@@ -213,6 +213,7 @@ def test_an_interruption_while_the_command_is_loaded(tmp_path, module):
     """By the module that is being loaded when the signal comes."""
     code = (
         "import runpy, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell may ignore it
         "class Interrupt:\n"
         "    def find_spec(self, name, *_):\n"
         f"        if name == {module!r}:\n"
