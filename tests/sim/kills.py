@@ -48,14 +48,14 @@ _KINDS = {
 
 
 def config_of(kind):
-    """The settings of one kind of run: eight rounds of ten devices, of very many."""
+    """The settings of one kind of run: eight rounds of sixteen devices, of very many."""
     base = {
         "data": {"num_devices": 300},
         "federation": {
             "algorithm": "private-delta-fl",
             "theta": "4/5",  # noise does not leave a tail of a device or two, which the audit tells
             "rounds": ROUNDS,
-            "cohort_size": 10,
+            "cohort_size": 16,
             "evaluate_every": 4,
         },
         "training": {"batch_size": 64, "device": "cpu", "backend": "reference"},
