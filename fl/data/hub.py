@@ -23,6 +23,7 @@ from deltafl.fl.data.image import read_image
 from deltafl.fl.data.registry import Format, Options
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.npz import MAX_ARRAY_BYTES
+from deltafl.fl.read.parquet import check_pages
 from deltafl.fl.read.regular import open_regular
 from deltafl.fl.read.zipped import allowance
 
@@ -211,6 +212,7 @@ def _is_saved(folder: Path) -> bool:
 def _parquet(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
     try:
         with open_regular(path) as opened, pq.ParquetFile(opened) as file:
+            check_pages(opened, file.metadata)
             wanted = (columns.user, columns.input, columns.label)
             present = [name for name in wanted if name in file.schema_arrow.names]
             # a file without one of them is read whole, so that the message can say what there is

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from deltafl.fl.data.federated import MAX_NAME
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.read.exact import shortened
+from deltafl.fl.read.parquet import check_pages
 from deltafl.fl.read.regular import open_regular
 from deltafl.sim.errors import RunDirectoryError, damaged
 from deltafl.sim.record.atomic import write_file
@@ -108,6 +109,7 @@ def read_evaluation(path: Path) -> Evaluation:
             with pq.ParquetFile(opened, read_dictionary=["split", "device"]) as file:
                 if file.metadata.num_rows > max(_FEW_ROWS, size):
                     raise ValueError(f"{file.metadata.num_rows:,} rows are not in {size:,} bytes")
+                check_pages(opened, file.metadata)
                 table = file.read()
                 table.validate(full=True)  # pyarrow believes the places in a dictionary
                 columns = [_column(table, field) for field in _SCHEMA]

@@ -447,6 +447,7 @@ def _ledgers() -> list[bytes]:
 DATA = (DataError,)
 RUN = (UserError,)
 OF_FILES = ("fl/read/regular.py",)
+OF_PARQUET = (*OF_FILES, "fl/read/parquet.py")
 OF_NPZ = (*OF_FILES, "fl/read/npz.py", "fl/read/zipped.py")
 OF_JSON = (*OF_FILES, "fl/read/strict_json.py")
 OF_ROWS = (*OF_FILES, "fl/data/delimited.py")
@@ -498,7 +499,7 @@ PARSERS: tuple[Target, ...] = (
     Target("events", (*OF_JSON, "sim/record/events.py"), "events.jsonl", read_events, RUN, _events),
     Target("checkpoint", (*OF_NPZ, "sim/record/checkpoint.py"), "round-000002.npz", _checkpoint,
            RUN, _checkpoints),
-    Target("evaluations", (*OF_FILES, "sim/record/evaluations.py"), "round-000001.parquet",
+    Target("evaluations", (*OF_PARQUET, "sim/record/evaluations.py"), "round-000001.parquet",
            _evaluation, RUN, _evaluations),
     Target("transcript", (*OF_FILES, "sim/record/chain.py", "sim/record/transcript.py"),
            "transcript.bin", _transcript, (ChainError, OSError), lambda: [_staged()[0]]),
@@ -520,7 +521,7 @@ PARSERS: tuple[Target, ...] = (
     Target("leaf packed", (*OF_JSON, "fl/data/json_file.py"), "all_data/a.json.gz",
            lambda path: load_leaf(path.parent, ANY), DATA,
            lambda: [gzip.compress(_leaf(), mtime=0)]),
-    Target("hub", (*OF_FILES, "fl/data/hub.py", "fl/data/image.py"), "data.parquet",
+    Target("hub", (*OF_PARQUET, "fl/data/hub.py", "fl/data/image.py"), "data.parquet",
            lambda path: load_hub(str(path), ANY), DATA,
            lambda: [_parquet([[0.5, 1.5]] * 4), _parquet([{"bytes": _png()}] * 4, "zstd")]),
     Target("femnist", (*OF_FILES, "fl/data/femnist.py", "fl/data/image.py"), "image", _nist, DATA,

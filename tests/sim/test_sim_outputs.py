@@ -135,6 +135,17 @@ def test_evaluations_round_trip_and_can_be_dropped(tmp_path):
     assert read_evaluations(tmp_path) == []
 
 
+def test_the_pages_of_an_evaluation_are_checked_before_they_are_read(tmp_path):
+    """By an encoding that pyarrow reads; tests/fl/test_read_parquet.py has what pages may claim."""
+    devices = [DeviceMetrics("zoë", 7, 0.1, 0.2)]
+    write_evaluation(tmp_path, Evaluation(1, devices, devices))
+    (path,) = tmp_path.iterdir()
+    delta = {"device": "DELTA_BYTE_ARRAY"}
+    pq.write_table(pq.read_table(path), path, use_dictionary=False, column_encoding=delta)
+    with pytest.raises(RunDirectoryError, match="without DELTA encodings"):
+        read_evaluations(tmp_path)
+
+
 @pytest.mark.parametrize("value", [1e308, -1e101])
 def test_no_event_is_too_large_to_be_added_up(tmp_path, value):
     path = tmp_path / "events.jsonl"
