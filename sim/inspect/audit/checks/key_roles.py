@@ -13,12 +13,15 @@ from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.field_values import numbers_of
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.public_keys import (
+    is_in_group,
+    is_multiple_of_base,
     is_on_curve,
     of_edwards,
     of_few_seeds,
+    of_secret,
     of_visible,
 )
-from deltafl.sim.inspect.audit.rules import A3, A4, A6, A7, Rule, Rules
+from deltafl.sim.inspect.audit.rules import A3, A4, A6, A7, A15, Rule, Rules
 from deltafl.sim.inspect.audit.views import SessionView, place_of
 
 RULES: Final = Rules(
@@ -47,10 +50,19 @@ RULES: Final = Rules(
             "Find out what the device put there. Honest devices send multiples of the base point.",
             A3,
         ),
+        "keys.outside-group": Rule(
+            Severity.HIGH,
+            "a key is no multiple of the base point, or is not encoded as one",
+            "Agreements work as before. What was added to the key, or to its encoding, may be a "
+            "message that everybody can read.",
+            "Stop using this device's software. Honest devices send multiples of the base point, "
+            "in their only encoding.",
+            A15,
+        ),
         "keys.guessable": Rule(
             Severity.CRITICAL,
             "a public key is of a secret that anybody can guess",
-            "Anybody can compute the masks, and open the boxes, of this key.",
+            "Anybody can compute the masks, and open the boxes, of this key, or sign by it.",
             "Draw secrets from the operating system.",
             A7,
         ),
@@ -112,9 +124,9 @@ class KeyRoles(Check):
             if message.credential is None:
                 continue
             own = message.credential.identity
-            for public in map(PublicKey, (keys.canonical(own), of_edwards(own))):
-                if public in roles:
-                    detail = f"the identity of device {device} is the {roles[public]}"
+            for alike in (keys.canonical(own), of_edwards(own)):
+                if alike in roles:
+                    detail = f"the identity of device {device} is the {roles[alike]}"
                     yield RULES.found("keys.two-roles", detail, [seen.place])
         identities = {identity: device for identity, (device, _) in self._owners.items()}
         for device, secret, is_seed, place in self._secrets:
@@ -125,6 +137,13 @@ class KeyRoles(Check):
             if (signer := identities.get(bytes(identity_of(secret).public))) is not None:
                 detail = f"a rebuilt secret of device {device} signs for device {signer}"
                 yield RULES.found("keys.two-roles", detail, [place])
+            for other, how in of_secret(secret).items():
+                role = roles.get(other) if other != public else None
+                if other in identities:
+                    role = f"identity of device {identities[other]}"
+                if role is not None:
+                    detail = f"{how} of a rebuilt secret of device {device} is that of the {role}"
+                    yield RULES.found("keys.two-roles", detail, [place])
 
 
 def _public(message: AdvertiseKeys) -> Iterator[tuple[str, PublicKey]]:
@@ -135,18 +154,35 @@ def _public(message: AdvertiseKeys) -> Iterator[tuple[str, PublicKey]]:
 
 
 def _points(session: SessionView) -> Iterator[Finding]:
-    """Keys that nobody can have the secret of, or that everybody can."""
-    values = set[bytes]()
-    params = session.params
-    values.update((params.tag, params.digest, params.context, params.graph_seed))
-    for device in session.advertisements:
-        values.update(numbers_of(device))
-    known = ChainMap(of_visible(values), of_few_seeds())
+    """Keys that nobody can have the secret of, or that everybody can, or that say something."""
+    known = ChainMap(of_visible(_visible(session)), of_few_seeds())
     for device, message, seen in session.advertised():
         for role, public in _public(message):
-            if not is_on_curve(public):
-                detail = f"the {role} of device {device}: {public!r}"
-                yield RULES.found("keys.no-point", detail, [seen.place])
+            if not is_multiple_of_base(public) and not keys.is_low_order(public):
+                rule = "keys.outside-group" if is_on_curve(public) else "keys.no-point"
+                yield RULES.found(rule, f"the {role} of device {device}: {public!r}", [seen.place])
             if (how := known.get(keys.canonical(public))) is not None:
                 detail = f"the {role} of device {device} has the secret {how}"
                 yield RULES.found("keys.guessable", detail, [seen.place])
+        if message.credential is None:
+            continue
+        identity = bytes(message.credential.identity)
+        if not is_in_group(identity):
+            detail = f"the identity of device {device}: {identity!r}"
+            yield RULES.found("keys.outside-group", detail, [seen.place])
+        how = known.get(identity) or known.get(of_edwards(identity))
+        if how is not None:
+            detail = f"the identity of device {device} has the secret {how}"
+            yield RULES.found("keys.guessable", detail, [seen.place])
+
+
+def _visible(session: SessionView) -> set[bytes]:
+    """What everybody can see of a session before its devices draw the last of their keys."""
+    params = session.params
+    values = {params.tag, params.digest, params.context, params.graph_seed}
+    for device, message, _ in session.advertised():
+        values.update(numbers_of(device))
+        values.update(public for _, public in _public(message))
+        if message.credential is not None:
+            values.add(bytes(message.credential.identity))
+    return values
