@@ -13,7 +13,7 @@ SIZE: Final = 32
 """Bytes of a secret."""
 
 _SPACE: Final = 1 << (8 * SIZE)
-_ORDERS: Final[tuple[Literal["little", "big"], ...]] = ("little", "big")
+ORDERS: Final[tuple[Literal["little", "big"], ...]] = ("little", "big")
 _FLIP_BITS: Final = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 DIGESTS: Final[Mapping[str, Callable[[bytes], bytes]]] = MappingProxyType(
@@ -39,20 +39,22 @@ def clamped(secret: bytes) -> bytes:
     return (number & (1 << 254) - 8 | 1 << 254).to_bytes(SIZE, "little")
 
 
-def of_value(value: bytes) -> dict[bytes, str]:
+def of_value(value: bytes) -> list[tuple[bytes, str]]:
     """Secrets that are a value, padded or repeated, or a digest of it, and how.
 
     Args:
         value: Bytes that somebody can see; at least one.
+
+    Returns:
+        Secrets of 32 bytes, always as many, in the same order; some may be the same.
     """
-    repeated = (value * SIZE)[:SIZE]
     short = value[:SIZE]
-    known = {
-        repeated: f"{value.hex()}, repeated",
-        short.rjust(SIZE, b"\0"): f"{value.hex()}, after zeros",
-        short.ljust(SIZE, b"\0"): value.hex(),
-    }
-    return known | {digest(value): f"{name} of {value.hex()}" for name, digest in DIGESTS.items()}
+    return [
+        (short.ljust(SIZE, b"\0"), value.hex()),
+        (short.rjust(SIZE, b"\0"), f"{value.hex()}, after zeros"),
+        ((value * SIZE)[:SIZE], f"{value.hex()}, repeated"),
+        *((digest(value), f"{name} of {value.hex()}") for name, digest in DIGESTS.items()),
+    ]
 
 
 def functions_of(secret: bytes) -> Iterator[tuple[bytes, str]]:
@@ -67,7 +69,7 @@ def functions_of(secret: bytes) -> Iterator[tuple[bytes, str]]:
     yield secret[::-1].translate(_FLIP_BITS), "the bits backwards"
     yield secret[SIZE // 2 :] + secret[: SIZE // 2], "the halves exchanged"
     yield clamped(secret), "the bits that X25519 uses"
-    for order in _ORDERS:
+    for order in ORDERS:
         number = int.from_bytes(secret, order)
         for step in (-1, 1):
             yield ((number + step) % _SPACE).to_bytes(SIZE, order), f"{step:+d}, {order}-endian"

@@ -98,7 +98,8 @@ def _few() -> dict[bytes, str]:
 
 @functools.lru_cache(maxsize=1 << 13)  # the ids of devices are the same in all rounds
 def _of_value(value: bytes) -> dict[bytes, str]:
-    secrets = {**guesses.of_value(value), hashlib.sha512(value).digest(): "SHA-512 of a value"}
+    whole = hashlib.sha512(value).digest()
+    secrets = {**dict(guesses.of_value(value)), whole: f"SHA-512 of {value.hex()}"}
     return {_times_base(s): f"{how}, which everybody can see" for s, how in secrets.items()}
 
 

@@ -88,7 +88,7 @@ def of_secret(secret: bytes) -> dict[bytes, str]:
 
 @functools.lru_cache(maxsize=1 << 13)  # the ids of devices are the same in all rounds
 def _of_value(value: bytes) -> tuple[tuple[bytes, str], ...]:
-    found = guesses.of_value(value).items()
+    found = dict(guesses.of_value(value)).items()
     return tuple(_publics((secret, f"{how}, which everybody can see") for secret, how in found))
 
 

@@ -10,7 +10,6 @@ from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.messages import AdvertiseKeys
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.field_values import numbers_of
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.public_keys import (
     is_in_group,
@@ -23,6 +22,7 @@ from deltafl.sim.inspect.audit.public_keys import (
 )
 from deltafl.sim.inspect.audit.rules import A3, A4, A6, A7, A15, Rule, Rules
 from deltafl.sim.inspect.audit.views import SessionView, place_of
+from deltafl.sim.inspect.audit.visible import visible_in
 
 RULES: Final = Rules(
     {
@@ -70,6 +70,10 @@ RULES: Final = Rules(
 )
 
 
+_Following = dict[bytes, tuple[int, str, Evidence]]
+"""Public keys of functions of a rebuilt secret: whose it is, which function, and where it was."""
+
+
 class KeyRoles(Check):
     """Compares keys with one another across roles, and looks for those that are no device's own."""
 
@@ -81,6 +85,8 @@ class KeyRoles(Check):
         self._owners: dict[bytes, tuple[int, Evidence]] = {}  # of identities
         self._shared: set[tuple[int, int]] = set()  # pairs of devices that were named
         self._secrets: list[tuple[int, bytes, bool, Evidence]] = []  # rebuilt; whether a seed
+        self._following: _Following = {}  # from the round's rebuilt secrets
+        self._before: _Following = {}  # from those of the round before
 
     def on_sum(self, released: ReleasedSum) -> tuple[Finding, ...]:
         """Note the secrets that were rebuilt for it."""
@@ -89,6 +95,11 @@ class KeyRoles(Check):
             seeds, lost = released.replayed.secrets, released.replayed.keys
             self._secrets += [(device, seed, True, place) for device, seed in seeds.items()]
             self._secrets += [(device, p.secret, False, place) for device, p in lost.items()]
+            for device, secret in released.replayed.rebuilt():
+                own = keys.key_pair(secret).public
+                for public, how in of_secret(secret).items():
+                    if public != own:  # some functions change only bits that are not used
+                        self._following[public] = device, how, place
         return ()
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
@@ -98,6 +109,7 @@ class KeyRoles(Check):
             yield from self._identities(session)
             yield from self._roles(session)
         self._secrets.clear()
+        self._before, self._following = self._following, {}
 
     def coverage(self, tally: Tally) -> Coverage:
         """Keys are in whole messages only."""
@@ -137,13 +149,11 @@ class KeyRoles(Check):
             if (signer := identities.get(bytes(identity_of(secret).public))) is not None:
                 detail = f"a rebuilt secret of device {device} signs for device {signer}"
                 yield RULES.found("keys.two-roles", detail, [place])
-            for other, how in of_secret(secret).items():
-                role = roles.get(other) if other != public else None
-                if other in identities:
-                    role = f"identity of device {identities[other]}"
-                if role is not None:
-                    detail = f"{how} of a rebuilt secret of device {device} is that of the {role}"
-                    yield RULES.found("keys.two-roles", detail, [place])
+        roles.update((one, f"identity of device {device}") for one, device in identities.items())
+        for alike, (device, how, place) in (*self._before.items(), *self._following.items()):
+            if alike in roles:
+                detail = f"{how} of a rebuilt secret of device {device} is that of {roles[alike]}"
+                yield RULES.found("keys.two-roles", detail, [place])
 
 
 def _public(message: AdvertiseKeys) -> Iterator[tuple[str, PublicKey]]:
@@ -155,7 +165,7 @@ def _public(message: AdvertiseKeys) -> Iterator[tuple[str, PublicKey]]:
 
 def _points(session: SessionView) -> Iterator[Finding]:
     """Keys that nobody can have the secret of, or that everybody can, or that say something."""
-    known = ChainMap(of_visible(_visible(session)), of_few_seeds())
+    known = ChainMap(of_visible(set(visible_in(session))), of_few_seeds())
     for device, message, seen in session.advertised():
         for role, public in _public(message):
             if not is_multiple_of_base(public) and not keys.is_low_order(public):
@@ -174,15 +184,3 @@ def _points(session: SessionView) -> Iterator[Finding]:
         if how is not None:
             detail = f"the identity of device {device} has the secret {how}"
             yield RULES.found("keys.guessable", detail, [seen.place])
-
-
-def _visible(session: SessionView) -> set[bytes]:
-    """What everybody can see of a session before its devices draw the last of their keys."""
-    params = session.params
-    values = {params.tag, params.digest, params.context, params.graph_seed}
-    for device, message, _ in session.advertised():
-        values.update(numbers_of(device))
-        values.update(public for _, public in _public(message))
-        if message.credential is not None:
-            values.add(bytes(message.credential.identity))
-    return values

@@ -11,6 +11,7 @@ from deltafl.sim.inspect.audit.nonces import guessed, related
 from deltafl.sim.inspect.audit.rules import A7, Rule, Rules
 from deltafl.sim.inspect.audit.statements import Signed, advertised, of_commitments, of_lists
 from deltafl.sim.inspect.audit.views import SessionView
+from deltafl.sim.inspect.audit.visible import of_session
 
 RULES: Final = Rules(
     {
@@ -41,7 +42,7 @@ class Nonces(Check):
             for device, signed in by_device.items():
                 self._tried += len(signed)
                 signed.sort(key=lambda one: one.place.record or 0)
-                visible = (*_of_session(session), *numbers_of(device), signed[0].identity)
+                visible = (*of_session(session), *numbers_of(device), signed[0].identity)
                 for one in signed:
                     if (how := guessed(one, visible)) is not None:
                         yield _found(one, how)
@@ -58,11 +59,6 @@ def _signed(session: SessionView) -> Iterator[Signed]:
     for slot in session.slots.values():
         yield from of_lists(session, slot)
         yield from of_commitments(session, slot)
-
-
-def _of_session(session: SessionView) -> tuple[bytes, ...]:
-    params = session.params
-    return params.tag, params.digest, params.context, params.graph_seed, session.session_id
 
 
 def _found(one: Signed, how: str) -> Finding:
