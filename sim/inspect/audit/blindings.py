@@ -32,7 +32,7 @@ def random_limbs(limbs: Vector) -> Rows:
 
 
 def guessable_sums(visible: Iterable[Sequence[bytes]], count: int) -> dict[int, str]:
-    """Sums of blindings that follow from what everybody can see, and how.
+    """Sums of blindings that follow from what everybody can see, and what the first of them is.
 
     Args:
         visible: By kind of value, that of each device in the sum.
@@ -40,10 +40,10 @@ def guessable_sums(visible: Iterable[Sequence[bytes]], count: int) -> dict[int, 
     """
     known: dict[int, str] = {}
     for secret, how in few_seeds(_FEW_BITS):
-        known[int.from_bytes(secret, "little") * count % pedersen.ORDER] = f"{how}, for each device"
+        known[int.from_bytes(secret, "little") * count % pedersen.ORDER] = how
     for values in visible:
         for alike in zip(*(guesses.of_value(value) for value in values), strict=True):
-            how = f"what follows from a visible value of each device, such as {alike[0][1]}"
+            how = f"{alike[0][1]}, which everybody can see"
             for order in guesses.ORDERS:
                 total = sum(int.from_bytes(secret, order) for secret, _ in alike)
                 known[total % pedersen.ORDER] = how

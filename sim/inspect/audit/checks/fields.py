@@ -139,7 +139,7 @@ class RandomFields(Check):
             if devices not in known:
                 known[devices] = guessable_sums(_by_device(session, devices), len(devices))
             if (how := known[devices].get(pedersen.join_blinding(limbs.tolist()))) is not None:
-                detail = f"slot {index}: the sum of the blindings is that of {how}"
+                detail = f"slot {index}: all blindings are alike: one is {how}"
                 yield RULES.found("fields.not-random", detail, [place])
 
     def on_end(self) -> tuple[Finding, ...]:
