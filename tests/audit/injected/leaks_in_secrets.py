@@ -242,31 +242,42 @@ def commitments_and_points_of_small_order_that_cancel(edit):
     assert edit.run.entries
 
 
+@leak("keys.bad-signature", stage=VerifiedStage)
+def a_commitment_without_a_proof_whose_signature_is_invalid(edit):
+    (entry,) = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
+    message = edit.message(entry)
+    changed = message.committed[:-1] + bytes([message.committed[-1] ^ 1])
+    last = edit.find(1, Kind.MASKED, slot=0)[-1]
+    edit.remove(*edit.entries[edit.place(last) + 1 : edit.place(edit.end(1))])
+    edit.touched = [edit.put_message(entry, replace(message, committed=changed))]
+
+
 class CountedBlindingStage(VerifiedStage):
     """All devices' blindings are small numbers."""
 
     def machinery(self):
-        numbers = count(1)
+        numbers = count(10_000)
         return mock.patch.object(pedersen, "draw_blinding", side_effect=numbers)
 
 
 class IdBlindingStage(VerifiedStage):
-    """The blindings of some devices are digests of their ids."""
-
-    guessable = staticmethod(lambda device: True)
+    """All devices' blindings are digests of their ids."""
 
     def randomness(self, number, take, device):
         honest = super().randomness(number, take, device)
-        if not self.guessable(device):
-            return honest
         known = sha256(device.to_bytes(4, "little")).digest()
         return lambda size: known.ljust(size, b"\0") if size == 64 else honest(size)
 
 
-class OneIdBlindingStage(IdBlindingStage):
-    """Those of one device are."""
+class OneIdBlindingStage(VerifiedStage):
+    """The first blinding of one device is."""
 
-    guessable = staticmethod(lambda device: device == VICTIM)
+    def randomness(self, number, take, device):
+        honest, draws = super().randomness(number, take, device), count()
+        if device != VICTIM:
+            return honest
+        known = sha256(device.to_bytes(4, "little")).digest().ljust(64, b"\0")
+        return lambda size: known if size == 64 and not next(draws) else honest(size)
 
 
 @leak("fields.not-random", stage=CountedBlindingStage, modes=("full", "headers"))
@@ -280,7 +291,7 @@ def blindings_that_follow_from_ids(edit):
 
 
 @leak("secrets.guessable", stage=OneIdBlindingStage, with_truth=True)
-def blindings_of_one_device_that_follow_from_its_id(edit):
+def a_blinding_that_follows_from_an_id(edit):
     edit.touched = edit.find(1, Kind.MASKED, slot=0, peer=VICTIM)
 
 
