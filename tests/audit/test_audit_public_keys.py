@@ -3,11 +3,24 @@
 import hashlib
 
 import pytest
-from nacl.bindings import crypto_sign_ed25519_pk_to_curve25519, crypto_sign_seed_keypair
+from nacl.bindings import (
+    crypto_core_ed25519_add,
+    crypto_sign_ed25519_pk_to_curve25519,
+    crypto_sign_seed_keypair,
+)
 
 from deltafl.secagg import keys
+from deltafl.secagg.identity import identity
 from deltafl.secagg.randomness import SeededRandomness
-from deltafl.sim.inspect.audit.public_keys import is_on_curve, of_edwards, of_few_seeds, of_visible
+from deltafl.sim.inspect.audit.public_keys import (
+    is_in_group,
+    is_multiple_of_base,
+    is_on_curve,
+    of_edwards,
+    of_few_seeds,
+    of_secret,
+    of_visible,
+)
 
 SOURCE = SeededRandomness(b"public keys".ljust(32))
 
@@ -38,3 +51,46 @@ def test_secrets_that_are_visible_are_known():
         assert keys.key_pair(secret).public in known
     assert keys.generate(SOURCE).public not in known
     assert keys.generate(SOURCE).public not in of_few_seeds()
+
+
+SMALL_ORDER = bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05")
+
+
+def test_keys_and_identities_are_multiples_of_the_base_point():
+    for _ in range(20):
+        assert is_multiple_of_base(keys.generate(SOURCE).public)
+        assert is_in_group(bytes(identity(SOURCE(32)).public))
+
+
+def test_points_with_a_part_of_small_order():
+    moved = bytes(identity(SOURCE(32)).public)
+    for _ in range(7):
+        moved = crypto_core_ed25519_add(moved, SMALL_ORDER)
+        assert not is_in_group(moved)
+        assert not is_multiple_of_base(of_edwards(moved))
+        assert is_on_curve(of_edwards(moved))
+    assert is_in_group(crypto_core_ed25519_add(moved, SMALL_ORDER))
+
+
+def test_other_encodings_of_keys():
+    public = keys.generate(SOURCE).public
+    assert not is_multiple_of_base(public[:-1] + bytes([public[-1] | 0x80]))
+    for number in (0, 1, 2**255 - 20, 2**255 - 19, 2**255 - 19 + 9):
+        assert not is_multiple_of_base(number.to_bytes(32, "little"))
+    assert is_multiple_of_base((9).to_bytes(32, "little"))
+
+
+def test_identities_of_guessable_secrets_are_known():
+    assert bytes(identity(bytes([3]) * 32).public) in of_few_seeds()
+    digest = hashlib.sha512(b"a tag").digest()
+    known = of_visible([b"a tag"])
+    assert bytes(identity(digest[:32]).public) in known
+    assert bytes(identity(digest[32:]).public) in known
+
+
+def test_keys_of_functions_of_a_secret():
+    secret = SOURCE(32)
+    known = of_secret(secret)
+    assert keys.key_pair(hashlib.sha256(secret).digest()).public in known
+    assert bytes(identity(secret[::-1]).public) in known
+    assert keys.generate(SOURCE).public not in known

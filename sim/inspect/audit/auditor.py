@@ -8,6 +8,7 @@ It keeps one round in memory, and short notes on earlier rounds, so that it can 
 of any length. When a slot is summed, its masked vectors are read from the file a second time.
 """
 
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +29,7 @@ from deltafl.sim.inspect.audit.replay import SlotReplay, masked_vectors
 from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.inspect.audit.round_replay import PastModel, copied, keep_models, play_again
 from deltafl.sim.inspect.audit.saved_states import SavedStates
+from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.server_step import optimizer_of
 from deltafl.sim.inspect.audit.source import Source, find_source
 from deltafl.sim.inspect.audit.truth_rounds import (
@@ -253,14 +255,21 @@ class _Audit:
     def _replay(self, session: SessionView, slot: SlotView) -> SlotReplay:
         """Read the vectors of a slot: add them up, and hand them to the checks."""
         again = SlotReplay(session, slot)
-        for seen, words in masked_vectors(self._reader, session, slot):
+        for seen, words in self._hand_out(session, slot):
             again.add(seen, words)
+        return again
+
+    def _hand_out(
+        self, session: SessionView, slot: SlotView, after: int = -1
+    ) -> Iterator[tuple[Seen, Vector]]:
+        """Read the vectors of a slot, and hand each to the checks."""
+        for seen, words in masked_vectors(self._reader, session, slot, after):
             vector = MaskedVector(
                 session, slot, seen, words, self._truth_of_round, self._secrets_of_round
             )
             for check in self._checks:
                 check.on_vector(vector)
-        return again
+            yield seen, words
 
     def _end_round(self, following: Record | None = None) -> None:
         """Hand a round to the checks, when it cannot be taken back any more.
@@ -275,8 +284,10 @@ class _Audit:
         self._opaque_rounds += round_.is_opaque
         for session in round_.sessions.values():
             for slot in session.slots.values():
-                if session.is_whole and not slot.sums:
-                    self._replay(session, slot)
+                if session.is_whole:  # what came after a sum, or never had one
+                    after = slot.sums[0].number if slot.sums else -1
+                    for _ in self._hand_out(session, slot, after):
+                        pass
         optimizer = self._premises.optimizer
         over = RoundOver(
             round_,

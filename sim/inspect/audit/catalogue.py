@@ -20,6 +20,7 @@ from deltafl.sim.inspect.audit.checks.masks import MaskedBytes
 from deltafl.sim.inspect.audit.checks.membership import Membership
 from deltafl.sim.inspect.audit.checks.metadata import Metadata
 from deltafl.sim.inspect.audit.checks.models import Models
+from deltafl.sim.inspect.audit.checks.nonces import Nonces
 from deltafl.sim.inspect.audit.checks.parameters import Parameters
 from deltafl.sim.inspect.audit.checks.participation import ParticipationOverRounds
 from deltafl.sim.inspect.audit.checks.proofs import Proofs
@@ -48,6 +49,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Parameters,
     Keys,
     KeyRoles,
+    Nonces,
     Shares,
     Sharing,
     WholeSlots,

@@ -33,9 +33,9 @@ _KEPT_WORDS: Final = 1  # times eight bytes of a string that are compared with a
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """Strings of one message."""
+    """Strings of one message, or of a sum."""
 
-    device: int
+    device: int | None
     place: Evidence
     rows: Rows
 
@@ -46,27 +46,29 @@ class FieldTests:
 
     Args:
         budget: Takes the p-values.
+        prefix: Tests that are not for boxes, or for values, begin so in it.
 
     Attributes:
         bytes_tested: Bytes taken in.
     """
 
     budget: FalseAlarmBudget
+    prefix: str = OF_FIELDS
     bytes_tested: int = 0
     _round: dict[str, list[_Block]] = field(default_factory=dict)
     _pooled: dict[str, ColumnCounts] = field(default_factory=dict)
-    _devices: dict[tuple[str, int], ColumnCounts] = field(default_factory=dict)
+    _devices: dict[tuple[str, int | None], ColumnCounts] = field(default_factory=dict)
     _first: dict[str, Evidence] = field(default_factory=dict)
-    _firsts: dict[tuple[str, int], Evidence] = field(default_factory=dict)
+    _firsts: dict[tuple[str, int | None], Evidence] = field(default_factory=dict)
     _past: Repeats = field(default_factory=Repeats)
-    _past_places: list[tuple[str, int, Evidence]] = field(default_factory=list)
+    _past_places: list[tuple[str, int | None, Evidence]] = field(default_factory=list)
 
-    def add(self, name: str, device: int, rows: Rows, place: Evidence) -> None:
-        """Take in strings of a device's message.
+    def add(self, name: str, device: int | None, rows: Rows, place: Evidence) -> None:
+        """Take in strings of a device's message, or of a sum.
 
         Args:
             name: What they are, plural; all strings of a name are of one size.
-            device: Whose.
+            device: Whose; None of a sum.
             rows: The strings, shape (n, size).
             place: Where they are.
         """
@@ -83,7 +85,7 @@ class FieldTests:
         """
         current, self._round = self._round, {}
         alike = Repeats()
-        places: list[tuple[str, int, Evidence]] = []
+        places: list[tuple[str, int | None, Evidence]] = []
         for name, blocks in current.items():
             every = np.concatenate([block.rows for block in blocks])
             ends = np.cumsum([len(block.rows) for block in blocks])
@@ -109,7 +111,7 @@ class FieldTests:
         for (name, device), counts in self._devices.items():
             for result in counts.results():
                 place = self._firsts[name, device]
-                self._budget_add(name, result, f"device {device}'s ", place)
+                self._budget_add(name, result, _whose(device), place)
         self._take_repeats(self._past, self._past_places)
 
     def _count(self, name: str, blocks: list[_Block], every: Rows) -> None:
@@ -123,7 +125,7 @@ class FieldTests:
                 counts.add(block.rows)
                 for result in counts.results():
                     self._take(name, result, block)
-            elif block.device < _MAX_DEVICES or len(self._devices) < _MAX_DEVICES:
+            elif (block.device or 0) < _MAX_DEVICES or len(self._devices) < _MAX_DEVICES:
                 of_device = self._devices.setdefault((name, block.device), ColumnCounts(size))
                 of_device.add(block.rows)
                 self._firsts.setdefault((name, block.device), block.place)
@@ -131,7 +133,7 @@ class FieldTests:
     def _search(self, name: str, blocks: list[_Block], truth: TruthOfRound) -> None:
         values = TrueValues()
         for block in blocks:
-            if block.device in truth:
+            if block.device is not None and block.device in truth:
                 values.add(block.rows, truth[block.device])
         for result in values.results():
             first = next((b for b in blocks if b.device in result.at), blocks[0])
@@ -139,21 +141,27 @@ class FieldTests:
             named = PValue(f"{OF_VALUES}{result.test} in {name}", result.value, detail)
             self.budget.add(named, first.place)
 
-    def _take_repeats(self, repeats: Repeats, places: list[tuple[str, int, Evidence]]) -> None:
+    def _take_repeats(
+        self, repeats: Repeats, places: list[tuple[str, int | None, Evidence]]
+    ) -> None:
         result = repeats.result()
         if not result.at:
             if places:
                 self._budget_add("strings", result, "", places[0][2])
             return
         (name, device, place), (other, peer, later) = (places[at] for at in result.at)
-        detail = f"{result.detail}: in {name} of device {device} and {other} of device {peer}"
+        detail = f"{result.detail}: in {_whose(device)}{name} and {_whose(peer)}{other}"
         last = later if (later.record or 0) >= (place.record or 0) else place
         self._budget_add(other, PValue(result.test, result.value, detail), "", last)
 
     def _take(self, name: str, result: PValue, block: _Block) -> None:
-        self._budget_add(name, result, f"device {block.device}'s ", block.place)
+        self._budget_add(name, result, _whose(block.device), block.place)
 
     def _budget_add(self, name: str, result: PValue, whose: str, place: Evidence) -> None:
-        prefix = OF_BOXES if name.endswith("of boxes") else OF_FIELDS
+        prefix = OF_BOXES if name.endswith("of boxes") else self.prefix
         detail = f"{whose}{name}: {result.detail}"
         self.budget.add(PValue(f"{prefix}{name}: {result.test}", result.value, detail), place)
+
+
+def _whose(device: int | None) -> str:
+    return "" if device is None else f"device {device}'s "

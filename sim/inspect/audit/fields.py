@@ -121,22 +121,29 @@ FIELDS: Final[Mapping[type, Mapping[str, Field]]] = {
     of_sessions.AdvertiseKeys: {
         "sealing_key": Field(
             FieldKind.RANDOM,
-            "new, on the curve, of no guessable secret; derived again from its secret",
+            "new, a multiple of the base point, of no guessable secret; derived again from its "
+            "secret",
             _one("sealing keys", _POINT),
         ),
         "mask_keys": Field(
             FieldKind.RANDOM,
-            "new, on the curve, of no guessable secret; derived again from their secrets",
+            "new, multiples of the base point, of no guessable secret; derived again from their "
+            "secrets",
             _many("mask keys", _POINT),
         ),
         "credential": Field(FieldKind.DERIVED, "see `Credential`"),
     },
     of_sessions.Credential: {
         "identity": Field(
-            FieldKind.RANDOM, "one for each device, and always the same", _one("identities", _POINT)
+            FieldKind.RANDOM,
+            "one for each device, always the same, a multiple of the base point, of no guessable "
+            "secret",
+            _one("identities", _POINT),
         ),
         "signature": Field(
-            FieldKind.DERIVED, "verified", _signature("signatures of advertisements")
+            FieldKind.DERIVED,
+            "verified; of no guessable nonce",
+            _signature("signatures of advertisements"),
         ),
     },
     of_sessions.RosterMessage: {"roster": _LISTED, "keys": _RELAYED},
@@ -157,15 +164,25 @@ FIELDS: Final[Mapping[type, Mapping[str, Field]]] = {
         "slot": _SLOT,
         "packed": Field(
             FieldKind.RANDOM,
-            "uniform with and without its self mask, alone and in groups; computed again from "
-            "recorded secrets",
+            "uniform with and without its self mask, alone and in groups; of a device that was "
+            "called lost, also without all masks but its self mask; computed again from recorded "
+            "secrets",
         ),
-        "committed": Field(FieldKind.RANDOM, "verified; opens to the sum", _committed),
+        "committed": Field(
+            FieldKind.RANDOM,
+            "in the group of prime order; verified, with no guessable nonce; opens to the sum; its "
+            "blinding is no guess, where it is known",
+            _committed,
+        ),
     },
     of_sessions.ConsistencyCheck: {"slot": _SLOT, "survivors": _LISTED},
     of_sessions.ConsistencySignature: {
         "slot": _SLOT,
-        "signature": Field(FieldKind.DERIVED, "verified", _signature("signatures of lists")),
+        "signature": Field(
+            FieldKind.DERIVED,
+            "verified; of no guessable nonce",
+            _signature("signatures of lists"),
+        ),
     },
     of_sessions.UnmaskRequest: {"slot": _SLOT, "survivors": _LISTED, "signatures": _QUORUM},
     of_sessions.UnmaskShares: {
@@ -178,7 +195,10 @@ FIELDS: Final[Mapping[type, Mapping[str, Field]]] = {
     },
     of_sessions.SumOpening: {
         "slot": _SLOT,
-        "packed": Field(FieldKind.DERIVED, "the sum that was computed again"),
+        "packed": Field(
+            FieldKind.DERIVED,
+            "the sum that was computed again; the blindings in it look like a sum of random ones",
+        ),
         "committed": _RELAYED,
     },
     of_rounds.Announce: {
@@ -257,7 +277,9 @@ FIELDS: Final[Mapping[type, Mapping[str, Field]]] = {
         "device": Field(FieldKind.PUBLIC, "in the roster"),
         "tag": Field(FieldKind.PUBLIC, "of a session of the round"),
         "secrets": Field(
-            FieldKind.PRIVATE, "keys, commitments, boxes and masks are computed from them again"
+            FieldKind.PRIVATE,
+            "keys, commitments, boxes and masks are computed from them again; no guesses, and none "
+            "a simple function of another",
         ),
     },
 }

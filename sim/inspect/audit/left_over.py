@@ -5,6 +5,9 @@ the devices that were lost. From then on, only the masks that two survivors shar
 What is left of a vector must look uniform, and so must the sum of what is left of some of them: the
 masks cancel in the sum over all. If they cancel in the sum over a few, these few share masks only
 with one another, and the server knows their sum. In a whole slot there are no other masks at all.
+
+If a vector comes of a device that was called lost, the server can remove all the masks that it
+shares with others, and only its self mask hides it. What is left must look uniform as well.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.secagg import prg
+from deltafl.secagg.errors import PeerError
 from deltafl.secagg.graph import Positions
+from deltafl.secagg.keys import KeyPair
 from deltafl.secagg.masks import SlotContext, subtracts
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.false_alarms import FalseAlarmBudget
@@ -107,6 +112,47 @@ def unmask_what_is_known(
         sample.add_masks(added[device], subtracted[device])
 
 
+def unmask_late(
+    sample: Sample,
+    device: int,
+    session: SessionView,
+    slot: SlotView,
+    context: SlotContext,
+    pair: KeyPair,
+) -> bool:
+    """Remove the masks of a device that was called lost, but its self mask, in place.
+
+    Args:
+        sample: Of the vector that it sent all the same.
+        device: It.
+        session: Its session.
+        slot: Its slot, not a whole one.
+        context: What its masks are bound to.
+        pair: Its mask key, which was rebuilt.
+
+    Returns:
+        Whether they are removed; not if a neighbour's key is of low order.
+    """
+    column, at, ids = session.params.columns[slot.index], session.positions[device], session.ids
+    members = np.zeros(0, dtype=np.bool_) if slot.members is None else slot.members
+    public = {one: keys.mask_keys[column] for one, keys, _ in session.advertised()}
+    near = [
+        peer
+        for peer in session.graph.neighbours(at).tolist()
+        if peer < len(members) and members[peer] and int(ids[peer]) in public
+    ]
+    added: list[bytes] = []
+    subtracted: list[bytes] = []
+    try:
+        agreed = list(context.pair_secrets(pair, near, [public[int(ids[p])] for p in near]))
+    except PeerError:
+        return False
+    for shared in agreed:
+        (added if subtracts(at, shared.peer) else subtracted).append(shared.key())
+    sample.add_masks(added, subtracted)
+    return True
+
+
 @dataclass(slots=True, eq=False)
 class _Alike:
     """Slots of a session that are over the same devices."""
@@ -164,6 +210,18 @@ class LeftOver:
         if len(alike.groups) > 1:
             first, second = alike.groups[1].T
             alike.differences += leading_repeats(part[first] - part[second], bits).sum(axis=1)
+
+    def add_late(self, bits: int, sample: Sample, where: str, place: Evidence) -> None:
+        """Take in a vector that came too late for its slot.
+
+        Args:
+            bits: Of its ring.
+            sample: What is left of it.
+            where: What to call it.
+            place: Where it came.
+        """
+        self.num_vectors += 1
+        self._count(bits, sample.words[None], where, place)
 
     def end_round(self) -> None:
         """Test what came together in a round."""

@@ -52,11 +52,17 @@ class Replayed:
 
 
 def masked_vectors(
-    reader: Reader, session: SessionView, slot: SlotView
+    reader: Reader, session: SessionView, slot: SlotView, after: int = -1
 ) -> Iterator[tuple[Seen, Vector]]:
     """Every masked vector of a slot, read again from the file: its place, and its words.
 
     One that was sent again is left out: it is no other vector.
+
+    Args:
+        reader: Of the file.
+        session: Its session.
+        slot: Its slot.
+        after: Vectors are left out up to the record of this number.
     """
     spec = session.params.slots[slot.index]
     decoder = Decoder()
@@ -67,6 +73,8 @@ def masked_vectors(
         if own in known:
             continue
         known.add(own)
+        if seen.record.number <= after:
+            continue
         message = decoder.decode(reader.message_at(seen.record.offset)).content.message
         if isinstance(message, MaskedInput):
             yield seen, ring.unpack(message.packed, spec.wire_length, spec.ring_bits)

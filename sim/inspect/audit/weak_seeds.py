@@ -250,8 +250,13 @@ _EXPANSIONS: Final[dict[str, Expansion]] = {
 
 
 def few_seeds(seed_bits: int) -> Iterator[tuple[bytes, str]]:
-    """Secrets of so many bits, 32 bytes each, and how they are made; also padded with zeros."""
+    """Secrets of so many bits, 32 bytes each, and how they are made; also padded, and repeated.
+
+    Args:
+        seed_bits: 1 to 8.
+    """
     for seed in range(1 << seed_bits):
+        yield bytes([seed]) * SECRET_SIZE, f"{seed}, repeated"
         for order in _ORDERS:
             yield seed.to_bytes(SECRET_SIZE, order), f"{seed}, padded with zeros"
         for name, expand in _EXPANSIONS.items():

@@ -1,21 +1,28 @@
 """Does everything that should look random look so: keys, nonces, boxes, commitments, signatures?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
+from deltafl.secagg import pedersen, ring
+from deltafl.secagg.errors import present
+from deltafl.sim.inspect.audit import guesses
+from deltafl.sim.inspect.audit.blindings import guessable_sums, random_limbs
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.collected_fields import OF_BOXES, OF_FIELDS, OF_VALUES, FieldTests
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.field_tests import as_rows
 from deltafl.sim.inspect.audit.field_values import functions_of, numbers_of
 from deltafl.sim.inspect.audit.fields import random_strings
-from deltafl.sim.inspect.audit.findings import Finding, Severity
+from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.kept import kept_strings
+from deltafl.sim.inspect.audit.proved import proofs
 from deltafl.sim.inspect.audit.rules import A3, A7, A15, Rule, Rules
 from deltafl.sim.inspect.audit.seen import Seen
-from deltafl.sim.inspect.audit.views import RoundView, SessionView, place_of
+from deltafl.sim.inspect.audit.statements import keys_of
+from deltafl.sim.inspect.audit.views import RoundView, SessionView, contributors, place_of
+from deltafl.sim.inspect.audit.visible import of_session, visible_in
 
 RULES: Final = Rules(
     {
@@ -44,6 +51,8 @@ RULES: Final = Rules(
 )
 
 _SECRETS: Final = "rebuilt secrets"
+_SUMS: Final = "sums of blindings"
+_BEGINNING: Final = 8  # bytes by which strings are compared with what is known
 
 
 class RandomFields(Check):
@@ -64,6 +73,9 @@ class RandomFields(Check):
         self._tests = FieldTests(premises.budget)
         self._seen: set[tuple[int, bytes]] = set()  # messages of the round
         self._lasting: set[tuple[str, int, bytes]] = set()  # identities stay the same
+        self._rebuilt: list[bytes] = []  # of the round
+        self._before: dict[bytes, str] = {}  # what follows from those of the round before
+        self._packed: dict[tuple[bytes, int], tuple[bytes, Evidence]] = {}  # sums with blindings
 
     def on_message(self, seen: Seen, round_: RoundView) -> tuple[Finding, ...]:
         """Take in what should look random in a device's message; a repeated message is left out."""
@@ -90,16 +102,45 @@ class RandomFields(Check):
             place = place_of(released.record)
             for device, secret in released.replayed.rebuilt():
                 self._tests.add(_SECRETS, device, as_rows([secret]), place)
+                self._rebuilt.append(secret)
+            if released.slot is not None and released.replayed.packed:
+                session, slot = released.slot
+                self._packed[session.params.tag, slot.index] = released.replayed.packed, place
         return ()
 
-    def on_round(self, over: RoundOver) -> tuple[Finding, ...]:
+    def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Test what came in the round."""
+        for session in over.view.sessions.values():
+            yield from self._blindings(session)
         visible = functions_of(
-            value for session in over.view.sessions.values() for value in _visible(session)
+            value for session in over.view.sessions.values() for value in visible_in(session)
         )
-        self._tests.end_round(visible, over.truth or {})
+        current = _functions_of_secrets(self._rebuilt)
+        self._tests.end_round(visible | self._before | current, over.truth or {})
+        self._before = current
         self._seen.clear()
-        return ()
+        self._rebuilt.clear()
+        self._packed.clear()
+
+    def _blindings(self, session: SessionView) -> Iterator[Finding]:
+        """Take in the sums of the blindings of commitments."""
+        known: dict[tuple[int, ...], dict[int, str]] = {}
+        for proof in proofs(session):
+            at = session.params.tag, proof.slot.index
+            self._packed.setdefault(at, (proof.opening.packed, proof.seen.place))
+        for index, slot in session.slots.items():
+            packed, place = self._packed.get((session.params.tag, index), (b"", Evidence()))
+            members = session.summed(slot)
+            if not packed or members is None or not session.params.slots[index].verified:
+                continue
+            spec, devices = session.params.slots[index], contributors(session, members)
+            limbs = ring.unpack(packed, spec.wire_length, spec.ring_bits)[spec.length :]
+            self._tests.add(_SUMS, None, random_limbs(limbs), place)
+            if devices not in known:
+                known[devices] = guessable_sums(_by_device(session, devices), len(devices))
+            if (how := known[devices].get(pedersen.join_blinding(limbs.tolist()))) is not None:
+                detail = f"slot {index}: all blindings are alike: one is {how}"
+                yield RULES.found("fields.not-random", detail, [place])
 
     def on_end(self) -> tuple[Finding, ...]:
         """Make the last tests; the alarms come when all tests are made."""
@@ -113,12 +154,23 @@ class RandomFields(Check):
         )
 
 
-def _visible(session: SessionView) -> Iterator[bytes]:
-    """What everybody can see of a session: its parameters, devices and keys."""
-    params = session.params
-    yield from (params.tag, params.digest, params.context, params.graph_seed, session.session_id)
-    for device, message, _ in session.advertised():
-        yield from numbers_of(device)
-        yield from (message.sealing_key, *message.mask_keys)
-        if message.credential is not None:
-            yield message.credential.identity
+def _functions_of_secrets(secrets: Iterable[bytes]) -> dict[bytes, str]:
+    """The beginnings of what follows from secrets that the server has rebuilt."""
+    known: dict[bytes, str] = {}
+    for secret in secrets:
+        for other, how in guesses.functions_of(secret):
+            if other[:_BEGINNING] != secret[:_BEGINNING]:
+                known[other[:_BEGINNING]] = f"{how} of a rebuilt secret"
+    return known
+
+
+def _by_device(session: SessionView, devices: Sequence[int]) -> Iterator[Sequence[bytes]]:
+    """By kind of value, what everybody can see of each of some devices."""
+    keys = [keys_of(session, device) for device in devices]
+    for value in of_session(session):
+        yield [value] * len(devices)
+    yield from zip(*(numbers_of(device) for device in devices), strict=True)
+    known = [one for one in keys if one is not None]
+    if len(known) == len(devices):
+        yield [one.sealing_key for one in known]
+        yield [bytes(present(one.credential).identity) for one in known]

@@ -10,16 +10,19 @@ from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.messages import AdvertiseKeys
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.field_values import numbers_of
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.public_keys import (
+    is_in_group,
+    is_multiple_of_base,
     is_on_curve,
     of_edwards,
     of_few_seeds,
+    of_secret,
     of_visible,
 )
-from deltafl.sim.inspect.audit.rules import A3, A4, A6, A7, Rule, Rules
+from deltafl.sim.inspect.audit.rules import A3, A4, A6, A7, A15, Rule, Rules
 from deltafl.sim.inspect.audit.views import SessionView, place_of
+from deltafl.sim.inspect.audit.visible import visible_in
 
 RULES: Final = Rules(
     {
@@ -47,15 +50,28 @@ RULES: Final = Rules(
             "Find out what the device put there. Honest devices send multiples of the base point.",
             A3,
         ),
+        "keys.outside-group": Rule(
+            Severity.HIGH,
+            "a key is no multiple of the base point, or is not encoded as one",
+            "Agreements work as before. What was added to the key, or to its encoding, may be a "
+            "message that everybody can read.",
+            "Stop using this device's software. Honest devices send multiples of the base point, "
+            "in their only encoding.",
+            A15,
+        ),
         "keys.guessable": Rule(
             Severity.CRITICAL,
             "a public key is of a secret that anybody can guess",
-            "Anybody can compute the masks, and open the boxes, of this key.",
+            "Anybody can compute the masks, and open the boxes, of this key, or sign by it.",
             "Draw secrets from the operating system.",
             A7,
         ),
     }
 )
+
+
+_Following = dict[bytes, tuple[int, str, Evidence]]
+"""Public keys of functions of a rebuilt secret: whose it is, which function, and where it was."""
 
 
 class KeyRoles(Check):
@@ -69,6 +85,8 @@ class KeyRoles(Check):
         self._owners: dict[bytes, tuple[int, Evidence]] = {}  # of identities
         self._shared: set[tuple[int, int]] = set()  # pairs of devices that were named
         self._secrets: list[tuple[int, bytes, bool, Evidence]] = []  # rebuilt; whether a seed
+        self._following: _Following = {}  # from the round's rebuilt secrets
+        self._before: _Following = {}  # from those of the round before
 
     def on_sum(self, released: ReleasedSum) -> tuple[Finding, ...]:
         """Note the secrets that were rebuilt for it."""
@@ -77,6 +95,11 @@ class KeyRoles(Check):
             seeds, lost = released.replayed.secrets, released.replayed.keys
             self._secrets += [(device, seed, True, place) for device, seed in seeds.items()]
             self._secrets += [(device, p.secret, False, place) for device, p in lost.items()]
+            for device, secret in released.replayed.rebuilt():
+                own = keys.key_pair(secret).public
+                for public, how in of_secret(secret).items():
+                    if public != own:  # some functions change only bits that are not used
+                        self._following[public] = device, how, place
         return ()
 
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
@@ -86,6 +109,7 @@ class KeyRoles(Check):
             yield from self._identities(session)
             yield from self._roles(session)
         self._secrets.clear()
+        self._before, self._following = self._following, {}
 
     def coverage(self, tally: Tally) -> Coverage:
         """Keys are in whole messages only."""
@@ -112,9 +136,9 @@ class KeyRoles(Check):
             if message.credential is None:
                 continue
             own = message.credential.identity
-            for public in map(PublicKey, (keys.canonical(own), of_edwards(own))):
-                if public in roles:
-                    detail = f"the identity of device {device} is the {roles[public]}"
+            for alike in (keys.canonical(own), of_edwards(own)):
+                if alike in roles:
+                    detail = f"the identity of device {device} is the {roles[alike]}"
                     yield RULES.found("keys.two-roles", detail, [seen.place])
         identities = {identity: device for identity, (device, _) in self._owners.items()}
         for device, secret, is_seed, place in self._secrets:
@@ -124,6 +148,11 @@ class KeyRoles(Check):
                 yield RULES.found("keys.two-roles", detail, [place])
             if (signer := identities.get(bytes(identity_of(secret).public))) is not None:
                 detail = f"a rebuilt secret of device {device} signs for device {signer}"
+                yield RULES.found("keys.two-roles", detail, [place])
+        roles.update((one, f"identity of device {device}") for one, device in identities.items())
+        for alike, (device, how, place) in (*self._before.items(), *self._following.items()):
+            if alike in roles:
+                detail = f"{how} of a rebuilt secret of device {device} is that of {roles[alike]}"
                 yield RULES.found("keys.two-roles", detail, [place])
 
 
@@ -135,18 +164,23 @@ def _public(message: AdvertiseKeys) -> Iterator[tuple[str, PublicKey]]:
 
 
 def _points(session: SessionView) -> Iterator[Finding]:
-    """Keys that nobody can have the secret of, or that everybody can."""
-    values = set[bytes]()
-    params = session.params
-    values.update((params.tag, params.digest, params.context, params.graph_seed))
-    for device in session.advertisements:
-        values.update(numbers_of(device))
-    known = ChainMap(of_visible(values), of_few_seeds())
+    """Keys that nobody can have the secret of, or that everybody can, or that say something."""
+    known = ChainMap(of_visible(set(visible_in(session))), of_few_seeds())
     for device, message, seen in session.advertised():
         for role, public in _public(message):
-            if not is_on_curve(public):
-                detail = f"the {role} of device {device}: {public!r}"
-                yield RULES.found("keys.no-point", detail, [seen.place])
+            if not is_multiple_of_base(public) and not keys.is_low_order(public):
+                rule = "keys.outside-group" if is_on_curve(public) else "keys.no-point"
+                yield RULES.found(rule, f"the {role} of device {device}: {public!r}", [seen.place])
             if (how := known.get(keys.canonical(public))) is not None:
                 detail = f"the {role} of device {device} has the secret {how}"
                 yield RULES.found("keys.guessable", detail, [seen.place])
+        if message.credential is None:
+            continue
+        identity = bytes(message.credential.identity)
+        if not is_in_group(identity):
+            detail = f"the identity of device {device}: {identity!r}"
+            yield RULES.found("keys.outside-group", detail, [seen.place])
+        how = known.get(identity) or known.get(of_edwards(identity))
+        if how is not None:
+            detail = f"the identity of device {device} has the secret {how}"
+            yield RULES.found("keys.guessable", detail, [seen.place])

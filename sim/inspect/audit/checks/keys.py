@@ -1,17 +1,16 @@
 """Are keys new, unchanged and signed? Are sessions bound to what was announced?"""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from deltafl.secagg import keys, signing
+from deltafl.secagg import keys
 from deltafl.secagg.errors import present
 from deltafl.secagg.graph import Members
 from deltafl.secagg.identity import verify
-from deltafl.secagg.keys import PublicKey
 from deltafl.secagg.messages import (
     AdvertiseKeys,
     ConsistencySignature,
@@ -19,12 +18,20 @@ from deltafl.secagg.messages import (
     ShareReceipt,
     UnmaskRequest,
 )
-from deltafl.secagg.params import ClientId
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.proved import proofs
 from deltafl.sim.inspect.audit.rules import A1, A3, A6, A8, A20, A23, Rule, Rules
 from deltafl.sim.inspect.audit.seen import Seen
+from deltafl.sim.inspect.audit.statements import (
+    Signed,
+    advertised,
+    keys_of,
+    of_commitments,
+    of_list,
+    of_lists,
+)
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView
 from deltafl.sim.record.transcript import Record, Resumed
 
@@ -208,10 +215,14 @@ class Keys(Check):
                 detail = "the server may be active, but nothing is signed"
                 yield RULES.found("keys.unsigned", detail, [place])
             yield from _advertised(session, past)
+            yield from _invalid(advertised(session))
             yield from _relayed(session)
             if session.params.signed:
+                proved = {proof.slot.index for proof in proofs(session)}
                 for slot in session.slots.values():
-                    yield from _signatures(session, slot)
+                    yield from _invalid(of_lists(session, slot))
+                    if slot.index not in proved:  # a proof is examined with its signatures
+                        yield from _invalid(of_commitments(session, slot))
                     yield from _strange_signatures(session, slot)
                 yield from _quorums(session)
 
@@ -272,13 +283,7 @@ def _advertised(session: SessionView, past: PastKeys) -> Iterator[Finding]:
             yield RULES.found("keys.low-order", f"device {device} sent such a key", [seen.place])
         if message.credential is None:
             continue
-        identity, signature = message.credential.identity, message.credential.signature
-        statement = signing.advertisement(
-            session.params, ClientId(device), message.sealing_key, message.mask_keys
-        )
-        if not verify(identity, statement, signature):
-            detail = f"device {device}'s signature of its keys is invalid"
-            yield RULES.found("keys.bad-signature", detail, [seen.place])
+        identity = message.credential.identity
         before, place = past.identities.setdefault(device, (identity, seen.place))
         if before != identity:
             past.identities[device] = identity, seen.place
@@ -289,38 +294,11 @@ def _advertised(session: SessionView, past: PastKeys) -> Iterator[Finding]:
         past.unseen.discard(device)
 
 
-def _signatures(session: SessionView, slot: SlotView) -> Iterator[Finding]:
-    told = {seen.record.peer: seen.content.members for seen in slot.checks}
-    for seen in slot.signatures:
-        device, message = seen.record.peer, seen.content.message
-        listed, keys_of = told.get(device), _keys_of(session, device)
-        if listed is None or keys_of is None or not isinstance(message, ConsistencySignature):
-            continue
-        statement = _statement(session, slot, listed, keys_of.sealing_key)
-        if statement is None:
-            continue
-        if not verify(present(keys_of.credential).identity, statement, message.signature):
-            what = "members" if session.is_whole_slot(slot) else "survivors"
-            detail = f"device {device}'s signature of the {what} of slot {slot.index} is invalid"
-            yield RULES.found("keys.bad-signature", detail, [seen.place])
-
-
-def _keys_of(session: SessionView, device: int) -> AdvertiseKeys | None:
-    """The signed keys that a device sent; None where they are not known."""
-    seen = session.advertisements.get(device)
-    message = seen.content.message if seen else None
-    is_known = isinstance(message, AdvertiseKeys) and message.credential is not None
-    return message if isinstance(message, AdvertiseKeys) and is_known else None
-
-
-def _statement(
-    session: SessionView, slot: SlotView, listed: Members, sealing_key: PublicKey
-) -> bytes | None:
-    """What a device signs when it is sent a list; None where it is not known."""
-    if session.is_whole_slot(slot):
-        return signing.members(session.session_id, slot.index, listed, sealing_key)
-    context = session.slot_context(slot)
-    return None if context is None else signing.survivors(context, listed, sealing_key)
+def _invalid(signed: Iterable[Signed]) -> Iterator[Finding]:
+    for one in signed:
+        if one.statement is not None and not verify(one.identity, one.statement, one.signature):
+            detail = f"device {one.device}'s signature of {one.what} is invalid"
+            yield RULES.found("keys.bad-signature", detail, [one.place])
 
 
 def _quorums(session: SessionView) -> Iterator[Finding]:
@@ -339,7 +317,7 @@ def _quorums(session: SessionView) -> Iterator[Finding]:
 
 def _identity_at(session: SessionView, device: int) -> bytes:
     """A device's identity; where it is not known, something else that is its own."""
-    known = _keys_of(session, device)
+    known = keys_of(session, device)
     return present(known.credential).identity if known else device.to_bytes(4, "little")
 
 
@@ -387,12 +365,12 @@ def _without_quorum(
     def is_valid(position: int, listed: Members, signature: bytes) -> bool:
         at = position, listed.tobytes(), bytes(signature)
         if at not in known:
-            keys_of = _keys_of(session, ids[position])
-            statement = keys_of and _statement(session, slot, listed, keys_of.sealing_key)
+            own = keys_of(session, ids[position])
+            statement = own and of_list(session, slot, listed, own.sealing_key)
             known[at] = bool(
-                keys_of
+                own
                 and statement
-                and verify(present(keys_of.credential).identity, statement, bytes(signature))
+                and verify(present(own.credential).identity, statement, bytes(signature))
             )
         return known[at]
 

@@ -1,12 +1,20 @@
 """Do the masks that devices share hide them, once the server has removed all others?"""
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from deltafl.secagg.keys import KeyPair
 from deltafl.sim.inspect.audit.check import Check, MaskedVector, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
-from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.left_over import LEFT, LeftOver, Sample, unmask_what_is_known
+from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
+from deltafl.sim.inspect.audit.left_over import (
+    LEFT,
+    LeftOver,
+    Sample,
+    unmask_late,
+    unmask_what_is_known,
+)
 from deltafl.sim.inspect.audit.replay import Replayed
 from deltafl.sim.inspect.audit.rules import A7, Rule, Rules
 from deltafl.sim.inspect.audit.views import SessionView, SlotView, place_of
@@ -36,17 +44,32 @@ class SharedMasks(Check):
         super().__init__(premises)
         self._tests = LeftOver(premises.budget)
         self._samples: dict[int, Sample] = {}  # of the slot that is being read
+        self._places: dict[int, Evidence] = {}
+        self._rebuilt: dict[tuple[bytes, int], Mapping[int, KeyPair]] = {}  # of the round's slots
 
     def on_vector(self, vector: MaskedVector) -> None:
         """Keep a sample of a vector until the sum of its slot; of each device the first."""
-        self._samples.setdefault(vector.seen.record.peer, Sample.of(vector.words))
+        device, own = vector.seen.record.peer, Sample.of(vector.words)
+        rebuilt = self._rebuilt.get((vector.session.params.tag, vector.slot.index))
+        if rebuilt is None:
+            self._samples.setdefault(device, own)
+            self._places.setdefault(device, vector.seen.place)
+        elif device in rebuilt:
+            self._late(device, own, vector.session, vector.slot, rebuilt[device], vector.seen.place)
 
     def on_sum(self, released: ReleasedSum) -> tuple[Finding, ...]:
         """Remove the masks that the server can remove, and test what is left."""
         samples, self._samples = self._samples, {}
-        if released.slot is None or released.replayed is None or released.replayed.total is None:
+        places, self._places = self._places, {}
+        if released.slot is None or released.replayed is None:
             return ()
         session, slot = released.slot
+        rebuilt = released.replayed.keys
+        self._rebuilt[session.params.tag, slot.index] = rebuilt
+        for device in rebuilt.keys() & samples.keys():
+            self._late(device, samples[device], session, slot, rebuilt[device], places[device])
+        if released.replayed.total is None:
+            return ()
         summed = set(released.record.contributors.tolist())
         left = {device: sample for device, sample in samples.items() if device in summed}
         if len(left) > 1 and self._unmask(left, session, slot, released.replayed):
@@ -58,6 +81,8 @@ class SharedMasks(Check):
         """Test what came in the round."""
         del over
         self._samples.clear()
+        self._places.clear()
+        self._rebuilt.clear()
         self._tests.end_round()
         return ()
 
@@ -69,6 +94,24 @@ class SharedMasks(Check):
     def coverage(self, tally: Tally) -> Coverage:
         """Only whole messages contain vectors."""
         return Coverage(tally.whole, f"what is left of {self._tests.num_vectors} vectors")
+
+    def _late(
+        self,
+        device: int,
+        sample: Sample,
+        session: SessionView,
+        slot: SlotView,
+        pair: KeyPair,
+        place: Evidence,
+    ) -> None:
+        """Remove all masks but its own from the vector of a device that was called lost."""
+        context = session.slot_context(slot)
+        if context is None or session.is_whole_slot(slot):
+            return
+        if not unmask_late(sample, device, session, slot, context, pair):
+            return
+        bits, where = session.params.slots[slot.index].ring_bits, f"device {device}'s late vector"
+        self._tests.add_late(bits, sample, where, place)
 
     def _unmask(
         self, left: dict[int, Sample], session: SessionView, slot: SlotView, replayed: Replayed

@@ -1,9 +1,10 @@
 """Was every sum of a verified search proved to its devices, and does what was asked follow?"""
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
-from deltafl.secagg import ring
+from deltafl.secagg import pedersen, ring
 from deltafl.sim.inspect.audit.check import Check, Premises, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding, Severity
@@ -17,7 +18,8 @@ from deltafl.sim.inspect.audit.proved import (
     proofs,
     summed_devices,
 )
-from deltafl.sim.inspect.audit.rules import A14, A17, A19, A22, Rule, Rules
+from deltafl.sim.inspect.audit.public_keys import is_in_group
+from deltafl.sim.inspect.audit.rules import A14, A15, A17, A19, A22, Rule, Rules
 from deltafl.sim.inspect.audit.views import SessionView, SlotView, place_of
 from deltafl.sim.record.transcript import sum_sha256
 
@@ -52,6 +54,14 @@ RULES: Final = Rules(
             "If this is rare, do nothing. Otherwise search over other devices to find out which "
             "one it is.",
             A22,
+        ),
+        "commitments.outside-group": Rule(
+            Severity.HIGH,
+            "a commitment is not in the group of prime order, or is not encoded as one",
+            "The sum may open as before. What was added to the commitment may be a message that "
+            "everybody can read.",
+            "Stop using this device's software.",
+            A15,
         ),
         "question.not-following": Rule(
             Severity.HIGH,
@@ -96,6 +106,7 @@ class Proofs(Check):
         """Look at a round's verified searches."""
         for session in over.view.sessions.values():
             if any(spec.verified for spec in session.params.slots):
+                yield from _outside(session)
                 yield from self._session(session)
         self._packed = {}
 
@@ -167,3 +178,29 @@ class Proofs(Check):
         """Proofs are kept whole in all transcripts; the devices' keys may not be."""
         detail = f"{self._examined} of {self._examined + self._unknown} proofs examined"
         return Coverage(tally.told, detail)
+
+
+def _outside(session: SessionView) -> Iterator[Finding]:
+    """Commitments that no blinding gives.
+
+    That of a device is in its message, and comes with the proof of the sum, whichever is kept.
+    """
+    ids, looked_at = session.ids.tolist(), set[bytes]()
+    sent = (
+        (slot, seen.record.peer, slot.committed[seen.record.peer], seen.place)
+        for slot in session.slots.values()
+        for seen in slot.inputs
+        if seen.record.peer in slot.committed
+    )
+    shown = (
+        (proof.slot, ids[position], committed, proof.seen.place)
+        for proof in proofs(session)
+        for position, committed in proof.opening.committed.items()
+        if position < len(ids)
+    )
+    for slot, device, committed, place in chain(sent, shown):
+        point = bytes(committed[: pedersen.COMMITMENT_SIZE])
+        if point not in looked_at and not is_in_group(point):
+            detail = f"that of device {device} in slot {slot.index}: {point!r}"
+            yield RULES.found("commitments.outside-group", detail, [place])
+        looked_at.add(point)

@@ -19,6 +19,7 @@ from deltafl.secagg.ring import Vector
 from deltafl.secagg.shamir import Limbs
 from deltafl.sim.inspect.audit.check import Check, MaskedVector, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
+from deltafl.sim.inspect.audit.drawn_secrets import OF_DRAWN, DrawnTests
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.recorded_secrets import SessionSecrets
 from deltafl.sim.inspect.audit.rules import A3, A7, A22, Rule, Rules
@@ -34,6 +35,20 @@ RULES: Final = Rules(
             "a device's keys are not those of the secrets that it drew",
             "Its secrets come from elsewhere, and somebody else may know them.",
             "Check how devices draw secrets; compare with the test vectors.",
+            A7,
+        ),
+        "secrets.guessable": Rule(
+            Severity.CRITICAL,
+            "a secret that a device drew can be guessed",
+            "Anybody can compute what it hides: masks, shares, or the answer in a commitment.",
+            "Draw secrets from the operating system.",
+            A7,
+        ),
+        "secrets.related": Rule(
+            Severity.HIGH,
+            "a secret follows from another one",
+            "Whoever learns the one has the other: a seed that the server rebuilds may open boxes.",
+            "Draw every key and every seed by itself.",
             A7,
         ),
         "masks.other": Rule(
@@ -83,12 +98,13 @@ class Recomputed(Check):
 
     name = "recorded secrets"
     rules = RULES
-    tests = MappingProxyType({_IN_BOXES: "boxes.few-shares"})
+    tests = MappingProxyType({_IN_BOXES: "boxes.few-shares", OF_DRAWN: "secrets.guessable"})
     needs_truth = True
 
     def __init__(self, premises: Premises) -> None:
         super().__init__(premises)
         self._sharing = SharingTests(premises.budget, _IN_BOXES)
+        self._drawn = DrawnTests(premises.budget)
         self._sessions: dict[bytes, SessionSecrets] = {}
         self._boxes: dict[bytes, dict[int, tuple[Seen, ShareKeys]]] = {}
         self._wrong: list[tuple[str, str, Evidence]] = []
@@ -120,6 +136,11 @@ class Recomputed(Check):
         """Look at the keys and boxes of a round."""
         if over.secrets:
             self._rounds += 1
+            place = Evidence(over.view.number)
+            for detail, where in self._drawn.end_round(over.view, over.secrets, over.truth or {}):
+                yield RULES.found("secrets.guessable", detail, [where])
+            for detail in self._drawn.related(over.secrets):
+                yield RULES.found("secrets.related", detail, [place])
             for tag, session in over.view.sessions.items():
                 known = self._sessions.get(tag) or SessionSecrets(session, over.secrets)
                 for device in known.other_keys():
@@ -136,6 +157,7 @@ class Recomputed(Check):
     def on_end(self) -> tuple[Finding, ...]:
         """Make the last tests; the alarms come when all tests are made."""
         self._sharing.finish()
+        self._drawn.finish()
         return ()
 
     def coverage(self, tally: Tally) -> Coverage:
@@ -149,6 +171,8 @@ class Recomputed(Check):
     ) -> None:
         """Compare a vector without its masks with what the device had to send."""
         device, spec, asked = seen.record.peer, session.params.slots[slot.index], slot.question
+        if spec.verified:
+            self._drawn.add_blinding(device, bare[spec.length :], seen.place)
         words = bare[: spec.length]
         own = truth.get(device)
         config = _config_of(session, slot)
