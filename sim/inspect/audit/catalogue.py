@@ -30,6 +30,7 @@ from deltafl.sim.inspect.audit.checks.repeats import Repeats
 from deltafl.sim.inspect.audit.checks.searches import Searches
 from deltafl.sim.inspect.audit.checks.shares import Shares
 from deltafl.sim.inspect.audit.checks.sharing import Sharing
+from deltafl.sim.inspect.audit.checks.shown_signatures import ShownSignatures
 from deltafl.sim.inspect.audit.checks.sums import Sums
 from deltafl.sim.inspect.audit.checks.truth import TruthFile
 from deltafl.sim.inspect.audit.checks.turns import Turns
@@ -48,6 +49,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Parameters,
     Keys,
     KeyRoles,
+    ShownSignatures,
     Shares,
     Sharing,
     WholeSlots,
