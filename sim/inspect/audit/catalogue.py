@@ -12,6 +12,7 @@ from deltafl.sim.inspect.audit.checks.differences import Differences
 from deltafl.sim.inspect.audit.checks.fields import RandomFields
 from deltafl.sim.inspect.audit.checks.first_model import FirstModel
 from deltafl.sim.inspect.audit.checks.floors import Floors
+from deltafl.sim.inspect.audit.checks.given_up import RoundsGivenUp
 from deltafl.sim.inspect.audit.checks.key_roles import KeyRoles
 from deltafl.sim.inspect.audit.checks.keys import Keys
 from deltafl.sim.inspect.audit.checks.left_over import SharedMasks
@@ -58,6 +59,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Questions,
     FirstModel,
     Models,
+    RoundsGivenUp,
     MaskedBytes,
     SharedMasks,
     Recomputed,
