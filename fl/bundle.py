@@ -128,6 +128,10 @@ class Stored:
     scale: Scale | None
     provenance: Mapping[str, str]
 
+    def to_bytes(self) -> bytes:
+        """The file that a run writes of it."""
+        return _written(self.architecture, self.models, self.scale, self.provenance)
+
 
 _Loaded = TypeVar("_Loaded")
 
@@ -224,27 +228,7 @@ class Bundle:
 
     def to_bytes(self) -> bytes:
         """The file."""
-        models = np.stack(list(self.models.values())).astype("<f4")
-        architecture = self.architecture
-        header = {
-            "format": FORMAT,
-            "model": architecture.name,
-            "input_shape": list(architecture.input_shape),
-            "num_classes": architecture.num_classes,
-            "embedding_sha256": architecture.embedding_sha256,
-            "levels": [str(level) for level in self.levels],
-            "models_sha256": self.sha256,
-            "provenance": dict(self.provenance),
-        }
-        arrays: dict[str, npt.NDArray[np.generic]] = {
-            "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
-            "models": models,
-        }
-        if self.scale is not None:
-            arrays |= {"mean": self.scale.mean, "std": self.scale.std}
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **arrays)
-        return buffer.getvalue()
+        return _written(self.architecture, self.models, self.scale, self.provenance)
 
     @classmethod
     def load(cls, path: Path, embedding: npt.NDArray[np.float32] | None = None) -> "Bundle":
@@ -282,6 +266,35 @@ class Bundle:
             return numbers
         scaled = (numbers - self.scale.mean) / self.scale.std
         return scaled.astype(np.float32)
+
+
+def _written(
+    architecture: Architecture,
+    by_level: Mapping[Fraction, Vector],
+    scale: Scale | None,
+    provenance: Mapping[str, str],
+) -> bytes:
+    """The file of a bundle."""
+    models = np.stack(list(by_level.values())).astype("<f4")
+    header = {
+        "format": FORMAT,
+        "model": architecture.name,
+        "input_shape": list(architecture.input_shape),
+        "num_classes": architecture.num_classes,
+        "embedding_sha256": architecture.embedding_sha256,
+        "levels": [str(level) for level in by_level],
+        "models_sha256": _models_sha256(models),
+        "provenance": dict(provenance),
+    }
+    arrays: dict[str, npt.NDArray[np.generic]] = {
+        "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
+        "models": models,
+    }
+    if scale is not None:
+        arrays |= {"mean": scale.mean, "std": scale.std}
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
 
 
 def read_stored(path: Path) -> Stored:

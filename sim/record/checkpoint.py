@@ -45,6 +45,13 @@ class Checkpoint:
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint to `folder`, atomically, and drop all but the last two."""
+    write_file(folder / _name(checkpoint.state.round), checkpoint_bytes(checkpoint))
+    for old in _files(folder)[:-_KEPT]:
+        old.unlink()
+
+
+def checkpoint_bytes(checkpoint: Checkpoint) -> bytes:
+    """The file of a checkpoint."""
     state = checkpoint.state
     buffer = io.BytesIO()
     marks = _mark_fields("transcript", checkpoint.transcript)
@@ -63,9 +70,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         **answered,  # type: ignore[arg-type]
         **{_MEMORY + name: array for name, array in state.memory.items()},  # type: ignore[arg-type]
     )
-    write_file(folder / _name(state.round), buffer.getvalue())
-    for old in _files(folder)[:-_KEPT]:
-        old.unlink()
+    return buffer.getvalue()
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:

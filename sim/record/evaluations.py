@@ -35,6 +35,9 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 
+COLUMNS: Final = tuple(_SCHEMA.names)
+"""The columns of a file, in their order."""
+
 _NAME: Final = re.compile(r"round-[0-9]{1,18}\.parquet")
 _FEW_ROWS: Final = 1 << 16  # more than these take a byte each, because their devices differ
 
@@ -56,6 +59,11 @@ class Evaluation:
 
 def write_evaluation(folder: Path, evaluation: Evaluation) -> None:
     """Write an evaluation into `folder`, atomically."""
+    write_file(folder / f"round-{evaluation.round:06}.parquet", evaluation_bytes(evaluation))
+
+
+def evaluation_bytes(evaluation: Evaluation) -> bytes:
+    """The file of an evaluation, as this version of pyarrow writes it."""
     devices = [*evaluation.train, *evaluation.test]
     columns = [
         [evaluation.round] * len(devices),
@@ -71,7 +79,7 @@ def write_evaluation(folder: Path, evaluation: Evaluation) -> None:
     )
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
-    write_file(folder / f"round-{evaluation.round:06}.parquet", buffer.getvalue())
+    return buffer.getvalue()
 
 
 def read_evaluations(folder: Path) -> list[Evaluation]:

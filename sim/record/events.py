@@ -50,8 +50,8 @@ class EventLog:
 
     def append(self, event: Mapping[str, object]) -> Event:
         """Append one event; the event as it will be read."""
-        line = json.dumps(to_json(event), allow_nan=False)
-        self._file.write(line.encode() + b"\n")
+        line = event_line(event)
+        self._file.write(line)
         read: Event = json.loads(line)
         return read
 
@@ -71,6 +71,11 @@ class EventLog:
         traceback: TracebackType | None,
     ) -> None:
         self._file.close()
+
+
+def event_line(event: Mapping[str, object]) -> bytes:
+    """The line of an event."""
+    return json.dumps(to_json(event), allow_nan=False).encode() + b"\n"
 
 
 def read_events(path: Path) -> list[Event]:

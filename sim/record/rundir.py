@@ -272,5 +272,10 @@ def read_json(path: Path) -> dict[str, object] | None:
 
 def write_json(path: Path, document: Mapping[str, object]) -> None:
     """Write a JSON object for people to read, atomically."""
+    write_file(path, json_bytes(document))
+
+
+def json_bytes(document: Mapping[str, object]) -> bytes:
+    """The file of a JSON object."""
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-    write_file(path, text.encode() + b"\n")
+    return text.encode() + b"\n"

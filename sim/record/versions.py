@@ -13,6 +13,12 @@ Versions: TypeAlias = dict[str, object]
 
 _PACKAGES: Final = ("deltafl", "torch", "numpy", "scikit-learn", "cryptography", "pynacl")
 
+NAMES_OF_VERSIONS: Final = frozenset(
+    {"python", *_PACKAGES, "machine", "cpu_capability", "device", "data_sha256"}
+    | {"backend", "workers", "threads"}
+)
+"""Every name that a run's versions.json may have."""
+
 
 def decide_first_model() -> Versions:
     """What the initial weights depend on beside the settings and the shape of the data, now.

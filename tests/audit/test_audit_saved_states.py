@@ -17,6 +17,7 @@ from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.audit.saved_states import SavedStates
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import read_events
+from deltafl.sim.record.rundir import write_json
 from deltafl.sim.record.transcript import INTERRUPTED, TranscriptWriter
 from deltafl.sim.settings.config_io import build_config
 
@@ -94,7 +95,7 @@ def audited(resumed, folder, change=None, events=None):
     (path / "transcript.bin").write_bytes(content)
     summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
     summary["transcript_sha256"] = content[-32:].hex()
-    (path / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    write_json(path / "summary.json", summary)
     if events is not None:
         lines = "".join(json.dumps(event) + "\n" for event in events)
         (path / "events.jsonl").write_text(lines, encoding="utf-8")

@@ -510,7 +510,7 @@ PARSERS: tuple[Target, ...] = (
            lambda: [_staged()[0]], is_file=False),
     Target("audited run", tuple(f"sim/inspect/audit/{name}.py" for name in (
                "checks/parameters", "checks/recomputed", "field_tests", "fields",
-               "kept", "recorded_secrets", "results", "retrace", "steps")),
+               "kept", "recorded_secrets", "results", "retrace", "rewritten", "steps")),
            "file", _audit_run, (UserError,), _runs, is_file=False),
     Target("bundle", (*OF_NPZ, "fl/bundle.py"), "bundle.npz", Bundle.load, DATA, _bundles),
     Target("npz", (*OF_NPZ, "fl/data/archive.py"), "data.npz", partial(load_npz, split=ANY), DATA,

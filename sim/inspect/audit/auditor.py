@@ -282,18 +282,25 @@ class _Audit:
             return
         self._whole_rounds += round_.is_whole
         self._opaque_rounds += round_.is_opaque
+        lost: dict[tuple[bytes, int], str] = {}
         for session in round_.sessions.values():
             for slot in session.slots.values():
-                if session.is_whole:  # what came after a sum, or never had one
-                    after = slot.sums[0].number if slot.sums else -1
-                    for _ in self._hand_out(session, slot, after):
+                if not session.is_whole:
+                    continue
+                if slot.sums:  # what came after the first
+                    for _ in self._hand_out(session, slot, slot.sums[0].number):
                         pass
+                    continue
+                again = self._replay(session, slot)
+                if slot.requests and round_.end is not None and round_.end.aborted:
+                    lost[session.params.tag, slot.index] = again.finish().problem
         optimizer = self._premises.optimizer
         over = RoundOver(
             round_,
             following if round_.end is None else None,
             play_again(round_, self._models, self._totals, optimizer),
             self._totals,
+            lost,
             self._truth_of_round if self._truth is not None else None,
             self._secrets_of_round,
             frozenset() if self._truth is None else self._truth.repeated,

@@ -12,6 +12,7 @@ from deltafl.sim.inspect.audit.checks.differences import Differences
 from deltafl.sim.inspect.audit.checks.fields import RandomFields
 from deltafl.sim.inspect.audit.checks.first_model import FirstModel
 from deltafl.sim.inspect.audit.checks.floors import Floors
+from deltafl.sim.inspect.audit.checks.given_up import RoundsGivenUp
 from deltafl.sim.inspect.audit.checks.key_roles import KeyRoles
 from deltafl.sim.inspect.audit.checks.keys import Keys
 from deltafl.sim.inspect.audit.checks.left_over import SharedMasks
@@ -31,6 +32,7 @@ from deltafl.sim.inspect.audit.checks.repeats import Repeats
 from deltafl.sim.inspect.audit.checks.searches import Searches
 from deltafl.sim.inspect.audit.checks.shares import Shares
 from deltafl.sim.inspect.audit.checks.sharing import Sharing
+from deltafl.sim.inspect.audit.checks.shown_signatures import ShownSignatures
 from deltafl.sim.inspect.audit.checks.sums import Sums
 from deltafl.sim.inspect.audit.checks.truth import TruthFile
 from deltafl.sim.inspect.audit.checks.turns import Turns
@@ -50,6 +52,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Keys,
     KeyRoles,
     Nonces,
+    ShownSignatures,
     Shares,
     Sharing,
     WholeSlots,
@@ -58,6 +61,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     Questions,
     FirstModel,
     Models,
+    RoundsGivenUp,
     MaskedBytes,
     SharedMasks,
     Recomputed,

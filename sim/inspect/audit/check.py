@@ -97,6 +97,8 @@ class RoundOver:
             the file ends.
         played: The round played again from its sums: its sessions' levels, in order.
         totals: Sums that were replayed, by session's tag and slot.
+        lost: Why sums that are not recorded cannot be computed, by session's tag and slot; "" where
+            they can. Only of slots whose shares were asked for, in rounds that are recorded whole.
         truth: The true values of its devices; None without a truth file.
         secrets: What its devices drew, as far as it is known.
         repeated: Devices of which the truth file has a second record.
@@ -107,6 +109,7 @@ class RoundOver:
     following: Record | None = None
     played: tuple[Played, ...] = ()
     totals: Mapping[tuple[bytes, int], Vector] = field(default_factory=dict)
+    lost: Mapping[tuple[bytes, int], str] = field(default_factory=dict)
     truth: TruthOfRound | None = None
     secrets: SecretsOfRound = field(default_factory=dict)
     repeated: frozenset[int] = frozenset()

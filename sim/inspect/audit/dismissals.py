@@ -219,7 +219,7 @@ def are_as_asked(session: SessionView, seen: Seen) -> bool:
     if not isinstance(message, UnmaskShares) or at is None:
         return True
     slot = session.slots[message.slot]
-    members, survivors, refusals = slot.members, slot.survivors, _refusals(session)
+    members, survivors, refusals = slot.members, slot.survivors, refusals_of(session)
     if members is None or survivors is None or refusals is None:
         return True
     if not len(members) == len(survivors) == len(session.ids):
@@ -245,7 +245,7 @@ def who_leaves(
     """
     if not _is_settled(session, step, following):
         return frozenset()
-    refusals = _refusals(session) if following.asks != "receipts" else {}
+    refusals = refusals_of(session) if following.asks != "receipts" else {}
     if refusals is None:
         return devices
     graph, threshold, positions = session.graph, session.params.threshold, session.positions
@@ -281,7 +281,7 @@ def _is_agreed(session: SessionView, before: int) -> bool:
     )
 
 
-def _refusals(session: SessionView) -> dict[int, frozenset[int]] | None:
+def refusals_of(session: SessionView) -> dict[int, frozenset[int]] | None:
     """Whose boxes each device refused, by position; None if a receipt is not kept whole."""
     found: dict[int, frozenset[int]] = {}
     for seen in session.receipts:

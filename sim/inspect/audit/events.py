@@ -4,8 +4,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, cast
 
+from deltafl.fl.read.exact import shortened
 from deltafl.fl.strategies.base import RoundReport
 from deltafl.protocol.round import RoundOutcome
+from deltafl.secagg.stages import Stage
 from deltafl.sim.inspect.audit.check import RoundOver
 from deltafl.sim.record.events import Event, to_json
 from deltafl.sim.record.transcript import INTERRUPTED
@@ -17,6 +19,8 @@ UNCHECKED: Final = frozenset(
     {"train_cpu_s", "protocol_cpu_s", "wall_s", "dropped_by_stage", "levels"}
 )
 """Keys that are not compared by value; levels are compared one by one."""
+
+_LONGEST_S: Final = 1e9  # a generation
 
 _OF_A_SEARCH: Final = frozenset({"eta", "half_width", "num_queries", "certified", "search_ended"})
 """What the record of a round that was given up may leave open."""
@@ -44,13 +48,54 @@ def disagreements(
     return _against(over, event, always, None), fits
 
 
+def strange_values(event: Event) -> Iterator[str]:
+    """Say which times and losses of an event cannot be any; nothing else tells what they are."""
+    for name in ("train_cpu_s", "protocol_cpu_s", "wall_s"):
+        value = event.get(name)
+        if type(value) not in (int, float) or not 0 <= cast(float, value) <= _LONGEST_S:
+            yield f"{name} is {shortened(value)} in the run's events, and no time in seconds"
+    said, cohort = event.get("levels"), event.get("cohort")
+    most = len(cohort) if isinstance(cohort, list) else 0
+    levels = list(said.values()) if isinstance(said, dict) else []
+    for one in (event, *levels):
+        yield from _strange_drops(one, most)
+
+
+def _strange_drops(event: Event, most: int) -> Iterator[str]:
+    """Losses at stages that there are not, or of more devices than there are."""
+    dropped = event.get("dropped_by_stage", {})
+    if not isinstance(dropped, dict):
+        yield "dropped_by_stage is no table in the run's events"
+        return
+    stages = {stage.name.lower() for stage in Stage}
+    if strange := sorted(dropped.keys() - stages):
+        yield f"dropped_by_stage has {shortened(strange[0])} in the run's events, which is no stage"
+    counts = [count for count in dropped.values() if type(count) is int and count > 0]
+    if len(counts) < len(dropped) or sum(counts) > most:
+        yield f"dropped_by_stage counts other than up to {most} devices in the run's events"
+
+
 def unknown_keys(event: Event, reports: Sequence[RoundReport]) -> list[str]:
-    """The keys of an event that no report has, so that nothing can be said of them."""
+    """The keys of an event, and of its levels, that no report has."""
     if not reports:
         return []
     known = {"round", "cohort", "learning_rate", *UNCHECKED}
-    known.update(key for report in reports for key in report_as_dict(report))
-    return sorted(event.keys() - known)
+    by_level: dict[str, set[str]] = {}
+    for report in reports:
+        told = report_as_dict(report)
+        known.update(told)
+        levels = cast("Mapping[str, Mapping[str, object]]", told.get("levels", {}))
+        for level, one in levels.items():
+            by_level.setdefault(level, set()).update(one)
+    said = event.get("levels")
+    below = said.items() if isinstance(said, dict) else ()
+    if not by_level:
+        known.discard("levels")
+    strange = {f"levels.{level}" for level, _ in below if level not in by_level}
+    for level, one in below:
+        if isinstance(one, dict):
+            strange |= {f"levels.{level}.{key}" for key in one.keys() - by_level.get(level, set())}
+    return sorted((event.keys() - known) | strange)
 
 
 def _always(over: RoundOver, config: RunConfig | None) -> dict[str, object]:

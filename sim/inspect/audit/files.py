@@ -23,11 +23,15 @@ class FileRow:
 
 FILES: Final = (
     FileRow("config.toml", "what was announced", "the settings are taken as given"),
-    FileRow("versions.json", "", "software, machine, threads and the digest of the data"),
+    FileRow(
+        "versions.json",
+        "the names that a run writes",
+        "software, machine, threads and the digest of the data",
+    ),
     FileRow(
         "events.jsonl",
         "what the sums lead to",
-        "the times, and at which stages devices were lost",
+        "the times, and at which stages devices were lost, if they can be any",
     ),
     FileRow("metrics/*.parquet", "the rounds that must be evaluated, and the summary", ""),
     FileRow("metrics/*/*.parquet", "the rounds that must be evaluated, and the summary", ""),

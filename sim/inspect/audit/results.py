@@ -9,6 +9,7 @@ from typing import Final, cast
 
 from deltafl.fl.bundle import read_stored
 from deltafl.fl.errors import DataError
+from deltafl.fl.read.exact import shortened
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.levels import split_models
 from deltafl.fl.vectors import Vector
@@ -20,12 +21,15 @@ from deltafl.sim.record.checkpoint import Checkpoint, read_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_evaluation
 from deltafl.sim.record.events import size_of_events
 from deltafl.sim.record.rundir import RunDirectory, read_json
+from deltafl.sim.record.versions import NAMES_OF_VERSIONS
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 
 OF_THE_MACHINE: Final = frozenset({"peak_memory_mb"})
 """Keys of a summary that follow from no file."""
 
+_MOST_MB: Final = 1e9
+_LONGEST_VERSION: Final = 128  # characters of a version, or of a device's name
 _NUMBERED: Final = re.compile(r"round-([0-9]+)\.(?:npz|parquet)")
 
 
@@ -179,6 +183,17 @@ def versions_differ(directory: RunDirectory) -> Iterator[str]:
         yield "there is no versions.json, which a run writes before its first round"
 
 
+def unknown_of_versions(directory: RunDirectory) -> Iterator[str]:
+    """Say which keys of versions.json no run writes, and which values are no short text."""
+    said = read_json(directory.versions) or {}
+    if strange := sorted(said.keys() - NAMES_OF_VERSIONS):
+        yield f"versions.json has {shortened(strange[0])}, which no run writes"
+    for name, value in said.items():
+        is_text = isinstance(value, str) and len(value) <= _LONGEST_VERSION and value.isprintable()
+        if not is_text and type(value) is not int:
+            yield f"versions.json says that {shortened(name)} is {shortened(value)}"
+
+
 def evaluations_differ(
     config: RunConfig, directory: RunDirectory, rounds: int, *, is_finished: bool
 ) -> Iterator[str]:
@@ -251,6 +266,9 @@ def summary_differs(source: Source, rounds: int) -> Iterator[str]:
     except (UserError, LookupError, TypeError, ValueError, AttributeError) as error:
         yield f"the summary follows from no files: {error}"
         return
+    memory = source.summary.get("peak_memory_mb", 0)
+    if type(memory) not in (int, float) or not 0 <= cast(float, memory) <= _MOST_MB:
+        yield f"peak_memory_mb is {_short(memory)} in the summary"
     for key, value in wanted.items():
         said = source.summary.get(key)
         if not same(said, value):

@@ -228,7 +228,7 @@ class _Way:
         is_known = replayed is not None or _is_kept(slot.sums[0])
         if not is_known and (isinstance(slot.question, Query) or length > _MOST_UNSEEN):
             return None
-        vector = _words(slot.sums[0], replayed)
+        vector = words_of(slot.sums[0], replayed)
         self.is_exact = self.is_exact and is_known
         problem = _out_of_range(config, slot, vector)
         if problem is not None:
@@ -323,7 +323,7 @@ def _is_kept(released: Sum) -> bool:
     return len(released.words) == released.length
 
 
-def _words(released: Sum, replayed: Vector | None) -> Vector:
+def words_of(released: Sum, replayed: Vector | None) -> Vector:
     """All words of a sum: as recorded where they all are, else as replayed.
 
     Where there is neither, those that are not recorded are zeros. Of a sum of updates, only the

@@ -33,6 +33,7 @@ class Source:
         arms: The settings of all runs of the experiment, this one's first.
         summary: What the run says that it found; None if it is not finished.
         truth_marks: How far its truth file goes by its checkpoints, by their rounds.
+        damage: What is wrong with its events, so that they are not known; "" if nothing is.
     """
 
     given: Path
@@ -46,6 +47,7 @@ class Source:
     arms: tuple[RunConfig, ...] = ()
     summary: Mapping[str, object] | None = None
     truth_marks: Mapping[int, Mark] = field(default_factory=dict)
+    damage: str = ""
 
     @property
     def is_in_clear(self) -> bool:
@@ -76,7 +78,14 @@ def find_source(path: Path) -> Source:
     config = build_config([read_config_file(directory.config)])
     checkpoint = load_checkpoint(directory.checkpoints)
     summary = read_json(directory.summary)
-    events = _events(directory, checkpoint.state.round if checkpoint else None)
+    events: dict[int, Event] | None = None
+    damage = ""
+    try:
+        events = _events(directory, checkpoint.state.round if checkpoint else None)
+    except UserError as error:  # the transcript, if there is one, can be audited all the same
+        if not config.federation.is_private:
+            raise
+        damage = str(error)
     if config.privacy.sums == "ideal" and config.federation.is_private:
         events = {}  # there are no messages that they could disagree with
     arms = config.arms()
@@ -92,6 +101,7 @@ def find_source(path: Path) -> Source:
         truth_marks={
             one.state.round: one.truth for one in readable_checkpoints(directory.checkpoints)
         },
+        damage=damage,
     )
     if not source.is_in_clear and not directory.transcript.exists():
         raise UserError(f"{path} has no transcript.bin: was the run begun, and by this release?")

@@ -4,8 +4,8 @@ An honest server goes on with exactly the devices that answered in time, except 
 drop (`dismissals`). So each set of devices follows from the messages before it.
 
 The record has no mark where a step was closed. An answer that came too late stands behind those
-that were counted, and before the next question. So only an answer that came before one that was
-counted is known to have come in time.
+that were counted, and before the next question. So an answer is known to have come in time only if
+the server has used it (`used`), or if it came before one that was used.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from deltafl.secagg.messages import OpenSlot, UnmaskRequest
 from deltafl.sim.inspect.audit.seen import Seen
 from deltafl.sim.inspect.audit.views import SessionView, SlotView, contributors
 
@@ -87,6 +88,40 @@ def steps_of(session: SessionView) -> list[SessionStep]:
             SessionStep("shares", slot.requests, slot.helped, _list(session, slot.requests), slot),
         ]
     return sorted((step for step in every if step.sent), key=lambda step: step.begins)
+
+
+def used(session: SessionView, step: SessionStep, following: SessionStep) -> frozenset[int]:
+    """The devices whose answers the server has used, as far as the record shows it.
+
+    They are asked next, or are in the list that was made of the answers or in their sum, or others
+    are shown their signatures.
+
+    Args:
+        session: The session.
+        step: The step that was answered.
+        following: The next step.
+    """
+    named = following.asked
+    slot = step.slot
+    if step.asks == "signatures" and slot is not None:
+        named |= _shown(session, following)
+        if following.slot is not slot or not session.is_whole_slot(slot):
+            return named  # that list is of those whose vectors came
+    if step.asks == "vectors" and slot is not None:
+        named |= {device for one in slot.sums for device in one.contributors.tolist()}
+    return named | (following.listed or frozenset())
+
+
+def _shown(session: SessionView, step: SessionStep) -> frozenset[int]:
+    """The devices whose signatures came with the messages of a step."""
+    messages = (seen.content.message for seen in step.sent)
+    shown = {
+        position
+        for message in messages
+        if isinstance(message, OpenSlot | UnmaskRequest)
+        for position in message.signatures
+    }
+    return frozenset(device for device, at in session.positions.items() if at in shown)
 
 
 def _roster(session: SessionView) -> frozenset[int] | None:

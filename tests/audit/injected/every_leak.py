@@ -9,8 +9,10 @@ import leaks_in_files  # noqa: F401
 import leaks_in_masks  # noqa: F401
 import leaks_in_membership  # noqa: F401
 import leaks_in_parameters  # noqa: F401
+import leaks_in_reasons  # noqa: F401
 import leaks_in_searches  # noqa: F401
 import leaks_in_secrets  # noqa: F401
+import leaks_in_signatures  # noqa: F401
 import leaks_out_of_turn  # noqa: F401
 import leaks_over_rounds  # noqa: F401
 from leaks import LEAKS

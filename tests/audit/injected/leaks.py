@@ -34,6 +34,7 @@ class InjectedLeak:
         lie: Changes what the record says, or points at what is wrong in it (`Edit.touched`).
         stage: The run in which it is.
         twin: The run without it.
+        common: The rules that are broken in the twin, too.
         options: Of the audit, in both.
         round: Where it is; None where it is in all rounds, or in none.
         modes: The transcripts in which it shows.
@@ -48,6 +49,7 @@ class InjectedLeak:
     lie: Callable[[Edit], None]
     stage: type[Stage] = Stage
     twin: type[Stage] = Stage
+    common: tuple[str, ...] = ()
     options: dict[str, object] = field(default_factory=dict)
     round: int | None = 1
     modes: tuple[str, ...] = ("full",)

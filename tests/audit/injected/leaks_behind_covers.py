@@ -20,6 +20,9 @@ ACCUSER = 3  # one of the ids, the first
 VICTIM_AT = 2  # position of the victim in the roster
 
 
+COMPLAINT = ("boxes.complaint",)
+
+
 def refusing(refused: dict[int, set[int]]):
     """Devices that refuse the boxes of some positions, in every round."""
     honest = Client._store_shares
@@ -97,12 +100,14 @@ def another_receipt(edit: Edit) -> Said:
     return edit.insert_like(receipt, receipt, ShareReceipt((0,)))
 
 
-@leak("answers.ignored", stage=CoveredStage, twin=RefusalStage, modes=BOTH)
+@leak("answers.ignored", stage=CoveredStage, twin=RefusalStage, common=COMPLAINT, modes=BOTH)
 def a_complaint_that_covers_for_another_loss(edit):
     edit.touched = edit.find(1, Kind.MASKED, slot=WHOLE, peer=VICTIM)
 
 
-@leak("answers.ignored", stage=LostAfterReceiptsStage, twin=RefusalStage, modes=BOTH)
+@leak(
+    "answers.ignored", stage=LostAfterReceiptsStage, twin=RefusalStage, common=COMPLAINT, modes=BOTH
+)
 def a_complaint_that_covers_for_a_loss_at_once(edit):
     edit.touched = edit.find(1, Kind.RECEIPT, peer=VICTIM)
 
@@ -197,4 +202,9 @@ def a_good_box_that_is_refused(edit):
 
 @leak("boxes.refused", stage=UnheldStage, with_truth=True)
 def good_boxes_that_so_many_refuse_that_a_device_has_to_leave(edit):
+    edit.touched = edit.find(1, Kind.RECEIPT, peer=ACCUSER)
+
+
+@leak("boxes.complaint", stage=RefusalStage, modes=BOTH)
+def a_box_that_is_refused(edit):
     edit.touched = edit.find(1, Kind.RECEIPT, peer=ACCUSER)

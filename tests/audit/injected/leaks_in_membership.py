@@ -109,3 +109,50 @@ def a_roster_for_a_device_that_was_not_invited(edit):
 def a_roster_that_is_larger_than_the_invitation(edit):
     for announced in edit.find(1, Kind.OPEN, peer=VICTIM):
         edit.remove(announced)
+
+
+def not_asked(edit: Edit, asked: Kind, answered: Kind, device: int, **which) -> None:
+    """A device that is not sent a message, and so does not answer it."""
+    edit.remove(*edit.find(1, asked, peer=device, **which))
+    edit.remove(*edit.find(1, answered, peer=device, **which))
+    edit.touched = edit.find(1, Kind.MASKED, peer=device)[-1:]
+
+
+def last_of(edit: Edit, kind: Kind, **which) -> int:
+    """The device whose message came last."""
+    return edit.find(1, kind, **which)[-1].peer
+
+
+@leak("answers.ignored", modes=BOTH)
+def a_survivor_whose_vector_came_last_and_who_is_not_asked_for_shares(edit):
+    last = last_of(edit, Kind.MASKED, slot=UPDATE)
+    not_asked(edit, Kind.REQUEST, Kind.SHARES, last, slot=UPDATE)
+
+
+@leak("answers.ignored", stage=SignedStage, modes=BOTH)
+def a_survivor_whose_vector_came_last_and_who_is_not_asked_to_sign(edit):
+    last = last_of(edit, Kind.MASKED, slot=UPDATE)
+    for asked, answered in ((Kind.REQUEST, Kind.SHARES), (Kind.CHECK, Kind.SIGNATURE)):
+        not_asked(edit, asked, answered, last, slot=UPDATE)
+
+
+@leak("answers.ignored", stage=SignedStage)
+def a_signature_that_others_are_shown_of_a_device_that_is_not_asked_for_shares(edit):
+    (own,) = edit.find(1, Kind.SIGNATURE, slot=UPDATE, peer=edit.run.stage.ids[0])
+    last = edit.find(1, Kind.SIGNATURE, slot=UPDATE)[-1]
+    edit.remove(own)
+    edit.insert_after(last, own)
+    not_asked(edit, Kind.REQUEST, Kind.SHARES, own.peer, slot=UPDATE)
+    edit.touched = [own]
+
+
+@leak("answers.ignored", modes=BOTH)
+def a_device_in_the_sum_of_a_whole_slot_that_is_not_asked_for_its_update(edit):
+    last = last_of(edit, Kind.MASKED, slot=1)
+    for kind in (Kind.SLOT, Kind.MASKED, Kind.REQUEST, Kind.SHARES):
+        edit.remove(*edit.find(1, kind, slot=UPDATE, peer=last))
+    for opened in edit.find(1, Kind.SLOT, slot=UPDATE):
+        members = edit.message(opened).members.copy()
+        members[edit.run.stage.ids.index(last)] = False
+        edit.put_message(opened, replace(edit.message(opened), members=members))
+    edit.touched = edit.find(1, Kind.MASKED, slot=1, peer=last)

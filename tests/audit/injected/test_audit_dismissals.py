@@ -141,3 +141,20 @@ def test_a_step_may_have_been_closed_after_the_last_answer_that_counted_or_later
     answers = [(4, 8), (9, 5), (5, 7), (6, 9)]
     assert list(closings(answers, frozenset({7}))) == [{7, 8}, {7, 8, 9}, {5, 7, 8, 9}]
     assert list(closings([], frozenset({1}))) == [{1}]
+
+
+@pytest.mark.parametrize(("gap", "is_found"), [(0, False), (1, True)])
+def test_a_server_that_stopped_while_it_asked_had_not_come_to_the_others(tmp_path, gap, is_found):
+    """Their answers came in another order than that in which they are asked next."""
+    edit = Edit(played(Stage))
+    came = edit.find(2, Kind.MASKED, slot=UPDATE)
+    for entry in came:
+        edit.remove(entry)
+        edit.insert_after(edit.find(2, Kind.SLOT, slot=UPDATE)[-1], entry)
+    requests = edit.find(2, Kind.REQUEST, slot=UPDATE)
+    del edit.entries[edit.place(requests[3]) :]
+    edit.remove(*requests[:gap], *edit.find(2, Kind.SHARES, slot=UPDATE)[:gap])
+    write(edit.entries, tmp_path / "t.bin", closed=0)
+    found = {one.rule for one in audit(tmp_path / "t.bin", Options(min_cohort=5)).findings}
+    assert ("answers.ignored" in found) == is_found
+    assert "record.unfinished" in found

@@ -244,10 +244,6 @@ def test_a_run_without_messages_shows_nothing(tmp_path):
         ("summary.json", b"{"),
         ("summary.json", b"[]"),
         ("summary.json", b'{"transcript_sha256": "none"}'),
-        ("events.jsonl", b"{\n"),
-        ("events.jsonl", b"[]\n"),
-        ("events.jsonl", b'{"loss": 1}\n'),
-        ("events.jsonl", b'{"round": "first"}\n'),
         ("checkpoints/round-000002.npz", b"PK"),
     ],
 )
@@ -271,4 +267,21 @@ def test_a_directory_with_an_empty_transcript_is_refused(tmp_path):
     directory = directory_of(tmp_path / "run")
     directory.transcript.write_bytes(b"")
     with pytest.raises(UserError, match="empty"):
+        audit(directory.path)
+
+
+@pytest.mark.parametrize("content", [b"{\n", b"[]\n", b'{"loss": 1}\n', b'{"round": "first"}\n'])
+def test_damaged_events_are_a_finding_beside_the_transcript_s(tmp_path, content):
+    directory = directory_of(tmp_path / "run")
+    directory.events.write_bytes(content)
+    report = audit(directory.path)
+    assert any("events.jsonl is damaged" in one.detail for one in report.findings)
+    assert report.sums_replayed == report.sums_released > 0
+
+
+def test_damaged_events_of_a_run_without_a_transcript_leave_nothing_to_audit(tmp_path):
+    config = replace(CONFIG, federation=replace(CONFIG.federation, algorithm="fedavg"))
+    directory = directory_of(tmp_path / "run", config=config)
+    directory.events.write_bytes(b"{\n")
+    with pytest.raises(UserError, match=r"events\.jsonl is damaged"):
         audit(directory.path)

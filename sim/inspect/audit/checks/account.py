@@ -10,12 +10,13 @@ from typing import Final
 
 import numpy as np
 
+from deltafl.fl.read.exact import shortened
 from deltafl.sim.errors import UserError
 from deltafl.sim.inspect.audit.announced import departures
 from deltafl.sim.inspect.audit.check import Check, Premises, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.draws import Draws
-from deltafl.sim.inspect.audit.events import disagreements, unknown_keys
+from deltafl.sim.inspect.audit.events import disagreements, strange_values, unknown_keys
 from deltafl.sim.inspect.audit.files import unchecked_files
 from deltafl.sim.inspect.audit.findings import Evidence, Finding, Severity
 from deltafl.sim.inspect.audit.results import (
@@ -26,9 +27,11 @@ from deltafl.sim.inspect.audit.results import (
     read_checkpoints,
     summary_differs,
     unknown_of_summary,
+    unknown_of_versions,
     versions_differ,
 )
 from deltafl.sim.inspect.audit.retrace import Progress, Retrace, Retraced
+from deltafl.sim.inspect.audit.rewritten import not_rewritten, with_other_bytes
 from deltafl.sim.inspect.audit.rules import A24, Rule, Rules
 from deltafl.sim.inspect.audit.saved_states import SavedStates
 from deltafl.sim.inspect.audit.views import RoundView, place_of
@@ -95,7 +98,6 @@ class Account(Check):
         self._followed = Followed()
         self._rounds: set[int] = set()
         self._num_followed = 0
-        self._strange_keys: set[str] = set()
         self._open_end: tuple[int, bytes] | None = None
         self._bytes_up: dict[int, int] = {}
         self._saved = SavedStates[Progress](Progress())
@@ -153,7 +155,11 @@ class Account(Check):
         if event is not None and is_over and event.get("aborted") == INTERRUPTED:
             self._given_up.add(round_.number)  # a later record has to say so too
         elif event is not None:
-            self._strange_keys.update(unknown_keys(event, retraced.reports))
+            for detail in strange_values(event):
+                yield RULES.found("record.disagrees", detail, [place])
+            if strange := unknown_keys(event, retraced.reports):
+                detail = f"the run's events have {shortened(', '.join(strange))}, and no report has"
+                yield RULES.found("record.disagrees", detail, [place])
             found, fits = disagreements(over, event, source.config, retraced.reports)
             for detail in found:
                 yield RULES.found("record.disagrees", detail, [place])
@@ -179,6 +185,8 @@ class Account(Check):
             yield RULES.found("settings.impossible", self._retrace.impossible, [Evidence()])
         if self._retrace is not None and self._retrace.contradiction:
             yield RULES.found("record.disagrees", self._retrace.contradiction, [Evidence()])
+        if source.damage:
+            yield RULES.found("record.disagrees", source.damage, [Evidence()])
         for detail, rounds in self._missing():
             places = [Evidence(number) for number in rounds]
             yield RULES.found("record.disagrees", detail, places)
@@ -202,10 +210,7 @@ class Account(Check):
             yield SETTINGS_UNKNOWN
             return
         yield from unchecked_files(source.directory.path)
-        if self._strange_keys:
-            yield f"events.jsonl: {', '.join(sorted(self._strange_keys))}, which no report has"
-        if strange := unknown_of_summary(source):
-            yield f"summary.json: {', '.join(strange)}, which no run writes"
+        yield from not_rewritten(source.directory, source.config)
         if self._retrace is not None and self._retrace.problem:
             yield f"the run was not followed to its end: {self._retrace.problem}"
         if not self._followed.models_after(self._followed.rounds):
@@ -343,6 +348,10 @@ class Account(Check):
             return
         directory, is_finished = source.directory, source.summary is not None
         yield from self._problems
+        yield from with_other_bytes(directory, source.config)
+        yield from unknown_of_versions(directory)
+        if strange := unknown_of_summary(source):
+            yield f"summary.json has {', '.join(strange)}, which no run writes"
         for number, checkpoint in self._checkpoints.items():
             yield from checkpoint_differs(number, checkpoint, followed, directory.events)
         last = max(self._checkpoints, default=None)

@@ -18,7 +18,7 @@ from deltafl.sim.inspect.audit.dismissals import (
 from deltafl.sim.inspect.audit.findings import Finding, Severity
 from deltafl.sim.inspect.audit.rules import A1, A4, A5, Rule, Rules
 from deltafl.sim.inspect.audit.seen import Seen
-from deltafl.sim.inspect.audit.steps import SessionStep, steps_of
+from deltafl.sim.inspect.audit.steps import SessionStep, steps_of, used
 from deltafl.sim.inspect.audit.views import RoundView, SessionView, SlotView, place_of
 
 RULES: Final = Rules(
@@ -97,9 +97,10 @@ class Membership(Check):
                     vectors = _Vectors(step, said)
                 yield from _grown(step, following)
                 yield from _invented(step, following, said)
-                yield from self._ignored(session, step, following, said)
                 is_cut = following is steps[-1] and over.view.breaks_off
-                if not is_cut:  # then the last step need not have gone to all
+                due = max(following.asked) if is_cut else None
+                yield from self._ignored(session, step, following, said, due)
+                if not is_cut:
                     yield from _lists(following, vectors)
             for slot in session.slots.values():
                 if slot.index < len(session.params.slots):
@@ -116,8 +117,18 @@ class Membership(Check):
         step: SessionStep,
         following: SessionStep,
         said: Mapping[int, Said],
+        due: int | None,
     ) -> Iterator[Finding]:
-        """Devices that answered in time and were left out, although nothing made them leave."""
+        """Devices that answered in time and were left out, although nothing made them leave.
+
+        Args:
+            session: The session.
+            step: The step that was answered.
+            following: The next step.
+            said: What devices said at the step.
+            due: Where the server stopped while it asked: the last device that it had come to,
+                since it asks in the order of ids; else None.
+        """
         blamed = set[int]()
         if step.asks == "shares" and step.slot is not None:
             blamed = self._blamed.get((session.params.tag, step.slot.index), blamed)
@@ -131,13 +142,15 @@ class Membership(Check):
             for device, seen in answers.items()
             if not said[device].is_out and device not in blamed
         ]
+        counted = used(session, step, following) & {device for _, device in staying}
         left_out = min(
             (
                 kept - following.asked - who_leaves(session, step, following, kept)
-                for kept in closings(staying, following.asked)
+                for kept in closings(staying, counted)
             ),
             key=len,
         )
+        left_out = frozenset(one for one in left_out if due is None or one < due)
         if left_out:
             detail = (
                 f"{_some(left_out)} answered in time with {step.asks}, and was not asked for "

@@ -1,9 +1,9 @@
-"""Were both secrets of a device given away? Did vectors come late, or twice?"""
+"""Were both secrets of a device given away? Were boxes refused? Did vectors come late, or twice?"""
 
 from collections.abc import Iterator
 from typing import Final
 
-from deltafl.secagg.messages import ShareKind
+from deltafl.secagg.messages import ShareKind, ShareReceipt
 from deltafl.sim.inspect.audit.check import Check, ReleasedSum, RoundOver
 from deltafl.sim.inspect.audit.coverage import Coverage, Tally
 from deltafl.sim.inspect.audit.findings import Finding, Severity
@@ -24,6 +24,15 @@ RULES: Final = Rules(
             "a rebuilt secret is not what was promised",
             "A device dealt or returned false shares; the sum may be wrong or lost.",
             "If this is rare, do nothing. Otherwise exclude the devices that the run names.",
+            A22,
+        ),
+        "boxes.complaint": Rule(
+            Severity.MEDIUM,
+            "a device said that it could not open a box",
+            "Somebody did not follow the protocol: the device that sealed the box, the server that "
+            "relayed it, or the device that complains. Whose boxes a device refuses may be a "
+            "message of its own.",
+            "Simulate the run with a truth file: it shows whether the box holds shares.",
             A22,
         ),
         "input.late": Rule(
@@ -61,6 +70,7 @@ class Shares(Check):
     def on_round(self, over: RoundOver) -> Iterator[Finding]:
         """Look at a round's slots, one by one."""
         for session in over.view.sessions.values():
+            yield from _complaints(session)
             for slot in session.slots.values():
                 yield from _both_kinds(session, slot)
                 yield from _inputs(session, slot)
@@ -68,6 +78,21 @@ class Shares(Check):
     def coverage(self, tally: Tally) -> Coverage:
         """Only whole messages contain shares."""
         return Coverage(tally.whole, f"{tally.whole} of {tally.rounds} rounds are recorded whole")
+
+
+def _complaints(session: SessionView) -> Iterator[Finding]:
+    """Receipts that refuse boxes; one that refuses none is short, and so kept whole."""
+    for seen in session.receipts:
+        message = seen.content.message
+        if isinstance(message, ShareReceipt) and not message.refused:
+            continue
+        ids, refused = session.ids.tolist(), "boxes"
+        if isinstance(message, ShareReceipt):
+            sealed = [str(ids[p]) if p < len(ids) else "?" for p in message.refused]
+            refused = f"the boxes of devices {', '.join(sealed[:5])}"
+            refused += f" and {len(sealed) - 5} more" if sealed[5:] else ""
+        detail = f"device {seen.record.peer} refused {refused}"
+        yield RULES.found("boxes.complaint", detail, [seen.place])
 
 
 def _both_kinds(session: SessionView, slot: SlotView) -> Iterator[Finding]:
