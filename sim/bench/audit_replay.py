@@ -27,7 +27,7 @@ from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import GraphKind, SecAggError
 from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import CLIENTS, DIM, MANY
+from deltafl.sim.bench.sizes import CLIENTS, MANY
 from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.seeds import Purpose, Seeds
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--clients", type=CLIENTS, default=100, metavar="N", help="devices (100)")
     parser.add_argument(
-        "--dim", type=DIM, default=115_646, metavar="D", help="numbers in the update (115646)"
+        "--dim", type=int, default=115_646, metavar="D", help="numbers in the update (115646)"
     )
     parser.add_argument("--rounds", type=MANY, default=1, metavar="R", help="rounds (1)")
     parser.add_argument(

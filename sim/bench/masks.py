@@ -25,7 +25,7 @@ from deltafl.secagg.prg import SEED_SIZE
 from deltafl.secagg.primitives import AddMasks
 from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import DIM, MANY
+from deltafl.sim.bench.sizes import MANY
 from deltafl.sim.cohort.masks import gpu, threads
 from deltafl.sim.errors import RunError, UserError
 
@@ -118,7 +118,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--vectors", type=MANY, default=16, metavar="N", help="vectors (16)")
     parser.add_argument(
-        "--dim", type=DIM, default=115_646, metavar="D", help="words per vector (115646)"
+        "--dim", type=int, default=115_646, metavar="D", help="words per vector (115646)"
     )
     parser.add_argument("--masks", type=MANY, default=23, metavar="M", help="masks per vector (23)")
     parser.add_argument(

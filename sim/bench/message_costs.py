@@ -42,7 +42,7 @@ from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import Vector, to_words
 from deltafl.secagg.states import ClientState, ServerState
 from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import CLIENTS, DIM, SLOTS
+from deltafl.sim.bench.sizes import CLIENTS, SLOTS
 from deltafl.sim.errors import RunError, UserError
 
 _POLICY: Final = DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0)
@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "costs this device."
     )
     parser.add_argument("--clients", type=CLIENTS, default=50, metavar="N", help="devices (50)")
-    parser.add_argument("--dim", type=DIM, default=100_000, metavar="D", help="elements (100000)")
+    parser.add_argument("--dim", type=int, default=100_000, metavar="D", help="elements (100000)")
     parser.add_argument("--slots", type=SLOTS, default=2, metavar="T", help="slots (2)")
     parser.add_argument("--unsigned", action="store_true", help="without signatures")
     parser.add_argument(

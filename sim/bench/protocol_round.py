@@ -40,7 +40,7 @@ from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.report import costs, machine, table
-from deltafl.sim.bench.sizes import CLIENTS, DIM, SLOTS
+from deltafl.sim.bench.sizes import CLIENTS, SLOTS
 from deltafl.sim.bench.stopwatch import Stopwatch
 from deltafl.sim.bench.verified_search import VerifyBenchmark, answers_of
 from deltafl.sim.bench.verified_search import measure as measure_checks
@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--clients", type=CLIENTS, default=100, metavar="N", help="devices (100)")
     parser.add_argument(
-        "--dim", type=DIM, default=115_646, metavar="D", help="numbers in the update (115646)"
+        "--dim", type=int, default=115_646, metavar="D", help="numbers in the update (115646)"
     )
     parser.add_argument("--slots", type=SLOTS, default=25, metavar="T", help="secure sums (25)")
     parser.add_argument(

@@ -41,7 +41,7 @@ from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.flower_peer import FlowerCost
 from deltafl.sim.bench.flower_peer import measure as measure_flower
 from deltafl.sim.bench.report import costs, machine, table
-from deltafl.sim.bench.sizes import CLIENTS, DIM
+from deltafl.sim.bench.sizes import CLIENTS
 from deltafl.sim.bench.stopwatch import Stopwatch
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
@@ -152,7 +152,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--clients", type=CLIENTS, default=100, metavar="N", help="devices (100)")
     parser.add_argument(
-        "--dim", type=DIM, default=100_000, metavar="D", help="numbers per device (100000)"
+        "--dim", type=int, default=100_000, metavar="D", help="numbers per device (100000)"
     )
     parser.add_argument(
         "--graph",
