@@ -102,6 +102,10 @@ def audited(resumed, folder, change=None, events=None):
     return audit(path, Options(min_tail=1))
 
 
+def assert_says(report, sentence):
+    assert any(sentence in finding.detail for finding in report.findings), report.findings
+
+
 def test_a_run_that_went_back_is_clean(resumed, tmp_path):
     assert [event["aborted"] for event in read_events(resumed / "events.jsonl")] == [
         None,
@@ -137,7 +141,9 @@ def test_another_model_after_an_interruption_is_found(resumed, tmp_path, number)
 def test_a_round_that_only_the_events_call_lost_is_found(resumed, tmp_path):
     events = read_events(resumed / "events.jsonl")
     events[3]["aborted"] = INTERRUPTED
-    assert serious(audited(resumed, tmp_path, events=events)) == {"record.disagrees"}
+    report = audited(resumed, tmp_path, events=events)
+    assert serious(report) == {"record.disagrees"}
+    assert_says(report, "round 4 is lost by the run's events, and has ended by its records")
 
 
 @pytest.mark.parametrize("kept", [5, 0])
@@ -158,7 +164,9 @@ def test_an_event_of_a_round_that_was_lost_later_is_found(resumed, tmp_path):
     events = read_events(resumed / "events.jsonl")
     events[1] = read_events(resumed.parent / "before.jsonl")[1]
     assert (events[1]["round"], events[1]["aborted"]) == (2, None)
-    assert serious(audited(resumed, tmp_path, events=events)) == {"record.disagrees"}
+    report = audited(resumed, tmp_path, events=events)
+    assert serious(report) == {"record.disagrees"}
+    assert_says(report, "round 2 is lost by this record, and not by the run's events")
 
 
 def test_devices_that_a_round_began_without_are_found(resumed, tmp_path):
@@ -166,4 +174,6 @@ def test_devices_that_a_round_began_without_are_found(resumed, tmp_path):
         begin = next(record for record in found if record[0] == BEGIN and record[2] == 4)
         begin[3] = begin[3][4:]
 
-    assert serious(audited(resumed, tmp_path, leave_one_out)) == {"record.disagrees"}
+    report = audited(resumed, tmp_path, leave_one_out)
+    assert serious(report) == {"record.disagrees"}
+    assert_says(report, "round 4 was announced to 1 devices that it began without")
