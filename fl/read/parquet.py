@@ -51,11 +51,14 @@ def check_pages(file: BinaryIO, metadata: pq.FileMetaData) -> None:
     size = os.fstat(file.fileno()).st_size
     most_bytes = allowance(size)
     most_values = most_bytes // _VALUE_BYTES
-    num_bytes = num_values = 0
+    num_bytes = num_values = num_packed = 0
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)
         for index in range(row_group.num_columns):
             chunk = row_group.column(index)
+            num_packed += chunk.total_compressed_size
+            if num_packed > size:
+                raise ValueError(f"its columns take {num_packed:,} bytes, and it has {size:,}")
             found = _check_chunk(file, chunk, most_bytes - num_bytes, most_values - num_values)
             num_bytes, num_values = num_bytes + found[0], num_values + found[1]
 

@@ -145,7 +145,9 @@ def _check_kinds(event: Event) -> None:
     """Check the types of what others compute with."""
     for name in _NUMBERS:
         value = event.get(name)
-        if value is not None and not (type(value) in (int, float) and abs(value) <= _MOST):  # type: ignore[arg-type]
+        if value is None:
+            continue
+        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= _MOST:
             raise ValueError(f"{name} = {shortened(value)} is not a number of at most {_MOST:g}")
     dropped, levels = event.get("dropped_by_stage") or {}, event.get("levels") or {}
     if not isinstance(dropped, dict) or any(type(n) is not int for n in dropped.values()):

@@ -115,6 +115,22 @@ def test_a_page_that_is_longer_than_its_column_is_refused(tmp_path):
         check(edited(path, header, lie))
 
 
+def test_columns_that_share_their_pages_are_refused(tmp_path):
+    """However small a file is, its end may name the same pages any number of times."""
+    path = written(tmp_path, TABLE.select(["number"]), row_group_size=ROWS // 2)
+    with path.open("rb") as file, pq.ParquetFile(file) as opened:
+
+        class Repeated:
+            num_row_groups = 3
+
+            def row_group(self, _):
+                return opened.metadata.row_group(0)
+
+        check_pages(file, opened.metadata)
+        with pytest.raises(ValueError, match="its columns take"):
+            check_pages(file, Repeated())
+
+
 def test_a_dictionary_with_more_words_than_bytes_is_refused(tmp_path):
     words = [chr(33 + i) for i in range(70)]  # of one letter, each after its length in four bytes
     ways = {"compression": "none", "write_statistics": False}

@@ -8,7 +8,7 @@ import lenient
 import numpy as np
 import pytest
 from flat_configs import round_of
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from round_parties import POLICY, comparable, play_single
 
@@ -372,8 +372,15 @@ def test_a_search_over_too_few_only_because_some_are_isolated_ends_the_round_in_
             assert outcome.search.certified
 
 
+def weighing(*weights):
+    """Devices of these weights, from the smallest loss to the largest."""
+    return [Device(7 * i + 1, weight, float(i)) for i, weight in enumerate(weights)]
+
+
 @settings(max_examples=150)
 @given(cohorts, thetas, methods, weightings)
+@example(weighing(1, 1, 1, 1, 500), Fraction(1, 2), "bracketed", Weighting.EQUAL)
+@example(weighing(3, 3, 2, 2, 2), Fraction(1, 2), "bracketed", Weighting.POWERS_OF_TWO)
 def test_the_update_is_the_weighted_mean_over_the_exact_tail(devices, theta, method, weighting):
     round_config = config(len(devices), theta, method, weighting=weighting)
     outcome = play(IdealRounds(SESSIONS), round_config, devices).outcome
