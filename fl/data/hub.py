@@ -211,13 +211,15 @@ def _is_saved(folder: Path) -> bool:
 
 def _parquet(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
     try:
-        with open_regular(path) as opened, pq.ParquetFile(opened) as file:
-            check_pages(opened, file.metadata)
-            wanted = (columns.user, columns.input, columns.label)
-            present = [name for name in wanted if name in file.schema_arrow.names]
-            # a file without one of them is read whole, so that the message can say what there is
-            chosen = present if len(present) == len(wanted) else None
-            yield from file.iter_batches(_BATCH, columns=chosen)
+        with open_regular(path) as opened:
+            check_pages(opened)
+            with pq.ParquetFile(opened) as file:
+                wanted = (columns.user, columns.input, columns.label)
+                present = [name for name in wanted if name in file.schema_arrow.names]
+                # a file without one of them is read whole, so that the message can say what there
+                # is
+                chosen = present if len(present) == len(wanted) else None
+                yield from file.iter_batches(_BATCH, columns=chosen)
     except (OSError, MemoryError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
         raise DataError(f"{path}: not a readable Parquet file ({error}): fetch it again") from error
 

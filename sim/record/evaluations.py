@@ -114,10 +114,10 @@ def read_evaluation(path: Path) -> Evaluation:
     try:
         with open_regular(path) as opened:
             size = os.fstat(opened.fileno()).st_size
+            check_pages(opened)
             with pq.ParquetFile(opened, read_dictionary=["split", "device"]) as file:
                 if file.metadata.num_rows > max(_FEW_ROWS, size):
                     raise ValueError(f"{file.metadata.num_rows:,} rows are not in {size:,} bytes")
-                check_pages(opened, file.metadata)
                 table = file.read()
                 table.validate(full=True)  # pyarrow believes the places in a dictionary
                 columns = [_column(table, field) for field in _SCHEMA]

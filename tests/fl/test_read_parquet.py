@@ -1,12 +1,16 @@
 """What the pages of a Parquet file say of themselves, before pyarrow believes it."""
 
+import struct
+from copy import deepcopy
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deltafl.fl.read import zipped
-from deltafl.fl.read.parquet import _structure, check_pages
+from deltafl.fl.read import parquet, zipped
+from deltafl.fl.read.parquet import check_pages
+from deltafl.fl.read.thrift import read_structure
 
 ROWS = 20_000
 TABLE = pa.table(
@@ -39,9 +43,9 @@ def written(tmp_path, table=TABLE, **ways):
 
 
 def check(path):
-    with path.open("rb") as file, pq.ParquetFile(file) as opened:
-        check_pages(file, opened.metadata)
-        return opened.read()
+    with path.open("rb") as file:
+        check_pages(file)
+        return pq.read_table(file)
 
 
 def edited(path, old, new):
@@ -64,7 +68,12 @@ def test_a_file_without_rows_is_read(tmp_path):
 
 def varint(number):
     """As an integer of a header: in zigzag order, seven bits a byte."""
-    number, out = number << 1, []
+    return unsigned(number << 1)
+
+
+def unsigned(number):
+    """As a length: seven bits a byte."""
+    out = []
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
         number >>= 7
@@ -82,11 +91,18 @@ def plain(tmp_path):
     return path, size, header
 
 
-@pytest.mark.parametrize("count", [ROWS - 1, ROWS + 1, 1_000_000])
-def test_a_page_with_other_numbers_of_values_is_refused(tmp_path, count):
+@pytest.mark.parametrize(
+    ("count", "complaint"),
+    [
+        (ROWS - 1, "have 19,999 values"),
+        (ROWS + 1, "which it cannot have"),
+        (1_000_000, "which it cannot have"),
+    ],
+)
+def test_a_page_with_other_numbers_of_values_is_refused(tmp_path, count, complaint):
     path, _, header = plain(tmp_path)
     lie = header.removesuffix(varint(ROWS)) + varint(count)
-    with pytest.raises(ValueError, match="values"):
+    with pytest.raises(ValueError, match=complaint):
         check(edited(path, header, lie))
 
 
@@ -115,20 +131,143 @@ def test_a_page_that_is_longer_than_its_column_is_refused(tmp_path):
         check(edited(path, header, lie))
 
 
+def footer_of(path):
+    content = path.read_bytes()
+    (length,) = struct.unpack("<I", content[-8:-4])
+    return read_structure(content[-8 - length : -8], 0, 12)[0]
+
+
+def thrift(value):
+    """A value in the compact protocol, and its type; booleans only as fields."""
+    if isinstance(value, dict):
+        fields = b""
+        for index, one in sorted(value.items()):
+            if isinstance(one, bool):
+                kind, content = (1 if one else 2), b""
+            else:
+                kind, content = thrift(one)
+            fields += bytes([kind]) + varint(index) + content
+        return 12, fields + b"\0"
+    if isinstance(value, list):
+        kinds = [thrift(one) for one in value] or [(5, b"")]
+        content = b"".join(content for _, content in kinds if value)
+        return 9, bytes([0xF0 | kinds[0][0]]) + unsigned(len(value)) + content
+    if isinstance(value, bytes):
+        return 8, unsigned(len(value)) + value
+    return 6, varint(value)
+
+
+def with_footer(path, footer):
+    """The file with another end; an encoded one, or its fields."""
+    content = path.read_bytes()
+    (length,) = struct.unpack("<I", content[-8:-4])
+    new = footer if isinstance(footer, bytes) else thrift(footer)[1]
+    path.write_bytes(content[: -8 - length] + new + struct.pack("<I", len(new)) + b"PAR1")
+
+
+def changed(footer, change, group=0):
+    """The footer after a change of the first column of a row group."""
+    copy = deepcopy(footer)
+    change(copy[4][group][1][0])
+    return copy
+
+
+def test_a_footer_is_read_as_it_was_written(tmp_path):
+    """By which the other tests know that it is their change that is refused."""
+    path = written(tmp_path, TABLE.select(["number"]), row_group_size=ROWS // 2)
+    footer = footer_of(path)
+    with_footer(path, footer)
+    assert footer_of(path) == footer
+    with path.open("rb") as file:
+        check_pages(file)
+
+
 def test_columns_that_share_their_pages_are_refused(tmp_path):
     """However small a file is, its end may name the same pages any number of times."""
     path = written(tmp_path, TABLE.select(["number"]), row_group_size=ROWS // 2)
-    with path.open("rb") as file, pq.ParquetFile(file) as opened:
+    footer = footer_of(path)
+    footer[4] = footer[4][:1] * 3
+    with_footer(path, footer)
+    with path.open("rb") as file, pytest.raises(ValueError, match="its columns take"):
+        check_pages(file)
 
-        class Repeated:
-            num_row_groups = 3
 
-            def row_group(self, _):
-                return opened.metadata.row_group(0)
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda column: column.update({1: b"/etc/passwd"}), "in another file"),
+        (lambda column: column.pop(3), "in another file"),
+        (lambda column: column.update({3: 7}), "in another file"),
+        (lambda column: column.update({8: {}}), "encrypted"),
+        (lambda column: column.update({9: b"x"}), "encrypted"),
+        (lambda column: column[3].pop(3), "no name"),
+        (lambda column: column[3].pop(5), "no number in its field 5"),
+        (lambda column: column[3].update({5: b"x"}), "no number in its field 5"),
+        (lambda column: column[3].update({7: True}), "no number in its field 7"),
+        (lambda column: column[3].update({9: [1]}), "no number in its field 9"),
+        (lambda column: column[3].update({7: 1 << 40}), "its columns take"),
+    ],
+)
+def test_a_column_that_is_not_as_pyarrow_writes_it_is_refused(tmp_path, change, complaint):
+    path = written(tmp_path)
+    with_footer(path, changed(footer_of(path), change))
+    with path.open("rb") as file, pytest.raises(ValueError, match=complaint):
+        check_pages(file)
 
-        check_pages(file, opened.metadata)
-        with pytest.raises(ValueError, match="its columns take"):
-            check_pages(file, Repeated())
+
+@pytest.mark.parametrize(
+    ("footer", "complaint"),
+    [
+        ({}, "no list in field 4"),
+        ({4: 1}, "no list in field 4"),
+        ({4: [1]}, "lists no structures"),
+        ({4: [{}]}, "no list in field 1"),
+        (b"\x15", "cut short"),
+        (b"\x1a\0", "type 10"),
+    ],
+)
+def test_a_footer_that_says_nothing_of_its_columns_is_refused(tmp_path, footer, complaint):
+    path = written(tmp_path)
+    with_footer(path, footer)
+    with path.open("rb") as file, pytest.raises(ValueError, match=complaint):
+        check_pages(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"PAR1PAR1", "8 bytes"),
+        (b"PAR1" * 2 + b"\0\0\0\0PARE", "does not end like"),
+        (b"PAR1\0\0\0\0\5\0\0\0PAR1", "5 bytes, more than"),
+    ],
+)
+def test_what_does_not_end_like_a_parquet_file_is_refused(tmp_path, content, complaint):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(content)
+    with path.open("rb") as file, pytest.raises(ValueError, match=complaint):
+        check_pages(file)
+
+
+def test_a_footer_of_any_size_is_not_read(tmp_path, monkeypatch):
+    path = written(tmp_path)
+    monkeypatch.setattr(parquet, "_MAX_FOOTER_BYTES", 100)
+    with path.open("rb") as file, pytest.raises(ValueError, match="bytes, more than"):
+        check_pages(file)
+
+
+def test_a_column_that_contradicts_itself_ends_no_process(tmp_path):
+    """pyarrow would end it with SIGABRT, if it were asked what the footer says of this column."""
+    path = written(tmp_path, TABLE.select(["maybe"]))
+    missing = sum(i % 3 > 0 for i in range(ROWS))
+    counts = (
+        b"\x26" + varint(missing) + varint(ROWS - missing)
+    )  # of those that are missing and the others
+    lie = b"\x36" + varint(ROWS - missing) + varint(ROWS - missing) + varint(1)
+    edited(path, counts, lie)
+    with path.open("rb") as file:
+        check_pages(file)
+        with pytest.raises(OSError, match="histogram size mismatch"):
+            pq.read_table(file)
 
 
 def test_a_dictionary_with_more_words_than_bytes_is_refused(tmp_path):
@@ -157,30 +296,10 @@ def test_encodings_that_state_numbers_of_their_own_are_refused(tmp_path, column,
         check(path)
 
 
-@pytest.mark.parametrize(
-    ("header", "complaint"),
-    [
-        ([0x13, 1, 0], "a field of type 3"),
-        ([0x19, 1, 0], "a field of type 9"),
-        ([0x15, 2, 0x05, 2, 2, 0], "a field twice"),
-        ([0x1C] * 9 + [0] * 9, "nested too deeply"),
-        ([0x15, *[0xFF] * 10, 1, 0], "more than 64 bits"),
-    ],
-)
-def test_headers_that_no_page_has_are_refused(header, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        _structure(bytes(header), 0, 4)
-
-
 def test_a_page_without_sizes_is_refused(tmp_path):
     path, _, header = plain(tmp_path)
     with pytest.raises(ValueError, match="no number in its field 1"):
         check(edited(path, header, bytes([0x25]) + header[1:]))
-
-
-def test_a_header_that_is_cut_short_is_refused():
-    with pytest.raises(IndexError):
-        _structure(bytes([0x15, 2, 0x15]), 0, 4)
 
 
 def test_a_header_that_is_longer_than_usual_is_read(tmp_path):

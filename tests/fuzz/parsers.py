@@ -43,13 +43,18 @@ from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.parameters import num_parameters
 from deltafl.fl.read.exact import exact_number
 from deltafl.fl.strategies.base import TrainingState
+from deltafl.secagg import ClientId, DecodeError, TrustedKeys
 from deltafl.secagg.errors import LedgerError
+from deltafl.secagg.identity import IdentityKey
 from deltafl.secagg.sqlite_ledger import SqliteLedger
 from deltafl.sim.data.fetch import fetch
 from deltafl.sim.errors import ChainError, UserError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.checks.clear import readable_values
 from deltafl.sim.inspect.audit.options import Options
+from deltafl.sim.net import frames
+from deltafl.sim.net.identities import create_identity, read_identity
+from deltafl.sim.net.own_work import training_of
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation, write_evaluation
 from deltafl.sim.record.events import EventLog, read_events
@@ -63,6 +68,7 @@ from deltafl.sim.settings.config_io import (
     preset_names,
     preset_text,
     read_config_file,
+    read_table,
     to_toml,
 )
 
@@ -444,6 +450,53 @@ def _ledgers() -> list[bytes]:
         return [path.read_bytes()]
 
 
+def _frame(path: Path) -> None:
+    data = path.read_bytes()
+    assert frames.encode(frames.decode(data)) == data
+
+
+def _frames() -> list[bytes]:
+    each = [
+        frames.Challenge(bytes(32)),
+        frames.Hello(ClientId(7), IdentityKey(bytes(32)), bytes(64)),
+        frames.Welcome(3, 30),
+        frames.Task(bytes(16), 3, -2, b"[federation]\ntheta = 0.5\n"),
+        frames.Carry(bytes(16), 4, b"message"),
+        frames.Decline(bytes(16), frames.Reason.REFUSED),
+        frames.Over(bytes(16), 4),
+    ]
+    return [frames.encode(one) for one in each]
+
+
+def _identity(path: Path) -> None:
+    if path.is_file():
+        path.chmod(0o600)
+    own = read_identity(path)
+    assert TrustedKeys.parse(own.entry).keys == {own.client: own.identity.public}
+
+
+def _identities() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "device.identity"
+        create_identity(path, ClientId(7), lambda size: bytes(range(size)))
+        return [path.read_bytes(), path.read_bytes().partition(b"\n")[2]]
+
+
+def _task(path: Path) -> None:
+    training = training_of(frames.Task(bytes(16), 7, 0, path.read_bytes()))
+    assert training.local.epochs >= 1
+    assert training.local.learning_rate > 0
+
+
+def _tasks() -> list[bytes]:
+    private = [name for name in preset_names() if build_config([_preset(name)]).has_masked_sums]
+    return [to_toml(build_config([_preset(name)])).encode() for name in private]
+
+
+def _preset(name: str):
+    return read_table(preset_text(name), name)
+
+
 DATA = (DataError,)
 RUN = (UserError,)
 OF_FILES = ("fl/read/regular.py",)
@@ -484,6 +537,32 @@ PARSERS: tuple[Target, ...] = (
         _settings,
         RUN,
         lambda: [preset_text(name).encode() for name in preset_names()],
+    ),
+    Target(
+        "frame",
+        ("sim/net/frames.py",),
+        "frame.bin",
+        _frame,
+        (DecodeError,),
+        _frames,
+        is_file=False,
+    ),
+    Target(
+        "identity",
+        (*OF_FILES, "sim/net/identities.py"),
+        "device.identity",
+        _identity,
+        RUN,
+        _identities,
+    ),
+    Target(
+        "task",
+        ("sim/net/own_work.py", "sim/settings/config_io.py", "sim/settings/toml.py"),
+        "task.toml",
+        _task,
+        RUN,
+        _tasks,
+        is_file=False,
     ),
     Target(
         "values",
