@@ -5,7 +5,14 @@ Choose with `pytest --hypothesis-profile=explore`. This file lies beside the pac
 packages' names.
 """
 
+from importlib.util import find_spec
+
 from hypothesis import settings
+
+# Flower need not be installed; without it, its room and its example cannot be imported.
+collect_ignore_glob = (
+    [] if find_spec("flwr") else ["*/net/flower/*", "*/examples/flower/*", "*/deltafl/flower.py"]
+)
 
 settings.register_profile("ci", derandomize=True, deadline=None, database=None)
 settings.register_profile("explore", deadline=None, max_examples=1000)

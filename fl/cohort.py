@@ -134,6 +134,35 @@ class Cohort(Protocol):
         """
 
 
+class SecureOnly:
+    """The part of a `Cohort` that answers in clear, for those that do not."""
+
+    def reveal_losses(
+        self, model: Vector, ids: Collection[int] | None = None
+    ) -> Sequence[Pending[float]]:
+        """Refuse; see `Cohort`.
+
+        Raises:
+            ValueError: always.
+        """
+        del model, ids
+        raise ValueError("these devices tell nobody their loss: choose a private algorithm")
+
+    def reveal_updates(
+        self,
+        model: Vector,
+        ids: Collection[int] | None = None,
+        objective: LocalObjective = PLAIN,
+    ) -> Sequence[Pending[Vector]]:
+        """Refuse; see `Cohort`.
+
+        Raises:
+            ValueError: always.
+        """
+        del model, ids, objective
+        raise ValueError("these devices show nobody their update: choose a private algorithm")
+
+
 def check_cohort(cohort: Cohort) -> None:
     """Check that a round can run with a cohort.
 

@@ -45,6 +45,12 @@ class OwnWork(Protocol):
         None where training was given up, for example because it took too long.
         """
 
+    def wait(self, model: bytes) -> None:
+        """Take as long as `update` would take: the device did not pass the filter.
+
+        The surest way is to train, and to forget the update.
+        """
+
 
 def answered(machine: RoundClient, data: bytes, own: OwnWork, failed: Failed) -> bytes | None:
     """Let a device take an envelope, and do the work that it is given.
@@ -74,6 +80,7 @@ def answered(machine: RoundClient, data: bytes, own: OwnWork, failed: Failed) ->
             work = partial(_update, own, machine.model, machine.update_length)
             return machine.supply_update(_tried(work, None, failed))
         case LocalWork.WAIT:
+            _tried(partial(own.wait, machine.model), None, failed)
             return machine.supply_zeros()
         case reply:
             return reply

@@ -144,6 +144,11 @@ class RoundClient:
         return self._level
 
     @property
+    def levels(self) -> Levels | None:
+        """What was announced; None before."""
+        return self._levels
+
+    @property
     def model(self) -> bytes:
         """The model of the current level; empty before the announcement."""
         return self.models[self._level] if self.models else b""

@@ -13,6 +13,7 @@ from deltafl.protocol.configuration import binding
 from deltafl.protocol.levels import LevelRounds, Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.round import RoundOutcome
+from deltafl.protocol.selection import Threshold
 from deltafl.secagg import (
     ClientId,
     Directory,
@@ -86,6 +87,12 @@ class RoundServer:
         """The message that devices must send next."""
         stage = COLLECTED_AT.get(self._session.state, Stage.MASK)
         return Step(stage, self._rounds.slot if stage >= Stage.LIST else 0)
+
+    @property
+    def awaits_updates(self) -> bool:
+        """Whether some devices have to train before they send the next message."""
+        asked = isinstance(self._rounds.question, Threshold)
+        return asked and self.step.stage is Stage.MASK
 
     def start(self) -> Outgoing:
         """The announcement for the whole cohort."""

@@ -135,7 +135,7 @@ def decode(data: bytes, params: SessionParams) -> Message:
         DecodeError: unknown version or kind, another session's tag, short, long, oversized or
             non-canonical input, or a value out of its range.
     """
-    if len(data) > _max_bytes(params):
+    if len(data) > max_bytes(params):
         raise DecodeError(f"{len(data)} bytes: a message of this session has fewer")
     kind, tag, fields = _parse(data)
     if tag != params.tag:
@@ -212,7 +212,7 @@ def _to_fields(message: Message, params: SessionParams) -> tuple[int, _Fields]:
             return Kind.SHARES, _shares_to_fields(message)
 
 
-def _max_bytes(params: SessionParams) -> int:
+def max_bytes(params: SessionParams) -> int:
     """Upper bound on the size of a message of a session, in bytes. Spec: §7.2."""
     num_slots, num_devices = len(params.columns), params.num_invited
     largest = max(advertisement_size(params), box_size(params), COMMITTED_SIZE, _SHARE.itemsize)

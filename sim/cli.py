@@ -23,7 +23,6 @@ from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.config import BACKENDS, SEARCHES, SUMS, RunConfig
 from deltafl.sim.settings.config_io import (
-    Table,
     assignment,
     build_config,
     preset_names,
@@ -31,6 +30,7 @@ from deltafl.sim.settings.config_io import (
     read_config_file,
     read_table,
 )
+from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
 from deltafl.sim.visible import visible
 
 _EXAMPLES: Final = """\
@@ -87,6 +87,16 @@ _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
     ("attack",): (
         "deltafl.sim.inspect.attacks.cli",
         "run attacks by the server, a device or the network against live sessions",
+    ),
+    ("serve",): (
+        "deltafl.sim.net.serve_cli",
+        "run the server of a federation of devices on machines of their own",
+    ),
+    ("device",): ("deltafl.sim.net.device_cli", "take part in a federation as one device"),
+    ("enrol",): ("deltafl.sim.net.enrol_cli", "make the identity of a device"),
+    ("federation",): (
+        "deltafl.sim.net.federation_cli",
+        "start a whole federation on this machine, each device a process of its own",
     ),
     ("data",): ("deltafl.sim.data.cli", "list, describe, convert and fetch data sets"),
     ("bench", "secagg"): (
@@ -206,19 +216,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    run.add_argument("config", nargs="?", metavar="CONFIG.toml", help="settings in TOML")
-    run.add_argument("--preset", metavar="NAME", help=f"one of {', '.join(preset_names())}")
-    run.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        dest="assignments",
-        help="change one setting; may be repeated",
-    )
-    run.add_argument(
-        "--data", metavar="PATH", help="an .npz file, a folder of LEAF JSON files, or 'digits'"
-    )
+    add_settings(run)
     run.add_argument("--rounds", metavar="N", help="number of rounds")
     run.add_argument(
         "--sums",
@@ -404,11 +402,7 @@ def _out(options: argparse.Namespace) -> Path:
 
 
 def _config(options: argparse.Namespace, out: Path) -> RunConfig:
-    layers: list[Table] = []
-    if options.preset is not None:
-        layers.append(read_table(preset_text(options.preset), f"preset {options.preset}"))
-    if options.config is not None:
-        layers.append(read_config_file(Path(options.config)))
+    layers = files_of(options)
     if not layers and options.resume and (out / "config.toml").exists():
         layers.append(read_config_file(out / "config.toml"))
     elif not layers:
@@ -418,17 +412,11 @@ def _config(options: argparse.Namespace, out: Path) -> RunConfig:
                 "it if it exists, also give its settings, as in --preset quickstart --resume"
             )
         layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
-    layers += [assignment(text) for text in options.assignments]
+    layers += single_settings_of(options)
     for flag, key in _FLAGS.items():
         if (value := getattr(options, flag)) is not None:
             layers.append(assignment(f"{key}={value}"))
-    if options.data is not None:
-        # Make a file's path absolute, so that config.toml reproduces the run from any directory.
-        # Anything else is the name of a synthetic data set or of a data set on the hub.
-        path = Path(options.data)
-        is_file = options.data != "digits" and path.exists()
-        layers.append({"data": {"source": str(path.resolve()) if is_file else options.data}})
-    return build_config(layers)
+    return build_config([*layers, *data_of(options)])
 
 
 def _names_settings(options: argparse.Namespace) -> bool:

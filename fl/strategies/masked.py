@@ -135,7 +135,7 @@ class MaskedMean:
         """
         check_cohort(cohort)
         rounds, unit = self._rounds(state, len(cohort.weights))
-        weighing = _InUnits(self.mean, state.round, unit, rounds.encoding.update.max_weight)
+        weighing = InUnits(self.mean, state.round, unit, rounds.encoding.update.max_weight)
         before = replace(state, memory=MappingProxyType({}))
         played, report = rounds.apply(before, cohort, weighing)
         known = {field.name: getattr(report, field.name) for field in fields(report)}
@@ -197,8 +197,15 @@ class _ExpectedDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class _InUnits:
-    """By which a device weighs a_k in whole units and contributes u_k; a `Weighing`."""
+class InUnits:
+    """By which a device weighs a_k in whole units and contributes u_k; a `Weighing`.
+
+    Attributes:
+        mean: which mean.
+        round_index: the round, counted from 0.
+        unit: log2 of the unit.
+        max_weight: the largest number of units that counts in full.
+    """
 
     mean: WeightedMean
     round_index: int

@@ -6,9 +6,11 @@ cannot know who has: a message may have been lost on its way. All devices count 
 the session when their first masked vector was due.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from deltafl.fl.cohort import Cohort, Pending, SecureRoundResult, Weighing
+from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.round import RoundOutcome
@@ -35,6 +37,50 @@ class Answers:
             _answering(invited, levels.first_slot(level), outcome)
             for level, outcome in enumerate(outcomes)
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NotedCohort:
+    """A cohort of whose secure rounds it is noted who may have answered; a `Cohort`.
+
+    Attributes:
+        cohort: does all the rest.
+        answers: where it is noted.
+    """
+
+    cohort: Cohort
+    answers: Answers
+
+    @property
+    def weights(self) -> Mapping[int, int]:
+        """n_k by device."""
+        return self.cohort.weights
+
+    def reveal_losses(
+        self, model: Vector, ids: Collection[int] | None = None
+    ) -> Sequence[Pending[float]]:
+        """Ask for losses in clear; see `Cohort`."""
+        return self.cohort.reveal_losses(model, ids)
+
+    def reveal_updates(
+        self,
+        model: Vector,
+        ids: Collection[int] | None = None,
+        objective: LocalObjective = PLAIN,
+    ) -> Sequence[Pending[Vector]]:
+        """Ask for updates in clear; see `Cohort`."""
+        return self.cohort.reveal_updates(model, ids, objective)
+
+    def secure_round(
+        self,
+        levels: Levels,
+        models: Sequence[Vector],
+        weighing: Weighing | None = None,
+    ) -> SecureRoundResult:
+        """Play a round and note it; see `Cohort`."""
+        result = self.cohort.secure_round(levels, models, weighing)
+        self.answers.note(self.weights, levels, result.outcomes)
+        return result
 
 
 @dataclass(frozen=True, slots=True)

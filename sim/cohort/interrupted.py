@@ -5,42 +5,43 @@ them is not. So it is lost, and nobody is asked anything again: a second round o
 would give the server a second answer of the same devices.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from deltafl.fl.cohort import SecureRoundResult
+from deltafl.fl.cohort import Cohort, SecureOnly, SecureRoundResult, Weighing
+from deltafl.fl.vectors import Vector
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.round import RoundOutcome
-from deltafl.protocol.sessions import Sessions
-from deltafl.secagg.stages import Vanishing
-from deltafl.sim.cohort.work import CohortWork
 
 
-@dataclass(frozen=True, slots=True)
-class InterruptedRounds:
-    """Plays nothing, and says that the round was lost; any device may have answered in it.
+@dataclass(frozen=True, slots=True, eq=False)
+class InterruptedCohort(SecureOnly):
+    """The devices of such a round, any of which may have answered in it; a `Cohort`.
 
     Attributes:
-        sessions: How sessions are set up.
+        cohort: The devices.
         slots: Of the sums that the server had learnt, indices into the session's slots.
         reason: Why the round was lost.
     """
 
-    sessions: Sessions
+    cohort: Cohort
     slots: Sequence[int]
     reason: str
 
-    def play(
+    @property
+    def weights(self) -> Mapping[int, int]:
+        """n_k by device."""
+        return self.cohort.weights
+
+    def secure_round(
         self,
         levels: Levels,
-        work: CohortWork,
-        *,
-        graph_seed: bytes,
-        vanishing: Vanishing,
+        models: Sequence[Vector],
+        weighing: Weighing | None = None,
     ) -> SecureRoundResult:
-        """Lose a round; see `deltafl.sim.cohort.simulated.SecureRounds`."""
-        del work, graph_seed, vanishing
+        """Lose a round; see `Cohort`."""
+        del models, weighing
         return SecureRoundResult(lost_outcomes(levels, self.slots, self.reason), None)
 
 

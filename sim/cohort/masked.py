@@ -1,15 +1,17 @@
 """Secure rounds by the complete real protocol, over a network where devices drop out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from deltafl.fl.cohort import SecureRoundResult
+from deltafl.fl.vectors import Vector
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.levels import Levels
+from deltafl.protocol.policy import RoundPolicy
 from deltafl.protocol.server import RoundServer
 from deltafl.protocol.sessions import Sessions
-from deltafl.secagg import ClientId, Enrolment, SessionParams
+from deltafl.secagg import ClientId, Directory, Enrolment, SessionParams
 from deltafl.secagg.primitives import Primitives
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.secagg.session import NoObserver, Observer
@@ -58,20 +60,11 @@ class MaskedRounds:
         vanishing: Vanishing,
     ) -> SecureRoundResult:
         """Play a round; see `deltafl.sim.cohort.simulated.SecureRounds`."""
-        models = b"".join(model.astype("<f4").tobytes() for model in work.models)
-        params = self.sessions.params_of_levels(levels, models, graph_seed)
-        policy = self.sessions.policy
         ids, own = [ClientId(device) for device in work.weights], self.primitives()
-        server = RoundServer(
-            levels,
-            models,
-            params,
-            ids,
-            self.enrolment,
-            own,
-            policy.min_tail,
-            policy.min_difference,
-            keeps_cohort=policy.expects_active,
+        models = as_bytes(work.models)
+        params = self.sessions.params_of_levels(levels, models, graph_seed)
+        server = round_server(
+            levels, models, params, ids, self.enrolment, own, self.sessions.policy
         )
         clients = {
             i: RoundClient(
@@ -98,3 +91,41 @@ class MaskedRounds:
     def _source(self, device: ClientId, params: SessionParams, told: Told | None) -> Randomness:
         """Where a device's secrets come from; they are noted if anything is."""
         return self.randomness if told is None else told.note_draws(self.randomness, params, device)
+
+
+def as_bytes(models: Sequence[Vector]) -> bytes:
+    """The models of all levels, as devices get them."""
+    return b"".join(model.astype("<f4").tobytes() for model in models)
+
+
+def round_server(
+    levels: Levels,
+    models: bytes,
+    params: SessionParams,
+    cohort: Sequence[ClientId],
+    directory: Directory,
+    primitives: Primitives,
+    policy: RoundPolicy,
+) -> RoundServer:
+    """The server of a round with devices of one policy, which it knows.
+
+    Args:
+        levels: the round's.
+        models: `as_bytes` of their models.
+        params: of the session.
+        cohort: its devices.
+        directory: their identities.
+        primitives: what the server computes with.
+        policy: what the devices insist on.
+    """
+    return RoundServer(
+        levels,
+        models,
+        params,
+        cohort,
+        directory,
+        primitives,
+        policy.min_tail,
+        policy.min_difference,
+        keeps_cohort=policy.expects_active,
+    )

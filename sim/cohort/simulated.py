@@ -11,7 +11,6 @@ from deltafl.protocol.levels import Levels
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import ClientId
 from deltafl.secagg.stages import Vanishing
-from deltafl.sim.cohort.answered import Answers
 from deltafl.sim.cohort.devices import Device, Devices, device_objects
 from deltafl.sim.cohort.faults import Dropouts, nobody
 from deltafl.sim.cohort.seeds import Purpose, Seeds
@@ -61,7 +60,6 @@ class SimulatedCohort:
         rounds: plays secure rounds; None for strategies in clear.
         dropouts: which devices vanish from a secure round, and when.
         told: where to note what devices tell in a secure round; None to note nothing.
-        answers: where to note who may have answered in a secure round; None to note nothing.
     """
 
     devices: Devices
@@ -70,7 +68,6 @@ class SimulatedCohort:
     rounds: SecureRounds | None = None
     dropouts: Dropouts = nobody
     told: Told | None = None
-    answers: Answers | None = None
 
     @property
     def weights(self) -> Mapping[int, int]:
@@ -113,15 +110,12 @@ class SimulatedCohort:
         bound = levels.common.search.grid.bound
         work = CohortWork(self.devices, models, thetas, bound, weighing, self.told)
         plan = self.dropouts(self.round_index, list(self.weights), len(levels.slots()))
-        result = self.rounds.play(
+        return self.rounds.play(
             levels,
             work,
             graph_seed=self.seeds.digest(Purpose.GRAPH, round_index=self.round_index),
             vanishing={ClientId(device): vanish for device, vanish in plan.items()},
         )
-        if self.answers is not None:
-            self.answers.note(self.weights, levels, result.outcomes)
-        return result
 
 
 def cohort_of(

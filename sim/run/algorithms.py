@@ -6,11 +6,12 @@ from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
+from deltafl.fl.cohort import Weighing
 from deltafl.fl.registry import DELTA_FL, OTHER_STRATEGIES, SERVER_OPTIMIZERS, WEIGHTED_MEANS
 from deltafl.fl.strategies.base import Strategy, TrainingState
 from deltafl.fl.strategies.choices import DeviceWeights, Response
 from deltafl.fl.strategies.levels import PrivateLevels
-from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, MaskedMean
+from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, InUnits, MaskedMean
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from deltafl.fl.strategies.server_optimizer import ServerOptimizer, Sgd, WithServerOptimizer
 from deltafl.fl.strategies.weighted_mean import WeightedMean
@@ -22,9 +23,9 @@ from deltafl.protocol.quantile.registry import NOISY, default_max_queries
 from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.protocol.weighting import Weighting
-from deltafl.secagg import Adversary, GraphKind, ThreatModel
+from deltafl.secagg import Adversary, GraphKind, SessionParams, ThreatModel
 from deltafl.secagg.session import Observer
-from deltafl.sim.cohort.faults import Dropouts, nobody
+from deltafl.sim.cohort.faults import Dropouts, nobody, seeded_dropouts
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.masks.choice import masks_of_this_machine
@@ -177,6 +178,37 @@ def _limits(config: RunConfig) -> dict[str, Any]:
     return limits
 
 
+def weighing_of(config: RunConfig, round_index: int, unit: int, max_weight: int) -> Weighing | None:
+    """What a device contributes in a private round; None for n_k and Δ_k.
+
+    Args:
+        config: the settings of one run.
+        round_index: the round, counted from 0.
+        unit: log2 of the unit of weights.
+        max_weight: the largest weight that counts in full.
+
+    Raises:
+        ConfigError: the algorithm is not private.
+        ValueError: the settings contradict each other.
+    """
+    algorithm = config.federation.algorithm
+    if not config.federation.is_private:
+        raise ConfigError(f"federation.algorithm = {algorithm!r}: must be a private one")
+    if algorithm == PRIVATE + DELTA_FL:
+        return None
+    mean = _weighted_mean(algorithm.removeprefix(PRIVATE), config)
+    return InUnits(mean, round_index, unit, max_weight)
+
+
+def dropouts_of(config: RunConfig) -> Dropouts:
+    """Which devices drop out when, in a run."""
+    return seeded_dropouts(
+        Seeds(config.experiment.seed),
+        config.faults.dropout,
+        signed=config.privacy.sessions_are_signed,
+    )
+
+
 def build_rounds(config: RunConfig, observer: Observer) -> SecureRounds:
     """Build the object that runs secure rounds.
 
@@ -193,10 +225,11 @@ def build_rounds(config: RunConfig, observer: Observer) -> SecureRounds:
 
 def check_session(
     config: RunConfig, strategy: Strategy, state: TrainingState, cohort_size: int
-) -> None:
+) -> SessionParams | None:
     """Check that the strategy can play its next round over a cohort of this size.
 
-    Strategies in clear always can.
+    Returns:
+        The parameters of its session; None for strategies in clear, which always can.
 
     Raises:
         ProtocolError: a sum would not fit the ring, or a setting is out of its range.
@@ -208,7 +241,8 @@ def check_session(
     if isinstance(strategy, PrivateDeltaFL | PrivateLevels | MaskedMean):
         levels = strategy.levels_for(state, cohort_size)
         seed = Seeds(config.experiment.seed).digest(Purpose.GRAPH, round_index=state.round)
-        sessions_of(config).params_of_levels(levels, state.model.tobytes(), seed)
+        return sessions_of(config).params_of_levels(levels, state.model.tobytes(), seed)
+    return None
 
 
 def _private_rounds(config: RunConfig, theta: Fraction, *, verified: bool) -> PrivateDeltaFL:

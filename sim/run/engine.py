@@ -16,12 +16,11 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from deltafl.fl.data.federated import FederatedDataset
-from deltafl.fl.data.lazy import sizes_of
+from deltafl.fl.cohort import Cohort
 from deltafl.fl.errors import DivergenceError
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.metrics import Summary, summarise_test_error
@@ -37,14 +36,10 @@ from deltafl.fl.vectors import Vector
 from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.session import NoObserver
-from deltafl.sim.cohort.answered import Answered, Answers
-from deltafl.sim.cohort.backends.base import Backend, ModelSpec, SampleReference
-from deltafl.sim.cohort.devices import BackendDevices
-from deltafl.sim.cohort.faults import Dropouts, seeded_dropouts
-from deltafl.sim.cohort.interrupted import InterruptedRounds
+from deltafl.sim.cohort.answered import Answered, Answers, NotedCohort
+from deltafl.sim.cohort.interrupted import InterruptedCohort
 from deltafl.sim.cohort.sampling import sample_cohort
 from deltafl.sim.cohort.seeds import Purpose, Seeds
-from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
 from deltafl.sim.errors import ConfigError, RunDirectoryError, RunError, damaged
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -66,12 +61,12 @@ from deltafl.sim.record.transcript import (
 )
 from deltafl.sim.record.truth import TRUTH, Told, TruthWriter
 from deltafl.sim.run.algorithms import (
-    build_rounds,
     build_strategy,
     check_session,
-    sessions_of,
+    dropouts_of,
 )
 from deltafl.sim.run.first_model import first_model
+from deltafl.sim.run.population import Devices, Measured, Population
 from deltafl.sim.run.resuming import check_files, check_state
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show
@@ -91,21 +86,6 @@ class Progress(Protocol):
 
     def evaluated(self, round_number: int, test_error: Summary) -> None:
         """A model was evaluated on all devices."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Resources:
-    """What all runs of an experiment share.
-
-    Attributes:
-        dataset: the data of all devices.
-        backend: computes what the devices compute.
-        progress: receives progress.
-    """
-
-    dataset: FederatedDataset
-    backend: Backend
-    progress: Progress
 
 
 class _NoTranscript(NoObserver):
@@ -145,41 +125,40 @@ class _NoTruth:
         pass
 
 
-def play(config: RunConfig, directory: RunDirectory, resources: Resources) -> None:
+def play(
+    config: RunConfig, directory: RunDirectory, population: Population, progress: Progress
+) -> None:
     """Run to the last round; do nothing if the run is already finished.
 
     Args:
         config: settings of one run (no baselines, one seed).
         directory: prepared, and claimed by this process.
-        resources: data, hardware, progress.
+        population: who can be asked.
+        progress: receives progress.
 
     Raises:
         RunError: too many rounds in a row were lost.
         DivergenceError: a loss or an update is NaN or infinite.
         UserError: the settings do not fit, or the directory is damaged.
     """
-    checkpoint, dataset = load_checkpoint(directory.checkpoints), resources.dataset
+    checkpoint, num_devices = load_checkpoint(directory.checkpoints), population.num_devices
     strategy = strategy_of(config)
-    first = strategy.init(first_model(config, spec_of(config, dataset)), len(dataset.train))
+    first = strategy.init(first_model(config, population.spec(config)), num_devices)
     if checkpoint is not None:
-        check_state(config, directory, checkpoint, first, len(dataset.train))
+        check_state(config, directory, checkpoint, first, num_devices)
         check_files(config, directory, checkpoint)
     for folder in directory.metrics_of(config.federation).values():
         drop_evaluations_after(folder, checkpoint.state.round if checkpoint else None)
     events_size = checkpoint.events_size if checkpoint else 0
-    beyond = _beyond(config, directory, checkpoint, len(resources.dataset.train))
+    beyond = _beyond(config, directory, checkpoint, num_devices)
     with (
         closing(_transcript(config, directory, beyond.mark)) as transcript,
         closing(_truth(config, directory, checkpoint, transcript.run_id)) as truth,
         EventLog(directory.events, events_size) as events,
     ):
-        run = _Run(config, directory, resources, strategy, events, transcript, truth)
+        asked = _Asked(num_devices, population.of_run(config, transcript))
+        run = _Run(config, directory, asked, progress, strategy, events, transcript, truth)
         run.go_on(first, checkpoint, beyond)
-
-
-def spec_of(config: RunConfig, dataset: FederatedDataset) -> ModelSpec:
-    """The model of the settings, with the shapes of these data."""
-    return ModelSpec(config.model.name, dataset.input_shape, dataset.num_classes, dataset.embedding)
 
 
 def strategy_of(config: RunConfig) -> Strategy:
@@ -218,15 +197,6 @@ def strategy_of(config: RunConfig) -> Strategy:
             f"strategy.server_optimizer = {config.strategy.server_optimizer!r}"
         )
     return PrivateLevels(private)
-
-
-def dropouts_of(config: RunConfig) -> Dropouts:
-    """Which devices drop out when, in a run."""
-    return seeded_dropouts(
-        Seeds(config.experiment.seed),
-        config.faults.dropout,
-        signed=config.privacy.sessions_are_signed,
-    )
 
 
 def _beyond(
@@ -277,12 +247,20 @@ def _truth(
     return TruthWriter(directory.truth, run_id, config.privacy.transcript, mark)
 
 
+class _Asked(NamedTuple):
+    """The devices of a run: how many there are, and they themselves."""
+
+    number: int
+    devices: Devices
+
+
 class _Run:
     def __init__(
         self,
         config: RunConfig,
         directory: RunDirectory,
-        resources: Resources,
+        asked: _Asked,
+        progress: Progress,
         strategy: Strategy,
         events: EventLog,
         transcript: TranscriptWriter | _NoTranscript,
@@ -290,16 +268,14 @@ class _Run:
     ) -> None:
         self._config = config
         self._directory = directory
-        self._resources = resources
+        self._asked = asked
+        self._progress = progress
         self._events = events
         self._transcript = transcript
         self._truth = truth
-        self._sizes = sizes_of(resources.dataset.train)
         self._seeds = Seeds(config.experiment.seed)
         self._metrics = directory.metrics_of(config.federation)
         self._strategy = strategy
-        self._dropouts = dropouts_of(config)
-        self._rounds = build_rounds(config, transcript) if config.federation.is_private else None
         self._answered = Answered()
         self._schedule = config.training.schedule
 
@@ -311,7 +287,7 @@ class _Run:
             checkpoint: where to continue.
             beyond: what the transcript holds beyond it.
         """
-        progress, rounds = self._resources.progress, self._config.federation.rounds
+        progress, rounds = self._progress, self._config.federation.rounds
         progress.begin(self._config, checkpoint.state.round if checkpoint else 0)
         state = self._resume(checkpoint, beyond) if checkpoint else self._begin(first)
         lost = _lost_at_the_end(read_events(self._directory.events))
@@ -319,7 +295,7 @@ class _Run:
         while state.round < rounds:
             ids = self._draw(state)
             self._transcript.begin_round(state.round + 1, ids)
-            state, event = self._play_round(state, ids, self._rounds)
+            state, event = self._play_round(state, ids)
             aborted = event.get("aborted")
             self._transcript.end_round(None if aborted is None else str(aborted))
             self._save(state)
@@ -335,7 +311,7 @@ class _Run:
 
     def _resume(self, checkpoint: Checkpoint, beyond: Beyond) -> TrainingState:
         """The state to go on from: that of the checkpoint, once the rounds beyond it are lost."""
-        state, progress = checkpoint.state, self._resources.progress
+        state, progress = checkpoint.state, self._progress
         self._answered = Answered(checkpoint.answered)
         for folder in self._metrics.values():
             if last := read_last_evaluation(folder):
@@ -357,9 +333,7 @@ class _Run:
 
     def _lose(self, state: TrainingState, begun: BegunRound) -> tuple[TrainingState, Event]:
         """Give up a round that an earlier process had begun."""
-        sessions = sessions_of(self._config)
-        interrupted = InterruptedRounds(sessions, begun.slots, INTERRUPTED)
-        return self._play_round(state, begun.cohort, interrupted)
+        return self._play_round(state, begun.cohort, begun)
 
     def _give_up_if_hopeless(self, round_number: int, lost: list[str]) -> None:
         if len(lost) >= min(MAX_LOST_ROUNDS, self._config.federation.rounds):
@@ -370,37 +344,28 @@ class _Run:
             )
 
     def _play_round(
-        self, state: TrainingState, ids: tuple[int, ...], rounds: SecureRounds | None
+        self, state: TrainingState, ids: tuple[int, ...], lost: BegunRound | None = None
     ) -> tuple[TrainingState, Event]:
-        """Let the strategy play a round over these devices, and log it."""
-        train = self._resources.dataset.train
-        settings = self._config.training
+        """Let the strategy play a round over these devices, or lose one, and log it."""
+        settings, devices = self._config.training, self._asked.devices
         training = LocalTraining(
             learning_rate=self._schedule.rate(state.round),
             batch_size=settings.batch_size,
             epochs=settings.epochs,
             l2=settings.l2,
         )
-        backend = self._resources.backend
-        refs = {index: SampleReference(train, index, int(self._sizes[index])) for index in ids}
         # record the devices' private values only if they are written to a file: updates are large
         told = Told() if self._config.privacy.truth else None
         answers, before = Answers(), state.model
-        cohort = SimulatedCohort(
-            BackendDevices(refs, backend, training, self._seeds, state.round),
-            state.round,
-            self._seeds,
-            rounds,
-            self._dropouts,
-            told,
-            answers,
-        )
-        here, learning = backend.clock.here, backend.clock.seconds
+        cohort: Cohort = devices.cohort(ids, state.round, training, told)
+        if lost is not None:
+            cohort = InterruptedCohort(cohort, lost.slots, INTERRUPTED)
+        here, learning = devices.clock.here, devices.clock.seconds
         wall_start, cpu_start = time.perf_counter(), time.process_time()
         try:
-            state, report = self._strategy.apply(state, cohort)
+            state, report = self._strategy.apply(state, NotedCohort(cohort, answers))
         finally:
-            backend.forget()  # drop requests to devices that have been lost meanwhile
+            devices.forget()
         cpu_s = time.process_time() - cpu_start
         self._answered = self._answered.after(
             answers, self._models(before), self._models(state.model)
@@ -413,8 +378,8 @@ class _Run:
                 **report_as_dict(report),
                 "cohort": ids,
                 "learning_rate": training.learning_rate,
-                "train_cpu_s": backend.clock.seconds - learning,
-                "protocol_cpu_s": cpu_s - (backend.clock.here - here),
+                "train_cpu_s": devices.clock.seconds - learning,
+                "protocol_cpu_s": cpu_s - (devices.clock.here - here),
                 "wall_s": time.perf_counter() - wall_start,
             }
         )
@@ -422,10 +387,11 @@ class _Run:
 
     def _draw(self, state: TrainingState) -> tuple[int, ...]:
         """The cohort of the next round: of secure rounds, devices new to the model."""
-        population, size = len(self._sizes), self._config.federation.cohort_size
+        population, size = self._asked.number, self._config.federation.cohort_size
         answered = self._answered.anyone
+        absent = self._asked.devices.absent(size, answered)
         generator = self._seeds.generator(Purpose.COHORT, round_index=state.round)
-        ids = sample_cohort(generator, population, size, answered)
+        ids = sample_cohort(generator, population, size, answered | absent)
         if len(ids) < size:
             try:
                 check_session(self._config, self._strategy, state, len(ids))
@@ -455,23 +421,20 @@ class _Run:
     def _evaluate(self, state: TrainingState) -> None:
         models = self._models(state.model)
         for folder, model in zip(self._metrics.values(), models, strict=True):
-            self._evaluate_model(state.round, model, folder)
+            measured = self._asked.devices.evaluate(model)
+            if measured is not None:
+                self._note(state.round, measured, folder)
 
-    def _evaluate_model(self, round_number: int, model: Vector, folder: Path) -> None:
-        dataset, backend = self._resources.dataset, self._resources.backend
-        evaluation = Evaluation(
-            round_number,
-            train=backend.evaluate(model, dataset.train),
-            test=backend.evaluate(model, dataset.test),
-        )
-        for measured in (*evaluation.train, *evaluation.test):
-            if not math.isfinite(measured.loss):
+    def _note(self, round_number: int, measured: Measured, folder: Path) -> None:
+        evaluation = Evaluation(round_number, *measured)
+        for one in (*evaluation.train, *evaluation.test):
+            if not math.isfinite(one.loss):
                 raise DivergenceError(
-                    f"after round {round_number} the loss on device {measured.id} is "
-                    f"{measured.loss}: training diverged; lower training.learning_rate"
+                    f"after round {round_number} the loss on device {one.id} is "
+                    f"{one.loss}: training diverged; lower training.learning_rate"
                 )
         write_evaluation(folder, evaluation)
-        self._resources.progress.evaluated(round_number, summarise_test_error(evaluation.test))
+        self._progress.evaluated(round_number, summarise_test_error(evaluation.test))
 
     def _save(self, state: TrainingState) -> None:
         """Save the state; done last, because a checkpoint vouches for all that it counts."""

@@ -4,7 +4,7 @@ The first run is at the top of the directory, the others are below `arms/`; each
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.levels import split_models
 from deltafl.protocol.errors import ProtocolError
 from deltafl.secagg.errors import SecAggError
+from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.backends.choice import Choice, choose, open_backend
 from deltafl.sim.cohort.backends.learners import REFERENCE
 from deltafl.sim.cohort.hardware import choose_device
@@ -32,9 +33,10 @@ from deltafl.sim.record.memory import peak_memory_mb, peak_memory_of_workers_mb
 from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
 from deltafl.sim.record.versions import Versions, check_versions, versions_now
 from deltafl.sim.run.algorithms import check_session
-from deltafl.sim.run.engine import Progress, Resources, play, spec_of, strategy_of
+from deltafl.sim.run.engine import Progress, play, strategy_of
+from deltafl.sim.run.simulated import SimulatedPopulation, spec_of
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
-from deltafl.sim.settings.config import BACKENDS, MAX_WORKERS, WITH_LEVELS, RunConfig
+from deltafl.sim.settings.config import BACKENDS, MAX_WORKERS, REMOTE, WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show
 
 
@@ -65,6 +67,10 @@ def run_experiment(
             changed.
         RunError: a run cannot continue; its finished rounds are kept.
     """
+    if config.federation.devices == REMOTE:
+        raise ConfigError(
+            f"federation.devices = {REMOTE!r}: `deltafl run` simulates devices; run `deltafl serve`"
+        )
     top = RunDirectory(path)
     if finished := top.finished(config, resume=resume):
         return finished
@@ -79,7 +85,7 @@ def run_experiment(
             choice, spec_of(config, dataset), device=device, address=config.training.address
         )
         stack.enter_context(contextlib.closing(backend))
-        resources = Resources(dataset, backend, progress)
+        population = SimulatedPopulation(dataset, backend)
         summaries, played = [], []
         for number, arm in enumerate(config.arms()):
             algorithm, seed = arm.federation.algorithm, arm.experiment.seed
@@ -88,7 +94,7 @@ def run_experiment(
             # somebody may have resumed an arm by itself, and still be at it
             with directory.claim(arm, resume=True) if number else contextlib.nullcontext():
                 write_json(directory.versions, versions)
-                play(arm, directory, resources)
+                play(arm, directory, population, progress)
                 summaries.append(summarise_run(arm, directory, data))
                 _write_bundle(arm, directory, dataset, str(versions["data_sha256"]))
                 if number:
@@ -172,20 +178,40 @@ def _write_bundle(
     config: RunConfig, directory: RunDirectory, dataset: FederatedDataset, data_sha256: str
 ) -> None:
     """Write the final models of Δ-FL to one file, for `deltafl predict`."""
+    scale = None
+    if config.data.standardise == "train" and config.federation.algorithm in WITH_LEVELS:
+        # the data set is already scaled; compute the constants from the unscaled data
+        scale = Scale.of(build_dataset(replace(config.data, standardise="none")).train)
+    about = {"data": dataset.name, "data_sha256": data_sha256}
+    write_bundle(config, directory, spec_of(config, dataset), scale, about)
+
+
+def write_bundle(
+    config: RunConfig,
+    directory: RunDirectory,
+    spec: ModelSpec,
+    scale: Scale | None,
+    about: Mapping[str, str],
+) -> None:
+    """Write the final models of Δ-FL to one file, for `deltafl predict`.
+
+    Args:
+        config: the settings of a run that has ended; none of another algorithm are written.
+        directory: the run's.
+        spec: what the models are.
+        scale: how inputs are to be scaled.
+        about: where the models come from, beside the settings.
+    """
     checkpoint = load_checkpoint(directory.checkpoints)
     if checkpoint is None or config.federation.algorithm not in WITH_LEVELS:
         return
-    scale = None
-    if config.data.standardise == "train":
-        # the data set is already scaled; compute the constants from the unscaled data
-        scale = Scale.of(build_dataset(replace(config.data, standardise="none")).train)
     thetas = config.federation.thetas
     bundle = Bundle(
         architecture=Architecture(
-            config.model.name,
-            dataset.input_shape,
-            dataset.num_classes,
-            None if dataset.embedding is None else embedding_sha256(dataset.embedding),
+            spec.name,
+            spec.input_shape,
+            spec.num_classes,
+            None if spec.embedding is None else embedding_sha256(spec.embedding),
         ),
         models=dict(zip(thetas, split_models(checkpoint.state.model, len(thetas)), strict=True)),
         scale=scale,
@@ -193,11 +219,10 @@ def _write_bundle(
             "algorithm": config.federation.algorithm,
             "seed": str(config.experiment.seed),
             "round": str(checkpoint.state.round),
-            "data": dataset.name,
-            "data_sha256": data_sha256,
+            **about,
             "standardise": config.data.standardise,
         },
-        embedding=dataset.embedding,
+        embedding=spec.embedding,
     )
     write_file(directory.bundle, bundle.to_bytes())
 

@@ -28,7 +28,7 @@ from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.accounting import privacy_of
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import show
 
 Summary: TypeAlias = dict[str, object]
@@ -66,7 +66,8 @@ def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) ->
         theta: read_last_evaluation(folder)
         for theta, folder in directory.metrics_of(federation).items()
     }
-    if checkpoint is None or None in evaluations.values():
+    is_measured = federation.devices != REMOTE
+    if checkpoint is None or (is_measured and None in evaluations.values()):
         raise RunDirectoryError(
             f"{directory.path} has no checkpoint or no evaluation: it was damaged, start again in "
             f"another --out"
@@ -77,7 +78,6 @@ def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) ->
     levels = {
         theta: _level(evaluation, model)
         for (theta, evaluation), model in zip(evaluations.items(), models, strict=True)
-        if evaluation is not None
     }
     return {
         "algorithm": config.federation.algorithm,
@@ -118,7 +118,7 @@ def summarise_experiment(arms: Sequence[Summary]) -> Summary:
     first = arms[0]
     algorithm = str(first["algorithm"])
     groups = {
-        name: {"test_error": _over_seeds([_numbers(one["test_error"]) for one in runs.values()])}
+        name: {"test_error": _over_seeds([one["test_error"] for one in runs.values()])}
         for name, runs in seeds.items()
     }
     return {
@@ -134,12 +134,15 @@ def summarise_experiment(arms: Sequence[Summary]) -> Summary:
     }
 
 
-def _level(evaluation: Evaluation, model: Vector) -> Summary:
-    """What one model came to."""
+def _level(evaluation: Evaluation | None, model: Vector) -> Summary:
+    """What one model came to; of remote devices, nobody knows but they."""
+    known: Summary = {"final_model_sha256": vector_sha256(model).hex()}
+    if evaluation is None:
+        return {**known, "test_error": None, "train_loss": None}
     test_error = summarise_test_error(evaluation.test)
     train_loss = summarise_train_loss(evaluation.train)
     return {
-        "final_model_sha256": vector_sha256(model).hex(),
+        **known,
         "test_error": _distribution(test_error.mean, test_error.percentiles),
         "train_loss": _distribution(train_loss.mean, train_loss.percentiles),
     }
@@ -184,11 +187,15 @@ def _distribution(mean: float, percentiles: Mapping[int, float]) -> Summary:
     }
 
 
-def _over_seeds(errors: Sequence[Mapping[str, object]]) -> Summary:
+def _over_seeds(found: Sequence[object]) -> Summary | None:
+    if None in found:
+        return None  # remote devices
+    errors = [_numbers(error) for error in found]
+
     def mean(values: Sequence[object]) -> float:
         return sum(cast("Sequence[float]", values)) / len(values)
 
-    tails = [cast("float", error["p90"]) for error in errors]
+    tails = [error["p90"] for error in errors]
     percentiles = [cast("dict[str, float]", error["percentiles"]) for error in errors]
     return {
         "mean": mean([error["mean"] for error in errors]),

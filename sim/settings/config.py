@@ -41,6 +41,8 @@ AUTO: Final = "auto"
 VERIFIED: Final = "verified"
 TRUSTED: Final = "trusted"
 SEARCHES: Final = (AUTO, VERIFIED, TRUSTED)
+SIMULATED: Final = "simulated"
+REMOTE: Final = "remote"
 
 MAX_WORKERS: Final = 1024
 """Most workers, or threads."""
@@ -196,7 +198,10 @@ class FederationConfig:
         levels: delta-fl, private-delta-fl: conformity levels to train together, each with its own
             model, from the largest to the smallest; empty to train `theta` only.
         evaluate_every: rounds between two evaluations over all devices; the models before the first
-            round and after the last are always evaluated.
+            round and after the last are always evaluated. Nobody sees such numbers of remote
+            devices.
+        devices: where they are: "simulated", or "remote" on machines of their own, which connect to
+            `deltafl serve` and give nothing but masked sums.
     """
 
     algorithm: Annotated[str, OneOf(ALGORITHMS)] = "private-delta-fl"
@@ -205,6 +210,7 @@ class FederationConfig:
     theta: Annotated[Fraction, Interval("(0, 1]")] = Fraction(1, 2)
     levels: Annotated[tuple[str, ...], FallingLevels()] = ()
     evaluate_every: Count = 5
+    devices: Annotated[str, OneOf((SIMULATED, REMOTE))] = SIMULATED
 
     @property
     def is_private(self) -> bool:

@@ -17,7 +17,7 @@ from typing import Annotated, Final, TypeAlias, cast, get_args, get_origin, get_
 from deltafl.fl.read.exact import exact_number, shortened
 from deltafl.fl.read.regular import read_regular
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.settings.config import PRIVATE, WITH_LEVELS, RunConfig
+from deltafl.sim.settings.config import PRIVATE, REMOTE, WITH_LEVELS, RunConfig
 from deltafl.sim.settings.constraints import Constraint, nearest
 from deltafl.sim.settings.mode import is_mode
 
@@ -271,11 +271,35 @@ def _check_together(config: RunConfig) -> None:
             f"federation.algorithm = {federation.algorithm!r}; only {' and '.join(WITH_LEVELS)} "
             "have conformity levels"
         )
+    if federation.devices == REMOTE:
+        _check_remote(config)
     private = any(algorithm.startswith(PRIVATE) for algorithm in algorithms)
     if private and federation.cohort_size < privacy.min_cohort:
         raise ConfigError(
             f"federation.cohort_size = {federation.cohort_size} is below "
             f"privacy.min_cohort = {privacy.min_cohort}: raise the first or lower the second"
+        )
+
+
+def _check_remote(config: RunConfig) -> None:
+    """Check that devices on machines of their own can do what the settings ask for."""
+    needed: dict[str, tuple[object, object]] = {
+        "experiment.baselines": (config.experiment.baselines, ()),
+        "experiment.num_seeds": (config.experiment.num_seeds, 1),
+        "privacy.sums": (config.privacy.sums, "masked"),
+        "privacy.truth": (config.privacy.truth, False),
+        "faults.dropout": (config.faults.dropout, 0),
+    }
+    for name, (value, must) in needed.items():
+        if value != must:
+            raise ConfigError(
+                f"{name} = {_toml_value(value)}: must be {_toml_value(must)} with "
+                f"federation.devices = {REMOTE!r}"
+            )
+    if not config.federation.is_private:
+        raise ConfigError(
+            f"federation.algorithm = {config.federation.algorithm!r}: must be one that begins with "
+            f"{PRIVATE!r} with federation.devices = {REMOTE!r}, which give nothing but masked sums"
         )
 
 

@@ -17,7 +17,7 @@ from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.checkpoint import read_checkpoint, save_checkpoint
 from deltafl.sim.record.evaluations import read_evaluation, write_evaluation
-from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.rundir import RunDirectory, write_json
 from deltafl.sim.settings.config_io import to_toml
 
 LIMITS = Options(min_tail=1)
@@ -55,8 +55,8 @@ def test_what_the_run_left_agrees(directory):
 
 
 def change_json(path, **changes):
-    document = json.loads(path.read_text())
-    path.write_text(json.dumps(document | changes, indent=2))
+    """Say something else, in the bytes that a run would write."""
+    write_json(path, json.loads(path.read_text()) | changes)
 
 
 def change_checkpoint(directory, number, **changes):

@@ -154,6 +154,9 @@ class Trained:
         generator = torch.Generator().manual_seed(0)
         return Learner(NETWORK).train(vector, self.data, self.training, generator)
 
+    def wait(self, model):
+        self.update(model)
+
 
 @st.composite
 def trained_devices(draw):
@@ -206,6 +209,9 @@ class Broken:
     def update(self, _):
         return self._told("update", self.device.update)
 
+    def wait(self, _):
+        self._told("wait", None)
+
 
 class RaisesWhenRead:
     """A number or an array whose conversion raises."""
@@ -237,6 +243,7 @@ FAILURES = {
     "a weight that raises when it is read": {"weight": RaisesWhenRead()},
     "a loss that raises when it is read": {"loss": RaisesWhenRead()},
     "an update that raises when it is read": {"update": RaisesWhenRead()},
+    "an exception while others train": {"wait": OSError, "loss": ValueError},
     "everything": {"loss": ValueError, "weight": ValueError, "update": ValueError},
 }
 

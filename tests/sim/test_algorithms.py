@@ -17,8 +17,9 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.algorithms import build_strategy, check_session, sessions_of
-from deltafl.sim.run.engine import Resources, play, spec_of, strategy_of
+from deltafl.sim.run.engine import play, strategy_of
 from deltafl.sim.run.experiment import run_experiment
+from deltafl.sim.run.simulated import SimulatedPopulation, spec_of
 from deltafl.sim.settings.config import ALGORITHMS, MODELS, PRIVATE, PolicyConfig
 from deltafl.sim.settings.config_io import build_config
 
@@ -57,7 +58,7 @@ def run(dataset, tmp_path):
         directory = RunDirectory(tmp_path / name)
         directory.prepare(config)
         backend = open_backend(Choice("reference", 0, 1), spec_of(config, dataset))
-        play(config, directory, Resources(dataset, backend, progress or Silent()))
+        play(config, directory, SimulatedPopulation(dataset, backend), progress or Silent())
         return load_checkpoint(directory.checkpoints).state
 
     return run

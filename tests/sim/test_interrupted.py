@@ -14,7 +14,7 @@ from reports import serious
 from deltafl.protocol import wire as round_wire
 from deltafl.protocol.messages import Announce
 from deltafl.secagg.wire import Kind
-from deltafl.sim.cohort.interrupted import InterruptedRounds
+from deltafl.sim.cohort.interrupted import InterruptedCohort
 from deltafl.sim.errors import ChainError, RunDirectoryError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.options import Options
@@ -483,11 +483,8 @@ def test_interrupted_rounds_count_the_sums_of_each_level():
         def first_slot(level):
             return 4 * level
 
-    outcomes = (
-        InterruptedRounds(None, (0, 3, 4), "gone")
-        .play(TwoLevels, None, graph_seed=b"", vanishing={})
-        .outcomes
-    )
+    cohort = InterruptedCohort(None, (0, 3, 4), "gone")
+    outcomes = cohort.secure_round(TwoLevels, []).outcomes
     assert [outcome.secure_sums for outcome in outcomes] == [2, 1]
     assert {outcome.aborted for outcome in outcomes} == {"gone"}
     assert all(outcome.asked and outcome.update is None for outcome in outcomes)

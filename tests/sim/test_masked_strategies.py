@@ -22,7 +22,7 @@ from deltafl.fl.strategies.base import TrainingState, Visibility
 from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.fedavg import FedAvg
 from deltafl.fl.strategies.fedprox import FedProx
-from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, WEIGHT_BITS, MaskedMean, _InUnits
+from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, WEIGHT_BITS, InUnits, MaskedMean
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
 from deltafl.fl.strategies.propfair import PropFair
 from deltafl.fl.strategies.q_ffl import QFFL
@@ -391,7 +391,7 @@ def test_no_loss_weight_or_update_ends_the_round_of_a_device_that_weighs_itself(
 )
 def test_no_weight_is_too_strange_to_be_sent(share, weighed):
     mean = SimpleNamespace(share=lambda *_: share)
-    weighing = _InUnits(mean, round_index=1, unit=0, max_weight=7)
+    weighing = InUnits(mean, round_index=1, unit=0, max_weight=7)
     assert weighing.weigh(None) == (weighed, 1.0)
 
 

@@ -592,7 +592,7 @@ def test_the_bound_on_messages_is_as_stated():
         value = eval(  # noqa: S307 a formula of our own page
             python.replace(longest, "vector"), {"__builtins__": {}}, names | {"vector": 2 * vector}
         )
-        assert wire._max_bytes(params) == value
+        assert wire.max_bytes(params) == value
 
 
 CONFIG = RoundConfig(

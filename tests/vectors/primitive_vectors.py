@@ -89,7 +89,7 @@ def parameters():
                 "canonical": params.canonical().hex(),
                 "digest": params.digest.hex(),
                 "tag": params.tag.hex(),
-                "max_message_bytes": wire._max_bytes(params),
+                "max_message_bytes": wire.max_bytes(params),
                 "roster": roster,
                 "session_id": params.session_id(packed).hex(),
             }

@@ -85,7 +85,7 @@ def replayed(file, name, device):
 
 def bounds():
     return all(
-        case["max_message_bytes"] == wire._max_bytes(params_from_json(case["params"]))
+        case["max_message_bytes"] == wire.max_bytes(params_from_json(case["params"]))
         for case in load("parameters")
     )
 
@@ -265,7 +265,7 @@ def directory_first(monkeypatch):
 
 
 def another_bound(monkeypatch):
-    monkeypatch.setattr(wire, "_max_bytes", lambda _: 1 << 24)
+    monkeypatch.setattr(wire, "max_bytes", lambda _: 1 << 24)
 
 
 def no_record_bound(monkeypatch):

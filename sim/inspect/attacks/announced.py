@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from deltafl.protocol.configuration import UpdateParams, binding
+from deltafl.protocol.configuration import RoundConfig, UpdateParams, binding
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
@@ -206,13 +206,7 @@ def tail_of_one_by_a_small_level(defended: bool) -> Loot:
     policy = replace(POLICY, min_expected_tail=2 if defended else 0)
     network, learnt = RoundDevices(config, policy=policy), list[SlotSum]()
     with_an_honest_server(network, _as_it_is, learnt)
-    victim = network.devices[max(network.devices)]
-    return Loot(
-        learnt[-1].vector.astype(np.uint64),
-        victim.measured(config).contribution(victim.update),
-        config.update_layout.ring_bits,
-        read=as_update(victim),
-    )
+    return _alone_in_the_tail(network, config, learnt[-1])
 
 
 @attack(
@@ -235,13 +229,7 @@ def threshold_without_a_query(defended: bool) -> Loot:
     network, learnt = RoundDevices(config), list[SlotSum]()
     with replaced(RoundPolicy, "_check_search", _unlimited, unless=defended):
         with_an_honest_server(network, _as_it_is, learnt)
-    victim = network.devices[max(network.devices)]
-    return Loot(
-        learnt[-1].vector.astype(np.uint64),
-        victim.measured(config).contribution(victim.update),
-        config.update_layout.ring_bits,
-        read=as_update(victim),
-    )
+    return _alone_in_the_tail(network, config, learnt[-1])
 
 
 def _unlimited(_policy: RoundPolicy, _levels: Levels, _fewest: int) -> None:
@@ -277,3 +265,14 @@ def little_noise(defended: bool) -> Loot:
     places = np.searchsorted(np.array(pivots), ticks, side="right")
     wanted = np.bincount(places, minlength=len(counts))
     return Loot(counts.astype(np.int64).astype(np.uint64), wanted.astype(np.uint64), 8)
+
+
+def _alone_in_the_tail(network: RoundDevices, config: RoundConfig, total: SlotSum) -> Loot:
+    """The sum of the updates, beside what the device with the largest loss put into it."""
+    victim = network.devices[max(network.devices)]
+    return Loot(
+        total.vector.astype(np.uint64),
+        victim.measured(config).contribution(victim.update),
+        config.update_layout.ring_bits,
+        read=as_update(victim),
+    )

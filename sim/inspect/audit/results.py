@@ -23,7 +23,7 @@ from deltafl.sim.record.events import size_of_events
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.record.versions import NAMES_OF_VERSIONS
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
-from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
+from deltafl.sim.settings.config import REMOTE, WITH_LEVELS, RunConfig
 
 OF_THE_MACHINE: Final = frozenset({"peak_memory_mb"})
 """Keys of a summary that follow from no file."""
@@ -209,6 +209,8 @@ def evaluations_differ(
     due = {number for number in range(rounds + 1) if number % every == 0}
     if is_finished:
         due.add(rounds)
+    if config.federation.devices == REMOTE:
+        due = set()  # nobody sees such numbers
     devices: set[tuple[tuple[str, int], ...]] = set()
     for theta, folder in directory.metrics_of(config.federation).items():
         there = set()
@@ -300,6 +302,9 @@ def _summary(source: Source, top: RunDirectory) -> Summary:
 
 def _data_of(arm: RunConfig, directory: RunDirectory, said: Mapping[str, object]) -> DataSize:
     """The size of the data, by an evaluation; only the summary has its name."""
+    if arm.federation.devices == REMOTE:
+        number = said.get("train_devices")
+        return DataSize(str(said.get("data")), number if isinstance(number, int) else 0, 0)
     folder = next(iter(directory.metrics_of(arm.federation).values()))
     paths: Sequence[Path] = sorted(folder.glob("*.parquet"))
     if not paths:

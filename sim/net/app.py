@@ -1,0 +1,268 @@
+"""The server's connections: an ASGI application, and the thread in which it is served.
+
+Each device has one WebSocket. It is admitted by its identity (`admission`) or closed. From then on,
+whatever it sends goes to the exchange (`post`), and whatever is due to it comes from there. A
+device that breaks the rules, reads nothing, or goes silent is closed; nobody else notices. Frames
+are bounded before they are read, and those who have not been admitted are bounded in number.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import WebSocketRoute
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket, WebSocketDisconnect
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+
+from deltafl.secagg import DecodeError, Directory
+from deltafl.sim.errors import UserError
+from deltafl.sim.net.admission import certificate_hash, is_admitted
+from deltafl.sim.net.dialling import PATH, SUBPROTOCOL
+from deltafl.sim.net.frames import NONCE_SIZE, Challenge, Hello, decode, encode
+from deltafl.sim.net.post import Line, Post
+
+ADMISSION_S: Final = 20.0
+"""Seconds that a device has to say who it is."""
+
+SENDING_S: Final = 120.0
+"""Seconds that a device has to read one frame."""
+
+MOST_UNKNOWN: Final = 512
+"""Most connections that have not been admitted yet."""
+
+_REFUSED, _BROKE_RULES, _BUSY, _REPLACED = 4401, 1008, 1013, 4409
+_PING_S: Final = 20.0
+_STOPPING_S: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """A server's certificate.
+
+    Attributes:
+        certificate: file of the certificate and those that vouch for it (PEM), its own first.
+        key: file of its private key (PEM).
+    """
+
+    certificate: Path
+    key: Path
+
+    def hash(self) -> bytes:
+        """What devices bind their signatures to.
+
+        Raises:
+            UserError: the file has no certificate.
+        """
+        try:
+            text = self.certificate.read_text(encoding="ascii")
+            end = text.index("-----END CERTIFICATE-----")
+            first = text[: end + len("-----END CERTIFICATE-----")]
+            der = ssl.PEM_cert_to_DER_cert(first[first.index("-----BEGIN CERTIFICATE-----") :])
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.certificate} has no certificate (PEM): {error}") from None
+        return certificate_hash(der)
+
+    def context(self) -> ssl.SSLContext:
+        """What connections are encrypted by.
+
+        Raises:
+            UserError: certificate and key cannot be used.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise UserError(
+                f"{self.certificate} and {self.key} are not a certificate and its key: {error}"
+            ) from None
+        return context
+
+
+def application(post: Post, devices: Directory, server: bytes) -> Starlette:
+    """The ASGI application that devices connect to.
+
+    Args:
+        post: the exchange.
+        devices: whose keys admit them, such as the federation's list.
+        server: the `certificate_hash` of the server; empty without TLS.
+    """
+    unknown = 0
+
+    async def connected(websocket: WebSocket) -> None:
+        nonlocal unknown
+        await websocket.accept(subprotocol=SUBPROTOCOL)
+        if unknown >= MOST_UNKNOWN:
+            await websocket.close(_BUSY, "too many connections at once")
+            return
+        unknown += 1
+        try:
+            hello = await _admitted(websocket, devices, server)
+        finally:
+            unknown -= 1
+        if hello is None:
+            await websocket.close(_REFUSED, "this device is not on the list, or not who it says")
+            return
+        loop, due = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the server is stopping
+                loop.call_soon_threadsafe(due.set)
+
+        line = post.connect(hello.client, wake)
+        try:
+            await _serve(websocket, post, line, due)
+        finally:
+            post.disconnect(line)
+
+    return Starlette(routes=[WebSocketRoute(PATH, connected)])
+
+
+async def _admitted(websocket: WebSocket, devices: Directory, server: bytes) -> Hello | None:
+    challenge = Challenge(secrets.token_bytes(NONCE_SIZE))
+    try:
+        async with asyncio.timeout(ADMISSION_S):
+            await websocket.send_bytes(encode(challenge))
+            hello = decode(await _frame(websocket))
+    except (TimeoutError, DecodeError, WebSocketDisconnect):
+        return None
+    is_one = isinstance(hello, Hello) and is_admitted(challenge, hello, server, devices)
+    return hello if isinstance(hello, Hello) and is_one else None
+
+
+async def _serve(websocket: WebSocket, post: Post, line: Line, due: asyncio.Event) -> None:
+    """Carry frames both ways until either side ends the connection."""
+    listening = asyncio.create_task(_listen(websocket, post, line))
+    talking = asyncio.create_task(_talk(websocket, post, line, due))
+    done, others = await asyncio.wait((listening, talking), return_when=asyncio.FIRST_COMPLETED)
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    for task in done:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            if (ending := task.result()) is not None:
+                await websocket.close(*ending)
+
+
+async def _listen(websocket: WebSocket, post: Post, line: Line) -> tuple[int, str]:
+    while True:
+        try:
+            post.received(line, await _frame(websocket))
+        except DecodeError as error:
+            return _BROKE_RULES, str(error)[:100]
+
+
+async def _talk(
+    websocket: WebSocket, post: Post, line: Line, due: asyncio.Event
+) -> tuple[int, str]:
+    while line.is_open:
+        due.clear()
+        while (frame := post.take(line)) is not None:
+            try:
+                async with asyncio.timeout(SENDING_S):
+                    await websocket.send_bytes(frame)
+            except TimeoutError:
+                return _BROKE_RULES, "the device reads nothing"
+        if line.is_open:
+            await due.wait()
+    return _REPLACED, "the device has connected again"
+
+
+async def _frame(websocket: WebSocket) -> bytes:
+    message = await websocket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message.get("code", 1006))
+    frame = message.get("bytes")
+    if not isinstance(frame, bytes):
+        raise DecodeError("a frame of text")
+    return frame
+
+
+@contextlib.contextmanager
+def served(
+    app: ASGIApp, host: str, port: int, *, tls: Tls | None = None, max_frame: int = 1 << 20
+) -> Iterator[tuple[str, int]]:
+    """Serve an application in a thread of its own; the host and port where it listens.
+
+    Args:
+        app: what to serve.
+        host: the address to listen at.
+        port: the port; 0 for any that is free.
+        tls: None to serve without.
+        max_frame: bytes of the longest WebSocket message that is read.
+
+    Raises:
+        UserError: nothing can listen there, or the certificate cannot be used.
+    """
+    config = uvicorn.Config(
+        app,
+        ws=_Protocol,
+        ws_max_size=max_frame,
+        ws_max_queue=2,
+        ws_per_message_deflate=False,  # what passes are random numbers
+        ws_ping_interval=_PING_S,
+        ws_ping_timeout=_PING_S,
+        log_config=None,
+        log_level=logging.ERROR,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=_STOPPING_S,
+        ssl_context_factory=None if tls is None else _always(tls.context()),
+    )
+    try:
+        listener = _listener(host, port)
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"cannot listen at {host}, port {port}: {error}; choose another --listen"
+        ) from None
+    server = uvicorn.Server(config)
+    thread = Thread(target=server.run, args=([listener],), name="connections", daemon=True)
+    with contextlib.closing(listener):
+        thread.start()
+        try:
+            address = listener.getsockname()
+            yield str(address[0]), int(address[1])
+        finally:
+            server.should_exit = True
+            thread.join(2 * _STOPPING_S)
+
+
+class _Protocol(WebSocketsSansIOProtocol):
+    """uvicorn's protocol, which raises if the server stops while a connection is being closed."""
+
+    def shutdown(self) -> None:
+        with contextlib.suppress(InvalidState):
+            super().shutdown()
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _always(
+    context: ssl.SSLContext,
+) -> Callable[[uvicorn.Config, Callable[[], ssl.SSLContext]], ssl.SSLContext]:
+    return lambda _config, _default: context

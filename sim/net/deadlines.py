@@ -1,0 +1,69 @@
+"""How long the server waits for the devices' answers.
+
+A device that has not answered by the deadline counts as lost, and the round goes on without it. The
+deadline of a stage follows from how long devices took for it lately: some times as long as the
+slowest of those that were in time. It never falls below a minimum, because a network hesitates now
+and then, and never exceeds the limit that also holds before anything is known.
+
+Everything a device does takes the same time whatever its data, as far as it can (`own_work`), so
+deadlines tell the server nothing that it would not see anyway.
+"""
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from deltafl.secagg.stages import Stage, Step
+
+_REMEMBERED: Final = 8  # trips of a stage
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How deadlines are set.
+
+    Attributes:
+        most: seconds, before anything is known and at most.
+        least: seconds, at least.
+        factor: how many times as long as the slowest device of late.
+    """
+
+    most: float = 600.0
+    least: float = 10.0
+    factor: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.least <= self.most:
+            raise ValueError(f"least={self.least} is not above 0 and at most most={self.most}")
+        if self.factor < 1:
+            raise ValueError(f"factor={self.factor} is less than 1")
+
+
+@dataclass(slots=True)
+class Deadlines:
+    """What is known of the stages' durations.
+
+    Attributes:
+        waiting: how deadlines are set.
+    """
+
+    waiting: Waiting
+    _taken: dict[tuple[Stage, bool], deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=_REMEMBERED))
+    )
+
+    def seconds(self, step: Step, *, trains: bool) -> float:
+        """How long to wait for the answers of a step.
+
+        Args:
+            step: the message that is due.
+            trains: whether devices may have to train first.
+        """
+        taken, waiting = self._taken.get((step.stage, trains)), self.waiting
+        if not taken:
+            return waiting.most
+        return min(waiting.most, max(waiting.least, waiting.factor * max(taken)))
+
+    def note(self, step: Step, slowest: float, *, trains: bool) -> None:
+        """The slowest device that answered in time took so many seconds."""
+        self._taken[step.stage, trains].append(slowest)

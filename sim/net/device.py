@@ -1,0 +1,198 @@
+"""A device's side of a connection, without the connection: frames in, frames out.
+
+A device lives longer than its connections. It keeps the machine of the current round and its last
+answer, so that an envelope that comes again after the connection broke is answered with the same
+bytes. It does not outlive its process: its keys are in memory only. A device that was started again
+in the middle of a round says that it does not know the round, and joins the next one. Its ledger is
+on its disk, and keeps it from answering twice whatever the server sends.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from deltafl.protocol.answering import OwnWork, answered
+from deltafl.protocol.client import RoundClient
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.secagg import Credentials, LedgerError, PeerError, TrustedKeys
+from deltafl.secagg.ledger import Ledger
+from deltafl.secagg.randomness import Randomness, system_randomness
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.net import admission
+from deltafl.sim.net.frames import (
+    Carry,
+    Challenge,
+    Decline,
+    Over,
+    Reason,
+    Task,
+    Welcome,
+    decode,
+    encode,
+)
+from deltafl.sim.net.identities import OwnIdentity
+from deltafl.sim.net.own_work import WorkOf
+
+
+@dataclass(slots=True, eq=False)
+class _Round:
+    """The round that a device is in.
+
+    Attributes:
+        task: its name.
+        machine: None once the device declines.
+        work: what it computes; likewise.
+        trip: the last that was answered; −1 before the first.
+        answer: its last frame; sent again if the envelope comes again.
+    """
+
+    task: bytes
+    machine: RoundClient | None = None
+    work: OwnWork | None = None
+    trip: int = -1
+    answer: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Who is told what happens, on the device itself; nothing of it goes to the server.
+
+    Attributes:
+        joined: the server has admitted the device: rounds done, rounds of the run.
+        began: a round began, with this number, counted from 1.
+        over: a round is over; rounds done.
+        declined: the device does not go on with a round, and why.
+        failed: an exception of training, which counts as a loss or update that is not finite.
+    """
+
+    joined: Callable[[int, int], None] = lambda _done, _rounds: None
+    began: Callable[[int], None] = lambda _number: None
+    over: Callable[[int], None] = lambda _done: None
+    declined: Callable[[Reason, str], None] = lambda _reason, _detail: None
+    failed: Callable[[Exception], None] = lambda _error: None
+
+
+@dataclass(slots=True, eq=False)
+class DeviceSide:
+    """One device of a federation.
+
+    Attributes:
+        own: who it is.
+        directory: the federation's list, its own copy.
+        policy: what it insists on.
+        ledger: what it took part in; on its disk.
+        work_of: what it computes, round by round.
+        notes: who is told what happens.
+        randomness: source of every secret.
+    """
+
+    own: OwnIdentity
+    directory: TrustedKeys
+    policy: RoundPolicy
+    ledger: Ledger
+    work_of: WorkOf
+    notes: Notes = field(default_factory=Notes)
+    randomness: Randomness = system_randomness
+    _has_ended: bool = False
+    _round: _Round | None = None
+    _rounds: int = 0
+
+    def hello(self, data: bytes, server: bytes) -> bytes:
+        """Answer the first frame of a connection.
+
+        Args:
+            data: the frame.
+            server: the `admission.certificate_hash` of the server.
+
+        Raises:
+            DecodeError: it is no frame.
+            ConfigError: it is another one than a challenge.
+        """
+        challenge = decode(data)
+        if not isinstance(challenge, Challenge):
+            raise ConfigError(f"the server began with a {type(challenge).__name__}")
+        return encode(admission.answer(challenge, self.own.client, self.own.identity, server))
+
+    def receive(self, data: bytes) -> bytes | None:
+        """Take a frame; the frame to send, or None.
+
+        Raises:
+            DecodeError: it is no frame; the server is not one of this version.
+        """
+        match decode(data):
+            case Welcome(done, rounds):
+                self._rounds, self._has_ended = rounds, done >= rounds
+                self.notes.joined(done, rounds)
+            case Task() as task:
+                return self._begin(task)
+            case Carry() as carried:
+                return self._carry(carried)
+            case Over(task, done):
+                self._forget(task)
+                self._has_ended = done >= self._rounds
+                self.notes.over(done)
+            case Challenge() | Decline():
+                pass  # of no meaning here
+        return None
+
+    def has_ended(self) -> bool:
+        """Whether the run that the device was admitted to has ended."""
+        return self._has_ended
+
+    def close(self) -> None:
+        """Discard the secrets of the current round."""
+        if self._round is not None and self._round.machine is not None:
+            self._round.machine.close()
+        self._round = None
+
+    def _begin(self, task: Task) -> bytes | None:
+        if self._round is not None and self._round.task == task.task:
+            return None  # the connection broke, and is back
+        self.close()
+        self.notes.began(task.round_index + 1)
+        machine = RoundClient(
+            self.own.client,
+            self.policy,
+            self.randomness,
+            Credentials(self.own.identity, self.directory),
+            ledger=self.ledger,
+        )
+        self._round = begun = _Round(task.task, machine)
+        try:
+            begun.work = self.work_of(task, machine)
+        except ConfigError as error:
+            return self._decline(begun, Reason.SETTINGS, str(error))
+        return None
+
+    def _carry(self, carried: Carry) -> bytes | None:
+        current = self._round
+        if current is None or current.task != carried.task:
+            return encode(Decline(carried.task, Reason.UNKNOWN))
+        if current.machine is None or current.work is None or carried.trip == current.trip:
+            return current.answer
+        if carried.trip < current.trip:
+            return None  # delayed on its way
+        if current.trip < 0 < carried.trip:
+            return self._decline(current, Reason.UNKNOWN, "the device was started again")
+        try:
+            reply = answered(current.machine, carried.data, current.work, self.notes.failed)
+        except PeerError as error:
+            return self._decline(current, Reason.REFUSED, str(error))
+        except LedgerError as error:
+            return self._decline(current, Reason.LEDGER, str(error))
+        if reply is None:
+            return None
+        current.trip = carried.trip
+        current.answer = encode(Carry(carried.task, carried.trip, reply))
+        return current.answer
+
+    def _decline(self, current: _Round, reason: Reason, detail: str) -> bytes:
+        if current.machine is not None:
+            current.machine.close()
+        current.machine = current.work = None
+        current.answer = encode(Decline(current.task, reason))
+        self.notes.declined(reason, detail)
+        return current.answer
+
+    def _forget(self, task: bytes) -> None:
+        if self._round is not None and self._round.task == task:
+            self.close()

@@ -1,0 +1,154 @@
+"""`deltafl device`: one device of a federation."""
+
+import argparse
+import sys
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+import torch
+
+from deltafl.secagg import TrustedKeys
+from deltafl.secagg.errors import LedgerError
+from deltafl.secagg.sqlite_ledger import SqliteLedger
+from deltafl.sim.cohort.hardware import choose_threads
+from deltafl.sim.data.dataset import build_dataset
+from deltafl.sim.errors import UserError
+from deltafl.sim.net.device import DeviceSide, Notes
+from deltafl.sim.net.dialling import MAX_FRAME, Server, take_part
+from deltafl.sim.net.frames import Reason
+from deltafl.sim.net.identities import OwnIdentity, read_directory, read_identity
+from deltafl.sim.net.own_work import MAX_STEPS, OwnData, work_on
+from deltafl.sim.run.algorithms import policy_of
+from deltafl.sim.run.simulated import spec_of
+from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import build_config
+from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
+from deltafl.sim.visible import visible
+
+_DESCRIPTION: Final = """\
+Take part in a federation as one device: connect to its server, train on own data, send masked sums.
+
+The settings are the device's own. Those of [data] say what it trains on; those of [privacy],
+[quantile] and [policy] say what it accepts of the server, and whatever falls short of them it
+refuses. How to train, the server says. Without settings, the defaults hold, which are safe.
+
+The ledger is a file that remembers what the device took part in. Never restore it from a backup: a
+device that has lost it needs a new identity.
+"""
+
+_EXAMPLES: Final = """\
+examples:
+  deltafl device --server wss://fl.example.org:8443 --identity device-7.identity \\
+      --devices devices.txt --data mine.npz
+      train on the only device in mine.npz
+  deltafl device --server wss://localhost:8443 --ca ca.pem --identity device-7.identity \\
+      --devices devices.txt --preset quickstart --index 7
+      as the eighth training device of a preset's data, for trials
+exit codes: 0 the run is over, 2 invalid request, 130 interrupted.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
+    add_settings(parser)
+    parser.add_argument(
+        "--server", required=True, metavar="URL", help="such as wss://fl.example.org:8443"
+    )
+    parser.add_argument(
+        "--identity", type=Path, required=True, metavar="FILE", help="from `deltafl enrol`"
+    )
+    parser.add_argument(
+        "--devices", type=Path, required=True, metavar="FILE", help="own copy of the list"
+    )
+    parser.add_argument(
+        "--ca", metavar="FILE", help="certificates to trust in place of the system's (PEM)"
+    )
+    parser.add_argument(
+        "--ledger", type=Path, metavar="FILE", help="default: beside the identity, .ledger"
+    )
+    parser.add_argument(
+        "--index",
+        type=int,
+        metavar="I",
+        help="which training device of the data this is, from 0; needed if there are several",
+    )
+    parser.add_argument(
+        "--max-steps",
+        type=int,
+        default=MAX_STEPS,
+        metavar="N",
+        help=f"most steps of training in a round ({MAX_STEPS:,})",
+    )
+    parser.add_argument(
+        "--max-frame",
+        type=int,
+        default=MAX_FRAME,
+        metavar="BYTES",
+        help=f"longest message to take from the server ({MAX_FRAME:,})",
+    )
+    parser.add_argument("--quiet", action="store_true", help="say nothing of rounds")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Take part until the run is over; the exit code."""
+    config = build_config([*files_of(options), *single_settings_of(options), *data_of(options)])
+    own, directory = read_identity(options.identity), read_directory(options.devices)
+    _check_listed(own, directory, options)
+    server = Server(options.server, options.ca, options.max_frame)
+    work = work_on(_data(options, config), own.client)
+    torch.set_num_threads(choose_threads(config.model.name))
+    path = options.ledger or options.identity.with_suffix(".ledger")
+    try:
+        with SqliteLedger(path) as ledger:
+            side = DeviceSide(own, directory, policy_of(config), ledger, work, _notes(options))
+            take_part(server, side, _say, Event())
+    except LedgerError as error:
+        raise UserError(str(error)) from None
+    return 0
+
+
+def _check_listed(own: OwnIdentity, directory: TrustedKeys, options: argparse.Namespace) -> None:
+    if not directory.accepts(own.client, own.identity.public):
+        raise UserError(
+            f"{options.devices} does not list the identity in {options.identity}: have the line "
+            f"'{own.entry}' added to it"
+        )
+
+
+def _data(options: argparse.Namespace, config: RunConfig) -> OwnData:
+    dataset = build_dataset(config.data)
+    number, index = len(dataset.train), options.index
+    if index is None and number > 1:
+        raise UserError(
+            f"{dataset.name} has {number} training devices: say which of them this is, as in "
+            "--index 0"
+        )
+    if not 0 <= (index or 0) < number:
+        raise UserError(f"--index {index}: must be from 0 to {number - 1}")
+    if options.max_steps < 1:
+        raise UserError(f"--max-steps {options.max_steps}: must be at least 1")
+    return OwnData(dataset.train[index or 0], spec_of(config, dataset), options.max_steps)
+
+
+def _notes(options: argparse.Namespace) -> Notes:
+    def declined(reason: Reason, detail: str) -> None:
+        _say(f"this device does not go on with the round ({reason.name.lower()}): {detail}")
+
+    def failed(error: Exception) -> None:
+        _say(f"training failed, and counts as zeros: {error!r}")
+
+    if options.quiet:
+        return Notes(declined=declined, failed=failed)
+    return Notes(
+        joined=lambda done, rounds: _say(f"admitted; {done} of {rounds} rounds are done"),
+        began=lambda number: _say(f"round {number} begins"),
+        over=lambda done: _say(f"round {done} is over"),
+        declined=declined,
+        failed=failed,
+    )
+
+
+def _say(sentence: str) -> None:
+    print(visible(sentence), file=sys.stderr, flush=True)

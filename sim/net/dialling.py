@@ -1,0 +1,186 @@
+"""A device's connection: dials the server, again and again until the run is over.
+
+The device dials, because it is often behind a router that lets nobody in. A connection that breaks
+is tried again after a pause, which doubles each time, up to a minute, and differs from device to
+device so that not all come at once. A server that answers but does not admit the device is tried
+again too, because its list may be about to change; the reason is shown.
+"""
+
+import asyncio
+import secrets
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Final
+from urllib.parse import urlsplit
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.typing import Subprotocol
+
+from deltafl.secagg import DecodeError
+from deltafl.sim.errors import ConfigError, UserError
+from deltafl.sim.net.admission import certificate_hash
+from deltafl.sim.net.device import DeviceSide
+
+PATH: Final = "/devices"
+"""Where a server has devices connect."""
+
+SUBPROTOCOL: Final = Subprotocol("deltafl.net.v1")
+MAX_FRAME: Final = 1 << 28
+"""Bytes of the longest frame that a device takes by default: a model has to fit."""
+
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 60.0
+_OPENING_S: Final = 20.0
+_PING_S: Final = 20.0
+_LOOK_S: Final = 1.0  # how often it is seen whether the device is to stop
+_ON_THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """How to reach a server.
+
+    Attributes:
+        url: such as "wss://fl.example.org:8443".
+        trusted: file of certificates (PEM) that are trusted in place of the system's; None for
+            those of the system.
+        max_frame: longest frame that is taken, in bytes.
+
+    Raises:
+        UserError: the address is none, or has no TLS and is not on this machine; the file cannot be
+            used.
+    """
+
+    url: str
+    trusted: str | None = None
+    max_frame: int = MAX_FRAME
+    context: ssl.SSLContext | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.url)
+            port_is_one = parts.port != 0
+        except ValueError:
+            port_is_one, parts = False, urlsplit("")
+        if parts.scheme not in ("ws", "wss") or not parts.hostname or not port_is_one:
+            raise UserError(
+                f"{self.url!r} is no address of a server: give one such as wss://HOST:PORT"
+            )
+        if parts.scheme == "ws" and parts.hostname not in _ON_THIS_MACHINE:
+            raise UserError(
+                f"{self.url!r}: a server on another machine must be reached over TLS, with wss://"
+            )
+        object.__setattr__(self, "context", self._context() if parts.scheme == "wss" else None)
+
+    def _context(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.trusted)
+        except (OSError, ssl.SSLError) as error:
+            raise UserError(f"{self.trusted}: no certificates to trust: {error}") from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return context
+
+
+def take_part(
+    server: Server, device: DeviceSide, report: Callable[[str], None], stop: Event
+) -> None:
+    """Stay connected until the run is over, or until told to stop.
+
+    Args:
+        server: where to.
+        device: who connects.
+        report: told what happens to the connection, in short sentences.
+        stop: ends it from another thread, within a second once the device is not at work.
+    """
+    asyncio.run(_take_part(server, device, report, stop))
+
+
+async def _take_part(
+    server: Server, device: DeviceSide, report: Callable[[str], None], stop: Event
+) -> None:
+    pauses = _Pauses()
+    while not (stop.is_set() or device.has_ended()):
+        try:
+            async with _connected(server) as connection:
+                await _converse(connection, device, stop, pauses)
+        except (OSError, InvalidHandshake, ConnectionClosed, DecodeError, ConfigError) as error:
+            if device.has_ended():
+                break
+            pause = pauses.following()
+            report(f"{_said(error)}; trying again in {pause:.1f} s")
+            await _pause(pause, stop)
+        except InvalidURI as error:
+            raise UserError(str(error)) from None
+    device.close()
+
+
+def _connected(server: Server) -> connect:
+    return connect(
+        server.url.rstrip("/") + PATH,
+        ssl=server.context,
+        subprotocols=[SUBPROTOCOL],
+        compression=None,  # what passes are random numbers
+        open_timeout=_OPENING_S,
+        ping_interval=_PING_S,
+        ping_timeout=_PING_S,
+        max_size=server.max_frame,
+        max_queue=2,
+    )
+
+
+async def _converse(
+    connection: ClientConnection, device: DeviceSide, stop: Event, pauses: "_Pauses"
+) -> None:
+    """Take part over one connection until it ends."""
+    secure = connection.transport.get_extra_info("ssl_object")
+    seen = None if secure is None else secure.getpeercert(binary_form=True)
+    async with asyncio.timeout(_OPENING_S):
+        challenge = await _frame(connection)
+    await connection.send(device.hello(challenge, certificate_hash(seen)))
+    while not (stop.is_set() or device.has_ended()):
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                frame = await _frame(connection)
+        except TimeoutError:
+            continue
+        pauses.forget()  # the server has admitted the device
+        # in another thread, so that the server's heartbeat is answered while the device trains
+        reply = await asyncio.to_thread(device.receive, frame)
+        if reply is not None:
+            await connection.send(reply)
+
+
+async def _frame(connection: ClientConnection) -> bytes:
+    frame = await connection.recv(decode=False)
+    return frame if isinstance(frame, bytes) else b""
+
+
+async def _pause(seconds: float, stop: Event) -> None:
+    await asyncio.to_thread(stop.wait, seconds)
+
+
+class _Pauses:
+    """Seconds before each new try: they double, and are cut short at random."""
+
+    def __init__(self) -> None:
+        self._next = _FIRST_PAUSE
+
+    def following(self) -> float:
+        """The next one."""
+        pause, self._next = self._next, min(2 * self._next, _LONGEST_PAUSE)
+        return pause * (0.5 + secrets.randbelow(500) / 1000)
+
+    def forget(self) -> None:
+        """Begin with the shortest again."""
+        self._next = _FIRST_PAUSE
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.reason:
+        return f"the server says: {error.rcvd.reason}"
+    if isinstance(error, ConnectionClosed):
+        return "the connection broke"
+    return f"the server cannot be reached ({error})"

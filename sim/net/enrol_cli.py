@@ -1,0 +1,67 @@
+"""`deltafl enrol`: makes a device's identity."""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from deltafl.secagg import ClientId
+from deltafl.secagg.identity import fingerprint
+from deltafl.sim.net.identities import create_identity, read_directory, read_identity
+
+_DESCRIPTION: Final = """\
+Make a device's identity, and print what the administrator adds to the federation's list.
+
+The identity is a secret file on the device. Its public key goes on the list, which every device and
+the server have a copy of. Whoever is on the list can take part; a line that is taken out revokes a
+device. Read the fingerprint to the administrator by telephone, or compare it face to face: a list
+that comes from the server alone would let it make up devices.
+"""
+
+_EXAMPLES: Final = """\
+examples:
+  deltafl enrol 7 --out device-7.identity
+      make the identity of device 7
+  deltafl enrol --show device-7.identity
+      print its line and its fingerprint again
+  deltafl enrol --list devices.txt
+      print the fingerprint of a list; all copies must have the same
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "id",
+        nargs="?",
+        type=int,
+        metavar="ID",
+        help="the device's number in the federation, from 0",
+    )
+    what.add_argument("--show", type=Path, metavar="FILE", help="print about an identity")
+    what.add_argument("--list", type=Path, metavar="FILE", help="print about a list of devices")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="where the identity goes (device-ID.identity)"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Make an identity, or show one; the exit code."""
+    if options.list is not None:
+        listed = read_directory(options.list)
+        print(f"{len(listed.keys)} devices; fingerprint of the list:\n  {listed.fingerprint()}")
+        return 0
+    if options.show is not None:
+        path, own = options.show, read_identity(options.show)
+    else:
+        path = options.out or Path(f"device-{options.id}.identity")
+        own = create_identity(path, ClientId(options.id))
+        print(f"The identity is in {path}. Keep it secret, and on this device.\n")
+    print(f"The device's line in the list of devices:\n  {own.entry}")
+    print(f"Its fingerprint, to compare with the administrator:\n  {_fingerprint(own.entry)}")
+    return 0
+
+
+def _fingerprint(entry: str) -> str:
+    return fingerprint(bytes.fromhex(entry.split()[1]))

@@ -1,0 +1,185 @@
+"""`deltafl federation up`: a whole federation on this machine, each device a process of its own."""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO, Final
+
+from deltafl.secagg import ClientId, TrustedKeys
+from deltafl.sim.data.dataset import build_dataset
+from deltafl.sim.errors import UserError
+from deltafl.sim.net.certificates import make_certificates
+from deltafl.sim.net.identities import create_identity, read_identity
+from deltafl.sim.record.atomic import write_file
+from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import build_config, preset_text, read_table, to_toml
+from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
+
+_DESCRIPTION: Final = """\
+Start a federation on this machine: a server, and a process for each device, over TLS on loopback.
+
+Everything is as between machines: identities, a list of devices, a certificate, settings of the
+devices' own. All of it lies in the directory, so that single parts can be started by hand. Kill any
+process in the middle of a round: the others go on, and it is started again.
+"""
+
+_EXAMPLES: Final = """\
+examples:
+  deltafl federation up
+      twenty devices and the embedded digits; open http://127.0.0.1:8081 meanwhile
+  deltafl federation up --devices 30 --preset quickstart --set federation.rounds=5 --out trial
+      other numbers; `deltafl audit trial/run` shows afterwards what the server saw
+exit codes: those of `deltafl serve`.
+"""
+
+_OUT: Final = Path("runs/federation")
+_HOST: Final = "127.0.0.1"
+_GATHER_S: Final = 30.0  # before each round: devices that were killed are soon back
+_INVALID: Final = 2  # the exit code of a request that cannot be carried out
+_PAUSE_S: Final = 0.2
+_GOODBYE_S: Final = 15.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
+    parser.add_argument("what", choices=["up"], help="start it, and wait until it is done")
+    add_settings(parser)
+    parser.add_argument("--devices", type=int, default=20, metavar="N", help="how many (20)")
+    parser.add_argument(
+        "--out", type=Path, default=_OUT, metavar="DIR", help=f"where everything goes ({_OUT})"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the one in DIR")
+    parser.add_argument("--port", type=int, default=8443, metavar="P", help="for devices (8443)")
+    parser.add_argument(
+        "--status",
+        default=f"{_HOST}:8081",
+        metavar="HOST:PORT",
+        help=f"for the page with the state of the run ({_HOST}:8081); 'off' for none",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Start all processes, and wait for the server; its exit code."""
+    out: Path = options.out
+    if out.exists() and not options.resume:
+        raise UserError(f"{out} already exists: add --resume to go on, or choose another --out")
+    config = _config(options)
+    _prepare(out, config, options.devices)
+    return _supervise(_server(options), [_device(options, i) for i in range(options.devices)], out)
+
+
+def _config(options: argparse.Namespace) -> RunConfig:
+    """The settings of server and devices, of data that have enough devices."""
+    own = options.out / "settings.toml"
+    if options.resume and own.exists():
+        return build_config([read_table(own.read_text(encoding="utf-8"), str(own))])
+    layers = files_of(options) or [read_table(preset_text("quickstart"), "preset quickstart")]
+    alone = read_table("[experiment]\nbaselines = []\nnum_seeds = 1\n", "federation up")
+    layers += [*single_settings_of(options), *data_of(options), alone]
+    config = build_config(layers)
+    available, cohort = len(build_dataset(config.data).train), config.federation.cohort_size
+    if not cohort <= options.devices <= available:
+        raise UserError(
+            f"--devices {options.devices}: must be from {cohort}, the devices of a round "
+            f"(federation.cohort_size), to {available}, the training devices of the data"
+        )
+    return config
+
+
+def _prepare(out: Path, config: RunConfig, number: int) -> None:
+    """Write what server and devices need, but for what is there."""
+    out.mkdir(parents=True, exist_ok=True)
+    listed = {}
+    for index in range(number):
+        path = _identity(out, index)
+        own = read_identity(path) if path.exists() else create_identity(path, ClientId(index))
+        listed[own.client] = own.identity.public
+    write_file(out / "devices.txt", TrustedKeys(listed).dump().encode())
+    write_file(out / "settings.toml", to_toml(config).encode())
+    if not (out / "server.key").exists():
+        made = make_certificates([_HOST, "localhost"])
+        write_file(out / "ca.pem", made.authority)
+        write_file(out / "server.pem", made.server)
+        key = os.open(out / "server.key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(key, "wb") as file:
+            file.write(made.key)
+
+
+def _server(options: argparse.Namespace) -> list[str]:
+    out = options.out
+    command = [*_program("serve"), str(out / "settings.toml")]
+    command += ["--devices", str(out / "devices.txt"), "--out", str(out / "run")]
+    command += ["--tls-cert", str(out / "server.pem"), "--tls-key", str(out / "server.key")]
+    command += ["--listen", f"{_HOST}:{options.port}", "--status", options.status]
+    return [*command, "--gather", f"{_GATHER_S:g}", "--resume"]
+
+
+def _device(options: argparse.Namespace, index: int) -> list[str]:
+    out = options.out
+    command = [*_program("device"), str(out / "settings.toml"), "--index", str(index)]
+    command += ["--server", f"wss://{_HOST}:{options.port}", "--ca", str(out / "ca.pem")]
+    command += ["--identity", str(_identity(out, index)), "--devices", str(out / "devices.txt")]
+    return command
+
+
+def _identity(out: Path, index: int) -> Path:
+    return out / f"device-{index}.identity"
+
+
+def _program(command: str) -> list[str]:
+    return [sys.executable, "-m", "deltafl", command]
+
+
+def _supervise(server: Sequence[str], devices: Sequence[Sequence[str]], out: Path) -> int:
+    """Run all until the server is done; what is killed is started again."""
+    running = subprocess.Popen(server)  # noqa: S603 our own program
+    logs = [(out / f"device-{index}.log").open("ab") for index in range(len(devices))]
+    processes = [_started(command, log) for command, log in zip(devices, logs, strict=True)]
+
+    def ended(number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(number)
+
+    signal.signal(signal.SIGTERM, ended)
+    try:
+        while (status := running.poll()) is None or status < 0:
+            if status is not None:
+                print("the server ended and is started again", file=sys.stderr)
+                running = subprocess.Popen(server)  # noqa: S603 our own program
+            for index, process in enumerate(processes):
+                if process.poll() == _INVALID:
+                    raise UserError(f"device {index} cannot run: see {logs[index].name}")
+                if process.returncode not in (None, 0):
+                    print(f"device {index} ended and is started again", file=sys.stderr)
+                    processes[index] = _started(devices[index], logs[index])
+            time.sleep(_PAUSE_S)
+        end = time.monotonic() + _GOODBYE_S
+        for process in processes if status == 0 else ():  # they hear that the run is over
+            _wait(process, end - time.monotonic())
+        return status
+    finally:
+        for process in (running, *processes):
+            process.terminate()
+        for process in (running, *processes):
+            _wait(process, _GOODBYE_S)
+            process.kill()
+            process.wait()
+        for log in logs:
+            log.close()
+
+
+def _started(command: Sequence[str], log: BinaryIO) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 our own program
+
+
+def _wait(process: "subprocess.Popen[bytes]", seconds: float) -> None:
+    try:
+        process.wait(max(seconds, 0))
+    except subprocess.TimeoutExpired:
+        return

@@ -1,0 +1,240 @@
+"""What passes on a connection, byte for byte.
+
+A frame is one binary message of the WebSocket: a msgpack array (docs/spec.md, 7.1) of the
+transport's version, the frame's kind and its fields. There is one encoding of each frame, and all
+other bytes are refused. Numbers and strings have bounds, and the connection refuses longer messages
+before it reads them.
+
+The server speaks first:
+
+    server                                    device
+    Challenge        ->
+                     <-                       Hello
+    Welcome          ->
+    Task             ->                                     a round begins
+    Carry            ->                                     an envelope of the round
+                     <-                       Carry         its answer
+                     <-                       Decline       or: not in this round any more
+    Over             ->                                     the round has ended
+
+A task has a random number of its own, so that a frame of an earlier process of the server is never
+taken for one of this. A trip is one envelope to a device and the answer to it.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+from deltafl.secagg import ClientId, DecodeError
+from deltafl.secagg.codec import FieldReader, Value, read_fields, write_fields
+from deltafl.secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
+
+VERSION: Final = 1
+NONCE_SIZE: Final = 32
+TASK_SIZE: Final = 16
+MAX_SETTINGS: Final = 1 << 16
+MAX_TRIPS: Final = 1 << 20
+OVERHEAD: Final = 64
+"""Most bytes by which a `Carry` is longer than what it carries."""
+
+_MAX_FIELDS: Final = 7
+_MAX_CARRIED: Final = 1 << 32
+_MAX_ROUND: Final = 1 << 53
+_UNIT: Final = 1 << 12  # of weights, as a power of two: beyond all doubles
+_ID_LIMIT: Final = 2**32
+
+
+class Kind(IntEnum):
+    """The kind of a frame."""
+
+    CHALLENGE = 1
+    HELLO = 2
+    WELCOME = 3
+    TASK = 4
+    CARRY = 5
+    DECLINE = 6
+    OVER = 7
+
+
+class Reason(IntEnum):
+    """Why a device does not go on with a task; it follows from the server's messages alone.
+
+    Attributes:
+        REFUSED: the announced round falls short of the device's policy, or the server has broken
+            the protocol.
+        UNKNOWN: the device has not got the task, because it was started again.
+        LEDGER: the device cannot write down that it takes part.
+        SETTINGS: the device cannot train by such settings.
+    """
+
+    REFUSED = 1
+    UNKNOWN = 2
+    LEDGER = 3
+    SETTINGS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The server: sign this.
+
+    Attributes:
+        nonce: `NONCE_SIZE` random bytes, for this connection alone.
+    """
+
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A device: who it is; see `admission`.
+
+    Attributes:
+        client: the id under which the federation's list has the device.
+        key: its identity key.
+        signature: of the challenge.
+    """
+
+    client: ClientId
+    key: IdentityKey
+    signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The server: the device is admitted, and waits for a round.
+
+    Attributes:
+        rounds_done: of the run so far.
+        rounds: of the whole run.
+    """
+
+    rounds_done: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The server: a round begins.
+
+    Attributes:
+        task: `TASK_SIZE` random bytes, by which later frames name the round.
+        round_index: the round, counted from 0.
+        unit: log2 of the unit in which devices weigh themselves (`deltafl.fl.strategies.masked`).
+        settings: of the run, as TOML; at most `MAX_SETTINGS` bytes.
+    """
+
+    task: bytes
+    round_index: int
+    unit: int
+    settings: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """Either: one message of the round's protocol.
+
+    Attributes:
+        task: the round.
+        trip: counted from 0 in each round; an answer has the trip of what it answers.
+        data: the message.
+    """
+
+    task: bytes
+    trip: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """A device: it has no further answer in this round."""
+
+    task: bytes
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The server: the round has ended, whatever came of it.
+
+    Attributes:
+        task: the round.
+        rounds_done: of the run so far.
+    """
+
+    task: bytes
+    rounds_done: int
+
+
+Frame: TypeAlias = Challenge | Hello | Welcome | Task | Carry | Decline | Over
+
+
+def encode(frame: Frame) -> bytes:
+    """The canonical bytes of a frame."""
+    return write_fields(_fields(frame))
+
+
+def decode(data: bytes) -> Frame:
+    """Parse exactly one frame.
+
+    Raises:
+        DecodeError: unknown version or kind; short, long or non-canonical input; a value out of its
+            range.
+    """
+    fields = FieldReader(read_fields(data, most=_MAX_FIELDS))
+    fields.integer(VERSION, VERSION)
+    frame = _read(fields.integer(0, 0x7F), fields)
+    fields.finish()
+    return frame
+
+
+def _fields(frame: Frame) -> list[Value]:
+    match frame:
+        case Challenge(nonce):
+            return [VERSION, Kind.CHALLENGE, nonce]
+        case Hello(client, key, signature):
+            return [VERSION, Kind.HELLO, client, key, signature]
+        case Welcome(done, rounds):
+            return [VERSION, Kind.WELCOME, done, rounds]
+        case Task(task, index, unit, settings):
+            return [VERSION, Kind.TASK, task, index, unit, settings]
+        case Carry(task, trip, carried):
+            return [VERSION, Kind.CARRY, task, trip, carried]
+        case Decline(task, reason):
+            return [VERSION, Kind.DECLINE, task, reason]
+        case Over(task, done):
+            return [VERSION, Kind.OVER, task, done]
+
+
+def _read(kind: int, fields: FieldReader) -> Frame:
+    match kind:
+        case Kind.CHALLENGE:
+            return Challenge(fields.binary(NONCE_SIZE))
+        case Kind.HELLO:
+            return Hello(
+                ClientId(fields.integer(0, _ID_LIMIT - 1)),
+                IdentityKey(fields.binary(IDENTITY_SIZE)),
+                fields.binary(SIGNATURE_SIZE),
+            )
+        case Kind.WELCOME:
+            return Welcome(fields.integer(0, _MAX_ROUND), fields.integer(0, _MAX_ROUND))
+        case Kind.TASK:
+            return Task(
+                fields.binary(TASK_SIZE),
+                fields.integer(0, _MAX_ROUND),
+                fields.integer(-_UNIT, _UNIT),
+                fields.records(1, most=MAX_SETTINGS),
+            )
+        case Kind.CARRY:
+            return Carry(
+                fields.binary(TASK_SIZE),
+                fields.integer(0, MAX_TRIPS),
+                fields.records(1, most=_MAX_CARRIED),
+            )
+        case Kind.DECLINE:
+            return Decline(
+                fields.binary(TASK_SIZE), Reason(fields.integer(min(Reason), max(Reason)))
+            )
+        case Kind.OVER:
+            return Over(fields.binary(TASK_SIZE), fields.integer(0, _MAX_ROUND))
+        case _:
+            raise DecodeError(f"{kind} is not a kind of frame")

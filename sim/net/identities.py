@@ -1,0 +1,104 @@
+"""Files that hold a device's identity, and the federation's list of all identities.
+
+An identity file has two lines, the device's id and the secret seed of its key, and only its owner
+can read it. The list is what `deltafl.secagg.TrustedKeys` reads: one device per line, with its
+public key. People compare the fingerprints of both.
+"""
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from deltafl.fl.read.regular import read_regular
+from deltafl.secagg import ClientId, TrustedKeys, UsageError
+from deltafl.secagg.identity import SEED_SIZE, Identity, identity
+from deltafl.secagg.randomness import Randomness, system_randomness
+from deltafl.sim.errors import UserError
+
+_MAX_LIST: Final = 1 << 25  # bytes; a directory of the most devices takes less
+_MAX_IDENTITY: Final = 1 << 10
+_ID_LIMIT: Final = 2**32
+_SHARED: Final = stat.S_IRWXG | stat.S_IRWXO
+_NOTE: Final = "# A device's identity: whoever can read this file can be the device.\n"
+_FORM: Final = re.compile(r"(?:#[^\n]*\n)*id (0|[1-9][0-9]{0,9})\nseed ([0-9a-f]{64})\n")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnIdentity:
+    """Who a device is.
+
+    Attributes:
+        client: its id in the federation's list.
+        identity: its key pair.
+    """
+
+    client: ClientId
+    identity: Identity
+
+    @property
+    def entry(self) -> str:
+        """The device's line in the federation's list."""
+        return TrustedKeys({self.client: self.identity.public}).dump().strip()
+
+
+def create_identity(
+    path: Path, client: ClientId, randomness: Randomness = system_randomness
+) -> OwnIdentity:
+    """Draw an identity and write it to a new file, which only its owner can read.
+
+    Raises:
+        UserError: the id is out of range, the file exists or cannot be written.
+    """
+    if not 0 <= client < _ID_LIMIT:
+        raise UserError(f"the id {client} is not in [0, {_ID_LIMIT})")
+    seed = randomness(SEED_SIZE)
+    own = OwnIdentity(client, identity(seed))
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(handle, "w", encoding="ascii") as file:
+            file.write(f"{_NOTE}id {client}\nseed {seed.hex()}\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise UserError(
+            f"{path} exists, and an identity is never overwritten: choose another --out"
+        ) from None
+    except OSError as error:
+        raise UserError(f"the identity cannot be written: {error}") from error
+    return own
+
+
+def read_identity(path: Path) -> OwnIdentity:
+    """Read an identity.
+
+    Raises:
+        UserError: the file is not one, cannot be read, or can be read by others.
+    """
+    try:
+        if path.stat().st_mode & _SHARED:
+            raise UserError(f"{path} can be read by others than its owner: run `chmod 600 {path}`")
+        found = _FORM.fullmatch(read_regular(path, _MAX_IDENTITY).decode("ascii", "replace"))
+    except OSError as error:
+        raise UserError(f"the identity cannot be read: {error}") from error
+    if found is None or int(found[1]) >= _ID_LIMIT:
+        raise UserError(f"{path} is no identity: `deltafl enrol` makes one")
+    return OwnIdentity(ClientId(int(found[1])), identity(bytes.fromhex(found[2])))
+
+
+def read_directory(path: Path) -> TrustedKeys:
+    """Read the federation's list of devices.
+
+    Raises:
+        UserError: the file is not one, or cannot be read.
+    """
+    try:
+        return TrustedKeys.parse(read_regular(path, _MAX_LIST).decode("utf-8"))
+    except OSError as error:
+        raise UserError(f"the list of devices cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is no list of devices: it is not UTF-8 ({error})") from None
+    except UsageError as error:
+        raise UserError(f"{path} is no list of devices: {error}") from None

@@ -1,0 +1,204 @@
+"""What a device computes on its own data: its losses, its weight, its update.
+
+A device computes exactly what a simulated one does (`deltafl.sim.cohort.work`), so both come to the
+same bits. How to train is what the server says, within limits of the device's own.
+
+A device that does not pass the filter trains as well, and forgets the update, so that nobody can
+tell by its time or its use of energy whether it passed.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+import torch
+
+from deltafl.fl.data.federated import DeviceData
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.vectors import Vector
+from deltafl.protocol.answering import OwnWork
+from deltafl.protocol.client import RoundClient
+from deltafl.secagg import ClientId
+from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
+from deltafl.sim.cohort.backends.in_process import InProcess
+from deltafl.sim.cohort.backends.learners import REFERENCE, build_learner
+from deltafl.sim.cohort.devices import BackendDevices, Devices
+from deltafl.sim.cohort.seeds import Seeds
+from deltafl.sim.cohort.work import CohortWork
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.net.frames import Task
+from deltafl.sim.run.algorithms import weighing_of
+from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import build_config, read_table
+
+MAX_STEPS: Final = 100_000
+"""Most steps of SGD in a round that a device takes, unless it is told otherwise."""
+
+
+WorkOf: TypeAlias = Callable[[Task, RoundClient], OwnWork]
+"""Says what a device computes in a round, of which its machine will know what is announced.
+
+Raises `ConfigError` if it cannot, or will not.
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnData:
+    """What a device trains on.
+
+    Attributes:
+        samples: its own.
+        shapes: of the samples, and how many classes there are; the model's name is the server's.
+        max_steps: most steps of SGD in a round.
+    """
+
+    samples: DeviceData
+    shapes: ModelSpec
+    max_steps: int = MAX_STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How a device is to train in a round, checked.
+
+    Attributes:
+        config: the run's settings, of which those of the model, of training and of the algorithm
+            count. All others are the server's business, or the device's own.
+        round_index: the round, counted from 0.
+        local: step size, batches, epochs.
+    """
+
+    config: RunConfig
+    round_index: int
+    local: LocalTraining
+
+
+def settings_of(task: Task) -> RunConfig:
+    """The run's settings, as the server says them.
+
+    Raises:
+        ConfigError: they are not in order, or name an algorithm that is not private.
+    """
+    try:
+        text = task.settings.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError("the settings of the round are not UTF-8") from None
+    config = build_config([read_table(text, "the server's settings")])
+    weighing_of(config, task.round_index, task.unit, 1)
+    return config
+
+
+def training_of(task: Task) -> Training:
+    """Read what the server says of a round.
+
+    What it comes to may not depend on the device's data: a server that sees who declines would
+    learn them.
+
+    Raises:
+        ConfigError: it is not in order.
+    """
+    config = settings_of(task)
+    settings = config.training
+    try:
+        local = LocalTraining(
+            learning_rate=settings.schedule.rate(task.round_index),
+            batch_size=settings.batch_size,
+            epochs=settings.epochs,
+            l2=settings.l2,
+        )
+    except ValueError as error:
+        raise ConfigError(f"training.decay: {error}") from None
+    return Training(config, task.round_index, local)
+
+
+def work_on(own: OwnData, client: ClientId) -> WorkOf:
+    """The work of a device on these data, round by round."""
+
+    def work_of(task: Task, machine: RoundClient) -> RoundWork:
+        training = training_of(task)
+
+        def devices() -> Devices:
+            _check_steps(training.local, own)
+            spec = replace(own.shapes, name=training.config.model.name)
+            learner = build_learner(REFERENCE, spec, torch.device("cpu"))
+            return BackendDevices(
+                {client: SampleReference([own.samples], 0, own.samples.num_samples)},
+                InProcess(REFERENCE, learner),
+                training.local,
+                Seeds(training.config.experiment.seed),
+                training.round_index,
+            )
+
+        return RoundWork(client, training.config, task, machine, devices)
+
+    return work_of
+
+
+def _check_steps(training: LocalTraining, own: OwnData) -> None:
+    """Do not train for ever.
+
+    The server must not see it, for the number of steps tells the number of samples. So it is an
+    error of the device's own work, which counts as a loss and an update that are not finite.
+    """
+    steps = training.epochs * math.ceil(own.samples.num_samples / training.batch_size)
+    if steps > own.max_steps:
+        raise ValueError(f"{steps:,} steps of training are more than {own.max_steps:,}")
+
+
+class RoundWork:
+    """A device's work in one round; an `OwnWork`.
+
+    Args:
+        client: its id.
+        config: the run's settings, which name the algorithm.
+        task: the round.
+        machine: the device's side of the round, which knows what was announced.
+        devices: makes the device itself, as a cohort of one, once something was announced.
+    """
+
+    def __init__(
+        self,
+        client: ClientId,
+        config: RunConfig,
+        task: Task,
+        machine: RoundClient,
+        devices: Callable[[], Devices],
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._task = task
+        self._machine = machine
+        self._devices = devices
+        self._begun: CohortWork | None = None
+
+    def weight(self) -> int:
+        """n_k, or what the algorithm puts in its place."""
+        return self._work().weight(self._client)
+
+    def loss(self, model: bytes) -> float:
+        """F_k of an announced model, in nats."""
+        return self._work().loss(self._client, self._machine.models.index(model))
+
+    def update(self, model: bytes) -> Vector:
+        """Δ_k of an announced model, or what the algorithm puts in its place."""
+        return self._work().update(self._client, self._machine.models.index(model))
+
+    def wait(self, model: bytes) -> None:
+        """Train in vain: it takes as long as `update`."""
+        self.update(model)
+
+    def _work(self) -> CohortWork:
+        if self._begun is None:
+            levels, task = self._machine.levels, self._task
+            if levels is None:
+                raise ConfigError("a device works only on what was announced")
+            models = [np.frombuffer(model, dtype="<f4") for model in self._machine.models]
+            common, thetas = levels.common, [one.theta for one in levels.rounds]
+            weighing = weighing_of(
+                self._config, task.round_index, task.unit, common.update.max_weight
+            )
+            bound = common.search.grid.bound
+            self._begun = CohortWork(self._devices(), models, thetas, bound, weighing)
+        return self._begun

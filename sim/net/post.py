@@ -1,0 +1,261 @@
+"""What is due to each device and from it: the exchange between a round and the connections.
+
+The round runs in one thread and waits for answers; connections come and go in another. Both meet
+here, and only here. Nothing in this module has a socket or a clock.
+
+What a device has not answered is kept until it answers or the round goes on without it. So a device
+whose connection breaks gets the same messages again when it is back, and answers as if nothing had
+happened. Of each device at most one task and one envelope are kept, however slowly it reads, and it
+may answer each envelope once. A second connection of a device replaces the first.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from threading import Condition
+
+from deltafl.secagg import ClientId, DecodeError
+from deltafl.sim.net.frames import Carry, Decline, Over, Reason, Task, Welcome, decode, encode
+
+Clock = Callable[[], float]
+"""Seconds since any fixed moment; never falls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What has arrived from a device.
+
+    Attributes:
+        client: who.
+        data: its message; None if it declines.
+        declined: why it has no message, if it has none.
+    """
+
+    client: ClientId
+    data: bytes | None = None
+    declined: Reason | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """One connection of a device, as this module sees it.
+
+    Attributes:
+        client: whose.
+        wake: called when there is something to send, or the line is closed; from any thread.
+        is_open: False once another connection has replaced it.
+    """
+
+    client: ClientId
+    wake: Callable[[], None]
+    is_open: bool = True
+    pending: deque[bytes] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class _Due:
+    """A device's place in the round.
+
+    Attributes:
+        trip: the last envelope that it was sent; −1 before the first.
+        envelope: it, while it is not answered.
+        answered: the last that it answered.
+        declined: whether it has said that it goes no further.
+    """
+
+    trip: int = -1
+    envelope: bytes | None = None
+    answered: int = -1
+    declined: bool = False
+
+
+class Post:
+    """The exchange of one server.
+
+    Args:
+        clock: tells the time.
+        rounds: of the whole run, which devices are told.
+    """
+
+    def __init__(self, clock: Clock, rounds: int) -> None:
+        self._clock = clock
+        self._welcome = Welcome(0, rounds)
+        self._lines: dict[ClientId, Line] = {}
+        self._task: Task | None = None
+        self._opening = b""
+        self._due: dict[ClientId, _Due] = {}
+        self._arrived: deque[Answer] = deque()
+        self._changed = Condition()
+
+    # The connections' side.
+
+    def connect(self, client: ClientId, wake: Callable[[], None]) -> Line:
+        """A device that was admitted is connected; it gets what it has not answered yet."""
+        line = Line(client, wake)
+        with self._changed:
+            if (earlier := self._lines.get(client)) is not None:
+                earlier.is_open = False
+                earlier.wake()
+            self._lines[client] = line
+            line.pending.append(encode(self._welcome))
+            due = self._due.get(client)
+            if due is not None and not due.declined:
+                line.pending.append(self._opening)
+                if due.envelope is not None:
+                    line.pending.append(due.envelope)
+            self._changed.notify_all()
+        return line
+
+    def disconnect(self, line: Line) -> None:
+        """A connection is gone."""
+        with self._changed:
+            line.is_open = False
+            if self._lines.get(line.client) is line:
+                del self._lines[line.client]
+            self._changed.notify_all()
+
+    def take(self, line: Line) -> bytes | None:
+        """The next frame to send on a connection; None if there is none yet."""
+        with self._changed:
+            return line.pending.popleft() if line.is_open and line.pending else None
+
+    def received(self, line: Line, data: bytes) -> None:
+        """Take a frame of an admitted device.
+
+        What belongs to another round, or repeats an answer, is ignored.
+
+        Raises:
+            DecodeError: the bytes are no frame that a device may send now; it is to be
+                disconnected.
+        """
+        frame = decode(data)
+        if not isinstance(frame, Carry | Decline):
+            raise DecodeError(f"a {type(frame).__name__} from a device that was admitted")
+        with self._changed:
+            due = self._due.get(line.client)
+            if self._task is None or frame.task != self._task.task or due is None:
+                return
+            if isinstance(frame, Decline):
+                if not due.declined:
+                    due.declined, due.envelope = True, None
+                    self._arrive(Answer(line.client, declined=frame.reason))
+                return
+            if frame.trip > due.trip:
+                raise DecodeError(f"an answer to trip {frame.trip}, of {due.trip + 1} trips")
+            if frame.trip <= due.answered:
+                return
+            due.answered = frame.trip
+            if frame.trip == due.trip:
+                due.envelope = None
+            self._arrive(Answer(line.client, frame.data))
+
+    # The round's side.
+
+    def begin(self, task: Task, cohort: Collection[ClientId]) -> None:
+        """A round begins with these devices, whether they are connected or not."""
+        with self._changed:
+            self._task, self._opening = task, encode(task)
+            self._due = {client: _Due() for client in cohort}
+            self._arrived.clear()
+            for client in cohort:
+                self._put(client, self._opening)
+
+    def send(self, client: ClientId, trip: int, envelope: bytes) -> None:
+        """An envelope is due to a device of the round: a `Carry` of this trip, encoded."""
+        with self._changed:
+            due = self._due[client]
+            due.trip, due.envelope = trip, envelope
+            if due.declined:
+                due.envelope = None
+            else:
+                self._put(client, envelope)
+
+    def answers(self, expected: Collection[ClientId], seconds: float) -> Iterator[Answer]:
+        """What arrives, until all have answered or declined, or the time is up.
+
+        Answers to earlier trips come as well: they are late, and the round's machine knows it.
+
+        Args:
+            expected: who has been sent the current envelope.
+            seconds: how long to wait at most.
+        """
+        end = self._clock() + seconds
+        while True:
+            with self._changed:
+                while not self._arrived:
+                    left = end - self._clock()
+                    if left <= 0 or not any(self._owes(client) for client in expected):
+                        return
+                    self._changed.wait(left)
+                answer = self._arrived.popleft()
+            yield answer
+
+    def give_up(self, cohort: Collection[ClientId]) -> None:
+        """Wait no longer for these devices, of which something else says that they are gone."""
+        with self._changed:
+            for client in cohort:
+                due = self._due.get(client)
+                if due is not None and not due.declined:
+                    due.declined, due.envelope = True, None
+                    self._arrive(Answer(client, declined=Reason.UNKNOWN))
+
+    def end(self, rounds_done: int) -> None:
+        """The round has ended.
+
+        Args:
+            rounds_done: of the run.
+        """
+        with self._changed:
+            if self._task is not None:
+                over = encode(Over(self._task.task, rounds_done))
+                for client in self._due:
+                    self._renew(client, over)
+            self._welcome = Welcome(rounds_done, self._welcome.rounds)
+            for client in self._lines.keys() - self._due.keys():
+                self._renew(client, encode(self._welcome))
+            self._task, self._due = None, {}
+            self._arrived.clear()
+
+    def is_drained(self) -> bool:
+        """Whether all that was due has been taken by the connections that there are."""
+        with self._changed:
+            return not any(line.pending for line in self._lines.values())
+
+    @property
+    def connected(self) -> frozenset[ClientId]:
+        """The devices that are connected."""
+        with self._changed:
+            return frozenset(self._lines)
+
+    def wait_for(
+        self, enough: Callable[[frozenset[ClientId]], bool], seconds: float
+    ) -> frozenset[ClientId]:
+        """Wait until enough devices are connected, or the time is up; those that are."""
+        end = self._clock() + seconds
+        with self._changed:
+            while not enough(connected := frozenset(self._lines)):
+                left = end - self._clock()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            return connected
+
+    def _owes(self, client: ClientId) -> bool:
+        """Whether a device still may answer the envelope that it was sent last."""
+        due = self._due[client]
+        return not due.declined and due.answered < due.trip
+
+    def _arrive(self, answer: Answer) -> None:
+        self._arrived.append(answer)
+        self._changed.notify_all()
+
+    def _renew(self, client: ClientId, frame: bytes) -> None:
+        """Send a frame in place of those that have not been read yet."""
+        if (line := self._lines.get(client)) is not None:
+            line.pending.clear()
+            self._put(client, frame)
+
+    def _put(self, client: ClientId, frame: bytes) -> None:
+        if (line := self._lines.get(client)) is not None:
+            line.pending.append(frame)
+            line.wake()

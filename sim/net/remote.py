@@ -1,0 +1,271 @@
+"""The devices of a run that are machines of their own, as the engine asks them.
+
+A round is that of a simulation (`deltafl.sim.cohort.masked`), but for who carries the messages: the
+same machine of the server, the same parameters, the same graph. So a federation and a simulation
+with the same cohorts, data, seeds and drop-outs come to the same model, bit for bit.
+
+The server waits for each trip's answers up to a deadline (`deadlines`). Who is silent by then is
+lost, and the round goes on without it. What arrives later is recorded and handed to the machine,
+which knows that it is late.
+"""
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+from deltafl.fl.cohort import SecureOnly, SecureRoundResult, Weighing
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.strategies.masked import InUnits
+from deltafl.fl.vectors import Vector
+from deltafl.protocol.levels import Levels
+from deltafl.protocol.server import RoundServer
+from deltafl.secagg import ClientId, TrustedKeys
+from deltafl.secagg.outgoing import Outgoing
+from deltafl.secagg.primitives import PLAIN, Primitives, pairwise_with
+from deltafl.secagg.randomness import Randomness, system_randomness
+from deltafl.secagg.session import Observer
+from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
+from deltafl.sim.cohort.masked import as_bytes, round_server
+from deltafl.sim.cohort.masks.choice import masks_of_this_machine
+from deltafl.sim.cohort.seeds import Purpose, Seeds
+from deltafl.sim.errors import RunError
+from deltafl.sim.net.deadlines import Deadlines, Waiting
+from deltafl.sim.net.frames import TASK_SIZE, Carry, Reason, Task, encode
+from deltafl.sim.net.post import Clock, Post
+from deltafl.sim.record.truth import Told
+from deltafl.sim.run.algorithms import sessions_of
+from deltafl.sim.run.population import Measured
+from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import to_toml
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """All that the server of a federation has beside its settings.
+
+    Attributes:
+        post: the exchange with the connections.
+        devices: the federation's list.
+        clock: tells the time.
+        waiting: how deadlines are set.
+        patience: seconds to wait until enough devices are connected.
+        gathering: seconds to wait until all are, before each round; fewer will do afterwards.
+        randomness: where the names of tasks come from.
+        declined: told of each device that does not go on with a round, and why.
+        stage: told of each trip as it begins: the round's machine, and how many are asked.
+    """
+
+    post: Post
+    devices: TrustedKeys
+    clock: Clock
+    waiting: Waiting = field(default_factory=Waiting)
+    patience: float = 3600.0
+    gathering: float = 0.0
+    randomness: Randomness = system_randomness
+    declined: Callable[[ClientId, Reason], None] = lambda _client, _reason: None
+    stage: Callable[[RoundServer, int], None] = lambda _server, _asked: None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RemotePopulation:
+    """All devices on a federation's list; a `Population`.
+
+    Attributes:
+        site: where they connect.
+        shapes: the model of the settings, with the shapes of the devices' data.
+    """
+
+    site: Site
+    shapes: ModelSpec
+
+    @property
+    def num_devices(self) -> int:
+        """One more than the largest id on the list."""
+        return max(self.site.devices.keys, default=-1) + 1
+
+    def spec(self, config: RunConfig) -> ModelSpec:
+        """The model; see `Population`."""
+        return replace(self.shapes, name=config.model.name)
+
+    def of_run(self, config: RunConfig, observer: Observer) -> "RemoteDevices":
+        """The devices of one run; see `Population`."""
+        return RemoteDevices(config, self.site, observer)
+
+
+class RemoteDevices:
+    """The devices of one run; see `population.Devices`.
+
+    Args:
+        config: the settings of one run.
+        site: where they connect.
+        observer: sees all messages of secure rounds.
+    """
+
+    def __init__(self, config: RunConfig, site: Site, observer: Observer) -> None:
+        self._site = site
+        self.clock = CpuClock()
+        masks = masks_of_this_machine(config.training.device)
+        self._rounds = _Rounds(
+            config,
+            site,
+            observer,
+            replace(PLAIN, add_masks=masks.add, add_pairwise=pairwise_with(masks.add)),
+            Deadlines(site.waiting),
+        )
+
+    def absent(self, size: int, without: AbstractSet[int]) -> AbstractSet[int]:
+        """Devices that are not connected, once enough others are; see `population.Devices`.
+
+        Raises:
+            RunError: too few are connected for too long.
+        """
+        listed = self._site.devices.keys
+        could = len(listed.keys() - without)
+        wanted = min(size, could)
+
+        def enough(connected: frozenset[ClientId]) -> bool:
+            return len((connected & listed.keys()) - without) >= wanted
+
+        if self._site.gathering:
+            self._site.post.wait_for(listed.keys().__le__, self._site.gathering)
+        connected = self._site.post.wait_for(enough, self._site.patience)
+        if not enough(connected):
+            raise RunError(
+                f"gave up: of the {wanted} devices that the next round needs, "
+                f"{len((connected & listed.keys()) - without)} were connected after "
+                f"{self._site.patience:g} s; start more devices, then resume"
+            )
+        everybody = set(range(max(listed, default=-1) + 1))
+        return everybody - (connected & listed.keys())
+
+    def cohort(
+        self, ids: Sequence[int], round_index: int, training: LocalTraining, told: Told | None
+    ) -> "RemoteCohort":
+        """Some of them; see `population.Devices`. They find out themselves how to train."""
+        del training, told
+        return self.of_round(tuple(map(ClientId, ids)), round_index)
+
+    def of_round(self, ids: Sequence[ClientId], round_index: int) -> "RemoteCohort":
+        """Some of them, ascending, for a round that is counted from 0."""
+        return RemoteCohort(ids, round_index, self._rounds)
+
+    def forget(self) -> None:
+        """Nothing: a device drops by itself what is not needed."""
+
+    def evaluate(self, model: Vector) -> Measured | None:
+        """Nothing: what a model does on a single device is the device's own business."""
+        del model
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rounds:
+    """What the rounds of a run share."""
+
+    config: RunConfig
+    site: Site
+    observer: Observer
+    primitives: Primitives
+    deadlines: Deadlines
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RemoteCohort(SecureOnly):
+    """Some devices, for one round; a `Cohort`.
+
+    Attributes:
+        ids: which, ascending.
+        round_index: the round, counted from 0.
+    """
+
+    ids: Sequence[ClientId]
+    round_index: int
+    _rounds: _Rounds
+
+    @property
+    def weights(self) -> dict[int, int]:
+        """1 for each device: its number of samples is its own business."""
+        return dict.fromkeys(self.ids, 1)
+
+    def secure_round(
+        self,
+        levels: Levels,
+        models: Sequence[Vector],
+        weighing: Weighing | None = None,
+    ) -> SecureRoundResult:
+        """Play a round of Algorithm 3; see `Cohort`."""
+        config, site = self._rounds.config, self._rounds.site
+        sessions, joined = sessions_of(config), as_bytes(models)
+        seeds = Seeds(config.experiment.seed)
+        params = sessions.params_of_levels(
+            levels, joined, seeds.digest(Purpose.GRAPH, round_index=self.round_index)
+        )
+        server = round_server(
+            levels,
+            joined,
+            params,
+            self.ids,
+            site.devices,
+            self._rounds.primitives,
+            sessions.policy,
+        )
+        unit = weighing.unit if isinstance(weighing, InUnits) else 0
+        settings = to_toml(config).encode()
+        task = Task(site.randomness(TASK_SIZE), self.round_index, unit, settings)
+        trips = _Trips(server, self._rounds, task)
+        site.post.begin(task, self.ids)
+        try:
+            outgoing = server.start()
+            while outgoing:
+                outgoing = trips.carry(outgoing)
+                if server.revealed is not None:
+                    self._rounds.observer.revealed(server.revealed)
+        finally:
+            site.post.end(self.round_index + 1)
+        if server.outcomes is None:
+            raise RuntimeError("the round stopped without an outcome: this is a bug")
+        return SecureRoundResult(server.outcomes, trips.bytes_up / len(self.ids))
+
+
+class _Trips:
+    """Carries the envelopes of one round.
+
+    Attributes:
+        bytes_up: What all devices have sent.
+    """
+
+    def __init__(self, server: RoundServer, rounds: _Rounds, task: Task) -> None:
+        self.bytes_up = 0
+        self._server = server
+        self._rounds = rounds
+        self._task = task.task
+        self._trip = -1
+
+    def carry(self, outgoing: Outgoing) -> Outgoing:
+        """Send the server's messages, wait for the answers, close the trip."""
+        rounds, site, server = self._rounds, self._rounds.site, self._server
+        self._trip += 1
+        step, trains = server.step, server.awaits_updates
+        site.stage(server, len(outgoing))
+        framed = b"", b""
+        for client in outgoing:
+            with rounds.observer.working(None, step):
+                data = outgoing[client]
+            if data is not framed[0]:  # most often, all get the same message
+                framed = data, encode(Carry(self._task, self._trip, data))
+            rounds.observer.message(sent=True, peer=client, data=data)
+            site.post.send(client, self._trip, framed[1])
+        began, slowest = site.clock(), 0.0
+        for answer in site.post.answers(outgoing, rounds.deadlines.seconds(step, trains=trains)):
+            if answer.data is None:
+                site.declined(answer.client, answer.declined or Reason.REFUSED)
+                continue
+            self.bytes_up += len(answer.data)
+            slowest = site.clock() - began
+            rounds.observer.message(sent=False, peer=answer.client, data=answer.data)
+            with rounds.observer.working(None, step):
+                server.receive(answer.client, answer.data)
+        if slowest:
+            rounds.deadlines.note(step, slowest, trains=trains)
+        with rounds.observer.working(None, step):
+            return server.close_round()

@@ -1,0 +1,86 @@
+"""A federation's run from the server's side: its directory, its rounds, what is left at the end.
+
+The directory is that of a simulation (docs/data-and-results.md) but for evaluations, which there
+are none of: nobody but a device sees what a model does on its data. `deltafl audit` reads it.
+"""
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from deltafl.secagg import TrustedKeys
+from deltafl.sim.cohort.backends.base import ModelSpec
+from deltafl.sim.net.remote import RemotePopulation, Site
+from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
+from deltafl.sim.record.versions import check_versions, versions_now
+from deltafl.sim.run.engine import Progress, play
+from deltafl.sim.run.experiment import write_bundle
+from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
+from deltafl.sim.settings.config import REMOTE, RunConfig
+
+DATA: Final = "data of the devices"
+"""What the summary of a federation calls them."""
+
+_NOWHERE: Final = {"backend": REMOTE, "workers": 0, "threads": 1}
+
+
+def run_federation(
+    config: RunConfig,
+    path: Path,
+    site: Site,
+    shapes: ModelSpec,
+    *,
+    resume: bool,
+    progress: Progress,
+    warn: Callable[[str], None],
+) -> Summary:
+    """Play all rounds that are missing; if the run is finished, only read its summary.
+
+    Args:
+        config: all settings; its devices are remote.
+        path: the run directory.
+        site: where devices connect.
+        shapes: of the devices' inputs, and the number of classes.
+        resume: continue in an existing directory.
+        progress: receives progress.
+        warn: receives notes for the user that need no action, each a sentence.
+
+    Returns:
+        The summary, as in summary.json.
+
+    Raises:
+        UserError: the settings and the directory do not fit together; nothing was changed.
+        RunError: the run cannot go on; its finished rounds are kept.
+    """
+    directory = RunDirectory(path)
+    if finished := directory.finished(config, resume=resume):
+        return finished
+    population = RemotePopulation(site, shapes)
+    digest = _shapes_digest(population.spec(config))
+    with directory.claim(config, resume=resume):
+        recorded, now = read_json(directory.versions), versions_now(_CPU, _NOWHERE, digest)
+        for sentence in () if recorded is None else check_versions(recorded, now):
+            warn(sentence)
+        write_json(directory.versions, now if recorded is None else recorded)
+        play(config, directory, population, progress)
+        data = DataSize(DATA, _number_of(site.devices), 0)
+        summary = summarise_experiment([summarise_run(config, directory, data)])
+        about = {"data": DATA, "data_sha256": digest}
+        write_bundle(config, directory, population.spec(config), None, about)
+        write_json(directory.summary, summary)
+    return summary
+
+
+_CPU: Final = torch.device("cpu")
+
+
+def _number_of(devices: TrustedKeys) -> int:
+    return len(devices.keys)
+
+
+def _shapes_digest(spec: ModelSpec) -> str:
+    """All that the server knows of the data: a change of it is another run."""
+    return sha256(f"{spec.input_shape} {spec.num_classes}".encode()).hexdigest()

@@ -1,0 +1,348 @@
+"""`deltafl serve`: the server of a federation."""
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from deltafl.fl.errors import DivergenceError
+from deltafl.fl.metrics import Summary
+from deltafl.protocol.errors import ProtocolError
+from deltafl.secagg import ClientId, TrustedKeys
+from deltafl.secagg.errors import SecAggError
+from deltafl.secagg.wire import max_bytes
+from deltafl.sim.cohort.backends.base import ModelSpec
+from deltafl.sim.data.dataset import build_dataset
+from deltafl.sim.errors import ConfigError, RunError, UserError
+from deltafl.sim.net.app import Tls, application, served
+from deltafl.sim.net.deadlines import Waiting
+from deltafl.sim.net.frames import OVERHEAD, Reason
+from deltafl.sim.net.identities import read_directory
+from deltafl.sim.net.post import Post
+from deltafl.sim.net.remote import Site
+from deltafl.sim.net.run import run_federation
+from deltafl.sim.net.status import Status, status_application
+from deltafl.sim.record.events import Event
+from deltafl.sim.run.algorithms import check_session
+from deltafl.sim.run.engine import Progress, strategy_of
+from deltafl.sim.run.first_model import first_model
+from deltafl.sim.run.simulated import spec_of
+from deltafl.sim.run.table import describe
+from deltafl.sim.settings.config import REMOTE, RunConfig
+from deltafl.sim.settings.config_io import (
+    Table,
+    build_config,
+    preset_text,
+    read_config_file,
+    read_table,
+)
+from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
+from deltafl.sim.visible import visible
+
+_DESCRIPTION: Final = """\
+Run the server of a federation: devices connect to it, train, and give nothing but masked sums.
+
+Rounds begin as soon as enough devices of the list are connected. The server never asks a device the
+same thing twice: stopped or killed at any moment and started again with --resume, it gives up the
+round that it was in and goes on with the next.
+"""
+
+_EXAMPLES: Final = """\
+examples:
+  deltafl serve --preset quickstart --devices devices.txt \\
+      --tls-cert server.pem --tls-key server.key --out runs/first
+      serve the list of devices over TLS, on port 8443 of all addresses
+  deltafl serve my.toml --devices devices.txt --listen 127.0.0.1:8443 --no-tls --out runs/trial
+      without TLS, for devices on this machine
+  deltafl serve --out runs/first --devices devices.txt --tls-cert server.pem \\
+      --tls-key server.key --resume
+      go on after the server was stopped
+
+The page with the state of the run is at http://127.0.0.1:8081 (--status), and its metrics, for
+Prometheus, are at /metrics there. `deltafl audit DIR` shows afterwards what the server saw.
+exit codes: 0 success, 1 the run failed, 2 invalid request, 130 interrupted.
+"""
+
+_LISTEN: Final = "0.0.0.0:8443"
+_STATUS: Final = "127.0.0.1:8081"
+_DRAINED_S: Final = 10.0  # for devices to hear that the run is over
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
+    add_settings(parser)
+    usual = Waiting()
+    parser.add_argument(
+        "--devices", type=Path, required=True, metavar="FILE", help="the list of devices"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="run directory")
+    parser.add_argument("--resume", action="store_true", help="continue the run in DIR")
+    parser.add_argument(
+        "--listen", default=_LISTEN, metavar="HOST:PORT", help=f"for devices ({_LISTEN})"
+    )
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain (PEM)")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key (PEM)")
+    parser.add_argument(
+        "--no-tls", action="store_true", help="serve without TLS, on this machine alone"
+    )
+    parser.add_argument(
+        "--status",
+        default=_STATUS,
+        metavar="HOST:PORT",
+        help=f"page and metrics for the operator, without TLS ({_STATUS}); 'off' for none",
+    )
+    parser.add_argument(
+        "--input-shape",
+        metavar="N,N,…",
+        help="shape of one input, such as 28,28; by default that of the data in the settings",
+    )
+    parser.add_argument("--num-classes", type=int, metavar="N", help="how many classes there are")
+    parser.add_argument(
+        "--most-wait",
+        type=float,
+        default=usual.most,
+        metavar="S",
+        help=f"seconds to wait for an answer before durations are known ({usual.most:g})",
+    )
+    parser.add_argument(
+        "--least-wait",
+        type=float,
+        default=usual.least,
+        metavar="S",
+        help=f"seconds to wait for an answer at least ({usual.least:g})",
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=3600.0,
+        metavar="S",
+        help="seconds to wait until enough devices are connected (3600)",
+    )
+    parser.add_argument(
+        "--gather",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="seconds to wait before each round until all devices are connected (0); by default, a "
+        "round begins with the first that are enough",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Serve until the run is over; the exit code."""
+    config = _config(options)
+    tls, shapes, devices = _tls(options), _shapes(options, config), read_directory(options.devices)
+    host, port = _address(options.listen, "--listen")
+    if tls is None and host not in ("127.0.0.1", "::1", "localhost"):
+        raise UserError(f"--listen {options.listen}: without TLS, only 127.0.0.1 can be served")
+    max_frame = _max_frame(config, shapes)
+    post = Post(time.monotonic, config.federation.rounds)
+    status = Status(config, post, len(devices.keys))
+    app = application(post, devices, b"" if tls is None else tls.hash())
+    try:
+        waiting = Waiting(options.most_wait, options.least_wait)
+    except ValueError as error:
+        raise UserError(f"--most-wait, --least-wait: {error}") from None
+    with contextlib.ExitStack() as stack:
+        if options.status != "off":
+            at = _address(options.status, "--status")
+            shown = stack.enter_context(served(status_application(status), *at))
+            _say(f"The state of the run is at http://{_joined(*shown)}")
+        bound = stack.enter_context(served(app, host, port, tls=tls, max_frame=max_frame))
+        _say(f"Devices connect to {'ws' if tls is None else 'wss'}://{_joined(*bound)}")
+        _say(f"{len(devices.keys)} devices are on the list: {devices.fingerprint()}")
+        site = _site(options, post, devices, waiting, status)
+        return _serve(options, config, site, shapes, status)
+
+
+def _serve(
+    options: argparse.Namespace, config: RunConfig, site: Site, shapes: ModelSpec, status: Status
+) -> int:
+    try:
+        summary = run_federation(
+            config,
+            options.out,
+            site,
+            shapes,
+            resume=options.resume,
+            progress=_Both(status, _Lines()),
+            warn=lambda sentence: _say(f"note: {sentence}"),
+        )
+    except (RunError, DivergenceError, ProtocolError, SecAggError) as error:
+        _say(f"the run failed: {error}; finished rounds are kept in {options.out}")
+        return 1
+    except KeyboardInterrupt:
+        _say(f"interrupted; finished rounds are kept; continue with --out {options.out} --resume")
+        return 130
+    status.over()
+    _drain(site.post)
+    print(visible(describe(summary)))
+    print(
+        f"\nResults are in {options.out}. To see what the server saw: deltafl audit {options.out}"
+    )
+    return 0
+
+
+def _config(options: argparse.Namespace) -> RunConfig:
+    """The settings, of one run with remote devices."""
+    layers = files_of(options)
+    if not layers:
+        own = options.out / "config.toml"
+        if options.resume and own.exists():
+            layers.append(read_config_file(own))
+        else:
+            layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
+    layers += [*single_settings_of(options), *data_of(options)]
+    alone: Table = {
+        "federation": {"devices": REMOTE},
+        "experiment": {"baselines": [], "num_seeds": 1},
+    }
+    return build_config([*layers, alone])
+
+
+def _tls(options: argparse.Namespace) -> Tls | None:
+    if options.no_tls:
+        if options.tls_cert or options.tls_key:
+            raise UserError("--no-tls is given together with a certificate: choose one")
+        return None
+    if not (options.tls_cert and options.tls_key):
+        raise UserError(
+            "--tls-cert and --tls-key are needed, the server's certificate and its key; "
+            "for devices on this machine alone, --no-tls"
+        )
+    tls = Tls(options.tls_cert, options.tls_key)
+    tls.context()
+    return tls
+
+
+def _shapes(options: argparse.Namespace, config: RunConfig) -> ModelSpec:
+    """What the server knows of the devices' data: shapes, not numbers."""
+    if options.input_shape is None and options.num_classes is None:
+        return spec_of(config, build_dataset(config.data))
+    if options.input_shape is None or options.num_classes is None:
+        raise UserError("--input-shape and --num-classes belong together: give both")
+    try:
+        shape = tuple(int(one) for one in options.input_shape.split(","))
+    except ValueError:
+        shape = ()
+    if not shape or min(shape) < 1:
+        raise UserError(f"--input-shape {options.input_shape}: must be numbers such as 28,28")
+    if options.num_classes < 2:
+        raise UserError(f"--num-classes {options.num_classes}: must be at least 2")
+    return ModelSpec(config.model.name, shape, options.num_classes)
+
+
+def _max_frame(config: RunConfig, shapes: ModelSpec) -> int:
+    """The longest frame that a device may send."""
+    try:
+        strategy = strategy_of(config)
+        state = strategy.init(first_model(config, shapes), config.federation.cohort_size)
+        params = check_session(config, strategy, state, config.federation.cohort_size)
+    except (ProtocolError, SecAggError, ValueError) as error:
+        raise ConfigError(
+            f"{config.federation.algorithm} cannot run with these settings: {error}"
+        ) from error
+    if params is None:
+        raise ConfigError(f"{config.federation.algorithm} has no secure sums")
+    return max_bytes(params) + OVERHEAD
+
+
+def _site(
+    options: argparse.Namespace,
+    post: Post,
+    devices: TrustedKeys,
+    waiting: Waiting,
+    status: Status,
+) -> Site:
+    def declined(client: ClientId, reason: Reason) -> None:
+        status.declined(client, reason)
+        _say(f"device {client} does not go on with the round: {reason.name.lower()}")
+
+    return Site(
+        post,
+        devices,
+        time.monotonic,
+        waiting,
+        options.patience,
+        options.gather,
+        declined=declined,
+        stage=status.stage,
+    )
+
+
+def _drain(post: Post) -> None:
+    """Let the devices hear that the run is over."""
+    end = time.monotonic() + _DRAINED_S
+    while not post.is_drained() and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def _address(text: str, flag: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise UserError(f"{flag} {text}: must be HOST:PORT, such as 127.0.0.1:8443")
+    return host.strip("[]"), int(port)
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _say(sentence: str) -> None:
+    print(visible(sentence), file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Both:
+    """Two that receive progress."""
+
+    first: Progress
+    second: Progress
+
+    def begin(self, config: RunConfig, rounds_done: int) -> None:
+        for one in self._each():
+            one.begin(config, rounds_done)
+
+    def played(self, event: Event) -> None:
+        for one in self._each():
+            one.played(event)
+
+    def evaluated(self, round_number: int, test_error: Summary) -> None:
+        for one in self._each():
+            one.evaluated(round_number, test_error)
+
+    def _each(self) -> Iterator[Progress]:
+        yield from (self.first, self.second)
+
+
+class _Lines:
+    """A line for each round."""
+
+    def __init__(self) -> None:
+        self._rounds = 0
+
+    def begin(self, config: RunConfig, rounds_done: int) -> None:
+        self._rounds = config.federation.rounds
+        wanted = config.federation.cohort_size
+        _say(f"{rounds_done} of {self._rounds} rounds are done; a round needs {wanted} devices")
+
+    def played(self, event: Event) -> None:
+        _say(_line(event, self._rounds))
+
+    def evaluated(self, round_number: int, test_error: Summary) -> None:
+        pass
+
+
+def _line(event: Mapping[str, object], rounds: int) -> str:
+    seconds = event.get("wall_s")
+    took = f", {seconds:.1f} s" if isinstance(seconds, float) else ""
+    if event.get("aborted"):
+        return f"round {event['round']} of {rounds}: lost, because {event['aborted']}{took}"
+    kept = event.get("kept_devices")
+    tail = "" if kept is None else f", {kept} passed the filter"
+    return f"round {event['round']} of {rounds}: {event.get('secure_sums')} sums{tail}{took}"

@@ -1,0 +1,191 @@
+"""What a federation is doing: for its operator, as a page and as metrics.
+
+Everything here follows from what the server may see: who is connected, which stage the round is in,
+how long trips took, and the sums that rounds have revealed. No number is about a single device.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from threading import Lock
+from typing import Final, cast
+
+from jinja2 import Environment, PackageLoader, Template
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse
+from starlette.routing import Route
+
+from deltafl.fl.metrics import Summary
+from deltafl.protocol.server import RoundServer
+from deltafl.secagg import ClientId
+from deltafl.sim.net.frames import Reason
+from deltafl.sim.net.post import Post
+from deltafl.sim.record.events import Event
+from deltafl.sim.run.accounting import privacy_of
+from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import show
+
+SHOWN_ROUNDS: Final = 20
+"""Rounds on the page, the latest first."""
+
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""The type of Prometheus' text format."""
+
+_STAGES: Final = {
+    "ADVERTISE": "devices measure their losses and send keys",
+    "SHARE": "devices share their secrets",
+    "RECEIPT": "devices acknowledge their shares",
+    "LIST": "devices sign who takes part",
+    "MASK": "devices send masked vectors",
+    "CONFIRM": "devices sign who is left",
+    "UNMASK": "devices help to unmask the sum",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """The trip that is going on.
+
+    Attributes:
+        stage: in words.
+        asked: how many devices are.
+    """
+
+    stage: str = "waiting for devices"
+    asked: int = 0
+
+
+@dataclass(slots=True)
+class Status:
+    """All that is shown; may be read and written by several threads. A `Progress`.
+
+    Attributes:
+        config: the run's settings.
+        post: the exchange, which knows who is connected.
+        listed: how many devices are on the list.
+    """
+
+    config: RunConfig
+    post: Post
+    listed: int
+    _now: _Now = field(default_factory=_Now)
+    _events: list[Event] = field(default_factory=list)
+    _rounds_done: int = 0
+    _is_over: bool = False
+    _totals: Counter[str] = field(default_factory=Counter)
+    _declined: Counter[Reason] = field(default_factory=Counter)
+    _lock: Lock = field(default_factory=Lock)
+
+    def begin(self, config: RunConfig, rounds_done: int) -> None:
+        """The run starts, or continues."""
+        del config
+        with self._lock:
+            self._rounds_done = rounds_done
+
+    def played(self, event: Event) -> None:
+        """A round was played."""
+        with self._lock:
+            self._now = _Now()
+            self._rounds_done = cast("int", event["round"])
+            self._events = [event, *self._events][:SHOWN_ROUNDS]
+            self._totals["sums"] += cast("int", event.get("secure_sums") or 0)
+            self._totals["lost"] += bool(event.get("aborted"))
+            dropped = cast("Mapping[str, int]", event.get("dropped_by_stage") or {})
+            self._totals["dropped"] += sum(dropped.values())
+
+    def evaluated(self, round_number: int, test_error: Summary) -> None:
+        """Nothing: the server of a federation evaluates nothing."""
+
+    def over(self) -> None:
+        """The run is finished."""
+        with self._lock:
+            self._is_over = True
+
+    def stage(self, server: RoundServer, asked: int) -> None:
+        """A trip begins."""
+        words = _STAGES[server.step.stage.name]
+        if server.awaits_updates:
+            words = "devices train and send masked updates"
+        with self._lock:
+            self._now = _Now(words, asked)
+            self._totals["trips"] += 1
+
+    def declined(self, client: ClientId, reason: Reason) -> None:
+        """A device does not go on with its round."""
+        del client
+        with self._lock:
+            self._declined[reason] += 1
+
+    def page(self) -> str:
+        """The page, in HTML."""
+        with self._lock:
+            return _template().render(
+                config=self.config,
+                theta=[show(theta) for theta in self.config.federation.thetas],
+                rounds_done=self._rounds_done,
+                stage="the run is finished" if self._is_over else self._now.stage,
+                asked=self._now.asked,
+                connected=len(self.post.connected),
+                listed=self.listed,
+                totals=self._totals,
+                declined=sorted((r.name.lower(), n) for r, n in self._declined.items()),
+                epsilon=self._epsilon(),
+                events=self._events,
+                is_over=self._is_over,
+            )
+
+    def metrics(self) -> str:
+        """The metrics, in Prometheus' text format."""
+        with self._lock:
+            rows: list[tuple[str, str, str, float]] = [
+                ("rounds_done", "gauge", "Rounds of the run so far.", self._rounds_done),
+                ("rounds", "gauge", "Rounds of the run.", self.config.federation.rounds),
+                ("devices_listed", "gauge", "Devices on the list.", self.listed),
+                ("devices_connected", "gauge", "Connected now.", len(self.post.connected)),
+                ("devices_asked", "gauge", "Asked in the current trip.", self._now.asked),
+                ("trips_total", "counter", "Trips since the start.", self._totals["trips"]),
+                ("sums_total", "counter", "Sums learnt since the start.", self._totals["sums"]),
+                ("lost_rounds_total", "counter", "Rounds lost.", self._totals["lost"]),
+                ("dropped_total", "counter", "Devices lost in rounds.", self._totals["dropped"]),
+            ]
+            declined = {reason: self._declined[reason] for reason in Reason}
+        lines = []
+        for name, kind, what, value in rows:
+            lines += [f"# HELP deltafl_{name} {what}", f"# TYPE deltafl_{name} {kind}"]
+            lines.append(f"deltafl_{name} {value:g}")
+        lines += [
+            "# HELP deltafl_declined_total Devices that did not go on with a round.",
+            "# TYPE deltafl_declined_total counter",
+        ]
+        for reason, count in declined.items():
+            lines.append(f'deltafl_declined_total{{reason="{reason.name.lower()}"}} {count}')
+        return "\n".join(lines) + "\n"
+
+    def _epsilon(self) -> str:
+        """ε of a device's answers in all searches so far, if they are noisy."""
+        spent = privacy_of(self.config, self._rounds_done)
+        if spent is None:
+            return "no noise is added"
+        return f"ε = {spent.epsilon:.2f}" if math.isfinite(spent.epsilon) else "ε is not bounded"
+
+
+def status_application(status: Status) -> Starlette:
+    """The ASGI application that shows a status, for the operator alone."""
+
+    async def page(_request: Request) -> HTMLResponse:
+        headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        return HTMLResponse(status.page(), headers=headers)
+
+    async def metrics(_request: Request) -> PlainTextResponse:
+        return PlainTextResponse(status.metrics(), media_type=METRICS_TYPE)
+
+    return Starlette(routes=[Route("/", page), Route("/metrics", metrics)])
+
+
+@cache
+def _template() -> Template:
+    loader = PackageLoader("deltafl.sim.net", "")
+    return Environment(loader=loader, autoescape=True).get_template("status.html.j2")

@@ -1,0 +1,82 @@
+"""Who a run asks: all devices that it may ask, and those of one run of it.
+
+The engine does not know where the devices are. They may be simulated, or be machines of their own.
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple, Protocol
+
+from deltafl.fl.cohort import Cohort
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.fl.local import LocalTraining
+from deltafl.fl.vectors import Vector
+from deltafl.secagg.session import Observer
+from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
+from deltafl.sim.record.truth import Told
+from deltafl.sim.settings.config import RunConfig
+
+
+class Measured(NamedTuple):
+    """A model on all devices.
+
+    Attributes:
+        train: on those that train.
+        test: on those that test it.
+    """
+
+    train: Sequence[DeviceMetrics]
+    test: Sequence[DeviceMetrics]
+
+
+class Devices(Protocol):
+    """The devices of one run, which keep what outlives a round: identities, and what they did."""
+
+    @property
+    def clock(self) -> CpuClock:
+        """The CPU time of their work, as far as this machine does it."""
+
+    def absent(self, size: int, without: AbstractSet[int]) -> AbstractSet[int]:
+        """Devices that cannot be asked now.
+
+        Args:
+            size: how many are to be asked. It may wait until so many can be.
+            without: others that will not be asked.
+        """
+
+    def cohort(
+        self, ids: Sequence[int], round_index: int, training: LocalTraining, told: Told | None
+    ) -> Cohort:
+        """Some of them, for one round.
+
+        Args:
+            ids: which, ascending.
+            round_index: the round, counted from 0.
+            training: how to train in this round.
+            told: where to note what devices tell, of simulated ones; None to note nothing.
+        """
+
+    def forget(self) -> None:
+        """Drop work that was requested in the last round, because nobody will need it."""
+
+    def evaluate(self, model: Vector) -> Measured | None:
+        """Measure a model on every device; None where nobody may see such numbers."""
+
+
+class Population(Protocol):
+    """All devices that a run may ask, numbered from 0."""
+
+    @property
+    def num_devices(self) -> int:
+        """How many train."""
+
+    def spec(self, config: RunConfig) -> ModelSpec:
+        """The model of the settings, with the shapes of the devices' data."""
+
+    def of_run(self, config: RunConfig, observer: Observer) -> Devices:
+        """Make them ready for a run.
+
+        Args:
+            config: the settings of one run.
+            observer: sees all messages of secure rounds.
+        """

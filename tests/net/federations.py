@@ -1,0 +1,202 @@
+"""Federations in one process, whose connections are lists of frames."""
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+
+from deltafl.secagg import ClientId, TrustedKeys
+from deltafl.secagg.identity import generate
+from deltafl.secagg.ledger import MemoryLedger
+from deltafl.secagg.randomness import system_randomness
+from deltafl.sim.cohort.backends.choice import Choice, open_backend
+from deltafl.sim.data.dataset import build_dataset
+from deltafl.sim.net.deadlines import Waiting
+from deltafl.sim.net.device import DeviceSide, Notes
+from deltafl.sim.net.frames import Carry, Decline, Reason, decode, encode
+from deltafl.sim.net.identities import OwnIdentity
+from deltafl.sim.net.own_work import OwnData, work_on
+from deltafl.sim.net.post import Post
+from deltafl.sim.net.remote import Site
+from deltafl.sim.net.run import run_federation
+from deltafl.sim.record.checkpoint import load_checkpoint
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.run.algorithms import dropouts_of, policy_of
+from deltafl.sim.run.engine import play
+from deltafl.sim.run.simulated import SimulatedPopulation, spec_of
+from deltafl.sim.settings.config import REMOTE
+from deltafl.sim.settings.config_io import build_config
+
+SILENT = SimpleNamespace(begin=lambda *_: None, played=lambda *_: None, evaluated=lambda *_: None)
+
+
+def settings(algorithm="private-delta-fl", *more):
+    """Three rounds of ten of thirty devices."""
+    base = {
+        "data": {"num_devices": 60},
+        "federation": {
+            "algorithm": algorithm,
+            "rounds": 3,
+            "cohort_size": 10,
+            "evaluate_every": 3,
+        },
+        "training": {"batch_size": 64, "device": "cpu", "backend": "reference"},
+        "privacy": {"min_cohort": 6, "transcript": "full", "expected_dropout": 0.2},
+    }
+    return build_config([base, *more])
+
+
+@dataclass
+class Federation:
+    """A server's site, and devices that are not connected yet."""
+
+    config: object
+    dataset: object = None
+    waiting: Waiting = field(default_factory=lambda: Waiting(20.0, 5.0))
+    declined: list = field(default_factory=list)
+    said: list = field(default_factory=list)
+    warned: list = field(default_factory=list)
+
+    def __post_init__(self):
+        self.dataset = self.dataset or build_dataset(self.config.data)
+        number = len(self.dataset.train)
+        self.identities = [
+            OwnIdentity(ClientId(i), generate(system_randomness)) for i in range(number)
+        ]
+        self.trusted = TrustedKeys({o.client: o.identity.public for o in self.identities})
+        self.ledgers = [MemoryLedger() for _ in self.identities]
+        self.policy = policy_of(self.config)
+        self.sides = [self.started(i) for i in range(number)]
+        self.begin_server()
+
+    def begin_server(self):
+        """A new process of the server, as it were."""
+        self.step = None
+        self.post = Post(time.monotonic, self.config.federation.rounds)
+        self.site = Site(
+            self.post,
+            self.trusted,
+            time.monotonic,
+            self.waiting,
+            patience=5.0,
+            declined=lambda client, reason: self.declined.append((client, reason)),
+            stage=self._note,
+        )
+
+    def _note(self, server, _asked):
+        self.step, self.num_slots = server.step, len(server.levels.slots())
+
+    def started(self, index):
+        """A device that has just been started, with the identity and the ledger that it has."""
+        data = OwnData(self.dataset.train[index], spec_of(self.config, self.dataset))
+        notes = Notes(declined=lambda reason, detail: self.said.append((index, reason, detail)))
+        return DeviceSide(
+            self.identities[index],
+            self.trusted,
+            self.policy,
+            self.ledgers[index],
+            work_on(data, ClientId(index)),
+            notes,
+        )
+
+    def play(self, path):
+        """Play the run to its end; the final state."""
+        config = replace(
+            self.config,
+            federation=replace(self.config.federation, devices=REMOTE),
+            faults=replace(self.config.faults, dropout=0.0),
+        )
+        shapes = spec_of(config, self.dataset)
+        run_federation(
+            config, path, self.site, shapes, resume=True, progress=SILENT, warn=self.warned.append
+        )
+        return load_checkpoint(RunDirectory(path).checkpoints).state
+
+
+class Wires:
+    """Connects every device, and carries frames both ways, in a thread of its own.
+
+    Args:
+        federation: whose.
+        change: called with the device's index and a frame that it is to receive; returns the
+            frames that it receives. None carries all.
+    """
+
+    def __init__(self, federation, change=None):
+        self.federation = federation
+        self.change = change or (lambda _index, frame: [frame])
+        self.due = threading.Semaphore(0)
+        self.stopped = False
+        self.lines = {}
+        self.errors = []
+
+    def connect(self, index):
+        self.lines[index] = self.federation.post.connect(ClientId(index), self.due.release)
+        self.due.release()
+
+    def run(self):
+        try:
+            while not self.stopped:
+                self.due.acquire(timeout=0.05)
+                for index in list(self.lines):
+                    self.carry(index)
+        except BaseException as error:
+            self.errors.append(error)
+            raise
+
+    def carry(self, index):
+        post = self.federation.post
+        while (frame := post.take(line := self.lines[index])) is not None:
+            for one in self.change(index, frame):
+                reply = self.federation.sides[index].receive(one)
+                if reply is not None and self.lines[index] is line:
+                    post.received(line, reply)
+
+
+@contextmanager
+def wired(federation, change=None):
+    """All devices connected."""
+    wires = Wires(federation, change)
+    for index in range(len(federation.sides)):
+        wires.connect(index)
+    thread = threading.Thread(target=wires.run)
+    thread.start()
+    try:
+        yield wires
+    finally:
+        wires.stopped = True
+        thread.join()
+    assert not wires.errors
+
+
+def vanishing(federation):
+    """Devices drop out as a simulation's would, by the settings' faults."""
+    plans, dropouts = {}, dropouts_of(federation.config)
+
+    def change(index, data):
+        frame = decode(data)
+        if not isinstance(frame, Carry):
+            return [data]
+        # the frame's round has begun: what is due says which device is in it
+        number = federation.post._task.round_index
+        if number not in plans:
+            ids = sorted(federation.post._due)
+            plans[number] = dropouts(number, ids, federation.num_slots)
+        vanish = plans[number].get(index)
+        if vanish is None or vanish.answers(federation.step):
+            return [data]
+        gone = encode(Decline(frame.task, Reason.UNKNOWN))
+        federation.post.received(federation.wires.lines[index], gone)
+        return []
+
+    return change
+
+
+def simulate(config, path, dataset):
+    """The same by simulated devices; the final state."""
+    directory = RunDirectory(path)
+    directory.prepare(config)
+    backend = open_backend(Choice("reference", 0, 1), spec_of(config, dataset))
+    play(config, directory, SimulatedPopulation(dataset, backend), SILENT)
+    return load_checkpoint(directory.checkpoints).state

@@ -1,0 +1,100 @@
+"""A model's arrays as one vector, and back."""
+
+import numpy as np
+import pytest
+
+from deltafl.secagg import ClientId
+from deltafl.sim.net.flower.handover import Handover
+from deltafl.sim.net.flower.layout import Layout
+
+ARRAYS = {
+    "weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "count": np.array(7, dtype=np.int64),
+    "bias": np.array([0.5, -1.0], dtype=np.float64),
+    "none": np.zeros((0, 4), dtype=np.float32),
+}
+LAYOUT = Layout.of(ARRAYS)
+
+
+def test_arrays_come_back_as_they_were():
+    vector = LAYOUT.to_vector(ARRAYS)
+    assert vector.dtype == np.float32
+    assert vector.tolist() == [0, 1, 2, 3, 4, 5, 0.5, -1.0]
+    back = LAYOUT.to_arrays(vector, ARRAYS)
+    assert list(back) == list(ARRAYS)
+    for name, array in ARRAYS.items():
+        assert back[name].dtype == array.dtype
+        assert np.array_equal(back[name], array)
+
+
+def test_what_is_not_trained_is_zero_where_nobody_has_it():
+    assert LAYOUT.to_arrays(np.zeros(8, np.float32), {})["count"] == 0
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {},
+        {**ARRAYS, "more": np.zeros(1)},
+        dict(reversed(ARRAYS.items())),
+        {**ARRAYS, "bias": np.zeros(3)},
+        {**ARRAYS, "weight": np.zeros((3, 2), np.float32)},
+    ],
+)
+def test_other_arrays_are_refused(arrays):
+    with pytest.raises(ValueError, match="in place of"):
+        LAYOUT.to_vector(arrays)
+
+
+@pytest.mark.parametrize("length", [0, 7, 9])
+def test_vectors_of_another_length_are_refused(length):
+    with pytest.raises(ValueError, match="in place of"):
+        LAYOUT.to_arrays(np.zeros(length, np.float32), {})
+
+
+@pytest.mark.parametrize(
+    ("layout", "complaint"),
+    [
+        ((["a"], [], ["float32"]), "names"),
+        ((["a"], [(-1,)], ["float32"]), "negative"),
+        ((["a"], [(1 << 20, 1 << 20)], ["float32"]), "more than"),
+    ],
+)
+def test_layouts_that_no_model_has_are_refused(layout, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Layout(*layout)
+
+
+HANDOVER = Handover("ws://127.0.0.1:1", "", ClientId(3), bytes(32), LAYOUT)
+
+
+def test_a_handover_is_read_as_it_was_written():
+    assert Handover.of_record(HANDOVER.to_record()) == HANDOVER
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"url": 3}, "lacks a text"),
+        ({"authority": "x" * (1 << 23)}, "longer one"),
+        ({"client": -1}, "no id"),
+        ({"client": 2**32}, "no id"),
+        ({"client": "3"}, "no id"),
+        ({"token": bytes(31)}, "no token"),
+        ({"token": "x" * 32}, "no token"),
+        ({"layout": "["}, "no layout"),
+        ({"layout": "[[], []]"}, "no layout"),
+        ({"layout": '[["a"], [["x"]], ["float32"]]'}, "no layout"),
+        ({"layout": "[" * 5000}, "no layout"),
+    ],
+)
+def test_other_records_are_refused(change, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Handover.of_record({**HANDOVER.to_record(), **change})
+
+
+def test_a_record_that_lacks_something_is_refused():
+    record = HANDOVER.to_record()
+    del record["token"]
+    with pytest.raises(ValueError, match="has no 'token'"):
+        Handover.of_record(record)

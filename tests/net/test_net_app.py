@@ -1,0 +1,282 @@
+"""Real connections over TLS on this machine, also of those who do not keep to the rules."""
+
+import asyncio
+import ssl
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from federations import Federation, settings, simulate
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from deltafl.secagg import ClientId
+from deltafl.secagg.identity import identity
+from deltafl.sim.errors import UserError
+from deltafl.sim.net import admission, app, dialling
+from deltafl.sim.net.app import Tls, application, served
+from deltafl.sim.net.certificates import make_certificates
+from deltafl.sim.net.dialling import PATH, SUBPROTOCOL, Server, take_part
+from deltafl.sim.net.frames import Welcome, decode, encode
+
+MAX_FRAME = 1 << 16
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    """Two servers' certificates, each with what vouches for it."""
+    return [_written(tmp_path_factory.mktemp(name)) for name in ("first", "second")]
+
+
+def _written(folder):
+    made = make_certificates(["127.0.0.1", "localhost"])
+    for name, content in {"ca": made.authority, "cert": made.server, "key": made.key}.items():
+        (folder / name).write_bytes(content)
+    return Tls(folder / "cert", folder / "key"), str(folder / "ca")
+
+
+@pytest.fixture
+def federation():
+    return Federation(settings())
+
+
+@contextmanager
+def serving(federation, tls, port=0):
+    app_ = application(federation.post, federation.trusted, tls.hash())
+    with served(app_, "127.0.0.1", port, tls=tls, max_frame=MAX_FRAME) as (host, bound):
+        yield f"wss://{host}:{bound}"
+
+
+@contextmanager
+def devices(federation, url, trusted):
+    """Every device, connecting by itself."""
+    stop, said = threading.Event(), []
+    threads = [
+        threading.Thread(target=take_part, args=(Server(url, trusted), side, said.append, stop))
+        for side in federation.sides
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield said
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_a_federation_over_tls_comes_to_the_simulations_model(tmp_path, federation, tls):
+    own, trusted = tls[0]
+    object.__setattr__(federation.site, "gathering", 60.0)
+    with serving(federation, own) as url, devices(federation, url, trusted):
+        state = federation.play(tmp_path / "net")
+        end = time.monotonic() + 20
+        while not all(side.has_ended() for side in federation.sides):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    expected = simulate(federation.config, tmp_path / "simulated", federation.dataset)
+    assert state.model.tobytes() == expected.model.tobytes()
+
+
+def test_devices_go_on_with_a_server_that_comes_back_with_another_certificate(
+    tmp_path, federation, tls, monkeypatch
+):
+    """Both are trusted, as after a renewal. The first process ends before a round has begun."""
+    monkeypatch.setattr(dialling, "_FIRST_PAUSE", 0.01)
+    both = tmp_path / "both"
+    both.write_text("".join(Path(trusted).read_text() for _, trusted in tls))
+    with serving(federation, tls[0][0]) as url:
+        port = int(url.rpartition(":")[2])
+        stack = ExitStack()
+        said = stack.enter_context(devices(federation, url, str(both)))
+        federation.post.wait_for(lambda connected: len(connected) == 30, 30)
+    with stack:
+        federation.begin_server()
+        with serving(federation, tls[1][0], port):
+            federation.play(tmp_path / "net")
+    assert said
+
+
+def exchanged(url, trusted, talk, **options):
+    """What a conversation comes to that a stranger has with the server."""
+    context = ssl.create_default_context(cafile=trusted)
+
+    async def converse():
+        options.setdefault("subprotocols", [SUBPROTOCOL])
+        async with connect(url + PATH, ssl=context, compression=None, **options) as connection:
+            return await talk(connection)
+
+    return asyncio.run(asyncio.wait_for(converse(), 30))
+
+
+async def closed(connection):
+    """The code and the reason with which the server closes."""
+    try:
+        while True:
+            await connection.recv()
+    except ConnectionClosed as error:
+        return error.rcvd.code, error.rcvd.reason
+
+
+def hello_of(federation, client, key, server):
+    async def talk(connection):
+        challenge = decode(await connection.recv())
+        await connection.send(encode(admission.answer(challenge, ClientId(client), key, server)))
+        first = await connection.recv()
+        return decode(first)
+
+    return talk
+
+
+def test_who_is_on_the_list_is_welcomed(federation, tls):
+    own, trusted = tls[0]
+    key = federation.identities[3].identity
+    with serving(federation, own) as url:
+        talk = hello_of(federation, 3, key, own.hash())
+        assert exchanged(url, trusted, talk) == Welcome(0, 3)
+
+
+@pytest.mark.parametrize("case", ["another key", "another id", "another server", "no server"])
+def test_who_is_not_is_closed(federation, tls, case):
+    own, trusted = tls[0]
+    key = identity(bytes(32)) if case == "another key" else federation.identities[3].identity
+    server = {"another server": tls[1][0].hash(), "no server": b""}.get(case, own.hash())
+    client = 4 if case == "another id" else 3
+    with serving(federation, own) as url, pytest.raises(ConnectionClosed) as told:
+        exchanged(url, trusted, hello_of(federation, client, key, server))
+    assert told.value.rcvd.code == 4401
+    assert not federation.post.connected
+
+
+@pytest.mark.parametrize("frame", [b"", b"x" * 100, encode(Welcome(0, 1)), "text"])
+def test_who_does_not_say_who_it_is_is_closed(federation, tls, frame):
+    own, trusted = tls[0]
+
+    async def talk(connection):
+        await connection.send(frame)
+        return await closed(connection)
+
+    with serving(federation, own) as url:
+        assert exchanged(url, trusted, talk)[0] == 4401
+
+
+def test_who_says_nothing_is_closed(federation, tls, monkeypatch):
+    monkeypatch.setattr(app, "ADMISSION_S", 0.1)
+    own, trusted = tls[0]
+    with serving(federation, own) as url:
+        assert exchanged(url, trusted, closed)[0] == 4401
+
+
+def test_strangers_are_limited_in_number(federation, tls, monkeypatch):
+    monkeypatch.setattr(app, "MOST_UNKNOWN", 1)
+    own, trusted = tls[0]
+
+    async def talk(connection):
+        context = ssl.create_default_context(cafile=trusted)
+        url = f"wss://127.0.0.1:{connection.remote_address[1]}{PATH}"
+        await connection.recv()
+        async with connect(url, ssl=context, subprotocols=[SUBPROTOCOL]) as second:
+            return await closed(second)
+
+    with serving(federation, own) as url:
+        assert exchanged(url, trusted, talk)[0] == 1013
+
+
+def test_a_message_that_is_too_long_is_not_read(federation, tls):
+    own, trusted = tls[0]
+
+    async def talk(connection):
+        await connection.send(bytes(MAX_FRAME + 1))
+        return await closed(connection)
+
+    with serving(federation, own) as url:
+        assert exchanged(url, trusted, talk)[0] == 1009
+
+
+@pytest.mark.parametrize("frame", [b"x", encode(Welcome(0, 1)), "text"])
+def test_a_device_that_breaks_the_rules_is_closed_and_no_other(federation, tls, frame):
+    own, trusted = tls[0]
+    good, bad = federation.identities[3].identity, federation.identities[4].identity
+    context = ssl.create_default_context(cafile=trusted)
+
+    async def talk(connection):
+        await hello_of(federation, 3, good, own.hash())(connection)
+        url = f"wss://127.0.0.1:{connection.remote_address[1]}{PATH}"
+        async with connect(url, ssl=context, subprotocols=[SUBPROTOCOL]) as other:
+            await hello_of(federation, 4, bad, own.hash())(other)
+            await other.send(frame)
+            code, _ = await closed(other)
+        await (await connection.ping())
+        return code
+
+    with serving(federation, own) as url:
+        assert exchanged(url, trusted, talk) == 1008
+
+
+def test_a_second_connection_closes_the_first(federation, tls):
+    own, trusted = tls[0]
+    key = federation.identities[3].identity
+    context = ssl.create_default_context(cafile=trusted)
+
+    async def talk(connection):
+        await hello_of(federation, 3, key, own.hash())(connection)
+        url = f"wss://127.0.0.1:{connection.remote_address[1]}{PATH}"
+        async with connect(url, ssl=context, subprotocols=[SUBPROTOCOL]) as other:
+            await hello_of(federation, 3, key, own.hash())(other)
+            return (await closed(connection))[0], federation.post.connected
+
+    with serving(federation, own) as url:
+        assert exchanged(url, trusted, talk) == (4409, {3})
+
+
+def test_a_certificate_that_nobody_vouches_for_is_not_talked_to(federation, tls):
+    (own, _), (_, other) = tls
+    stop, said = threading.Event(), []
+
+    def report(sentence):
+        said.append(sentence)
+        stop.set()
+
+    with serving(federation, own) as url:
+        take_part(Server(url, other), federation.sides[0], report, stop)
+    assert "CERTIFICATE_VERIFY_FAILED" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("https://localhost", "no address of a server"),
+        ("wss://", "no address of a server"),
+        ("wss://host:99999", "no address of a server"),
+        ("ws://fl.example.org:80", "must be reached over TLS"),
+    ],
+)
+def test_addresses_that_are_none_are_refused(url, complaint):
+    with pytest.raises(UserError, match=complaint):
+        Server(url)
+
+
+def test_certificates_that_are_none_are_refused(tmp_path, tls):
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    (own, trusted), (other, _) = tls
+    with pytest.raises(UserError, match="no certificates to trust"):
+        Server("wss://localhost:1", str(empty))
+    with pytest.raises(UserError, match="has no certificate"):
+        Tls(empty, own.key).hash()
+    with pytest.raises(UserError, match="not a certificate and its key"):
+        Tls(own.certificate, other.key).context()
+    assert trusted
+
+
+def test_an_address_in_use_is_told(federation, tls):
+    own, _ = tls[0]
+    with serving(federation, own) as url:
+        port = int(url.rpartition(":")[2])
+        with (
+            pytest.raises(UserError, match="choose another --listen"),
+            serving(federation, own, port),
+        ):
+            pass

@@ -1,0 +1,37 @@
+"""How long the server waits."""
+
+import pytest
+
+from deltafl.secagg import Stage, Step
+from deltafl.sim.net.deadlines import Deadlines, Waiting
+
+MASK, SHARE = Step(Stage.MASK, 3), Step(Stage.SHARE)
+
+
+def test_before_anything_is_known_it_waits_longest():
+    assert Deadlines(Waiting(60.0, 2.0)).seconds(MASK, trains=False) == 60.0
+
+
+def test_then_some_times_as_long_as_the_slowest_of_late():
+    known = Deadlines(Waiting(60.0, 2.0, factor=4.0))
+    known.note(MASK, 3.0, trains=False)
+    known.note(Step(Stage.MASK, 9), 1.0, trains=False)
+    assert known.seconds(MASK, trains=False) == 12.0
+    assert known.seconds(MASK, trains=True) == known.seconds(SHARE, trains=False) == 60.0
+    for _ in range(8):
+        known.note(MASK, 1.0, trains=False)
+    assert known.seconds(MASK, trains=False) == 4.0
+
+
+def test_within_its_limits():
+    known = Deadlines(Waiting(60.0, 2.0))
+    known.note(MASK, 0.001, trains=False)
+    assert known.seconds(MASK, trains=False) == 2.0
+    known.note(MASK, 59.0, trains=False)
+    assert known.seconds(MASK, trains=False) == 60.0
+
+
+@pytest.mark.parametrize("given", [(0.0, 0.0), (1.0, 2.0), (1.0, 0.0), (1.0, 1.0, 0.5)])
+def test_limits_that_contradict_each_other_are_refused(given):
+    with pytest.raises(ValueError, match=r"least|factor"):
+        Waiting(*given)

@@ -1,0 +1,259 @@
+"""A device over connections that break, servers that repeat themselves, and its own restarts."""
+
+from collections import Counter
+
+import pytest
+from federations import Federation, settings, simulate, wired
+
+from deltafl.secagg.errors import LedgerError
+from deltafl.secagg.wire import Kind
+from deltafl.sim.cohort.sampling import sample_cohort
+from deltafl.sim.cohort.seeds import Purpose, Seeds
+from deltafl.sim.errors import ConfigError, RunError
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.inspect.audit.seen import Decoder
+from deltafl.sim.net.frames import (
+    Carry,
+    Challenge,
+    Decline,
+    Over,
+    Reason,
+    Task,
+    Welcome,
+    decode,
+    encode,
+)
+from deltafl.sim.net.own_work import OwnData, work_on
+from deltafl.sim.record.transcript import Message, read_transcript
+from deltafl.sim.run.algorithms import policy_of
+from deltafl.sim.run.simulated import spec_of
+
+TASK = b"t" * 16
+
+
+@pytest.fixture
+def federation():
+    return Federation(settings())
+
+
+def messages(path, kind):
+    """How often each device sent such a message in each session, by what the server saw."""
+    joined, decoder, last = Counter(), Decoder(), 0
+    for record in read_transcript(path / "transcript.bin"):
+        if isinstance(record, Message):
+            if record.round != last:
+                decoder, last = Decoder(), record.round
+            content = decoder.decode(record).content
+            if not record.sent and content.kind is kind:
+                joined[record.peer, content.tag] += 1
+    return joined
+
+
+def clean(path):
+    return not [f for f in audit(path).findings if f.severity >= Severity.MEDIUM]
+
+
+def test_every_frame_twice_and_in_any_order_changes_nothing(tmp_path, federation):
+    held = {}
+
+    def doubled(index, frame):
+        earlier = held.get(index)
+        held[index] = frame
+        return [frame, frame] if earlier is None else [frame, earlier, frame]
+
+    with wired(federation, doubled):
+        state = federation.play(tmp_path / "net")
+    expected = simulate(federation.config, tmp_path / "simulated", federation.dataset)
+    assert state.model.tobytes() == expected.model.tobytes()
+    assert clean(tmp_path / "net")
+
+
+def test_connections_that_break_in_every_round_change_nothing(tmp_path, federation):
+    count = Counter()
+
+    def broken(index, frame):
+        count[index] += 1
+        if index % 3 == 0 and count[index] % 4 == 0:  # the frame is lost with the connection
+            federation.wires.connect(index)
+            return []
+        return [frame]
+
+    with wired(federation, broken) as federation.wires:
+        state = federation.play(tmp_path / "net")
+    expected = simulate(federation.config, tmp_path / "simulated", federation.dataset)
+    assert state.model.tobytes() == expected.model.tobytes()
+    assert not federation.declined
+    assert clean(tmp_path / "net")
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("trip", range(5))
+def test_a_device_that_was_started_again_joins_the_next_round(tmp_path, trip, signed):
+    federation, restarted = (
+        Federation(settings("private-delta-fl", {"privacy": {"signed": signed}})),
+        [],
+    )
+
+    def killed(index, frame):
+        carried = decode(frame)
+        is_it = isinstance(carried, Carry) and carried.trip == trip
+        if is_it and not restarted:
+            restarted.append(index)
+            federation.sides[index].receive(frame)  # its answer is lost
+            federation.sides[index] = federation.started(index)
+            federation.wires.connect(index)
+            return []
+        return [frame]
+
+    with wired(federation, killed) as federation.wires:
+        federation.play(tmp_path / "net")
+    (victim,) = restarted
+    if trip:
+        assert federation.declined == [(victim, Reason.UNKNOWN)]
+    else:  # nobody has seen anything of it; but a context is signed once
+        assert federation.declined == ([(victim, Reason.REFUSED)] if signed else [])
+    assert max(messages(tmp_path / "net", Kind.ADVERTISE).values()) == 1
+    assert clean(tmp_path / "net")
+
+
+def test_a_server_that_was_started_again_asks_nothing_twice(tmp_path, federation):
+    """In the middle of the second round, all that is left of the server is its directory."""
+
+    class Killed(BaseException):
+        pass
+
+    trips = 0
+
+    def dying(server, _asked):
+        nonlocal trips
+        trips += 1
+        if trips == 12:
+            raise Killed
+
+    original, federation.site = federation.site, federation.site
+    object.__setattr__(federation.site, "stage", dying)
+    with wired(federation), pytest.raises(Killed):
+        federation.play(tmp_path / "net")
+    federation.begin_server()
+    with wired(federation):
+        state = federation.play(tmp_path / "net")
+    assert state.round == 3
+    assert max(messages(tmp_path / "net", Kind.ADVERTISE).values()) == 1
+    assert clean(tmp_path / "net")
+    assert original is not federation.site
+
+
+def test_a_device_whose_ledger_cannot_be_written_takes_no_part(tmp_path, federation):
+    class Full:
+        def knows(self, _):
+            return False
+
+        def admit(self, _):
+            raise LedgerError("the disk is full")
+
+    first = Seeds(1).generator(Purpose.COHORT, round_index=0)
+    victim, *_ = sample_cohort(first, 30, 10)
+    federation.ledgers[victim] = Full()
+    federation.sides[victim] = federation.started(victim)
+    with wired(federation):
+        federation.play(tmp_path / "net")
+    assert set(federation.declined) == {(victim, Reason.LEDGER)}
+    assert all("the disk is full" in detail for _, _, detail in federation.said)
+    masked = messages(tmp_path / "net", Kind.MASKED)
+    assert masked
+    assert not {key for key in masked if key[0] == victim}
+
+
+def test_a_round_below_the_devices_policy_is_refused(tmp_path):
+    federation = Federation(settings())
+    more = {"privacy": {"min_cohort": 11}, "federation": {"cohort_size": 11}}
+    federation.policy = policy_of(settings("private-delta-fl", more))
+    federation.sides = [federation.started(i) for i in range(len(federation.sides))]
+    with wired(federation), pytest.raises(RunError, match="3 rounds in a row were lost"):
+        federation.play(tmp_path / "net")
+    assert len(federation.declined) == 30
+    assert {reason for _, reason in federation.declined} == {Reason.REFUSED}
+    assert all("min_cohort" in detail for _, _, detail in federation.said)
+
+
+def task(settings_text, index=0, unit=0):
+    return encode(Task(TASK, index, unit, settings_text))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (b"\xff", "UTF-8"),
+        (b"x", "not valid TOML"),
+        (b"[training]\nepochs = 0\n", "training.epochs"),
+        (b"[federation]\nalgorithm = 'fedavg'\n", "must be a private one"),
+    ],
+)
+def test_settings_that_a_device_cannot_train_by_are_declined(federation, text, complaint):
+    device = federation.started(0)
+    assert decode(device.receive(task(text))) == Decline(TASK, Reason.SETTINGS)
+    assert complaint in federation.said[-1][2]
+    # and it stays so, whatever comes
+    again = device.receive(encode(Carry(TASK, 0, b"")))
+    assert decode(again) == Decline(TASK, Reason.SETTINGS)
+
+
+def test_more_steps_than_a_device_takes_are_an_error_that_nobody_sees(tmp_path, federation):
+    """Who declined would tell the server how many samples it has."""
+    failed = []
+    for index, side in enumerate(federation.sides):
+        data = OwnData(
+            federation.dataset.train[index], spec_of(federation.config, federation.dataset), 0
+        )
+        side.work_of = work_on(data, side.own.client)
+        object.__setattr__(side.notes, "failed", failed.append)
+    with wired(federation):
+        state = federation.play(tmp_path / "net")
+    assert state.round == 3
+    assert not federation.declined
+    assert not federation.said
+    assert "steps of training are more than 0" in str(failed[0])
+
+
+def test_a_learning_rate_of_zero_is_declined(federation):
+    device = federation.started(0)
+    text = b"[training]\ndecay = 0.5\ndecay_every = 1\n[federation]\nrounds = 2\n"
+    assert device.receive(task(text, index=1)) is None
+    late = encode(Task(b"u" * 16, 1 << 50, 0, text))
+    assert decode(device.receive(late)) == Decline(b"u" * 16, Reason.SETTINGS)
+
+
+def test_envelopes_of_an_unknown_round_are_declined(federation):
+    device = federation.started(0)
+    assert decode(device.receive(encode(Carry(TASK, 0, b"")))) == Decline(TASK, Reason.UNKNOWN)
+    device.receive(task(b""))
+    assert decode(device.receive(encode(Carry(TASK, 1, b"")))) == Decline(TASK, Reason.UNKNOWN)
+
+
+def test_an_envelope_that_is_none_ends_the_round(federation):
+    device = federation.started(0)
+    device.receive(task(b""))
+    assert decode(device.receive(encode(Carry(TASK, 0, b"no")))) == Decline(TASK, Reason.REFUSED)
+
+
+def test_frames_of_no_meaning_to_a_device_are_ignored(federation):
+    device = federation.started(0)
+    for frame in (Challenge(bytes(32)), Decline(TASK, Reason.LEDGER), Over(TASK, 1)):
+        assert device.receive(encode(frame)) is None
+
+
+def test_a_device_knows_when_the_run_has_ended(federation):
+    device = federation.started(0)
+    device.receive(encode(Welcome(1, 3)))
+    device.receive(encode(Over(TASK, 2)))
+    assert not device.has_ended()
+    device.receive(encode(Over(TASK, 3)))
+    assert device.has_ended()
+    device.receive(encode(Welcome(0, 3)))
+    assert not device.has_ended()
+
+
+def test_a_server_that_does_not_begin_with_a_challenge_is_left(federation):
+    with pytest.raises(ConfigError, match="began with a Welcome"):
+        federation.started(0).hello(encode(Welcome(0, 1)), b"")

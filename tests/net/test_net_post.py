@@ -1,0 +1,201 @@
+"""The exchange: what a device gets and may send, whatever becomes of its connections."""
+
+import threading
+
+import pytest
+
+from deltafl.secagg import ClientId, DecodeError
+from deltafl.sim.net.frames import Carry, Challenge, Decline, Over, Reason, Task, Welcome, decode
+from deltafl.sim.net.frames import encode as raw
+from deltafl.sim.net.post import Answer, Post
+
+A, B = ClientId(1), ClientId(2)
+TASK = Task(b"t" * 16, 0, 0, b"")
+OTHER = b"u" * 16
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 0.001
+        return self.now
+
+
+@pytest.fixture
+def post():
+    return Post(Clock(), 5)
+
+
+def connect(post, client=A):
+    return post.connect(client, lambda: None)
+
+
+def sent(post, line):
+    """All frames that are due on a line."""
+    frames = []
+    while (frame := post.take(line)) is not None:
+        frames.append(decode(frame))
+    return frames
+
+
+def carry(trip, data=b"x", task=TASK.task):
+    return raw(Carry(task, trip, data))
+
+
+def arrived(post, *clients, seconds=0.01):
+    return list(post.answers(clients, seconds))
+
+
+def begun(post, *clients):
+    lines = [connect(post, client) for client in clients]
+    post.begin(TASK, clients)
+    for line in lines:
+        sent(post, line)
+    return lines
+
+
+def test_a_device_is_welcomed_and_gets_its_task_and_envelopes_in_order(post):
+    line = connect(post)
+    assert sent(post, line) == [Welcome(0, 5)]
+    post.begin(TASK, [A])
+    post.send(A, 0, carry(0))
+    assert sent(post, line) == [TASK, Carry(TASK.task, 0, b"x")]
+    post.received(line, carry(0, b"answer"))
+    assert arrived(post, A) == [Answer(A, b"answer")]
+    post.end(1)
+    assert sent(post, line) == [Over(TASK.task, 1)]
+
+
+def test_who_is_not_in_the_round_hears_how_far_the_run_is(post):
+    outside = connect(post, B)
+    begun(post, A)
+    sent(post, outside)
+    post.end(1)
+    assert sent(post, outside) == [Welcome(1, 5)]
+
+
+def test_who_connects_in_the_middle_of_a_round_gets_what_it_owes(post):
+    post.begin(TASK, [A, B])
+    post.send(A, 0, carry(0))
+    post.send(B, 0, carry(0))
+    line = connect(post)
+    assert sent(post, line) == [Welcome(0, 5), TASK, Carry(TASK.task, 0, b"x")]
+    post.received(line, carry(0, b"answer"))
+    post.disconnect(line)
+    assert sent(post, connect(post)) == [Welcome(0, 5), TASK]  # nothing is owed
+
+
+def test_a_second_connection_replaces_the_first(post):
+    (first,) = begun(post, A)
+    post.send(A, 0, carry(0))
+    second = connect(post)
+    assert not first.is_open
+    assert post.take(first) is None
+    assert sent(post, second)[-1] == Carry(TASK.task, 0, b"x")
+    post.disconnect(first)  # which is noticed late
+    assert post.connected == {A}
+    post.disconnect(second)
+    assert post.connected == frozenset()
+
+
+def test_an_answer_counts_once(post):
+    (line,) = begun(post, A)
+    post.send(A, 0, carry(0))
+    for data in (b"first", b"first", b"second"):
+        post.received(line, carry(0, data))
+    assert arrived(post, A) == [Answer(A, b"first")]
+
+
+def test_a_late_answer_arrives_in_the_next_trip(post):
+    first, second = begun(post, A, B)
+    for client in (A, B):
+        post.send(client, 0, carry(0))
+    post.received(second, carry(0, b"in time"))
+    assert arrived(post, A, B) == [Answer(B, b"in time")]
+    post.send(B, 1, carry(1))
+    post.received(first, carry(0, b"late"))
+    post.received(second, carry(1, b"next"))
+    assert arrived(post, B) == [Answer(A, b"late"), Answer(B, b"next")]
+
+
+def test_what_belongs_to_another_round_is_ignored(post):
+    (line,) = begun(post, A)
+    post.send(A, 0, carry(0))
+    post.received(line, carry(0, task=OTHER))
+    post.received(line, raw(Decline(OTHER, Reason.UNKNOWN)))
+    assert arrived(post, A) == []
+    post.end(1)
+    post.received(line, carry(0))
+    assert arrived(post) == []
+
+
+def test_who_declines_is_not_waited_for_and_is_asked_nothing_more(post):
+    (line,) = begun(post, A)
+    post.send(A, 0, carry(0))
+    for _ in range(2):
+        post.received(line, raw(Decline(TASK.task, Reason.LEDGER)))
+    assert arrived(post, A, seconds=1e9) == [Answer(A, declined=Reason.LEDGER)]
+    sent(post, line)
+    post.send(A, 1, carry(1))
+    assert sent(post, line) == []
+    assert sent(post, connect(post)) == [Welcome(0, 5)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"x", raw(Welcome(0, 1)), raw(Challenge(bytes(32))), raw(TASK), carry(1)],
+)
+def test_who_breaks_the_rules_is_to_be_disconnected(post, data):
+    (line,) = begun(post, A)
+    post.send(A, 0, carry(0))
+    with pytest.raises(DecodeError):
+        post.received(line, data)
+
+
+def test_a_device_that_reads_nothing_takes_no_more_memory_with_time(post):
+    line = connect(post)
+    for number in range(100):
+        post.begin(TASK, [A])
+        post.send(A, 0, carry(0, bytes(1000)))
+        post.end(number + 1)
+    assert len(line.pending) <= 3
+
+
+def test_all_are_waited_for_until_the_time_is_up(post):
+    begun(post, A, B)
+    for client in (A, B):
+        post.send(client, 0, carry(0))
+    before = post._clock.now
+    assert arrived(post, A, B, seconds=0.05) == []
+    assert post._clock.now >= before + 0.05
+
+
+def test_an_answer_from_another_thread_is_not_missed():
+    import time
+
+    post = Post(time.monotonic, 5)
+    line = connect(post)
+    post.begin(TASK, [A])
+    post.send(A, 0, carry(0))
+    timer = threading.Timer(0.05, post.received, (line, carry(0, b"answer")))
+    timer.start()
+    assert arrived(post, A, seconds=30) == [Answer(A, b"answer")]
+
+
+def test_enough_devices_are_waited_for(post):
+    import time
+
+    post = Post(time.monotonic, 5)
+    assert post.wait_for(lambda connected: len(connected) == 1, 0.01) == frozenset()
+    timer = threading.Timer(0.05, connect, (post,))
+    timer.start()
+    assert post.wait_for(lambda connected: len(connected) == 1, 30) == {A}
+
+
+def test_it_is_known_when_all_has_been_taken(post):
+    line = connect(post)
+    assert not post.is_drained()
+    sent(post, line)
+    assert post.is_drained()
