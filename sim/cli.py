@@ -115,6 +115,10 @@ _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "deltafl.sim.bench.message_costs",
         "what each kind of message costs the party that receives it",
     ),
+    ("bench", "net"): (
+        "deltafl.sim.bench.connections",
+        "one round with devices that are connected over the network",
+    ),
     ("bench", "sim"): (
         "deltafl.sim.bench.simulation",
         "the simulator compared with other simulators, or private rounds with non-private ones",

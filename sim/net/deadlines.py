@@ -9,6 +9,7 @@ Everything a device does takes the same time whatever its data, as far as it can
 deadlines tell the server nothing that it would not see anyway.
 """
 
+import math
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Final
@@ -59,10 +60,14 @@ class Deadlines:
             step: the message that is due.
             trains: whether devices may have to train first.
         """
-        taken, waiting = self._taken.get((step.stage, trains)), self.waiting
-        if not taken:
-            return waiting.most
-        return min(waiting.most, max(waiting.least, waiting.factor * max(taken)))
+        waiting = self.waiting
+        if taken := self._taken.get((step.stage, trains)):
+            expected = waiting.factor * max(taken)
+        elif others := [max(known) for (_, trained), known in self._taken.items() if not trained]:
+            expected = math.inf if trains else waiting.factor**2 * max(others)
+        else:
+            expected = math.inf
+        return min(waiting.most, max(waiting.least, expected))
 
     def note(self, step: Step, slowest: float, *, trains: bool) -> None:
         """The slowest device that answered in time took so many seconds."""

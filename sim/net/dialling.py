@@ -95,12 +95,13 @@ def take_part(
         report: told what happens to the connection, in short sentences.
         stop: ends it from another thread, within a second once the device is not at work.
     """
-    asyncio.run(_take_part(server, device, report, stop))
+    asyncio.run(taking_part(server, device, report, stop))
 
 
-async def _take_part(
+async def taking_part(
     server: Server, device: DeviceSide, report: Callable[[str], None], stop: Event
 ) -> None:
+    """The same as a coroutine, for several devices in one process."""
     pauses = _Pauses()
     while not (stop.is_set() or device.has_ended()):
         try:

@@ -17,10 +17,27 @@ def test_then_some_times_as_long_as_the_slowest_of_late():
     known.note(MASK, 3.0, trains=False)
     known.note(Step(Stage.MASK, 9), 1.0, trains=False)
     assert known.seconds(MASK, trains=False) == 12.0
-    assert known.seconds(MASK, trains=True) == known.seconds(SHARE, trains=False) == 60.0
+    assert known.seconds(MASK, trains=True) == 60.0
     for _ in range(8):
         known.note(MASK, 1.0, trains=False)
     assert known.seconds(MASK, trains=False) == 4.0
+
+
+def test_a_stage_that_was_not_seen_yet_is_judged_by_the_others():
+    known = Deadlines(Waiting(60.0, 2.0, factor=3.0))
+    known.note(MASK, 4.0, trains=True)  # how long training takes says nothing about it
+    assert known.seconds(SHARE, trains=False) == 60.0
+    known.note(Step(Stage.ADVERTISE), 0.5, trains=False)
+    known.note(Step(Stage.RECEIPT), 1.0, trains=False)
+    assert known.seconds(SHARE, trains=False) == 9.0
+    assert known.seconds(MASK, trains=False) == 9.0
+    assert Deadlines(Waiting(60.0, 2.0)).seconds(MASK, trains=True) == 60.0
+
+
+def test_training_that_was_not_seen_yet_may_take_longest():
+    known = Deadlines(Waiting(60.0, 2.0))
+    known.note(MASK, 1.0, trains=False)
+    assert known.seconds(MASK, trains=True) == 60.0
 
 
 def test_within_its_limits():

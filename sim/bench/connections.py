@@ -1,0 +1,555 @@
+"""`deltafl bench net`: one round of private Δ-FL with devices that are connected over the network.
+
+The server runs as in `deltafl serve`, in this process. The devices are coroutines in a few other
+processes, each device with a connection, an identity and a machine of its own; what they compute on
+their data takes no time. All run on this machine and share its cores, so the wall clock says what
+server and devices need together. The server's CPU time is its own.
+
+With `--beside`, the same number of sums is then played in one process, without connections.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from hashlib import sha256
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+import numpy as np
+
+from deltafl.fl.strategies.base import RoundReport
+from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
+from deltafl.fl.vectors import Vector
+from deltafl.protocol import wire
+from deltafl.protocol.errors import ProtocolError
+from deltafl.protocol.messages import Ask
+from deltafl.protocol.quantile.search import Query
+from deltafl.protocol.server import RoundServer
+from deltafl.secagg import ClientId, SlotSum, Stage, Step, TrustedKeys
+from deltafl.secagg.errors import SecAggError
+from deltafl.secagg.identity import Identity, generate
+from deltafl.secagg.ledger import MemoryLedger
+from deltafl.secagg.randomness import SeededRandomness
+from deltafl.secagg.wire import max_bytes
+from deltafl.sim.bench.report import machine
+from deltafl.sim.bench.sizes import CLIENTS
+from deltafl.sim.cohort.backends.base import ModelSpec
+from deltafl.sim.cohort.seeds import Purpose, Seeds
+from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.net.app import Tls, application, served
+from deltafl.sim.net.certificates import make_certificates
+from deltafl.sim.net.deadlines import Waiting
+from deltafl.sim.net.device import DeviceSide
+from deltafl.sim.net.dialling import Server, taking_part
+from deltafl.sim.net.frames import OVERHEAD, Carry, decode
+from deltafl.sim.net.identities import OwnIdentity
+from deltafl.sim.net.post import Post
+from deltafl.sim.net.remote import RemotePopulation, Site
+from deltafl.sim.record.memory import peak_memory_mb
+from deltafl.sim.run.algorithms import check_session, policy_of
+from deltafl.sim.run.engine import strategy_of
+from deltafl.sim.settings.config import REMOTE, RunConfig
+from deltafl.sim.settings.config_io import build_config
+
+_HOST: Final = "127.0.0.1"
+_UPDATE: Final = 2.0**-6  # every number of every update; exact after rounding
+_CONNECTING_S: Final = 300.0
+_ENDING_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class NetBenchmark:
+    """What to measure.
+
+    Attributes:
+        clients: devices.
+        dim: numbers in the update, D.
+        queries: most sums of the search.
+        graph: who shares masks with whom.
+        signed: whether devices sign keys and survivors.
+        dropout: share of the devices that vanish: half of them at the first query, the others when
+            their update is due.
+        processes: processes of devices.
+        tls: whether connections are encrypted.
+        wait: seconds that the server waits for an answer.
+        seed: of losses, weights and drop-outs; keys of sessions come from the operating system.
+    """
+
+    clients: int
+    dim: int
+    queries: int
+    graph: str
+    signed: bool
+    dropout: float
+    processes: int
+    tls: bool
+    wait: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        least = {"clients": 5, "dim": 1, "queries": 1, "processes": 1, "seed": 0}
+        for name, lowest in least.items():
+            if (value := getattr(self, name)) < lowest:
+                raise ValueError(f"{name}={value} must be at least {lowest}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} is not in [0, 1)")
+        if not (math.isfinite(self.wait) and self.wait > 0):
+            raise ValueError(f"wait={self.wait} is not a positive number")
+
+    def config(self) -> RunConfig:
+        """The settings of the round, whose devices accept as long a search as is asked for."""
+        return build_config(
+            [
+                {
+                    "federation": {
+                        "rounds": 1,
+                        "cohort_size": self.clients,
+                        "devices": REMOTE,
+                    },
+                    "quantile": {"max_queries": self.queries, "method": "mm"},
+                    "privacy": {"graph": self.graph, "signed": self.signed, "min_cohort": 5},
+                    "policy": {
+                        "max_pivots": self.queries,
+                        "max_mm_pivots_per_device": str(self.queries),
+                    },
+                    "training": {"device": "cpu"},
+                    "experiment": {"seed": self.seed},
+                }
+            ]
+        )
+
+    def identity(self, index: int) -> Identity:
+        """A device's identity, which both sides of the benchmark work out."""
+        seed = sha256(b"deltafl bench net %d %d" % (self.seed, index)).digest()
+        return generate(SeededRandomness(seed))
+
+    def directory(self) -> TrustedKeys:
+        """The federation's list."""
+        each = range(self.clients)
+        return TrustedKeys({ClientId(i): self.identity(i).public for i in each})
+
+    def losses(self) -> tuple[list[float], list[int]]:
+        """The loss and the weight of each device."""
+        generator = Seeds(self.seed).generator(Purpose.COHORT)
+        losses = generator.gamma(2.0, 1.0, self.clients)
+        return losses.tolist(), generator.integers(1, 200, self.clients).tolist()
+
+    def vanishing(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Who vanishes at the first query, and who when an update is due."""
+        number = round(self.dropout * self.clients)
+        drawn = Seeds(self.seed).generator(Purpose.DROPOUT).permutation(self.clients)[:number]
+        gone = [int(index) for index in drawn]
+        return frozenset(gone[: number // 2]), frozenset(gone[number // 2 :])
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description = (
+        "Measure one round of private Δ-FL with N devices that are connected over loopback: wall "
+        "clock and the server's CPU by stage, bytes, and peak memory of the server. The devices "
+        "are coroutines in a few processes, which share this machine with the server."
+    )
+    parser.add_argument("--clients", type=CLIENTS, default=100, metavar="N", help="devices (100)")
+    parser.add_argument(
+        "--dim", type=int, default=115_646, metavar="D", help="numbers in the update (115646)"
+    )
+    parser.add_argument(
+        "--queries", type=int, default=24, metavar="Q", help="most sums of the search (24)"
+    )
+    parser.add_argument(
+        "--graph",
+        choices=["sparse", "complete"],
+        default="sparse",
+        help="which devices share masks (sparse)",
+    )
+    parser.add_argument("--signed", action="store_true", help="devices sign keys and survivors")
+    parser.add_argument(
+        "--dropout",
+        type=float,
+        default=0.0,
+        metavar="P",
+        help="share of the devices that vanish, half of them at the first query and the others "
+        "when their update is due (0)",
+    )
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="seconds that the server waits for an answer (30)",
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="P",
+        help="processes of devices (one per core)",
+    )
+    parser.add_argument("--no-tls", action="store_true", help="without encryption")
+    parser.add_argument(
+        "--beside", action="store_true", help="also play as many sums in one process"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="S", help="seed of losses and drop-outs (1)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run the benchmark and print what was measured; the exit code."""
+    try:
+        benchmark = NetBenchmark(
+            clients=arguments.clients,
+            dim=arguments.dim,
+            queries=arguments.queries,
+            graph=arguments.graph,
+            signed=arguments.signed,
+            dropout=arguments.dropout,
+            processes=arguments.processes,
+            tls=not arguments.no_tls,
+            wait=arguments.wait,
+            seed=arguments.seed,
+        )
+        measured = measure(benchmark)
+        if arguments.beside:
+            measured["in_process"] = _in_process(benchmark, measured)
+    except (SecAggError, ProtocolError, UserError, RunError, ValueError) as error:
+        print(f"deltafl: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(measured, indent=2) if arguments.json else _describe(measured))
+    return 0
+
+
+def measure(benchmark: NetBenchmark) -> dict[str, object]:
+    """Play one round and return what it cost.
+
+    Raises:
+        SecAggError: no session withstands the threat with so few devices.
+        RunError: devices did not connect, the round was lost, or a sum is wrong.
+    """
+    config, directory = benchmark.config(), benchmark.directory()
+    strategy = strategy_of(config)
+    state = strategy.init(np.zeros(benchmark.dim, dtype=np.float32), benchmark.clients)
+    params = check_session(config, strategy, state, benchmark.clients)
+    if params is None:
+        raise RuntimeError("the benchmark's algorithm has no secure sums: this is a bug")
+    post = Post(time.monotonic, 1)
+    watch = _Timeline()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        tls = _certificates(folder) if benchmark.tls else None
+        app = application(post, directory, b"" if tls is None else tls.hash())
+        max_frame = max_bytes(params) + OVERHEAD
+        host, port = stack.enter_context(served(app, _HOST, 0, tls=tls, max_frame=max_frame))
+        url = f"{'ws' if tls is None else 'wss'}://{host}:{port}"
+        trusted = None if tls is None else str(folder / "ca.pem")
+        started = time.perf_counter()
+        processes = stack.enter_context(_devices(benchmark, url, trusted))
+        site = Site(
+            post,
+            directory,
+            time.monotonic,
+            Waiting(benchmark.wait, benchmark.wait),
+            _CONNECTING_S,
+            _CONNECTING_S,
+            stage=watch.begin,
+        )
+        population = RemotePopulation(site, ModelSpec(config.model.name, (benchmark.dim,), 2))
+        devices = population.of_run(config, watch)
+        devices.absent(benchmark.clients, frozenset())
+        connecting, before = time.perf_counter() - started, peak_memory_mb()
+        cohort = devices.of_round([ClientId(i) for i in range(benchmark.clients)], 0)
+        cpu, wall = time.process_time(), time.perf_counter()
+        state, report = strategy.apply(state, cohort)
+        watch.end()
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        for process in processes:
+            process.join(_ENDING_S)
+    _check(benchmark, state.model, report)
+    return {
+        **asdict(benchmark),
+        "neighbours": params.degree,
+        "threshold": params.threshold,
+        "sums": watch.sums,
+        "trips": watch.trips,
+        "connecting_s": round(connecting, 3),
+        "wall_s": round(wall, 3),
+        "server_cpu_s": round(cpu, 3),
+        "machine_cpu_s": round(sum(watch.machine_cpu_s.values()), 3),
+        "by_stage": watch.by_stage(benchmark.clients),
+        "memory_before_mb": before,
+        "peak_memory_mb": peak_memory_mb(),
+        "machine": machine(),
+    }
+
+
+def _certificates(folder: Path) -> Tls:
+    made = make_certificates([_HOST])
+    for name, data in (("ca", made.authority), ("server", made.server), ("key", made.key)):
+        (folder / f"{name}.pem").write_bytes(data)
+    return Tls(folder / "server.pem", folder / "key.pem")
+
+
+@contextmanager
+def _devices(
+    benchmark: NetBenchmark, url: str, trusted: str | None
+) -> Iterator[list[multiprocessing.process.BaseProcess]]:
+    """Processes of devices; those that have not ended by themselves are ended."""
+    context = multiprocessing.get_context("spawn")
+    shares = [
+        list(range(i, benchmark.clients, benchmark.processes)) for i in range(benchmark.processes)
+    ]
+    processes = [
+        context.Process(target=_take_part, args=(benchmark, url, trusted, share), daemon=True)
+        for share in shares
+        if share
+    ]
+    for process in processes:
+        process.start()
+    try:
+        yield list(processes)
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _take_part(benchmark: NetBenchmark, url: str, trusted: str | None, share: list[int]) -> None:
+    """Be some of the devices until the round is over."""
+    server, directory, config = Server(url, trusted), benchmark.directory(), benchmark.config()
+    policy, (losses, weights) = policy_of(config), benchmark.losses()
+    first, last = benchmark.vanishing()
+    update: Vector = np.full(benchmark.dim, _UPDATE, dtype=np.float32)
+
+    def side(index: int) -> "_Device":
+        client = ClientId(index)
+        work = _Work(losses[index], weights[index], update)
+        gone = Moment.FIRST_QUERY if index in first else Moment.UPDATE if index in last else None
+        own = OwnIdentity(client, benchmark.identity(index))
+        ledger = MemoryLedger()
+        return _Device(own, directory, policy, ledger, lambda _task, _machine: work, gone=gone)
+
+    async def all_of_them() -> None:
+        sides = [side(index) for index in share]
+        await asyncio.gather(*(taking_part(server, one, _ignored, one.stop) for one in sides))
+
+    asyncio.run(all_of_them())
+
+
+def _ignored(said: str) -> None:
+    """What happens to a connection: it is tried again."""
+    del said
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    """Takes no time; an `OwnWork`."""
+
+    own_loss: float
+    own_weight: int
+    own_update: Vector
+
+    def weight(self) -> int:
+        return self.own_weight
+
+    def loss(self, model: bytes) -> float:
+        del model
+        return self.own_loss
+
+    def update(self, model: bytes) -> Vector:
+        del model
+        return self.own_update
+
+    def wait(self, model: bytes) -> None:
+        del model
+
+
+class Moment(Enum):
+    """When a device vanishes.
+
+    Attributes:
+        FIRST_QUERY: when its first answer is due.
+        UPDATE: when its update is.
+    """
+
+    FIRST_QUERY = "first query"
+    UPDATE = "update"
+
+
+@dataclass(slots=True, eq=False)
+class _Device(DeviceSide):
+    """A device that may vanish."""
+
+    gone: Moment | None = None
+    stop: Event = field(default_factory=Event)
+
+    def receive(self, data: bytes) -> bytes | None:
+        if self.gone is not None and self.gone is _moment(data):
+            self.stop.set()
+            return None
+        return DeviceSide.receive(self, data)
+
+
+def _moment(data: bytes) -> Moment | None:
+    """What is due after a frame."""
+    frame = decode(data)
+    asked = wire.decode(frame.data) if isinstance(frame, Carry) else None
+    if not isinstance(asked, Ask):
+        return None
+    return Moment.FIRST_QUERY if isinstance(asked.question, Query) else Moment.UPDATE
+
+
+class _Timeline:
+    """Watches the server's side of a round; see `deltafl.secagg.session.Observer`.
+
+    A trip lasts until the next one begins. Of that, the server waits for nobody's answer from the
+    last answer to the moment at which it goes on. CPU time is that of the round's own thread.
+
+    Attributes:
+        sums: sums that the server has learnt.
+        trips: messages out and answers back.
+        machine_cpu_s: by stage.
+    """
+
+    def __init__(self) -> None:
+        self.sums = 0
+        self.trips = 0
+        self.machine_cpu_s: dict[Stage, float] = defaultdict(float)
+        self._wall_s: dict[Stage, float] = defaultdict(float)
+        self._waited_s: dict[Stage, float] = defaultdict(float)
+        self._bytes: dict[bool, dict[Stage, int]] = {
+            sent: defaultdict(int) for sent in (True, False)
+        }
+        self._stage: Stage | None = None
+        self._began = self._free = time.perf_counter()
+        self._gap = 0.0
+
+    def begin(self, server: RoundServer, asked: int) -> None:
+        """A trip begins."""
+        del asked
+        self.end()
+        self.trips += 1
+        self._stage = server.step.stage
+
+    def end(self) -> None:
+        """The trip that was under way has ended."""
+        now = time.perf_counter()
+        if self._stage is not None:
+            self._wall_s[self._stage] += now - self._began
+            self._waited_s[self._stage] += self._gap
+        self._began, self._gap = now, 0.0
+
+    def revealed(self, total: SlotSum) -> None:
+        """Count a sum."""
+        del total
+        self.sums += 1
+
+    def message(self, *, sent: bool, peer: ClientId, data: bytes) -> None:
+        """Count a message's bytes."""
+        del peer
+        if self._stage is not None:
+            self._bytes[sent][self._stage] += len(data)
+
+    @contextmanager
+    def working(self, party: ClientId | None, step: Step) -> Iterator[None]:
+        """Count the thread's CPU time of a block, and how long it had nothing to do before."""
+        del party
+        self._gap = time.perf_counter() - self._free
+        start = time.thread_time()
+        try:
+            yield
+        finally:
+            self.machine_cpu_s[step.stage] += time.thread_time() - start
+            self._free = time.perf_counter()
+
+    def by_stage(self, clients: int) -> dict[str, dict[str, float]]:
+        """What each stage took, of all slots together."""
+        return {
+            stage.name.lower(): {
+                "wall_s": round(self._wall_s[stage], 3),
+                "waited_in_vain_s": round(self._waited_s[stage], 3),
+                "machine_cpu_s": round(self.machine_cpu_s[stage], 3),
+                "kb_up_per_device": round(self._bytes[False][stage] / clients / 1e3, 2),
+                "kb_down_per_device": round(self._bytes[True][stage] / clients / 1e3, 2),
+            }
+            for stage in sorted(self._wall_s)
+        }
+
+
+def _check(benchmark: NetBenchmark, model: Vector, report: RoundReport) -> None:
+    """Compare the round with what the devices' numbers say.
+
+    Raises:
+        RunError: it was lost, or is wrong.
+    """
+    if not isinstance(report, PrivateRoundReport) or report.eta is None:
+        raise RuntimeError("not a round with a threshold: this is a bug")
+    if report.aborted is not None:
+        raise RunError(f"the round was lost: {report.aborted}")
+    (losses, weights), gone = benchmark.losses(), frozenset().union(*benchmark.vanishing())
+    least = report.eta - (report.half_width or 0.0)
+    kept = [i for i in range(benchmark.clients) if i not in gone and losses[i] >= least]
+    right = {report.kept_devices: len(kept), report.kept_weight: sum(weights[i] for i in kept)}
+    wrong = [f"{told} is not {true}" for told, true in right.items() if told != true]
+    if wrong or not np.all(model == np.float32(_UPDATE)):
+        raise RunError(f"the sums are wrong ({', '.join(wrong) or 'the model'}): this is a bug")
+
+
+def _in_process(benchmark: NetBenchmark, measured: Mapping[str, object]) -> object:
+    """As many sums of as many numbers, by `deltafl bench round` in a process of its own."""
+    command = [sys.executable, "-m", "deltafl", "bench", "round", "--json"]
+    command += ["--clients", str(benchmark.clients), "--dim", str(benchmark.dim)]
+    command += ["--slots", str(measured["sums"]), "--graph", benchmark.graph]
+    command += ["--dropout", str(benchmark.dropout), *(["--signed"] if benchmark.signed else [])]
+    done = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 our own program
+    if done.returncode:
+        raise RunError(f"without connections: {done.stderr.strip()}")
+    read = json.loads(done.stdout)
+    return {
+        "wall_s": read["wall_s"],
+        "server_cpu_s": round(sum(read["server_cpu_s"].values()), 3),
+        "devices_cpu_s": round(read["devices_cpu_s"], 3),
+    }
+
+
+def _describe(measured: Mapping[str, object]) -> str:
+    lines = [
+        f"{measured['clients']} devices in {measured['processes']} processes, "
+        f"{measured['graph']} graph with {measured['neighbours']} neighbours and threshold "
+        f"{measured['threshold']}, {'signed' if measured['signed'] else 'unsigned'}, "
+        f"{'TLS' if measured['tls'] else 'no TLS'}; {measured['sums']} sums in "
+        f"{measured['trips']} trips, the last of {measured['dim']} numbers; "
+        f"{float(str(measured['dropout'])):.0%} vanish",
+        f"all connected after {measured['connecting_s']} s; the round took {measured['wall_s']} s, "
+        f"of the server's CPU {measured['server_cpu_s']} s, of which the protocol "
+        f"{measured['machine_cpu_s']} s; memory of the server {measured['memory_before_mb']} MB "
+        f"before the round, at most {measured['peak_memory_mb']} MB in it",
+        "",
+    ]
+    stages = measured["by_stage"]
+    if isinstance(stages, dict):
+        titles = list(next(iter(stages.values())))
+        lines.append(f"{'':<10}" + "".join(f"{title.replace('_', ' '):>20}" for title in titles))
+        for stage, values in stages.items():
+            lines.append(f"{stage:<10}" + "".join(f"{one:>20}" for one in values.values()))
+    beside = measured.get("in_process")
+    if isinstance(beside, dict):
+        lines.append("")
+        lines.append(
+            "in one process, without connections: "
+            + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in beside.items())
+        )
+    return "\n".join(lines)

@@ -1,0 +1,127 @@
+"""`deltafl bench net`: a round with connected devices, and what it cost."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
+from deltafl.sim.bench import connections
+from deltafl.sim.bench.connections import NetBenchmark, measure
+from deltafl.sim.cli import main
+from deltafl.sim.errors import RunError
+
+SMALL = NetBenchmark(
+    clients=12,
+    dim=50,
+    queries=3,
+    graph="complete",
+    signed=False,
+    dropout=0.0,
+    processes=1,
+    tls=True,
+    wait=3.0,
+    seed=1,
+)
+
+
+@pytest.fixture(scope="module")
+def with_dropouts():
+    return measure(replace(SMALL, dropout=0.17))
+
+
+def test_a_round_over_tls_from_which_two_devices_vanish(with_dropouts):
+    stages = with_dropouts["by_stage"]
+    assert list(stages) == ["advertise", "share", "receipt", "mask", "unmask"]
+    assert 2 <= with_dropouts["sums"] <= 4
+    # one deadline for the first query, one for the update; all else is answered at once
+    assert 5.0 < stages["mask"]["waited_in_vain_s"] < 8.0
+    assert stages["share"]["waited_in_vain_s"] < 1.0
+    assert sum(one["wall_s"] for one in stages.values()) == pytest.approx(
+        with_dropouts["wall_s"], rel=0.1
+    )
+
+
+def test_it_counts_what_is_sent(with_dropouts):
+    stages = with_dropouts["by_stage"]
+    assert stages["advertise"]["kb_down_per_device"] > 4 * SMALL.dim / 1e3  # the model
+    for each in stages.values():
+        assert each["kb_up_per_device"] > 0
+        assert each["kb_down_per_device"] > 0
+        assert each["machine_cpu_s"] >= 0
+
+
+def test_the_command_prints_a_table_or_json_and_compares(capsys):
+    small = ["bench", "net", "--clients", "10", "--dim", "20", "--queries", "2", "--no-tls"]
+    small += ["--graph", "complete", "--processes", "1", "--signed"]
+    assert main([*small, "--beside", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert "confirm" in told["by_stage"]
+    assert not told["tls"]
+    assert told["in_process"]["server_cpu_s"] > 0
+    assert "10 devices in 2 processes" in connections._describe({**told, "processes": 2})
+    assert "in one process, without connections: wall s" in connections._describe(told)
+
+
+def test_devices_that_cannot_take_part_are_an_error(monkeypatch, capsys):
+    monkeypatch.setattr(connections, "_CONNECTING_S", 1.0)
+    monkeypatch.setattr(connections, "_take_part", print)  # processes that end at once
+    assert main(["bench", "net", "--clients", "10", "--graph", "complete"]) == 2
+    assert "0 were connected" in capsys.readouterr().err
+
+
+def test_a_wrong_sum_is_an_error():
+    losses, weights = SMALL.losses()
+    least = sorted(losses)[6]
+    kept = [i for i, loss in enumerate(losses) if loss >= least]
+    model = np.full(SMALL.dim, connections._UPDATE, dtype=np.float32)
+    right = PrivateRoundReport(
+        eta=least,
+        half_width=0.0,
+        kept_devices=len(kept),
+        kept_weight=sum(weights[i] for i in kept),
+        train_loss=1.0,
+        empty=False,
+        secure_sums=3,
+        num_queries=2,
+        certified=True,
+        search_ended=None,
+        dropped_by_stage={},
+        bytes_up_per_device=1.0,
+        clipped=0,
+        aborted=None,
+    )
+    connections._check(SMALL, model, right)
+    for wrong in (
+        replace(right, kept_devices=5),
+        replace(right, kept_weight=right.kept_weight + 1),
+        replace(right, aborted="too few"),
+    ):
+        with pytest.raises(RunError, match=r"wrong|lost"):
+            connections._check(SMALL, model, wrong)
+    with pytest.raises(RunError, match="the model"):
+        connections._check(SMALL, model + 1, right)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"clients": 4},
+        {"dim": 0},
+        {"queries": 0},
+        {"processes": 0},
+        {"seed": -1},
+        {"dropout": 1.0},
+        {"wait": 0.0},
+        {"wait": float("nan")},
+    ],
+)
+def test_what_cannot_be_measured_is_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))}="):
+        replace(SMALL, **wrong)
+
+
+def test_a_cohort_too_small_for_its_graph_is_refused(capsys):
+    assert main(["bench", "net", "--clients", "10", "--queries", "2"]) == 2
+    assert "threshold" in capsys.readouterr().err
