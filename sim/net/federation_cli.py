@@ -1,6 +1,7 @@
 """`deltafl federation up`: a whole federation on this machine, each device a process of its own."""
 
 import argparse
+import json
 import os
 import signal
 import subprocess
@@ -20,13 +21,15 @@ from deltafl.sim.record.atomic import write_file
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, preset_text, read_table, to_toml
 from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
+from deltafl.sim.visible import visible
 
 _DESCRIPTION: Final = """\
 Start a federation on this machine: a server, and a process for each device, over TLS on loopback.
 
 Everything is as between machines: identities, a list of devices, a certificate, settings of the
 devices' own. All of it lies in the directory, so that single parts can be started by hand. Kill any
-process in the middle of a round: the others go on, and it is started again.
+process in the middle of a round: the others go on, and it is started again. At the end, the record
+of what the server saw is audited.
 """
 
 _EXAMPLES: Final = """\
@@ -35,7 +38,7 @@ examples:
       twenty devices and the embedded digits; open http://127.0.0.1:8081 meanwhile
   deltafl federation up --devices 30 --preset quickstart --set federation.rounds=5 --out trial
       other numbers; `deltafl audit trial/run` shows afterwards what the server saw
-exit codes: those of `deltafl serve`.
+exit codes: those of `deltafl serve`; 1 also if the audit finds something.
 """
 
 _OUT: Final = Path("runs/federation")
@@ -72,7 +75,8 @@ def main(options: argparse.Namespace) -> int:
         raise UserError(f"{out} already exists: add --resume to go on, or choose another --out")
     config = _config(options)
     _prepare(out, config, options.devices)
-    return _supervise(_server(options), [_device(options, i) for i in range(options.devices)], out)
+    devices = [_device(options, i) for i in range(options.devices)]
+    return _supervise(_server(options), devices, out) or _audit(out)
 
 
 def _config(options: argparse.Namespace) -> RunConfig:
@@ -80,7 +84,10 @@ def _config(options: argparse.Namespace) -> RunConfig:
     own = options.out / "settings.toml"
     if options.resume and own.exists():
         return build_config([read_table(own.read_text(encoding="utf-8"), str(own))])
-    layers = files_of(options) or [read_table(preset_text("quickstart"), "preset quickstart")]
+    layers = files_of(options) or [
+        read_table(preset_text("quickstart"), "preset quickstart"),
+        read_table('[privacy]\ntranscript = "full"\n', "federation up"),
+    ]
     alone = read_table("[experiment]\nbaselines = []\nnum_seeds = 1\n", "federation up")
     layers += [*single_settings_of(options), *data_of(options), alone]
     config = build_config(layers)
@@ -172,6 +179,18 @@ def _supervise(server: Sequence[str], devices: Sequence[Sequence[str]], out: Pat
             process.wait()
         for log in logs:
             log.close()
+
+
+def _audit(out: Path) -> int:
+    """Audit the run, and say what came out; 0, or 1 if something was found."""
+    command = [*_program("audit"), str(out / "run"), "--json", "--html", str(out / "audit.html")]
+    done = subprocess.run(command, stdout=subprocess.PIPE)  # noqa: S603 our own program
+    if not done.stdout:
+        return done.returncode
+    verdict = json.loads(done.stdout)["verdict"]
+    print(visible(f"\nAudit: {verdict['sentence']} {verdict['coverage']}"))
+    print(f"What the server saw is in {out / 'audit.html'}")
+    return done.returncode
 
 
 def _started(command: Sequence[str], log: BinaryIO) -> "subprocess.Popen[bytes]":

@@ -18,6 +18,7 @@ from flwr.app import (  # noqa: E402
     RecordDict,
 )
 from flwr.clientapp import ClientApp  # noqa: E402
+from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
 from deltafl.flower import DeltaFLMod, PrivateDeltaFL  # noqa: E402
@@ -101,6 +102,11 @@ def started(strategy, grid, rounds=1):
     return strategy.start(grid=grid, initial_arrays=first, num_rounds=rounds)
 
 
+def evaluated(*args, **options):
+    """Private Δ-FL whose nodes show the server what they measure."""
+    return PrivateDeltaFL(*args, nodes=FedAvg(), **options)
+
+
 def means(result):
     found = [record["mean"] for record in result.evaluate_metrics_clientapp.values()]
     return pytest.approx(found)
@@ -109,7 +115,7 @@ def means(result):
 def test_the_tail_trains_an_ordinary_app():
     """Of devices 0 to 9, η keeps those from 4 on, whose mean is 6.5."""
     grid = Grid(app())
-    result = started(PrivateDeltaFL("1/2"), grid, rounds=2)
+    result = started(evaluated("1/2"), grid, rounds=2)
     assert means(result) == [6.5 / 64, 13 / 64]
     assert result.arrays["n"].numpy().tolist() == [4]
     assert result.train_metrics_clientapp[1]["kept_devices"] == 6
@@ -119,7 +125,7 @@ def test_the_tail_trains_an_ordinary_app():
 
 
 def test_federated_averaging_by_sums():
-    result = started(PrivateDeltaFL(1, algorithm="private-fedavg"), Grid(app()))
+    result = started(evaluated(1, algorithm="private-fedavg"), Grid(app()))
     assert result.train_metrics_clientapp[1]["kept_devices"] == NODES
     assert means(result) == [4.5 / 64]
 
@@ -127,20 +133,20 @@ def test_federated_averaging_by_sums():
 def test_nodes_weigh_themselves_as_the_algorithm_says():
     """q-FFL weighs by the loss, here 1 to 10; of FedAvg, the mean is 4.5."""
     policy = RoundPolicy(max_weight=1 << 40, min_update_resolution_bits=0)
-    strategy = PrivateDeltaFL(1, algorithm="private-q-ffl")
+    strategy = evaluated(1, algorithm="private-q-ffl")
     result = started(strategy, Grid(app(policy=policy)))
     assert result.evaluate_metrics_clientapp[1]["mean"] > 4.5 / 64
 
 
 def test_a_round_below_a_nodes_policy_is_refused_and_the_model_stays():
-    result = started(PrivateDeltaFL(1, algorithm="private-q-ffl"), Grid(app()))
+    result = started(evaluated(1, algorithm="private-q-ffl"), Grid(app()))
     assert means(result) == [0.0]
 
 
 def test_a_node_that_is_gone_costs_its_update_only():
     settings = {"privacy": {"expected_dropout": 0.2, "min_cohort": 6}}
     policy = RoundPolicy(min_cohort=6, dropout_rate=0.2)
-    strategy = PrivateDeltaFL(1, algorithm="private-fedavg", settings=settings)
+    strategy = evaluated(1, algorithm="private-fedavg", settings=settings)
     result = started(strategy, Grid(app(policy=policy), gone=[9]))
     assert means(result) == [4 / 64]
 
@@ -151,13 +157,13 @@ def test_training_that_fails_counts_as_zeros():
             raise RuntimeError("no")
         return reply
 
-    result = started(PrivateDeltaFL(1, algorithm="private-fedavg"), Grid(app(train)))
+    result = started(evaluated(1, algorithm="private-fedavg"), Grid(app(train)))
     assert means(result) == [3.6 / 64]
 
 
 def test_sessions_that_need_identities_are_refused():
     with pytest.raises(ConfigError, match="deltafl serve"):
-        PrivateDeltaFL(settings={"privacy": {"adversary": "active"}})
+        evaluated(settings={"privacy": {"adversary": "active"}})
 
 
 def test_the_example_is_a_few_lines_away_from_fedavg():
@@ -165,3 +171,11 @@ def test_the_example_is_a_few_lines_away_from_fedavg():
     lines = (folder / "private.patch").read_text(encoding="utf-8").splitlines()
     added = [line for line in lines if line.startswith("+") and not line.startswith("+++")]
     assert 0 < len(added) <= 15
+
+
+def test_unless_it_is_asked_for_no_node_shows_what_it_measures():
+    grid = Grid(app())
+    result = started(PrivateDeltaFL(), grid)
+    assert not result.evaluate_metrics_clientapp
+    assert {message.metadata.message_type for message in grid.seen} == {"train"}
+    assert result.arrays["w"].numpy().mean() == pytest.approx(6.5 / 64)

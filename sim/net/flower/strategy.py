@@ -5,8 +5,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from logging import INFO, WARNING
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -42,6 +44,7 @@ from deltafl.sim.settings.config_io import Table, build_config
 
 _MOST_FRAME: Final = 1 << 28
 _LOOK_S: Final = 0.1  # how often it is seen which nodes have answered
+_TRIPS: Final = "%d trips to the nodes in %.1f s: the first took %.1f s, the median %.3f s"
 _ENDLESS: Final = 1 << 53  # rounds; Flower knows how many there are
 
 
@@ -71,7 +74,8 @@ class PrivateDeltaFL(Strategy):
         theta: the conformity level, in (0, 1]; 1 is FedAvg by secure sums.
         algorithm: one that begins with "private-"; see `deltafl run --help`.
         settings: others, by section and name, as in a settings file.
-        nodes: chooses nodes, and evaluates; `FedAvg()` by default.
+        nodes: chooses nodes, and evaluates; by default all nodes are chosen, and none evaluates,
+            because Flower shows the server what each node measures.
         listening: where the round's trips go.
         waiting: how deadlines are set.
         observer: sees all messages of secure rounds.
@@ -98,7 +102,7 @@ class PrivateDeltaFL(Strategy):
                 "privacy.signed or an active privacy.adversary: nodes of Flower have no identities "
                 "that devices could compare; run `deltafl serve` for signed sessions"
             )
-        self._nodes = nodes or FedAvg()
+        self._nodes = nodes or FedAvg(fraction_evaluate=0.0)
         self._listening = listening or Listening()
         self._rounds = _Rounds(self._config, waiting or Waiting(), observer or NoObserver())
         self._url = ""
@@ -195,7 +199,15 @@ class _Rounds:
         self.admitted = _Tokens()
         self._config = config
         self._strategy = strategy_of(config)
-        site = Site(self.post, TrustedKeys({}), time.monotonic, waiting, declined=_note_declined)
+        self._trips: list[float] = []
+        site = Site(
+            self.post,
+            TrustedKeys({}),
+            time.monotonic,
+            waiting,
+            declined=_note_declined,
+            stage=lambda _server, _asked: self._trips.append(time.monotonic()),
+        )
         self._devices = RemoteDevices(config, site, observer)
         self._state: TrainingState | None = None
         self._others: Mapping[str, Any] = {}
@@ -244,8 +256,12 @@ class _Rounds:
     def _play(
         self, state: TrainingState, ids: Sequence[ClientId]
     ) -> tuple[TrainingState, RoundReport]:
-        cohort = self._devices.of_round(ids, state.round)
-        return self._strategy.apply(state, cohort)
+        self._trips = []
+        played = self._strategy.apply(state, self._devices.of_round(ids, state.round))
+        if taken := [b - a for a, b in pairwise([*self._trips, time.monotonic()])]:
+            # the first waits for the nodes to start, and others may wait until they have trained
+            log(INFO, _TRIPS, len(taken), sum(taken), taken[0], median(taken))
+        return played
 
 
 class _Tokens:

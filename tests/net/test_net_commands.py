@@ -1,0 +1,189 @@
+"""`deltafl serve`, `device` and `federation up`: over TLS, by their own arguments."""
+
+import argparse
+import sys
+import threading
+import urllib.request
+
+import pytest
+
+from deltafl.sim.cli import main
+from deltafl.sim.errors import UserError
+from deltafl.sim.net import device_cli, federation_cli, serve_cli
+from deltafl.sim.record.rundir import RunDirectory, read_json
+from deltafl.sim.settings.config_io import build_config
+
+NUMBER = 10
+SETTINGS = {
+    "data": {"num_devices": 2 * NUMBER},
+    "federation": {"rounds": 2, "cohort_size": NUMBER},
+    "training": {"device": "cpu", "backend": "reference"},
+    "privacy": {"transcript": "full"},
+    "experiment": {"baselines": []},
+}
+
+
+def parsed(module, arguments):
+    parser = argparse.ArgumentParser()
+    module.add_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    federation_cli._prepare(tmp_path, build_config([SETTINGS]), NUMBER)
+    return tmp_path
+
+
+def server_arguments(folder, port=0):
+    options = argparse.Namespace(out=folder, port=port, status="127.0.0.1:0")
+    return federation_cli._server(options)[4:]
+
+
+def test_a_federation_over_tls_ends_with_a_model_and_a_clean_audit(prepared, capsys, monkeypatch):
+    ports, seen = threading.Event(), {}
+
+    def said(sentence):
+        for what in ("Devices connect to", "The state of the run is at"):
+            if sentence.startswith(what):
+                seen[what] = sentence.removeprefix(what).strip()
+        if len(seen) == 2:
+            ports.set()
+
+    monkeypatch.setattr(serve_cli, "_say", said)
+    monkeypatch.setattr(device_cli, "_say", lambda _sentence: None)
+    arguments = [*server_arguments(prepared), "--gather", "60", "--patience", "60"]
+    codes = {}
+
+    def serve():
+        codes["server"] = serve_cli.main(parsed(serve_cli, arguments))
+
+    def take_part(index):
+        url = seen["Devices connect to"]
+        options = argparse.Namespace(out=prepared, port=int(url.rpartition(":")[2]))
+        given = parsed(device_cli, federation_cli._device(options, index)[4:])
+        codes[index] = device_cli.main(given)
+
+    server = threading.Thread(target=serve)
+    server.start()
+    assert ports.wait(60)
+    with urllib.request.urlopen(seen["The state of the run is at"]) as page:  # noqa: S310 our own
+        assert b"of 10 on the list" in page.read()
+    devices = [threading.Thread(target=take_part, args=(i,)) for i in range(NUMBER)]
+    for one in devices:
+        one.start()
+    for one in (server, *devices):
+        one.join(120)
+        assert not one.is_alive()
+    assert codes == {"server": 0, **dict.fromkeys(range(NUMBER), 0)}
+    summary = read_json(RunDirectory(prepared / "run").summary)
+    assert summary["rounds"] == 2
+    assert summary["final_model_sha256"]
+    assert main(["audit", str(prepared / "run"), "--fail-on", "low"]) == 0
+    capsys.readouterr()
+    assert federation_cli._audit(prepared) == 0
+    told = capsys.readouterr().out
+    assert "Nothing was found" in told
+    assert "33 of 33 released sums computed again" in told
+    assert (prepared / "audit.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--no-tls", "--listen", "0.0.0.0:0"], "only 127.0.0.1"),
+        (["--listen", "127.0.0.1"], "--listen 127.0.0.1: must be HOST:PORT"),
+        (["--listen", "127.0.0.1:99999"], "must be HOST:PORT"),
+        (["--most-wait", "1", "--least-wait", "2"], "--most-wait"),
+        (["--input-shape", "8,8"], "belong together"),
+        (["--input-shape", "8,x", "--num-classes", "10"], "--input-shape 8,x"),
+        (["--input-shape", "8,8", "--num-classes", "1"], "--num-classes 1"),
+        (["--tls-key", "nowhere.key"], "nowhere.key"),
+        (["--devices", "nowhere.txt"], "nowhere.txt"),
+        (["--set", "federation.algorithm=fedavg"], "fedavg"),
+    ],
+)
+def test_what_the_server_cannot_do_is_said(prepared, arguments, said):
+    given = server_arguments(prepared)
+    if "--no-tls" in arguments:
+        for flag in ("--tls-cert", "--tls-key"):
+            place = given.index(flag)
+            del given[place : place + 2]
+    with pytest.raises(UserError, match=said):
+        serve_cli.main(parsed(serve_cli, [*given, *arguments]))
+    assert not (prepared / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--server", "https://127.0.0.1:1"], "wss://"),
+        (["--server", "ws://192.0.2.1:1"], "over TLS"),
+        (["--index", "99"], "--index 99: must be from 0"),
+        (["--max-steps", "0"], "--max-steps 0"),
+        (["--identity", "nowhere.identity"], "nowhere.identity"),
+        (["--ca", "nowhere.pem"], "nowhere.pem"),
+    ],
+)
+def test_what_a_device_cannot_do_is_said(prepared, arguments, said):
+    options = argparse.Namespace(out=prepared, port=1)
+    given = [*federation_cli._device(options, 3)[4:], *arguments]
+    with pytest.raises(UserError, match=said):
+        device_cli.main(parsed(device_cli, given))
+
+
+def test_a_device_that_is_not_on_its_list_says_which_line_is_missing(prepared):
+    lines = (prepared / "devices.txt").read_text().splitlines()
+    own = next(line for line in lines if line.startswith("3 "))
+    (prepared / "devices.txt").write_text("\n".join(x for x in lines if x != own) + "\n")
+    options = argparse.Namespace(out=prepared, port=1)
+    with pytest.raises(UserError, match=own.replace("+", r"\+")):
+        device_cli.main(parsed(device_cli, federation_cli._device(options, 3)[4:]))
+
+
+def test_a_federation_needs_as_many_devices_as_a_round(tmp_path):
+    given = ["up", "--out", str(tmp_path / "new"), "--devices", "3"]
+    with pytest.raises(UserError, match="--devices 3: must be from 20"):
+        federation_cli.main(parsed(federation_cli, given))
+    (tmp_path / "new").mkdir()
+    with pytest.raises(UserError, match="already exists: add --resume"):
+        federation_cli.main(parsed(federation_cli, given))
+
+
+def test_what_was_prepared_is_kept(prepared):
+    before = {path: path.read_bytes() for path in prepared.iterdir()}
+    federation_cli._prepare(prepared, build_config([SETTINGS]), NUMBER)
+    assert {path: path.read_bytes() for path in prepared.iterdir()} == before
+    assert (prepared / "server.key").stat().st_mode & 0o077 == 0
+    assert (prepared / "device-0.identity").stat().st_mode & 0o077 == 0
+
+
+def program(text):
+    return [sys.executable, "-c", text]
+
+
+FOREVER = program("import time; time.sleep(60)")
+
+
+def test_what_is_killed_is_started_again(tmp_path, capfd):
+    once = (
+        "import os, pathlib, signal, time; seen = pathlib.Path({0!r})\n"
+        "if seen.exists(): time.sleep({1}); raise SystemExit(0)\n"
+        "seen.touch(); os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    server = program(once.format(str(tmp_path / "server"), 1.5))
+    device = program(once.format(str(tmp_path / "device"), 60))
+    assert federation_cli._supervise(server, [device, FOREVER], tmp_path) == 0
+    told = capfd.readouterr().err
+    assert "the server ended and is started again" in told
+    assert "device 0 ended and is started again" in told
+    assert "device 1" not in told
+
+
+def test_a_server_that_gives_up_ends_all(tmp_path):
+    assert federation_cli._supervise(program("raise SystemExit(1)"), [FOREVER], tmp_path) == 1
+
+
+def test_a_device_that_cannot_run_ends_all(tmp_path):
+    with pytest.raises(UserError, match=r"device 1 cannot run: see .*device-1.log"):
+        federation_cli._supervise(FOREVER, [FOREVER, program("raise SystemExit(2)")], tmp_path)

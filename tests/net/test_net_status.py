@@ -1,0 +1,136 @@
+"""The state of a federation, as a page and as metrics."""
+
+import re
+import time
+import urllib.request
+from types import SimpleNamespace
+
+import pytest
+
+from deltafl.secagg import ClientId, Stage, Step
+from deltafl.sim.net.app import served
+from deltafl.sim.net.frames import Reason
+from deltafl.sim.net.post import Post
+from deltafl.sim.net.status import METRICS_TYPE, SHOWN_ROUNDS, Status, status_application
+from deltafl.sim.settings.config_io import build_config
+
+
+def config(**privacy):
+    return build_config([{"federation": {"rounds": 50, "cohort_size": 20}, "privacy": privacy}])
+
+
+def event(number, **more):
+    return {
+        "round": number,
+        "cohort": list(range(1000, 1020)),
+        "kept_devices": 11,
+        "eta": 1.25,
+        "secure_sums": 7,
+        "wall_s": 3.5,
+        "dropped_by_stage": {"MASK": 2},
+        "aborted": None,
+        **more,
+    }
+
+
+@pytest.fixture
+def status():
+    return Status(config(), Post(time.monotonic, 50), 30)
+
+
+def of(status):
+    """The metrics, by name."""
+    lines = [line for line in status.metrics().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def test_before_the_first_round(status):
+    page = status.page()
+    assert "waiting for devices" in page
+    assert "0 connected of 30 on the list; 20 in a round" in page
+    assert "no noise is added" in page
+    assert of(status)["deltafl_rounds"] == 50
+
+
+def test_a_trip_and_its_round(status):
+    line = status.post.connect(ClientId(1004), lambda: None)
+    status.begin(status.config, 3)
+    server = SimpleNamespace(step=Step(Stage.MASK, 2), awaits_updates=False)
+    status.stage(server, 18)
+    assert "devices send masked vectors (18 asked)" in status.page()
+    status.stage(SimpleNamespace(step=Step(Stage.MASK, 2), awaits_updates=True), 17)
+    assert "devices train and send masked updates (17 asked)" in status.page()
+    assert of(status)["deltafl_devices_asked"] == 17
+    status.declined(ClientId(1004), Reason.LEDGER)
+    status.played(event(4))
+    page = status.page()
+    assert re.search(r"<dt>Rounds</dt><dd>4 of 50, 0 lost", page)
+    assert "7, in 2 trips" in page
+    assert "2; 1 declined (ledger)" in page
+    assert "1.250" in page
+    assert "waiting for devices" in page
+    told = of(status)
+    assert told["deltafl_devices_connected"] == 1
+    assert told["deltafl_rounds_done"] == 4
+    assert told["deltafl_sums_total"] == 7
+    assert told["deltafl_dropped_total"] == 2
+    assert told['deltafl_declined_total{reason="ledger"}'] == 1
+    status.post.disconnect(line)
+
+
+def test_every_stage_has_words(status):
+    for stage in Stage:
+        status.stage(SimpleNamespace(step=Step(stage, 0), awaits_updates=False), 5)
+        assert "(5 asked)" in status.page()
+
+
+def test_a_lost_round_says_why_and_is_escaped(status):
+    status.played(event(1, aborted="<script>alert(1)</script>", eta=None, kept_devices=None))
+    page = status.page()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert of(status)["deltafl_lost_rounds_total"] == 1
+
+
+def test_the_page_names_no_device(status):
+    """Ids of devices are from 1000 to 1019, and appear nowhere else."""
+    status.post.connect(ClientId(1017), lambda: None)
+    status.declined(ClientId(1017), Reason.REFUSED)
+    for number in range(1, 31):
+        status.played(event(number))
+    for shown in (status.page(), status.metrics()):
+        assert not re.search(r"\b10[01][0-9]\b", shown)
+    assert status.page().count("<tr><td>") == SHOWN_ROUNDS
+    assert "<td>30</td>" in status.page()
+    assert "<td>10</td>" not in status.page()
+
+
+def test_a_run_that_is_over_is_not_reloaded(status):
+    assert 'http-equiv="refresh"' in status.page()
+    status.over()
+    assert 'http-equiv="refresh"' not in status.page()
+    assert "the run is finished" in status.page()
+
+
+def test_noise_is_accounted():
+    noisy = build_config(
+        [
+            {
+                "federation": {"rounds": 50},
+                "quantile": {"method": "noisy", "noise": "4"},
+            }
+        ]
+    )
+    shown = Status(noisy, Post(time.monotonic, 50), 30)
+    shown.begin(noisy, 10)
+    assert "ε = " in shown.page() or "ε is not bounded" in shown.page()
+
+
+def test_it_is_served_without_scripts_or_other_hosts(status):
+    with served(status_application(status), "127.0.0.1", 0) as (host, port):
+        with urllib.request.urlopen(f"http://{host}:{port}/") as answer:
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+            assert b"waiting for devices" in answer.read()
+        with urllib.request.urlopen(f"http://{host}:{port}/metrics") as answer:
+            assert answer.headers["Content-Type"] == METRICS_TYPE
+            assert b"# TYPE deltafl_rounds_done gauge" in answer.read()
