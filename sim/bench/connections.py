@@ -276,6 +276,7 @@ def measure(benchmark: NetBenchmark) -> dict[str, object]:
         state, report = strategy.apply(state, cohort)
         watch.end()
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        post.finish()
         for process in processes:
             process.join(_ENDING_S)
     _check(benchmark, state.model, report)

@@ -94,7 +94,6 @@ class DeviceSide:
     randomness: Randomness = system_randomness
     _has_ended: bool = False
     _round: _Round | None = None
-    _rounds: int = 0
 
     def hello(self, data: bytes, server: bytes) -> bytes:
         """Answer the first frame of a connection.
@@ -119,8 +118,8 @@ class DeviceSide:
             DecodeError: it is no frame; the server is not one of this version.
         """
         match decode(data):
-            case Welcome(done, rounds):
-                self._rounds, self._has_ended = rounds, done >= rounds
+            case Welcome(done, rounds, is_over):
+                self._has_ended = is_over
                 self.notes.joined(done, rounds)
             case Task() as task:
                 return self._begin(task)
@@ -128,7 +127,6 @@ class DeviceSide:
                 return self._carry(carried)
             case Over(task, done):
                 self._forget(task)
-                self._has_ended = done >= self._rounds
                 self.notes.over(done)
             case Challenge() | Decline():
                 pass  # of no meaning here

@@ -129,7 +129,9 @@ def _data(options: argparse.Namespace, config: RunConfig) -> OwnData:
         raise UserError(f"--index {index}: must be from 0 to {number - 1}")
     if options.max_steps < 1:
         raise UserError(f"--max-steps {options.max_steps}: must be at least 1")
-    return OwnData(dataset.train[index or 0], spec_of(config, dataset), options.max_steps)
+    own = dataset.train[index or 0]
+    test = next((one for one in dataset.test if one.id == own.id), None)
+    return OwnData(own, spec_of(config, dataset), options.max_steps, test)
 
 
 def _notes(options: argparse.Namespace) -> Notes:

@@ -41,6 +41,12 @@ examples:
 exit codes: those of `deltafl serve`; 1 also if the audit finds something.
 """
 
+_TRIAL: Final = """\
+[data]
+split = "samples" # every device has test data too
+[privacy]
+transcript = "full"
+"""
 _OUT: Final = Path("runs/federation")
 _HOST: Final = "127.0.0.1"
 _GATHER_S: Final = 30.0  # before each round: devices that were killed are soon back
@@ -86,7 +92,7 @@ def _config(options: argparse.Namespace) -> RunConfig:
         return build_config([read_table(own.read_text(encoding="utf-8"), str(own))])
     layers = files_of(options) or [
         read_table(preset_text("quickstart"), "preset quickstart"),
-        read_table('[privacy]\ntranscript = "full"\n', "federation up"),
+        read_table(_TRIAL, "federation up"),
     ]
     alone = read_table("[experiment]\nbaselines = []\nnum_seeds = 1\n", "federation up")
     layers += [*single_settings_of(options), *data_of(options), alone]

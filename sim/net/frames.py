@@ -16,6 +16,7 @@ The server speaks first:
                      <-                       Carry         its answer
                      <-                       Decline       or: not in this round any more
     Over             ->                                     the round has ended
+    Welcome          ->                                     the run is over
 
 A task has a random number of its own, so that a frame of an earlier process of the server is never
 taken for one of this. A trip is one envelope to a device and the answer to it.
@@ -101,15 +102,17 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The server: the device is admitted, and waits for a round.
+    """The server: the device is admitted, and waits for a round; or the run is over.
 
     Attributes:
         rounds_done: of the run so far.
         rounds: of the whole run.
+        is_over: whether nothing more will be asked.
     """
 
     rounds_done: int
     rounds: int
+    is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +124,14 @@ class Task:
         round_index: the round, counted from 0.
         unit: log2 of the unit in which devices weigh themselves (`deltafl.fl.strategies.masked`).
         settings: of the run, as TOML; at most `MAX_SETTINGS` bytes.
+        measures: whether devices measure the model in place of training (`measuring`).
     """
 
     task: bytes
     round_index: int
     unit: int
     settings: bytes
+    measures: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +198,10 @@ def _fields(frame: Frame) -> list[Value]:
             return [VERSION, Kind.CHALLENGE, nonce]
         case Hello(client, key, signature):
             return [VERSION, Kind.HELLO, client, key, signature]
-        case Welcome(done, rounds):
-            return [VERSION, Kind.WELCOME, done, rounds]
-        case Task(task, index, unit, settings):
-            return [VERSION, Kind.TASK, task, index, unit, settings]
+        case Welcome(done, rounds, is_over):
+            return [VERSION, Kind.WELCOME, done, rounds, int(is_over)]
+        case Task(task, index, unit, settings, measures):
+            return [VERSION, Kind.TASK, task, index, unit, settings, int(measures)]
         case Carry(task, trip, carried):
             return [VERSION, Kind.CARRY, task, trip, carried]
         case Decline(task, reason):
@@ -216,13 +221,18 @@ def _read(kind: int, fields: FieldReader) -> Frame:
                 fields.binary(SIGNATURE_SIZE),
             )
         case Kind.WELCOME:
-            return Welcome(fields.integer(0, _MAX_ROUND), fields.integer(0, _MAX_ROUND))
+            return Welcome(
+                fields.integer(0, _MAX_ROUND),
+                fields.integer(0, _MAX_ROUND),
+                bool(fields.integer(0, 1)),
+            )
         case Kind.TASK:
             return Task(
                 fields.binary(TASK_SIZE),
                 fields.integer(0, _MAX_ROUND),
                 fields.integer(-_UNIT, _UNIT),
                 fields.records(1, most=MAX_SETTINGS),
+                bool(fields.integer(0, 1)),
             )
         case Kind.CARRY:
             return Carry(

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from deltafl.fl.data.federated import DeviceData
-from deltafl.fl.local import LocalTraining
+from deltafl.fl.local import CohortLearner, LocalTraining
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.answering import OwnWork
 from deltafl.protocol.client import RoundClient
@@ -29,6 +29,7 @@ from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.work import CohortWork
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.net.frames import Task
+from deltafl.sim.net.measuring import MeasuringWork
 from deltafl.sim.run.algorithms import weighing_of
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, read_table
@@ -52,11 +53,13 @@ class OwnData:
         samples: its own.
         shapes: of the samples, and how many classes there are; the model's name is the server's.
         max_steps: most steps of SGD in a round.
+        test: the samples on which it measures models; None if it has none.
     """
 
     samples: DeviceData
     shapes: ModelSpec
     max_steps: int = MAX_STEPS
+    test: DeviceData | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +119,25 @@ def training_of(task: Task) -> Training:
 def work_on(own: OwnData, client: ClientId) -> WorkOf:
     """The work of a device on these data, round by round."""
 
-    def work_of(task: Task, machine: RoundClient) -> RoundWork:
+    def work_of(task: Task, machine: RoundClient) -> OwnWork:
         training = training_of(task)
+
+        def learner() -> CohortLearner:
+            spec = replace(own.shapes, name=training.config.model.name)
+            return build_learner(REFERENCE, spec, torch.device("cpu"))
 
         def devices() -> Devices:
             _check_steps(training.local, own)
-            spec = replace(own.shapes, name=training.config.model.name)
-            learner = build_learner(REFERENCE, spec, torch.device("cpu"))
             return BackendDevices(
                 {client: SampleReference([own.samples], 0, own.samples.num_samples)},
-                InProcess(REFERENCE, learner),
+                InProcess(REFERENCE, learner()),
                 training.local,
                 Seeds(training.config.experiment.seed),
                 training.round_index,
             )
 
+        if task.measures:
+            return MeasuringWork(own.test, learner)
         return RoundWork(client, training.config, task, machine, devices)
 
     return work_of

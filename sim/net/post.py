@@ -11,7 +11,7 @@ may answer each envelope once. A second connection of a device replaces the firs
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Condition
 
 from deltafl.secagg import ClientId, DecodeError
@@ -215,6 +215,13 @@ class Post:
                 self._renew(client, encode(self._welcome))
             self._task, self._due = None, {}
             self._arrived.clear()
+
+    def finish(self) -> None:
+        """The run is over: devices are told so, also those that connect from now on."""
+        with self._changed:
+            self._welcome = replace(self._welcome, is_over=True)
+            for client in self._lines:
+                self._renew(client, encode(self._welcome))
 
     def is_drained(self) -> bool:
         """Whether all that was due has been taken by the connections that there are."""

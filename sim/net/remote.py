@@ -12,14 +12,19 @@ which knows that it is late.
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
 
 from deltafl.fl.cohort import SecureOnly, SecureRoundResult, Weighing
 from deltafl.fl.local import LocalTraining
 from deltafl.fl.strategies.masked import InUnits
-from deltafl.fl.vectors import Vector
+from deltafl.fl.vectors import Vector, vector_sha256
+from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
+from deltafl.protocol.round import RoundOutcome
 from deltafl.protocol.server import RoundServer
-from deltafl.secagg import ClientId, TrustedKeys
+from deltafl.secagg import ClientId, SessionParams, TrustedKeys
+from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.outgoing import Outgoing
 from deltafl.secagg.primitives import PLAIN, Primitives, pairwise_with
 from deltafl.secagg.randomness import Randomness, system_randomness
@@ -31,12 +36,16 @@ from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError
 from deltafl.sim.net.deadlines import Deadlines, Waiting
 from deltafl.sim.net.frames import TASK_SIZE, Carry, Reason, Task, encode
+from deltafl.sim.net.measuring import SummedMetrics, marked, measuring_levels, summed
 from deltafl.sim.net.post import Clock, Post
+from deltafl.sim.record.rundir import write_json
+from deltafl.sim.record.transcript import TranscriptWriter
 from deltafl.sim.record.truth import Told
 from deltafl.sim.run.algorithms import sessions_of
-from deltafl.sim.run.population import Measured
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import to_toml
+
+_GRAPH_SEED_SIZE: Final = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +60,9 @@ class Site:
         patience: seconds to wait until enough devices are connected.
         gathering: seconds to wait until all are, before each round; fewer will do afterwards.
         randomness: where the names of tasks come from.
+        records: where to keep what is measured, and the messages by which it was; None to measure
+            nothing.
+        measured: told of all that is.
         declined: told of each device that does not go on with a round, and why.
         stage: told of each trip as it begins: the round's machine, and how many are asked.
     """
@@ -62,6 +74,8 @@ class Site:
     patience: float = 3600.0
     gathering: float = 0.0
     randomness: Randomness = system_randomness
+    records: Path | None = None
+    measured: Callable[[SummedMetrics], None] = lambda _sums: None
     declined: Callable[[ClientId, Reason], None] = lambda _client, _reason: None
     stage: Callable[[RoundServer, int], None] = lambda _server, _asked: None
 
@@ -105,13 +119,11 @@ class RemoteDevices:
         self._site = site
         self.clock = CpuClock()
         masks = masks_of_this_machine(config.training.device)
-        self._rounds = _Rounds(
-            config,
-            site,
-            observer,
-            replace(PLAIN, add_masks=masks.add, add_pairwise=pairwise_with(masks.add)),
-            Deadlines(site.waiting),
-        )
+        primitives = replace(PLAIN, add_masks=masks.add, add_pairwise=pairwise_with(masks.add))
+        self._rounds = _Rounds(config, site, observer, primitives, Deadlines(site.waiting))
+        # devices that measure are sooner done than those that train
+        self._measuring = replace(self._rounds, deadlines=Deadlines(site.waiting))
+        self._measured: dict[int, bytes] = {}  # by level: the model that was measured last
 
     def absent(self, size: int, without: AbstractSet[int]) -> AbstractSet[int]:
         """Devices that are not connected, once enough others are; see `population.Devices`.
@@ -152,10 +164,56 @@ class RemoteDevices:
     def forget(self) -> None:
         """Nothing: a device drops by itself what is not needed."""
 
-    def evaluate(self, model: Vector) -> Measured | None:
-        """Nothing: what a model does on a single device is the device's own business."""
-        del model
-        return None
+    def evaluate(self, models: Sequence[Vector], round_number: int) -> None:
+        """Have all connected devices measure the models; see `measuring` and `population.Devices`.
+
+        What comes out is kept at `Site.records`, each with the messages by which it was learnt.
+        What was begun by an earlier process is not begun again, and a model that is still the same
+        not measured again: devices would refuse. What cannot be measured is no reason to end the
+        run.
+
+        Raises:
+            RunError: too few devices are connected for too long.
+        """
+        records = self._site.records
+        if records is None:
+            return
+        for level, model in enumerate(models):
+            name = f"round-{round_number:06}-level-{level}"
+            path, digest = records / f"{name}.bin", vector_sha256(model)
+            if path.exists() or self._measured.get(level) == digest:
+                continue
+            self._measured[level] = digest
+            records.mkdir(parents=True, exist_ok=True)
+            self.absent(self._rounds.config.federation.cohort_size, frozenset())
+            connected = self._site.post.connected & self._site.devices.keys.keys()
+            sums = self._measure(model, round_number, level, sorted(connected), path)
+            write_json(records / f"{name}.json", sums.as_table())
+            self._site.measured(sums)
+
+    def _measure(
+        self, model: Vector, number: int, level: int, ids: Sequence[ClientId], path: Path
+    ) -> SummedMetrics:
+        config, site = self._rounds.config, self._site
+        with TranscriptWriter(path, config.privacy.transcript) as record:
+            record.begin_round(1, ids)
+            try:
+                levels = measuring_levels(config, len(ids))
+                announced = as_bytes([marked(model)])
+                params = sessions_of(config).params_of_levels(
+                    levels, announced, site.randomness(_GRAPH_SEED_SIZE)
+                )
+            except (ProtocolError, SecAggError) as error:
+                return SummedMetrics(number, level, 0, 0, None, None, str(error))
+            task = Task(
+                site.randomness(TASK_SIZE), number, 0, to_toml(config).encode(), measures=True
+            )
+            rounds = replace(self._measuring, observer=record)
+            (outcome,), _ = rounds.play(levels, announced, params, ids, task, number)
+            record.end_round(outcome.aborted)
+            record.finish(1)
+            record.flush()
+        return summed(outcome, number, level)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,6 +225,42 @@ class _Rounds:
     observer: Observer
     primitives: Primitives
     deadlines: Deadlines
+
+    def play(
+        self,
+        levels: Levels,
+        models: bytes,
+        params: SessionParams,
+        ids: Sequence[ClientId],
+        task: Task,
+        rounds_done: int,
+    ) -> tuple[tuple[RoundOutcome, ...], int]:
+        """Play a round with connected devices; its outcomes, and the bytes that all have sent.
+
+        Args:
+            levels: what is announced.
+            models: `as_bytes` of the levels' models.
+            params: of the session.
+            ids: the devices, ascending.
+            task: what they are told before.
+            rounds_done: of the run, once it is over.
+        """
+        site = self.site
+        policy = sessions_of(self.config).policy
+        server = round_server(levels, models, params, ids, site.devices, self.primitives, policy)
+        trips = _Trips(server, self, task)
+        site.post.begin(task, ids)
+        try:
+            outgoing = server.start()
+            while outgoing:
+                outgoing = trips.carry(outgoing)
+                if server.revealed is not None:
+                    self.observer.revealed(server.revealed)
+        finally:
+            site.post.end(rounds_done)
+        if server.outcomes is None:
+            raise RuntimeError("the round stopped without an outcome: this is a bug")
+        return server.outcomes, trips.bytes_up
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,31 +294,13 @@ class RemoteCohort(SecureOnly):
         params = sessions.params_of_levels(
             levels, joined, seeds.digest(Purpose.GRAPH, round_index=self.round_index)
         )
-        server = round_server(
-            levels,
-            joined,
-            params,
-            self.ids,
-            site.devices,
-            self._rounds.primitives,
-            sessions.policy,
-        )
         unit = weighing.unit if isinstance(weighing, InUnits) else 0
         settings = to_toml(config).encode()
         task = Task(site.randomness(TASK_SIZE), self.round_index, unit, settings)
-        trips = _Trips(server, self._rounds, task)
-        site.post.begin(task, self.ids)
-        try:
-            outgoing = server.start()
-            while outgoing:
-                outgoing = trips.carry(outgoing)
-                if server.revealed is not None:
-                    self._rounds.observer.revealed(server.revealed)
-        finally:
-            site.post.end(self.round_index + 1)
-        if server.outcomes is None:
-            raise RuntimeError("the round stopped without an outcome: this is a bug")
-        return SecureRoundResult(server.outcomes, trips.bytes_up / len(self.ids))
+        outcomes, bytes_up = self._rounds.play(
+            levels, joined, params, self.ids, task, self.round_index + 1
+        )
+        return SecureRoundResult(outcomes, bytes_up / len(self.ids))
 
 
 class _Trips:

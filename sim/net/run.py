@@ -1,10 +1,12 @@
 """A federation's run from the server's side: its directory, its rounds, what is left at the end.
 
-The directory is that of a simulation (docs/data-and-results.md) but for evaluations, which there
-are none of: nobody but a device sees what a model does on its data. `deltafl audit` reads it.
+The directory is that of a simulation (docs/data-and-results.md) but for evaluations of single
+devices: nobody but a device sees what a model does on its data. In their place, the folder
+`measured` has sums over the devices (`measuring`). `deltafl audit` reads the directory.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -23,6 +25,9 @@ from deltafl.sim.settings.config import REMOTE, RunConfig
 
 DATA: Final = "data of the devices"
 """What the summary of a federation calls them."""
+
+MEASURED: Final = "measured"
+"""Where the run directory has what devices measured together."""
 
 _NOWHERE: Final = {"backend": REMOTE, "workers": 0, "threads": 1}
 
@@ -57,7 +62,9 @@ def run_federation(
     """
     directory = RunDirectory(path)
     if finished := directory.finished(config, resume=resume):
+        site.post.finish()
         return finished
+    site = replace(site, records=path / MEASURED)
     population = RemotePopulation(site, shapes)
     digest = _shapes_digest(population.spec(config))
     with directory.claim(config, resume=resume):
@@ -71,6 +78,7 @@ def run_federation(
         about = {"data": DATA, "data_sha256": digest}
         write_bundle(config, directory, population.spec(config), None, about)
         write_json(directory.summary, summary)
+    site.post.finish()
     return summary
 
 

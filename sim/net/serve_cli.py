@@ -22,6 +22,7 @@ from deltafl.sim.net.app import Tls, application, served
 from deltafl.sim.net.deadlines import Waiting
 from deltafl.sim.net.frames import OVERHEAD, Reason
 from deltafl.sim.net.identities import read_directory
+from deltafl.sim.net.measuring import SummedMetrics
 from deltafl.sim.net.post import Post
 from deltafl.sim.net.remote import Site
 from deltafl.sim.net.run import run_federation
@@ -263,6 +264,10 @@ def _site(
         status.declined(client, reason)
         _say(f"device {client} does not go on with the round: {reason.name.lower()}")
 
+    def measured(sums: SummedMetrics) -> None:
+        status.measured(sums)
+        _say(str(sums))
+
     return Site(
         post,
         devices,
@@ -270,6 +275,7 @@ def _site(
         waiting,
         options.patience,
         options.gather,
+        measured=measured,
         declined=declined,
         stage=status.stage,
     )

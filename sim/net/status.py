@@ -22,6 +22,7 @@ from deltafl.fl.metrics import Summary
 from deltafl.protocol.server import RoundServer
 from deltafl.secagg import ClientId
 from deltafl.sim.net.frames import Reason
+from deltafl.sim.net.measuring import SummedMetrics
 from deltafl.sim.net.post import Post
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.accounting import privacy_of
@@ -75,6 +76,7 @@ class Status:
     _events: list[Event] = field(default_factory=list)
     _rounds_done: int = 0
     _is_over: bool = False
+    _measured: dict[int, SummedMetrics] = field(default_factory=dict)
     _totals: Counter[str] = field(default_factory=Counter)
     _declined: Counter[Reason] = field(default_factory=Counter)
     _lock: Lock = field(default_factory=Lock)
@@ -98,6 +100,11 @@ class Status:
 
     def evaluated(self, round_number: int, test_error: Summary) -> None:
         """Nothing: the server of a federation evaluates nothing."""
+
+    def measured(self, sums: SummedMetrics) -> None:
+        """A model was measured on all connected devices together."""
+        with self._lock:
+            self._measured[sums.level] = sums
 
     def over(self) -> None:
         """The run is finished."""
@@ -133,6 +140,7 @@ class Status:
                 totals=self._totals,
                 declined=sorted((r.name.lower(), n) for r, n in self._declined.items()),
                 epsilon=self._epsilon(),
+                measured=[str(one) for _, one in sorted(self._measured.items())],
                 events=self._events,
                 is_over=self._is_over,
             )
@@ -152,10 +160,19 @@ class Status:
                 ("dropped_total", "counter", "Devices lost in rounds.", self._totals["dropped"]),
             ]
             declined = {reason: self._declined[reason] for reason in Reason}
+            known = self._measured.items()
+            errors = {level: one.error for level, one in known if one.error is not None}
+        thetas = self.config.federation.thetas
         lines = []
         for name, kind, what, value in rows:
             lines += [f"# HELP deltafl_{name} {what}", f"# TYPE deltafl_{name} {kind}"]
             lines.append(f"deltafl_{name} {value:g}")
+        lines += [
+            "# HELP deltafl_test_error Share of test samples that the model gets wrong.",
+            "# TYPE deltafl_test_error gauge",
+        ]
+        for level, error in errors.items():
+            lines.append(f'deltafl_test_error{{theta="{show(thetas[level])}"}} {error:g}')
         lines += [
             "# HELP deltafl_declined_total Devices that did not go on with a round.",
             "# TYPE deltafl_declined_total counter",

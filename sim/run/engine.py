@@ -419,11 +419,11 @@ class _Run:
             self._evaluate(state)
 
     def _evaluate(self, state: TrainingState) -> None:
-        models = self._models(state.model)
-        for folder, model in zip(self._metrics.values(), models, strict=True):
-            measured = self._asked.devices.evaluate(model)
-            if measured is not None:
-                self._note(state.round, measured, folder)
+        measured = self._asked.devices.evaluate(self._models(state.model), state.round)
+        if measured is None:
+            return
+        for folder, one in zip(self._metrics.values(), measured, strict=True):
+            self._note(state.round, one, folder)
 
     def _note(self, round_number: int, measured: Measured, folder: Path) -> None:
         evaluation = Evaluation(round_number, *measured)

@@ -59,8 +59,13 @@ class Devices(Protocol):
     def forget(self) -> None:
         """Drop work that was requested in the last round, because nobody will need it."""
 
-    def evaluate(self, model: Vector) -> Measured | None:
-        """Measure a model on every device; None where nobody may see such numbers."""
+    def evaluate(self, models: Sequence[Vector], round_number: int) -> Sequence[Measured] | None:
+        """Measure models on every device; None where nobody may see such numbers.
+
+        Args:
+            models: one for each conformity level.
+            round_number: the rounds that they were trained for.
+        """
 
 
 class Population(Protocol):

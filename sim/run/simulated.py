@@ -104,9 +104,13 @@ class SimulatedDevices:
         """Drop requests to devices that have been lost meanwhile."""
         self._backend.forget()
 
-    def evaluate(self, model: Vector) -> Measured:
-        """Measure a model on every device; see `population.Devices`."""
-        return Measured(
-            train=self._backend.evaluate(model, self._dataset.train),
-            test=self._backend.evaluate(model, self._dataset.test),
-        )
+    def evaluate(self, models: Sequence[Vector], round_number: int) -> Sequence[Measured]:
+        """Measure models on every device; see `population.Devices`."""
+        del round_number
+        return [
+            Measured(
+                train=self._backend.evaluate(model, self._dataset.train),
+                test=self._backend.evaluate(model, self._dataset.test),
+            )
+            for model in models
+        ]

@@ -89,7 +89,9 @@ class Federation:
 
     def started(self, index):
         """A device that has just been started, with the identity and the ledger that it has."""
-        data = OwnData(self.dataset.train[index], spec_of(self.config, self.dataset))
+        own = self.dataset.train[index]
+        test = next((one for one in self.dataset.test if one.id == own.id), None)
+        data = OwnData(own, spec_of(self.config, self.dataset), test=test)
         notes = Notes(declined=lambda reason, detail: self.said.append((index, reason, detail)))
         return DeviceSide(
             self.identities[index],
@@ -176,7 +178,7 @@ def vanishing(federation):
 
     def change(index, data):
         frame = decode(data)
-        if not isinstance(frame, Carry):
+        if not isinstance(frame, Carry) or federation.post._task.measures:
             return [data]
         # the frame's round has begun: what is due says which device is in it
         number = federation.post._task.round_index

@@ -149,10 +149,11 @@ def captured(way):
     ]
 
 
-def write_transcript(path, frames):
+def write_transcript(path, frames, *, measures=False):
     """A transcript of the envelopes among captured frames; the number of rounds.
 
-    Of each trip, what was sent comes first, as a server records it.
+    Of each trip, what was sent comes first, as a server records it. Rounds in which devices train
+    are written, or else those in which they measure.
     """
     clients, rounds = {}, {}
     messages = {}
@@ -160,10 +161,10 @@ def write_transcript(path, frames):
         match decode(one.data):
             case Hello(client, _, _):
                 clients[one.connection] = client
-            case Task() as task:
+            case Task() as task if task.measures == measures:
                 messages.setdefault(task.task, [])
                 rounds[task.task] = task.round_index + 1
-            case Carry(task, trip, data):
+            case Carry(task, trip, data) if task in messages:
                 place = (trip, not one.down, one.at)
                 messages[task].append((place, clients[one.connection], data))
     with TranscriptWriter(Path(path), "full") as writer:

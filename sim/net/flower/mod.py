@@ -21,6 +21,7 @@ from deltafl.secagg import TrustedKeys
 from deltafl.secagg.identity import identity
 from deltafl.secagg.sqlite_ledger import SqliteLedger
 from deltafl.sim.cohort.devices import Devices, device_objects
+from deltafl.sim.errors import ConfigError
 from deltafl.sim.net.device import DeviceSide, Notes
 from deltafl.sim.net.dialling import Server, take_part
 from deltafl.sim.net.flower.handover import RECORD, Handover
@@ -75,6 +76,9 @@ class DeltaFLMod:
         app = _App(handover.layout, msg, context, call_next, self._loss)
 
         def work_of(task: Task, machine: RoundClient) -> RoundWork:
+            if task.measures:
+                raise ConfigError("the app says nothing of test data")
+
             def devices() -> Devices:
                 first = np.frombuffer(machine.models[0], dtype="<f4")
                 return device_objects([_AppDevice(own.client, app.measure(first)[1], app)])

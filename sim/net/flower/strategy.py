@@ -45,7 +45,6 @@ from deltafl.sim.settings.config_io import Table, build_config
 _MOST_FRAME: Final = 1 << 28
 _LOOK_S: Final = 0.1  # how often it is seen which nodes have answered
 _TRIPS: Final = "%d trips to the nodes in %.1f s: the first took %.1f s, the median %.3f s"
-_ENDLESS: Final = 1 << 53  # rounds; Flower knows how many there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +194,7 @@ class _Rounds:
     """
 
     def __init__(self, config: RunConfig, waiting: Waiting, observer: Observer) -> None:
-        self.post = Post(time.monotonic, _ENDLESS)
+        self.post = Post(time.monotonic, 0)
         self.admitted = _Tokens()
         self._config = config
         self._strategy = strategy_of(config)

@@ -1,0 +1,212 @@
+"""What a model does on the devices' test data, as sums over the devices."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from federations import Federation, settings, wired
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltafl.fl.local import Learner
+from deltafl.secagg import ClientId
+from deltafl.sim.cli import main
+from deltafl.sim.data.dataset import build_dataset
+from deltafl.sim.net.frames import Carry, Task, decode
+from deltafl.sim.net.measuring import (
+    MeasuringWork,
+    SummedMetrics,
+    marked,
+    measuring_levels,
+)
+from deltafl.sim.net.own_work import OwnData, RoundWork, work_on
+from deltafl.sim.run.simulated import spec_of
+
+SPLIT = {"data": {"num_devices": 30, "split": "samples"}, "privacy": {"min_cohort": 6}}
+
+
+def federation(*more, algorithm="private-delta-fl"):
+    """Devices that have test samples, all but the last three."""
+    made = Federation(settings(algorithm, SPLIT, *more))
+    made.results = []
+    object.__setattr__(made.site, "measured", made.results.append)
+    for index, side in enumerate(made.sides):
+        test = made.dataset.test[index] if index < len(made.sides) - 3 else None
+        shapes = spec_of(made.config, made.dataset)
+        data = OwnData(made.dataset.train[index], shapes, test=test)
+        side.work_of = work_on(data, side.own.client)
+    return made
+
+
+def in_clear(made, model):
+    """The same numbers, as whoever has all data knows them."""
+    spec = spec_of(made.config, made.dataset)
+    tested = made.dataset.test[: len(made.sides) - 3]
+    each = Learner(spec.build(), device=torch.device("cpu")).evaluate(model, tested)
+    samples = sum(one.num_samples for one in each)
+    error = sum(one.num_samples * one.error for one in each) / samples
+    return samples, error, sum(one.num_samples * one.loss for one in each) / samples
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    path = tmp_path_factory.mktemp("measured") / "run"
+    made = federation()
+    with wired(made):
+        state = made.play(path)
+    return made, state, path
+
+
+def test_the_sums_are_those_of_the_test_data(played):
+    made, state, _ = played
+    first, last = made.results
+    assert (first.round, last.round) == (0, 3)
+    samples, error, loss = in_clear(made, state.model)
+    assert last.lost is None
+    assert last.devices == len(made.sides)
+    assert last.samples == samples
+    # each device's share is rounded to 1/1024 of a sample, its loss to 2^-16 nats
+    assert last.error == pytest.approx(error, abs=len(made.sides) / 2048 / samples)
+    assert last.loss == pytest.approx(loss, abs=2e-5)
+    assert last.error < first.error
+    assert not made.declined
+
+
+def test_they_are_kept_with_the_messages_that_gave_them(played, capsys):
+    made, _, path = played
+    names = sorted(one.name for one in (path / "measured").iterdir())
+    assert names == [f"round-00000{i}-level-0.{end}" for i in (0, 3) for end in ("bin", "json")]
+    kept = json.loads((path / "measured" / names[-1]).read_text())
+    assert kept == made.results[-1].as_table()
+    assert main(["audit", str(path / "measured" / names[-2]), "--fail-on", "high"]) == 0
+    capsys.readouterr()
+
+
+def test_the_run_itself_is_as_without(played, tmp_path):
+    made, state, path = played
+    assert main(["audit", str(path), "--fail-on", "medium"]) == 0
+    without = Federation(made.config)
+    with wired(without):
+        assert without.play(tmp_path / "run").model.tobytes() == state.model.tobytes()
+
+
+def test_every_level_is_measured(tmp_path):
+    made = federation({"federation": {"levels": ["1", "0.5"], "evaluate_every": 10}})
+    with wired(made):
+        made.play(tmp_path / "run")
+    assert [(one.round, one.level) for one in made.results] == [(0, 0), (0, 1), (3, 0), (3, 1)]
+    assert len({one.error for one in made.results}) == 4
+    assert not made.declined
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path):
+    made = federation()
+    with wired(made):
+        made.play(tmp_path / "run")
+        number = len(made.results)
+        for kept in (tmp_path / "run").glob("*.json"):
+            kept.unlink()  # the summary: the run is taken up once more
+        made.begin_server()
+        object.__setattr__(made.site, "measured", made.results.append)
+    with wired(made):
+        made.play(tmp_path / "run")
+    assert len(made.results) == number
+    assert not made.declined
+
+
+def test_too_few_devices_measure_nothing_and_the_run_goes_on(tmp_path):
+    """Devices insist on more than are connected when the model is measured."""
+    made = federation({"federation": {"rounds": 2}})
+
+    def change(_index, data):
+        frame = decode(data)
+        measuring.update({frame.task} if isinstance(frame, Task) and frame.measures else ())
+        # whoever is asked to measure says nothing
+        return [] if isinstance(frame, Carry) and frame.task in measuring else [data]
+
+    measuring = set()
+    object.__setattr__(made.site, "waiting", replace(made.site.waiting, most=0.3, least=0.1))
+    with wired(made, change):
+        state = made.play(tmp_path / "run")
+    assert state.round == 2
+    assert [one.lost is None for one in made.results] == [False, False]
+    assert made.results[0].error is None
+    assert "nothing was measured" in str(made.results[0])
+
+
+# A device's part.
+
+
+@pytest.fixture(scope="module")
+def device():
+    config = settings("private-delta-fl", SPLIT)
+    dataset = build_dataset(config.data)
+    spec = spec_of(config, dataset)
+    learner = Learner(spec.build(), device=torch.device("cpu"))
+    return MeasuringWork(dataset.test[0], lambda: learner), learner, dataset.test[0]
+
+
+def test_a_device_gives_what_it_measures(device):
+    work, learner, samples = device
+    model = np.random.default_rng(1).normal(size=640).astype(np.float32)
+    announced = marked(model).tobytes()
+    (expected,) = learner.evaluate(model, [samples])
+    assert work.weight() == samples.num_samples
+    assert work.loss(announced) == expected.loss
+    assert work.update(announced).tolist() == [np.float32(expected.error)]
+    assert work.update(announced).dtype == np.float32
+    assert work.wait(announced) is None
+
+
+@pytest.mark.parametrize("mark", [0.0, -1.0, math.nan, math.inf])
+def test_a_model_that_is_to_be_trained_is_not_measured(device, mark):
+    announced = np.append(np.ones(640, np.float32), np.float32(mark)).tobytes()
+    for ask in (device[0].loss, device[0].update):
+        with pytest.raises(ValueError, match="not marked"):
+            ask(announced)
+
+
+def test_a_marked_model_is_not_trained_from(device):
+    """Its size is wrong, so the device's update counts as zeros."""
+    with pytest.raises(Exception, match=r"641|size|shape"):
+        device[1].evaluate(marked(np.zeros(640, np.float32)), [device[2]])
+
+
+def test_without_test_data_a_device_counts_for_nothing():
+    work = MeasuringWork(None, lambda: pytest.fail("there is nothing to measure"))
+    announced = marked(np.zeros(3, np.float32)).tobytes()
+    assert work.weight() == 0
+    assert work.loss(announced) == 0.0
+    assert work.update(announced).tolist() == [0.0]
+
+
+def test_the_task_says_what_is_to_be_done():
+    config = settings("private-delta-fl", SPLIT)
+    dataset = build_dataset(config.data)
+    work_of = work_on(OwnData(dataset.train[0], spec_of(config, dataset)), ClientId(0))
+    text = b"[training]\nlearning_rate = 0.1\n"
+    assert isinstance(work_of(Task(bytes(16), 0, 0, text), None), RoundWork)
+    assert isinstance(work_of(Task(bytes(16), 0, 0, text, measures=True), None), MeasuringWork)
+
+
+@given(st.integers(1, 5000))
+def test_what_is_announced_asks_no_query_and_one_number(devices):
+    (round_,) = measuring_levels(settings(), devices).rounds
+    assert not round_.selects
+    assert round_.update_length == 1
+    assert round_.num_query_slots == 0
+
+
+@pytest.mark.parametrize(
+    ("sums", "said"),
+    [
+        (SummedMetrics(5, 0, 9, 70, 0.25, 1.5, None), "test error 25.0% and loss 1.500, of 70"),
+        (SummedMetrics(5, 0, 9, 0, None, None, None), "no device that answered has test data"),
+        (SummedMetrics(5, 0, 0, 0, None, None, "why"), "nothing was measured: why"),
+    ],
+)
+def test_what_came_out_in_words(sums, said):
+    assert said in str(sums)
