@@ -49,7 +49,7 @@ from deltafl.sim.bench.sizes import CLIENTS
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
-from deltafl.sim.net.app import Tls, application, served
+from deltafl.sim.net.app import Tls, allow_connections, application, served
 from deltafl.sim.net.certificates import make_certificates
 from deltafl.sim.net.deadlines import Waiting
 from deltafl.sim.net.device import DeviceSide
@@ -330,6 +330,7 @@ def _devices(
 
 def _take_part(benchmark: NetBenchmark, url: str, trusted: str | None, share: list[int]) -> None:
     """Be some of the devices until the round is over."""
+    allow_connections()
     server, directory, config = Server(url, trusted), benchmark.directory(), benchmark.config()
     policy, (losses, weights) = policy_of(config), benchmark.losses()
     first, last = benchmark.vanishing()

@@ -9,6 +9,7 @@ are bounded before they are read, and those who have not been admitted are bound
 import asyncio
 import contextlib
 import logging
+import resource
 import secrets
 import socket
 import ssl
@@ -229,6 +230,7 @@ def served(
         raise UserError(
             f"cannot listen at {host}, port {port}: {error}; choose another --listen"
         ) from None
+    allow_connections()
     server = uvicorn.Server(config)
     thread = Thread(target=server.run, args=([listener],), name="connections", daemon=True)
     with contextlib.closing(listener):
@@ -247,6 +249,13 @@ class _Protocol(WebSocketsSansIOProtocol):
     def shutdown(self) -> None:
         with contextlib.suppress(InvalidState):
             super().shutdown()
+
+
+def allow_connections() -> None:
+    """Let this process have as many connections as the system allows; a shell may allow fewer."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # macOS refuses "as many as you like"
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -1,6 +1,7 @@
 """Real connections over TLS on this machine, also of those who do not keep to the rules."""
 
 import asyncio
+import resource
 import ssl
 import threading
 import time
@@ -280,3 +281,13 @@ def test_an_address_in_use_is_told(federation, tls):
             serving(federation, own, port),
         ):
             pass
+
+
+def test_a_server_may_have_as_many_connections_as_the_system_allows():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+        app.allow_connections()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == before[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
