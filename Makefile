@@ -1,9 +1,10 @@
 # The two commands: `make run` trains, `make test` checks everything. Both set themselves up.
+# `make federation` trains between processes of this machine: a server and twenty devices, over TLS.
 # `make mutants` checks the tests: it breaks the code on purpose and sees that one of them fails.
 # `make fuzz MINUTES=10` hands hostile files to every parser, ten minutes to each.
 # `make resolve` asks a plain package index what would be installed, for every Python that is here.
 # Another version of Python: `make PYTHON=python3.12 run`. It makes the environment anew.
-.PHONY: run test mutants fuzz resolve format clean
+.PHONY: run test federation mutants fuzz resolve format clean
 .NOTPARALLEL:
 BIN := .venv/bin
 # that of the environment, if it still runs
@@ -14,11 +15,15 @@ $(error PYTHON=$(PYTHON) does not run: name Python 3.11 or newer, as in `make PY
 endif
 CHOSEN := .venv/.python-$(VERSION)
 TO_RUN := .venv/.sim
+TO_CONNECT := .venv/.net
 TO_TEST := .venv/.dev
 TO_FUZZ := .venv/.fuzz
 
 run: $(TO_RUN)
 	$(BIN)/deltafl run --preset quickstart --out runs/quickstart --resume
+
+federation: $(TO_CONNECT)
+	$(BIN)/deltafl federation up --resume
 
 test: $(TO_TEST)
 	$(BIN)/ruff format --check .
@@ -56,9 +61,13 @@ $(TO_RUN): pyproject.toml constraints.txt $(CHOSEN)
 	$(INSTALL) '.[sim]'
 	touch $@
 
+$(TO_CONNECT): pyproject.toml constraints.txt $(CHOSEN)
+	$(INSTALL) '.[net]'
+	touch $(TO_RUN) $@
+
 $(TO_TEST): pyproject.toml constraints.txt $(CHOSEN)
 	$(INSTALL) '.[dev]'
-	touch $(TO_RUN) $@
+	touch $(TO_RUN) $(TO_CONNECT) $@
 
 # only this needs atheris, which is there for Linux and Python 3.11 to 3.13
 $(TO_FUZZ): $(TO_TEST)

@@ -136,6 +136,10 @@ _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
 when its command is called; it defines `add_arguments` and `main`."""
 
 
+_EXTRAS: Final = {"starlette": "net", "uvicorn": "net", "websockets": "net", "flwr": "flower"}
+"""What brings a package that is missing; of all others, "sim" does."""
+
+
 _BROKEN_PIPE: Final = 141  # the exit code that a shell reports for a program killed by SIGPIPE
 
 
@@ -171,10 +175,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "deltafl":
             raise
+        extra = _EXTRAS.get(error.name.partition(".")[0], "sim")
         return _fail(
             2,
-            f"this needs {error.name}, which is not installed: "
-            "install deltafl with its extra 'sim', as in: pip install '.[sim]'",
+            f"this needs {error.name}, which is not installed: install deltafl with its extra "
+            f"{extra!r}, as in: pip install '.[{extra}]'",
         )
     except MemoryError:
         return _fail(2, "this needs more memory than there is: ask for less, or give it more")

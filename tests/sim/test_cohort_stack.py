@@ -13,7 +13,7 @@ from deltafl.sim.cohort.backends.in_process import InProcess
 from deltafl.sim.run.experiment import run_experiment
 
 PACKAGES = Path(deltafl.sim.__file__).resolve().parents[1]
-MOST_FRAMES = 12
+MOST_FRAMES = 13  # one of them notes who may have answered (`sim/cohort/answered.py`)
 
 
 def room(path):
@@ -50,7 +50,7 @@ def test_from_a_round_to_a_devices_loss_it_is_a_straight_way(
     assert seen
     for stack in seen:
         frames, rooms = ways(stack)
-        assert len(frames) < most, [frame.name for frame in frames]  # the spy is one of the twelve
+        assert len(frames) < most, [frame.name for frame in frames]  # the spy is one of them
         assert rooms == ["sim/run", "fl", "sim/cohort"]
 
 

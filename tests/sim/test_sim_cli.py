@@ -333,6 +333,22 @@ def test_the_core_alone_says_what_to_install(tmp_path, command):
     assert done.stderr.startswith("deltafl: this needs ")
 
 
+@pytest.mark.parametrize("command", ["serve", "device", "bench net"])
+def test_without_connections_it_says_what_to_install(tmp_path, command):
+    alone = CORE_ALONE.partition("for name in")
+    missing = 'for name in ("starlette", "uvicorn", "websockets"):\n    sys.modules[name] = None\n'
+    code = alone[0] + missing + CORE_ALONE.partition("not installed\n")[2]
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code, *command.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    remedy = "install deltafl with its extra 'net', as in: pip install '.[net]'"
+    assert done.stderr.endswith(f", which is not installed: {remedy}\n")
+
+
 def test_the_core_alone_helps_and_lists_presets(tmp_path):
     assert "usage: deltafl" in call_the_core_alone(tmp_path, "--help").stdout
     assert "quickstart" in call_the_core_alone(tmp_path, "presets").stdout

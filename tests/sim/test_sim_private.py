@@ -112,7 +112,7 @@ def test_a_query_that_a_device_misses_has_no_sum_and_ends_the_search(
         # Later from round to round; its vector comes when the slot was given up.
         return {device_ids[0]: Vanish(Step(Stage.MASK, round_index), late=True)}
 
-    monkeypatch.setattr("deltafl.sim.run.engine.seeded_dropouts", lambda *_, **__: lose_one)
+    monkeypatch.setattr("deltafl.sim.run.algorithms.seeded_dropouts", lambda *_, **__: lose_one)
     for sums in ("masked", "ideal"):
         privacy = replace(private.privacy, sums=sums, signed=signed)
         run(replace(private, privacy=privacy), tmp_path / sums)
@@ -214,7 +214,7 @@ def test_where_too_few_are_there_everybody_is_kept_and_the_warm_start_stays(
         del num_slots
         return {device_ids[0]: Vanish(Step(Stage.RECEIPT))} if round_index == 1 else {}
 
-    monkeypatch.setattr("deltafl.sim.run.engine.seeded_dropouts", lambda *_, **__: lose_one)
+    monkeypatch.setattr("deltafl.sim.run.algorithms.seeded_dropouts", lambda *_, **__: lose_one)
     quantile = replace(private.quantile, min_cohort=8)
     run(replace(private, quantile=quantile), tmp_path / "run")
     first, small, last = learnt(tmp_path / "run")
