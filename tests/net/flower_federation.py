@@ -10,6 +10,7 @@ the extra `flower`, and for the simulation flwr[simulation].
 
 import argparse
 import contextlib
+import math
 import os
 import re
 import shutil
@@ -218,6 +219,9 @@ def main():
             (home / "config.toml").write_text(
                 '[superlink]\ndefault = "here"\n\n[superlink.here]\n'
                 f"options.num-supernodes = {options.nodes}\n"
+                # all nodes of a round have to run at once
+                "options.backend.client-resources.num-cpus = "
+                f"{math.floor(100 * (os.cpu_count() or 1) / options.nodes) / 100}\n"
             )
             federation, processes = "here", []
         else:

@@ -1,6 +1,7 @@
 """The server's side inside Flower: a strategy for the Message API."""
 
 import contextlib
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -44,6 +45,12 @@ from deltafl.sim.settings.config_io import Table, build_config
 
 _MOST_FRAME: Final = 1 << 28
 _LOOK_S: Final = 0.1  # how often it is seen which nodes have answered
+_UNUSUAL_S: Final = 60.0  # after which it is said that nodes have not connected
+_NOT_CONNECTED: Final = (
+    "%d of %d nodes have connected to %s. All nodes of a round take part at the same time: a "
+    "simulation has to run all of them at once, with options.backend.client-resources.num-cpus of "
+    "at most the number of CPUs, divided by that of the nodes"
+)
 _TRIPS: Final = "%d trips to the nodes in %.1f s: the first took %.1f s, the median %.3f s"
 
 
@@ -160,7 +167,12 @@ class PrivateDeltaFL(Strategy):
     def _wait(self, grid: Grid, messages: Sequence[Message]) -> None:
         """Send the messages, and wait for the round's end; who answers them goes no further."""
         waiting = dict(zip(grid.push_messages(messages), range(len(messages)), strict=True))
+        warned_at = time.monotonic() + _UNUSUAL_S
         while not self._rounds.has_ended():
+            connected = len(self._rounds.post.connected)
+            if connected < len(messages) and time.monotonic() > warned_at:
+                log(WARNING, _NOT_CONNECTED, connected, len(messages), self._url)
+                warned_at = math.inf
             for reply in grid.pull_messages(list(waiting)):
                 client = ClientId(waiting.pop(reply.metadata.reply_to_message_id))
                 if reply.has_error():
