@@ -43,7 +43,8 @@ from deltafl.sim.run.engine import strategy_of
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import Table, build_config
 
-_MOST_FRAME: Final = 1 << 28
+_MOST_PER_NUMBER: Final = 8  # bytes of a masked number
+_MOST_BESIDE: Final = 1 << 22  # of a node's longest message: shares for its neighbours
 _LOOK_S: Final = 0.1  # how often it is seen which nodes have answered
 _UNUSUAL_S: Final = 60.0  # after which it is said that nodes have not connected
 _NOT_CONNECTED: Final = (
@@ -119,19 +120,26 @@ class PrivateDeltaFL(Strategy):
         log(INFO, "\t├──> %s, θ = %s", federation.algorithm, federation.theta)
         log(INFO, "\t└──> Nodes are chosen by %s", type(self._nodes).__name__)
 
-    def start(self, *args: Any, **options: Any) -> Result:  # noqa: ANN401 (Flower's own)
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        *args: Any,  # noqa: ANN401 (Flower's own)
+        **options: Any,  # noqa: ANN401
+    ) -> Result:
         """Run all rounds; see Flower's `Strategy.start`."""
         at = self._listening
+        longest = _MOST_BESIDE + _MOST_PER_NUMBER * Layout.of(_numpy(initial_arrays)).length
         app = application(
             self._rounds.post, self._rounds.admitted, b"" if at.tls is None else at.tls.hash()
         )
         with (
-            served(app, at.host, at.port, tls=at.tls, max_frame=_MOST_FRAME) as (host, port),
+            served(app, at.host, at.port, tls=at.tls, max_frame=longest) as (host, port),
             contextlib.closing(self._rounds),
         ):
             scheme = "ws" if at.tls is None else "wss"
             self._url = f"{scheme}://{at.name or host}:{port}"
-            return super().start(*args, **options)
+            return super().start(grid, initial_arrays, *args, **options)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
