@@ -39,7 +39,7 @@ from deltafl.sim.net.frames import TASK_SIZE, Carry, Reason, Task, encode
 from deltafl.sim.net.measuring import SummedMetrics, marked, measuring_levels, summed
 from deltafl.sim.net.post import Clock, Post
 from deltafl.sim.record.rundir import write_json
-from deltafl.sim.record.transcript import TranscriptWriter
+from deltafl.sim.record.transcript import INTERRUPTED, TranscriptWriter
 from deltafl.sim.record.truth import Told
 from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.settings.config import RunConfig
@@ -178,36 +178,42 @@ class RemoteDevices:
         records = self._site.records
         if records is None:
             return
+        records.mkdir(parents=True, exist_ok=True)
         for level, model in enumerate(models):
-            name = f"round-{round_number:06}-level-{level}"
-            path, digest = records / f"{name}.bin", vector_sha256(model)
-            if path.exists() or self._measured.get(level) == digest:
+            path = records / f"round-{round_number:06}-level-{level}"
+            digest = vector_sha256(model)
+            if path.with_suffix(".json").exists() or self._measured.get(level) == digest:
                 continue
             self._measured[level] = digest
-            records.mkdir(parents=True, exist_ok=True)
-            self.absent(self._rounds.config.federation.cohort_size, frozenset())
-            connected = self._site.post.connected & self._site.devices.keys.keys()
-            sums = self._measure(model, round_number, level, sorted(connected), path)
-            write_json(records / f"{name}.json", sums.as_table())
+            sums = self._measure(model, round_number, level, path.with_suffix(".bin"))
+            write_json(path.with_suffix(".json"), sums.as_table())
             self._site.measured(sums)
 
-    def _measure(
-        self, model: Vector, number: int, level: int, ids: Sequence[ClientId], path: Path
-    ) -> SummedMetrics:
+    def _measure(self, model: Vector, number: int, level: int, path: Path) -> SummedMetrics:
+        """Have a model measured, and record at `path` how.
+
+        If there is a record, an earlier process has asked, and has ended before it knew.
+        """
         config, site = self._rounds.config, self._site
+
+        def nothing(because: str) -> SummedMetrics:
+            return SummedMetrics(number, level, 0, 0, None, None, because)
+
+        if path.exists():
+            return nothing(INTERRUPTED)
+        self.absent(config.federation.cohort_size, frozenset())
+        ids = sorted(site.post.connected & site.devices.keys.keys())
+        announced = as_bytes([marked(model)])
+        try:
+            levels = measuring_levels(config, len(ids))
+            seed = site.randomness(_GRAPH_SEED_SIZE)
+            params = sessions_of(config).params_of_levels(levels, announced, seed)
+        except (ProtocolError, SecAggError) as error:
+            return nothing(str(error))
+        settings = to_toml(config).encode()
+        task = Task(site.randomness(TASK_SIZE), number, 0, settings, measures=True)
         with TranscriptWriter(path, config.privacy.transcript) as record:
             record.begin_round(1, ids)
-            try:
-                levels = measuring_levels(config, len(ids))
-                announced = as_bytes([marked(model)])
-                params = sessions_of(config).params_of_levels(
-                    levels, announced, site.randomness(_GRAPH_SEED_SIZE)
-                )
-            except (ProtocolError, SecAggError) as error:
-                return SummedMetrics(number, level, 0, 0, None, None, str(error))
-            task = Task(
-                site.randomness(TASK_SIZE), number, 0, to_toml(config).encode(), measures=True
-            )
             rounds = replace(self._measuring, observer=record)
             (outcome,), _ = rounds.play(levels, announced, params, ids, task, number)
             record.end_round(outcome.aborted)

@@ -117,6 +117,22 @@ def test_what_was_measured_is_not_measured_again(tmp_path):
     assert not made.declined
 
 
+def test_a_measurement_that_was_interrupted_is_lost(tmp_path):
+    """As of a server that was killed while devices measured the last model."""
+    made = federation()
+    with wired(made):
+        made.play(tmp_path / "run")
+        for kept in (tmp_path / "run" / "summary.json", *(tmp_path / "run").glob("*/*3-*.json")):
+            kept.unlink()
+        made.begin_server()
+        object.__setattr__(made.site, "measured", made.results.append)
+    with wired(made):
+        made.play(tmp_path / "run")
+    assert [one.round for one in made.results] == [0, 3, 3]
+    assert "the server's process ended" in made.results[-1].lost
+    assert not made.declined
+
+
 def test_too_few_devices_measure_nothing_and_the_run_goes_on(tmp_path):
     """Devices insist on more than are connected when the model is measured."""
     made = federation({"federation": {"rounds": 2}})
