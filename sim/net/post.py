@@ -133,7 +133,9 @@ class Post:
             raise DecodeError(f"a {type(frame).__name__} from a device that was admitted")
         with self._changed:
             due = self._due.get(line.client)
-            if self._task is None or frame.task != self._task.task or due is None:
+            if not line.is_open or self._task is None or due is None:
+                return
+            if frame.task != self._task.task:
                 return
             if isinstance(frame, Decline):
                 if not due.declined:
