@@ -12,6 +12,7 @@ Spec: §12.4.
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -62,7 +63,8 @@ def answered(machine: RoundClient, data: bytes, own: OwnWork, failed: Failed) ->
         machine: The device's side of the round.
         data: The envelope.
         own: The device's own code. No exception of it gets out.
-        failed: Is told of them. It must not send what it is told to the server.
+        failed: Is told of them. It must not send what it is told to the server. What it raises
+            itself goes nowhere.
 
     Returns:
         The message to send; None if there is none.
@@ -90,7 +92,8 @@ def _tried(work: Callable[[], T], otherwise: T, failed: Failed) -> T:
     try:
         return work()
     except Exception as error:  # noqa: BLE001 (whatever the device's own code raises)
-        failed(error)
+        with suppress(Exception):  # a full disk, for example, on which the caller keeps a log
+            failed(error)
         return otherwise
 
 

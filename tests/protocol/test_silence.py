@@ -401,3 +401,15 @@ def test_an_update_is_taken_only_of_a_device_that_trains_and_zeros_of_the_others
                 with pytest.raises(UsageError, match="zeros must be supplied"):
                     machine.supply_update(update)
         assert machine.state is RoundState.TRAINING
+
+
+def test_whoever_is_told_of_a_failure_may_fail_too():
+    """Only a device whose work fails would fall silent, where its log cannot be written."""
+
+    def work():
+        raise ValueError("on some data only")
+
+    def full(error):
+        raise OSError(28, "no space left on device") from error
+
+    assert answering._tried(work, 7, full) == 7
