@@ -89,6 +89,9 @@ class RoundClient:
         primitives: What the device computes with.
         ledger: The models that the device has answered for, and the sessions it took part in. It
             belongs to the device and outlives its rounds; by default, nothing is remembered.
+        graph_seed: The session's, if the device knows it; others are refused. A caller who makes it
+            the digest of all that a server says beside the announcement has bound that, too, to
+            what signed sessions agree on.
 
     Attributes:
         models: The bytes of the announced models, one per level, once announced.
@@ -105,8 +108,10 @@ class RoundClient:
         noise: Randomness | None = None,
         primitives: Primitives = PLAIN,
         ledger: Ledger | None = None,
+        graph_seed: bytes | None = None,
     ) -> None:
         self._state = RoundState.IDLE
+        self._graph_seed = graph_seed
         self.models: tuple[bytes, ...] = ()
         self.tail: Tail | None = None
         self._ledger = MemoryLedger() if ledger is None else ledger
@@ -318,6 +323,8 @@ class RoundClient:
         context, common = self._apply(_context, announced), levels.common
         if params.context != context:
             raise PeerError(Refusal.MALFORMED, "the session is not bound to this model and round")
+        if self._graph_seed not in (None, params.graph_seed):
+            raise PeerError(Refusal.MALFORMED, "the graph seed is not the one that was expected")
         if params.slots != levels.slots() or params.num_invited != common.cohort_size:
             raise PeerError(Refusal.MALFORMED, "the session's slots are not those of this round")
         each, entries = self._apply(_split, announced), self._apply(_entries, announced)

@@ -269,7 +269,7 @@ def measure(benchmark: NetBenchmark) -> dict[str, object]:
         )
         population = RemotePopulation(site, ModelSpec(config.model.name, (benchmark.dim,), 2))
         devices = population.of_run(config, watch)
-        devices.absent(benchmark.clients, frozenset())
+        devices.present(benchmark.clients, frozenset())
         connecting, before = time.perf_counter() - started, peak_memory_mb()
         cohort = devices.of_round([ClientId(i) for i in range(benchmark.clients)], 0)
         cpu, wall = time.process_time(), time.perf_counter()

@@ -7,6 +7,23 @@ Algorithm 2 prints sampling with replacement).
 from collections.abc import Set as AbstractSet
 
 import numpy as np
+import numpy.typing as npt
+
+Indices = npt.NDArray[np.int64]
+"""Devices by their indices, ascending."""
+
+
+def others(num_devices: int, without: AbstractSet[int] = frozenset()) -> Indices:
+    """All devices of a population, but for some."""
+    if not without:
+        return np.arange(num_devices, dtype=np.int64)
+    return np.array([index for index in range(num_devices) if index not in without], np.int64)
+
+
+def drawn_of(generator: np.random.Generator, left: Indices, cohort_size: int) -> tuple[int, ...]:
+    """Draw `cohort_size` of the devices that are left, ascending; all if there are not more."""
+    drawn = generator.choice(left, size=min(cohort_size, len(left)), replace=False)
+    return tuple(sorted(int(index) for index in drawn))
 
 
 def sample_cohort(
@@ -29,9 +46,4 @@ def sample_cohort(
     """
     if not 0 < cohort_size <= num_devices:
         raise ValueError(f"cohort_size={cohort_size} is not in [1, {num_devices}]")
-    if not without:
-        drawn = generator.choice(num_devices, size=cohort_size, replace=False)
-    else:
-        left = np.array([index for index in range(num_devices) if index not in without], np.int64)
-        drawn = generator.choice(left, size=min(cohort_size, len(left)), replace=False)
-    return tuple(sorted(int(index) for index in drawn))
+    return drawn_of(generator, others(num_devices, without), cohort_size)

@@ -3,7 +3,8 @@
 Each device has one WebSocket. It is admitted by its identity (`admission`) or closed. From then on,
 whatever it sends goes to the exchange (`post`), and whatever is due to it comes from there. A
 device that breaks the rules, reads nothing, or goes silent is closed; nobody else notices. Frames
-are bounded before they are read, and those who have not been admitted are bounded in number.
+are bounded before they are read, and those who have not been admitted are bounded in number. What a
+device does not read is kept for one connection of it: one that is replaced is cut off.
 """
 
 import asyncio
@@ -13,17 +14,19 @@ import resource
 import secrets
 import socket
 import ssl
+from asyncio import BaseTransport
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 
@@ -34,6 +37,9 @@ from deltafl.sim.net.dialling import PATH, SUBPROTOCOL
 from deltafl.sim.net.frames import NONCE_SIZE, Challenge, Hello, decode, encode
 from deltafl.sim.net.post import Line, Post
 
+if TYPE_CHECKING:
+    import h11
+
 ADMISSION_S: Final = 20.0
 """Seconds that a device has to say who it is."""
 
@@ -41,10 +47,14 @@ SENDING_S: Final = 120.0
 """Seconds that a device has to read one frame."""
 
 MOST_UNKNOWN: Final = 512
-"""Most connections that have not been admitted yet."""
+"""Most WebSockets that have not been admitted yet."""
+
+MOST_OPENING: Final = 2048
+"""Most connections that are no WebSockets, or not yet."""
 
 _REFUSED, _BROKE_RULES, _BUSY, _REPLACED = 4401, 1008, 1013, 4409
 _PING_S: Final = 20.0
+_CLOSING_S: Final = 5.0
 _STOPPING_S: Final = 5
 
 
@@ -118,9 +128,14 @@ def application(post: Post, devices: Directory, server: bytes) -> Starlette:
             return
         loop, due = asyncio.get_running_loop(), asyncio.Event()
 
+        def changed() -> None:
+            due.set()
+            if not line.is_open:
+                websocket.state.cut_off()
+
         def wake() -> None:
             with contextlib.suppress(RuntimeError):  # the server is stopping
-                loop.call_soon_threadsafe(due.set)
+                loop.call_soon_threadsafe(changed)
 
         line = post.connect(hello.client, wake)
         try:
@@ -152,8 +167,9 @@ async def _serve(websocket: WebSocket, post: Post, line: Line, due: asyncio.Even
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
     for task in done:
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            if (ending := task.result()) is not None:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
+            ending = task.result()
+            async with asyncio.timeout(_CLOSING_S):
                 await websocket.close(*ending)
 
 
@@ -178,7 +194,7 @@ async def _talk(
                 return _BROKE_RULES, "the device reads nothing"
         if line.is_open:
             await due.wait()
-    return _REPLACED, "the device has connected again"
+    return _REPLACED, "the device has connected again, or is admitted no more"
 
 
 async def _frame(websocket: WebSocket) -> bytes:
@@ -209,6 +225,7 @@ def served(
     """
     config = uvicorn.Config(
         app,
+        http=_opening(),
         ws=_Protocol,
         ws_max_size=max_frame,
         ws_max_queue=2,
@@ -244,11 +261,56 @@ def served(
 
 
 class _Protocol(WebSocketsSansIOProtocol):
-    """uvicorn's protocol, which raises if the server stops while a connection is being closed."""
+    """uvicorn's protocol, but that it lets go of those who do not read.
+
+    By itself it waits without end for what was sent to be read, also while it closes. And it raises
+    if the server stops while a connection is being closed.
+    """
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "cut_off": self._cut_off}
+
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        self.loop.call_later(_CLOSING_S, self.transport.abort)
 
     def shutdown(self) -> None:
         with contextlib.suppress(InvalidState):
             super().shutdown()
+
+    def _cut_off(self) -> None:
+        """End the connection unless all that was sent has been read, as far as can be seen."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+
+def _opening() -> type[H11Protocol]:
+    """Uvicorn's protocol for connections as they open, with a bound on their number and time."""
+    opening: set[H11Protocol] = set()
+
+    class Opening(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if len(opening) >= MOST_OPENING:
+                transport.abort()
+                return
+            opening.add(self)
+            self.loop.call_later(ADMISSION_S, self._look)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            opening.discard(self)
+            super().connection_lost(exc)
+
+        def handle_websocket_upgrade(self, event: "h11.Request") -> None:
+            opening.discard(self)
+            super().handle_websocket_upgrade(event)
+
+        def _look(self) -> None:
+            if self in opening and not self.headers:  # it has asked for nothing
+                self.transport.abort()
+
+    return Opening
 
 
 def allow_connections() -> None:

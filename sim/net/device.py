@@ -153,6 +153,7 @@ class DeviceSide:
             self.randomness,
             Credentials(self.own.identity, self.directory),
             ledger=self.ledger,
+            graph_seed=task.graph_seed,
         )
         self._round = begun = _Round(task.task, machine)
         try:

@@ -118,8 +118,16 @@ async def taking_part(
     device.close()
 
 
-def _connected(server: Server) -> connect:
-    return connect(
+class _Connect(connect):
+    """A connection to the address that the user gave, and to no other."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """Go nowhere else, whatever the server answers."""
+        return exc
+
+
+def _connected(server: Server) -> _Connect:
+    return _Connect(
         server.url.rstrip("/") + PATH,
         ssl=server.context,
         subprotocols=[SUBPROTOCOL],

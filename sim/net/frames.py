@@ -24,6 +24,7 @@ taken for one of this. A trip is one envelope to a device and the answer to it.
 
 from dataclasses import dataclass
 from enum import IntEnum
+from hashlib import sha256
 from typing import Final, TypeAlias
 
 from deltafl.secagg import ClientId, DecodeError
@@ -38,6 +39,7 @@ MAX_TRIPS: Final = 1 << 20
 OVERHEAD: Final = 64
 """Most bytes by which a `Carry` is longer than what it carries."""
 
+_TASK_LABEL: Final = b"deltafl/net/v%d/task" % VERSION
 _MAX_FIELDS: Final = 7
 _MAX_CARRIED: Final = 1 << 32
 _MAX_ROUND: Final = 1 << 53
@@ -119,6 +121,8 @@ class Welcome:
 class Task:
     """The server: a round begins.
 
+    All devices of a session have been told the same: its graph seed is `graph_seed`.
+
     Attributes:
         task: `TASK_SIZE` random bytes, by which later frames name the round.
         round_index: the round, counted from 0.
@@ -132,6 +136,15 @@ class Task:
     unit: int
     settings: bytes
     measures: bool = False
+
+    @property
+    def graph_seed(self) -> bytes:
+        """The graph seed of the task's session, 32 bytes: a digest of all that the task says.
+
+        Parties of a session agree on its parameters, and so on the task. A server that told one
+        device to train otherwise than the others would have it alone in its session.
+        """
+        return sha256(_TASK_LABEL + encode(self)).digest()
 
 
 @dataclass(frozen=True, slots=True)

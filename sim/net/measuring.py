@@ -20,6 +20,7 @@ from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import CohortLearner
 from deltafl.fl.vectors import Vector
+from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
@@ -128,29 +129,54 @@ class MeasuringWork:
 
     Args:
         samples: its test samples; None if it has none.
+        config: the run's settings.
+        machine: the device's side of the round, which knows what was announced.
         learner: makes what measures models.
     """
 
-    def __init__(self, samples: DeviceData | None, learner: Callable[[], CohortLearner]) -> None:
+    def __init__(
+        self,
+        samples: DeviceData | None,
+        config: RunConfig,
+        machine: RoundClient,
+        learner: Callable[[], CohortLearner],
+    ) -> None:
         self._samples = samples
+        self._config = config
+        self._machine = machine
         self._learner = learner
         self._measured: dict[bytes, DeviceMetrics] = {}
 
     def weight(self) -> int:
         """The number of test samples."""
+        self._check()
         return 0 if self._samples is None else self._samples.num_samples
 
     def loss(self, model: bytes) -> float:
         """Their mean loss under an announced model, in nats; 0 without samples."""
+        self._check()
         return 0.0 if self._samples is None else self._of(model).loss
 
     def update(self, model: bytes) -> Vector:
         """The share that the model gets wrong, of shape (1,)."""
+        self._check()
         error = 0.0 if self._samples is None else self._of(model).error
         return np.array([error], dtype=np.float32)
 
     def wait(self, model: bytes) -> None:
         """Nobody has to: there is no filter."""
+
+    def _check(self) -> None:
+        """Answer only what measuring asks: no search among test losses, no tail.
+
+        Raises:
+            ValueError: the server has announced something else. The device then counts for nothing.
+        """
+        announced = self._machine.levels
+        if announced is None or announced != measuring_levels(
+            self._config, announced.common.cohort_size
+        ):
+            raise ValueError("what the server announced is not how a model is measured")
 
     def _of(self, announced: bytes) -> DeviceMetrics:
         if self._samples is None:

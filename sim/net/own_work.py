@@ -127,31 +127,30 @@ def work_on(own: OwnData, client: ClientId) -> WorkOf:
             return build_learner(REFERENCE, spec, torch.device("cpu"))
 
         def devices() -> Devices:
-            _check_steps(training.local, own)
             return BackendDevices(
                 {client: SampleReference([own.samples], 0, own.samples.num_samples)},
                 InProcess(REFERENCE, learner()),
-                training.local,
+                within(training.local, own.samples.num_samples, own.max_steps),
                 Seeds(training.config.experiment.seed),
                 training.round_index,
             )
 
         if task.measures:
-            return MeasuringWork(own.test, learner)
+            return MeasuringWork(own.test, training.config, machine, learner)
         return RoundWork(client, training.config, task, machine, devices)
 
     return work_of
 
 
-def _check_steps(training: LocalTraining, own: OwnData) -> None:
-    """Do not train for ever.
+def within(training: LocalTraining, num_samples: int, max_steps: int) -> LocalTraining:
+    """Train no longer than so many steps: fewer epochs, and if one is too long, larger batches.
 
-    The server must not see it, for the number of steps tells the number of samples. So it is an
-    error of the device's own work, which counts as a loss and an update that are not finite.
+    A device that gave nothing in place of so much work would leave the sum to those with fewer
+    samples; one that declined would tell how many it has.
     """
-    steps = training.epochs * math.ceil(own.samples.num_samples / training.batch_size)
-    if steps > own.max_steps:
-        raise ValueError(f"{steps:,} steps of training are more than {own.max_steps:,}")
+    batch_size = max(training.batch_size, math.ceil(num_samples / max_steps))
+    epochs = min(training.epochs, max_steps // math.ceil(num_samples / batch_size))
+    return replace(training, batch_size=batch_size, epochs=epochs)
 
 
 class RoundWork:

@@ -43,7 +43,7 @@ class Line:
     Attributes:
         client: whose.
         wake: called when there is something to send, or the line is closed; from any thread.
-        is_open: False once another connection has replaced it.
+        is_open: False once another connection has replaced it, or the device is admitted no more.
     """
 
     client: ClientId
@@ -94,8 +94,7 @@ class Post:
         line = Line(client, wake)
         with self._changed:
             if (earlier := self._lines.get(client)) is not None:
-                earlier.is_open = False
-                earlier.wake()
+                self._close(earlier)
             self._lines[client] = line
             line.pending.append(encode(self._welcome))
             due = self._due.get(client)
@@ -112,6 +111,14 @@ class Post:
             line.is_open = False
             if self._lines.get(line.client) is line:
                 del self._lines[line.client]
+            self._changed.notify_all()
+
+    def keep_only(self, clients: Collection[ClientId]) -> None:
+        """Close all other lines: their devices are admitted no more."""
+        with self._changed:
+            for line in list(self._lines.values()):
+                if line.client not in clients:
+                    self._close(line)
             self._changed.notify_all()
 
     def take(self, line: Line) -> bytes | None:
@@ -248,6 +255,12 @@ class Post:
                     break
                 self._changed.wait(left)
             return connected
+
+    def _close(self, line: Line) -> None:
+        line.is_open = False
+        line.pending.clear()
+        del self._lines[line.client]
+        line.wake()
 
     def _owes(self, client: ClientId) -> bool:
         """Whether a device still may answer the envelope that it was sent last."""

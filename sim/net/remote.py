@@ -1,7 +1,8 @@
 """The devices of a run that are machines of their own, as the engine asks them.
 
 A round is that of a simulation (`deltafl.sim.cohort.masked`), but for who carries the messages: the
-same machine of the server, the same parameters, the same graph. So a federation and a simulation
+same machine of the server, the same parameters but for the seed of the graph, which binds the
+session to all that devices are told of the round (`frames.Task`). So a federation and a simulation
 with the same cohorts, data, seeds and drop-outs come to the same model, bit for bit.
 
 The server waits for each trip's answers up to a deadline (`deadlines`). Who is silent by then is
@@ -9,11 +10,14 @@ lost, and the round goes on without it. What arrives later is recorded and hande
 which knows that it is late.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from deltafl.fl.cohort import SecureOnly, SecureRoundResult, Weighing
 from deltafl.fl.local import LocalTraining
@@ -32,20 +36,25 @@ from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
 from deltafl.sim.cohort.masked import as_bytes, round_server
 from deltafl.sim.cohort.masks.choice import masks_of_this_machine
-from deltafl.sim.cohort.seeds import Purpose, Seeds
-from deltafl.sim.errors import RunError
+from deltafl.sim.cohort.sampling import Indices
+from deltafl.sim.errors import ChainError, RunError
 from deltafl.sim.net.deadlines import Deadlines, Waiting
 from deltafl.sim.net.frames import TASK_SIZE, Carry, Reason, Task, encode
 from deltafl.sim.net.measuring import SummedMetrics, marked, measuring_levels, summed
 from deltafl.sim.net.post import Clock, Post
-from deltafl.sim.record.rundir import write_json
-from deltafl.sim.record.transcript import INTERRUPTED, TranscriptWriter
+from deltafl.sim.record.rundir import read_json, write_json
+from deltafl.sim.record.transcript import (
+    INTERRUPTED,
+    TRANSCRIPT,
+    TranscriptWriter,
+    read_beyond,
+)
 from deltafl.sim.record.truth import Told
 from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import to_toml
 
-_GRAPH_SEED_SIZE: Final = 32
+_MODEL: Final = "model_sha256"  # of what was measured
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,10 +132,10 @@ class RemoteDevices:
         self._rounds = _Rounds(config, site, observer, primitives, Deadlines(site.waiting))
         # devices that measure are sooner done than those that train
         self._measuring = replace(self._rounds, deadlines=Deadlines(site.waiting))
-        self._measured: dict[int, bytes] = {}  # by level: the model that was measured last
+        self._measured: dict[int, object] = {}  # by level: the model that was measured last
 
-    def absent(self, size: int, without: AbstractSet[int]) -> AbstractSet[int]:
-        """Devices that are not connected, once enough others are; see `population.Devices`.
+    def present(self, size: int, without: AbstractSet[int]) -> Indices:
+        """Devices that are connected, once they are enough; see `population.Devices`.
 
         Raises:
             RunError: too few are connected for too long.
@@ -147,8 +156,7 @@ class RemoteDevices:
                 f"{len((connected & listed.keys()) - without)} were connected after "
                 f"{self._site.patience:g} s; start more devices, then resume"
             )
-        everybody = set(range(max(listed, default=-1) + 1))
-        return everybody - (connected & listed.keys())
+        return np.array(sorted((connected & listed.keys()) - without), np.int64)
 
     def cohort(
         self, ids: Sequence[int], round_index: int, training: LocalTraining, told: Told | None
@@ -181,12 +189,14 @@ class RemoteDevices:
         records.mkdir(parents=True, exist_ok=True)
         for level, model in enumerate(models):
             path = records / f"round-{round_number:06}-level-{level}"
-            digest = vector_sha256(model)
-            if path.with_suffix(".json").exists() or self._measured.get(level) == digest:
+            digest = vector_sha256(model).hex()
+            if level not in self._measured:
+                self._measured[level] = _last_measured(records, level)
+            if path.with_suffix(".json").exists() or self._measured[level] == digest:
                 continue
             self._measured[level] = digest
             sums = self._measure(model, round_number, level, path.with_suffix(".bin"))
-            write_json(path.with_suffix(".json"), sums.as_table())
+            write_json(path.with_suffix(".json"), {**sums.as_table(), _MODEL: digest})
             self._site.measured(sums)
 
     def _measure(self, model: Vector, number: int, level: int, path: Path) -> SummedMetrics:
@@ -200,18 +210,18 @@ class RemoteDevices:
             return SummedMetrics(number, level, 0, 0, None, None, because)
 
         if path.exists():
+            _end_interrupted(path, config.privacy.transcript)
             return nothing(INTERRUPTED)
-        self.absent(config.federation.cohort_size, frozenset())
-        ids = sorted(site.post.connected & site.devices.keys.keys())
+        present = self.present(config.federation.cohort_size, frozenset())
+        ids = [ClientId(int(one)) for one in present]
         announced = as_bytes([marked(model)])
-        try:
-            levels = measuring_levels(config, len(ids))
-            seed = site.randomness(_GRAPH_SEED_SIZE)
-            params = sessions_of(config).params_of_levels(levels, announced, seed)
-        except (ProtocolError, SecAggError) as error:
-            return nothing(str(error))
         settings = to_toml(config).encode()
         task = Task(site.randomness(TASK_SIZE), number, 0, settings, measures=True)
+        try:
+            levels = measuring_levels(config, len(ids))
+            params = sessions_of(config).params_of_levels(levels, announced, task.graph_seed)
+        except (ProtocolError, SecAggError) as error:
+            return nothing(str(error))
         with TranscriptWriter(path, config.privacy.transcript) as record:
             record.begin_round(1, ids)
             rounds = replace(self._measuring, observer=record)
@@ -295,18 +305,31 @@ class RemoteCohort(SecureOnly):
     ) -> SecureRoundResult:
         """Play a round of Algorithm 3; see `Cohort`."""
         config, site = self._rounds.config, self._rounds.site
-        sessions, joined = sessions_of(config), as_bytes(models)
-        seeds = Seeds(config.experiment.seed)
-        params = sessions.params_of_levels(
-            levels, joined, seeds.digest(Purpose.GRAPH, round_index=self.round_index)
-        )
         unit = weighing.unit if isinstance(weighing, InUnits) else 0
         settings = to_toml(config).encode()
         task = Task(site.randomness(TASK_SIZE), self.round_index, unit, settings)
+        joined = as_bytes(models)
+        params = sessions_of(config).params_of_levels(levels, joined, task.graph_seed)
         outcomes, bytes_up = self._rounds.play(
             levels, joined, params, self.ids, task, self.round_index + 1
         )
         return SecureRoundResult(outcomes, bytes_up / len(self.ids))
+
+
+def _last_measured(records: Path, level: int) -> object:
+    """The model of a level that was measured last, by an earlier process; None if there is none."""
+    kept = sorted(records.glob(f"round-*-level-{level}.json"))
+    return (read_json(kept[-1]) or {}).get(_MODEL) if kept else None
+
+
+def _end_interrupted(path: Path, mode: str) -> None:
+    """End the record that an earlier process began, if it is whole but for its end."""
+    with contextlib.suppress(ChainError):  # the audit says what is wrong with it
+        beyond = read_beyond(path, TRANSCRIPT.start)
+        with TranscriptWriter(path, mode, beyond.mark) as record:
+            record.resume(0, beyond.torn)
+            record.finish(len(beyond.rounds))
+            record.flush()
 
 
 class _Trips:
@@ -337,17 +360,16 @@ class _Trips:
                 framed = data, encode(Carry(self._task, self._trip, data))
             rounds.observer.message(sent=True, peer=client, data=data)
             site.post.send(client, self._trip, framed[1])
-        began, slowest = site.clock(), 0.0
+        began, taken = site.clock(), list[float]()
         for answer in site.post.answers(outgoing, rounds.deadlines.seconds(step, trains=trains)):
             if answer.data is None:
                 site.declined(answer.client, answer.declined or Reason.REFUSED)
                 continue
             self.bytes_up += len(answer.data)
-            slowest = site.clock() - began
+            taken.append(site.clock() - began)
             rounds.observer.message(sent=False, peer=answer.client, data=answer.data)
             with rounds.observer.working(None, step):
                 server.receive(answer.client, answer.data)
-        if slowest:
-            rounds.deadlines.note(step, slowest, trains=trains)
+        rounds.deadlines.note(step, taken, trains=trains)
         with rounds.observer.working(None, step):
             return server.close_round()

@@ -26,9 +26,6 @@ from deltafl.sim.settings.config import REMOTE, RunConfig
 DATA: Final = "data of the devices"
 """What the summary of a federation calls them."""
 
-MEASURED: Final = "measured"
-"""Where the run directory has what devices measured together."""
-
 _NOWHERE: Final = {"backend": REMOTE, "workers": 0, "threads": 1}
 
 
@@ -64,7 +61,7 @@ def run_federation(
     if finished := directory.finished(config, resume=resume):
         site.post.finish()
         return finished
-    site = replace(site, records=path / MEASURED)
+    site = replace(site, records=directory.measured)
     population = RemotePopulation(site, shapes)
     digest = _shapes_digest(population.spec(config))
     with directory.claim(config, resume=resume):

@@ -9,6 +9,7 @@ bundle.npz       the final models of Δ-FL by level, for `deltafl predict`
 checkpoints/     the last two states (.npz)
 transcript.bin   what the server sent and received, and which rounds it began (private algorithms)
 truth.bin        what the devices had to hide, for audits (privacy.truth)
+measured/        what devices of a federation measured together, with the messages that told it
 plots/           PNG and SVG
 summary.json     written last: a run that has it is finished
 arms/            the other runs of an experiment, each a run directory of this shape
@@ -99,6 +100,11 @@ class RunDirectory:
         return self.path / "transcript.bin"
 
     @property
+    def measured(self) -> Path:
+        """Folder of what the devices of a federation measured together."""
+        return self.path / "measured"
+
+    @property
     def truth(self) -> Path:
         """The devices' private values."""
         return self.path / "truth.bin"
@@ -136,7 +142,7 @@ class RunDirectory:
     @property
     def folders(self) -> tuple[Path, ...]:
         """Every folder that a run makes at the top of its directory."""
-        return self.metrics, self.checkpoints, self.plots, self.arms
+        return self.metrics, self.checkpoints, self.plots, self.arms, self.measured
 
     def finished(self, config: RunConfig, *, resume: bool) -> dict[str, object] | None:
         """The summary of the run with `config`, if it is finished; None if there is work to do.

@@ -38,7 +38,7 @@ from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.session import NoObserver
 from deltafl.sim.cohort.answered import Answered, Answers, NotedCohort
 from deltafl.sim.cohort.interrupted import InterruptedCohort
-from deltafl.sim.cohort.sampling import sample_cohort
+from deltafl.sim.cohort.sampling import drawn_of
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import ConfigError, RunDirectoryError, RunError, damaged
 from deltafl.sim.record.chain import Mark
@@ -389,9 +389,9 @@ class _Run:
         """The cohort of the next round: of secure rounds, devices new to the model."""
         population, size = self._asked.number, self._config.federation.cohort_size
         answered = self._answered.anyone
-        absent = self._asked.devices.absent(size, answered)
+        present = self._asked.devices.present(size, answered)
         generator = self._seeds.generator(Purpose.COHORT, round_index=state.round)
-        ids = sample_cohort(generator, population, size, answered | absent)
+        ids = drawn_of(generator, present, size)
         if len(ids) < size:
             try:
                 check_session(self._config, self._strategy, state, len(ids))

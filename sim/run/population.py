@@ -13,6 +13,7 @@ from deltafl.fl.local import LocalTraining
 from deltafl.fl.vectors import Vector
 from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.backends.base import CpuClock, ModelSpec
+from deltafl.sim.cohort.sampling import Indices
 from deltafl.sim.record.truth import Told
 from deltafl.sim.settings.config import RunConfig
 
@@ -36,12 +37,12 @@ class Devices(Protocol):
     def clock(self) -> CpuClock:
         """The CPU time of their work, as far as this machine does it."""
 
-    def absent(self, size: int, without: AbstractSet[int]) -> AbstractSet[int]:
-        """Devices that cannot be asked now.
+    def present(self, size: int, without: AbstractSet[int]) -> Indices:
+        """Devices that can be asked now.
 
         Args:
             size: how many are to be asked. It may wait until so many can be.
-            without: others that will not be asked.
+            without: those that are not to be asked.
         """
 
     def cohort(

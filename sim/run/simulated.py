@@ -11,6 +11,7 @@ from deltafl.fl.vectors import Vector
 from deltafl.secagg.session import Observer
 from deltafl.sim.cohort.backends.base import Backend, CpuClock, ModelSpec, SampleReference
 from deltafl.sim.cohort.devices import BackendDevices
+from deltafl.sim.cohort.sampling import Indices, others
 from deltafl.sim.cohort.seeds import Seeds
 from deltafl.sim.cohort.simulated import SecureRounds, SimulatedCohort
 from deltafl.sim.record.truth import Told
@@ -80,10 +81,10 @@ class SimulatedDevices:
         """The CPU time of their work."""
         return self._backend.clock
 
-    def absent(self, size: int, without: AbstractSet[int]) -> AbstractSet[int]:
-        """Nobody: a device that drops out does so in the middle of a round."""
-        del size, without
-        return frozenset()
+    def present(self, size: int, without: AbstractSet[int]) -> Indices:
+        """All others: a device that drops out does so in the middle of a round."""
+        del size
+        return others(len(self._sizes), without)
 
     def cohort(
         self, ids: Sequence[int], round_index: int, training: LocalTraining, told: Told | None

@@ -160,7 +160,7 @@ class PrivateDeltaFL(Strategy):
             record = replace(token, url=self._url, authority=vouching).to_record()
             content = RecordDict({"config": config, RECORD: ConfigRecord(dict(record))})
             messages.append(Message(content, dst_node_id=node, message_type=MessageType.TRAIN))
-        self._wait(grid, messages)
+        self._wait(grid, messages, [one.client for one in handovers])
         return []
 
     def aggregate_train(
@@ -172,9 +172,10 @@ class PrivateDeltaFL(Strategy):
         record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
         return record, MetricRecord(_metrics(report))
 
-    def _wait(self, grid: Grid, messages: Sequence[Message]) -> None:
+    def _wait(self, grid: Grid, messages: Sequence[Message], clients: Sequence[ClientId]) -> None:
         """Send the messages, and wait for the round's end; who answers them goes no further."""
-        waiting = dict(zip(grid.push_messages(messages), range(len(messages)), strict=True))
+        waiting = dict(zip(grid.push_messages(messages), clients, strict=True))
+        gone = list[ClientId]()
         warned_at = time.monotonic() + _UNUSUAL_S
         while not self._rounds.has_ended():
             connected = len(self._rounds.post.connected)
@@ -182,11 +183,11 @@ class PrivateDeltaFL(Strategy):
                 log(WARNING, _NOT_CONNECTED, connected, len(messages), self._url)
                 warned_at = math.inf
             for reply in grid.pull_messages(list(waiting)):
-                client = ClientId(waiting.pop(reply.metadata.reply_to_message_id))
+                gone.append(waiting.pop(reply.metadata.reply_to_message_id))
                 if reply.has_error():
                     node = reply.metadata.src_node_id
                     log(WARNING, "node %s is gone: %s", node, reply.error.reason)
-                self._rounds.post.give_up([client])
+            self._rounds.post.give_up(gone)  # each time: the round may not have begun before
             time.sleep(_LOOK_S)
 
     def configure_evaluate(
@@ -219,6 +220,7 @@ class _Rounds:
         self._config = config
         self._strategy = strategy_of(config)
         self._trips: list[float] = []
+        self._next_id = 0
         site = Site(
             self.post,
             TrustedKeys({}),
@@ -244,8 +246,11 @@ class _Rounds:
         state = replace(state, model=model, round=index)
         tokens = [system_randomness(SEED_SIZE) for _ in range(number)]
         keys = [identity(token).public for token in tokens]
-        ids = [ClientId(i) for i in range(number)]
+        # no id twice: a node that is still connected from an earlier round is nobody in this one
+        ids = [ClientId(self._next_id + i) for i in range(number)]
+        self._next_id += number
         self.admitted.keys = dict(zip(ids, keys, strict=True))
+        self.post.keep_only(ids)
         self._running = self._executor.submit(self._play, state, ids)
         return [
             Handover("", "", client, token, layout)
