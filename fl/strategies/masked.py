@@ -23,7 +23,8 @@ with the same weights, so the server also learns Σ a_k·F_k, as in every privat
 
 A session's context binds its devices to configuration and model, but not to the unit or to the
 constants of the mean, which the simulation gives to all devices alike. If the server may lie, these
-must be bound too: a device with a finer unit than the others would outweigh them.
+must be bound too: a device with a finer unit than the others would outweigh them. A federation
+binds them by the session's graph seed (`deltafl.sim.net.frames.Task`).
 
 Precision. Let m devices have a mean weight of A units, without clipping. Rounding changes each
 weight by at most half a unit. Because Σ a_k·(u_k − ū) = 0 for the mean ū of real weights, the

@@ -55,6 +55,7 @@ MOST_OPENING: Final = 2048
 _REFUSED, _BROKE_RULES, _BUSY, _REPLACED = 4401, 1008, 1013, 4409
 _PING_S: Final = 20.0
 _CLOSING_S: Final = 5.0
+_MOST_UNREAD: Final = 1 << 16  # bytes
 _STOPPING_S: Final = 5
 
 
@@ -130,8 +131,8 @@ def application(post: Post, devices: Directory, server: bytes) -> Starlette:
 
         def changed() -> None:
             due.set()
-            if not line.is_open:
-                websocket.state.cut_off()
+            if not line.is_open and line.sent > _MOST_UNREAD:
+                websocket.state.cut_off()  # what was sent may take memory until it is read
 
         def wake() -> None:
             with contextlib.suppress(RuntimeError):  # the server is stopping
@@ -231,7 +232,7 @@ def served(
         ws_max_queue=2,
         ws_per_message_deflate=False,  # what passes are random numbers
         ws_ping_interval=_PING_S,
-        ws_ping_timeout=_PING_S,
+        ws_ping_timeout=SENDING_S,  # an answer comes after all that is still to be read
         log_config=None,
         log_level=logging.ERROR,
         access_log=False,
@@ -263,26 +264,26 @@ def served(
 class _Protocol(WebSocketsSansIOProtocol):
     """uvicorn's protocol, but that it lets go of those who do not read.
 
-    By itself it waits without end for what was sent to be read, also while it closes. And it raises
-    if the server stops while a connection is being closed.
+    By itself it waits without end for what was sent to be read, also while it closes. (Over TLS, it
+    sees that nothing is read only when a second frame is to be sent.) And it raises if the server
+    stops while a connection is being closed.
     """
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
-        self.app_state = {**self.app_state, "cut_off": self._cut_off}
+        self.app_state = {**self.app_state, "cut_off": self.transport.abort}
 
     async def run_asgi(self) -> None:
         await super().run_asgi()
         self.loop.call_later(_CLOSING_S, self.transport.abort)
 
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self.transport.abort()
+
     def shutdown(self) -> None:
         with contextlib.suppress(InvalidState):
             super().shutdown()
-
-    def _cut_off(self) -> None:
-        """End the connection unless all that was sent has been read, as far as can be seen."""
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()
 
 
 def _opening() -> type[H11Protocol]:

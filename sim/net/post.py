@@ -44,11 +44,13 @@ class Line:
         client: whose.
         wake: called when there is something to send, or the line is closed; from any thread.
         is_open: False once another connection has replaced it, or the device is admitted no more.
+        sent: bytes that were taken to be sent on it.
     """
 
     client: ClientId
     wake: Callable[[], None]
     is_open: bool = True
+    sent: int = 0
     pending: deque[bytes] = field(default_factory=deque)
 
 
@@ -124,7 +126,10 @@ class Post:
     def take(self, line: Line) -> bytes | None:
         """The next frame to send on a connection; None if there is none yet."""
         with self._changed:
-            return line.pending.popleft() if line.is_open and line.pending else None
+            if not (line.is_open and line.pending):
+                return None
+            line.sent += len(line.pending[0])
+            return line.pending.popleft()
 
     def received(self, line: Line, data: bytes) -> None:
         """Take a frame of an admitted device.

@@ -10,7 +10,6 @@ lost, and the round goes on without it. What arrives later is recorded and hande
 which knows that it is late.
 """
 
-import contextlib
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -209,8 +208,7 @@ class RemoteDevices:
         def nothing(because: str) -> SummedMetrics:
             return SummedMetrics(number, level, 0, 0, None, None, because)
 
-        if path.exists():
-            _end_interrupted(path, config.privacy.transcript)
+        if path.exists() and was_begun(path, config.privacy.transcript):
             return nothing(INTERRUPTED)
         present = self.present(config.federation.cohort_size, frozenset())
         ids = [ClientId(int(one)) for one in present]
@@ -322,14 +320,23 @@ def _last_measured(records: Path, level: int) -> object:
     return (read_json(kept[-1]) or {}).get(_MODEL) if kept else None
 
 
-def _end_interrupted(path: Path, mode: str) -> None:
-    """End the record that an earlier process began, if it is whole but for its end."""
-    with contextlib.suppress(ChainError):  # the audit says what is wrong with it
+def was_begun(path: Path, mode: str) -> bool:
+    """Whether an earlier process has asked devices, by its record, which is now ended.
+
+    A record that is damaged in another way than by the end of its process stays as it is: the audit
+    says what is wrong with it.
+    """
+    try:
         beyond = read_beyond(path, TRANSCRIPT.start)
-        with TranscriptWriter(path, mode, beyond.mark) as record:
-            record.resume(0, beyond.torn)
-            record.finish(len(beyond.rounds))
-            record.flush()
+    except ChainError:
+        return True
+    if not beyond.rounds:
+        return False
+    with TranscriptWriter(path, mode, beyond.mark) as record:
+        record.resume(0, beyond.torn)
+        record.finish(len(beyond.rounds))
+        record.flush()
+    return True
 
 
 class _Trips:

@@ -1,17 +1,22 @@
 """Real connections over TLS on this machine, also of those who do not keep to the rules."""
 
 import asyncio
+import gc
 import resource
+import socket
 import ssl
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from federations import Federation, settings, simulate
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
+from websockets.client import ClientProtocol
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.frames import Frame
+from websockets.uri import parse_uri
 
 from deltafl.secagg import ClientId
 from deltafl.secagg.identity import identity
@@ -20,7 +25,7 @@ from deltafl.sim.net import admission, app, dialling
 from deltafl.sim.net.app import Tls, application, served
 from deltafl.sim.net.certificates import make_certificates
 from deltafl.sim.net.dialling import PATH, SUBPROTOCOL, Server, take_part
-from deltafl.sim.net.frames import Welcome, decode, encode
+from deltafl.sim.net.frames import Task, Welcome, decode, encode
 
 MAX_FRAME = 1 << 16
 
@@ -230,6 +235,145 @@ def test_a_second_connection_closes_the_first(federation, tls):
 
     with serving(federation, own) as url:
         assert exchanged(url, trusted, talk) == (4409, {3})
+
+
+def reading_nothing(host, port, trusted, hello):
+    """A device that says who it is, and then reads nothing more; its socket."""
+    context = ssl.create_default_context(cafile=trusted)
+    plain = socket.create_connection((host, port))
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+    secure = context.wrap_socket(plain, server_hostname=host)
+    protocol = ClientProtocol(parse_uri(f"wss://{host}{PATH}"), subprotocols=[SUBPROTOCOL])
+    protocol.send_request(protocol.connect())
+    while True:
+        for data in protocol.data_to_send():
+            secure.sendall(data)
+        protocol.receive_data(secure.recv(1 << 12))
+        for event in protocol.events_received():
+            if isinstance(event, Frame):
+                protocol.send_binary(encode(hello(decode(bytes(event.data)))))
+                for data in protocol.data_to_send():
+                    secure.sendall(data)
+                return secure
+
+
+@contextmanager
+def unread(federation, tls, connections):
+    """A device with a large message to read, which connects some times, and reads nothing."""
+    own, trusted = tls
+    key = federation.identities[3].identity
+    federation.post.begin(Task(bytes(16), 0, 0, b""), [ClientId(3)])
+    federation.post.send(ClientId(3), 0, bytes(1 << 25))
+    with serving(federation, own) as url, ExitStack() as stack:
+        port = int(url.rpartition(":")[2])
+        for _ in range(connections):
+            one = reading_nothing(
+                "127.0.0.1",
+                port,
+                trusted,
+                lambda challenge: admission.answer(challenge, ClientId(3), key, own.hash()),
+            )
+            stack.callback(one.close)
+        yield
+
+
+def test_what_is_not_read_is_kept_for_one_connection_of_a_device(federation, tls):
+    """A device that connects again and again, and never reads, takes no more memory than once."""
+    with unread(federation, tls[0], 4):
+        waited_for(lambda: len(open_transports()) == 1)
+        assert federation.post.connected == {3}
+
+
+def test_who_reads_nothing_for_long_is_cut_off(federation, tls, monkeypatch):
+    monkeypatch.setattr(app, "_PING_S", 0.1)
+    monkeypatch.setattr(app, "SENDING_S", 0.1)
+    with unread(federation, tls[0], 1):
+        waited_for(lambda: not open_transports())
+        waited_for(lambda: not federation.post.connected)
+
+
+def open_transports():
+    """The connections of this process that somebody else has opened and that are not closed."""
+    seen = [one for one in gc.get_objects() if type(one) is app._Protocol]
+    return [one for one in seen if one in one.connections]
+
+
+def waited_for(is_so, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_connection_that_asks_for_nothing_is_cut_off(federation, tls, monkeypatch):
+    monkeypatch.setattr(app, "ADMISSION_S", 0.1)
+    own, trusted = tls[0]
+    context = ssl.create_default_context(cafile=trusted)
+    with serving(federation, own) as url:
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        with (
+            socket.create_connection(address) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as silent,
+        ):
+            silent.settimeout(20)
+            with suppress(OSError):  # it may be reset
+                assert silent.recv(1) == b""
+
+
+def test_connections_that_ask_for_nothing_are_limited_in_number(federation, tls, monkeypatch):
+    monkeypatch.setattr(app, "MOST_OPENING", 2)
+    own, trusted = tls[0]
+    context = ssl.create_default_context(cafile=trusted)
+    key = federation.identities[3].identity
+    with serving(federation, own) as url, ExitStack() as stack:
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        opened = [
+            stack.enter_context(
+                context.wrap_socket(socket.create_connection(address), server_hostname="127.0.0.1")
+            )
+            for _ in range(3)
+        ]
+        opened[2].settimeout(20)
+        with suppress(OSError):
+            assert opened[2].recv(1) == b""
+        opened[0].close()  # one may come again
+        opened[1].close()
+        talk = hello_of(federation, 3, key, own.hash())
+        waited_for(lambda: _is_welcomed(url, trusted, talk))
+
+
+def _is_welcomed(url, trusted, talk):
+    try:
+        return exchanged(url, trusted, talk) == Welcome(0, 3)
+    except (OSError, InvalidHandshake, ConnectionClosed):
+        return False
+
+
+def test_a_device_goes_to_no_other_address_than_it_was_given(federation, tls):
+    """A server that was taken over sends it somewhere else."""
+    own, trusted = tls[0]
+
+    async def elsewhere(scope, receive, send):
+        del receive
+        assert scope["type"] == "websocket"
+        headers = [(b"location", f"{other}{PATH}".encode())]
+        start = {"type": "websocket.http.response.start", "status": 302, "headers": headers}
+        await send(start)
+        await send({"type": "websocket.http.response.body", "body": b""})
+
+    stop, said = threading.Event(), []
+
+    def report(sentence):
+        said.append(sentence)
+        stop.set()
+
+    with (
+        serving(federation, own) as other,
+        served(elsewhere, "127.0.0.1", 0, tls=own) as (host, port),
+    ):
+        take_part(Server(f"wss://{host}:{port}", trusted), federation.sides[0], report, stop)
+        assert not federation.post.connected
+    assert "302" in said[0]
 
 
 def test_a_certificate_that_nobody_vouches_for_is_not_talked_to(federation, tls):

@@ -1,10 +1,14 @@
 """A device over connections that break, servers that repeat themselves, and its own restarts."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from federations import Federation, settings, simulate, wired
+from hypothesis import given
+from hypothesis import strategies as st
 
+from deltafl.fl.local import LocalTraining
 from deltafl.secagg.errors import LedgerError
 from deltafl.secagg.wire import Kind
 from deltafl.sim.cohort.sampling import sample_cohort
@@ -24,7 +28,7 @@ from deltafl.sim.net.frames import (
     decode,
     encode,
 )
-from deltafl.sim.net.own_work import OwnData, work_on
+from deltafl.sim.net.own_work import OwnData, within, work_on
 from deltafl.sim.record.transcript import Message, read_transcript
 from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.run.simulated import spec_of
@@ -199,21 +203,77 @@ def test_settings_that_a_device_cannot_train_by_are_declined(federation, text, c
     assert decode(again) == Decline(TASK, Reason.SETTINGS)
 
 
-def test_more_steps_than_a_device_takes_are_an_error_that_nobody_sees(tmp_path, federation):
-    """Who declined would tell the server how many samples it has."""
-    failed = []
-    for index, side in enumerate(federation.sides):
-        data = OwnData(
-            federation.dataset.train[index], spec_of(federation.config, federation.dataset), 0
-        )
+def limited(max_steps):
+    """Devices that take so many steps in a round; their samples are fewer than 64 each."""
+    made = Federation(settings("private-delta-fl", {"training": {"batch_size": 1, "epochs": 3}}))
+    shapes = spec_of(made.config, made.dataset)
+    for index, side in enumerate(made.sides):
+        data = OwnData(made.dataset.train[index], shapes, max_steps)
         side.work_of = work_on(data, side.own.client)
-        object.__setattr__(side.notes, "failed", failed.append)
-    with wired(federation):
+    return made
+
+
+def test_a_device_trains_no_longer_than_it_will_and_nobody_is_told(tmp_path):
+    """Who declined would tell the server how many samples it has."""
+    long, short = limited(10**6), limited(1)
+    for name, federation in {"long": long, "short": short}.items():
+        with wired(federation):
+            federation.last = federation.play(tmp_path / name).model
+        assert not federation.declined
+        assert not federation.said
+    first = Federation(settings("private-delta-fl", {"training": {"batch_size": 64}}))
+    with wired(first):
+        whole = first.play(tmp_path / "whole").model
+    assert short.last.tobytes() == whole.tobytes()  # one step of all samples
+    assert long.last.tobytes() != whole.tobytes()
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**4), st.integers(1, 10**4), st.integers(1, 10**6))
+def test_training_stays_within_the_steps(samples, batch, epochs, most):
+    asked = LocalTraining(0.1, batch, epochs)
+    kept = within(asked, samples, most)
+    assert kept.epochs * -(-samples // kept.batch_size) <= most
+    assert (kept.learning_rate, kept.l2) == (asked.learning_rate, asked.l2)
+    if epochs * -(-samples // batch) <= most:
+        assert kept == asked
+
+
+OTHERWISE = {
+    "settings": {"settings": b"[training]\nepochs = 7\n"},
+    "unit": {"unit": -20},
+    "round": {"round_index": 9},
+    "measuring": {"measures": True},
+}
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("case", OTHERWISE)
+def test_a_device_that_is_told_otherwise_than_the_others_takes_no_part(tmp_path, case, signed):
+    """The session's parameters say what all of them were told."""
+    federation = Federation(settings("private-delta-fl", {"privacy": {"signed": signed}}))
+    told = []
+
+    def one_otherwise(index, frame):
+        said = decode(frame)
+        if isinstance(said, Task) and not said.measures and told in ([], [index]):
+            told[:] = [index]
+            return [encode(replace(said, **OTHERWISE[case]))]
+        return [frame]
+
+    with wired(federation, one_otherwise):
         state = federation.play(tmp_path / "net")
     assert state.round == 3
-    assert not federation.declined
-    assert not federation.said
-    assert "steps of training are more than 0" in str(failed[0])
+    assert {client for client, _ in federation.declined} == set(told)
+    assert {reason for _, reason in federation.declined} == {Reason.REFUSED}
+    assert all("graph seed" in detail for _, _, detail in federation.said)
+    assert clean(tmp_path / "net")
+
+
+def test_only_what_is_asked_for_is_bound_to_the_session():
+    task = Task(TASK, 1, 2, b"text")
+    assert replace(task, task=b"u" * 16).graph_seed == task.graph_seed
+    others = [replace(task, **case) for case in OTHERWISE.values()]
+    assert len({one.graph_seed for one in (task, *others)}) == 1 + len(others)
 
 
 def test_a_learning_rate_of_zero_is_declined(federation):

@@ -3,6 +3,8 @@
 import json
 import math
 from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.fl.local import Learner
-from deltafl.secagg import ClientId
+from deltafl.fl.vectors import vector_sha256
+from deltafl.protocol.levels import Levels
+from deltafl.secagg import ClientId, TrustedKeys
 from deltafl.sim.cli import main
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.net.frames import Carry, Task, decode
@@ -23,6 +27,9 @@ from deltafl.sim.net.measuring import (
     measuring_levels,
 )
 from deltafl.sim.net.own_work import OwnData, RoundWork, work_on
+from deltafl.sim.net.remote import RemoteDevices, was_begun
+from deltafl.sim.record.checkpoint import load_checkpoint
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.simulated import spec_of
 
 SPLIT = {"data": {"num_devices": 30, "split": "samples"}, "privacy": {"min_cohort": 6}}
@@ -76,10 +83,11 @@ def test_the_sums_are_those_of_the_test_data(played):
 
 
 def test_they_are_kept_with_the_messages_that_gave_them(played, capsys):
-    made, _, path = played
+    made, state, path = played
     names = sorted(one.name for one in (path / "measured").iterdir())
     assert names == [f"round-00000{i}-level-0.{end}" for i in (0, 3) for end in ("bin", "json")]
     kept = json.loads((path / "measured" / names[-1]).read_text())
+    assert kept.pop("model_sha256") == vector_sha256(state.model).hex()
     assert kept == made.results[-1].as_table()
     assert main(["audit", str(path / "measured" / names[-2]), "--fail-on", "high"]) == 0
     capsys.readouterr()
@@ -153,6 +161,59 @@ def test_too_few_devices_measure_nothing_and_the_run_goes_on(tmp_path):
     assert "nothing was measured" in str(made.results[0])
 
 
+@pytest.mark.parametrize("left", [0.1, 0.5, 0.9, 0.999, 1.0])
+def test_the_record_of_an_interrupted_measurement_can_be_audited(played, tmp_path, capsys, left):
+    """However much of it was written."""
+    whole = sorted((played[2] / "measured").glob("*.bin"))[-1].read_bytes()
+    torn = tmp_path / "torn.bin"
+    torn.write_bytes(whole[: int(left * len(whole))])
+    assert was_begun(torn, "full")
+    assert main(["audit", str(torn), "--fail-on", "medium"]) == 0, capsys.readouterr().out
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("left", [0, 1, 20, 30, 90])
+def test_a_measurement_of_which_nothing_is_recorded_was_not_begun(played, tmp_path, left):
+    """Who has been asked is on the disk before anybody is."""
+    whole = sorted((played[2] / "measured").glob("*.bin"))[-1].read_bytes()
+    torn = tmp_path / "torn.bin"
+    torn.write_bytes(whole[:left])
+    assert not was_begun(torn, "full")
+
+
+def test_a_record_that_is_damaged_is_left_to_the_audit(played, tmp_path):
+    damaged = bytearray(sorted((played[2] / "measured").glob("*.bin"))[-1].read_bytes())
+    damaged[200] ^= 1
+    path = tmp_path / "damaged.bin"
+    path.write_bytes(damaged)
+    assert was_begun(path, "full")
+    assert path.read_bytes() == damaged
+
+
+def test_a_model_that_stays_is_not_measured_again_by_another_process(tmp_path):
+    """Its devices would refuse. Here no round changes it, for all devices decline."""
+    made = federation()
+    path = tmp_path / "run"
+    with wired(made):
+        made.play(path)
+    devices = RemoteDevices(made.config, replace(made.site, records=path / "measured"), None)
+    model = load_checkpoint(RunDirectory(path).checkpoints).state.model
+    devices.evaluate([model], 4)
+    assert len(made.results) == 2
+    assert not (path / "measured" / "round-000004-level-0.json").exists()
+
+
+def test_few_devices_may_have_large_ids():
+    made = federation()
+    keys = {ClientId(4_000_000_000): bytes(32), ClientId(7): b"7" * 32}
+    site = replace(made.site, devices=TrustedKeys(keys))
+    for client in keys:
+        made.post.connect(client, lambda: None)
+    devices = RemoteDevices(made.config, site, None)
+    assert devices.present(2, set()).tolist() == [7, 4_000_000_000]
+    assert devices.present(1, {7}).tolist() == [4_000_000_000]
+
+
 # A device's part.
 
 
@@ -162,7 +223,13 @@ def device():
     dataset = build_dataset(config.data)
     spec = spec_of(config, dataset)
     learner = Learner(spec.build(), device=torch.device("cpu"))
-    return MeasuringWork(dataset.test[0], lambda: learner), learner, dataset.test[0]
+    work = MeasuringWork(dataset.test[0], config, announced_to(config), lambda: learner)
+    return work, learner, dataset.test[0]
+
+
+def announced_to(config, levels=None):
+    """A device's side of a round, as far as a work looks at it."""
+    return SimpleNamespace(levels=levels or measuring_levels(config, 10))
 
 
 def test_a_device_gives_what_it_measures(device):
@@ -192,11 +259,37 @@ def test_a_marked_model_is_not_trained_from(device):
 
 
 def test_without_test_data_a_device_counts_for_nothing():
-    work = MeasuringWork(None, lambda: pytest.fail("there is nothing to measure"))
+    nothing = settings()
+    work = MeasuringWork(
+        None, nothing, announced_to(nothing), lambda: pytest.fail("there is nothing to measure")
+    )
     announced = marked(np.zeros(3, np.float32)).tobytes()
     assert work.weight() == 0
     assert work.loss(announced) == 0.0
     assert work.update(announced).tolist() == [0.0]
+
+
+def test_a_device_measures_only_by_sums_over_all(device):
+    """A search among test losses, a tail of them, or another resolution: the server may ask."""
+    config = settings("private-delta-fl", SPLIT)
+    (usual,) = measuring_levels(config, 10).rounds
+    work, _, samples = device
+    announced = marked(np.zeros(640, np.float32)).tobytes()
+    others = [
+        {"theta": Fraction(1, 2)},
+        {"update_length": 641},
+        {"update": replace(usual.update, max_weight=usual.update.max_weight + 1)},
+        {"warm_start": 3},
+    ]
+    for other in [*others, None]:
+        levels = None if other is None else Levels((replace(usual, **other),))
+        machine = announced_to(config, levels) if other else SimpleNamespace(levels=None)
+        asked = MeasuringWork(samples, config, machine, work._learner)
+        for ask in (asked.weight, lambda of=asked: of.loss(announced)):
+            with pytest.raises(ValueError, match="not how a model is measured"):
+                ask()
+        with pytest.raises(ValueError, match="not how a model is measured"):
+            asked.update(announced)
 
 
 def test_the_task_says_what_is_to_be_done():

@@ -100,6 +100,18 @@ def test_a_second_connection_replaces_the_first(post):
     assert post.connected == frozenset()
 
 
+def test_devices_that_are_admitted_no_more_are_closed(post):
+    woken = []
+    line = post.connect(A, lambda: woken.append(line.is_open))
+    kept = connect(post, B)
+    post.keep_only([B])
+    assert woken == [False]
+    assert post.take(line) is None
+    assert post.connected == {B}
+    post.disconnect(line)
+    assert sent(post, kept) == [Welcome(0, 5)]
+
+
 def test_an_answer_counts_once(post):
     (line,) = begun(post, A)
     post.send(A, 0, carry(0))

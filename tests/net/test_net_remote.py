@@ -1,10 +1,13 @@
 """A federation and a simulation of the same devices come to the same model, bit for bit."""
 
+from dataclasses import replace
+
 import pytest
 from federations import Federation, settings, simulate, vanishing, wired
 
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
+from deltafl.sim.net.frames import Task
 
 CASES = {
     "Δ-FL": settings(),
@@ -30,6 +33,24 @@ def test_the_models_are_the_same(tmp_path, config):
     assert state.round == expected.round == 3
     assert is_clean(tmp_path / "net")
     assert not federation.declined
+
+
+@pytest.mark.parametrize("name", ["Δ-FL", "q-FFL"])
+@pytest.mark.parametrize("case", ["any", "of another unit"])
+def test_the_audit_finds_a_graph_that_the_server_chose(tmp_path, monkeypatch, name, case):
+    """A server that is free in it looks for a graph that suits it."""
+    federation, honest = Federation(CASES[name]), Task.graph_seed
+
+    def chosen(task):
+        return bytes(32) if case == "any" else honest.fget(replace(task, unit=task.unit + 1))
+
+    with wired(federation), monkeypatch.context() as patched:
+        patched.setattr(Task, "graph_seed", property(chosen))
+        federation.play(tmp_path / "net")
+    assert not federation.declined
+    found = [f for f in audit(tmp_path / "net").findings if f.severity >= Severity.MEDIUM]
+    assert {one.rule for one in found} == {"record.disagrees"}
+    assert all("graph_seed" in one.detail for one in found)
 
 
 @pytest.mark.parametrize("name", ["Δ-FL", "FedAvg", "q-FFL"])

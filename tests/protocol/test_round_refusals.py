@@ -44,8 +44,9 @@ def announcement(config=CONFIG, model=MODEL, params=None) -> bytes:
     return wire.encode(Announce(Levels((config,)), model, session))
 
 
-def device(policy=None) -> RoundClient:
-    return RoundClient(3, policy or RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2))
+def device(policy=None, **knows) -> RoundClient:
+    usual = RoundPolicy(**lenient.ROUNDS, min_cohort=3, min_threshold=2)
+    return RoundClient(3, policy or usual, **knows)
 
 
 def assert_refused(machine, data, reason, detail):
@@ -95,6 +96,13 @@ def test_a_session_bound_to_another_configuration_is_refused(name):
 def test_a_session_bound_to_another_model_is_refused():
     data = announcement(CONFIG, MODEL, make_params(CONFIG, b"another model"))
     assert_refused(device(), data, Refusal.MALFORMED, "not bound to this model and round")
+
+
+def test_a_session_with_another_graph_seed_than_the_device_expects_is_refused():
+    expecting = device(graph_seed=bytes(32))
+    assert expecting.receive(announcement()) is LocalWork.MEASURE_LOSS
+    refusing = device(graph_seed=b"\1" * 32)
+    assert_refused(refusing, announcement(), Refusal.MALFORMED, "not the one that was expected")
 
 
 SLOTS = CONFIG.slots()
