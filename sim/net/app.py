@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
@@ -36,9 +36,6 @@ from deltafl.sim.net.admission import certificate_hash, is_admitted
 from deltafl.sim.net.dialling import PATH, SUBPROTOCOL
 from deltafl.sim.net.frames import NONCE_SIZE, Challenge, Hello, decode, encode
 from deltafl.sim.net.post import Line, Post
-
-if TYPE_CHECKING:
-    import h11
 
 ADMISSION_S: Final = 20.0
 """Seconds that a device has to say who it is."""
@@ -303,7 +300,7 @@ def _opening() -> type[H11Protocol]:
             opening.discard(self)
             super().connection_lost(exc)
 
-        def handle_websocket_upgrade(self, event: "h11.Request") -> None:
+        def handle_websocket_upgrade(self, event: Any) -> None:  # noqa: ANN401 (of h11)
             opening.discard(self)
             super().handle_websocket_upgrade(event)
 

@@ -42,7 +42,9 @@ def test_the_audit_finds_a_graph_that_the_server_chose(tmp_path, monkeypatch, na
     federation, honest = Federation(CASES[name]), Task.graph_seed
 
     def chosen(task):
-        return bytes(32) if case == "any" else honest.fget(replace(task, unit=task.unit + 1))
+        if case == "any":
+            return honest.fget(task)[::-1]
+        return honest.fget(replace(task, unit=task.unit + 1))
 
     with wired(federation), monkeypatch.context() as patched:
         patched.setattr(Task, "graph_seed", property(chosen))
