@@ -8,7 +8,7 @@ from federations import Federation, settings, simulate, wired
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltafl.fl.local import LocalTraining
+from deltafl.fl.local import Learner, LocalTraining
 from deltafl.secagg.errors import LedgerError
 from deltafl.secagg.wire import Kind
 from deltafl.sim.cohort.sampling import sample_cohort
@@ -17,6 +17,7 @@ from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.seen import Decoder
+from deltafl.sim.net import own_work
 from deltafl.sim.net.frames import (
     Carry,
     Challenge,
@@ -29,7 +30,8 @@ from deltafl.sim.net.frames import (
     encode,
 )
 from deltafl.sim.net.own_work import OwnData, within, work_on
-from deltafl.sim.record.transcript import Message, read_transcript
+from deltafl.sim.record.events import read_events
+from deltafl.sim.record.transcript import Begin, Message, read_transcript
 from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.run.simulated import spec_of
 
@@ -201,6 +203,33 @@ def test_settings_that_a_device_cannot_train_by_are_declined(federation, text, c
     # and it stays so, whatever comes
     again = device.receive(encode(Carry(TASK, 0, b"")))
     assert decode(again) == Decline(TASK, Reason.SETTINGS)
+
+
+def test_every_device_of_a_cohort_trains_even_if_it_does_not_pass(
+    tmp_path, federation, monkeypatch
+):
+    trained = Counter()
+
+    class Counting(Learner):
+        def updates(self, vector, devices, *args, **options):
+            trained.update(device.id for device in devices)
+            return super().updates(vector, devices, *args, **options)
+
+    def counting(_name, spec, device):
+        return Counting(spec.build(), device=device)
+
+    monkeypatch.setattr(own_work, "build_learner", counting)
+    with wired(federation):
+        federation.play(tmp_path / "net")
+    asked = [
+        record.cohort
+        for record in read_transcript(tmp_path / "net" / "transcript.bin")
+        if isinstance(record, Begin)
+    ]
+    ids = [federation.dataset.train[index].id for cohort in asked for index in cohort]
+    assert trained == Counter(ids)
+    kept = [event["kept_devices"] for event in read_events(tmp_path / "net" / "events.jsonl")]
+    assert sum(kept) < len(ids)
 
 
 def limited(max_steps):
