@@ -46,13 +46,21 @@ SENDING_S: Final = 120.0
 MOST_UNKNOWN: Final = 512
 """Most WebSockets that have not been admitted yet."""
 
-MOST_OPENING: Final = 2048
-"""Most connections that are no WebSockets, or not yet."""
+MOST_OPENING: Final = 1024
+"""Most connections that are no WebSockets, or not yet; and most TLS handshakes at once."""
+
+HANDSHAKE_S: Final = 15.0
+"""Seconds for a TLS handshake."""
+
+MAX_HELLO: Final = 1024
+"""Bytes of the longest frame of somebody who has not been admitted."""
 
 _REFUSED, _BROKE_RULES, _BUSY, _REPLACED = 4401, 1008, 1013, 4409
 _PING_S: Final = 20.0
 _CLOSING_S: Final = 5.0
 _MOST_UNREAD: Final = 1 << 16  # bytes
+_MOST_PINGS: Final = 16.0  # at once, and then one a second
+_OTHER_FILES: Final = 128  # that this process may need beside its connections
 _STOPPING_S: Final = 5
 
 
@@ -124,6 +132,7 @@ def application(post: Post, devices: Directory, server: bytes) -> Starlette:
         if hello is None:
             await websocket.close(_REFUSED, "this device is not on the list, or not who it says")
             return
+        websocket.state.admitted()
         loop, due = asyncio.get_running_loop(), asyncio.Event()
 
         def changed() -> None:
@@ -247,7 +256,13 @@ def served(
         ) from None
     allow_connections()
     server = uvicorn.Server(config)
-    thread = Thread(target=server.run, args=([listener],), name="connections", daemon=True)
+    listener.known = lambda: len(server.server_state.connections)
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            runner.run(server.serve(sockets=[listener]))
+
+    thread = Thread(target=run, name="connections", daemon=True)
     with contextlib.closing(listener):
         thread.start()
         try:
@@ -259,16 +274,23 @@ def served(
 
 
 class _Protocol(WebSocketsSansIOProtocol):
-    """uvicorn's protocol, but that it lets go of those who do not read.
+    """uvicorn's protocol, but that it lets go of those who do not read, or ask too much.
 
     By itself it waits without end for what was sent to be read, also while it closes. (Over TLS, it
-    sees that nothing is read only when a second frame is to be sent.) And it raises if the server
-    stops while a connection is being closed.
+    sees that nothing is read only when a second frame is to be sent.) It answers pings as fast as
+    they come, and takes frames of the same length from strangers as from devices. And it raises if
+    the server stops while a connection is being closed.
     """
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
-        self.app_state = {**self.app_state, "cut_off": self.transport.abort}
+        self.app_state = {
+            **self.app_state,
+            "cut_off": self.transport.abort,
+            "admitted": self._admitted,
+        }
+        self.conn.max_message_size = MAX_HELLO
+        self._pings_left, self._pinged = _MOST_PINGS, self.loop.time()
 
     async def run_asgi(self) -> None:
         await super().run_asgi()
@@ -278,9 +300,21 @@ class _Protocol(WebSocketsSansIOProtocol):
         super().keepalive_timeout()
         self.transport.abort()
 
+    def handle_ping(self) -> None:
+        now = self.loop.time()
+        self._pings_left = min(_MOST_PINGS, self._pings_left + (now - self._pinged)) - 1
+        self._pinged = now
+        if self._pings_left < 0:
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            super().handle_ping()
+
     def shutdown(self) -> None:
         with contextlib.suppress(InvalidState):
             super().shutdown()
+
+    def _admitted(self) -> None:
+        self.conn.max_message_size = self.config.ws_max_size
 
 
 def _opening() -> type[H11Protocol]:
@@ -294,7 +328,7 @@ def _opening() -> type[H11Protocol]:
                 transport.abort()
                 return
             opening.add(self)
-            self.loop.call_later(ADMISSION_S, self._look)
+            self.loop.call_later(ADMISSION_S, self._end)
 
         def connection_lost(self, exc: Exception | None) -> None:
             opening.discard(self)
@@ -304,11 +338,47 @@ def _opening() -> type[H11Protocol]:
             opening.discard(self)
             super().handle_websocket_upgrade(event)
 
-        def _look(self) -> None:
-            if self in opening and not self.headers:  # it has asked for nothing
-                self.transport.abort()
+        def _end(self) -> None:
+            if self in opening:
+                self.transport.close()  # what is being sent is sent first
+                self.loop.call_later(_CLOSING_S, self.transport.abort)
 
     return Opening
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop whose servers do not wait long for a TLS handshake."""
+
+    async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:  # noqa: ANN401
+        if options.get("ssl") is not None:
+            options["ssl_handshake_timeout"] = HANDSHAKE_S
+        server: asyncio.Server = await super().create_server(*args, **options)
+        return server
+
+
+class _Listener(socket.socket):
+    """Accepts no more connections than there is room for.
+
+    Those that have not ended their TLS handshake are known to nobody else.
+
+    Attributes:
+        known: how many connections have ended it; set once there is a server.
+    """
+
+    known: Callable[[], int]
+    _accepted: list[socket.socket]
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection, and close it if there are too many: asyncio goes on."""
+        connection, address = super().accept()
+        self._accepted.append(connection)
+        room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES
+        if len(self._accepted) > min(room, self.known() + MOST_OPENING):
+            self._accepted = [one for one in self._accepted if one.fileno() >= 0]
+            if len(self._accepted) > min(room, self.known() + MOST_OPENING):
+                connection.close()
+                raise ConnectionAbortedError("there are too many connections")
+        return connection, address
 
 
 def allow_connections() -> None:
@@ -318,9 +388,9 @@ def allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+def _listener(host: str, port: int) -> _Listener:
+    listener = _Listener(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener._accepted = []
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from deltafl.protocol.answering import OwnWork, answered
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import Credentials, LedgerError, PeerError, TrustedKeys
+from deltafl.secagg import Credentials, LedgerError, PeerError, TrustedKeys, UsageError
 from deltafl.secagg.ledger import Ledger
 from deltafl.secagg.randomness import Randomness, system_randomness
 from deltafl.sim.errors import ConfigError
@@ -158,7 +158,7 @@ class DeviceSide:
         self._round = begun = _Round(task.task, machine)
         try:
             begun.work = self.work_of(task, machine)
-        except ConfigError as error:
+        except (ConfigError, ValueError) as error:
             return self._decline(begun, Reason.SETTINGS, str(error))
         return None
 
@@ -178,6 +178,8 @@ class DeviceSide:
             return self._decline(current, Reason.REFUSED, str(error))
         except LedgerError as error:
             return self._decline(current, Reason.LEDGER, str(error))
+        except UsageError as error:
+            return self._decline(current, Reason.REFUSED, str(error))
         if reply is None:
             return None
         current.trip = carried.trip

@@ -7,8 +7,10 @@ again too, because its list may be about to change; the reason is shown.
 """
 
 import asyncio
+import math
 import secrets
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
@@ -35,6 +37,7 @@ _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 60.0
 _OPENING_S: Final = 20.0
 _PING_S: Final = 20.0
+_PONG_S: Final = 120.0  # an answer comes after all that the server is sending
 _LOOK_S: Final = 1.0  # how often it is seen whether the device is to stop
 _ON_THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -85,7 +88,11 @@ class Server:
 
 
 def take_part(
-    server: Server, device: DeviceSide, report: Callable[[str], None], stop: Event
+    server: Server,
+    device: DeviceSide,
+    report: Callable[[str], None],
+    stop: Event,
+    patience: float = math.inf,
 ) -> None:
     """Stay connected until the run is over, or until told to stop.
 
@@ -94,15 +101,20 @@ def take_part(
         device: who connects.
         report: told what happens to the connection, in short sentences.
         stop: ends it from another thread, within a second once the device is not at work.
+        patience: seconds without being admitted after which it ends.
     """
-    asyncio.run(taking_part(server, device, report, stop))
+    asyncio.run(taking_part(server, device, report, stop, patience))
 
 
 async def taking_part(
-    server: Server, device: DeviceSide, report: Callable[[str], None], stop: Event
+    server: Server,
+    device: DeviceSide,
+    report: Callable[[str], None],
+    stop: Event,
+    patience: float = math.inf,
 ) -> None:
     """The same as a coroutine, for several devices in one process."""
-    pauses = _Pauses()
+    pauses = _Pauses(patience)
     while not (stop.is_set() or device.has_ended()):
         try:
             async with _connected(server) as connection:
@@ -111,6 +123,9 @@ async def taking_part(
             if device.has_ended():
                 break
             pause = pauses.following()
+            if pauses.are_over():
+                report(f"{_said(error)}; giving up")
+                break
             report(f"{_said(error)}; trying again in {pause:.1f} s")
             await _pause(pause, stop)
         except InvalidURI as error:
@@ -134,7 +149,7 @@ def _connected(server: Server) -> _Connect:
         compression=None,  # what passes are random numbers
         open_timeout=_OPENING_S,
         ping_interval=_PING_S,
-        ping_timeout=_PING_S,
+        ping_timeout=_PONG_S,
         max_size=server.max_frame,
         max_queue=2,
     )
@@ -174,8 +189,9 @@ async def _pause(seconds: float, stop: Event) -> None:
 class _Pauses:
     """Seconds before each new try: they double, and are cut short at random."""
 
-    def __init__(self) -> None:
-        self._next = _FIRST_PAUSE
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._next, self._since = _FIRST_PAUSE, time.monotonic()
 
     def following(self) -> float:
         """The next one."""
@@ -184,7 +200,11 @@ class _Pauses:
 
     def forget(self) -> None:
         """Begin with the shortest again."""
-        self._next = _FIRST_PAUSE
+        self._next, self._since = _FIRST_PAUSE, time.monotonic()
+
+    def are_over(self) -> bool:
+        """Whether it was tried for long enough."""
+        return time.monotonic() - self._since > self._patience
 
 
 def _said(error: Exception) -> str:

@@ -22,7 +22,7 @@ A task has a random number of its own, so that a frame of an earlier process of 
 taken for one of this. A trip is one envelope to a device and the answer to it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
 from typing import Final, TypeAlias
@@ -139,13 +139,13 @@ class Task:
 
     @property
     def graph_seed(self) -> bytes:
-        """The graph seed of the task's session, 32 bytes: a digest of all that the task asks for.
+        """The graph seed of the task's session, 32 bytes: a digest of all that the task says.
 
         Parties of a session agree on its parameters, and so on the task. A server that told one
-        device to train otherwise than the others would have it alone in its session. The task's
-        name is not in it, so whoever knows the run's settings can compute it.
+        device to train otherwise than the others would have it alone in its session. Nobody can
+        know it before the task is named, so a task is named once the cohort is drawn.
         """
-        return sha256(_TASK_LABEL + encode(replace(self, task=bytes(TASK_SIZE)))).digest()
+        return sha256(_TASK_LABEL + encode(self)).digest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class OwnData:
     Attributes:
         samples: its own.
         shapes: of the samples, and how many classes there are; the model's name is the server's.
-        max_steps: most steps of SGD in a round.
+        max_steps: most steps of SGD in a round, of all its levels together; one for each at least.
         test: the samples on which it measures models; None if it has none.
     """
 
@@ -126,11 +126,12 @@ def work_on(own: OwnData, client: ClientId) -> WorkOf:
             spec = replace(own.shapes, name=training.config.model.name)
             return build_learner(REFERENCE, spec, torch.device("cpu"))
 
-        def devices() -> Devices:
+        def devices(levels: int) -> Devices:
+            num_samples, most = own.samples.num_samples, max(1, own.max_steps // levels)
             return BackendDevices(
-                {client: SampleReference([own.samples], 0, own.samples.num_samples)},
+                {client: SampleReference([own.samples], 0, num_samples)},
                 InProcess(REFERENCE, learner()),
-                within(training.local, own.samples.num_samples, own.max_steps),
+                within(training.local, num_samples, most),
                 Seeds(training.config.experiment.seed),
                 training.round_index,
             )
@@ -161,7 +162,7 @@ class RoundWork:
         config: the run's settings, which name the algorithm.
         task: the round.
         machine: the device's side of the round, which knows what was announced.
-        devices: makes the device itself, as a cohort of one, once something was announced.
+        devices: makes the device itself, as a cohort of one, once so many levels were announced.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class RoundWork:
         config: RunConfig,
         task: Task,
         machine: RoundClient,
-        devices: Callable[[], Devices],
+        devices: Callable[[int], Devices],
     ) -> None:
         self._client = client
         self._config = config
@@ -206,5 +207,5 @@ class RoundWork:
                 self._config, task.round_index, task.unit, common.update.max_weight
             )
             bound = common.search.grid.bound
-            self._begun = CohortWork(self._devices(), models, thetas, bound, weighing)
+            self._begun = CohortWork(self._devices(len(models)), models, thetas, bound, weighing)
         return self._begun

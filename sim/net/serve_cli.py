@@ -174,7 +174,7 @@ def _serve(
             progress=_Both(status, _Lines()),
             warn=lambda sentence: _say(f"note: {sentence}"),
         )
-    except (RunError, DivergenceError, ProtocolError, SecAggError) as error:
+    except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
         _say(f"the run failed: {error}; finished rounds are kept in {options.out}")
         return 1
     except KeyboardInterrupt:

@@ -10,7 +10,6 @@ the extra `flower`, and for the simulation flwr[simulation].
 
 import argparse
 import contextlib
-import math
 import os
 import re
 import shutil
@@ -155,10 +154,28 @@ def deployment(stack, work, nodes, env):
     return "tls", processes
 
 
+def simulation(stack, work, env):
+    """Start a SuperLink that simulates its SuperNodes; the federation's name."""
+    port = free_port()
+    link = ["flower-superlink", "--insecure", "--simulation"]
+    link += ["--disable-runtime-dependency-installation"]
+    started(stack, work, "superlink", [*link, "--host", "127.0.0.1", "--port", str(port)], env)
+    until(lambda: listens(port), 60, "the SuperLink")
+    (Path(env["FLWR_HOME"]) / "config.toml").write_text(
+        '[superlink]\ndefault = "here"\n\n[superlink.here]\n'
+        f'address = "127.0.0.1:{port}"\ninsecure = true\n'
+    )
+    return "here"
+
+
 def run(work, app, federation, options, env, on_round=None):
     """Run an app, and note when each round begins; the lines that the server logged."""
     command = ["flwr", "run", str(app), federation, "--stream"]
     command += ["--run-config", f"num-server-rounds={options.rounds}"]
+    if options.simulation:  # all nodes of a round have to run at once
+        nodes = options.nodes
+        simulated = f"num-supernodes={nodes} client-resources-num-cpus=1 init-args-num-cpus={nodes}"
+        command += ["--federation-config", simulated]
     process = subprocess.Popen(
         command, env=env, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -216,14 +233,7 @@ def main():
         plain, private, (added, removed) = make_apps(work, trips_over_tls=over_tls)
         print(f"the patch adds {added} lines, and removes {removed}")
         if options.simulation:
-            (home / "config.toml").write_text(
-                '[superlink]\ndefault = "here"\n\n[superlink.here]\n'
-                f"options.num-supernodes = {options.nodes}\n"
-                # all nodes of a round have to run at once
-                "options.backend.client-resources.num-cpus = "
-                f"{math.floor(100 * (os.cpu_count() or 1) / options.nodes) / 100}\n"
-            )
-            federation, processes = "here", []
+            federation, processes = simulation(stack, work, env), []
         else:
             federation, processes = deployment(stack, work, options.nodes, env)
 

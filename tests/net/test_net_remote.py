@@ -1,13 +1,11 @@
 """A federation and a simulation of the same devices come to the same model, bit for bit."""
 
-from dataclasses import replace
-
 import pytest
 from federations import Federation, settings, simulate, vanishing, wired
 
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
-from deltafl.sim.net.frames import Task
+from deltafl.sim.net import remote
 
 CASES = {
     "Δ-FL": settings(),
@@ -35,24 +33,20 @@ def test_the_models_are_the_same(tmp_path, config):
     assert not federation.declined
 
 
-@pytest.mark.parametrize("name", ["Δ-FL", "q-FFL"])
-@pytest.mark.parametrize("case", ["any", "of another unit"])
-def test_the_audit_finds_a_graph_that_the_server_chose(tmp_path, monkeypatch, name, case):
-    """A server that is free in it looks for a graph that suits it."""
-    federation, honest = Federation(CASES[name]), Task.graph_seed
+def test_nobody_knows_a_graph_before_its_cohort_is_drawn(tmp_path, monkeypatch):
+    """Two runs with the same settings have no graph in common, and neither have two rounds."""
+    seeds, begun = [], remote.round_server
 
-    def chosen(task):
-        if case == "any":
-            return honest.fget(task)[::-1]
-        return honest.fget(replace(task, unit=task.unit + 1))
+    def noted(levels, models, params, *others):
+        seeds.append(params.graph_seed)
+        return begun(levels, models, params, *others)
 
-    with wired(federation), monkeypatch.context() as patched:
-        patched.setattr(Task, "graph_seed", property(chosen))
-        federation.play(tmp_path / "net")
-    assert not federation.declined
-    found = [f for f in audit(tmp_path / "net").findings if f.severity >= Severity.MEDIUM]
-    assert {one.rule for one in found} == {"record.disagrees"}
-    assert all("graph_seed" in one.detail for one in found)
+    monkeypatch.setattr(remote, "round_server", noted)
+    for name in ("first", "second"):
+        federation = Federation(CASES["two levels"])
+        with wired(federation):
+            federation.play(tmp_path / name)
+    assert len(set(seeds)) == len(seeds) == 2 * (3 + 4)  # rounds, and levels measured twice
 
 
 @pytest.mark.parametrize("name", ["Δ-FL", "FedAvg", "q-FFL"])

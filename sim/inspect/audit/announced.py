@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 
-from deltafl.fl.strategies.base import RoundReport
-from deltafl.fl.strategies.masked import MaskedMeanReport
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.errors import ProtocolError
 from deltafl.protocol.levels import Levels
@@ -12,10 +10,8 @@ from deltafl.secagg import SessionParams
 from deltafl.secagg.errors import SecAggError
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.inspect.audit.views import SessionView
-from deltafl.sim.net.frames import TASK_SIZE, Task
-from deltafl.sim.run.algorithms import sessions_of, weighing_of
+from deltafl.sim.run.algorithms import sessions_of
 from deltafl.sim.settings.config import REMOTE, RunConfig
-from deltafl.sim.settings.config_io import to_toml
 
 SHOWN = 120
 """Characters of a value that a sentence quotes."""
@@ -26,7 +22,6 @@ def departures(
     number: int,
     session: SessionView,
     wanted: Sequence[Levels],
-    reports: Sequence[RoundReport],
 ) -> Iterator[str]:
     """Say where a session is not what the settings lead to.
 
@@ -35,7 +30,6 @@ def departures(
         number: The round, counted from 1.
         session: The session.
         wanted: What may have been announced; nothing where that is not known.
-        reports: What the round may have come to; likewise.
     """
     announced = session.levels
     if announced is None:
@@ -43,8 +37,7 @@ def departures(
     if wanted and announced not in wanted:
         yield _levels_differ(announced, wanted[0])
         announced = _alike(announced, wanted[0])
-    seeds = _graph_seeds(config, number, reports)
-    yield from _params_differ(config, seeds, session, announced)
+    yield from _params_differ(config, number, session, announced)
 
 
 def _levels_differ(announced: Levels, wanted: Levels) -> str:
@@ -64,27 +57,14 @@ def _alike(announced: Levels, wanted: Levels) -> Levels:
     return wanted if wanted.common.cohort_size == announced.common.cohort_size else announced
 
 
-def _graph_seeds(config: RunConfig, number: int, reports: Sequence[RoundReport]) -> set[bytes]:
-    """Which graph seeds the session may have; none where that is not known.
-
-    A federation's binds the session to the unit of weights, which follows from the last round.
-    """
-    if config.federation.devices != REMOTE:
-        return {Seeds(config.experiment.seed).digest(Purpose.GRAPH, round_index=number - 1)}
-    units = {0}
-    if weighing_of(config, number - 1, 0, 1) is not None:
-        units = {one.weight_unit_log2 for one in reports if isinstance(one, MaskedMeanReport)}
-    settings = to_toml(config).encode()
-    return {Task(bytes(TASK_SIZE), number - 1, unit, settings).graph_seed for unit in units}
-
-
 def _params_differ(
-    config: RunConfig, seeds: set[bytes], session: SessionView, levels: Levels
+    config: RunConfig, number: int, session: SessionView, levels: Levels
 ) -> Iterator[str]:
     """The parameters of the session, each by itself."""
     models = session.announce.models if session.announce is not None else b""
-    own = session.params.graph_seed
-    seed = own if not seeds or own in seeds else min(seeds)
+    seed = Seeds(config.experiment.seed).digest(Purpose.GRAPH, round_index=number - 1)
+    if config.federation.devices == REMOTE:
+        seed = session.params.graph_seed  # drawn at random, once the cohort was
     sessions = sessions_of(config)
     try:
         wanted = sessions.params_of_levels(levels, models, seed)

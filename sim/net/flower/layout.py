@@ -41,8 +41,8 @@ class Layout:
             raise ValueError(f"{len(self.names)} names, {len(self.shapes)} shapes of arrays")
         if any(size < 0 for shape in self.shapes for size in shape):
             raise ValueError("the shape of an array has a negative number")
-        if self.length > _MAX_SIZE:
-            raise ValueError(f"{self.length:,} numbers are more than {_MAX_SIZE:,}")
+        if (numbers := sum(map(prod, self.shapes))) > _MAX_SIZE:
+            raise ValueError(f"{numbers:,} numbers are more than {_MAX_SIZE:,}")
 
     @classmethod
     def of(cls, arrays: Arrays) -> "Layout":

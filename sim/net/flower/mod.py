@@ -36,6 +36,7 @@ OwnLoss = Callable[[Message, Context], tuple[float, int]]
 ClientAppCallable = Callable[[Message, Context], Message]
 
 _ARRAYS: Final = "arrays"
+_PATIENCE_S: Final = 60.0  # without a connection: the round is over, or its server
 
 
 class DeltaFLMod:
@@ -79,7 +80,7 @@ class DeltaFLMod:
             if task.measures:
                 raise ConfigError("the app says nothing of test data")
 
-            def devices() -> Devices:
+            def devices(_levels: int) -> Devices:
                 first = np.frombuffer(machine.models[0], dtype="<f4")
                 return device_objects([_AppDevice(own.client, app.measure(first)[1], app)])
 
@@ -102,7 +103,7 @@ class DeltaFLMod:
             if handover.authority:
                 trusted = str(Path(folder) / "authority.pem")
                 Path(trusted).write_text(handover.authority, encoding="ascii")
-            take_part(Server(handover.url, trusted), side, _say, stop)
+            take_part(Server(handover.url, trusted), side, _say, stop, patience=_PATIENCE_S)
         return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=msg)
 
 

@@ -49,8 +49,8 @@ _LOOK_S: Final = 0.1  # how often it is seen which nodes have answered
 _UNUSUAL_S: Final = 60.0  # after which it is said that nodes have not connected
 _NOT_CONNECTED: Final = (
     "%d of %d nodes have connected to %s. All nodes of a round take part at the same time: a "
-    "simulation has to run all of them at once, with options.backend.client-resources.num-cpus of "
-    "at most the number of CPUs, divided by that of the nodes"
+    "simulation has to run all of them at once, with --federation-config "
+    "'client-resources-num-cpus=1 init-args-num-cpus=N' for N nodes"
 )
 _TRIPS: Final = "%d trips to the nodes in %.1f s: the first took %.1f s, the median %.3f s"
 

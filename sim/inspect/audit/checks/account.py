@@ -143,9 +143,7 @@ class Account(Check):
         if source.config is not None and not source.is_ideal:
             for session in round_.sessions.values():
                 begins = session.announcements[0].place if session.announcements else place
-                for detail in departures(
-                    source.config, round_.number, session, retraced.wanted, retraced.reports
-                ):
+                for detail in departures(source.config, round_.number, session, retraced.wanted):
                     yield RULES.found("record.disagrees", detail, [begins])
         if self._draws is not None:
             for detail in self._draws.departures(over):
