@@ -111,15 +111,13 @@ def measuring_levels(config: RunConfig, num_devices: int) -> Levels:
 
 def summed(outcome: RoundOutcome, round_number: int, level: int) -> SummedMetrics:
     """What a round over marked models has revealed."""
-    error = None if outcome.update is None else float(outcome.update[0])
-    has_samples = outcome.aborted is None and outcome.kept_weight > 0
     return SummedMetrics(
         round_number,
         level,
         outcome.kept_devices,
         outcome.kept_weight,
-        error if has_samples else None,
-        outcome.train_loss if has_samples else None,
+        None if outcome.update is None else float(outcome.update[0]),
+        outcome.train_loss,
         outcome.aborted,
     )
 

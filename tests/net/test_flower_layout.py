@@ -58,6 +58,7 @@ def test_vectors_of_another_length_are_refused(length):
         ((["a"], [], ["float32"]), "names"),
         ((["a"], [(-1,)], ["float32"]), "negative"),
         ((["a"], [(1 << 20, 1 << 20)], ["float32"]), "more than"),
+        ((["a"], [(1 << 20, 1 << 20)], ["int64"]), "more than"),
     ],
 )
 def test_layouts_that_no_model_has_are_refused(layout, complaint):

@@ -8,6 +8,7 @@ import ssl
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from deltafl.sim.net import admission, app, dialling
 from deltafl.sim.net.app import Tls, application, served
 from deltafl.sim.net.certificates import make_certificates
 from deltafl.sim.net.dialling import PATH, SUBPROTOCOL, Server, take_part
-from deltafl.sim.net.frames import Task, Welcome, decode, encode
+from deltafl.sim.net.frames import Carry, Task, Welcome, decode, encode
 
 MAX_FRAME = 1 << 16
 
@@ -305,41 +306,126 @@ def waited_for(is_so, seconds=20.0):
         time.sleep(0.01)
 
 
-def test_a_connection_that_asks_for_nothing_is_cut_off(federation, tls, monkeypatch):
-    monkeypatch.setattr(app, "ADMISSION_S", 0.1)
-    own, trusted = tls[0]
+@contextmanager
+def sockets(url, trusted, number, *, shakes_hands=True):
+    """Connections of somebody who speaks no WebSocket."""
     context = ssl.create_default_context(cafile=trusted)
-    with serving(federation, own) as url:
-        address = ("127.0.0.1", int(url.rpartition(":")[2]))
-        with (
-            socket.create_connection(address) as plain,
-            context.wrap_socket(plain, server_hostname="127.0.0.1") as silent,
-        ):
-            silent.settimeout(20)
-            with suppress(OSError):  # it may be reset
-                assert silent.recv(1) == b""
+    with ExitStack() as stack:
+        opened = []
+        for _ in range(number):
+            one = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])))
+            one.settimeout(20)
+            stack.callback(one.close)
+            if shakes_hands:
+                with suppress(OSError):
+                    one = context.wrap_socket(one, server_hostname="127.0.0.1")
+                    stack.callback(one.close)
+            opened.append(one)
+        yield opened
+
+
+def ends(connection):
+    """Whether the server ends a connection."""
+    try:
+        while connection.recv(1 << 12):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:  # it may be reset
+        pass
+    return True
+
+
+REQUEST = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n"
+
+
+@pytest.mark.parametrize("said", [[], [b"GET /"], [REQUEST, b"1"], [REQUEST, b"1", b"2"]])
+def test_a_connection_that_becomes_no_websocket_is_cut_off(federation, tls, monkeypatch, said):
+    monkeypatch.setattr(app, "ADMISSION_S", 0.3)
+    own, trusted = tls[0]
+    with serving(federation, own) as url, sockets(url, trusted, 1) as (one,):
+        for part in said:
+            one.sendall(part)
+            time.sleep(0.05)
+        assert ends(one)
 
 
 def test_connections_that_ask_for_nothing_are_limited_in_number(federation, tls, monkeypatch):
     monkeypatch.setattr(app, "MOST_OPENING", 2)
     own, trusted = tls[0]
-    context = ssl.create_default_context(cafile=trusted)
     key = federation.identities[3].identity
-    with serving(federation, own) as url, ExitStack() as stack:
-        address = ("127.0.0.1", int(url.rpartition(":")[2]))
-        opened = [
-            stack.enter_context(
-                context.wrap_socket(socket.create_connection(address), server_hostname="127.0.0.1")
-            )
-            for _ in range(3)
-        ]
-        opened[2].settimeout(20)
-        with suppress(OSError):
-            assert opened[2].recv(1) == b""
-        opened[0].close()  # one may come again
-        opened[1].close()
+    with serving(federation, own) as url:
+        with sockets(url, trusted, 3) as opened:
+            assert ends(opened[2])
         talk = hello_of(federation, 3, key, own.hash())
-        waited_for(lambda: _is_welcomed(url, trusted, talk))
+        waited_for(lambda: _is_welcomed(url, trusted, talk))  # others may come again
+
+
+def test_handshakes_that_do_not_end_are_limited_in_number_and_time(federation, tls, monkeypatch):
+    monkeypatch.setattr(app, "MOST_OPENING", 2)
+    monkeypatch.setattr(app, "HANDSHAKE_S", 1.0)
+    own, trusted = tls[0]
+    key = federation.identities[3].identity
+    with serving(federation, own) as url:
+        began = time.monotonic()
+        with sockets(url, trusted, 3, shakes_hands=False) as opened:
+            assert ends(opened[2])
+            assert time.monotonic() - began < 0.9
+            assert ends(opened[0])
+            talk = hello_of(federation, 3, key, own.hash())
+            waited_for(lambda: _is_welcomed(url, trusted, talk))
+
+
+def test_a_stranger_sends_no_long_frame(federation, tls):
+    own, trusted = tls[0]
+
+    async def talk(connection):
+        await connection.recv()
+        await connection.send(bytes(app.MAX_HELLO + 1))
+        return await closed(connection)
+
+    with serving(federation, own) as url:
+        assert exchanged(url, trusted, talk)[0] == 1009
+
+
+def test_a_device_sends_frames_as_long_as_any(federation, tls):
+    own, trusted = tls[0]
+    key = federation.identities[3].identity
+
+    async def talk(connection):
+        await hello_of(federation, 3, key, own.hash())(connection)
+        await connection.send(encode(Carry(bytes(16), 0, bytes(MAX_FRAME - 100))))
+        await (await connection.ping())
+
+    with serving(federation, own) as url:
+        exchanged(url, trusted, talk)
+
+
+def test_who_pings_all_the_time_is_cut_off(federation, tls):
+    own, trusted = tls[0]
+
+    async def talk(connection):
+        for _ in range(100):
+            await connection.ping()
+        await closed(connection)
+
+    with serving(federation, own) as url, pytest.raises((ConnectionClosed, AttributeError)):
+        exchanged(url, trusted, talk)
+
+
+def test_a_device_gives_up_once_its_patience_is_over(federation, tls, monkeypatch):
+    """As a node of Flower's whose connection broke as the round ended."""
+    monkeypatch.setattr(dialling, "_FIRST_PAUSE", 0.05)
+    own, trusted = tls[0]
+    said = []
+    stranger = federation.sides[0]
+    stranger.own = replace(stranger.own, identity=identity(bytes(32)))
+    with serving(federation, own) as url:
+        began = time.monotonic()
+        take_part(Server(url, trusted), stranger, said.append, threading.Event(), patience=0.5)
+    assert 0.5 < time.monotonic() - began < 15
+    assert said[-1].endswith("giving up")
+    assert "not on the list" in said[0]
 
 
 def _is_welcomed(url, trusted, talk):

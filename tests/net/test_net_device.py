@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltafl.fl.local import Learner, LocalTraining
+from deltafl.secagg import ClientId
 from deltafl.secagg.errors import LedgerError
 from deltafl.secagg.wire import Kind
+from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.sampling import sample_cohort
 from deltafl.sim.cohort.seeds import Purpose, Seeds
+from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.findings import Severity
@@ -29,11 +32,12 @@ from deltafl.sim.net.frames import (
     decode,
     encode,
 )
-from deltafl.sim.net.own_work import OwnData, within, work_on
+from deltafl.sim.net.own_work import OwnData, training_of, within, work_on
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.transcript import Begin, Message, read_transcript
 from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.run.simulated import spec_of
+from deltafl.sim.settings.config_io import to_toml
 
 TASK = b"t" * 16
 
@@ -324,6 +328,43 @@ def test_an_envelope_that_is_none_ends_the_round(federation):
     device = federation.started(0)
     device.receive(task(b""))
     assert decode(device.receive(encode(Carry(TASK, 0, b"no")))) == Decline(TASK, Reason.REFUSED)
+
+
+def test_a_trip_is_answered_once_whatever_comes_under_its_number(tmp_path, federation):
+    """The same bytes again, not even a refusal."""
+    seen = {}
+
+    def tried(index, frame):
+        carried = decode(frame)
+        if isinstance(carried, Carry):
+            side = federation.sides[index]
+            first = side.receive(frame)
+            if first is not None:
+                other = encode(replace(carried, data=b"something else"))
+                seen[index, carried.trip] = side.receive(other) == first
+        return [frame]
+
+    with wired(federation, tried):
+        federation.play(tmp_path / "net")
+    assert seen
+    assert all(seen.values())
+    assert not federation.declined
+
+
+def test_steps_are_those_of_all_levels_together():
+    config = settings("private-delta-fl", {"federation": {"levels": ["1", "1/2"]}})
+    own = build_dataset(config.data).train[0]
+    shapes = ModelSpec("linear", (8, 8), 10)
+    task = Task(TASK, 0, 0, to_toml(config).encode())
+    found = {}
+    for most in (1, 4, 2 * own.num_samples):
+        work = work_on(OwnData(own, shapes, most), ClientId(0))(task, None)
+        found[most] = [work._devices(levels).training for levels in (1, 2)]
+    batch = config.training.batch_size
+    assert found[2 * own.num_samples] == [training_of(task).local] * 2
+    assert [one.batch_size for one in found[1]] == [max(batch, own.num_samples)] * 2
+    halved = [max(batch, -(-own.num_samples // steps)) for steps in (4, 2)]
+    assert [one.batch_size for one in found[4]] == halved
 
 
 def test_frames_of_no_meaning_to_a_device_are_ignored(federation):
