@@ -2,8 +2,9 @@
 
 Starts a SuperLink and SuperNodes with TLS and node authentication, runs the app by FedAvg, then by
 private Δ-FL, and prints the seconds of each round. With --kill, it kills a SuperNode while the
-second private round is under way. With --simulation, both run in Flower's simulation instead. Needs
-the extra `flower`, and for the simulation flwr[simulation].
+second private round is under way. With --simulation, both run in Flower's simulation instead, which
+runs at most four nodes more than there are CPUs. Needs the extra `flower`, and for the simulation
+flwr[simulation].
 
     python tests/net/flower_federation.py --nodes 12 --kill
 """
@@ -30,6 +31,8 @@ from deltafl.sim.net.certificates import make_certificates
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "flower"
 ROUND = re.compile(r"\[ROUND (\d+)/")
 PLAIN = 'PrivateDeltaFL(theta="1/2")'
+MOD = "DeltaFLMod(own_loss)"
+USUAL_FEWEST = 10
 OVER_TLS = (
     'PrivateDeltaFL(theta="1/2", listening=Listening(tls=Tls(Path("{0}/server.pem"), '
     'Path("{0}/server.key")), authority=Path("{0}/ca.pem")))'
@@ -59,6 +62,18 @@ def make_apps(work, *, trips_over_tls):
         text = text.replace(PLAIN, OVER_TLS.format(work))
         server.write_text("from pathlib import Path\n" + text)
     return plain, private, changed_lines(patch.read_text())
+
+
+def accept_fewer(app, fewest):
+    """Have server and nodes agree to rounds of fewer devices than the ten of the default."""
+    server, client = app / "digits" / "server_app.py", app / "digits" / "client_app.py"
+    settings = f'PrivateDeltaFL(settings={{"privacy": {{"min_cohort": {fewest}}}}}, theta='
+    server.write_text(server.read_text().replace("PrivateDeltaFL(theta=", settings))
+    text = client.read_text()
+    assert MOD in text, "the patch does not use the mod as expected"
+    policy = f"RoundPolicy(min_cohort={fewest}, min_search_cohort={fewest})"
+    text = text.replace(MOD, f"DeltaFLMod(own_loss, {policy})")
+    client.write_text("from deltafl.protocol.policy import RoundPolicy\n" + text)
 
 
 def write_certificates(work):
@@ -231,6 +246,8 @@ def main():
         write_certificates(work)
         over_tls = options.trips_over_tls
         plain, private, (added, removed) = make_apps(work, trips_over_tls=over_tls)
+        if options.nodes < USUAL_FEWEST:
+            accept_fewer(private, options.nodes - 1)
         print(f"the patch adds {added} lines, and removes {removed}")
         if options.simulation:
             federation, processes = simulation(stack, work, env), []

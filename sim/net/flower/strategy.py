@@ -50,7 +50,8 @@ _UNUSUAL_S: Final = 60.0  # after which it is said that nodes have not connected
 _NOT_CONNECTED: Final = (
     "%d of %d nodes have connected to %s. All nodes of a round take part at the same time: a "
     "simulation has to run all of them at once, with --federation-config "
-    "'client-resources-num-cpus=1 init-args-num-cpus=N' for N nodes"
+    "'client-resources-num-cpus=1 init-args-num-cpus=N' for N nodes, at most four more than there "
+    "are CPUs"
 )
 _TRIPS: Final = "%d trips to the nodes in %.1f s: the first took %.1f s, the median %.3f s"
 
