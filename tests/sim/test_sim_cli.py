@@ -189,8 +189,8 @@ def test_an_interrupted_run_says_how_to_go_on(capsys, tiny_arguments, monkeypatc
             raise KeyboardInterrupt
         return original(*arguments)
 
-    original = engine.sample_cohort
-    monkeypatch.setattr(engine, "sample_cohort", interrupt)
+    original = engine.drawn_of
+    monkeypatch.setattr(engine, "drawn_of", interrupt)
     code, out, err = call(capsys, "run", *tiny_arguments, "--out=a b")
     assert (code, out) == (130, "")
     assert "deltafl run --out 'a b' --resume" in err
