@@ -39,6 +39,7 @@ from deltafl.fl.models import MODELS, READ_TOKENS, build_model
 from deltafl.fl.parameters import load_vector, num_parameters
 from deltafl.fl.read.npz import Npz, open_npz
 from deltafl.fl.read.strict_json import parse_json
+from deltafl.fl.registry import OWN
 from deltafl.fl.strategies.levels import check_levels
 from deltafl.fl.superquantile import parse_theta
 from deltafl.fl.vectors import Vector
@@ -63,7 +64,7 @@ class Architecture:
     """The architecture whose parameters the model vectors are.
 
     Attributes:
-        name: one of `deltafl.fl.models.MODELS`.
+        name: one of `deltafl.fl.models.MODELS`, or `OWN`.
         input_shape: the shape of one input.
         num_classes: at least 2.
         embedding_sha256: digest of the frozen token vectors, hex; None if there are none.
@@ -78,8 +79,13 @@ class Architecture:
         """The module, with initial weights.
 
         Raises:
-            ValueError: the model cannot take such inputs.
+            ValueError: the model cannot take such inputs, or was of somebody's own making.
         """
+        if self.name == OWN:
+            raise ValueError(
+                "its models are of a module that is not here: use `Result.module` in the program "
+                "that made it"
+            )
         return build_model(
             self.name,
             input_shape=self.input_shape,
@@ -409,7 +415,7 @@ def _header(array: npt.NDArray[np.generic]) -> dict[str, object]:
 
 def _architecture(header: Mapping[str, object]) -> Architecture:
     name, shape, classes = header.get("model"), header.get("input_shape"), header.get("num_classes")
-    if not isinstance(name, str) or name not in MODELS:
+    if not isinstance(name, str) or name not in (*MODELS, OWN):
         raise ValueError(f"model {name!r} is none of {', '.join(MODELS)}")
     if (
         not isinstance(shape, list)

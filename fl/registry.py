@@ -42,6 +42,9 @@ OTHER_STRATEGIES: Final[Mapping[str, "Entry[Strategy]"]] = {
 """Strategies that need to see more than sums, so they run only without secure aggregation; the
 arguments are like those of `WEIGHTED_MEANS`."""
 
+OWN: Final = "own"
+"""What the settings call a module, or data, that a program passes (`deltafl.sim.api`)."""
+
 _SERVER_RATES: Final = (
     "server_learning_rate",
     "server_beta1",

@@ -5,6 +5,7 @@ of it leaves a device. It says which inputs it takes, and refuses others when it
 only the data can tell (tokens or numbers), when it meets them.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import nn
 from deltafl.fl.parameters import num_parameters
 from deltafl.fl.registry import MODELS
 
-__all__ = ["MAX_PARAMETERS", "MODELS", "READ_TOKENS", "build_model"]
+__all__ = ["MAX_PARAMETERS", "MODELS", "READ_TOKENS", "build_model", "seeded"]
 
 MAX_PARAMETERS: Final = 1 << 26
 """The largest model that is built: of every device in a round, a vector of this length is kept."""
@@ -59,7 +60,17 @@ def build_model(
             f"{name} of inputs {input_shape} and {num_classes} classes has {size:,} parameters: at "
             f"most {MAX_PARAMETERS:,} can be trained"
         )
+    return seeded(lambda: MODELS[name].build(values), seed)
+
+
+def seeded(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """Build a module whose initial weights depend on the seed alone.
+
+    Args:
+        build: makes it, with torch's random numbers.
+        seed: in [0, 2^64).
+    """
     with torch.random.fork_rng(devices=[]):
         # not torch.manual_seed, which would seed accelerators too, outside the fork
         torch.default_generator.manual_seed(seed)
-        return MODELS[name].build(values)
+        return build()

@@ -15,6 +15,7 @@ from deltafl.fl.data.registry import DEFAULTS, FORMATS, Format, Options, format_
 from deltafl.fl.data.standardise import Standardise
 from deltafl.fl.data.subset import Subset
 from deltafl.fl.errors import DataError
+from deltafl.fl.registry import OWN
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import DataConfig
 
@@ -29,6 +30,11 @@ def build_dataset(config: DataConfig) -> FederatedDataset:
         ConfigError: settings of [data] contradict each other or the format.
         DataError: the data cannot be used.
     """
+    if config.format == OWN:
+        raise ConfigError(
+            f"data.format = {OWN!r}: {config.source} is data that a program has passed to "
+            "`deltafl.train`; pass them again"
+        )
     spec = dataset_spec(config)
     try:
         if not config.cache:

@@ -4,8 +4,7 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -29,8 +28,9 @@ from deltafl.sim.net.run import run_federation
 from deltafl.sim.net.status import Status, status_application
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.algorithms import check_session
-from deltafl.sim.run.engine import Progress, strategy_of
+from deltafl.sim.run.engine import strategy_of
 from deltafl.sim.run.first_model import first_model
+from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import spec_of
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.config import REMOTE, RunConfig
@@ -171,7 +171,7 @@ def _serve(
             site,
             shapes,
             resume=options.resume,
-            progress=_Both(status, _Lines()),
+            progress=Several((status, _Lines())),
             warn=lambda sentence: _say(f"note: {sentence}"),
         )
     except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
@@ -301,29 +301,6 @@ def _joined(host: str, port: int) -> str:
 
 def _say(sentence: str) -> None:
     print(visible(sentence), file=sys.stderr, flush=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Both:
-    """Two that receive progress."""
-
-    first: Progress
-    second: Progress
-
-    def begin(self, config: RunConfig, rounds_done: int) -> None:
-        for one in self._each():
-            one.begin(config, rounds_done)
-
-    def played(self, event: Event) -> None:
-        for one in self._each():
-            one.played(event)
-
-    def evaluated(self, round_number: int, test_error: Summary) -> None:
-        for one in self._each():
-            one.evaluated(round_number, test_error)
-
-    def _each(self) -> Iterator[Progress]:
-        yield from (self.first, self.second)
 
 
 class _Lines:

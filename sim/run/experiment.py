@@ -5,11 +5,12 @@ The first run is at the top of the directory, the others are below `arms/`; each
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from deltafl.fl.bundle import Architecture, Bundle, Scale, embedding_sha256
 from deltafl.fl.data.federated import DeviceData, FederatedDataset
@@ -36,8 +37,33 @@ from deltafl.sim.run.algorithms import check_session
 from deltafl.sim.run.engine import Progress, play, strategy_of
 from deltafl.sim.run.simulated import SimulatedPopulation, spec_of
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
-from deltafl.sim.settings.config import BACKENDS, MAX_WORKERS, REMOTE, WITH_LEVELS, RunConfig
+from deltafl.sim.settings.backends import CUDA, PROCESSES, RAY
+from deltafl.sim.settings.config import (
+    BACKENDS,
+    MAX_WORKERS,
+    REMOTE,
+    WITH_LEVELS,
+    RunConfig,
+    TrainingConfig,
+)
 from deltafl.sim.settings.config_io import show
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subject:
+    """What a run trains, and on which data.
+
+    Attributes:
+        dataset: the data.
+        own: makes the module that is trained, if it is one of the caller's own.
+    """
+
+    dataset: FederatedDataset
+    own: Callable[[], nn.Module] | None = None
+
+    def spec(self, config: RunConfig) -> ModelSpec:
+        """The model, with the shapes of the data."""
+        return replace(spec_of(config, self.dataset), own=self.own)
 
 
 def run_experiment(
@@ -48,6 +74,7 @@ def run_experiment(
     progress: Progress,
     warn: Callable[[str], None],
     plots: bool = True,
+    subject: Subject | None = None,
 ) -> Summary:
     """Run everything that is missing; if the experiment is finished, only read its summary.
 
@@ -58,6 +85,7 @@ def run_experiment(
         progress: receives progress.
         warn: receives notes for the user that need no action, each a sentence.
         plots: whether to draw figures, which takes longer than a small run.
+        subject: data, and perhaps a model, of the caller's own; by default, those of the settings.
 
     Returns:
         The summary, as in summary.json.
@@ -75,17 +103,17 @@ def run_experiment(
     if finished := top.finished(config, resume=resume):
         return finished
     device = choose_device(config.training.device)
-    dataset = build_dataset(config.data)
-    _check_fit(config, dataset)
-    choice = choose(config.training, config.model.name, _samples_trained_on(config, dataset))
+    subject = subject or Subject(build_dataset(config.data))
+    dataset, spec = subject.dataset, subject.spec(config)
+    _check_fit(config, dataset, spec)
+    training = config.training if subject.own is None else _in_this_process(config.training)
+    choice = choose(training, config.model.name, _samples_trained_on(config, dataset))
     data = DataSize(dataset.name, len(dataset.train), len(dataset.test))
     with top.claim(config, resume=resume), contextlib.ExitStack() as stack:
         versions, choice = _settle(top, choice, device, dataset_digest(dataset), warn)
-        backend = open_backend(
-            choice, spec_of(config, dataset), device=device, address=config.training.address
-        )
+        backend = open_backend(choice, spec, device=device, address=config.training.address)
         stack.enter_context(contextlib.closing(backend))
-        population = SimulatedPopulation(dataset, backend)
+        population = SimulatedPopulation(dataset, backend, subject.own)
         summaries, played = [], []
         for number, arm in enumerate(config.arms()):
             algorithm, seed = arm.federation.algorithm, arm.experiment.seed
@@ -96,7 +124,7 @@ def run_experiment(
                 write_json(directory.versions, versions)
                 play(arm, directory, population, progress)
                 summaries.append(summarise_run(arm, directory, data))
-                _write_bundle(arm, directory, dataset, str(versions["data_sha256"]))
+                _write_bundle(arm, directory, subject, str(versions["data_sha256"]))
                 if number:
                     write_json(directory.summary, summarise_experiment(summaries[-1:]))
         if plots:
@@ -130,7 +158,19 @@ def _draw(top: RunDirectory, played: Sequence[tuple[RunConfig, RunDirectory]]) -
     write_plots(top.plots, arms)
 
 
-def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
+def _in_this_process(training: TrainingConfig) -> TrainingConfig:
+    """How a module of the caller's own is trained, which no other process could make."""
+    if training.backend in (PROCESSES, RAY):
+        raise ConfigError(
+            f"training.backend = {training.backend!r}: its workers cannot make a module of your "
+            "own; take 'reference', 'batched' or 'cuda'"
+        )
+    on_gpu = choose_device(training.device).type == "cuda"
+    named = replace(training, backend=CUDA if on_gpu else REFERENCE)
+    return named if training.backend == "auto" else training
+
+
+def _check_fit(config: RunConfig, dataset: FederatedDataset, spec: ModelSpec) -> None:
     """Find errors that would stop a run later, before anything is written."""
     size, available = config.federation.cohort_size, len(dataset.train)
     if size > available:
@@ -139,14 +179,15 @@ def _check_fit(config: RunConfig, dataset: FederatedDataset) -> None:
             f"{dataset.name} ({dataset.rule}): lower it to {available} or less"
         )
     try:
-        module = spec_of(config, dataset).build()
+        module = spec.build()
         first = dataset.train[0]
         # evaluating one sample shows whether the model accepts these inputs, tokens or numbers
         Learner(module).evaluate(
             to_vector(module), [DeviceData(first.id, first.x[:1], first.y[:1])]
         )
-    except ValueError as error:
-        raise ConfigError(f"model.name = {config.model.name!r}: {error}") from error
+    except (ValueError, RuntimeError) as error:
+        what = f"model.name = {config.model.name!r}" if spec.own is None else "model"
+        raise ConfigError(f"{what}: {error}") from error
     for arm in config.arms():
         if arm.federation.algorithm == "aaggff-s":
             _check_full_participation(arm, available)
@@ -175,15 +216,15 @@ def _check_full_participation(config: RunConfig, available: int) -> None:
 
 
 def _write_bundle(
-    config: RunConfig, directory: RunDirectory, dataset: FederatedDataset, data_sha256: str
+    config: RunConfig, directory: RunDirectory, subject: Subject, data_sha256: str
 ) -> None:
     """Write the final models of Δ-FL to one file, for `deltafl predict`."""
     scale = None
     if config.data.standardise == "train" and config.federation.algorithm in WITH_LEVELS:
         # the data set is already scaled; compute the constants from the unscaled data
         scale = Scale.of(build_dataset(replace(config.data, standardise="none")).train)
-    about = {"data": dataset.name, "data_sha256": data_sha256}
-    write_bundle(config, directory, spec_of(config, dataset), scale, about)
+    about = {"data": subject.dataset.name, "data_sha256": data_sha256}
+    write_bundle(config, directory, subject.spec(config), scale, about)
 
 
 def write_bundle(

@@ -1,13 +1,37 @@
 """Progress bars on stderr: one per run, with the results of the last round and evaluation."""
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from tqdm import tqdm
 
 from deltafl.fl.metrics import Summary
 from deltafl.sim.record.events import Event
+from deltafl.sim.run.engine import Progress
 from deltafl.sim.settings.config import RunConfig
+
+
+class Several:
+    """Passes progress on to several that receive it; a `Progress`."""
+
+    def __init__(self, each: Sequence[Progress]) -> None:
+        self._each = each
+
+    def begin(self, config: RunConfig, rounds_done: int) -> None:
+        """See `Progress`."""
+        for one in self._each:
+            one.begin(config, rounds_done)
+
+    def played(self, event: Event) -> None:
+        """See `Progress`."""
+        for one in self._each:
+            one.played(event)
+
+    def evaluated(self, round_number: int, test_error: Summary) -> None:
+        """See `Progress`."""
+        for one in self._each:
+            one.evaluated(round_number, test_error)
 
 
 class ProgressBars:

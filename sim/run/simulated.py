@@ -1,8 +1,10 @@
 """Simulated devices, for the engine: a data set, and a backend that does the devices' work."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from torch import nn
 
 from deltafl.fl.data.federated import FederatedDataset
 from deltafl.fl.data.lazy import sizes_of
@@ -32,10 +34,12 @@ class SimulatedPopulation:
     Attributes:
         dataset: their data.
         backend: computes what they compute.
+        own: makes the module that is trained, if it is one of the caller's own.
     """
 
     dataset: FederatedDataset
     backend: Backend
+    own: Callable[[], nn.Module] | None = None
 
     @property
     def num_devices(self) -> int:
@@ -44,7 +48,7 @@ class SimulatedPopulation:
 
     def spec(self, config: RunConfig) -> ModelSpec:
         """The model; see `Population`."""
-        return spec_of(config, self.dataset)
+        return replace(spec_of(config, self.dataset), own=self.own)
 
     def of_run(self, config: RunConfig, observer: Observer) -> "SimulatedDevices":
         """The devices of one run; see `Population`."""

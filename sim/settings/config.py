@@ -107,7 +107,7 @@ class DataConfig:
     """
 
     source: str = "digits"
-    format: Annotated[str, OneOf(FORMATS)] = "auto"
+    format: Annotated[str, OneOf((*FORMATS, learning.OWN))] = "auto"
     rule: Annotated[str, OneOf(("given", "published"))] = "given"
     min_samples: CountOrZero = 0
     test_fraction: Annotated[Fraction, Interval("(0, 1)")] = Fraction(1, 2)
@@ -140,10 +140,10 @@ class ModelConfig:
     """Which model is trained.
 
     Attributes:
-        name: one of `MODELS`; each is described in its module in `deltafl.fl.models`.
+        name: one of `MODELS`, each described in its module in `deltafl.fl.models`; or "own".
     """
 
-    name: Annotated[str, OneOf(MODELS)] = "linear"
+    name: Annotated[str, OneOf((*MODELS, learning.OWN))] = "linear"
 
 
 @dataclass(frozen=True, slots=True)

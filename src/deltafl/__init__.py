@@ -9,6 +9,49 @@ The layers import downwards only: sim, fl, protocol, secagg. The last two need w
 itself requires; fl and sim need its extra `sim`.
 """
 
-from typing import Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from deltafl.sim.api.federation import Federation
+    from deltafl.sim.api.methods import DeltaFL, FedAvg, Method, PrivateDeltaFL
+    from deltafl.sim.api.results import Comparison, Result
+    from deltafl.sim.api.training import compare, train
 
 __version__: Final = "0.2.0"
+
+__all__ = [
+    "Comparison",
+    "DeltaFL",
+    "FedAvg",
+    "Federation",
+    "Method",
+    "PrivateDeltaFL",
+    "Result",
+    "__version__",
+    "compare",
+    "train",
+]
+
+_API: Final = {
+    "Federation": "federation",
+    "DeltaFL": "methods",
+    "FedAvg": "methods",
+    "Method": "methods",
+    "PrivateDeltaFL": "methods",
+    "Comparison": "results",
+    "Result": "results",
+    "compare": "training",
+    "train": "training",
+}
+"""Where each name of the Python interface is; imported once it is used, for torch takes seconds."""
+
+
+def __getattr__(name: str) -> object:
+    if name in _API:
+        return getattr(import_module(f"deltafl.sim.api.{_API[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -18,6 +18,7 @@ TESTED = {
     "attacks": "sim/inspect/attacks",
     "audit": "sim/inspect/audit",
     "leakage": "sim/inspect/leakage",
+    "api": "sim/api",
     "net": "sim/net",
 }
 """Folders of tests whose files are named after modules, and where these lie."""

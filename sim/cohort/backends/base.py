@@ -5,7 +5,7 @@ waits for an answer when it needs it. In between, a backend may gather the work 
 one batch, or let other processes do it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,8 +17,9 @@ from deltafl.fl.cohort import Pending
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
-from deltafl.fl.models import build_model
+from deltafl.fl.models import build_model, seeded
 from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.registry import OWN
 from deltafl.fl.vectors import Vector
 
 
@@ -31,12 +32,14 @@ class ModelSpec:
         input_shape: the shape of one input, without the batch.
         num_classes: at least 2.
         embedding: frozen vectors of the tokens, float32 [vocabulary, dimension]; None without.
+        own: makes the module, if it is one of the caller's own; it then has the name `OWN`.
     """
 
     name: str
     input_shape: tuple[int, ...]
     num_classes: int
     embedding: npt.NDArray[np.float32] | None = None
+    own: Callable[[], nn.Module] | None = None
 
     def build(self, seed: int = 0) -> nn.Module:
         """Build the module.
@@ -44,6 +47,10 @@ class ModelSpec:
         Raises:
             ValueError: an unknown name, or shapes that the model cannot take.
         """
+        if self.own is not None:
+            return seeded(self.own, seed)
+        if self.name == OWN:
+            raise ValueError("a module of your own cannot be built from its name: pass it again")
         return build_model(
             self.name,
             input_shape=self.input_shape,

@@ -9,6 +9,7 @@ import torch
 from deltafl.fl.bundle import Architecture, read_stored
 from deltafl.fl.errors import DataError
 from deltafl.fl.parameters import num_parameters
+from deltafl.fl.registry import OWN
 from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.errors import UserError
@@ -44,6 +45,8 @@ def initial_of(source: Source, size: int) -> Initial:
     """
     if source.config is None or source.directory is None:
         return Initial(why="a transcript alone does not say from which seed it was made")
+    if source.config.model.name == OWN:
+        return Initial(why="the model is of the user's own making, and not in the directory")
     if not source.directory.bundle.exists():
         return Initial(why="there is no bundle.npz, which has the shape of the data")
     try:

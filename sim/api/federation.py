@@ -1,0 +1,225 @@
+"""Data of your own, by device: from arrays, a DataFrame, a table of devices, or files."""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from deltafl.fl.data.checks import checked_device
+from deltafl.fl.data.federated import FederatedDataset, Split, SplitBy, federate
+from deltafl.fl.errors import DataError
+from deltafl.sim.data.dataset import build_dataset
+from deltafl.sim.settings.config import DataConfig
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Arrays = tuple[npt.ArrayLike, npt.ArrayLike]
+"""The inputs of a device's samples, [n, ...], and their labels, [n]."""
+
+_NUMBERS: Final = "biuf"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Federation:
+    """Devices and their samples.
+
+    Attributes:
+        dataset: who trains, and who tests.
+        classes: what the labels were, by their numbers; empty if they were numbers.
+    """
+
+    dataset: FederatedDataset
+    classes: tuple[Hashable, ...] = ()
+
+    @classmethod
+    def from_devices(
+        cls,
+        devices: Mapping[Any, Arrays],
+        *,
+        test: float = 0.5,
+        split: str = "devices",
+        seed: int = 0,
+        name: str = "own data",
+    ) -> Self:
+        """Devices by their names.
+
+        Args:
+            devices: inputs and labels of each. Inputs are numbers, tokens (whole numbers) or
+                pixels (uint8). Labels may be anything that can be sorted: a number, a text.
+            test: the share that is tested on, in (0, 1).
+            split: what is divided into training and test: "devices", so that a tested device has
+                never been seen, or "samples", those of every device.
+            seed: of the division.
+            name: what to call the data, in tables.
+
+        Raises:
+            DataError: something is wrong with the data; it says where, and what would be right.
+            ValueError: an argument is out of its range.
+        """
+        labels = {key: np.asarray(y) for key, (_, y) in devices.items()}
+        numbered, classes = _numbered(labels)
+        made = [
+            checked_device(name, str(key), _inputs(name, key, x), numbered[key])
+            for key, (x, _) in devices.items()
+        ]
+        by = _split_by(split)
+        how = Split(
+            train_fraction=1 - Fraction(str(test)),
+            seed=seed,
+            by=by,
+            num_classes=len(classes) or None,
+        )
+        return cls(federate(name, made, how), classes)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: npt.ArrayLike,
+        y: npt.ArrayLike,
+        user: npt.ArrayLike,
+        **options: Any,  # noqa: ANN401
+    ) -> Self:
+        """Samples of all devices, one after another.
+
+        Args:
+            x: inputs, [n, ...].
+            y: labels, [n].
+            user: whose each sample is, [n].
+            options: those of `from_devices`.
+
+        Raises:
+            DataError: as `from_devices`.
+        """
+        inputs, labels, users = np.asarray(x), np.asarray(y), np.asarray(user)
+        name = options.get("name", "own data")
+        if not (inputs.ndim and labels.ndim == users.ndim == 1):
+            raise DataError(
+                f"{name}: y of shape {labels.shape} and user of shape {users.shape}: give one "
+                "label and one user for each sample"
+            )
+        if not len(inputs) == len(labels) == len(users):
+            raise DataError(
+                f"{name}: {len(inputs)} inputs, {len(labels)} labels and {len(users)} users: "
+                "give one of each for every sample"
+            )
+        names, owner = np.unique(users, return_inverse=True)
+        order = np.argsort(owner, kind="stable")
+        ends = np.cumsum(np.bincount(owner, minlength=len(names)))[:-1]
+        rows = dict(zip(names.tolist(), np.split(order, ends), strict=True)) if len(names) else {}
+        return cls.from_devices({k: (inputs[r], labels[r]) for k, r in rows.items()}, **options)
+
+    @classmethod
+    def from_pandas(
+        cls,
+        table: "pd.DataFrame",
+        *,
+        user: str,
+        label: str,
+        features: Iterable[str] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Self:
+        """A DataFrame with a row for each sample.
+
+        Args:
+            table: the DataFrame.
+            user: the column that says whose a sample is.
+            label: the column of labels.
+            features: the columns of inputs, all of them numbers; by default all others.
+            options: those of `from_devices`.
+
+        Raises:
+            DataError: a column is missing, or has something else than numbers; or as
+                `from_devices`.
+        """
+        name = options.setdefault("name", "a DataFrame")
+        others = [one for one in table.columns if one not in (user, label)]
+        chosen = others if features is None else list(features)
+        for column in (user, label, *chosen):
+            if column not in table.columns:
+                known = ", ".join(map(str, table.columns))
+                raise DataError(f"{name} has no column {column!r}: its columns are {known}")
+            if table[column].isna().any():
+                row = table.index[table[column].isna()][0]
+                raise DataError(f"{name}: column {column!r} has nothing in row {row!r}: fill it")
+        for column in chosen:
+            if table[column].dtype.kind not in _NUMBERS:
+                raise DataError(
+                    f"{name}: column {column!r} has {table[column].dtype}, not numbers: encode it, "
+                    "or leave it out of `features`"
+                )
+        inputs = table[chosen].to_numpy(np.float32)
+        return cls.from_arrays(inputs, table[label].to_numpy(), table[user].to_numpy(), **options)
+
+    @classmethod
+    def from_function(
+        cls,
+        users: Iterable[Any],
+        load: Callable[[Any], Arrays],
+        **options: Any,  # noqa: ANN401
+    ) -> Self:
+        """Devices whose samples a function reads.
+
+        Args:
+            users: the devices' names.
+            load: inputs and labels of one.
+            options: those of `from_devices`.
+
+        Raises:
+            DataError: as `from_devices`.
+        """
+        return cls.from_devices({one: load(one) for one in users}, **options)
+
+    @classmethod
+    def load(cls, source: str | Path, **settings: Any) -> Self:  # noqa: ANN401
+        """Data that the command line reads too: a path, or a name such as "digits".
+
+        Args:
+            source: `deltafl data list` shows what can be read.
+            settings: those of the section `data`, such as `num_devices=60`.
+
+        Raises:
+            DataError: the data cannot be read.
+            ConfigError: settings contradict each other.
+        """
+        return cls(build_dataset(replace(DataConfig(), source=str(source), **settings)))
+
+    def __repr__(self) -> str:
+        data = self.dataset
+        return (
+            f"<Federation {data.name}: {len(data.train)} training and {len(data.test)} test "
+            f"devices, inputs of shape {data.input_shape}, {data.num_classes} classes>"
+        )
+
+
+def _split_by(split: str) -> SplitBy:
+    try:
+        return SplitBy(split)
+    except ValueError:
+        raise ValueError(f"split={split!r}: must be 'devices' or 'samples'") from None
+
+
+def _inputs(name: str, device: object, x: npt.ArrayLike) -> npt.NDArray[np.generic]:
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise DataError(f"{name}: user {str(device)!r}: x is no array: {error}") from None
+
+
+def _numbered(
+    labels: Mapping[Any, npt.NDArray[np.generic]],
+) -> tuple[dict[Any, npt.NDArray[np.generic]], tuple[Hashable, ...]]:
+    """Labels as numbers from 0, and what they were; whole numbers from 0 stay as they are."""
+    parts = [one for one in labels.values() if one.ndim == 1 and one.size]
+    if all(one.dtype.kind in _NUMBERS for one in parts):
+        return dict(labels), ()
+    classes = np.unique(np.concatenate([one.astype(str) for one in parts]))
+    numbered = {
+        key: np.searchsorted(classes, one.astype(str)) if one.ndim == 1 and one.size else one
+        for key, one in labels.items()
+    }
+    return numbered, tuple(classes.tolist())

@@ -1,0 +1,135 @@
+"""Data of one's own: what comes out by device, and what is said of data that cannot be used."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deltafl import Federation
+from deltafl.fl.errors import DataError
+from deltafl.sim.data.dataset import dataset_digest
+
+USERS = ["ann", "bob", "cy", "dee"]
+
+
+def table(**changes):
+    """Three samples of each of four users."""
+    rng = np.random.default_rng(1)
+    columns = {
+        "who": np.repeat(USERS, 3),
+        "height": rng.normal(size=12),
+        "weight": rng.integers(40, 90, 12),
+        "answer": np.tile(["no", "yes", "maybe"], 4),
+    }
+    return pd.DataFrame(columns | changes)
+
+
+def sides(federation):
+    data = federation.dataset
+    return {one.id: one for one in (*data.train, *data.test)}
+
+
+def test_a_row_of_a_dataframe_is_a_sample_of_its_user():
+    source = table()
+    shuffled = source.sample(frac=1, random_state=3)
+    federation = Federation.from_pandas(shuffled, user="who", label="answer")
+    assert federation.classes == ("maybe", "no", "yes")
+    assert federation.dataset.num_classes == 3
+    assert sorted(sides(federation)) == USERS
+    for name, device in sides(federation).items():
+        own = shuffled[shuffled["who"] == name]
+        wanted = own[["height", "weight"]].to_numpy(np.float32)
+        assert device.x.tobytes() == wanted.tobytes()
+        assert [federation.classes[label] for label in device.y] == own["answer"].tolist()
+
+
+def test_features_may_be_chosen():
+    federation = Federation.from_pandas(table(), user="who", label="answer", features=["weight"])
+    assert federation.dataset.input_shape == (1,)
+
+
+def test_all_ways_lead_to_the_same_data():
+    source = table()
+    x, y = source[["height", "weight"]].to_numpy(np.float32), source["answer"].to_numpy()
+    users = source["who"].to_numpy()
+    by_user = {name: (x[users == name], y[users == name]) for name in reversed(USERS)}
+    made = [
+        Federation.from_pandas(source, user="who", label="answer"),
+        Federation.from_arrays(x, y, users),
+        Federation.from_devices(by_user),
+        Federation.from_function(USERS, by_user.__getitem__),
+    ]
+    assert len({dataset_digest(one.dataset) for one in made}) == 1
+
+
+def test_labels_that_are_numbers_stay_as_they_are():
+    federation = Federation.from_pandas(table(answer=[0, 2] * 6), user="who", label="answer")
+    assert federation.classes == ()
+    assert federation.dataset.num_classes == 3
+
+
+def test_users_may_be_numbers_and_images_stay_bytes():
+    x = np.zeros((8, 4, 4), np.uint8)
+    federation = Federation.from_arrays(x, [0, 1] * 4, [5, 5, 7, 7, 9, 9, 11, 11])
+    assert sorted(sides(federation)) == ["11", "5", "7", "9"]
+    assert federation.dataset.train[0].x.dtype == np.uint8
+
+
+def test_the_share_that_is_tested_on_and_what_is_divided():
+    source = table()
+    quarter = Federation.from_pandas(source, user="who", label="answer", test=0.25)
+    assert (len(quarter.dataset.train), len(quarter.dataset.test)) == (3, 1)
+    samples = Federation.from_pandas(
+        source, user="who", label="answer", split="samples", test=0.4
+    ).dataset
+    assert [one.id for one in samples.train] == [one.id for one in samples.test] == USERS
+    other = Federation.from_pandas(source, user="who", label="answer", seed=2)
+    first = Federation.from_pandas(source, user="who", label="answer")
+    assert [d.id for d in other.dataset.test] != [d.id for d in first.dataset.test]
+
+
+def test_what_the_command_line_reads_can_be_loaded():
+    federation = Federation.load("digits", num_devices=20)
+    assert repr(federation) == (
+        "<Federation digits: 10 training and 10 test devices, inputs of shape (8, 8), 10 classes>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "named", "complaint"),
+    [
+        (table(), {"user": "who", "label": "x"}, "has no column 'x': its columns are who, height"),
+        (table(height=["a"] * 12), {}, "column 'height' has .*, not numbers: encode it"),
+        (table(height=[np.nan] + [1.0] * 11), {}, "'height' has nothing in row 0: fill it"),
+        (table(who=["ann"] * 12), {}, "1 of 1 devices are left"),
+        (table(answer=[0.5] * 12), {}, "user 'ann'.*label"),
+        (table(height=[np.inf] + [1.0] * 11), {}, "user 'ann': sample 0 has the input inf"),
+        (table().iloc[:0], {}, "0 of 0 devices"),
+    ],
+)
+def test_tables_that_cannot_be_used_are_refused(source, named, complaint):
+    with pytest.raises(DataError, match=complaint):
+        Federation.from_pandas(source, **({"user": "who", "label": "answer"} | named))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "user", "complaint"),
+    [
+        ([[1.0]], [0, 1], ["a"], "1 inputs, 2 labels and 1 users"),
+        ([[1.0]], [[0]], ["a"], "one label and one user for each sample"),
+        (1.0, [0], ["a"], "one label and one user"),
+    ],
+)
+def test_arrays_that_do_not_belong_together_are_refused(x, y, user, complaint):
+    with pytest.raises(DataError, match=complaint):
+        Federation.from_arrays(x, y, user)
+
+
+def test_ragged_inputs_are_refused():
+    with pytest.raises(DataError, match="user 'a': x is no array"):
+        Federation.from_devices({"a": ([[1.0], [1.0, 2.0]], [0, 1]), "b": ([[1.0]], [0])})
+
+
+@pytest.mark.parametrize("options", [{"split": "rows"}, {"test": 0.0}, {"test": 1.5}])
+def test_arguments_out_of_range_are_refused(options):
+    with pytest.raises(ValueError, match=r"must be|not in"):
+        Federation.from_pandas(table(), user="who", label="answer", **options)

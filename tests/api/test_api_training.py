@@ -1,0 +1,208 @@
+"""Modules of one's own on data of one's own, by any method: in full, through files and audit."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import deltafl as dfl
+from deltafl.fl.bundle import Bundle
+from deltafl.fl.errors import DataError
+from deltafl.fl.parameters import to_vector
+from deltafl.sim.cli import main
+from deltafl.sim.errors import ConfigError, UserError
+from deltafl.sim.record.events import read_events
+
+FEW = {"rounds": 3, "cohort_size": 10, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def federation():
+    """Forty devices with a shift of their own; what is asked is a sign."""
+    rng = np.random.default_rng(0)
+    devices = {}
+    for number in range(40):
+        x = rng.normal(size=(12, 4)).astype(np.float32)
+        devices[f"p{number:02}"] = x, (x[:, 0] + rng.normal() > 0).astype(int)
+    return dfl.Federation.from_devices(devices)
+
+
+def network():
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+
+
+class Linear(nn.Module):
+    """The papers' linear model, as somebody else writes it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10, bias=False)
+        nn.init.zeros_(self.layer.weight)
+
+    def forward(self, x):
+        return self.layer(x.reshape(len(x), -1))
+
+
+@pytest.fixture(scope="module")
+def trained(federation, tmp_path_factory):
+    out = tmp_path_factory.mktemp("api") / "run"
+    return dfl.train(network, federation, dfl.PrivateDeltaFL(0.5), seeds=2, out=out, **FEW)
+
+
+def test_a_run_of_ones_own_module_is_a_run_like_any_other(trained, capsys):
+    assert main(["audit", str(trained.path), "--fail-on", "medium", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    failed = [check["name"] for check in report["checks"] if check["outcome"] == "failed"]
+    assert not failed
+    assert trained.summary["model"] == "own"
+    assert trained.summary["rounds"] == 3
+
+
+def test_the_module_is_the_one_that_was_measured(trained, federation):
+    for seed in trained.seeds:
+        module, table = trained.module(seed), trained.devices()
+        own = table[(table["seed"] == seed) & (table["split"] == "test")]
+        for device, error in zip(federation.dataset.test, own["error"], strict=True):
+            with torch.inference_mode():
+                missed = module(torch.from_numpy(device.x)).argmax(1).numpy() != device.y
+            assert missed.mean() == pytest.approx(error)
+
+
+def test_each_seed_begins_with_weights_of_its_own_unless_a_module_is_given(federation, tmp_path):
+    module = network()
+    given = to_vector(module).copy()
+    before = torch.random.get_rng_state()
+    options = FEW | {"learning_rate": 1e-30, "seeds": 2}
+    made = dfl.train(network, federation, "fedavg", out=tmp_path / "made", **options)
+    kept = dfl.train(module, federation, "fedavg", out=tmp_path / "kept", **options)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    vectors = [to_vector(made.module(seed)) for seed in made.seeds]
+    assert not np.array_equal(*vectors)
+    for seed in kept.seeds:
+        assert to_vector(kept.module(seed)).tobytes() == given.tobytes()
+    assert to_vector(module).tobytes() == given.tobytes()
+
+
+@pytest.mark.parametrize("strategy", ["private-delta-fl", "fedavg", "private-q-ffl", "afl"])
+def test_a_module_written_anew_comes_to_the_same_model(tmp_path, strategy):
+    """By autograd in place of a gradient that is written out."""
+    data = dfl.Federation.load("digits", num_devices=30)
+    found = [
+        dfl.train(model, data, strategy, out=tmp_path / str(number), **FEW)
+        for number, model in enumerate(["linear", Linear])
+    ]
+    theirs, ours = (to_vector(one.module()) for one in found)
+    assert np.abs(theirs).max() > 0.01
+    np.testing.assert_allclose(ours, theirs, atol=2e-3 if "private" in strategy else 1e-5)
+
+
+def test_methods_are_compared_with_the_same_cohorts(federation, tmp_path):
+    methods = [dfl.PrivateDeltaFL(0.5), dfl.FedAvg(private=True), "fedavg"]
+    found = dfl.compare(methods, network, federation, seeds=2, out=tmp_path / "both", **FEW)
+    table = found.table()
+    assert list(table.index) == ["private-delta-fl, θ = 0.5", "private-fedavg", "fedavg"]
+    assert table.loc["fedavg", ["difference", "p"]].isna().all()
+    assert table.loc["private-fedavg", "p90"] == pytest.approx(table.loc["fedavg", "p90"], abs=0.02)
+    assert 0 <= table.loc["private-delta-fl, θ = 0.5", "p"] <= 1
+    cohorts = [
+        [event["cohort"] for event in read_events(one.path / "events.jsonl")]
+        for one in found.results
+    ]
+    assert cohorts[0] == cohorts[1] == cohorts[2]
+    assert found["fedavg"] is found.results[2]
+    assert "p90" in found._repr_html_()
+
+
+def test_a_run_goes_on_where_it_was_interrupted(federation, tmp_path):
+    class Interrupt:
+        def begin(self, config, rounds_done):
+            pass
+
+        def played(self, event):
+            if event["round"] == 2:
+                raise KeyboardInterrupt
+
+        def evaluated(self, round_number, test_error):
+            pass
+
+    with pytest.raises(KeyboardInterrupt):
+        dfl.train(network, federation, out=tmp_path / "a", callbacks=[Interrupt()], **FEW)
+    resumed = dfl.train(network, federation, out=tmp_path / "a", resume=True, **FEW)
+    whole = dfl.train(network, federation, out=tmp_path / "b", **FEW)
+    assert to_vector(resumed.module()).tobytes() == to_vector(whole.module()).tobytes()
+
+
+def test_settings_reach_every_corner(federation, tmp_path):
+    settings = {"training": {"epochs": 2}, "quantile": {"method": "bracketed"}}
+    found = dfl.train(network, federation, settings=settings, out=tmp_path / "run", **FEW)
+    assert found.summary["quantile_method"] == "bracketed"
+    assert "epochs = 2" in (tmp_path / "run" / "config.toml").read_text()
+
+
+@pytest.mark.parametrize("backend", ["reference", "batched"])
+def test_every_backend_of_this_process_trains_a_module(federation, tmp_path, backend):
+    settings = {"training": {"backend": backend}}
+    found = dfl.train(network, federation, "fedavg", settings=settings, out=tmp_path / "r", **FEW)
+    assert np.isfinite(found.test_errors()).all()
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.layer = nn.BatchNorm1d(4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.layer(self.norm(x))
+
+
+def frozen():
+    module = network()
+    module[0].bias.requires_grad = False
+    return module
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "complaint"),
+    [
+        (Normed, {}, "running statistics are no parameters"),
+        (lambda: network().double(), {}, "parameter '0.weight' is torch.float64"),
+        (frozen, {}, "parameter '0.bias' .* does not require a gradient"),
+        (nn.Identity, {}, "has 0 parameters"),
+        (lambda: 3, {}, "int is no torch.nn.Module"),
+        (lambda: nn.Linear(5, 2), {}, "mat1 and mat2|shape"),
+        ("lineer", {}, "model.name"),
+        (network, {"strategy": "fedavgg"}, "fedavg"),
+        (network, {"rounds": 0}, "federation.rounds"),
+        (network, {"settings": {"training": {"backend": "processes"}}}, "cannot make a module"),
+        (network, {"cohort_size": 41}, "cohort_size = 41 is more than the 20"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_with_what_would_be_right(
+    federation, tmp_path, model, options, complaint
+):
+    with pytest.raises(UserError, match=complaint):
+        dfl.train(model, federation, out=tmp_path / "run", **(FEW | options))
+
+
+def test_methods_that_cannot_be_told_apart_are_refused(federation):
+    for methods in (["fedavg"], ["fedavg", dfl.FedAvg()]):
+        with pytest.raises(ValueError, match="give two or more, each once"):
+            dfl.compare(methods, network, federation, **FEW)
+
+
+def test_the_command_line_says_that_it_has_no_module(trained, tmp_path, capsys):
+    again = ["run", str(trained.path / "config.toml"), "--out", str(tmp_path / "run")]
+    assert main(again) == 2
+    assert "passed to `deltafl.train`" in capsys.readouterr().err
+    with pytest.raises(DataError, match="a module that is not here"):
+        Bundle.load(trained.path / "bundle.npz")
+
+
+def test_a_model_that_does_not_fit_the_data_is_told_before_anything_is_written(
+    federation, tmp_path
+):
+    with pytest.raises(ConfigError):
+        dfl.train(lambda: nn.Linear(5, 2), federation, out=tmp_path / "run", **FEW)
+    assert not (tmp_path / "run").exists()
