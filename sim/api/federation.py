@@ -1,7 +1,7 @@
 """Data of your own, by device: from arrays, a DataFrame, a table of devices, or files."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -13,7 +13,7 @@ from deltafl.fl.data.checks import checked_device
 from deltafl.fl.data.federated import FederatedDataset, Split, SplitBy, federate
 from deltafl.fl.errors import DataError
 from deltafl.sim.data.dataset import build_dataset
-from deltafl.sim.settings.config import DataConfig
+from deltafl.sim.settings.config_io import build_config
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -186,7 +186,8 @@ class Federation:
             DataError: the data cannot be read.
             ConfigError: settings contradict each other.
         """
-        return cls(build_dataset(replace(DataConfig(), source=str(source), **settings)))
+        config = build_config([{"data": {**settings, "source": str(source)}}])
+        return cls(build_dataset(config.data))
 
     def __repr__(self) -> str:
         data = self.dataset

@@ -73,6 +73,8 @@ def train(
     """
     method, own = method_of(strategy), _factory(model)
     devices = len(federation.dataset.train)
+    if cohort_size is None:
+        cohort_size = min(devices, max(_LEAST_COHORT, devices // 3))
     usual: Table = {
         "data": {"source": federation.dataset.name, "format": OWN},
         "model": {"name": model if isinstance(model, str) else OWN},
@@ -84,7 +86,7 @@ def train(
         "federation": {
             "algorithm": method.algorithm,
             "rounds": rounds,
-            "cohort_size": cohort_size or min(devices, max(_LEAST_COHORT, devices // 3)),
+            "cohort_size": cohort_size,
             "evaluate_every": max(1, rounds // 20),
         },
         "experiment": {"num_seeds": seeds, "baselines": []},

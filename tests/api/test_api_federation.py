@@ -7,6 +7,7 @@ import pytest
 from deltafl import Federation
 from deltafl.fl.errors import DataError
 from deltafl.sim.data.dataset import dataset_digest
+from deltafl.sim.errors import ConfigError
 
 USERS = ["ann", "bob", "cy", "dee"]
 
@@ -92,6 +93,11 @@ def test_what_the_command_line_reads_can_be_loaded():
     assert repr(federation) == (
         "<Federation digits: 10 training and 10 test devices, inputs of shape (8, 8), 10 classes>"
     )
+
+
+def test_settings_that_are_none_are_refused():
+    with pytest.raises(ConfigError, match=r"num_devises.*did you mean"):
+        Federation.load("digits", num_devises=20)
 
 
 @pytest.mark.parametrize(

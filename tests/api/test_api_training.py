@@ -176,6 +176,7 @@ def frozen():
         (network, {"strategy": "fedavgg"}, "fedavg"),
         (network, {"rounds": 0}, "federation.rounds"),
         (network, {"settings": {"training": {"backend": "processes"}}}, "cannot make a module"),
+        (network, {"cohort_size": 0}, "federation.cohort_size = 0"),
         (network, {"cohort_size": 41}, "cohort_size = 41 is more than the 20"),
     ],
 )
