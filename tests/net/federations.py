@@ -53,7 +53,7 @@ class Federation:
 
     config: object
     dataset: object = None
-    waiting: Waiting = field(default_factory=lambda: Waiting(20.0, 5.0))
+    waiting: Waiting = field(default_factory=lambda: Waiting(240.0, 120.0))
     declined: list = field(default_factory=list)
     said: list = field(default_factory=list)
     warned: list = field(default_factory=list)
