@@ -158,9 +158,9 @@ def test_a_file_of_another_run_is_refused(left, tmp_path, capsys, name):
     if copy is shutil.copytree:
         shutil.rmtree(path / name)
     copy(left[1] / name, path / name)
-    if name == "events.jsonl":  # whose lines must not happen to be as long
-        lengthened = (path / name).read_bytes().replace(b"\n", b" \n")
-        (path / name).write_bytes(lengthened)
+    if name == "events.jsonl":  # none of whose lines may happen to end where the checkpoint's do
+        content = (path / name).read_bytes()
+        (path / name).write_bytes(content.replace(b"\n", b" " * len(content) + b"\n", 1))
     refused(path, "damaged|another file|checkpoint knows of more", capsys)
 
 
