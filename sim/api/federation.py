@@ -1,6 +1,6 @@
 """Data of your own, by device: from arrays, a DataFrame, a table of devices, or files."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -30,11 +30,11 @@ class Federation:
 
     Attributes:
         dataset: who trains, and who tests.
-        classes: what the labels were, by their numbers; empty if they were numbers.
+        classes: the texts that the labels were, by their numbers; empty if they were numbers.
     """
 
     dataset: FederatedDataset
-    classes: tuple[Hashable, ...] = ()
+    classes: tuple[str, ...] = ()
 
     @classmethod
     def from_devices(
@@ -49,8 +49,8 @@ class Federation:
         """Devices by their names.
 
         Args:
-            devices: inputs and labels of each. Inputs are numbers, tokens (whole numbers) or
-                pixels (uint8). Labels may be anything that can be sorted: a number, a text.
+            devices: inputs and labels of each. Inputs are numbers, which become float32, or pixels
+                (uint8). Labels are whole numbers from 0, or texts.
             test: the share that is tested on, in (0, 1).
             split: what is divided into training and test: "devices", so that a tested device has
                 never been seen, or "samples", those of every device.
@@ -213,7 +213,7 @@ def _inputs(name: str, device: object, x: npt.ArrayLike) -> npt.NDArray[np.gener
 
 def _numbered(
     labels: Mapping[Any, npt.NDArray[np.generic]],
-) -> tuple[dict[Any, npt.NDArray[np.generic]], tuple[Hashable, ...]]:
+) -> tuple[dict[Any, npt.NDArray[np.generic]], tuple[str, ...]]:
     """Labels as numbers from 0, and what they were; whole numbers from 0 stay as they are."""
     parts = [one for one in labels.values() if one.ndim == 1 and one.size]
     if all(one.dtype.kind in _NUMBERS for one in parts):

@@ -10,6 +10,7 @@ device does not read is kept for one connection of it: one that is replaced is c
 import asyncio
 import contextlib
 import logging
+import math
 import resource
 import secrets
 import socket
@@ -372,13 +373,19 @@ class _Listener(socket.socket):
         """Accept a connection, and close it if there are too many: asyncio goes on."""
         connection, address = super().accept()
         self._accepted.append(connection)
-        room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_FILES
-        if len(self._accepted) > min(room, self.known() + MOST_OPENING):
+        most = min(_room(), self.known() + MOST_OPENING)
+        if len(self._accepted) > most:
             self._accepted = [one for one in self._accepted if one.fileno() >= 0]
-            if len(self._accepted) > min(room, self.known() + MOST_OPENING):
+            if len(self._accepted) > most:
                 connection.close()
                 raise ConnectionAbortedError("there are too many connections")
         return connection, address
+
+
+def _room() -> float:
+    """How many connections this process has files for."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return math.inf if files == resource.RLIM_INFINITY else files - _OTHER_FILES
 
 
 def allow_connections() -> None:

@@ -63,7 +63,7 @@ class Subject:
 
     def spec(self, config: RunConfig) -> ModelSpec:
         """The model, with the shapes of the data."""
-        return replace(spec_of(config, self.dataset), own=self.own)
+        return spec_of(config, self.dataset, self.own)
 
 
 def run_experiment(

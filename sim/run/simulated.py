@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import nn
 
@@ -22,9 +22,12 @@ from deltafl.sim.run.population import Measured
 from deltafl.sim.settings.config import RunConfig
 
 
-def spec_of(config: RunConfig, dataset: FederatedDataset) -> ModelSpec:
-    """The model of the settings, with the shapes of these data."""
-    return ModelSpec(config.model.name, dataset.input_shape, dataset.num_classes, dataset.embedding)
+def spec_of(
+    config: RunConfig, dataset: FederatedDataset, own: Callable[[], nn.Module] | None = None
+) -> ModelSpec:
+    """The model of the settings, or a module of the caller's own, with the shapes of these data."""
+    shapes = dataset.input_shape, dataset.num_classes
+    return ModelSpec(config.model.name, *shapes, dataset.embedding, own)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +51,7 @@ class SimulatedPopulation:
 
     def spec(self, config: RunConfig) -> ModelSpec:
         """The model; see `Population`."""
-        return replace(spec_of(config, self.dataset), own=self.own)
+        return spec_of(config, self.dataset, self.own)
 
     def of_run(self, config: RunConfig, observer: Observer) -> "SimulatedDevices":
         """The devices of one run; see `Population`."""

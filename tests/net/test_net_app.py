@@ -513,6 +513,25 @@ def test_an_address_in_use_is_told(federation, tls):
             pass
 
 
+@pytest.mark.parametrize("files", [resource.RLIM_INFINITY, 1 << 20])
+def test_who_may_open_any_number_of_files_has_room(federation, tls, monkeypatch, files):
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (files, files))
+    monkeypatch.setattr(app, "allow_connections", lambda: None)
+    own, trusted = tls[0]
+    with serving(federation, own) as url:
+        talk = hello_of(federation, 3, federation.identities[3].identity, own.hash())
+        assert exchanged(url, trusted, talk) == Welcome(0, 3)
+
+
+def test_where_files_run_out_strangers_are_turned_away(federation, tls, monkeypatch):
+    monkeypatch.setattr(app, "_OTHER_FILES", 1)
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (2, 2))
+    monkeypatch.setattr(app, "allow_connections", lambda: None)
+    own, trusted = tls[0]
+    with serving(federation, own) as url, sockets(url, trusted, 2) as opened:
+        assert ends(opened[1])
+
+
 def test_a_server_may_have_as_many_connections_as_the_system_allows():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:

@@ -18,10 +18,7 @@ SHOWN = 120
 
 
 def departures(
-    config: RunConfig,
-    number: int,
-    session: SessionView,
-    wanted: Sequence[Levels],
+    config: RunConfig, number: int, session: SessionView, wanted: Sequence[Levels]
 ) -> Iterator[str]:
     """Say where a session is not what the settings lead to.
 
