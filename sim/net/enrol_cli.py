@@ -6,7 +6,14 @@ from typing import Final
 
 from deltafl.secagg import ClientId
 from deltafl.secagg.identity import fingerprint
+from deltafl.sim.errors import UserError
 from deltafl.sim.net.identities import create_identity, read_directory, read_identity
+from deltafl.sim.net.supernodes import (
+    key_fingerprint,
+    read_supernode_key,
+    read_supernodes,
+    signed_line,
+)
 
 _DESCRIPTION: Final = """\
 Make a device's identity, and print what the administrator adds to the federation's list.
@@ -25,6 +32,10 @@ examples:
       print its line and its fingerprint again
   deltafl enrol --list devices.txt
       print the fingerprint of a list; all copies must have the same
+  deltafl enrol 7 --out device-7.identity --supernode-key node-7.key
+      for a node of Flower's: have its SuperNode's key sign for the identity
+  deltafl enrol --list devices.txt --supernodes supernodes.txt
+      check these signatures, and print whose they are
 """
 
 
@@ -44,14 +55,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="where the identity goes (device-ID.identity)"
     )
+    parser.add_argument(
+        "--supernode-key",
+        type=Path,
+        metavar="FILE",
+        help="the private key of the device's SuperNode, which signs for its identity",
+    )
+    parser.add_argument(
+        "--supernodes", type=Path, metavar="FILE", help="with --list: check these signatures"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
     """Make an identity, or show one; the exit code."""
+    if options.supernodes is not None and options.list is None:
+        raise UserError("--supernodes: give the list of devices as well, with --list")
     if options.list is not None:
-        listed = read_directory(options.list)
-        print(f"{len(listed.keys)} devices; fingerprint of the list:\n  {listed.fingerprint()}")
+        _show_list(options)
         return 0
+    key = None if options.supernode_key is None else read_supernode_key(options.supernode_key)
     if options.show is not None:
         path, own = options.show, read_identity(options.show)
     else:
@@ -60,7 +82,19 @@ def main(options: argparse.Namespace) -> int:
         print(f"The identity is in {path}. Keep it secret, and on this device.\n")
     print(f"The device's line in the list of devices:\n  {own.entry}")
     print(f"Its fingerprint, to compare with the administrator:\n  {_fingerprint(own.entry)}")
+    if key is not None:
+        print(f"Its line in the list of SuperNodes:\n  {signed_line(own, key)}")
     return 0
+
+
+def _show_list(options: argparse.Namespace) -> None:
+    listed = read_directory(options.list)
+    print(f"{len(listed.keys)} devices; fingerprint of the list:\n  {listed.fingerprint()}")
+    if options.supernodes is None:
+        return
+    print("Each is signed for by its SuperNode's key; these are the keys, as ssh-keygen -lf does:")
+    for client, key in read_supernodes(options.supernodes, listed).keys.items():
+        print(f"  device {client}: {key_fingerprint(key)}")
 
 
 def _fingerprint(entry: str) -> str:

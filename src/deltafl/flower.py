@@ -2,6 +2,6 @@
 
 from deltafl.sim.net.app import Tls
 from deltafl.sim.net.flower.mod import DeltaFLMod, OwnLoss
-from deltafl.sim.net.flower.strategy import Listening, PrivateDeltaFL
+from deltafl.sim.net.flower.strategy import Enrolled, Listening, PrivateDeltaFL
 
-__all__ = ["DeltaFLMod", "Listening", "OwnLoss", "PrivateDeltaFL", "Tls"]
+__all__ = ["DeltaFLMod", "Enrolled", "Listening", "OwnLoss", "PrivateDeltaFL", "Tls"]

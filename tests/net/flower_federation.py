@@ -2,7 +2,9 @@
 
 Starts a SuperLink and SuperNodes with TLS and node authentication, runs the app by FedAvg, then by
 private Δ-FL, and prints the seconds of each round. With --kill, it kills a SuperNode while the
-second private round is under way. With --simulation, both run in Flower's simulation instead, which
+second private round is under way. With --signed, nodes have identities that their SuperNodes' keys
+have signed, and take part in signed sessions. With --by-messages, the trips of a round are messages
+of Flower's, and no port is opened. With --simulation, both run in Flower's simulation instead, which
 runs at most four nodes more than there are CPUs. Needs the extra `flower`, and for the simulation
 flwr[simulation].
 
@@ -34,8 +36,12 @@ PLAIN = 'PrivateDeltaFL(theta="1/2")'
 MOD = "DeltaFLMod(own_loss)"
 USUAL_FEWEST = 10
 OVER_TLS = (
-    'PrivateDeltaFL(theta="1/2", listening=Listening(tls=Tls(Path("{0}/server.pem"), '
-    'Path("{0}/server.key")), authority=Path("{0}/ca.pem")))'
+    'listening=Listening(tls=Tls(Path("{0}/server.pem"), Path("{0}/server.key")), '
+    'authority=Path("{0}/ca.pem"))'
+)
+SIGNED = (
+    'settings={{"privacy": {{"adversary": "active"}}}}, '
+    'enrolled=Enrolled(Path("{0}/devices.txt"), Path("{0}/supernodes.txt"))'
 )
 
 
@@ -47,20 +53,26 @@ def changed_lines(patch):
     return len(added), len(removed)
 
 
-def make_apps(work, *, trips_over_tls):
+def make_apps(work, options):
     """Both apps, and what the patch changes."""
     plain, private = work / "plain", work / "private"
     shutil.copytree(EXAMPLE / "app", plain)
     shutil.copytree(EXAMPLE / "app", private)
     patch = EXAMPLE / "private.patch"
     subprocess.run(["patch", "-p1", "-s", "-i", str(patch)], cwd=private, check=True)
-    if trips_over_tls:
+    asked = {
+        OVER_TLS.format(work): options.trips_over_tls,
+        SIGNED.format(work): options.signed,
+        "by_messages=True": options.by_messages,
+    }
+    if any(asked.values()):
         server = private / "digits" / "server_app.py"
         text = server.read_text()
         assert PLAIN in text, "the patch does not use the strategy as expected"
-        text = text.replace("import PrivateDeltaFL", "import Listening, PrivateDeltaFL, Tls")
-        text = text.replace(PLAIN, OVER_TLS.format(work))
-        server.write_text("from pathlib import Path\n" + text)
+        names = "Enrolled, Listening, PrivateDeltaFL, Tls"
+        text = text.replace("import PrivateDeltaFL", f"import {names}")
+        more = ", ".join([PLAIN[:-1], *[one for one, is_wanted in asked.items() if is_wanted]])
+        server.write_text("from pathlib import Path\n" + text.replace(PLAIN, more + ")"))
     return plain, private, changed_lines(patch.read_text())
 
 
@@ -140,7 +152,21 @@ def listens(port):
         return one.connect_ex(("127.0.0.1", port)) == 0
 
 
-def deployment(stack, work, nodes, env):
+def enrol(work, nodes):
+    """Make identities that SuperNodes' keys sign for, by the command; the two lists."""
+    lists = {"devices.txt": [], "supernodes.txt": []}
+    for i in range(nodes):
+        command = [str(Path(sys.executable).parent / "deltafl"), "enrol", str(i)]
+        command += ["--out", f"device-{i}.identity", "--supernode-key", f"node-{i}.key"]
+        done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=True)
+        found = [line.strip() for line in done.stdout.splitlines()]
+        lists["devices.txt"] += [f for f in found if re.fullmatch(rf"{i} [0-9a-f]{{64}}", f)]
+        lists["supernodes.txt"] += [f for f in found if f.startswith(f"{i} ecdsa-")]
+    for name, lines in lists.items():
+        (work / name).write_text("\n".join(lines) + "\n")
+
+
+def deployment(stack, work, nodes, env, *, signed):
     """Start a SuperLink and SuperNodes; the federation's name, and the processes."""
     port = free_port()
     link = ["flower-superlink", "--disable-runtime-dependency-installation"]
@@ -155,8 +181,10 @@ def deployment(stack, work, nodes, env):
         f'root-certificates = "{work}/ca.pem"\n'
     )
     processes = []
-    for i in range(nodes):
-        public = make_key(work / f"node-{i}.key")
+    publics = [make_key(work / f"node-{i}.key") for i in range(nodes)]
+    if signed:
+        enrol(work, nodes)
+    for i, public in enumerate(publics):
         register = ["flwr", "supernode", "register", str(public), "tls", "--name", f"node-{i}"]
         done = subprocess.run(register, env=env, capture_output=True, text=True, cwd=work)
         if done.returncode:
@@ -164,7 +192,11 @@ def deployment(stack, work, nodes, env):
         node = ["flower-supernode", "--superlink", f"127.0.0.1:{port}"]
         node += ["--root-certificates", "ca.pem", "--host", "127.0.0.1"]
         node += ["--port", str(free_port()), "--auth-supernode-private-key", f"node-{i}.key"]
-        node += ["--node-config", f"partition-id={i} num-partitions={nodes}"]
+        config = f"partition-id={i} num-partitions={nodes}"
+        if signed:
+            config += f' deltafl-identity="{work}/device-{i}.identity"'
+            config += f' deltafl-devices="{work}/devices.txt"'
+        node += ["--node-config", config]
         processes.append(started(stack, work, f"supernode-{i}", node, env))
     return "tls", processes
 
@@ -226,6 +258,8 @@ def main():
     parser.add_argument("--kill", action="store_true", help="kill a SuperNode in the 2nd round")
     parser.add_argument("--simulation", action="store_true", help="in Flower's simulation")
     parser.add_argument("--only", choices=["plain", "private"], help="run only one of the apps")
+    parser.add_argument("--signed", action="store_true", help="nodes with identities")
+    parser.add_argument("--by-messages", action="store_true", help="trips are Flower's messages")
     parser.add_argument("--trips-over-tls", action="store_true", help="TLS for the trips as well")
     parser.add_argument("--verbose", action="store_true", help="print what Flower logs")
     parser.add_argument("--work", type=Path, help="keep everything here")
@@ -244,15 +278,16 @@ def main():
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
         write_certificates(work)
-        over_tls = options.trips_over_tls
-        plain, private, (added, removed) = make_apps(work, trips_over_tls=over_tls)
+        plain, private, (added, removed) = make_apps(work, options)
         if options.nodes < USUAL_FEWEST:
             accept_fewer(private, options.nodes - 1)
         print(f"the patch adds {added} lines, and removes {removed}")
         if options.simulation:
             federation, processes = simulation(stack, work, env), []
         else:
-            federation, processes = deployment(stack, work, options.nodes, env)
+            federation, processes = deployment(
+                stack, work, options.nodes, env, signed=options.signed
+            )
 
         def on_round(number):
             if number == 2 and options.kill:

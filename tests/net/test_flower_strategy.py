@@ -1,31 +1,22 @@
 """Apps of Flower's, under its own strategy loop, with nodes that are threads."""
 
-from concurrent.futures import ThreadPoolExecutor
+import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-flwr = pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
+pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
-from flwr.app import (  # noqa: E402
-    Array,
-    ArrayRecord,
-    Context,
-    Error,
-    Message,
-    MetricRecord,
-    RecordDict,
-)
-from flwr.clientapp import ClientApp  # noqa: E402
-from flwr.serverapp.strategy import FedAvg  # noqa: E402
-from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
+from flower_nodes import NODES, Grid, app, started
+from flwr.serverapp.strategy import FedAvg
+from flwr.supercore.task_identity import TaskIdentity
+from supernode_keys import enrolled
 
-from deltafl.flower import DeltaFLMod, PrivateDeltaFL  # noqa: E402
-from deltafl.protocol.policy import RoundPolicy  # noqa: E402
-from deltafl.sim.errors import ConfigError  # noqa: E402
-
-NODES = 10
+from deltafl.flower import Enrolled, Listening, PrivateDeltaFL
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.net.flower import resident
+from deltafl.sim.net.flower.strategy import _devices_of
 
 
 @pytest.fixture(autouse=True)
@@ -33,73 +24,6 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
     TaskIdentity.run_id = TaskIdentity.task_id = 1
     TaskIdentity.node_id = 0
-
-
-class Grid:
-    """Nodes that are threads; some do not answer."""
-
-    def __init__(self, app, gone=()):
-        self.app, self.gone, self.seen = app, gone, []
-        self.pool = ThreadPoolExecutor(NODES)
-
-    def get_node_ids(self):
-        return range(1000, 1000 + NODES)
-
-    def push_messages(self, messages):
-        self.replies = {str(i): self.pool.submit(self._one, m) for i, m in enumerate(messages)}
-        return list(self.replies)
-
-    def pull_messages(self, ids):
-        replies = {i: self.replies[i].result() for i in ids if self.replies[i].done()}
-        for i, reply in replies.items():
-            reply.metadata.__dict__["_reply_to_message_id"] = i
-        return list(replies.values())
-
-    def send_and_receive(self, messages, timeout=None):
-        del timeout
-        return list(self.pool.map(self._one, messages))
-
-    def _one(self, message):
-        node = message.metadata.dst_node_id
-        self.seen.append(message)
-        if node - 1000 in self.gone:
-            return Message(Error(5, "Node Unavailable"), reply_to=message)
-        config = {"partition-id": node - 1000}
-        return self.app(message, Context(1, node, config, RecordDict(), {}))
-
-
-def app(train=None, policy=None):
-    """Nodes whose update is all ones, times their number; their loss is it too."""
-
-    def own_loss(message, context):
-        return 1.0 + context.node_config["partition-id"], 10
-
-    made = ClientApp(mods=[DeltaFLMod(own_loss, policy)])
-
-    @made.train()
-    def usual(message, context):
-        arrays = message.content["arrays"]
-        number = context.node_config["partition-id"] / 64
-        new = {name: Array(array.numpy() + np.float32(number)) for name, array in arrays.items()}
-        metrics = MetricRecord({"num-examples": 10})
-        content = RecordDict({"arrays": ArrayRecord(new), "metrics": metrics})
-        return (train or (lambda _m, _c, reply: reply))(
-            message, context, Message(content, reply_to=message)
-        )
-
-    @made.evaluate()
-    def evaluate(message, context):
-        del context
-        mean = float(message.content["arrays"]["w"].numpy().mean())
-        metrics = MetricRecord({"mean": mean, "num-examples": 1})
-        return Message(RecordDict({"metrics": metrics}), reply_to=message)
-
-    return made
-
-
-def started(strategy, grid, rounds=1):
-    first = ArrayRecord({"w": Array(np.zeros((2, 3), np.float32)), "n": Array(np.array([4]))})
-    return strategy.start(grid=grid, initial_arrays=first, num_rounds=rounds)
 
 
 def evaluated(*args, **options):
@@ -162,7 +86,7 @@ def test_training_that_fails_counts_as_zeros():
 
 
 def test_sessions_that_need_identities_are_refused():
-    with pytest.raises(ConfigError, match="deltafl serve"):
+    with pytest.raises(ConfigError, match="Enrolled"):
         evaluated(settings={"privacy": {"adversary": "active"}})
 
 
@@ -179,3 +103,102 @@ def test_unless_it_is_asked_for_no_node_shows_what_it_measures():
     assert not result.evaluate_metrics_clientapp
     assert {message.metadata.message_type for message in grid.seen} == {"train"}
     assert result.arrays["w"].numpy().mean() == pytest.approx(6.5 / 64)
+
+
+@pytest.fixture
+def residents():
+    """What is started is ended."""
+    begun = len(resident._STARTED)
+    yield
+    for process in resident._STARTED[begun:]:
+        process.kill()
+        process.wait()
+    del resident._STARTED[begun:]
+
+
+@pytest.mark.slow
+def test_a_round_whose_trips_are_messages(residents):
+    """The same tail, as over connections; and what a node keeps of it is an address."""
+    grid = Grid(app())
+    result = started(PrivateDeltaFL(by_messages=True), grid, rounds=2)
+    assert result.arrays["w"].numpy().mean() == pytest.approx(13 / 64)
+    assert result.train_metrics_clientapp[1]["kept_devices"] == 6
+    assert len(resident._STARTED) == NODES
+    for context in grid.contexts.values():
+        (record,) = context.state.config_records.values()
+        assert set(record) == {"resident"}
+        shutil.rmtree(record["resident"])
+    assert {message.metadata.message_type for message in grid.seen} == {"train"}
+
+
+@pytest.mark.slow
+def test_a_node_that_does_not_answer_messages_costs_its_update_only(residents):
+    settings = {"privacy": {"expected_dropout": 0.2, "min_cohort": 6}}
+    policy = RoundPolicy(min_cohort=6, dropout_rate=0.2)
+    grid = Grid(app(policy=policy), gone=[9])
+    strategy = PrivateDeltaFL(1, algorithm="private-fedavg", settings=settings, by_messages=True)
+    assert started(strategy, grid).arrays["w"].numpy().mean() == pytest.approx(4 / 64)
+
+
+def test_messages_need_no_port():
+    with pytest.raises(ConfigError, match="needs no port"):
+        PrivateDeltaFL(by_messages=True, listening=Listening())
+
+
+def signed(folder, ids, by_messages=False):
+    """A grid of nodes with identities, and a strategy that asks for signed sessions."""
+    keys = enrolled(folder, ids)
+
+    def config(number):
+        return {
+            "deltafl-identity": str(folder / f"device-{ids[number]}.identity"),
+            "deltafl-devices": str(folder / "devices.txt"),
+            "deltafl-settings": str(folder / "settings.toml"),
+        }
+
+    (folder / "settings.toml").write_text('[privacy]\nadversary = "active"\n')
+    grid = Grid(app(), config=config, keys=keys)
+    strategy = PrivateDeltaFL(
+        settings={"privacy": {"adversary": "active"}},
+        enrolled=Enrolled(folder / "devices.txt", folder / "supernodes.txt"),
+        by_messages=by_messages,
+    )
+    return strategy, grid
+
+
+@pytest.mark.slow
+def test_nodes_with_identities_take_part_in_signed_sessions(tmp_path):
+    """In another order than that of the nodes; the ledger lies beside the identity."""
+    ids = [31, 4, 15, 9, 2, 6, 5, 35, 8, 97]
+    strategy, grid = signed(tmp_path, ids)
+    result = started(strategy, grid)
+    assert result.arrays["w"].numpy().mean() == pytest.approx(6.5 / 64)
+    assert {path.stem for path in tmp_path.glob("*.ledger")} == {f"device-{i}" for i in ids}
+    handed = {m.metadata.dst_node_id: m.content["deltafl"] for m in grid.seen}
+    assert {node: record["client"] for node, record in handed.items()} == {
+        1000 + number: client for number, client in enumerate(ids)
+    }
+    assert all(record["token"] == b"" for record in handed.values())
+
+
+@pytest.mark.slow
+def test_signed_sessions_by_messages(tmp_path, residents):
+    strategy, grid = signed(tmp_path, list(range(NODES)), by_messages=True)
+    result = started(strategy, grid)
+    assert result.arrays["w"].numpy().mean() == pytest.approx(6.5 / 64)
+
+
+def test_nodes_whose_keys_are_not_listed_are_left_out(tmp_path):
+    strategy, grid = signed(tmp_path, list(range(NODES)))
+    grid.keys = ()
+    with pytest.raises(ConfigError, match="none of the nodes"):
+        started(strategy, grid)
+    assert not grid.seen
+
+
+def test_one_key_is_one_device_whatever_the_superlink_says(tmp_path):
+    strategy, grid = signed(tmp_path, list(range(NODES)))
+    found = _devices_of([1000, 1001, 1002], strategy._supernodes, grid)
+    assert found == {1000: 0, 1001: 1, 1002: 2}
+    grid.keys = [grid.keys[0], grid.keys[0], grid.keys[2]]
+    assert _devices_of([1000, 1001, 1002], strategy._supernodes, grid) == {1000: 0, 1002: 2}

@@ -314,7 +314,7 @@ def sockets(url, trusted, number, *, shakes_hands=True):
         opened = []
         for _ in range(number):
             one = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])))
-            one.settimeout(20)
+            one.settimeout(5)  # less than the time after which all such connections are ended
             stack.callback(one.close)
             if shakes_hands:
                 with suppress(OSError):

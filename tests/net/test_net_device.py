@@ -352,7 +352,8 @@ def test_a_trip_is_answered_once_whatever_comes_under_its_number(tmp_path, feder
 
 
 def test_steps_are_those_of_all_levels_together():
-    config = settings("private-delta-fl", {"federation": {"levels": ["1", "1/2"]}})
+    changed = {"federation": {"levels": ["1", "1/2"]}, "training": {"batch_size": 1}}
+    config = settings("private-delta-fl", changed)
     own = build_dataset(config.data).train[0]
     shapes = ModelSpec("linear", (8, 8), 10)
     task = Task(TASK, 0, 0, to_toml(config).encode())
@@ -360,10 +361,9 @@ def test_steps_are_those_of_all_levels_together():
     for most in (1, 4, 2 * own.num_samples):
         work = work_on(OwnData(own, shapes, most), ClientId(0))(task, None)
         found[most] = [work._devices(levels).training for levels in (1, 2)]
-    batch = config.training.batch_size
     assert found[2 * own.num_samples] == [training_of(task).local] * 2
-    assert [one.batch_size for one in found[1]] == [max(batch, own.num_samples)] * 2
-    halved = [max(batch, -(-own.num_samples // steps)) for steps in (4, 2)]
+    assert [one.batch_size for one in found[1]] == [own.num_samples] * 2
+    halved = [-(-own.num_samples // steps) for steps in (4, 2)]
     assert [one.batch_size for one in found[4]] == halved
 
 

@@ -28,11 +28,11 @@ class Handover:
     """How a device joins a round.
 
     Attributes:
-        url: of the server's transport.
+        url: of the server's transport; empty if the round's trips are messages of Flower's.
         authority: certificates (PEM) that vouch for it; empty without TLS.
         client: the device's id in the round.
-        token: 32 secret bytes, for this device and round; the seed of the identity by which it is
-            admitted.
+        token: 32 secret bytes, for this device and round: the seed of the identity that it has in
+            it. Empty where the device is to have its own identity, under the id `client`.
         layout: of the model.
     """
 
@@ -70,8 +70,8 @@ class Handover:
             raise ValueError(f"the record {RECORD!r} lacks a text, or has a longer one than any")
         if not (isinstance(client, int) and 0 <= client < _ID_LIMIT):
             raise ValueError(f"the record {RECORD!r} has no id of a device")
-        if not (isinstance(token, bytes) and len(token) == SEED_SIZE):
-            raise ValueError(f"the record {RECORD!r} has no token of {SEED_SIZE} bytes")
+        if not (isinstance(token, bytes) and len(token) in (0, SEED_SIZE)):
+            raise ValueError(f"the record {RECORD!r} has a token that is not {SEED_SIZE} bytes")
         return cls(str(url), str(authority), ClientId(client), token, _layout(str(layout)))
 
 

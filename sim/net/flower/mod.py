@@ -10,25 +10,29 @@ from threading import Event
 from typing import Any, Final
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.common import log
 
-from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.vectors import Vector
-from deltafl.protocol.client import RoundClient
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import TrustedKeys
-from deltafl.secagg.identity import identity
 from deltafl.secagg.sqlite_ledger import SqliteLedger
-from deltafl.sim.cohort.devices import Devices, device_objects
-from deltafl.sim.errors import ConfigError
-from deltafl.sim.net.device import DeviceSide, Notes
-from deltafl.sim.net.dialling import Server, take_part
+from deltafl.sim.net.device import Notes
+from deltafl.sim.net.dialling import MAX_FRAME, Server, take_part
+from deltafl.sim.net.flower import resident
+from deltafl.sim.net.flower.app_work import App, work_by
+from deltafl.sim.net.flower.carried import FRAMES, frames_of, record_of
 from deltafl.sim.net.flower.handover import RECORD, Handover
 from deltafl.sim.net.flower.layout import Layout
-from deltafl.sim.net.frames import Reason, Task
-from deltafl.sim.net.identities import OwnIdentity
-from deltafl.sim.net.own_work import RoundWork, settings_of
+from deltafl.sim.net.flower.member import Member
+from deltafl.sim.net.frames import Reason
 
 OwnLoss = Callable[[Message, Context], tuple[float, int]]
 """A device's mean training loss of the model in a message, and its number of samples."""
@@ -36,6 +40,7 @@ OwnLoss = Callable[[Message, Context], tuple[float, int]]
 ClientAppCallable = Callable[[Message, Context], Message]
 
 _ARRAYS: Final = "arrays"
+_RESIDENT: Final = "resident"  # in the node's state: where its resident process can be reached
 _PATIENCE_S: Final = 60.0  # without a connection: the round is over, or its server
 
 
@@ -48,7 +53,8 @@ class DeltaFLMod:
 
     Args:
         loss: the device's training loss of a model.
-        policy: what the device insists on.
+        policy: what the device insists on, unless its owner says it in the SuperNode's
+            configuration (`member.SETTINGS`).
         folder: where ledgers are, one for each node; `$FLWR_HOME/deltafl` by default.
     """
 
@@ -65,70 +71,46 @@ class DeltaFLMod:
         if RECORD not in msg.content:
             return call_next(msg, context)
         handover = Handover.of_record(msg.content[RECORD])
-        own = OwnIdentity(handover.client, identity(handover.token))
-        stop = Event()
-
-        def declined(reason: Reason, detail: str) -> None:
-            log(WARNING, "not in this round (%s): %s", reason.name.lower(), detail)
-
-        def failed(error: Exception) -> None:
-            log(WARNING, "training failed, and counts as zeros: %r", error)
-
-        app = _App(handover.layout, msg, context, call_next, self._loss)
-
-        def work_of(task: Task, machine: RoundClient) -> RoundWork:
-            if task.measures:
-                raise ConfigError("the app says nothing of test data")
-
-            def devices(_levels: int) -> Devices:
-                first = np.frombuffer(machine.models[0], dtype="<f4")
-                return device_objects([_AppDevice(own.client, app.measure(first)[1], app)])
-
-            return RoundWork(own.client, settings_of(task), task, machine, devices)
-
+        ledger = self._folder / f"node-{context.node_id}.ledger"
         self._folder.mkdir(parents=True, exist_ok=True)
-        with (
-            SqliteLedger(self._folder / f"node-{context.node_id}.ledger") as ledger,
-            tempfile.TemporaryDirectory() as folder,
-        ):
-            side = DeviceSide(
-                own,
-                TrustedKeys({own.client: own.identity.public}),
-                self._policy,
-                ledger,
-                work_of,
-                Notes(over=lambda _done: stop.set(), declined=declined, failed=failed),
-            )
-            trusted = None
-            if handover.authority:
-                trusted = str(Path(folder) / "authority.pem")
-                Path(trusted).write_text(handover.authority, encoding="ascii")
-            take_part(Server(handover.url, trusted), side, _say, stop, patience=_PATIENCE_S)
+        member = Member.of(handover, context.node_config, ledger, self._policy)
+        app = _App(handover.layout, msg, context, call_next, self._loss)
+        if not handover.url:
+            return _by_message(msg, context, member, app)
+        _by_connection(handover, member, app)
         return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=msg)
 
 
-@dataclass(slots=True, eq=False)
-class _AppDevice:
-    """A node of Flower's as a device; a `Device`.
+def _by_connection(handover: Handover, member: Member, app: App) -> None:
+    """Take part in a round until it is over."""
+    stop = Event()
 
-    Attributes:
-        id: in the round.
-        weight: its number of samples.
-    """
+    def declined(reason: Reason, detail: str) -> None:
+        log(WARNING, "not in this round (%s): %s", reason.name.lower(), detail)
 
-    id: int
-    weight: int
-    _app: "_App"
+    def failed(error: Exception) -> None:
+        log(WARNING, "training failed, and counts as zeros: %r", error)
 
-    def loss(self, model: Vector) -> float:
-        """F_k, by the app."""
-        return self._app.measure(model)[0]
+    notes = Notes(over=lambda _done: stop.set(), declined=declined, failed=failed)
+    with SqliteLedger(member.ledger) as ledger, tempfile.TemporaryDirectory() as folder:
+        side = member.side(ledger, work_by(app, member.client), notes)
+        trusted = None
+        if handover.authority:
+            trusted = str(Path(folder) / "authority.pem")
+            Path(trusted).write_text(handover.authority, encoding="ascii")
+        take_part(Server(handover.url, trusted), side, _say, stop, patience=_PATIENCE_S)
 
-    def update(self, model: Vector, objective: LocalObjective = PLAIN) -> Vector:
-        """Δ_k, by the app."""
-        if objective != PLAIN:
-            raise ValueError("the algorithm has an objective of its own, which the app has not")
-        return self._app.train(model)
+
+def _by_message(msg: Message, context: Context, member: Member, app: App) -> Message:
+    """Take one step of a round; the node's resident process knows the rest of it."""
+    frames = frames_of(msg.content, most=resident.MOST_FRAMES, longest=MAX_FRAME)
+    known = context.state.config_records.get(RECORD, ConfigRecord())
+    folder = str(known.get(_RESIDENT, ""))
+    if not folder or not resident.is_there(folder):
+        folder = resident.start()
+        context.state[RECORD] = ConfigRecord({_RESIDENT: folder})
+    replies = resident.exchange(folder, member, frames, app, _say)
+    return Message(RecordDict({FRAMES: record_of(replies)}), reply_to=msg)
 
 
 @dataclass(slots=True, eq=False)
@@ -161,7 +143,8 @@ class _App:
     def _filled(self, model: Vector) -> Message:
         arrays = self.layout.to_arrays(model, {})
         record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
-        content: dict[str, Any] = {k: v for k, v in self.message.content.items() if k != RECORD}
+        own = {RECORD, FRAMES}
+        content: dict[str, Any] = {k: v for k, v in self.message.content.items() if k not in own}
         filled = Message(RecordDict({_ARRAYS: record, **content}), reply_to=self.message)
         filled.metadata.message_type = self.message.metadata.message_type
         return filled

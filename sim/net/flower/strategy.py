@@ -1,59 +1,41 @@
 """The server's side inside Flower: a strategy for the Message API."""
 
 import contextlib
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from logging import INFO, WARNING
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 import numpy as np
-from flwr.app import (
-    Array,
-    ArrayRecord,
-    ConfigRecord,
-    Message,
-    MessageType,
-    MetricRecord,
-    RecordDict,
-)
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
-from deltafl.fl.strategies.base import RoundReport, TrainingState
+from deltafl.fl.strategies.base import RoundReport
 from deltafl.secagg import ClientId, TrustedKeys
-from deltafl.secagg.identity import SEED_SIZE, IdentityKey, identity
-from deltafl.secagg.randomness import system_randomness
 from deltafl.secagg.session import NoObserver, Observer
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.net.app import Tls, application, served
 from deltafl.sim.net.deadlines import Waiting
 from deltafl.sim.net.flower.handover import RECORD, Handover
 from deltafl.sim.net.flower.layout import Layout
-from deltafl.sim.net.frames import Reason
-from deltafl.sim.net.post import Post
-from deltafl.sim.net.remote import RemoteDevices, Site
-from deltafl.sim.run.engine import strategy_of
-from deltafl.sim.settings.config import REMOTE, RunConfig
+from deltafl.sim.net.flower.rounds import Rounds
+from deltafl.sim.net.flower.trips import ByConnection, ByMessages, Invited, Trips
+from deltafl.sim.net.identities import read_directory
+from deltafl.sim.net.supernodes import SuperNodes, read_supernodes
+from deltafl.sim.settings.config import REMOTE
 from deltafl.sim.settings.config_io import Table, build_config
 
 _MOST_PER_NUMBER: Final = 8  # bytes of a masked number
 _MOST_BESIDE: Final = 1 << 22  # of a node's longest message: shares for its neighbours
-_LOOK_S: Final = 0.1  # how often it is seen which nodes have answered
-_UNUSUAL_S: Final = 60.0  # after which it is said that nodes have not connected
-_NOT_CONNECTED: Final = (
-    "%d of %d nodes have connected to %s. All nodes of a round take part at the same time: a "
-    "simulation has to run all of them at once, with --federation-config "
-    "'client-resources-num-cpus=1 init-args-num-cpus=N' for N nodes, at most four more than there "
-    "are CPUs"
+_LOOK_S: Final = 0.1  # how often it is seen what nodes have answered
+_NOT_LISTED: Final = (
+    "node %s is left out: its SuperNode's key is on no line of the list of SuperNodes (the "
+    "SuperLink must run with --enable-supernode-auth)"
 )
-_TRIPS: Final = "%d trips to the nodes in %.1f s: the first took %.1f s, the median %.3f s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +57,19 @@ class Listening:
     authority: Path | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """Nodes with identities of their own, as signed sessions need them.
+
+    Attributes:
+        devices: file of the federation's list of devices.
+        supernodes: file of the signatures by which SuperNodes' keys vouch for them.
+    """
+
+    devices: Path
+    supernodes: Path
+
+
 class PrivateDeltaFL(Strategy):
     """Private Δ-FL under Flower, or another algorithm that needs only sums.
 
@@ -85,8 +80,16 @@ class PrivateDeltaFL(Strategy):
         nodes: chooses nodes, and evaluates; by default all nodes are chosen, and none evaluates,
             because Flower shows the server what each node measures.
         listening: where the round's trips go.
+        by_messages: whether the trips are messages of Flower's instead. No port is needed then, but
+            each trip starts a process on each node, which takes seconds.
+        enrolled: the nodes' identities, for signed sessions; without them, each node has another
+            identity in each round, which only the server app vouches for.
         waiting: how deadlines are set.
         observer: sees all messages of secure rounds.
+
+    Raises:
+        ConfigError: the settings are not in order, or ask for signed sessions without identities.
+        UserError: a file cannot be read.
     """
 
     def __init__(
@@ -97,6 +100,8 @@ class PrivateDeltaFL(Strategy):
         settings: Table | None = None,
         nodes: Strategy | None = None,
         listening: Listening | None = None,
+        by_messages: bool = False,
+        enrolled: Enrolled | None = None,
         waiting: Waiting | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -105,20 +110,26 @@ class PrivateDeltaFL(Strategy):
             "training": {"device": "cpu"},
         }
         self._config = build_config([own, settings or {}])
-        if self._config.privacy.sessions_are_signed:
+        if self._config.privacy.sessions_are_signed and enrolled is None:
             raise ConfigError(
-                "privacy.signed or an active privacy.adversary: nodes of Flower have no identities "
-                "that devices could compare; run `deltafl serve` for signed sessions"
+                "privacy.signed or an active privacy.adversary: nodes need identities that they "
+                "can compare; give enrolled=Enrolled(devices, supernodes): see docs/flower.md"
             )
+        if by_messages and listening is not None:
+            raise ConfigError("by_messages needs no port: leave out `listening`")
+        listed, self._supernodes = _read(enrolled)
         self._nodes = nodes or FedAvg(fraction_evaluate=0.0)
-        self._listening = listening or Listening()
-        self._rounds = _Rounds(self._config, waiting or Waiting(), observer or NoObserver())
-        self._url = ""
+        self._listening = None if by_messages else listening or Listening()
+        observer = observer or NoObserver()
+        self._rounds = Rounds(self._config, listed, waiting or Waiting(), observer)
+        self._url = self._authority = ""
+        self._longest = _MOST_BESIDE
 
     def summary(self) -> None:
         """Log what is configured."""
         federation = self._config.federation
         log(INFO, "\t├──> %s, θ = %s", federation.algorithm, federation.theta)
+        log(INFO, "\t├──> Trips are %s", "connections" if self._listening else "Flower messages")
         log(INFO, "\t└──> Nodes are chosen by %s", type(self._nodes).__name__)
 
     def start(
@@ -129,18 +140,23 @@ class PrivateDeltaFL(Strategy):
         **options: Any,  # noqa: ANN401
     ) -> Result:
         """Run all rounds; see Flower's `Strategy.start`."""
-        at = self._listening
-        longest = _MOST_BESIDE + _MOST_PER_NUMBER * Layout.of(_numpy(initial_arrays)).length
-        app = application(
-            self._rounds.post, self._rounds.admitted, b"" if at.tls is None else at.tls.hash()
-        )
-        with (
-            served(app, at.host, at.port, tls=at.tls, max_frame=longest) as (host, port),
-            contextlib.closing(self._rounds),
-        ):
-            scheme = "ws" if at.tls is None else "wss"
-            self._url = f"{scheme}://{at.name or host}:{port}"
+        numbers = Layout.of(_numpy(initial_arrays)).length
+        self._longest = _MOST_BESIDE + _MOST_PER_NUMBER * numbers
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.closing(self._rounds))
+            if self._listening is not None:
+                self._listen(stack, self._listening)
             return super().start(grid, initial_arrays, *args, **options)
+
+    def _listen(self, stack: contextlib.ExitStack, at: Listening) -> None:
+        """Listen for connections until the stack is closed."""
+        post, admitted, tls = self._rounds.post, self._rounds.admitted, at.tls
+        app = application(post, admitted, b"" if tls is None else tls.hash())
+        serving = served(app, at.host, at.port, tls=tls, max_frame=self._longest)
+        host, port = stack.enter_context(serving)
+        self._url = f"{'ws' if tls is None else 'wss'}://{at.name or host}:{port}"
+        if at.authority is not None:
+            self._authority = at.authority.read_text(encoding="ascii")
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -149,20 +165,44 @@ class PrivateDeltaFL(Strategy):
 
         The round ends here, and Flower is left nothing to send: a node of which Flower says that it
         is gone must not be waited for, and Flower's own loop says so only when all are done.
+
+        Raises:
+            ConfigError: none of the nodes that are chosen is on the list.
         """
         chosen = list(self._nodes.configure_train(server_round, arrays, config, grid))
         nodes = sorted(message.metadata.dst_node_id for message in chosen)
-        layout = Layout.of(_numpy(arrays))
-        handovers = self._rounds.begin(server_round - 1, _numpy(arrays), layout, len(nodes))
-        authority = self._listening.authority
-        vouching = "" if authority is None else authority.read_text(encoding="ascii")
-        messages = []
-        for node, token in zip(nodes, handovers, strict=True):
-            record = replace(token, url=self._url, authority=vouching).to_record()
-            content = RecordDict({"config": config, RECORD: ConfigRecord(dict(record))})
-            messages.append(Message(content, dst_node_id=node, message_type=MessageType.TRAIN))
-        self._wait(grid, messages, [one.client for one in handovers])
+        numbers = _numpy(arrays)
+        handed = self._prepared(nodes, Layout.of(numbers), grid)
+        if not handed:
+            raise ConfigError("none of the nodes is on the lists of devices and SuperNodes")
+        self._rounds.begin(server_round - 1, numbers, list(handed.values()))
+        trips = self._trips(grid, [self._invited(*one, config) for one in handed.items()])
+        while not self._rounds.has_ended():
+            self._rounds.post.give_up(trips.look())  # each time: it may not have begun before
+            time.sleep(_LOOK_S)
+        trips.end()
         return []
+
+    def _prepared(self, nodes: Sequence[int], layout: Layout, grid: Grid) -> Mapping[int, Handover]:
+        """What each node is handed, but the address."""
+        if self._supernodes is None:
+            prepared = self._rounds.prepare(layout, len(nodes))
+            return dict(zip(nodes, prepared, strict=True))
+        devices = _devices_of(nodes, self._supernodes, grid)
+        prepared = self._rounds.prepare_listed(layout, list(devices.values()))
+        return dict(zip(devices, prepared, strict=True))
+
+    def _invited(self, node: int, handover: Handover, config: ConfigRecord) -> Invited:
+        whole = replace(handover, url=self._url, authority=self._authority)
+        content = {"config": config, RECORD: ConfigRecord(dict(whole.to_record()))}
+        return Invited(handover.client, node, content)
+
+    def _trips(self, grid: Grid, invited: Sequence[Invited]) -> Trips:
+        if self._listening is not None:
+            return ByConnection(self._rounds.post, grid, invited)
+        trips = ByMessages(self._rounds.post, grid, self._longest)
+        trips.invite(invited)
+        return trips
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -172,24 +212,6 @@ class PrivateDeltaFL(Strategy):
         arrays, report = self._rounds.end()
         record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
         return record, MetricRecord(_metrics(report))
-
-    def _wait(self, grid: Grid, messages: Sequence[Message], clients: Sequence[ClientId]) -> None:
-        """Send the messages, and wait for the round's end; who answers them goes no further."""
-        waiting = dict(zip(grid.push_messages(messages), clients, strict=True))
-        gone = list[ClientId]()
-        warned_at = time.monotonic() + _UNUSUAL_S
-        while not self._rounds.has_ended():
-            connected = len(self._rounds.post.connected)
-            if connected < len(messages) and time.monotonic() > warned_at:
-                log(WARNING, _NOT_CONNECTED, connected, len(messages), self._url)
-                warned_at = math.inf
-            for reply in grid.pull_messages(list(waiting)):
-                gone.append(waiting.pop(reply.metadata.reply_to_message_id))
-                if reply.has_error():
-                    node = reply.metadata.src_node_id
-                    log(WARNING, "node %s is gone: %s", node, reply.error.reason)
-            self._rounds.post.give_up(gone)  # each time: the round may not have begun before
-            time.sleep(_LOOK_S)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -207,109 +229,32 @@ class PrivateDeltaFL(Strategy):
         return self._nodes.aggregate_evaluate(server_round, replies)
 
 
-class _Rounds:
-    """The rounds of a run, each in a thread of its own while Flower waits for the nodes.
-
-    Attributes:
-        post: the exchange with the connections.
-        admitted: whose tokens admit them now.
-    """
-
-    def __init__(self, config: RunConfig, waiting: Waiting, observer: Observer) -> None:
-        self.post = Post(time.monotonic, 0)
-        self.admitted = _Tokens()
-        self._config = config
-        self._strategy = strategy_of(config)
-        self._trips: list[float] = []
-        self._next_id = 0
-        site = Site(
-            self.post,
-            TrustedKeys({}),
-            time.monotonic,
-            waiting,
-            declined=_note_declined,
-            stage=lambda _server, _asked: self._trips.append(time.monotonic()),
-        )
-        self._devices = RemoteDevices(config, site, observer)
-        self._state: TrainingState | None = None
-        self._others: Mapping[str, Any] = {}
-        self._layout = Layout((), (), ())
-        self._running: Future[tuple[TrainingState, RoundReport]] | None = None
-        self._executor = ThreadPoolExecutor(1, "round")
-
-    def begin(
-        self, index: int, arrays: Mapping[str, Any], layout: Layout, number: int
-    ) -> Sequence[Handover]:
-        """Begin a round with so many devices; what each is handed, but for the address."""
-        model = layout.to_vector(arrays)
-        self._others, self._layout = arrays, layout
-        state = self._state or self._strategy.init(model, number)
-        state = replace(state, model=model, round=index)
-        tokens = [system_randomness(SEED_SIZE) for _ in range(number)]
-        keys = [identity(token).public for token in tokens]
-        # no id twice: a node that is still connected from an earlier round is nobody in this one
-        ids = [ClientId(self._next_id + i) for i in range(number)]
-        self._next_id += number
-        self.admitted.keys = dict(zip(ids, keys, strict=True))
-        self.post.keep_only(ids)
-        self._running = self._executor.submit(self._play, state, ids)
-        return [
-            Handover("", "", client, token, layout)
-            for client, token in zip(ids, tokens, strict=True)
-        ]
-
-    def has_ended(self) -> bool:
-        """Whether the round is over."""
-        return self._running is None or self._running.done()
-
-    def end(self) -> tuple[Mapping[str, Any], RoundReport]:
-        """The new arrays, and what was learnt.
-
-        Raises:
-            ValueError: the round could not be played.
-        """
-        if self._running is None:
-            raise RuntimeError("no round has begun")
-        self._state, report = self._running.result()
-        self.admitted.keys = {}
-        return self._layout.to_arrays(self._state.model, self._others), report
-
-    def close(self) -> None:
-        """Begin no more rounds."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
-
-    def _play(
-        self, state: TrainingState, ids: Sequence[ClientId]
-    ) -> tuple[TrainingState, RoundReport]:
-        self._trips = []
-        played = self._strategy.apply(state, self._devices.of_round(ids, state.round))
-        if taken := [b - a for a, b in pairwise([*self._trips, time.monotonic()])]:
-            # the first waits for the nodes to start, and others may wait until they have trained
-            log(INFO, _TRIPS, len(taken), sum(taken), taken[0], median(taken))
-        return played
+def _read(enrolled: Enrolled | None) -> tuple[TrustedKeys, SuperNodes | None]:
+    if enrolled is None:
+        return TrustedKeys({}), None
+    listed = read_directory(enrolled.devices)
+    return listed, read_supernodes(enrolled.supernodes, listed)
 
 
-class _Tokens:
-    """Who is admitted in the current round; a `Directory`."""
-
-    def __init__(self) -> None:
-        self.keys: Mapping[ClientId, IdentityKey] = {}
-
-    def accepts(self, client: ClientId, key: IdentityKey) -> bool:
-        """Whether this key follows from the device's token."""
-        return self.keys.get(client) == key
+def _devices_of(nodes: Sequence[int], supernodes: SuperNodes, grid: Grid) -> Mapping[int, ClientId]:
+    """Which devices nodes are, by the keys with which their SuperNodes registered."""
+    keys = {info.node_id: info.public_key for info in grid.get_nodes()}
+    found = dict[int, ClientId]()
+    for node in nodes:
+        client = supernodes.device_of(keys.get(node, b""))
+        if client is None or client in found.values():
+            log(WARNING, _NOT_LISTED, node)
+        else:
+            found[node] = client
+    return found
 
 
 def _numpy(arrays: ArrayRecord) -> dict[str, Any]:
     return {name: np.asarray(array.numpy()) for name, array in arrays.items()}
 
 
-def _metrics(report: RoundReport) -> dict[str, float]:
+def _metrics(report: RoundReport) -> dict[str, float | int | list[int] | list[float]]:
     """What is a number of a report."""
     names = ("kept_devices", "kept_weight", "eta", "train_loss", "secure_sums", "clipped")
     found = {name: getattr(report, name, None) for name in names}
     return {name: float(value) for name, value in found.items() if value is not None}
-
-
-def _note_declined(client: ClientId, reason: Reason) -> None:
-    log(WARNING, "device %s does not go on with the round: %s", client, reason.name.lower())

@@ -1,0 +1,140 @@
+"""Who a node of Flower's is in a round, and what it insists on."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final, cast
+
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.secagg import ClientId, TrustedKeys
+from deltafl.secagg.identity import identity
+from deltafl.secagg.ledger import Ledger
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.net.device import DeviceSide, Notes
+from deltafl.sim.net.flower.handover import Handover
+from deltafl.sim.net.identities import OwnIdentity, read_directory, read_identity
+from deltafl.sim.net.own_work import WorkOf
+from deltafl.sim.run.algorithms import policy_of
+from deltafl.sim.settings.config_io import build_config, read_config_file
+
+IDENTITY: Final = "deltafl-identity"
+DEVICES: Final = "deltafl-devices"
+SETTINGS: Final = "deltafl-settings"
+"""What the owner of a node says in `flower-supernode --node-config`: three files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node in a round.
+
+    Attributes:
+        client: its id.
+        token: the seed of the identity that it has in this round only; empty if it has its own.
+        identity: the file of its own identity; empty with a token.
+        devices: the file of the federation's list, its owner's copy; likewise.
+        ledger: the file of its ledger.
+        policy: what it insists on.
+    """
+
+    client: ClientId
+    token: bytes
+    identity: str
+    devices: str
+    ledger: str
+    policy: RoundPolicy
+
+    @classmethod
+    def of(
+        cls,
+        handover: Handover,
+        config: Mapping[str, object],
+        ledger: Path,
+        policy: RoundPolicy,
+    ) -> "Member":
+        """A node, as the server app and its own owner have it.
+
+        Args:
+            handover: what the server app hands over.
+            config: what the owner has set in the node's configuration.
+            ledger: the ledger of a node without an identity of its own.
+            policy: what it insists on if its owner says nothing.
+
+        Raises:
+            ConfigError: the round is for nodes with identities, and this node has none, or is not
+                the device that the server app takes it for.
+            UserError: a file of the owner's cannot be read.
+        """
+        settings = _file(config, SETTINGS)
+        if settings:
+            policy = policy_of(build_config([read_config_file(Path(settings))]))
+        if handover.token:
+            return cls(handover.client, handover.token, "", "", str(ledger), policy)
+        files = _file(config, IDENTITY), _file(config, DEVICES)
+        if not all(files):
+            raise ConfigError(
+                f"the round is for devices with identities: start the SuperNode with {IDENTITY!r} "
+                f"and {DEVICES!r} in its --node-config, the files of its identity (from `deltafl "
+                "enrol`) and of the list of devices"
+            )
+        own = read_identity(Path(files[0]))
+        if own.client != handover.client:
+            raise ConfigError(
+                f"the server takes this node for device {handover.client}, and its identity in "
+                f"{files[0]} is that of device {own.client}"
+            )
+        beside = str(Path(files[0]).with_suffix(".ledger"))
+        return cls(own.client, b"", *files, beside, policy)
+
+    def side(self, ledger: Ledger, work_of: WorkOf, notes: Notes) -> DeviceSide:
+        """The device's side of its connection, or of its messages.
+
+        Args:
+            ledger: its ledger, open.
+            work_of: what it computes.
+            notes: who is told what happens.
+
+        Raises:
+            UserError: its identity or its list cannot be read, or the list has not its identity.
+        """
+        if self.token:
+            own = OwnIdentity(self.client, identity(self.token))
+            directory = TrustedKeys({own.client: own.identity.public})
+        else:
+            own, directory = read_identity(Path(self.identity)), read_directory(Path(self.devices))
+            if not directory.accepts(own.client, own.identity.public):
+                raise ConfigError(
+                    f"{self.devices} does not list the identity in {self.identity}: have the line "
+                    f"'{own.entry}' added to it"
+                )
+        return DeviceSide(own, directory, self.policy, ledger, work_of, notes)
+
+    def to_json(self) -> bytes:
+        """All of it, for another process of the node."""
+        table = {one.name: getattr(self, one.name) for one in fields(self)}
+        policy = {one.name: _plain(getattr(self.policy, one.name)) for one in fields(self.policy)}
+        return json.dumps({**table, "token": self.token.hex(), "policy": policy}).encode()
+
+    @classmethod
+    def of_json(cls, data: bytes) -> "Member":
+        """What `to_json` has written; from a process of the node itself."""
+        table = cast("dict[str, Any]", json.loads(data))
+        usual, policy = RoundPolicy(), table["policy"]
+        limits: dict[str, Any] = {
+            name: Fraction(value) if isinstance(getattr(usual, name), Fraction) else value
+            for name, value in policy.items()
+        }
+        table |= {"token": bytes.fromhex(table["token"]), "policy": RoundPolicy(**limits)}
+        return cls(**table)
+
+
+def _file(config: Mapping[str, object], name: str) -> str:
+    found = config.get(name, "")
+    if not isinstance(found, str):
+        raise ConfigError(f"{name!r} of the node's configuration is no path: {found!r}")
+    return found
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Fraction) else value

@@ -1,0 +1,281 @@
+"""A node's process that lives from one message of Flower's to the next.
+
+Flower starts a process for each message and ends it. Where a round's trips are such messages, the
+device's keys must outlive them, and must not lie in Flower's own state, which may be kept on a
+disk. So they are in the memory of this process, and nowhere else. It holds the machine of the
+round; what the app computes, the process of the message computes for it:
+
+    process of a message                      resident
+    member, frames             ->
+                               <-             MEASURE, TRAIN: a model; or NOTE: a sentence
+    what the app says          ->
+                               <-             REPLIES: frames
+
+They talk over a socket in a folder that only their user can enter. The resident ends by itself when
+no message has come for `IDLE_S`, and then the node knows nothing of the round any more, as if it
+had been started again.
+"""
+
+import contextlib
+import math
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from enum import IntEnum
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from deltafl.fl.vectors import Vector
+from deltafl.secagg.codec import Value, read_fields, write_fields
+from deltafl.secagg.sqlite_ledger import SqliteLedger
+from deltafl.sim.net.device import DeviceSide, Notes
+from deltafl.sim.net.flower.app_work import App, Say, work_by
+from deltafl.sim.net.flower.member import Member
+from deltafl.sim.net.frames import Reason
+
+IDLE_S: Final = 1800.0
+"""Seconds without a message after which a resident ends: longer than any stage of a round."""
+
+MOST_FRAMES: Final = 64
+"""Most frames of one message of Flower's, either way."""
+
+_LOSS: Final = struct.Struct("<d")
+_SOCKET: Final = "socket"
+_LOG: Final = "log"
+_SHOWN: Final = 2000  # characters of a log
+
+
+class _Kind(IntEnum):
+    MEASURE = 1
+    TRAIN = 2
+    NOTE = 3
+    REPLIES = 4
+    MEASURED = 5
+    TRAINED = 6
+    FAILED = 7
+    MEMBER = 8
+    END = 9
+
+
+def start() -> str:
+    """Start a resident; where it can be reached."""
+    folder = Path(tempfile.mkdtemp(prefix="deltafl-"))  # which only its owner can enter
+    address = folder / _SOCKET
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+        (folder / _LOG).open("wb") as log,
+    ):
+        listener.bind(str(address))
+        listener.listen(1)
+        process = subprocess.Popen(  # noqa: S603 (this program itself)
+            [sys.executable, "-m", __name__, str(folder), str(listener.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[listener.fileno()],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,  # so that whoever ends the message's process spares it
+        )
+    _STARTED.append(process)
+    return str(folder)
+
+
+_STARTED: Final[list[subprocess.Popen[bytes]]] = []  # kept, for it is meant that they go on
+
+
+def is_there(folder: str) -> bool:
+    """Whether a resident can be reached."""
+    try:
+        _reached(folder).close()
+    except OSError:
+        return False
+    return True
+
+
+def end(folder: str) -> None:
+    """End a resident, and forget what it knows; if there is none, nothing happens."""
+    with contextlib.suppress(OSError), _reached(folder) as connection:
+        connection.send_bytes(write_fields([_Kind.END]))
+
+
+def exchange(folder: str, member: Member, frames: list[bytes], app: App, say: Say) -> list[bytes]:
+    """Hand frames to a resident, and work for it; the frames that it answers.
+
+    Args:
+        folder: where it can be reached.
+        member: who the node is.
+        frames: what the server sends.
+        app: does the work.
+        say: told what happens.
+
+    Raises:
+        OSError: there is no resident.
+        RuntimeError: the resident ended; `say` was told what it left in its log.
+    """
+    with _reached(folder) as connection:
+        try:
+            connection.send_bytes(write_fields([_Kind.MEMBER, member.to_json(), *frames]))
+            while True:
+                match read_fields(connection.recv_bytes(), most=MOST_FRAMES + 1):
+                    case [_Kind.REPLIES, *replies]:
+                        return [one for one in replies if isinstance(one, bytes)]
+                    case [_Kind.NOTE, bytes() as sentence]:
+                        say(sentence.decode("utf-8", "replace"))
+                    case [int() as kind, bytes() as model]:
+                        connection.send_bytes(write_fields(_worked(app, kind, model)))
+        except (EOFError, ConnectionError):
+            with contextlib.suppress(OSError):
+                say((Path(folder) / _LOG).read_text(encoding="utf-8", errors="replace")[-_SHOWN:])
+            raise RuntimeError(
+                "the node's resident process ended; the node's log says why"
+            ) from None
+
+
+def _worked(app: App, kind: int, model: bytes) -> list[Value]:
+    """What the app says of a model; an exception of its own goes to the resident as such."""
+    vector = np.frombuffer(model, dtype="<f4")
+    try:
+        if kind == _Kind.TRAIN:
+            return [_Kind.TRAINED, np.asarray(app.train(vector), "<f4").tobytes()]
+        loss, weight = app.measure(vector)
+        return [_Kind.MEASURED, _LOSS.pack(float(loss)), str(int(weight)).encode("ascii")]
+    except Exception as error:  # noqa: BLE001 (whatever the app raises)
+        return [_Kind.FAILED, repr(error).encode("utf-8", "replace")]
+
+
+def _reached(folder: str) -> Connection:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+        one.connect(str(Path(folder) / _SOCKET))
+        return Connection(one.detach())
+
+
+class _AppElsewhere:
+    """The app, in the process of the message that has come; an `App`.
+
+    Attributes:
+        connection: to that process.
+    """
+
+    connection: Connection
+
+    def measure(self, model: Vector) -> tuple[float, int]:
+        """The training loss of a model, and the number of samples."""
+        match self._asked(_Kind.MEASURE, model):
+            case [_Kind.MEASURED, bytes() as loss, bytes() as weight]:
+                return _LOSS.unpack(loss)[0], int(weight)
+            case other:
+                raise RuntimeError(_failure(other))
+
+    def train(self, model: Vector) -> Vector:
+        """What training changes of a model."""
+        match self._asked(_Kind.TRAIN, model):
+            case [_Kind.TRAINED, bytes() as change]:
+                return np.frombuffer(change, dtype="<f4")
+            case other:
+                raise RuntimeError(_failure(other))
+
+    def _asked(self, kind: _Kind, model: Vector) -> list[Value]:
+        self.connection.send_bytes(write_fields([kind, model.astype("<f4").tobytes()]))
+        return read_fields(self.connection.recv_bytes(), most=3)
+
+
+def _failure(answer: list[Value]) -> str:
+    text = answer[1] if len(answer) > 1 else b""
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else "no answer"
+
+
+class _Resident:
+    """The device that a resident is."""
+
+    def __init__(self) -> None:
+        self._app = _AppElsewhere()
+        self._member: bytes | None = None
+        self._side: DeviceSide | None = None
+        self._ledger: SqliteLedger | None = None
+
+    def take(self, connection: Connection) -> bool:
+        """Take what a process of a message hands over; whether to go on."""
+        kind, *given = read_fields(connection.recv_bytes(), most=MOST_FRAMES + 2)
+        if kind == _Kind.END:
+            return False
+        member, *frames = [one for one in given if isinstance(one, bytes)]
+        self._app.connection = connection
+        try:
+            side = self._as(member)
+        except Exception as error:
+            self._say(f"this node cannot take part: {error}")
+            raise
+        replies = [reply for frame in frames if (reply := side.receive(frame)) is not None]
+        connection.send_bytes(write_fields([_Kind.REPLIES, *replies]))
+        return True
+
+    def close(self) -> None:
+        """Discard all secrets."""
+        if self._side is not None:
+            self._side.close()
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _as(self, member: bytes) -> DeviceSide:
+        """The device's side; a new one where who it is has changed, as it does with each token."""
+        if self._side is None or member != self._member:
+            self.close()
+            who = Member.of_json(member)
+            self._ledger = SqliteLedger(who.ledger)
+            notes = Notes(declined=self._declined, failed=self._failed)
+            self._side = who.side(self._ledger, work_by(self._app, who.client), notes)
+            self._member = member
+        return self._side
+
+    def _declined(self, reason: Reason, detail: str) -> None:
+        self._say(f"not in this round ({reason.name.lower()}): {detail}")
+
+    def _failed(self, error: Exception) -> None:
+        self._say(f"training failed, and counts as zeros: {error!r}")
+
+    def _say(self, sentence: str) -> None:
+        text = sentence.encode("utf-8", "replace")
+        self._app.connection.send_bytes(write_fields([_Kind.NOTE, text]))
+
+
+def serve(listener: socket.socket, idle: float = IDLE_S) -> None:
+    """Be a resident until told to end, or until nobody has come for long enough.
+
+    Args:
+        listener: where processes of messages come.
+        idle: seconds.
+    """
+    resident = _Resident()
+    listener.settimeout(None if math.isinf(idle) else idle)
+    try:
+        while True:
+            one, _ = listener.accept()
+            one.settimeout(None)
+            with Connection(one.detach()) as connection, contextlib.suppress(EOFError, OSError):
+                if not resident.take(connection):
+                    return
+    except TimeoutError:
+        return
+    finally:
+        resident.close()
+
+
+def main() -> None:
+    """Be a resident: `python -m` this module, with its folder and the number of its socket."""
+    folder, number = sys.argv[1:]
+    try:
+        with socket.socket(fileno=int(number)) as listener:
+            serve(listener)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Who a node is in a round: what its owner says goes before what the app says."""
+
+from pathlib import Path
+
+import pytest
+from supernode_keys import enrolled
+
+from deltafl.protocol.policy import RoundPolicy
+from deltafl.secagg import Adversary, ClientId
+from deltafl.secagg.ledger import MemoryLedger
+from deltafl.sim.errors import ConfigError, UserError
+from deltafl.sim.net.device import Notes
+from deltafl.sim.net.flower.handover import Handover
+from deltafl.sim.net.flower.layout import Layout
+from deltafl.sim.net.flower.member import Member
+
+LAYOUT = Layout((), (), ())
+OF_THE_APP = RoundPolicy(min_cohort=17)
+
+
+def handed(client, token=b""):
+    return Handover("", "", ClientId(client), token, LAYOUT)
+
+
+def member(config, client=3, token=b""):
+    return Member.of(handed(client, token), config, Path("node.ledger"), OF_THE_APP)
+
+
+def side(one):
+    return one.side(MemoryLedger(), lambda _task, _machine: None, Notes())
+
+
+@pytest.fixture
+def files(tmp_path):
+    enrolled(tmp_path, [3, 5])
+    return {
+        "deltafl-identity": str(tmp_path / "device-3.identity"),
+        "deltafl-devices": str(tmp_path / "devices.txt"),
+    }
+
+
+def test_with_a_token_the_identity_is_that_of_the_round(files):
+    one = member(files, token=b"t" * 32)
+    assert (one.token, one.ledger, one.policy) == (b"t" * 32, "node.ledger", OF_THE_APP)
+    assert list(side(one).directory.keys) == [3]
+
+
+def test_without_one_it_is_the_nodes_own(files):
+    one = member(files)
+    assert one.ledger == files["deltafl-identity"].replace(".identity", ".ledger")
+    assert list(side(one).directory.keys) == [3, 5]
+    assert side(one).own.entry in Path(files["deltafl-devices"]).read_text()
+
+
+def test_what_the_owner_insists_on_goes_before_what_the_app_does(files, tmp_path):
+    (tmp_path / "own.toml").write_text('[privacy]\nadversary = "active"\nmin_cohort = 19\n')
+    one = member({**files, "deltafl-settings": str(tmp_path / "own.toml")}, token=b"t" * 32)
+    assert (one.policy.adversary, one.policy.min_cohort) == (Adversary.ACTIVE, 19)
+
+
+@pytest.mark.parametrize("missing", ["deltafl-identity", "deltafl-devices"])
+def test_a_node_without_an_identity_says_how_to_get_one(files, missing):
+    del files[missing]
+    with pytest.raises(ConfigError, match="deltafl enrol"):
+        member(files)
+
+
+def test_a_node_is_nobody_else(files):
+    with pytest.raises(ConfigError, match="takes this node for device 5"):
+        member(files, client=5)
+
+
+def test_what_is_no_path_is_refused(files):
+    with pytest.raises(ConfigError, match="is no path: 3"):
+        member({**files, "deltafl-devices": 3})
+
+
+def test_settings_that_cannot_be_read_are_no_reason_to_take_the_apps(files, tmp_path):
+    with pytest.raises(UserError, match=r"own\.toml"):
+        member({**files, "deltafl-settings": str(tmp_path / "own.toml")})
+
+
+def test_a_node_that_is_not_on_its_own_list_takes_no_part(files):
+    Path(files["deltafl-devices"]).write_text("")
+    with pytest.raises(ConfigError, match="does not list"):
+        side(member(files))
