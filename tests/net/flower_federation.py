@@ -4,9 +4,9 @@ Starts a SuperLink and SuperNodes with TLS and node authentication, runs the app
 private Δ-FL, and prints the seconds of each round. With --kill, it kills a SuperNode while the
 second private round is under way. With --signed, nodes have identities that their SuperNodes' keys
 have signed, and take part in signed sessions. With --by-messages, the trips of a round are messages
-of Flower's, and no port is opened. With --simulation, both run in Flower's simulation instead, which
-runs at most four nodes more than there are CPUs. Needs the extra `flower`, and for the simulation
-flwr[simulation].
+of Flower's, and no port is opened. With --simulation, both run in Flower's simulation instead,
+which runs at most four nodes more than there are CPUs. Needs the extra `flower`, and for the
+simulation flwr[simulation].
 
     python tests/net/flower_federation.py --nodes 12 --kill
 """
