@@ -17,7 +17,12 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.net.device import DeviceSide, Notes
 from deltafl.sim.net.dialling import MAX_FRAME, Server, take_part
 from deltafl.sim.net.frames import Reason
-from deltafl.sim.net.identities import OwnIdentity, read_directory, read_identity
+from deltafl.sim.net.identities import (
+    OwnIdentity,
+    ledger_beside,
+    read_directory,
+    read_identity,
+)
 from deltafl.sim.net.own_work import MAX_STEPS, OwnData, work_on
 from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.run.simulated import spec_of
@@ -99,7 +104,7 @@ def main(options: argparse.Namespace) -> int:
     server = Server(options.server, options.ca, options.max_frame)
     work = work_on(_data(options, config), own.client)
     torch.set_num_threads(choose_threads(config.model.name))
-    path = options.ledger or options.identity.with_suffix(".ledger")
+    path = options.ledger or ledger_beside(options.identity)
     try:
         with SqliteLedger(path) as ledger:
             side = DeviceSide(own, directory, policy_of(config), ledger, work, _notes(options))

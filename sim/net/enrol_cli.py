@@ -92,8 +92,9 @@ def _show_list(options: argparse.Namespace) -> None:
     print(f"{len(listed.keys)} devices; fingerprint of the list:\n  {listed.fingerprint()}")
     if options.supernodes is None:
         return
+    supernodes = read_supernodes(options.supernodes, listed)
     print("Each is signed for by its SuperNode's key; these are the keys, as ssh-keygen -lf does:")
-    for client, key in read_supernodes(options.supernodes, listed).keys.items():
+    for client, key in supernodes.keys.items():
         print(f"  device {client}: {key_fingerprint(key)}")
 
 

@@ -34,13 +34,14 @@ from deltafl.secagg.identity import IDENTITY_SIZE, SIGNATURE_SIZE, IdentityKey
 VERSION: Final = 1
 NONCE_SIZE: Final = 32
 TASK_SIZE: Final = 16
+BESIDE_SIZE: Final = 32
 MAX_SETTINGS: Final = 1 << 16
 MAX_TRIPS: Final = 1 << 20
 OVERHEAD: Final = 64
 """Most bytes by which a `Carry` is longer than what it carries."""
 
 _TASK_LABEL: Final = b"deltafl/net/v%d/task" % VERSION
-_MAX_FIELDS: Final = 7
+_MAX_FIELDS: Final = 8
 _MAX_CARRIED: Final = 1 << 32
 _MAX_ROUND: Final = 1 << 53
 _UNIT: Final = 1 << 12  # of weights, as a power of two: beyond all doubles
@@ -129,6 +130,8 @@ class Task:
         unit: log2 of the unit in which devices weigh themselves (`deltafl.fl.strategies.masked`).
         settings: of the run, as TOML; at most `MAX_SETTINGS` bytes.
         measures: whether devices measure the model in place of training (`measuring`).
+        beside: a digest, `BESIDE_SIZE` bytes, of what devices are told in another way than by
+            frames; empty if there is nothing.
     """
 
     task: bytes
@@ -136,6 +139,7 @@ class Task:
     unit: int
     settings: bytes
     measures: bool = False
+    beside: bytes = b""
 
     @property
     def graph_seed(self) -> bytes:
@@ -214,8 +218,8 @@ def _fields(frame: Frame) -> list[Value]:
             return [VERSION, Kind.HELLO, client, key, signature]
         case Welcome(done, rounds, is_over):
             return [VERSION, Kind.WELCOME, done, rounds, int(is_over)]
-        case Task(task, index, unit, settings, measures):
-            return [VERSION, Kind.TASK, task, index, unit, settings, int(measures)]
+        case Task(task, index, unit, settings, measures, beside):
+            return [VERSION, Kind.TASK, task, index, unit, settings, int(measures), beside]
         case Carry(task, trip, carried):
             return [VERSION, Kind.CARRY, task, trip, carried]
         case Decline(task, reason):
@@ -247,6 +251,7 @@ def _read(kind: int, fields: FieldReader) -> Frame:
                 fields.integer(-_UNIT, _UNIT),
                 fields.records(1, most=MAX_SETTINGS),
                 bool(fields.integer(0, 1)),
+                fields.records(BESIDE_SIZE, most=1),
             )
         case Kind.CARRY:
             return Carry(

@@ -88,6 +88,12 @@ def read_identity(path: Path) -> OwnIdentity:
     return OwnIdentity(ClientId(int(found[1])), identity(bytes.fromhex(found[2])))
 
 
+def ledger_beside(path: Path) -> Path:
+    """Where the ledger of the identity in a file is, unless it is said to be elsewhere."""
+    own = path.suffix == ".identity"
+    return path.with_suffix(".ledger") if own else path.with_name(f"{path.name}.ledger")
+
+
 def read_directory(path: Path) -> TrustedKeys:
     """Read the federation's list of devices.
 

@@ -73,6 +73,7 @@ class Site:
         measured: told of all that is.
         declined: told of each device that does not go on with a round, and why.
         stage: told of each trip as it begins: the round's machine, and how many are asked.
+        beside: a digest of what devices are told of a round in another way (`frames.Task`).
     """
 
     post: Post
@@ -86,6 +87,7 @@ class Site:
     measured: Callable[[SummedMetrics], None] = lambda _sums: None
     declined: Callable[[ClientId, Reason], None] = lambda _client, _reason: None
     stage: Callable[[RoundServer, int], None] = lambda _server, _asked: None
+    beside: Callable[[], bytes] = bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -305,7 +307,8 @@ class RemoteCohort(SecureOnly):
         config, site = self._rounds.config, self._rounds.site
         unit = weighing.unit if isinstance(weighing, InUnits) else 0
         settings = to_toml(config).encode()
-        task = Task(site.randomness(TASK_SIZE), self.round_index, unit, settings)
+        name = site.randomness(TASK_SIZE)
+        task = Task(name, self.round_index, unit, settings, beside=site.beside())
         joined = as_bytes(models)
         params = sessions_of(config).params_of_levels(levels, joined, task.graph_seed)
         outcomes, bytes_up = self._rounds.play(

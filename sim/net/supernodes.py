@@ -6,10 +6,13 @@ these signatures says which identity is which SuperNode's: the server app finds 
 node is which device, and whoever has the registered keys can check a federation's list of devices
 by it, without asking the nodes' owners.
 
-The list has one device per line: its id, its SuperNode's public key as OpenSSH writes it, and the
-signature (ECDSA with SHA-256) of the id and the identity's key, in hexadecimal.
+The list has one device per line: its id, its SuperNode's public key as OpenSSH writes it, and two
+signatures in hexadecimal. The SuperNode's key signs the id and the identity's key (ECDSA with
+SHA-256). The identity's key signs the id and the SuperNode's key (Ed25519), so that no SuperNode
+can sign for the identity of another, and take its place.
 """
 
+import io
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
@@ -31,17 +34,18 @@ from cryptography.hazmat.primitives.serialization import (
 
 from deltafl.fl.read.regular import read_regular
 from deltafl.secagg import ClientId, TrustedKeys, labels
-from deltafl.secagg.identity import IdentityKey
+from deltafl.secagg.identity import IdentityKey, verify
 from deltafl.sim.errors import UserError
 from deltafl.sim.net.identities import OwnIdentity
 
-_LABEL: Final = b"deltafl/net/v1/identity of a SuperNode"
-_MAX_LIST: Final = 1 << 27  # bytes
+_BY_SUPERNODE: Final = b"deltafl/net/v1/identity of a SuperNode"
+_BY_IDENTITY: Final = b"deltafl/net/v1/SuperNode of an identity"
+_MAX_LIST: Final = 1 << 25  # bytes
 _MAX_KEY: Final = 1 << 14
 _MAX_LINE: Final = 1 << 10  # characters
-_FIELDS: Final = 4
+_FIELDS: Final = 5
 _ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
-_FORM: Final = "ID ecdsa-sha2-… KEY SIGNATURE"
+_FORM: Final = "ID ecdsa-sha2-… KEY SIGNATURE SIGNATURE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class SuperNodes:
         """
         keys: dict[ClientId, str] = {}
         lines: dict[str, int] = {}
-        for number, line in enumerate(text.split("\n"), start=1):
+        for number, line in enumerate(io.StringIO(text, newline="\n"), start=1):
             entry = line.partition("#")[0].split()
             if not entry:
                 continue
@@ -96,11 +100,11 @@ class SuperNodes:
         """
         try:
             key = load_pem_public_key(public_key)
+            if not isinstance(key, ec.EllipticCurvePublicKey):
+                return None
+            wanted = _written(key)
         except (ValueError, UnsupportedAlgorithm):
             return None
-        if not isinstance(key, ec.EllipticCurvePublicKey):
-            return None
-        wanted = _written(key)
         return next((client for client, one in self.keys.items() if one == wanted), None)
 
 
@@ -137,9 +141,11 @@ def read_supernode_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 def signed_line(own: OwnIdentity, key: ec.EllipticCurvePrivateKey) -> str:
     """The line by which a SuperNode's key signs for a device's identity."""
-    message = _signed(own.client, own.identity.public)
-    signature = key.sign(message, ec.ECDSA(SHA256(), deterministic_signing=True))
-    return f"{own.client} {_written(key.public_key())} {signature.hex()}"
+    written = _written(key.public_key())
+    message = _of_supernode(own.client, own.identity.public)
+    first = key.sign(message, ec.ECDSA(SHA256(), deterministic_signing=True))
+    second = own.identity.sign(_of_identity(own.client, written))
+    return f"{own.client} {written} {first.hex()} {second.hex()}"
 
 
 def key_fingerprint(key: str) -> str:
@@ -158,30 +164,42 @@ def _verified(
     """A line's device and key; its signature is by that key."""
     if len(line) > _MAX_LINE or len(entry) != _FIELDS or not _ID.fullmatch(entry[0]):
         raise UserError(f"line {number}: expected {_FORM}, as `deltafl enrol` prints it")
-    number_of_device, kind, blob, signature = entry
+    number_of_device, kind, blob, *signatures = entry
     try:
         client = ClientId(int(number_of_device))
         key = load_ssh_public_key(f"{kind} {blob}".encode("ascii"))
-        signed = bytes.fromhex(signature)
-    except (ValueError, UnsupportedAlgorithm) as error:
+        by_supernode, by_identity = map(bytes.fromhex, signatures)
+    except (ValueError, NotImplementedError, UnsupportedAlgorithm) as error:
         raise UserError(f"line {number}: expected {_FORM}: {error}") from None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise UserError(f"line {number}: the key is not one of a SuperNode's")
     identity = devices.keys.get(client)
     if identity is None:
         raise UserError(f"line {number}: device {client} is not on the list of devices")
+    written = _written(key)
     try:
-        key.verify(signed, _signed(client, identity), ec.ECDSA(SHA256()))
+        key.verify(by_supernode, _of_supernode(client, identity), ec.ECDSA(SHA256()))
     except InvalidSignature:
         raise UserError(
             f"line {number}: the SuperNode's key has not signed for the identity that device "
             f"{client} has on the list of devices"
         ) from None
-    return client, _written(key)
+    if not verify(identity, _of_identity(client, written), by_identity):
+        raise UserError(
+            f"line {number}: the identity that device {client} has on the list of devices has not "
+            "signed for this SuperNode's key"
+        )
+    return client, written
 
 
-def _signed(client: ClientId, identity: IdentityKey) -> bytes:
-    return labels.pack(_LABEL, client, identity)
+def _of_supernode(client: ClientId, identity: IdentityKey) -> bytes:
+    """What a SuperNode's key signs."""
+    return labels.pack(_BY_SUPERNODE, client, identity)
+
+
+def _of_identity(client: ClientId, supernode: str) -> bytes:
+    """What an identity's key signs."""
+    return labels.pack(_BY_IDENTITY, client, supernode.encode("ascii"))
 
 
 def _written(key: ec.EllipticCurvePublicKey) -> str:

@@ -41,7 +41,8 @@ OVER_TLS = (
 )
 SIGNED = (
     'settings={{"privacy": {{"adversary": "active"}}}}, '
-    'enrolled=Enrolled(Path("{0}/devices.txt"), Path("{0}/supernodes.txt"))'
+    'enrolled=Enrolled(Path("{0}/devices.txt"), Path("{0}/supernodes.txt")), '
+    "run_config=context.run_config"
 )
 
 

@@ -31,7 +31,7 @@ class Grid:
     """
 
     def __init__(self, app, gone=(), config=lambda _number: {}, keys=()):
-        self.app, self.gone, self.seen, self.keys = app, gone, [], keys
+        self.app, self.gone, self.seen, self.config, self.keys = app, gone, [], config, keys
         self.pool, self.replies = ThreadPoolExecutor(NODES), {}
         self.contexts = {
             1000 + i: Context(1, 1000 + i, {"partition-id": i, **config(i)}, RecordDict(), {})

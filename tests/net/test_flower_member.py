@@ -1,5 +1,6 @@
 """Who a node is in a round: what its owner says goes before what the app says."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def handed(client, token=b""):
 
 
 def member(config, client=3, token=b""):
-    return Member.of(handed(client, token), config, Path("node.ledger"), OF_THE_APP)
+    return Member.of(handed(client, token), config, Path("node.ledger"), OF_THE_APP, b"d" * 32)
 
 
 def side(one):
@@ -39,8 +40,8 @@ def files(tmp_path):
     }
 
 
-def test_with_a_token_the_identity_is_that_of_the_round(files):
-    one = member(files, token=b"t" * 32)
+def test_with_a_token_the_identity_is_that_of_the_round():
+    one = member({}, token=b"t" * 32)
     assert (one.token, one.ledger, one.policy) == (b"t" * 32, "node.ledger", OF_THE_APP)
     assert list(side(one).directory.keys) == [3]
 
@@ -49,13 +50,38 @@ def test_without_one_it_is_the_nodes_own(files):
     one = member(files)
     assert one.ledger == files["deltafl-identity"].replace(".identity", ".ledger")
     assert list(side(one).directory.keys) == [3, 5]
+    assert one.policy == replace(OF_THE_APP, adversary=Adversary.ACTIVE)
     assert side(one).own.entry in Path(files["deltafl-devices"]).read_text()
 
 
-def test_what_the_owner_insists_on_goes_before_what_the_app_does(files, tmp_path):
+def test_what_the_owner_insists_on_goes_before_what_the_app_does(tmp_path):
     (tmp_path / "own.toml").write_text('[privacy]\nadversary = "active"\nmin_cohort = 19\n')
-    one = member({**files, "deltafl-settings": str(tmp_path / "own.toml")}, token=b"t" * 32)
+    one = member({"deltafl-settings": str(tmp_path / "own.toml")}, token=b"t" * 32)
     assert (one.policy.adversary, one.policy.min_cohort) == (Adversary.ACTIVE, 19)
+
+
+def test_a_node_with_an_identity_is_nobody_without_it(files):
+    """A server that does not ask for signed sessions gets none."""
+    with pytest.raises(ConfigError, match="signed sessions only"):
+        member(files, token=b"t" * 32)
+
+
+def test_a_settings_file_does_not_make_a_node_trust_the_server(files, tmp_path):
+    (tmp_path / "own.toml").write_text('[privacy]\nadversary = "curious"\n')
+    one = member({**files, "deltafl-settings": str(tmp_path / "own.toml")})
+    assert one.policy.adversary is Adversary.ACTIVE
+
+
+def test_ledgers_of_identities_in_one_folder_are_two(files):
+    own = Path(files["deltafl-identity"])
+    for name in ("node.1", "node.2"):
+        own.with_name(name).write_bytes(own.read_bytes())
+        own.with_name(name).chmod(0o600)
+    found = {
+        member({**files, "deltafl-identity": str(own.with_name(name))}).ledger
+        for name in ("node.1", "node.2")
+    }
+    assert len(found) == 2
 
 
 @pytest.mark.parametrize("missing", ["deltafl-identity", "deltafl-devices"])

@@ -3,10 +3,13 @@
 import os
 import socket
 import stat
+import tempfile
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
+from multiprocessing import Pipe
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +24,7 @@ from deltafl.sim.net.frames import Carry, Decline, Reason, Task, Welcome, decode
 from deltafl.sim.settings.config_io import to_toml
 
 TASK = b"t" * 16
+TOLD = b"d" * 32
 
 
 class App:
@@ -41,13 +45,13 @@ class FailingApp:
 
 def member(folder, token=bytes(32), **policy):
     ledger = str(folder / "node.ledger")
-    return Member(ClientId(3), token, "", "", ledger, RoundPolicy(**policy))
+    return Member(ClientId(3), token, "", "", ledger, RoundPolicy(**policy), TOLD)
 
 
 @contextmanager
 def serving(folder, idle=60.0):
     """A resident in a thread of this process."""
-    folder.mkdir(exist_ok=True)
+    folder.chmod(0o700)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(folder / "socket"))
         listener.listen(1)
@@ -74,7 +78,7 @@ def test_a_member_is_read_as_it_was_written(tmp_path):
 
 def test_frames_are_answered_by_one_device_over_several_messages(short):
     said = []
-    task = encode(Task(TASK, 0, 0, to_toml(settings()).encode()))
+    task = encode(Task(TASK, 0, 0, to_toml(settings()).encode(), beside=TOLD))
     other = encode(Carry(b"x" * 16, 0, b""))
     with serving(short):
         one = member(short)
@@ -92,7 +96,7 @@ def test_frames_are_answered_by_one_device_over_several_messages(short):
 
 
 def test_another_token_is_another_device(short):
-    task = encode(Task(TASK, 0, 0, to_toml(settings()).encode()))
+    task = encode(Task(TASK, 0, 0, to_toml(settings()).encode(), beside=TOLD))
     with serving(short):
         resident.exchange(str(short), member(short), [task], App(), print)
         carry = encode(Carry(TASK, 0, b""))
@@ -155,8 +159,113 @@ def test_a_process_of_its_own_that_only_its_user_can_reach(tmp_path):
 def test_why_a_resident_ends_is_said(tmp_path):
     said = []
     folder = resident.start()
-    lost = Member(ClientId(3), bytes(32), "", "", str(tmp_path / "no" / "ledger"), RoundPolicy())
-    with pytest.raises(RuntimeError, match="the node's log says why"):
+    lost = replace(member(tmp_path), ledger=str(tmp_path / "no" / "ledger"))
+    with pytest.raises(RuntimeError, match="its log says why"):
         resident.exchange(folder, lost, [], App(), said.append)
     assert "cannot take part: the ledger" in said[0]
+    assert resident.is_there(folder)
+    resident.end(folder)
     resident._STARTED.pop().wait(30.0)
+
+
+@pytest.mark.slow
+def test_what_lies_in_the_current_folder_is_not_run(tmp_path, monkeypatch):
+    (tmp_path / "numpy.py").write_text("raise SystemExit('not this one')")
+    monkeypatch.chdir(tmp_path)
+    folder = resident.start()
+    assert resident.is_there(folder)
+    resident.end(folder)
+    resident._STARTED.pop().wait(30.0)
+
+
+def test_in_the_place_of_a_resident_nobody_else_is_talked_to(short):
+    """Somebody else makes its folder once it is gone; here, one that others may enter."""
+    with serving(short):
+        assert resident.is_there(str(short))
+        short.chmod(0o755)
+        assert not resident.is_there(str(short))
+        with pytest.raises(PermissionError, match="only this user"):
+            resident.exchange(str(short), member(short), [], App(), print)
+        short.chmod(0o700)
+
+
+def test_a_folder_of_somebody_else_is_none(short, monkeypatch):
+    with serving(short):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+            assert not resident.is_there(str(short))
+        assert resident.is_there(str(short))
+
+
+def test_who_says_nothing_does_not_stay(short, monkeypatch):
+    monkeypatch.setattr(resident, "IDLE_S", 0.3)
+    monkeypatch.setattr(resident, "_THERE_S", 0.05)
+    with serving(short), resident._reached(str(short)):
+        assert not resident.is_there(str(short))
+        monkeypatch.setattr(resident, "_THERE_S", 20.0)
+        assert resident.is_there(str(short))
+
+
+def test_an_app_that_says_nothing_counts_as_one_that_failed(monkeypatch):
+    monkeypatch.setattr(resident, "IDLE_S", 0.2)
+    app = resident._AppElsewhere()
+    mine, other = Pipe()
+    app.connection = mine
+    with mine, other, pytest.raises(EOFError):
+        app.measure(np.zeros(3, np.float32))
+
+
+def test_frames_that_are_none_end_the_round_and_not_the_resident(short):
+    said = []
+    with serving(short):
+        with pytest.raises(RuntimeError, match="its log says why"):
+            resident.exchange(str(short), member(short), [b"garbage"], App(), said.append)
+        assert "cannot take part" in said[0]
+        assert resident.exchange(str(short), member(short), [], App(), print) == []
+
+
+def test_a_resident_ends_with_the_run(short):
+    with serving(short) as thread:
+        over = encode(Welcome(3, 3, is_over=True))
+        assert resident.exchange(str(short), member(short), [over], App(), print) == []
+        thread.join(20.0)
+        assert not thread.is_alive()
+
+
+def test_what_the_session_is_not_about_is_declined(short):
+    said = []
+    task = encode(Task(TASK, 0, 0, to_toml(settings()).encode(), beside=b"x" * 32))
+    with serving(short):
+        (reply,) = resident.exchange(str(short), member(short), [task], App(), said.append)
+    assert decode(reply) == Decline(TASK, Reason.SETTINGS)
+
+
+def test_a_node_that_is_told_something_else_in_the_middle_is_another(short):
+    task = encode(Task(TASK, 0, 0, to_toml(settings()).encode(), beside=TOLD))
+    with serving(short):
+        resident.exchange(str(short), member(short), [task], App(), print)
+        other = replace(member(short), told=b"x" * 32)
+        carry = encode(Carry(TASK, 0, b""))
+        (reply,) = resident.exchange(str(short), other, [carry], App(), print)
+    assert decode(reply).reason is Reason.UNKNOWN
+
+
+def test_an_exception_that_cannot_be_said_is_one_all_the_same():
+    class MuteError(Exception):
+        def __repr__(self):
+            raise RuntimeError
+
+    class MuteApp:
+        def measure(self, _model):
+            raise MuteError
+
+    assert resident._worked(MuteApp(), resident._Kind.MEASURE, b"")[1] == b"MuteError"
+
+
+def test_where_no_socket_can_be_nothing_is_left(tmp_path, monkeypatch):
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with pytest.raises(RuntimeError, match="set TMPDIR"):
+        resident.start()
+    assert list(long.iterdir()) == []

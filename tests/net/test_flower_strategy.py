@@ -1,13 +1,15 @@
 """Apps of Flower's, under its own strategy loop, with nodes that are threads."""
 
-import shutil
+import logging
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
+import numpy as np
 from flower_nodes import NODES, Grid, app, started
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 from supernode_keys import enrolled
@@ -15,7 +17,9 @@ from supernode_keys import enrolled
 from deltafl.flower import Enrolled, Listening, PrivateDeltaFL
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.sim.errors import ConfigError
+from deltafl.sim.net.deadlines import Waiting
 from deltafl.sim.net.flower import resident
+from deltafl.sim.net.flower import strategy as strategy_module
 from deltafl.sim.net.flower.strategy import _devices_of
 
 
@@ -24,6 +28,15 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
     TaskIdentity.run_id = TaskIdentity.task_id = 1
     TaskIdentity.node_id = 0
+
+
+@pytest.fixture
+def said(caplog):
+    """What is logged; Flower's log tells nobody else by itself."""
+    logger = logging.getLogger("flwr")
+    logger.addHandler(caplog.handler)
+    yield caplog
+    logger.removeHandler(caplog.handler)
 
 
 def evaluated(*args, **options):
@@ -127,7 +140,6 @@ def test_a_round_whose_trips_are_messages(residents):
     for context in grid.contexts.values():
         (record,) = context.state.config_records.values()
         assert set(record) == {"resident"}
-        shutil.rmtree(record["resident"])
     assert {message.metadata.message_type for message in grid.seen} == {"train"}
 
 
@@ -145,7 +157,7 @@ def test_messages_need_no_port():
         PrivateDeltaFL(by_messages=True, listening=Listening())
 
 
-def signed(folder, ids, by_messages=False):
+def signed(folder, ids, by_messages=False, run_config=None):
     """A grid of nodes with identities, and a strategy that asks for signed sessions."""
     keys = enrolled(folder, ids)
 
@@ -153,14 +165,13 @@ def signed(folder, ids, by_messages=False):
         return {
             "deltafl-identity": str(folder / f"device-{ids[number]}.identity"),
             "deltafl-devices": str(folder / "devices.txt"),
-            "deltafl-settings": str(folder / "settings.toml"),
         }
 
-    (folder / "settings.toml").write_text('[privacy]\nadversary = "active"\n')
     grid = Grid(app(), config=config, keys=keys)
     strategy = PrivateDeltaFL(
         settings={"privacy": {"adversary": "active"}},
         enrolled=Enrolled(folder / "devices.txt", folder / "supernodes.txt"),
+        run_config=run_config or {},
         by_messages=by_messages,
     )
     return strategy, grid
@@ -201,4 +212,128 @@ def test_one_key_is_one_device_whatever_the_superlink_says(tmp_path):
     found = _devices_of([1000, 1001, 1002], strategy._supernodes, grid)
     assert found == {1000: 0, 1001: 1, 1002: 2}
     grid.keys = [grid.keys[0], grid.keys[0], grid.keys[2]]
-    assert _devices_of([1000, 1001, 1002], strategy._supernodes, grid) == {1000: 0, 1002: 2}
+    assert _devices_of([1000, 1001, 1002], strategy._supernodes, grid) == {1002: 2}
+
+
+def told_otherwise(change):
+    """A grid whose first node is sent something else than the others."""
+
+    class Lying(Grid):
+        def push_messages(self, messages):
+            changed = [change(m) if m.metadata.dst_node_id == 1000 else m for m in messages]
+            return super().push_messages(changed)
+
+    return Lying
+
+
+def other_config(message):
+    message.content["config"]["lr"] = 7.0
+    return message
+
+
+def other_layout(message):
+    message.content["deltafl"]["layout"] = '[["w"],[[6]],["float32"]]'
+    return message
+
+
+def other_group(message):
+    return Message(message.content, dst_node_id=1000, message_type="train", group_id="7")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [other_config, other_layout, other_group])
+def test_a_node_that_is_told_otherwise_than_the_others_takes_no_part(tmp_path, change, said):
+    """What Flower's messages say is in the session's graph seed."""
+    strategy, honest = signed(tmp_path, list(range(NODES)))
+    grid = told_otherwise(change)(honest.app, config=honest.config, keys=honest.keys)
+    result = started(strategy, grid)
+    assert result.arrays["w"].numpy().mean() == 0  # nine are too few
+    assert "device 0 does not go on with the round: settings" in said.text
+
+
+@pytest.mark.slow
+def test_what_the_app_is_handed_is_what_the_session_is_about(tmp_path):
+    """A model in the message, or any other record, goes nowhere."""
+
+    def with_a_model(message):
+        message.content["arrays"] = ArrayRecord({"w": Array(np.ones((2, 3), np.float32))})
+        message.content["more"] = ConfigRecord({"lr": 7.0})
+        return message
+
+    seen = []
+
+    def train(message, context, reply):
+        seen.append((sorted(message.content), float(message.content["arrays"]["w"].numpy().sum())))
+        return reply
+
+    strategy, honest = signed(tmp_path, list(range(NODES)))
+    grid = told_otherwise(with_a_model)(app(train), config=honest.config, keys=honest.keys)
+    result = started(strategy, grid)
+    assert seen == [(["arrays", "config"], 0.0)] * NODES
+    assert result.arrays["w"].numpy().mean() == pytest.approx(6.5 / 64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("same", [True, False])
+def test_signed_sessions_are_about_the_runs_configuration(tmp_path, same, said):
+    strategy, grid = signed(tmp_path, list(range(NODES)), run_config={"lr": 0.1, "n": 1})
+    for number, context in enumerate(grid.contexts.values()):
+        context.run_config = {"n": 1, "lr": 0.1 if same or number else 7.0}
+    started(strategy, grid)
+    assert ("does not go on with the round: settings" in said.text) is not same
+
+
+def test_a_node_with_an_identity_answers_to_nothing_else(tmp_path, said):
+    """Else a server would ask it to train, and be shown its model."""
+    _, grid = signed(tmp_path, list(range(NODES)))
+    arrays = ArrayRecord({"w": Array(np.zeros((2, 3), np.float32))})
+    for kind in ("train", "evaluate"):
+        content = RecordDict({"arrays": arrays, "config": ConfigRecord({})})
+        message = Message(content, dst_node_id=1000, message_type=kind)
+        with pytest.raises(RuntimeError, match="its log says why"):
+            grid.app(message, grid.contexts[1000])
+    assert "rounds of PrivateDeltaFL only" in said.text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"run_config": {}},
+        {"enrolled": True, "run_config": None},
+        {"enrolled": True, "run_config": {}, "adversary": "curious"},
+    ],
+)
+def test_signed_sessions_need_all_that_they_are_about(tmp_path, options):
+    enrolled(tmp_path, [0])
+    lists = Enrolled(tmp_path / "devices.txt", tmp_path / "supernodes.txt")
+    with pytest.raises(ConfigError, match="active"):
+        PrivateDeltaFL(
+            settings={"privacy": {"adversary": options.get("adversary", "active")}},
+            enrolled=lists if options.get("enrolled") else None,
+            run_config=options["run_config"],
+        )
+
+
+@pytest.mark.parametrize("by_messages", [False, True])
+def test_a_node_that_answers_what_it_was_not_asked_changes_nothing(by_messages, monkeypatch):
+    monkeypatch.setattr(strategy_module, "_FORGETTING_S", 0.5)
+
+    class Forged(Grid):
+        def pull_messages(self, ids):
+            replies = super().pull_messages(ids)
+            for reply in replies:
+                if reply.metadata.src_node_id == 1000:
+                    reply.metadata.__dict__["_reply_to_message_id"] = "of somebody else"
+            return replies
+
+    grid = Forged(app(), gone=range(NODES))
+    strategy = PrivateDeltaFL(by_messages=by_messages, waiting=Waiting(1.0, 0.5))
+    result = started(strategy, grid)
+    assert result.arrays["w"].numpy().tolist() == [[0, 0, 0]] * 2
+
+
+@pytest.mark.slow
+def test_residents_end_with_the_run(residents):
+    started(PrivateDeltaFL(by_messages=True), Grid(app()))
+    for process in resident._STARTED[-NODES:]:
+        assert process.wait(20.0) == 0

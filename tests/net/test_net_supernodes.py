@@ -2,7 +2,9 @@
 
 import shutil
 import subprocess
+from base64 import b64decode, b64encode
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from supernode_keys import PEM, enrolled, write_key
 
 from deltafl.secagg import ClientId, TrustedKeys
+from deltafl.secagg.identity import identity
 from deltafl.sim.cli import main
 from deltafl.sim.errors import UserError
 from deltafl.sim.net.identities import create_identity, read_directory, read_identity
@@ -21,6 +24,21 @@ from deltafl.sim.net.supernodes import (
     read_supernodes,
     signed_line,
 )
+
+
+class Public:
+    """An identity of which somebody else knows only the public key."""
+
+    def __init__(self, client, public):
+        self.client = client
+        self.identity = SimpleNamespace(public=public, sign=identity(bytes(32)).sign)
+
+
+def enrolled_alone(folder, client):
+    """The line of a SuperNode in another federation."""
+    folder.mkdir()
+    enrolled(folder, [client])
+    return (folder / "supernodes.txt").read_text().split("\n")[1]
 
 
 @pytest.fixture
@@ -51,6 +69,12 @@ def test_other_keys_are_nobodys(lists, key):
     assert SuperNodes.parse("\n".join(lines), devices).device_of(key) is None
 
 
+def test_a_key_of_a_curve_that_openssh_has_not_is_nobodys(lists):
+    _, devices, lines = lists
+    key = ec.generate_private_key(ec.SECP256K1()).public_key().public_bytes(*PEM)
+    assert SuperNodes.parse("\n".join(lines), devices).device_of(key) is None
+
+
 @pytest.mark.parametrize("curve", [ec.SECP256R1, ec.SECP384R1, ec.SECP521R1])
 def test_any_curve_that_flower_takes(tmp_path, curve):
     (key,) = enrolled(tmp_path, [0], curve)
@@ -67,6 +91,15 @@ def test_one_key_signs_for_one_identity_of_one_device(lists, tmp_path):
         SuperNodes.parse("\n".join(lines), elsewhere)
 
 
+def compressed(lines):
+    """The key as a compressed point, which is another encoding of it."""
+    first = lines[0].split()
+    blob = b64decode(first[2])
+    point = bytes([2 + (blob[-1] & 1)]) + blob[-96:-48]
+    short = blob[: -97 - 4] + len(point).to_bytes(4, "big") + point
+    return [" ".join([*first[:2], b64encode(short).decode(), *first[3:]]), lines[1]]
+
+
 def swapped_ids(lines):
     first, second = (line.split() for line in lines)
     return [" ".join([second[0], *first[1:]]), " ".join([first[0], *second[1:]])]
@@ -74,7 +107,7 @@ def swapped_ids(lines):
 
 def swapped_keys(lines):
     first, second = (line.split() for line in lines)
-    return [" ".join([*first[:1], *second[1:3], first[3]]), lines[1]]
+    return [" ".join([*first[:1], *second[1:3], *first[3:]]), lines[1]]
 
 
 @pytest.mark.parametrize(
@@ -86,6 +119,8 @@ def swapped_keys(lines):
         (lambda lines: [*lines, lines[0]], "line 3: device 7 has a line already"),
         (lambda lines: [lines[0] + "00", lines[1]], "line 1"),
         (lambda lines: [lines[0][:-2], lines[1]], "line 1"),
+        (lambda lines: [lines[0].rpartition(" ")[0], lines[1]], "expected ID"),
+        (compressed, "expected ID"),
         (lambda lines: [lines[0] + " more", lines[1]], "expected ID"),
         (lambda lines: ["9" + lines[0][1:], lines[1]], "device 9 is not on the list"),
         (lambda lines: ["0" + lines[0], lines[1]], "expected ID"),
@@ -98,6 +133,20 @@ def test_lists_in_which_something_is_wrong_are_refused(lists, change, complaint)
     _, devices, lines = lists
     with pytest.raises(UserError, match=complaint):
         SuperNodes.parse("\n".join(change(lines)), devices)
+
+
+def test_no_supernode_signs_for_the_identity_of_another(lists, tmp_path):
+    """It has not got it. Else it would be invited in the other's place."""
+    _, devices, lines = lists
+    other = enrolled_alone(tmp_path / "other", 7)
+    _, kind, blob, by_supernode, _ = other.split()
+    key = read_supernode_key(tmp_path / "other" / "node-7.key")
+    forged = signed_line(Public(ClientId(7), devices.keys[ClientId(7)]), key).split()
+    assert forged[1:3] == [kind, blob]
+    for last in (lines[0].split()[4], forged[4], by_supernode):
+        line = " ".join([*forged[:4], last])
+        with pytest.raises(UserError, match="has not signed for this SuperNode's key"):
+            SuperNodes.parse("\n".join([line, lines[1]]), devices)
 
 
 def test_a_supernode_is_one_device(tmp_path):

@@ -26,12 +26,20 @@ class App(Protocol):
         """What training changes of a model."""
 
 
-def work_by(app: App, client: ClientId) -> WorkOf:
-    """The work of a node, round by round."""
+def work_by(app: App, client: ClientId, told: bytes) -> WorkOf:
+    """The work of a node, round by round.
+
+    Args:
+        app: what computes it.
+        client: the node's id.
+        told: the digest of what the node is told by Flower's messages; it must be the session's.
+    """
 
     def work_of(task: Task, machine: RoundClient) -> RoundWork:
         if task.measures:
             raise ConfigError("the app says nothing of test data")
+        if task.beside != told:
+            raise ConfigError("Flower's messages say something else than the session is about")
 
         def devices(_levels: int) -> Devices:
             first = np.frombuffer(machine.models[0], dtype="<f4")

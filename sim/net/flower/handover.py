@@ -1,6 +1,7 @@
 """What a message of Flower's hands over to a device: all that it needs to take part in a round."""
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
@@ -13,6 +14,7 @@ RECORD: Final = "deltafl"
 """The name of the record in a message."""
 
 _MAX_TEXT: Final = 1 << 22
+_ADDRESS: Final = re.compile(r"wss?://[^/?#@\s]{1,300}")
 _ID_LIMIT: Final = 2**32
 
 
@@ -70,6 +72,8 @@ class Handover:
             raise ValueError(f"the record {RECORD!r} lacks a text, or has a longer one than any")
         if not (isinstance(client, int) and 0 <= client < _ID_LIMIT):
             raise ValueError(f"the record {RECORD!r} has no id of a device")
+        if url and not _ADDRESS.fullmatch(str(url)):  # no path: a node asks nothing of others
+            raise ValueError(f"the record {RECORD!r} has no address of a server")
         if not (isinstance(token, bytes) and len(token) in (0, SEED_SIZE)):
             raise ValueError(f"the record {RECORD!r} has a token that is not {SEED_SIZE} bytes")
         return cls(str(url), str(authority), ClientId(client), token, _layout(str(layout)))
@@ -78,10 +82,12 @@ class Handover:
 def _layout(text: str) -> Layout:
     try:
         names, shapes, types = cast("list[Any]", parse_json(text.encode()))
-        return Layout(
-            tuple(map(str, names)),
-            tuple(tuple(int(size) for size in shape) for shape in shapes),
-            tuple(map(str, types)),
-        )
-    except (TypeError, ValueError, RecursionError) as error:
+        if not all(isinstance(one, list) for one in (names, shapes, types, *shapes)):
+            raise ValueError("it is not made of lists")
+        if not all(isinstance(size, int) for shape in shapes for size in shape):
+            raise ValueError("a size is no whole number")
+        if not all(isinstance(one, str) for one in (*names, *types)):
+            raise ValueError("a name is no text")
+        return Layout(tuple(names), tuple(map(tuple, shapes)), tuple(types))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"the record {RECORD!r} has no layout of a model: {error}") from None

@@ -14,7 +14,9 @@ Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 _MAX_ARRAYS: Final = 1 << 16
 _MAX_SIZE: Final = 1 << 28
+_MAX_DIMENSIONS: Final = 32
 _FLOATS: Final = ("float16", "float32", "float64")
+_OTHERS: Final = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,12 @@ class Layout:
     def __post_init__(self) -> None:
         if not len(self.names) == len(self.shapes) == len(self.types) <= _MAX_ARRAYS:
             raise ValueError(f"{len(self.names)} names, {len(self.shapes)} shapes of arrays")
+        if len(set(self.names)) < len(self.names):
+            raise ValueError("two arrays have one name")
+        if other := set(self.types).difference(_FLOATS, _OTHERS):
+            raise ValueError(f"the type {min(other)!r} of an array is not one of a model's")
+        if any(len(shape) > _MAX_DIMENSIONS for shape in self.shapes):
+            raise ValueError(f"an array has more than {_MAX_DIMENSIONS} dimensions")
         if any(size < 0 for shape in self.shapes for size in shape):
             raise ValueError("the shape of an array has a negative number")
         if (numbers := sum(map(prod, self.shapes))) > _MAX_SIZE:

@@ -2,19 +2,24 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, cast
 
 from deltafl.protocol.policy import RoundPolicy
-from deltafl.secagg import ClientId, TrustedKeys
+from deltafl.secagg import Adversary, ClientId, TrustedKeys
 from deltafl.secagg.identity import identity
 from deltafl.secagg.ledger import Ledger
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.net.device import DeviceSide, Notes
 from deltafl.sim.net.flower.handover import Handover
-from deltafl.sim.net.identities import OwnIdentity, read_directory, read_identity
+from deltafl.sim.net.identities import (
+    OwnIdentity,
+    ledger_beside,
+    read_directory,
+    read_identity,
+)
 from deltafl.sim.net.own_work import WorkOf
 from deltafl.sim.run.algorithms import policy_of
 from deltafl.sim.settings.config_io import build_config, read_config_file
@@ -36,6 +41,7 @@ class Member:
         devices: the file of the federation's list, its owner's copy; likewise.
         ledger: the file of its ledger.
         policy: what it insists on.
+        told: the digest of what it is told of the round by Flower's messages.
     """
 
     client: ClientId
@@ -44,6 +50,7 @@ class Member:
     devices: str
     ledger: str
     policy: RoundPolicy
+    told: bytes
 
     @classmethod
     def of(
@@ -52,25 +59,35 @@ class Member:
         config: Mapping[str, object],
         ledger: Path,
         policy: RoundPolicy,
+        told: bytes,
     ) -> "Member":
         """A node, as the server app and its own owner have it.
+
+        A node with an identity of its own takes part in signed sessions only, and insists that the
+        server may deviate from the protocol, whatever its policy says otherwise.
 
         Args:
             handover: what the server app hands over.
             config: what the owner has set in the node's configuration.
             ledger: the ledger of a node without an identity of its own.
             policy: what it insists on if its owner says nothing.
+            told: the digest of what it is told by Flower's messages.
 
         Raises:
-            ConfigError: the round is for nodes with identities, and this node has none, or is not
-                the device that the server app takes it for.
+            ConfigError: the round is for nodes with identities and this node has none, or the other
+                way round; or it is not the device that the server app takes it for.
             UserError: a file of the owner's cannot be read.
         """
         settings = _file(config, SETTINGS)
         if settings:
             policy = policy_of(build_config([read_config_file(Path(settings))]))
+        if handover.token and has_identity(config):
+            raise ConfigError(
+                "this node has an identity of its own, and takes part in signed sessions only: the "
+                "server app has to give PrivateDeltaFL enrolled=Enrolled(…)"
+            )
         if handover.token:
-            return cls(handover.client, handover.token, "", "", str(ledger), policy)
+            return cls(handover.client, handover.token, "", "", str(ledger), policy, told)
         files = _file(config, IDENTITY), _file(config, DEVICES)
         if not all(files):
             raise ConfigError(
@@ -84,8 +101,9 @@ class Member:
                 f"the server takes this node for device {handover.client}, and its identity in "
                 f"{files[0]} is that of device {own.client}"
             )
-        beside = str(Path(files[0]).with_suffix(".ledger"))
-        return cls(own.client, b"", *files, beside, policy)
+        beside = str(ledger_beside(Path(files[0])))
+        policy = replace(policy, adversary=Adversary.ACTIVE)
+        return cls(own.client, b"", *files, beside, policy, told)
 
     def side(self, ledger: Ledger, work_of: WorkOf, notes: Notes) -> DeviceSide:
         """The device's side of its connection, or of its messages.
@@ -114,7 +132,8 @@ class Member:
         """All of it, for another process of the node."""
         table = {one.name: getattr(self, one.name) for one in fields(self)}
         policy = {one.name: _plain(getattr(self.policy, one.name)) for one in fields(self.policy)}
-        return json.dumps({**table, "token": self.token.hex(), "policy": policy}).encode()
+        secret = {"token": self.token.hex(), "told": self.told.hex()}
+        return json.dumps({**table, **secret, "policy": policy}).encode()
 
     @classmethod
     def of_json(cls, data: bytes) -> "Member":
@@ -125,8 +144,13 @@ class Member:
             name: Fraction(value) if isinstance(getattr(usual, name), Fraction) else value
             for name, value in policy.items()
         }
-        table |= {"token": bytes.fromhex(table["token"]), "policy": RoundPolicy(**limits)}
-        return cls(**table)
+        binary = {name: bytes.fromhex(table[name]) for name in ("token", "told")}
+        return cls(**{**table, **binary, "policy": RoundPolicy(**limits)})
+
+
+def has_identity(config: Mapping[str, object]) -> bool:
+    """Whether a node's owner has given it an identity."""
+    return IDENTITY in config
 
 
 def _file(config: Mapping[str, object], name: str) -> str:

@@ -4,10 +4,10 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from logging import INFO, WARNING
+from logging import ERROR, INFO, WARNING
 from pathlib import Path
 from threading import Event
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from flwr.app import (
@@ -23,15 +23,17 @@ from flwr.common import log
 
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.policy import RoundPolicy
+from deltafl.secagg import LedgerError
 from deltafl.secagg.sqlite_ledger import SqliteLedger
+from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.net.device import Notes
 from deltafl.sim.net.dialling import MAX_FRAME, Server, take_part
 from deltafl.sim.net.flower import resident
 from deltafl.sim.net.flower.app_work import App, work_by
 from deltafl.sim.net.flower.carried import FRAMES, frames_of, record_of
 from deltafl.sim.net.flower.handover import RECORD, Handover
-from deltafl.sim.net.flower.layout import Layout
-from deltafl.sim.net.flower.member import Member
+from deltafl.sim.net.flower.member import Member, has_identity
+from deltafl.sim.net.flower.told import Told
 from deltafl.sim.net.frames import Reason
 
 OwnLoss = Callable[[Message, Context], tuple[float, int]]
@@ -40,12 +42,16 @@ OwnLoss = Callable[[Message, Context], tuple[float, int]]
 ClientAppCallable = Callable[[Message, Context], Message]
 
 _ARRAYS: Final = "arrays"
+_CONFIG: Final = "config"
 _RESIDENT: Final = "resident"  # in the node's state: where its resident process can be reached
 _PATIENCE_S: Final = 60.0  # without a connection: the round is over, or its server
 
 
 class DeltaFLMod:
-    """Takes part in rounds of `PrivateDeltaFL`; lets all other messages pass.
+    """Takes part in rounds of `PrivateDeltaFL`.
+
+    It lets other messages pass, unless the node's owner has given it an identity: then the server
+    is not trusted, and an app that answered it by itself would show what the node has.
 
     The app's own function for training is called where the device passes the filter, and also
     where it does not; the result is then forgotten. It gets the message that Flower's strategies
@@ -68,17 +74,36 @@ class DeltaFLMod:
 
     def __call__(self, msg: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer a message; a mod of Flower's."""
-        if RECORD not in msg.content:
+        if RECORD not in msg.content and not has_identity(context.node_config):
             return call_next(msg, context)
+        try:
+            return self._answered(msg, context, call_next)
+        except (UserError, LedgerError, ValueError) as error:
+            # Flower sends what is raised to the server
+            log(ERROR, "this node cannot take part: %s", error)
+            raise RuntimeError("the node cannot take part, and its log says why") from None
+
+    def _answered(self, msg: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        if RECORD not in msg.content:
+            raise ConfigError("it has an identity, and answers to rounds of PrivateDeltaFL only")
         handover = Handover.of_record(msg.content[RECORD])
         ledger = self._folder / f"node-{context.node_id}.ledger"
         self._folder.mkdir(parents=True, exist_ok=True)
-        member = Member.of(handover, context.node_config, ledger, self._policy)
-        app = _App(handover.layout, msg, context, call_next, self._loss)
+        app = _App(_told(msg, context, handover), msg, context, call_next, self._loss)
+        digest = app.told.digest()
+        member = Member.of(handover, context.node_config, ledger, self._policy, digest)
         if not handover.url:
             return _by_message(msg, context, member, app)
         _by_connection(handover, member, app)
         return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=msg)
+
+
+def _told(msg: Message, context: Context, handover: Handover) -> Told:
+    """What the app will be handed."""
+    config = dict(msg.content.config_records.get(_CONFIG, ConfigRecord()))
+    run = {} if handover.token else dict(context.run_config)
+    metadata = msg.metadata
+    return Told(handover.layout, metadata.message_type, metadata.group_id, config, run)
 
 
 def _by_connection(handover: Handover, member: Member, app: App) -> None:
@@ -93,7 +118,7 @@ def _by_connection(handover: Handover, member: Member, app: App) -> None:
 
     notes = Notes(over=lambda _done: stop.set(), declined=declined, failed=failed)
     with SqliteLedger(member.ledger) as ledger, tempfile.TemporaryDirectory() as folder:
-        side = member.side(ledger, work_by(app, member.client), notes)
+        side = member.side(ledger, work_by(app, member.client, member.told), notes)
         trusted = None
         if handover.authority:
             trusted = str(Path(folder) / "authority.pem")
@@ -117,7 +142,7 @@ def _by_message(msg: Message, context: Context, member: Member, app: App) -> Mes
 class _App:
     """What the app does with models, which it gets as Flower's own strategies send them."""
 
-    layout: Layout
+    told: Told
     message: Message
     context: Context
     call_next: ClientAppCallable
@@ -137,15 +162,15 @@ class _App:
             raise ValueError(f"the app's training answers with {len(records)} array records, not 1")
         arrays = {name: np.asarray(array.numpy()) for name, array in records[0].items()}
         with np.errstate(invalid="ignore", over="ignore"):
-            change: Vector = self.layout.to_vector(arrays) - model
+            change: Vector = self.told.layout.to_vector(arrays) - model
         return change
 
     def _filled(self, model: Vector) -> Message:
-        arrays = self.layout.to_arrays(model, {})
+        arrays = self.told.layout.to_arrays(model, {})
         record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
-        own = {RECORD, FRAMES}
-        content: dict[str, Any] = {k: v for k, v in self.message.content.items() if k not in own}
-        filled = Message(RecordDict({_ARRAYS: record, **content}), reply_to=self.message)
+        # nothing else of the message: the session is not about it
+        content = RecordDict({_ARRAYS: record, _CONFIG: ConfigRecord(dict(self.told.config))})
+        filled = Message(content, reply_to=self.message)
         filled.metadata.message_type = self.message.metadata.message_type
         return filled
 

@@ -11,9 +11,9 @@ round; what the app computes, the process of the message computes for it:
     what the app says          ->
                                <-             REPLIES: frames
 
-They talk over a socket in a folder that only their user can enter. The resident ends by itself when
-no message has come for `IDLE_S`, and then the node knows nothing of the round any more, as if it
-had been started again.
+They talk over a socket in a folder that only their user can enter. The resident ends when the
+server says that the run is over, and by itself when nobody has said anything for `IDLE_S`. The node
+then knows nothing of the round any more, as if it had been started again.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ import math
 import os
 import shutil
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -33,8 +34,10 @@ from typing import Final
 import numpy as np
 
 from deltafl.fl.vectors import Vector
+from deltafl.secagg import DecodeError, LedgerError
 from deltafl.secagg.codec import Value, read_fields, write_fields
 from deltafl.secagg.sqlite_ledger import SqliteLedger
+from deltafl.sim.errors import UserError
 from deltafl.sim.net.device import DeviceSide, Notes
 from deltafl.sim.net.flower.app_work import App, Say, work_by
 from deltafl.sim.net.flower.member import Member
@@ -46,6 +49,7 @@ IDLE_S: Final = 1800.0
 MOST_FRAMES: Final = 64
 """Most frames of one message of Flower's, either way."""
 
+_THERE_S: Final = 30.0  # in which a resident that is not at work says that it is there
 _LOSS: Final = struct.Struct("<d")
 _SOCKET: Final = "socket"
 _LOG: Final = "log"
@@ -62,20 +66,40 @@ class _Kind(IntEnum):
     FAILED = 7
     MEMBER = 8
     END = 9
+    PING = 10
+    PONG = 11
 
 
 def start() -> str:
-    """Start a resident; where it can be reached."""
+    """Start a resident; where it can be reached.
+
+    Raises:
+        RuntimeError: the name of the system's temporary folder is too long for a socket.
+    """
     folder = Path(tempfile.mkdtemp(prefix="deltafl-"))  # which only its owner can enter
     address = folder / _SOCKET
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
         (folder / _LOG).open("wb") as log,
     ):
-        listener.bind(str(address))
-        listener.listen(1)
+        try:
+            listener.bind(str(address))
+        except OSError as error:
+            shutil.rmtree(folder)
+            raise RuntimeError(
+                f"{address}: no socket can be there ({error}): set TMPDIR to a folder with a "
+                "shorter name"
+            ) from None
+        listener.listen(8)
         process = subprocess.Popen(  # noqa: S603 (this program itself)
-            [sys.executable, "-m", __name__, str(folder), str(listener.fileno())],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "deltafl.sim.net.flower.resident",
+                str(folder),
+                str(listener.fileno()),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -91,12 +115,13 @@ _STARTED: Final[list[subprocess.Popen[bytes]]] = []  # kept, for it is meant tha
 
 
 def is_there(folder: str) -> bool:
-    """Whether a resident can be reached."""
+    """Whether a resident can be reached, and has nothing else to do."""
     try:
-        _reached(folder).close()
-    except OSError:
+        with _reached(folder) as connection:
+            connection.send_bytes(write_fields([_Kind.PING]))
+            return connection.poll(_THERE_S) and bool(connection.recv_bytes())
+    except (OSError, EOFError):
         return False
-    return True
 
 
 def end(folder: str) -> None:
@@ -116,7 +141,7 @@ def exchange(folder: str, member: Member, frames: list[bytes], app: App, say: Sa
         say: told what happens.
 
     Raises:
-        OSError: there is no resident.
+        OSError: there is no resident, or what is there belongs to somebody else.
         RuntimeError: the resident ended; `say` was told what it left in its log.
     """
     with _reached(folder) as connection:
@@ -133,9 +158,7 @@ def exchange(folder: str, member: Member, frames: list[bytes], app: App, say: Sa
         except (EOFError, ConnectionError):
             with contextlib.suppress(OSError):
                 say((Path(folder) / _LOG).read_text(encoding="utf-8", errors="replace")[-_SHOWN:])
-            raise RuntimeError(
-                "the node's resident process ended; the node's log says why"
-            ) from None
+            raise RuntimeError("the node cannot go on, and its log says why") from None
 
 
 def _worked(app: App, kind: int, model: bytes) -> list[Value]:
@@ -147,10 +170,28 @@ def _worked(app: App, kind: int, model: bytes) -> list[Value]:
         loss, weight = app.measure(vector)
         return [_Kind.MEASURED, _LOSS.pack(float(loss)), str(int(weight)).encode("ascii")]
     except Exception as error:  # noqa: BLE001 (whatever the app raises)
-        return [_Kind.FAILED, repr(error).encode("utf-8", "replace")]
+        return [_Kind.FAILED, _text(error)]
+
+
+def _text(error: Exception) -> bytes:
+    """What an exception says, though saying it may fail."""
+    try:
+        return repr(error).encode("utf-8", "replace")
+    except Exception:  # noqa: BLE001
+        return type(error).__name__.encode("utf-8", "replace")
 
 
 def _reached(folder: str) -> Connection:
+    """Connect to a resident of this user.
+
+    Raises:
+        OSError: there is none. In the place of one that has ended, somebody else may have put
+            another.
+    """
+    found = os.lstat(folder)
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    if not is_own or stat.S_IMODE(found.st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+        raise PermissionError(f"{folder} is not a folder that only this user can enter")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
         one.connect(str(Path(folder) / _SOCKET))
         return Connection(one.detach())
@@ -183,7 +224,7 @@ class _AppElsewhere:
 
     def _asked(self, kind: _Kind, model: Vector) -> list[Value]:
         self.connection.send_bytes(write_fields([kind, model.astype("<f4").tobytes()]))
-        return read_fields(self.connection.recv_bytes(), most=3)
+        return read_fields(_heard(self.connection), most=3)
 
 
 def _failure(answer: list[Value]) -> str:
@@ -202,19 +243,23 @@ class _Resident:
 
     def take(self, connection: Connection) -> bool:
         """Take what a process of a message hands over; whether to go on."""
-        kind, *given = read_fields(connection.recv_bytes(), most=MOST_FRAMES + 2)
-        if kind == _Kind.END:
-            return False
+        kind, *given = read_fields(_heard(connection), most=MOST_FRAMES + 2)
+        if kind == _Kind.PING:
+            connection.send_bytes(write_fields([_Kind.PONG]))
+        if kind != _Kind.MEMBER:
+            return kind != _Kind.END
         member, *frames = [one for one in given if isinstance(one, bytes)]
         self._app.connection = connection
         try:
             side = self._as(member)
-        except Exception as error:
+            replies = [reply for frame in frames if (reply := side.receive(frame)) is not None]
+        except (UserError, LedgerError, DecodeError) as error:
+            self.close()
             self._say(f"this node cannot take part: {error}")
-            raise
-        replies = [reply for frame in frames if (reply := side.receive(frame)) is not None]
+            return True
+        has_ended = side.has_ended()  # the run
         connection.send_bytes(write_fields([_Kind.REPLIES, *replies]))
-        return True
+        return not has_ended
 
     def close(self) -> None:
         """Discard all secrets."""
@@ -222,6 +267,7 @@ class _Resident:
             self._side.close()
         if self._ledger is not None:
             self._ledger.close()
+        self._side = self._ledger = self._member = None
 
     def _as(self, member: bytes) -> DeviceSide:
         """The device's side; a new one where who it is has changed, as it does with each token."""
@@ -230,7 +276,8 @@ class _Resident:
             who = Member.of_json(member)
             self._ledger = SqliteLedger(who.ledger)
             notes = Notes(declined=self._declined, failed=self._failed)
-            self._side = who.side(self._ledger, work_by(self._app, who.client), notes)
+            work = work_by(self._app, who.client, who.told)
+            self._side = who.side(self._ledger, work, notes)
             self._member = member
         return self._side
 
@@ -238,11 +285,23 @@ class _Resident:
         self._say(f"not in this round ({reason.name.lower()}): {detail}")
 
     def _failed(self, error: Exception) -> None:
-        self._say(f"training failed, and counts as zeros: {error!r}")
+        said = _text(error).decode("utf-8", "replace")
+        self._say(f"training failed, and counts as zeros: {said}")
 
     def _say(self, sentence: str) -> None:
         text = sentence.encode("utf-8", "replace")
         self._app.connection.send_bytes(write_fields([_Kind.NOTE, text]))
+
+
+def _heard(connection: Connection) -> bytes:
+    """What comes next, if it comes soon enough.
+
+    Raises:
+        EOFError: it does not, or the connection has ended.
+    """
+    if not connection.poll(IDLE_S):
+        raise EOFError("the other side says nothing")
+    return connection.recv_bytes()
 
 
 def serve(listener: socket.socket, idle: float = IDLE_S) -> None:

@@ -52,6 +52,7 @@ class Rounds:
         self._strategy = strategy_of(config)
         self._trips: list[float] = []
         self._next_id = 0
+        self._told = b""
         site = Site(
             self.post,
             devices,
@@ -59,6 +60,7 @@ class Rounds:
             waiting,
             declined=_note_declined,
             stage=lambda _server, _asked: self._trips.append(time.monotonic()),
+            beside=lambda: self._told,
         )
         self._devices = RemoteDevices(config, site, observer)
         self._state: TrainingState | None = None
@@ -83,8 +85,18 @@ class Rounds:
         self.admitted.keys = {client: self._listed.keys[client] for client in clients}
         return [Handover("", "", client, b"", layout) for client in clients]
 
-    def begin(self, index: int, arrays: Mapping[str, Any], handed: Sequence[Handover]) -> None:
-        """Begin a round, counted from 0, with those for whom it was prepared."""
+    def begin(
+        self, index: int, arrays: Mapping[str, Any], handed: Sequence[Handover], told: bytes
+    ) -> None:
+        """Begin a round with those for whom it was prepared.
+
+        Args:
+            index: the round, counted from 0.
+            arrays: the model's.
+            handed: the nodes.
+            told: the digest of what each of them is told by Flower's messages.
+        """
+        self._told = told
         layout = handed[0].layout
         model = layout.to_vector(arrays)
         self._others, self._layout = arrays, layout

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from logging import INFO, WARNING
@@ -9,13 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from deltafl.fl.strategies.base import RoundReport
-from deltafl.secagg import ClientId, TrustedKeys
+from deltafl.secagg import Adversary, ClientId, TrustedKeys
 from deltafl.secagg.session import NoObserver, Observer
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.net.app import Tls, application, served
@@ -23,6 +24,7 @@ from deltafl.sim.net.deadlines import Waiting
 from deltafl.sim.net.flower.handover import RECORD, Handover
 from deltafl.sim.net.flower.layout import Layout
 from deltafl.sim.net.flower.rounds import Rounds
+from deltafl.sim.net.flower.told import Told
 from deltafl.sim.net.flower.trips import ByConnection, ByMessages, Invited, Trips
 from deltafl.sim.net.identities import read_directory
 from deltafl.sim.net.supernodes import SuperNodes, read_supernodes
@@ -31,11 +33,13 @@ from deltafl.sim.settings.config_io import Table, build_config
 
 _MOST_PER_NUMBER: Final = 8  # bytes of a masked number
 _MOST_BESIDE: Final = 1 << 22  # of a node's longest message: shares for its neighbours
+_FORGETTING_S: Final = 120.0  # to wait at the end until nodes have forgotten their keys
 _LOOK_S: Final = 0.1  # how often it is seen what nodes have answered
 _NOT_LISTED: Final = (
     "node %s is left out: its SuperNode's key is on no line of the list of SuperNodes (the "
     "SuperLink must run with --enable-supernode-auth)"
 )
+_SAME_KEY: Final = "node %s is left out: another node has registered with the same SuperNode's key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,8 @@ class PrivateDeltaFL(Strategy):
             each trip starts a process on each node, which takes seconds.
         enrolled: the nodes' identities, for signed sessions; without them, each node has another
             identity in each round, which only the server app vouches for.
+        run_config: the run's configuration, `context.run_config`; needed with `enrolled`, because
+            signed sessions are about it as well.
         waiting: how deadlines are set.
         observer: sees all messages of secure rounds.
 
@@ -102,6 +108,7 @@ class PrivateDeltaFL(Strategy):
         listening: Listening | None = None,
         by_messages: bool = False,
         enrolled: Enrolled | None = None,
+        run_config: Mapping[str, Any] | None = None,
         waiting: Waiting | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -110,10 +117,17 @@ class PrivateDeltaFL(Strategy):
             "training": {"device": "cpu"},
         }
         self._config = build_config([own, settings or {}])
-        if self._config.privacy.sessions_are_signed and enrolled is None:
+        is_active = self._config.privacy.adversary == Adversary.ACTIVE
+        if self._config.privacy.sessions_are_signed and (enrolled is None or run_config is None):
             raise ConfigError(
                 "privacy.signed or an active privacy.adversary: nodes need identities that they "
-                "can compare; give enrolled=Enrolled(devices, supernodes): see docs/flower.md"
+                "can compare; give enrolled=Enrolled(devices, supernodes) and "
+                "run_config=context.run_config: see docs/flower.md"
+            )
+        if enrolled is not None and not is_active:
+            raise ConfigError(
+                'enrolled: nodes with identities insist on privacy.adversary = "active"; give '
+                'settings={"privacy": {"adversary": "active"}}'
             )
         if by_messages and listening is not None:
             raise ConfigError("by_messages needs no port: leave out `listening`")
@@ -122,6 +136,8 @@ class PrivateDeltaFL(Strategy):
         self._listening = None if by_messages else listening or Listening()
         observer = observer or NoObserver()
         self._rounds = Rounds(self._config, listed, waiting or Waiting(), observer)
+        self._run_config = dict(run_config or {}) if enrolled else {}
+        self._invited: Sequence[Invited] = ()
         self._url = self._authority = ""
         self._longest = _MOST_BESIDE
 
@@ -146,7 +162,23 @@ class PrivateDeltaFL(Strategy):
             stack.enter_context(contextlib.closing(self._rounds))
             if self._listening is not None:
                 self._listen(stack, self._listening)
-            return super().start(grid, initial_arrays, *args, **options)
+            try:
+                return super().start(grid, initial_arrays, *args, **options)
+            finally:
+                if self._listening is None:
+                    self._say_that_it_is_over(grid)
+
+    def _say_that_it_is_over(self, grid: Grid) -> None:
+        """Let nodes forget the keys of the last round, of which they have no connection to tell."""
+        self._rounds.post.finish()
+        trips = ByMessages(self._rounds.post, grid, self._longest)
+        trips.invite(self._invited)
+        trips.look()
+        end = time.monotonic() + _FORGETTING_S
+        while trips.is_waiting() and time.monotonic() < end:
+            time.sleep(_LOOK_S)
+            trips.look()
+        trips.end()
 
     def _listen(self, stack: contextlib.ExitStack, at: Listening) -> None:
         """Listen for connections until the stack is closed."""
@@ -175,8 +207,11 @@ class PrivateDeltaFL(Strategy):
         handed = self._prepared(nodes, Layout.of(numbers), grid)
         if not handed:
             raise ConfigError("none of the nodes is on the lists of devices and SuperNodes")
-        self._rounds.begin(server_round - 1, numbers, list(handed.values()))
-        trips = self._trips(grid, [self._invited(*one, config) for one in handed.items()])
+        self._invited = [self._invitation(*one, config) for one in handed.items()]
+        kind, group = MessageType.TRAIN, ""
+        told = Told(Layout.of(numbers), kind, group, dict(config), self._run_config).digest()
+        self._rounds.begin(server_round - 1, numbers, list(handed.values()), told)
+        trips = self._trips(grid, self._invited)
         while not self._rounds.has_ended():
             self._rounds.post.give_up(trips.look())  # each time: it may not have begun before
             time.sleep(_LOOK_S)
@@ -192,7 +227,7 @@ class PrivateDeltaFL(Strategy):
         prepared = self._rounds.prepare_listed(layout, list(devices.values()))
         return dict(zip(devices, prepared, strict=True))
 
-    def _invited(self, node: int, handover: Handover, config: ConfigRecord) -> Invited:
+    def _invitation(self, node: int, handover: Handover, config: ConfigRecord) -> Invited:
         whole = replace(handover, url=self._url, authority=self._authority)
         content = {"config": config, RECORD: ConfigRecord(dict(whole.to_record()))}
         return Invited(handover.client, node, content)
@@ -239,11 +274,14 @@ def _read(enrolled: Enrolled | None) -> tuple[TrustedKeys, SuperNodes | None]:
 def _devices_of(nodes: Sequence[int], supernodes: SuperNodes, grid: Grid) -> Mapping[int, ClientId]:
     """Which devices nodes are, by the keys with which their SuperNodes registered."""
     keys = {info.node_id: info.public_key for info in grid.get_nodes()}
+    devices = {node: supernodes.device_of(keys.get(node, b"")) for node in nodes}
+    number = Counter(devices.values())
     found = dict[int, ClientId]()
-    for node in nodes:
-        client = supernodes.device_of(keys.get(node, b""))
-        if client is None or client in found.values():
+    for node, client in devices.items():
+        if client is None:
             log(WARNING, _NOT_LISTED, node)
+        elif number[client] > 1:
+            log(WARNING, _SAME_KEY, node)
         else:
             found[node] = client
     return found

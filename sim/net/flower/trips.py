@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from logging import WARNING
 from typing import Final, Protocol
 
@@ -70,8 +71,13 @@ class ByConnection:
     def __init__(self, post: Post, grid: Grid, invited: Sequence[Invited]) -> None:
         self._post, self._grid, self._number = post, grid, len(invited)
         sent = grid.push_messages([one.message() for one in invited])
-        self._waiting = {name: one.client for name, one in zip(sent, invited, strict=True)}
         self._gone = list[ClientId]()
+        self._waiting = dict[str, ClientId]()
+        for one, name in zip_longest(invited, sent):
+            if name:
+                self._waiting[name] = one.client
+            else:
+                self._gone.append(one.client)  # it is not there any more
         self._warned_at = time.monotonic() + _UNUSUAL_S
 
     def look(self) -> Collection[ClientId]:
@@ -81,7 +87,10 @@ class ByConnection:
             log(WARNING, _NOT_CONNECTED, connected, self._number)
             self._warned_at = math.inf
         for reply in self._grid.pull_messages(list(self._waiting)):
-            self._gone.append(self._waiting.pop(reply.metadata.reply_to_message_id))
+            # what a node says it answers need not be what it was asked
+            client = self._waiting.pop(reply.metadata.reply_to_message_id, None)
+            if client is not None:
+                self._gone.append(client)
             if reply.has_error():
                 _log_gone(reply)
         return self._gone
@@ -114,7 +123,10 @@ class ByMessages:
     def look(self) -> Collection[ClientId]:
         """Fetch what nodes have answered, and send them what is due."""
         for reply in self.grid.pull_messages(list(self._waiting)) if self._waiting else ():
-            line = self._waiting.pop(reply.metadata.reply_to_message_id)
+            line = self._waiting.pop(reply.metadata.reply_to_message_id, None)
+            if line is None:
+                log(WARNING, "node %s answers what it was not asked", reply.metadata.src_node_id)
+                continue
             try:
                 self._take(line, reply)
             except (DecodeError, ValueError) as error:
@@ -127,10 +139,17 @@ class ByMessages:
             if line not in busy and (frames := self._due(line))
         ]
         messages = [self._lines[line].message(record_of(f)) for line, f in due]
-        if messages:
-            sent = self.grid.push_messages(messages)
-            self._waiting |= {name: line for name, (line, _) in zip(sent, due, strict=True)}
+        sent = self.grid.push_messages(messages) if messages else ()
+        for (line, _), name in zip_longest(due, sent):
+            if name:
+                self._waiting[name] = line
+            else:
+                self._lose(line)  # it is not there any more
         return self._gone
+
+    def is_waiting(self) -> bool:
+        """Whether a node has not answered yet."""
+        return bool(self._waiting)
 
     def end(self) -> None:
         """Take no more part. What nodes answer now, nobody fetches."""
