@@ -96,7 +96,7 @@ class Processes:
         module = serve_cli if name == "server" else device_cli
         arguments = self.commands[name]
         if name == "server":
-            arguments = [*arguments, "--least-wait", "1.5", "--most-wait", "10"]
+            arguments = [*arguments, "--least-wait", "4", "--most-wait", "20"]
         self.running[name] = forked(module, arguments, self.out / f"{name}.log")
 
     def kill(self, name):
