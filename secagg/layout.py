@@ -16,11 +16,10 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.protocol.errors import ConfigurationError, EncodingError
 from deltafl.secagg import ring
+from deltafl.secagg.errors import EncodingError, UsageError
 from deltafl.secagg.ring import Vector
 
-_MAX_RING_BITS = 64
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
 MAX_NUMERATOR_BITS = 53  # one device's number is then exact in float64, whatever its input dtype
@@ -42,7 +41,7 @@ class Field:
         max_numerator: `high` in units of 2^-resolution_bits.
 
     Raises:
-        ConfigurationError: If an attribute is out of range, or a bound needs more than 53 bits.
+        UsageError: If an attribute is out of range, or a bound needs more than 53 bits.
     """
 
     name: str
@@ -55,23 +54,23 @@ class Field:
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise ConfigurationError("a field has an empty name: say what its numbers are")
+            raise UsageError("a field has an empty name: say what its numbers are")
         if self.size < 1:
-            raise ConfigurationError(f"field {self.name!r}: size={self.size} is less than 1")
+            raise UsageError(f"field {self.name!r}: size={self.size} is less than 1")
         if not 0 <= self.resolution_bits <= MAX_NUMERATOR_BITS:
-            raise ConfigurationError(
+            raise UsageError(
                 f"field {self.name!r}: resolution_bits={self.resolution_bits} is not in "
                 f"[0, {MAX_NUMERATOR_BITS}]"
             )
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
-            raise ConfigurationError(
+            raise UsageError(
                 f"field {self.name!r}: [{self.low}, {self.high}] is not an interval of finite ends"
             )
         for name, bound in (("min_numerator", self.low), ("max_numerator", self.high)):
             numerator = round(Fraction(bound) * (1 << self.resolution_bits))
             object.__setattr__(self, name, numerator)
             if numerator.bit_length() > MAX_NUMERATOR_BITS:
-                raise ConfigurationError(
+                raise UsageError(
                     f"field {self.name!r}: bound {bound} at resolution_bits="
                     f"{self.resolution_bits} needs {numerator.bit_length()} bits, more than "
                     f"{MAX_NUMERATOR_BITS}: lower one of them"
@@ -116,7 +115,7 @@ class Layout:
             that is more; 1 to 64.
 
     Raises:
-        ConfigurationError: If these limits do not hold, or a field's sums do not fit 64-bit
+        UsageError: If these limits do not hold, or a field's sums do not fit 64-bit
             integers.
 
     >>> layout = Layout((Field("delta", 2, -1.0, 1.0, 8), Field("weight", 1, 0, 500, 0)), 100)
@@ -138,15 +137,15 @@ class Layout:
     def __post_init__(self) -> None:
         names = [field.name for field in self.fields]
         if not names or len(set(names)) != len(names):
-            raise ConfigurationError(f"field names {names} are not one or more different names")
+            raise UsageError(f"field names {names} are not one or more different names")
         if self.cohort_size < 1:
-            raise ConfigurationError(f"cohort_size={self.cohort_size} is less than 1")
+            raise UsageError(f"cohort_size={self.cohort_size} is less than 1")
         for field in self.fields:
             num_bits = field.ring_bits(self.cohort_size)
             # sums are decoded to int64, so an unsigned field must not use the last bit
-            most = _MAX_RING_BITS if field.min_numerator < 0 else _MAX_RING_BITS - 1
+            most = ring.MAX_BITS if field.min_numerator < 0 else ring.MAX_BITS - 1
             if num_bits > most:
-                raise ConfigurationError(
+                raise UsageError(
                     f"field {field.name!r}: sums over {self.cohort_size} devices need {num_bits} "
                     f"bits, more than {most}: lower its bound, its resolution_bits "
                     f"or the cohort_size"
@@ -154,10 +153,10 @@ class Layout:
         length = sum(field.size for field in self.fields)
         needed = max(field.ring_bits(self.cohort_size) for field in self.fields)
         ring_bits = max(needed, self.min_ring_bits)
-        if ring_bits > _MAX_RING_BITS:
-            raise ConfigurationError(
+        if ring_bits > ring.MAX_BITS:
+            raise UsageError(
                 f"fields from {self.fields[0].name!r} on: {ring_bits} ring bits are more than "
-                f"{_MAX_RING_BITS}"
+                f"{ring.MAX_BITS}"
             )
         object.__setattr__(self, "length", length)
         object.__setattr__(self, "ring_bits", ring_bits)
@@ -226,7 +225,7 @@ class Layout:
             )
         if int(total.max()) >> self.ring_bits:
             raise EncodingError(f"sum holds {total.max()}, not in [0, 2^{self.ring_bits})")
-        unused_bits = _MAX_RING_BITS - self.ring_bits
+        unused_bits = ring.MAX_BITS - self.ring_bits
         sums: dict[str, npt.NDArray[np.int64]] = {}
         start = 0
         for field in self.fields:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltafl.protocol.encoding import Field, Layout, Multiple
-from deltafl.protocol.errors import ConfigurationError, EncodingError
+from deltafl.secagg.errors import EncodingError, UsageError
+from deltafl.secagg.layout import Field, Layout, Multiple
 
 DETERMINISTIC = settings(max_examples=80, deadline=None, derandomize=True)
 
@@ -262,7 +262,7 @@ def test_decoding_leaves_the_sum_alone():
     ],
 )
 def test_layouts_that_cannot_be_are_refused(make, message):
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(UsageError, match=message):
         make()
 
 
