@@ -147,7 +147,10 @@ class SessionParams:
             if slot.verified:
                 self._check_verified(slot)
         for name in ("graph_seed", "context"):
-            size = len(getattr(self, name))
+            value = getattr(self, name)
+            if not isinstance(value, bytes):
+                raise UsageError(f"{name} is {DIGEST_SIZE} bytes, not a {type(value).__name__}")
+            size = len(value)
             if size != DIGEST_SIZE:
                 raise UsageError(f"{name} has {size} bytes, not {DIGEST_SIZE}")
         digest = labels.digest(labels.PARAMETERS, self.canonical())

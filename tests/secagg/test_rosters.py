@@ -59,6 +59,19 @@ def test_both_refuse_to_invite_others_than_the_parameters_say(ids):
         IdealSession(params(), [ClientId(i) for i in ids], {})
 
 
+@pytest.mark.parametrize("wrong", ["5", 5.0, None])
+def test_ids_that_are_no_whole_numbers_are_named(wrong):
+    with pytest.raises(UsageError, match=f"id {wrong!r} of a device is no whole number"):
+        Server(params(), [*range(5), wrong])
+
+
+@pytest.mark.parametrize("name", ["graph_seed", "context"])
+@pytest.mark.parametrize("wrong", ["0" * 32, None, bytearray(32)])
+def test_seed_and_context_are_bytes(name, wrong):
+    with pytest.raises(UsageError, match=f"{name} is 32 bytes, not a {type(wrong).__name__}"):
+        params(**{name: wrong})
+
+
 @pytest.mark.parametrize(("num_gone", "aborts"), [(1, False), (2, True)])
 def test_both_abort_when_too_few_devices_come(num_gone, aborts):
     strict = params(min_roster=5)
