@@ -112,13 +112,17 @@ if TYPE_CHECKING:  # the same names as below, for type checkers
     from deltafl.secagg.stages import (
         Vanish as Vanish,
     )
+    from deltafl.secagg.states import ClientState as ClientState
+    from deltafl.secagg.states import ServerState as ServerState
     from deltafl.secagg.threat import Adversary as Adversary
     from deltafl.secagg.threat import ThreatModel as ThreatModel
+    from deltafl.secagg.wire import max_bytes as max_bytes
 
 _HOMES: Final = {
     "Adversary": "threat",
     "Client": "client",
     "ClientId": "params",
+    "ClientState": "states",
     "Credentials": "signing",
     "DecodeError": "errors",
     "DevicePolicy": "policy",
@@ -143,6 +147,7 @@ _HOMES: Final = {
     "SecAggError": "errors",
     "SecureSum": "one_process",
     "Server": "server",
+    "ServerState": "states",
     "SessionAborted": "errors",
     "SessionParams": "params",
     "SlotSpec": "params",
@@ -154,6 +159,7 @@ _HOMES: Final = {
     "TrustedKeys": "directory",
     "UsageError": "errors",
     "Vanish": "stages",
+    "max_bytes": "wire",
     "run_session": "session",
     "secure_sum": "one_process",
 }
