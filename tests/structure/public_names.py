@@ -38,7 +38,8 @@ def describe(name: str, value: object) -> Iterator[str]:
     else:
         bases = [base.__name__ for base in value.__mro__[1:] if is_told(base)]
         is_made = inspect.isfunction(value.__init__) and not getattr(value, "_is_protocol", False)
-        yield f"{name}{arguments(value) if is_made else ''}{': ' if bases else ''}{', '.join(bases)}"
+        made = arguments(value) if is_made else ""
+        yield f"{name}{made}{': ' if bases else ''}{', '.join(bases)}"
         held = {one: vars(value)[one] for one in vars(value) if not one.startswith("_")}
         for attribute in sorted({*held, *documented(value)}):
             yield f"{name}.{attribute}{of_attribute(held.get(attribute))}"

@@ -64,9 +64,9 @@ def test_arguments_methods_and_attributes_are_seen():
 @pytest.mark.parametrize(
     ("function", "text"),
     [
-        (lambda a, b=1: None, "(a, b=…)"),
-        (lambda a, b: None, "(a, b)"),
-        (lambda a, *, b: None, "(a, *, b)"),
+        (lambda a, b=1: (a, b), "(a, b=…)"),
+        (lambda a, b: (a, b), "(a, b)"),
+        (lambda a, *, b: (a, b), "(a, *, b)"),
         (lambda: None, "()"),
     ],
 )
