@@ -17,6 +17,7 @@ Spec: §11.1.
 """
 
 from enum import StrEnum
+from operator import index
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -103,6 +104,18 @@ class Fault(StrEnum):
     BAD_SHARE = "bad share"
     BAD_COMMITMENT = "bad commitment"
     ISOLATED = "too few neighbours left"
+
+
+def whole_number(name: str, value: object) -> int:
+    """A caller's whole number as a Python integer, which cannot overflow as one of NumPy's can.
+
+    Raises:
+        UsageError: it is no whole number; the message has the name.
+    """
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise UsageError(f"{name}={value!r} is not a whole number") from None
 
 
 def present(value: T | None) -> T:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.secagg import ring
-from deltafl.secagg.errors import EncodingError, UsageError
+from deltafl.secagg.errors import EncodingError, UsageError, whole_number
 from deltafl.secagg.ring import Vector
 
 _MAX_INT32 = 2**31 - 1
@@ -55,6 +55,13 @@ class Field:
     def __post_init__(self) -> None:
         if not self.name:
             raise UsageError("a field has an empty name: say what its numbers are")
+        for name in ("size", "resolution_bits"):
+            number = whole_number(f"field {self.name!r}: {name}", getattr(self, name))
+            object.__setattr__(self, name, number)
+        for name in ("low", "high"):
+            object.__setattr__(
+                self, name, _exact(f"field {self.name!r}: {name}", getattr(self, name))
+            )
         if self.size < 1:
             raise UsageError(f"field {self.name!r}: size={self.size} is less than 1")
         if not 0 <= self.resolution_bits <= MAX_NUMERATOR_BITS:
@@ -138,6 +145,7 @@ class Layout:
         names = [field.name for field in self.fields]
         if not names or len(set(names)) != len(names):
             raise UsageError(f"field names {names} are not one or more different names")
+        object.__setattr__(self, "cohort_size", whole_number("cohort_size", self.cohort_size))
         if self.cohort_size < 1:
             raise UsageError(f"cohort_size={self.cohort_size} is less than 1")
         for field in self.fields:
@@ -178,6 +186,8 @@ class Layout:
                 NaN or an infinity.
         """
         known = {field.name for field in self.fields}
+        if not isinstance(values, Mapping):
+            raise EncodingError(f"{type(values).__name__} instead of a value by name for {known}")
         if values.keys() != known:
             raise EncodingError(
                 f"missing fields {sorted(known - values.keys())}, "
@@ -218,6 +228,8 @@ class Layout:
             EncodingError: If the vector does not have that form, or a sum is out of its field's
                 range, which proves that some device did not follow the layout.
         """
+        if not isinstance(total, np.ndarray):
+            raise EncodingError(f"a sum is a NumPy array, not a {type(total).__name__}")
         if total.dtype not in (np.uint32, np.uint64) or total.shape != (self.length,):
             raise EncodingError(
                 f"sum of dtype {total.dtype} and shape {total.shape} is not uint32 or uint64 of "
@@ -288,7 +300,9 @@ def _numerators(
 ) -> tuple[npt.NDArray[np.float64] | npt.NDArray[np.int64], int]:
     """The whole numerators nearest to some values, and how many were clipped."""
     given = values if isinstance(values, Multiple) else Multiple(values, 1)
-    array, factor = np.asarray(given.numbers), given.factor
+    array, factor = _as_array(field, given.numbers), given.factor
+    if not isinstance(factor, int | np.integer) or not 0 <= factor <= 1 << MAX_NUMERATOR_BITS:
+        raise EncodingError(f"field {field.name!r}: factor {factor!r} is no whole number ≤ 2^53")
     if array.dtype.kind not in "biuf":
         raise EncodingError(f"field {field.name!r}: dtype {array.dtype} is not real numbers")
     if array.shape != (field.size,) and not (array.shape == () and field.size == 1):
@@ -305,7 +319,7 @@ def _numerators(
     # float64 is exact here: in-range numerators have at most 53 bits, scaling is by a power of two,
     # and a product that overflows to infinity is clipped as it should be. The factor is multiplied
     # by that power first; the products are rounded as if they were scaled afterwards.
-    scale = float(factor << field.resolution_bits)
+    scale = float(int(factor) << field.resolution_bits)
     with np.errstate(over="ignore"):
         scaled = np.multiply(array, scale, dtype=np.float64)
     np.rint(scaled, out=scaled)
@@ -316,6 +330,27 @@ def _numerators(
         num_clipped = int(np.count_nonzero((scaled < low) | (scaled > high)))
         np.clip(scaled, low, high, out=scaled)
     return scaled, num_clipped
+
+
+def _as_array(
+    field: Field, numbers: npt.ArrayLike
+) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
+    """Some values as an array, whose type the caller still has to check."""
+    if isinstance(numbers, np.ma.MaskedArray):  # what it hides would be summed
+        raise EncodingError(f"field {field.name!r}: a masked array: fill in what is hidden")
+    try:
+        return np.asarray(numbers)
+    except ValueError:  # lists of different lengths
+        raise EncodingError(f"field {field.name!r}: {type(numbers).__name__} is no array") from None
+
+
+def _exact(name: str, value: object) -> float:
+    """A bound as a number of Python's own, which is neither rounded nor overflows."""
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value)
+    raise UsageError(f"{name}={value!r} is not a number")
 
 
 def _integer(value: int) -> bytes:

@@ -94,7 +94,8 @@ def secure_sum(
         threat: What the session must withstand. By default, a curious server, a tenth of the
             devices colluding with it, and a tenth vanishing. Against an active server, sessions are
             signed.
-        graph: Who shares masks with whom; the sparse graph is for hundreds of devices.
+        graph: Who shares masks with whom. With the complete graph, the time grows with the square
+            of the number of devices; for hundreds of them, take the sparse one.
 
     Raises:
         UsageError: one of these values is wrong, or no session withstands the threat; no message
@@ -105,9 +106,11 @@ def secure_sum(
     arrays = {client: _array(client, value) for client, value in _by_id(vectors, "vectors").items()}
     _check_alike(arrays)
     counts = None if weights is None else _checked_weights(weights, arrays)
-    threat = threat or ThreatModel()
+    threat = ThreatModel() if threat is None else threat
+    if not isinstance(threat, ThreatModel):
+        raise UsageError(f"threat={threat!r} is no `ThreatModel`")
     policy = _policy(threat, min_cohort, len(arrays))
-    vanishing = _vanishing(dropouts or {}, arrays)
+    vanishing = _vanishing({} if dropouts is None else dropouts, arrays)
     heaviest = max(1, *counts.values()) if counts else 1
     if all(array.dtype.kind == "i" for array in arrays.values()):
         exponent, vector = None, _integer_field(arrays, heaviest)
@@ -124,6 +127,7 @@ def secure_sum(
         graph_seed=system_randomness(DIGEST_SIZE),
         context=system_randomness(DIGEST_SIZE),
     )
+    policy.check(params)  # before anything of that size is made
 
     def encoded(client: ClientId) -> npt.NDArray[np.uint32] | npt.NDArray[np.uint64]:
         numbers = arrays[client].ravel()
@@ -229,12 +233,12 @@ def _policy(threat: ThreatModel, min_cohort: int | None, num_devices: int) -> De
         min_threshold=2,  # the lowest that parameters may have: few devices will do to try out
     )
     if min_cohort is not None:
-        if not isinstance(min_cohort, int) or not 2 <= min_cohort <= num_devices:
+        if not isinstance(min_cohort, int | np.integer) or not 2 <= min_cohort <= num_devices:
             raise UsageError(
                 f"min_cohort={min_cohort!r} is not a whole number from 2 to {num_devices}, the "
                 "number of vectors"
             )
-        policy = replace(policy, min_cohort=min_cohort)
+        policy = replace(policy, min_cohort=int(min_cohort))
     if num_devices < policy.min_cohort:
         raise UsageError(
             f"{num_devices} vectors are fewer than the {policy.min_cohort} of a cohort: a sum over "
@@ -246,6 +250,8 @@ def _policy(threat: ThreatModel, min_cohort: int | None, num_devices: int) -> De
 def _vanishing(
     dropouts: Mapping[int, Stage], arrays: Mapping[ClientId, object]
 ) -> dict[ClientId, Vanish]:
+    if not isinstance(dropouts, Mapping):
+        raise UsageError(f"dropouts are stages by device, not a {type(dropouts).__name__}")
     vanishing = {}
     for number, stage in dropouts.items():
         client = ClientId(number)

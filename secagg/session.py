@@ -141,6 +141,8 @@ def run_session(
 def _check_inputs(
     params: SessionParams, inputs: Mapping[ClientId, Sequence[Vector]], bindings: Sequence[bytes]
 ) -> None:
+    if not isinstance(inputs, Mapping):
+        raise UsageError(f"inputs are vectors by device, not a {type(inputs).__name__}")
     if len(bindings) > len(params.slots):
         raise UsageError(f"{len(bindings)} bindings for {len(params.slots)} slots")
     for client, vectors in inputs.items():

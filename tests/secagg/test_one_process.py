@@ -146,6 +146,7 @@ def test_who_vanishes_before_its_vector_is_not_in_the_sum(stage):
     stayed = 10 if stage > Stage.MASK else 9
     assert result.contributors == tuple(range(stayed))
     assert int(result.vector) == sum(range(stayed))
+    assert result.total_weight == stayed
 
 
 def test_too_few_that_stay_have_no_sum():
@@ -169,6 +170,7 @@ def test_an_active_server_makes_the_session_signed(monkeypatch):
 
 
 def test_a_cohort_is_as_large_as_was_asked_for():
+    assert int(secure_sum([1, 2, 3], min_cohort=np.int64(3)).vector) == 6
     assert int(secure_sum([1, 2], min_cohort=2).vector) == 3
     with pytest.raises(UsageError, match="4 vectors are fewer than the 5 of a cohort"):
         secure_sum([1, 2, 3, 4])
@@ -223,6 +225,9 @@ _POLICY = one_process.DevicePolicy
         (FIVE, {"min_cohort": 2.5}, r"min_cohort=2\.5 is not"),
         (FIVE, {"dropouts": {5: Stage.MASK}}, "there is no device 5"),
         (FIVE, {"dropouts": {0: "mask"}}, "device 0: 'mask' is no Stage: ADVERTISE, SHARE"),
+        (FIVE, {"dropouts": [0]}, "dropouts are stages by device, not a list"),
+        (FIVE, {"threat": "active"}, "threat='active' is no `ThreatModel`"),
+        (FIVE, {"graph": "dense"}, "graph='dense' is neither"),
         (FIVE, {"threat": ThreatModel(0.5, 0.4)}, "no threshold is both safe and reachable"),
     ],
 )

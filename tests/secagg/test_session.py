@@ -247,6 +247,12 @@ def test_vectors_that_do_not_fit_are_refused_before_a_message_is_sent(changed, b
     assert watch.sent == []
 
 
+def test_inputs_are_by_device():
+    params = make_params(5, slots=((3, 16),))
+    with pytest.raises(UsageError, match="vectors by device, not a list"):
+        run_session(params, [[np.zeros(3, np.uint32)]] * 5, [b""], policy=POLICY)
+
+
 def test_slots_without_a_binding_are_not_opened_and_need_no_vector():
     params = make_params(5, slots=((3, 16), (2, 16)))
     inputs = {client: vectors[:1] for client, vectors in make_inputs(params, make_ids(5)).items()}
