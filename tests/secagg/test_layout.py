@@ -314,8 +314,8 @@ def test_numbers_of_numpy_do_not_overflow_unnoticed():
 
 
 def test_a_factor_of_numpy_does_not_overflow_unnoticed():
-    layout = Layout((Field("x", 2, 0, 2**43, 9),), 1)
-    words, num_clipped = layout.encode({"x": Multiple([2.0**-12, 0.5], np.int64(2**55 >> 2))})
+    layout = Layout((Field("x", 2, 0, 2**42, 10),), 1)
+    words, num_clipped = layout.encode({"x": Multiple([2.0**-13, 0.5], np.int64(2**53))})
     assert (words.tolist(), num_clipped) == ([2**50, 2**52], 1)
 
 
