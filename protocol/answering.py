@@ -20,7 +20,7 @@ import numpy as np
 
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.device import Update, check_update, whole_weight
-from deltafl.protocol.errors import EncodingError
+from deltafl.secagg.errors import EncodingError
 
 T = TypeVar("T")
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from deltafl.protocol import labels
-from deltafl.protocol.encoding import MAX_NUMERATOR_BITS, Field, Layout
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.registry import quantile_method
@@ -16,8 +15,9 @@ from deltafl.protocol.quantile.search import (
     SearchParams,
 )
 from deltafl.protocol.selection import Threshold
-from deltafl.secagg import SlotSpec
+from deltafl.secagg import SlotSpec, UsageError
 from deltafl.secagg.labels import digest, pack
+from deltafl.secagg.layout import MAX_NUMERATOR_BITS, Field, Layout
 from deltafl.secagg.params import MAX_LENGTH, verified_ring_bits
 
 _MAX_THETA_PART = 2**32 - 1
@@ -98,8 +98,11 @@ class RoundConfig:
             raise ConfigurationError(f"update_length={self.update_length} is less than 1")
         method = quantile_method(self.method, num_pivots=self.num_pivots, noise=self.noise)
         object.__setattr__(self, "quantile", method)
-        object.__setattr__(self, "search_layout", self._lay_out_search())
-        object.__setattr__(self, "update_layout", self._lay_out_update())
+        try:
+            object.__setattr__(self, "search_layout", self._lay_out_search())
+            object.__setattr__(self, "update_layout", self._lay_out_update())
+        except UsageError as error:  # a sum that fits no ring
+            raise ConfigurationError(str(error)) from None
         for layout in (self.search_layout, self.update_layout):
             if layout.length > MAX_LENGTH:
                 raise ConfigurationError(

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.encoding import Multiple
-from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.quantile.noisy import NoisyHistogram
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
+from deltafl.secagg.errors import EncodingError
+from deltafl.secagg.layout import Multiple
 from deltafl.secagg.randomness import Randomness
 from deltafl.secagg.ring import Vector
 

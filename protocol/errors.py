@@ -4,10 +4,10 @@ The tree::
 
     ProtocolError
     ├── ConfigurationError   parameters with which no round could run: the caller's mistake
-    ├── EncodingError        a value its layout cannot carry, or a sum that no cohort gives
     └── SearchError          a query or an answer that cannot belong to its search
 
-Each message names the wrong value and says what would be right.
+A value that its layout cannot carry, and a sum that no cohort gives, is an `EncodingError` of
+`deltafl.secagg`. Each message names the wrong value and says what would be right.
 """
 
 
@@ -17,10 +17,6 @@ class ProtocolError(Exception):
 
 class ConfigurationError(ProtocolError):
     """A parameter is out of its range, or parameters do not fit together."""
-
-
-class EncodingError(ProtocolError):
-    """A value does not fit its declared field, or a ring vector does not fit its layout."""
 
 
 class SearchError(ProtocolError):

@@ -11,10 +11,11 @@ Spec: §12.12.
 from dataclasses import dataclass, replace
 
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.errors import EncodingError, SearchError
+from deltafl.protocol.errors import SearchError
 from deltafl.protocol.quantile.search import Query, Search, Tail, tail_among
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import PeerError, Refusal
+from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.ring import Vector
 
 

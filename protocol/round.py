@@ -22,11 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.errors import EncodingError, SearchError
+from deltafl.protocol.errors import SearchError
 from deltafl.protocol.followed_search import Between
 from deltafl.protocol.quantile.search import Ended, Query, Search, SearchResult, tail_among
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import ClientId, Drop, SessionAborted, SlotSum
+from deltafl.secagg.errors import EncodingError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,6 +7,8 @@
     policy      what a device insists on     ideal      what a session computes, in clear
     identity    who signs; directory: who is who; signing: what is signed
     ledger      what a device does only once; sqlite_ledger: in a file
+    layout      real numbers as integers whose sums cannot overflow
+    one_process `secure_sum`: all parties in one process, in one line
 
 The machines do no input or output. They take bytes and return bytes; the caller owns time,
 transport and randomness, and says where a device's ledger is. The package needs numpy,
@@ -35,6 +37,9 @@ if TYPE_CHECKING:  # the same names as below, for type checkers
         DecodeError as DecodeError,
     )
     from deltafl.secagg.errors import (
+        EncodingError as EncodingError,
+    )
+    from deltafl.secagg.errors import (
         Fault as Fault,
     )
     from deltafl.secagg.errors import (
@@ -57,12 +62,23 @@ if TYPE_CHECKING:  # the same names as below, for type checkers
     )
     from deltafl.secagg.ideal import IdealSession as IdealSession
     from deltafl.secagg.identity import Identity as Identity
+    from deltafl.secagg.layout import (
+        Field as Field,
+    )
+    from deltafl.secagg.layout import (
+        Layout as Layout,
+    )
+    from deltafl.secagg.layout import (
+        Multiple as Multiple,
+    )
     from deltafl.secagg.ledger import (
         Ledger as Ledger,
     )
     from deltafl.secagg.ledger import (
         MemoryLedger as MemoryLedger,
     )
+    from deltafl.secagg.one_process import SecureSum as SecureSum
+    from deltafl.secagg.one_process import secure_sum as secure_sum
     from deltafl.secagg.params import (
         ClientId as ClientId,
     )
@@ -96,32 +112,42 @@ if TYPE_CHECKING:  # the same names as below, for type checkers
     from deltafl.secagg.stages import (
         Vanish as Vanish,
     )
+    from deltafl.secagg.states import ClientState as ClientState
+    from deltafl.secagg.states import ServerState as ServerState
     from deltafl.secagg.threat import Adversary as Adversary
     from deltafl.secagg.threat import ThreatModel as ThreatModel
+    from deltafl.secagg.wire import max_bytes as max_bytes
 
 _HOMES: Final = {
     "Adversary": "threat",
     "Client": "client",
     "ClientId": "params",
+    "ClientState": "states",
     "Credentials": "signing",
     "DecodeError": "errors",
     "DevicePolicy": "policy",
     "Directory": "directory",
     "Dispute": "stages",
     "Drop": "stages",
+    "EncodingError": "errors",
     "Enrolment": "enrolment",
     "Fault": "errors",
+    "Field": "layout",
     "FirstUse": "directory",
     "GraphKind": "params",
     "IdealSession": "ideal",
     "Identity": "identity",
+    "Layout": "layout",
     "Ledger": "ledger",
     "LedgerError": "errors",
     "MemoryLedger": "ledger",
+    "Multiple": "layout",
     "PeerError": "errors",
     "Refusal": "errors",
     "SecAggError": "errors",
+    "SecureSum": "one_process",
     "Server": "server",
+    "ServerState": "states",
     "SessionAborted": "errors",
     "SessionParams": "params",
     "SlotSpec": "params",
@@ -133,7 +159,9 @@ _HOMES: Final = {
     "TrustedKeys": "directory",
     "UsageError": "errors",
     "Vanish": "stages",
+    "max_bytes": "wire",
     "run_session": "session",
+    "secure_sum": "one_process",
 }
 """The public names, and the modules that hold them."""
 

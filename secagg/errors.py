@@ -4,6 +4,8 @@
     ├── UsageError        our own caller's mistake: nothing has changed, the session goes on
     │   └── LedgerError   on a device: its ledger cannot be used, so it takes no part yet
     ├── DecodeError       the bytes are not exactly one canonical message
+    ├── EncodingError     a value that a layout cannot carry, or a sum that no devices give who
+    │                     follow it
     ├── PeerError         on a device: the server broke the protocol or asked for less safety
     │                     than the device accepts; the device has ended its session for good
     └── SessionAborted    on the server: too few devices are left to reveal the sum and nothing else
@@ -15,6 +17,7 @@ Spec: §11.1.
 """
 
 from enum import StrEnum
+from operator import index
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -34,6 +37,10 @@ class LedgerError(UsageError):
 
 class DecodeError(SecAggError, ValueError):
     """Bytes from the wire are not exactly one canonical message of this version."""
+
+
+class EncodingError(SecAggError):
+    """A value does not fit its declared field, or a ring vector does not fit its layout."""
 
 
 class Refusal(StrEnum):
@@ -97,6 +104,18 @@ class Fault(StrEnum):
     BAD_SHARE = "bad share"
     BAD_COMMITMENT = "bad commitment"
     ISOLATED = "too few neighbours left"
+
+
+def whole_number(name: str, value: object) -> int:
+    """A caller's whole number as a Python integer, which cannot overflow as one of NumPy's can.
+
+    Raises:
+        UsageError: it is no whole number; the message has the name.
+    """
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise UsageError(f"{name}={value!r} is not a whole number") from None
 
 
 def present(value: T | None) -> T:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from deltafl.secagg import keys, labels
+from deltafl.secagg.errors import UsageError
 from deltafl.secagg.graph import Members
 from deltafl.secagg.keys import KeyPair, PublicKey
 from deltafl.secagg.params import SessionId, SessionParams
@@ -62,7 +63,13 @@ class SlotContext:
     def of(
         cls, params: SessionParams, session_id: SessionId, slot: int, binding: bytes
     ) -> "SlotContext":
-        """The context of a slot under a caller's binding (any length). Spec: §5.2."""
+        """The context of a slot under a caller's binding (any length). Spec: §5.2.
+
+        Raises:
+            UsageError: the binding is not bytes.
+        """
+        if not isinstance(binding, bytes):
+            raise UsageError(f"a binding is bytes, not a {type(binding).__name__}")
         return cls(session_id, labels.pack(slot, params.slots[slot].canonical, binding))
 
     def self_mask_key(self, seed: bytes) -> bytes:

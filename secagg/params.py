@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final, NewType, Self
 
 from deltafl.secagg import labels, ring
-from deltafl.secagg.errors import UsageError
+from deltafl.secagg.errors import UsageError, whole_number
 from deltafl.secagg.pedersen import BLINDING_LIMBS, LIMB_BITS
 from deltafl.secagg.threat import (
     Adversary,
@@ -69,6 +69,11 @@ class SlotSpec:
     canonical: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.label, str):
+            raise UsageError(f"slot label {self.label!r} is not a string")
+        for name in ("length", "ring_bits"):
+            number = whole_number(f"slot {self.label!r}: {name}", getattr(self, name))
+            object.__setattr__(self, name, number)
         if not 1 <= self.length <= MAX_LENGTH:
             raise UsageError(f"slot {self.label!r}: length={self.length} is not in [1, 2^28]")
         if not 1 <= self.ring_bits <= ring.MAX_BITS:
@@ -125,6 +130,10 @@ class SessionParams:
     columns: Mapping[int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.slots, tuple):  # a list could be changed later
+            raise UsageError(f"slots are a tuple of `SlotSpec`, not a {type(self.slots).__name__}")
+        for name in ("num_invited", "degree", "threshold", "min_cohort", "min_roster"):
+            object.__setattr__(self, name, whole_number(name, getattr(self, name)))
         if not 1 <= len(self.slots) <= MAX_SLOTS:
             raise UsageError(f"{len(self.slots)} slots: a session has 1 to {MAX_SLOTS}")
         if not 2 <= self.threshold <= self.num_holders:
@@ -147,7 +156,10 @@ class SessionParams:
             if slot.verified:
                 self._check_verified(slot)
         for name in ("graph_seed", "context"):
-            size = len(getattr(self, name))
+            value = getattr(self, name)
+            if not isinstance(value, bytes):
+                raise UsageError(f"{name} is {DIGEST_SIZE} bytes, not a {type(value).__name__}")
+            size = len(value)
             if size != DIGEST_SIZE:
                 raise UsageError(f"{name} has {size} bytes, not {DIGEST_SIZE}")
         digest = labels.digest(labels.PARAMETERS, self.canonical())
@@ -188,6 +200,9 @@ class SessionParams:
         Raises:
             UsageError: with so few devices, no parameters withstand this threat.
         """
+        if graph not in list(GraphKind):
+            raise UsageError(f"graph={graph!r} is neither 'complete' nor 'sparse'")
+        num_invited = whole_number("num_invited", num_invited)
         if GraphKind(graph) is GraphKind.COMPLETE:
             degree, threshold = num_invited - 1, complete_threshold(num_invited, threat)
             min_roster = threshold

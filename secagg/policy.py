@@ -157,9 +157,17 @@ def _sharing_work(params: SessionParams) -> int:
 
 def _at_least(name: str, value: float, limit: float) -> None:
     if value < limit:
-        raise PeerError(Refusal.POLICY, f"{name}={value:g} is below the device's {limit:g}")
+        raise PeerError(
+            Refusal.POLICY, f"{name}={_shown(value)} is below the device's {_shown(limit)}"
+        )
 
 
 def _at_most(name: str, value: float, limit: float) -> None:
     if value > limit:
-        raise PeerError(Refusal.POLICY, f"{name}={value:g} is above the device's {limit:g}")
+        raise PeerError(
+            Refusal.POLICY, f"{name}={_shown(value)} is above the device's {_shown(limit)}"
+        )
+
+
+def _shown(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"

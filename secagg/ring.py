@@ -41,16 +41,33 @@ def as_vector(values: Vector, length: int, bits: int) -> Vector:
     """Check a caller's vector and return it as a new array, in words of the ring.
 
     Raises:
-        UsageError: wrong shape or dtype, or an element outside [0, 2^bits).
+        UsageError: `check_vector` refuses it.
     """
+    check_vector(values, length, bits)
+    return to_words(values, bits)
+
+
+def check_vector(values: Vector, length: int, bits: int) -> None:
+    """Accept a caller's vector.
+
+    Raises:
+        UsageError: no NumPy array, or a masked one; wrong shape or dtype; or an element outside
+            [0, 2^bits).
+    """
+    # The hidden elements of a masked array would be summed, and the largest would not be seen.
+    if not isinstance(values, np.ndarray) or isinstance(values, np.ma.MaskedArray):
+        raise UsageError(
+            f"a vector is a NumPy array of unsigned integers, not a {type(values).__name__}: give "
+            "numpy.array(values, dtype=numpy.uint32), or what a `Layout` encodes"
+        )
     if values.shape != (length,) or values.dtype not in (np.uint32, np.uint64):
         raise UsageError(
             f"vector of shape {values.shape} and dtype {values.dtype}: "
-            f"the slot takes {length} words of 32 or 64 bits, unsigned"
+            f"the slot takes {length} words of 32 or 64 bits, unsigned "
+            "(a `Layout` encodes negative and real numbers)"
         )
     if length and bits < 8 * values.itemsize and int(values.max()) >> bits:
         raise UsageError(f"element {int(values.max())} is not in [0, 2^{bits})")
-    return to_words(values, bits)
 
 
 def packed_size(length: int, bits: int) -> int:

@@ -286,7 +286,8 @@ class Server:
             binding: The caller's digest of every public value that all devices must agree on.
 
         Raises:
-            UsageError: a round is open, or the slot cannot be opened, or not again.
+            UsageError: a round is open, or the slot cannot be opened, or not again, or the binding
+                is not bytes; nothing has changed.
             SessionAborted: too few devices are left; the session is over.
         """
         if OpenSlotCall not in self._table[self.state]:
@@ -298,6 +299,7 @@ class Server:
             )
         if not self.can_sum(slot):
             raise UsageError(f"slot={slot}: a device of this whole slot is gone")
+        context = SlotContext.of(self.params, self._formed.session_id, slot, binding)
         self._slot = slot
         spec = self.params.slots[slot]
         agreed = self._agreed if spec.whole else None
@@ -309,7 +311,7 @@ class Server:
                 raise
         self._open = _OpenSlot(
             members=self._members.copy(),
-            context=SlotContext.of(self.params, self._formed.session_id, slot, binding),
+            context=context,
             total=ring.zeros(spec.wire_length, spec.ring_bits),
             contributed=np.zeros_like(self._members),
         )

@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
+from deltafl.secagg import ring
 from deltafl.secagg.client import Client
 from deltafl.secagg.enrolment import Enrolment
+from deltafl.secagg.errors import UsageError
 from deltafl.secagg.outgoing import Outgoing
 from deltafl.secagg.params import ClientId, SessionParams
 from deltafl.secagg.policy import DevicePolicy
@@ -78,7 +80,8 @@ def run_session(
     Args:
         params: The session's parameters.
         inputs: For each invited device its vector for every slot.
-        bindings: The caller's binding of each slot, the same for all.
+        bindings: The caller's binding of each slot, the same for all; slots without one are not
+            opened.
         vanishing: Which devices vanish, and when.
         policy: What every device insists on.
         randomness: Source of every secret.
@@ -89,7 +92,10 @@ def run_session(
     Raises:
         SessionAborted: too few devices are left.
         PeerError: the parameters fall short of the devices' policy.
+        UsageError: there are too many bindings, or a device has a vector too few, or one that does
+            not fit its slot; no message has been sent.
     """
+    _check_inputs(params, inputs, bindings)
     observer = observer or NoObserver()
     enrolment = enrolment or Enrolment(randomness)
     server = Server(params, inputs, enrolment, primitives)
@@ -130,6 +136,25 @@ def run_session(
             sums.append(server.take_sum())
             observer.revealed(sums[-1])
     return sums
+
+
+def _check_inputs(
+    params: SessionParams, inputs: Mapping[ClientId, Sequence[Vector]], bindings: Sequence[bytes]
+) -> None:
+    if not isinstance(inputs, Mapping):
+        raise UsageError(f"inputs are vectors by device, not a {type(inputs).__name__}")
+    if len(bindings) > len(params.slots):
+        raise UsageError(f"{len(bindings)} bindings for {len(params.slots)} slots")
+    for client, vectors in inputs.items():
+        if len(vectors) < len(bindings):
+            raise UsageError(
+                f"device {client}: {len(vectors)} vectors for {len(bindings)} slots to open"
+            )
+        for index, spec in enumerate(params.slots[: len(bindings)]):
+            try:
+                ring.check_vector(vectors[index], spec.length, spec.ring_bits)
+            except UsageError as error:
+                raise UsageError(f"device {client}, slot {index}: {error}") from None
 
 
 def run_round(

@@ -5,6 +5,8 @@ Spec: §10.11.
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from deltafl.secagg.errors import SessionAborted, UsageError
 from deltafl.secagg.graph import Graph, Members, without_isolated
 from deltafl.secagg.params import ClientId, SessionParams
@@ -27,7 +29,11 @@ def check_invited(params: SessionParams, invited: Iterable[ClientId]) -> tuple[C
     Raises:
         UsageError: the ids are not num_invited distinct numbers in [0, 2^32).
     """
-    ids = tuple(sorted(invited))
+    given = tuple(invited)
+    for client in given:
+        if not isinstance(client, int | np.integer):
+            raise UsageError(f"id {client!r} of a device is no whole number in [0, 2^32)")
+    ids = tuple(sorted(given))
     if not len(ids) == len(set(ids)) == params.num_invited:
         raise UsageError(
             f"{len(ids)} invited devices, {len(set(ids))} of them distinct; "

@@ -21,8 +21,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from deltafl.secagg import Client, ClientId, DevicePolicy, Server, SessionParams, SlotSpec
-from deltafl.secagg.states import ClientState
+from deltafl.secagg import (
+    Client,
+    ClientId,
+    ClientState,
+    DevicePolicy,
+    Server,
+    SessionParams,
+    SlotSpec,
+)
 
 NUM_DEVICES, VICTIM, ROUND_SECONDS, LONGEST_FRAME, BINDING = 8, 3, 30, 1 << 16, b"poll 1"
 SLOTS = (SlotSpec("votes", length=3, ring_bits=32),)
@@ -86,6 +93,10 @@ async def server() -> None:
         print(f"lost: device {number}, {drop.fault}, stage {drop.step.stage.name}")
     for _, writer in link_of.values():
         send(writer, b"")
+        writer.close()
+    listener.close()
+    closing = [writer.wait_closed() for _, writer in link_of.values()]
+    await asyncio.gather(*closing, return_exceptions=True)  # one link is broken
     print("exit codes:", [process.wait() for process in devices])
 
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 import numpy.typing as npt
 
-from deltafl.protocol.encoding import Layout
 from deltafl.protocol.quantile.bracket import Bracket, Rank, guarded, interpolated_pivot
 from deltafl.protocol.quantile.narrowing import (
     BracketSearch,
@@ -30,6 +29,7 @@ from deltafl.protocol.quantile.narrowing import (
 )
 from deltafl.protocol.quantile.ranks import rank_contribution, rank_layout, read_ranks
 from deltafl.protocol.quantile.search import Query, SearchConfig
+from deltafl.secagg.layout import Layout
 
 _ASSUMED_DENSITY = 0.7  # weight fraction per e-fold of the loss; a Gamma(2) has 0.5 to 0.8 inside
 _LEAST_STEP = 1 / 64  # of the loss: a round moves a quantile by a few per cent

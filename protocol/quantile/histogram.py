@@ -17,12 +17,12 @@ from typing import Final
 
 import numpy.typing as npt
 
-from deltafl.protocol.encoding import Layout
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.quantile.bracket import Rank, inside, interpolated_pivot
 from deltafl.protocol.quantile.narrowing import BracketSearch, Position, Proposal, Sums
 from deltafl.protocol.quantile.ranks import rank_contribution, rank_layout, read_ranks
 from deltafl.protocol.quantile.search import Query, SearchConfig
+from deltafl.secagg.layout import Layout
 
 _FINEST_STEP: Final = Fraction(
     1, 256

@@ -31,7 +31,6 @@ from fractions import Fraction
 
 import numpy.typing as npt
 
-from deltafl.protocol.encoding import Field, Layout
 from deltafl.protocol.errors import SearchError
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.bracket import Rank, guarded, inside
@@ -44,6 +43,7 @@ from deltafl.protocol.quantile.narrowing import (
 )
 from deltafl.protocol.quantile.ranks import counted
 from deltafl.protocol.quantile.search import Query, SearchConfig
+from deltafl.secagg.layout import Field, Layout
 
 _GUARD_BITS = 4  # the smallest β, weight 1 at the far end of the grid, is precise to 1 part in 16
 

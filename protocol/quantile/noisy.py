@@ -25,12 +25,12 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.protocol.encoding import Field, Layout
 from deltafl.protocol.errors import ConfigurationError, SearchError
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.quantile.histogram import Histogram
 from deltafl.protocol.quantile.search import Ended, Query, SearchConfig, SearchResult, Tail
 from deltafl.protocol.weighting import Weighting
+from deltafl.secagg.layout import Field, Layout
 from deltafl.secagg.randomness import Randomness
 
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.protocol.encoding import Field, Layout
 from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.quantile.bracket import Rank
 from deltafl.protocol.quantile.narrowing import Sums
 from deltafl.protocol.quantile.search import Query, SearchConfig
+from deltafl.secagg.layout import Field, Layout
 
 
 def rank_layout(config: SearchConfig, num_pivots: int) -> Layout:

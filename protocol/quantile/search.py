@@ -26,11 +26,12 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.protocol.encoding import Layout
-from deltafl.protocol.errors import ConfigurationError, EncodingError, SearchError
+from deltafl.protocol.errors import ConfigurationError, SearchError
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
+from deltafl.secagg.errors import EncodingError
+from deltafl.secagg.layout import Layout
 
 _MAX_COHORT: Final = 2**32 - 1
 

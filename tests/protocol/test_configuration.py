@@ -14,7 +14,7 @@ from round_parties import MODEL, make_config
 
 from deltafl.protocol.configuration import RoundConfig, binding
 from deltafl.protocol.device import DeviceRound
-from deltafl.protocol.errors import ConfigurationError, EncodingError
+from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
@@ -23,6 +23,7 @@ from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
 from deltafl.secagg import SlotSpec
+from deltafl.secagg.errors import EncodingError
 
 FAST = settings(deadline=None)
 CONFIG = make_config()

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.device import DeviceRound
-from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.search import SearchParams
+from deltafl.secagg.errors import EncodingError
 
 CLIP = 0.1  # no number of 32 bits: the nearest one is above
 WEIGHT = 7

@@ -19,7 +19,6 @@ from round_parties import (
 
 from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
-from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.labels import MODEL as ANSWERED
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask
@@ -28,6 +27,7 @@ from deltafl.protocol.server import RoundServer
 from deltafl.protocol.states import RoundState
 from deltafl.secagg import Enrolment, LedgerError, MemoryLedger, Refusal
 from deltafl.secagg import wire as session_wire
+from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.labels import digest
 from deltafl.secagg.messages import SessionOpen
 from deltafl.secagg.randomness import SeededRandomness

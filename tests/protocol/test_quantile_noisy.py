@@ -22,7 +22,7 @@ from deltafl.protocol import wire
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.device import DeviceRound
-from deltafl.protocol.errors import ConfigurationError, EncodingError, SearchError
+from deltafl.protocol.errors import ConfigurationError, SearchError
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.noise import Noise
 from deltafl.protocol.policy import RoundPolicy
@@ -44,6 +44,7 @@ from deltafl.secagg import (
     ThreatModel,
     Vanish,
 )
+from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.sim.cohort.ideal import IdealRounds
 from deltafl.sim.cohort.masked import MaskedRounds

@@ -8,13 +8,14 @@ from flat_configs import changed_search, search_of
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from deltafl.protocol.errors import ConfigurationError, EncodingError, SearchError
+from deltafl.protocol.errors import ConfigurationError, SearchError
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.quantile.bracketed import Bracketed
 from deltafl.protocol.quantile.histogram import Histogram
 from deltafl.protocol.quantile.mm import MajoriseMinimise
 from deltafl.protocol.quantile.search import Ended, Query
 from deltafl.protocol.weighting import Weighting
+from deltafl.secagg.errors import EncodingError
 
 GRID = LossGrid()
 MAX_WEIGHT = 9

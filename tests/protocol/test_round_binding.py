@@ -38,14 +38,14 @@ from deltafl.protocol import server as server_module
 from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.encoding import Layout
-from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Ended, Query
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import Fault, PeerError, Refusal, SessionParams, prg, ring, shamir, validation
 from deltafl.secagg import wire as session_wire
+from deltafl.secagg.errors import EncodingError
+from deltafl.secagg.layout import Layout
 from deltafl.secagg.masks import SlotContext, seed_commitment
 from deltafl.secagg.messages import (
     OpenSlot,

@@ -11,7 +11,6 @@ from round_parties import MODEL, POLICY, Point, RoundParties, assert_fails, make
 
 from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork, RoundClient
-from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.policy import RoundPolicy
@@ -29,6 +28,7 @@ from deltafl.secagg import (
     UsageError,
 )
 from deltafl.secagg import wire as session_wire
+from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.messages import SessionOpen
 from deltafl.secagg.randomness import SeededRandomness
 

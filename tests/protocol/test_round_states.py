@@ -11,7 +11,7 @@ from round_parties import MODEL, Point, RoundParties, comparable, make_config, m
 
 from deltafl.protocol import wire
 from deltafl.protocol.client import LocalWork
-from deltafl.protocol.errors import ConfigurationError, EncodingError
+from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.messages import Announce, Ask, Relay
 from deltafl.protocol.quantile.search import Query
@@ -26,6 +26,7 @@ from deltafl.protocol.states import (
 )
 from deltafl.secagg import PeerError, Refusal, SlotSum, UsageError
 from deltafl.secagg import wire as session_wire
+from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.messages import SessionOpen
 from deltafl.secagg.states import ClientState, Close
 

@@ -34,7 +34,6 @@ from deltafl.fl.parameters import num_parameters
 from deltafl.protocol import answering, wire
 from deltafl.protocol.answering import answered
 from deltafl.protocol.client import LocalWork
-from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.labels import MODEL as ANSWERED
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Relay
@@ -43,6 +42,7 @@ from deltafl.protocol.selection import Threshold
 from deltafl.protocol.states import RoundState
 from deltafl.secagg import PeerError, UsageError
 from deltafl.secagg import wire as session_wire
+from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.labels import digest
 from deltafl.secagg.messages import UnmaskRequest
 

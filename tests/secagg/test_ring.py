@@ -112,6 +112,10 @@ def test_as_vector_takes_both_word_sizes_and_copies():
         (np.zeros(2, dtype=">u4"), "dtype"),
         (np.array([0, 2**20], dtype=np.uint32), r"element 1048576 is not in \[0, 2\^20\)"),
         (np.array([2**63, 0], dtype=np.uint64), "is not in"),
+        ([1, 2], r"not a list: give numpy\.array\(values, dtype=numpy\.uint32\), or what a"),
+        (7, "not a int"),
+        (None, "not a NoneType"),
+        (np.ma.array([1, 2**20], dtype=np.uint32, mask=[False, True]), "not a MaskedArray"),
     ],
 )
 def test_as_vector_refuses(values, message):

@@ -59,6 +59,41 @@ def test_both_refuse_to_invite_others_than_the_parameters_say(ids):
         IdealSession(params(), [ClientId(i) for i in ids], {})
 
 
+@pytest.mark.parametrize("wrong", ["5", 5.0, None])
+def test_ids_that_are_no_whole_numbers_are_named(wrong):
+    with pytest.raises(UsageError, match=f"id {wrong!r} of a device is no whole number"):
+        Server(params(), [*range(5), wrong])
+
+
+@pytest.mark.parametrize("name", ["num_invited", "degree", "threshold", "min_cohort", "min_roster"])
+def test_parameters_are_whole_numbers_and_may_be_of_numpy(name):
+    value = getattr(params(), name)
+    assert params(**{name: np.int64(value)}).canonical() == params().canonical()
+    with pytest.raises(UsageError, match=rf"{name}={value}\.5 is not a whole number"):
+        params(**{name: value + 0.5})
+
+
+def test_slots_are_checked_and_may_have_numbers_of_numpy():
+    of_numpy = SlotSpec("x", np.int64(3), np.uint8(16))
+    assert of_numpy.canonical == SlotSpec("x", 3, 16).canonical
+    with pytest.raises(UsageError, match="slots are a tuple of `SlotSpec`, not a list"):
+        params(slots=[of_numpy])
+    for wrong, message in (
+        (("x", 2.5, 16), r"slot 'x': length=2\.5 is not a whole number"),
+        (("x", 2, 16.5), r"slot 'x': ring_bits=16\.5 is not"),
+        ((b"x", 2, 16), "slot label b'x' is not a string"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            SlotSpec(*wrong)
+
+
+@pytest.mark.parametrize("name", ["graph_seed", "context"])
+@pytest.mark.parametrize("wrong", ["0" * 32, None, bytearray(32)])
+def test_seed_and_context_are_bytes(name, wrong):
+    with pytest.raises(UsageError, match=f"{name} is 32 bytes, not a {type(wrong).__name__}"):
+        params(**{name: wrong})
+
+
 @pytest.mark.parametrize(("num_gone", "aborts"), [(1, False), (2, True)])
 def test_both_abort_when_too_few_devices_come(num_gone, aborts):
     strict = params(min_roster=5)

@@ -228,6 +228,38 @@ def test_sums_wrap_around_in_the_ring(bits):
     assert result.vector.tolist() == [5 * (2**bits - 1) % 2**bits] * 3
 
 
+@pytest.mark.parametrize(
+    ("changed", "bindings", "message"),
+    [
+        ([[1, 2, 3], [0, 0]], 2, "device 3, slot 0: a vector is a NumPy array .* not a list"),
+        ([np.zeros(3, np.uint32), np.zeros(3, np.uint32)], 2, "device 3, slot 1: vector of shape"),
+        ([np.zeros(3, np.uint32)], 2, "device 3: 1 vectors for 2 slots"),
+        ([np.array([0, 0, 2**16], np.uint32)], 1, "device 3, slot 0: element 65536 is not in"),
+        ([np.zeros(3, np.uint32), np.zeros(2, np.uint32)], 3, "3 bindings for 2 slots"),
+    ],
+)
+def test_vectors_that_do_not_fit_are_refused_before_a_message_is_sent(changed, bindings, message):
+    params = make_params(5, slots=((3, 16), (2, 16)))
+    inputs = make_inputs(params, make_ids(5)) | {3: changed}
+    watch = Watch()
+    with pytest.raises(UsageError, match=message):
+        run_session(params, inputs, [b""] * bindings, policy=POLICY, observer=watch)
+    assert watch.sent == []
+
+
+def test_inputs_are_by_device():
+    params = make_params(5, slots=((3, 16),))
+    with pytest.raises(UsageError, match="vectors by device, not a list"):
+        run_session(params, [[np.zeros(3, np.uint32)]] * 5, [b""], policy=POLICY)
+
+
+def test_slots_without_a_binding_are_not_opened_and_need_no_vector():
+    params = make_params(5, slots=((3, 16), (2, 16)))
+    inputs = {client: vectors[:1] for client, vectors in make_inputs(params, make_ids(5)).items()}
+    [result] = run_session(params, inputs, [b""], policy=POLICY)
+    assert result.vector.tolist() == plain_sum(params, 0, inputs, make_ids(5))
+
+
 def test_long_vectors_and_many_chunks():
     params = make_params(5, slots=((40_000, 20),))
     inputs = make_inputs(params, range(5))

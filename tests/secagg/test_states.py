@@ -728,6 +728,7 @@ def test_contributing_without_an_open_slot_changes_nothing(kind, name):
         np.zeros(4, dtype=np.float64),
         np.zeros(4, dtype=np.int64),
         np.array([0, 0, 0, 2**16], dtype=np.uint32),
+        [0, 0, 0, 0],
     ],
 )
 def test_contributing_what_does_not_fit_changes_nothing(vector):
@@ -736,6 +737,14 @@ def test_contributing_what_does_not_fit_changes_nothing(vector):
     with pytest.raises(UsageError):
         machine.contribute(vector, BINDING)
     assert machine.state is ClientState.OPENED
+    assert parties.contribute(VICTIM) == device_message("unsigned", "mask 0")
+
+
+def test_a_binding_that_is_text_is_refused_and_changes_nothing():
+    parties, _ = advance("unsigned", ClientState.OPENED)
+    machine = parties.clients[VICTIM]
+    with pytest.raises(UsageError, match="a binding is bytes, not a str"):
+        machine.contribute(parties.inputs[VICTIM][0], "what all were shown")
     assert parties.contribute(VICTIM) == device_message("unsigned", "mask 0")
 
 
@@ -781,6 +790,15 @@ def test_a_slot_may_be_skipped_but_not_opened_afterwards(signed):
     last = parties.run_slot(2)
     assert last.vector.tolist() == plain_sum(parties.params, 2, parties.inputs, parties.ids)
     assert parties.server.state is ServerState.DONE
+
+
+def test_a_slot_opened_with_a_binding_that_is_text_stays_closed():
+    parties = Parties(make_params(6, slots=((2, 8),)))
+    parties.exchange(parties.advance(ClientState.SHARED))
+    with pytest.raises(UsageError, match="a binding is bytes, not a str"):
+        parties.server.open_slot(0, "what all were shown")
+    result = parties.run_slot(0)
+    assert result.vector.tolist() == plain_sum(parties.params, 0, parties.inputs, parties.ids)
 
 
 @pytest.mark.parametrize("ids", [[1, 2], [1, 2, 3, 4, 5, 6, 7], [1, 1, 2, 3, 4, 5]])

@@ -30,8 +30,7 @@ from deltafl.protocol.configuration import (
     warm_start_number,
 )
 from deltafl.protocol.device import DeviceRound
-from deltafl.protocol.encoding import Field, Layout
-from deltafl.protocol.errors import ConfigurationError, EncodingError
+from deltafl.protocol.errors import ConfigurationError
 from deltafl.protocol.followed_search import Followed, fewest_apart
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.losses import LossGrid
@@ -63,7 +62,9 @@ from deltafl.secagg import (
     wire,
 )
 from deltafl.secagg.directory import TrustedKeys
+from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.graph import Graph
+from deltafl.secagg.layout import Field, Layout
 from deltafl.secagg.messages import ConsistencyCheck, SessionOpen, UnmaskRequest
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.records import Records

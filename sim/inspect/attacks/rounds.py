@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from deltafl.protocol.client import RoundClient
 from deltafl.protocol.configuration import RoundConfig, binding
-from deltafl.protocol.encoding import Field
 from deltafl.protocol.levels import Levels
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import ClientId, Refusal, Stage, Step, ring
 from deltafl.secagg import wire as session_wire
 from deltafl.secagg.errors import present
+from deltafl.secagg.layout import Field
 from deltafl.secagg.messages import MaskedInput
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.attacks.attack import Harm, Left, Loot, Power, Words, attack, presuppose

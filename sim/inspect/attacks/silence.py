@@ -17,11 +17,10 @@ from deltafl.protocol import answering
 from deltafl.protocol import device as protocol_device
 from deltafl.protocol.answering import Failed, answered
 from deltafl.protocol.device import Update
-from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.round import RoundOutcome
 from deltafl.secagg import ClientId, Stage, Step
-from deltafl.secagg.errors import present
+from deltafl.secagg.errors import EncodingError, present
 from deltafl.sim.inspect.attacks.attack import Left, Loot, Power, attack, presuppose
 from deltafl.sim.inspect.attacks.own_round import (
     UPDATE_ROUND,

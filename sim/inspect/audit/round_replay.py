@@ -14,11 +14,11 @@ import numpy as np
 
 from deltafl.fl.strategies.server_optimizer import Moments, ServerOptimizer
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.round import Round, RoundOutcome
 from deltafl.protocol.selection import Threshold
 from deltafl.secagg import SlotSum
+from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.params import ClientId
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.findings import Evidence, Severity

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.errors import EncodingError, SearchError
+from deltafl.protocol.errors import SearchError
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
 from deltafl.protocol.weighting import Weighting
+from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.ring import Vector
 from deltafl.sim.inspect.audit.facts import SearchFacts
 from deltafl.sim.inspect.audit.truth_rounds import TruthOfRound

@@ -8,9 +8,10 @@ import numpy as np
 
 from deltafl.protocol.configuration import RoundConfig
 from deltafl.protocol.device import DeviceRound
-from deltafl.protocol.errors import EncodingError, SearchError
+from deltafl.protocol.errors import SearchError
 from deltafl.protocol.quantile.search import Query
 from deltafl.protocol.selection import Threshold
+from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.ring import Vector
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.inspect.audit.views import Question

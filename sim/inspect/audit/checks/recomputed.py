@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 
 from deltafl.protocol.configuration import RoundConfig
-from deltafl.protocol.errors import EncodingError
 from deltafl.protocol.quantile.search import Query
 from deltafl.secagg import openings, pedersen, shamir
+from deltafl.secagg.errors import EncodingError
 from deltafl.secagg.messages import SHARES_PER_SLOT, ShareKeys, ShareReceipt
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.shamir import Limbs

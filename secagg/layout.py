@@ -16,11 +16,10 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.protocol.errors import ConfigurationError, EncodingError
 from deltafl.secagg import ring
+from deltafl.secagg.errors import EncodingError, UsageError, whole_number
 from deltafl.secagg.ring import Vector
 
-_MAX_RING_BITS = 64
 _MAX_INT32 = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
 MAX_NUMERATOR_BITS = 53  # one device's number is then exact in float64, whatever its input dtype
@@ -42,7 +41,7 @@ class Field:
         max_numerator: `high` in units of 2^-resolution_bits.
 
     Raises:
-        ConfigurationError: If an attribute is out of range, or a bound needs more than 53 bits.
+        UsageError: If an attribute is out of range, or a bound needs more than 53 bits.
     """
 
     name: str
@@ -55,23 +54,30 @@ class Field:
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise ConfigurationError("a field has an empty name: say what its numbers are")
+            raise UsageError("a field has an empty name: say what its numbers are")
+        for name in ("size", "resolution_bits"):
+            number = whole_number(f"field {self.name!r}: {name}", getattr(self, name))
+            object.__setattr__(self, name, number)
+        for name in ("low", "high"):
+            object.__setattr__(
+                self, name, _exact(f"field {self.name!r}: {name}", getattr(self, name))
+            )
         if self.size < 1:
-            raise ConfigurationError(f"field {self.name!r}: size={self.size} is less than 1")
+            raise UsageError(f"field {self.name!r}: size={self.size} is less than 1")
         if not 0 <= self.resolution_bits <= MAX_NUMERATOR_BITS:
-            raise ConfigurationError(
+            raise UsageError(
                 f"field {self.name!r}: resolution_bits={self.resolution_bits} is not in "
                 f"[0, {MAX_NUMERATOR_BITS}]"
             )
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
-            raise ConfigurationError(
+            raise UsageError(
                 f"field {self.name!r}: [{self.low}, {self.high}] is not an interval of finite ends"
             )
         for name, bound in (("min_numerator", self.low), ("max_numerator", self.high)):
             numerator = round(Fraction(bound) * (1 << self.resolution_bits))
             object.__setattr__(self, name, numerator)
             if numerator.bit_length() > MAX_NUMERATOR_BITS:
-                raise ConfigurationError(
+                raise UsageError(
                     f"field {self.name!r}: bound {bound} at resolution_bits="
                     f"{self.resolution_bits} needs {numerator.bit_length()} bits, more than "
                     f"{MAX_NUMERATOR_BITS}: lower one of them"
@@ -116,7 +122,7 @@ class Layout:
             that is more; 1 to 64.
 
     Raises:
-        ConfigurationError: If these limits do not hold, or a field's sums do not fit 64-bit
+        UsageError: If these limits do not hold, or a field's sums do not fit 64-bit
             integers.
 
     >>> layout = Layout((Field("delta", 2, -1.0, 1.0, 8), Field("weight", 1, 0, 500, 0)), 100)
@@ -138,15 +144,16 @@ class Layout:
     def __post_init__(self) -> None:
         names = [field.name for field in self.fields]
         if not names or len(set(names)) != len(names):
-            raise ConfigurationError(f"field names {names} are not one or more different names")
+            raise UsageError(f"field names {names} are not one or more different names")
+        object.__setattr__(self, "cohort_size", whole_number("cohort_size", self.cohort_size))
         if self.cohort_size < 1:
-            raise ConfigurationError(f"cohort_size={self.cohort_size} is less than 1")
+            raise UsageError(f"cohort_size={self.cohort_size} is less than 1")
         for field in self.fields:
             num_bits = field.ring_bits(self.cohort_size)
             # sums are decoded to int64, so an unsigned field must not use the last bit
-            most = _MAX_RING_BITS if field.min_numerator < 0 else _MAX_RING_BITS - 1
+            most = ring.MAX_BITS if field.min_numerator < 0 else ring.MAX_BITS - 1
             if num_bits > most:
-                raise ConfigurationError(
+                raise UsageError(
                     f"field {field.name!r}: sums over {self.cohort_size} devices need {num_bits} "
                     f"bits, more than {most}: lower its bound, its resolution_bits "
                     f"or the cohort_size"
@@ -154,10 +161,10 @@ class Layout:
         length = sum(field.size for field in self.fields)
         needed = max(field.ring_bits(self.cohort_size) for field in self.fields)
         ring_bits = max(needed, self.min_ring_bits)
-        if ring_bits > _MAX_RING_BITS:
-            raise ConfigurationError(
+        if ring_bits > ring.MAX_BITS:
+            raise UsageError(
                 f"fields from {self.fields[0].name!r} on: {ring_bits} ring bits are more than "
-                f"{_MAX_RING_BITS}"
+                f"{ring.MAX_BITS}"
             )
         object.__setattr__(self, "length", length)
         object.__setattr__(self, "ring_bits", ring_bits)
@@ -179,6 +186,8 @@ class Layout:
                 NaN or an infinity.
         """
         known = {field.name for field in self.fields}
+        if not isinstance(values, Mapping):
+            raise EncodingError(f"{type(values).__name__} instead of a value by name for {known}")
         if values.keys() != known:
             raise EncodingError(
                 f"missing fields {sorted(known - values.keys())}, "
@@ -219,6 +228,8 @@ class Layout:
             EncodingError: If the vector does not have that form, or a sum is out of its field's
                 range, which proves that some device did not follow the layout.
         """
+        if not isinstance(total, np.ndarray):
+            raise EncodingError(f"a sum is a NumPy array, not a {type(total).__name__}")
         if total.dtype not in (np.uint32, np.uint64) or total.shape != (self.length,):
             raise EncodingError(
                 f"sum of dtype {total.dtype} and shape {total.shape} is not uint32 or uint64 of "
@@ -226,7 +237,7 @@ class Layout:
             )
         if int(total.max()) >> self.ring_bits:
             raise EncodingError(f"sum holds {total.max()}, not in [0, 2^{self.ring_bits})")
-        unused_bits = _MAX_RING_BITS - self.ring_bits
+        unused_bits = ring.MAX_BITS - self.ring_bits
         sums: dict[str, npt.NDArray[np.int64]] = {}
         start = 0
         for field in self.fields:
@@ -289,7 +300,9 @@ def _numerators(
 ) -> tuple[npt.NDArray[np.float64] | npt.NDArray[np.int64], int]:
     """The whole numerators nearest to some values, and how many were clipped."""
     given = values if isinstance(values, Multiple) else Multiple(values, 1)
-    array, factor = np.asarray(given.numbers), given.factor
+    array, factor = _as_array(field, given.numbers), given.factor
+    if not isinstance(factor, int | np.integer) or not 0 <= factor <= 1 << MAX_NUMERATOR_BITS:
+        raise EncodingError(f"field {field.name!r}: factor {factor!r} is no whole number ≤ 2^53")
     if array.dtype.kind not in "biuf":
         raise EncodingError(f"field {field.name!r}: dtype {array.dtype} is not real numbers")
     if array.shape != (field.size,) and not (array.shape == () and field.size == 1):
@@ -306,7 +319,7 @@ def _numerators(
     # float64 is exact here: in-range numerators have at most 53 bits, scaling is by a power of two,
     # and a product that overflows to infinity is clipped as it should be. The factor is multiplied
     # by that power first; the products are rounded as if they were scaled afterwards.
-    scale = float(factor << field.resolution_bits)
+    scale = float(int(factor) << field.resolution_bits)
     with np.errstate(over="ignore"):
         scaled = np.multiply(array, scale, dtype=np.float64)
     np.rint(scaled, out=scaled)
@@ -317,6 +330,27 @@ def _numerators(
         num_clipped = int(np.count_nonzero((scaled < low) | (scaled > high)))
         np.clip(scaled, low, high, out=scaled)
     return scaled, num_clipped
+
+
+def _as_array(
+    field: Field, numbers: npt.ArrayLike
+) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
+    """Some values as an array, whose type the caller still has to check."""
+    if isinstance(numbers, np.ma.MaskedArray):  # what it hides would be summed
+        raise EncodingError(f"field {field.name!r}: a masked array: fill in what is hidden")
+    try:
+        return np.asarray(numbers)
+    except ValueError:  # lists of different lengths
+        raise EncodingError(f"field {field.name!r}: {type(numbers).__name__} is no array") from None
+
+
+def _exact(name: str, value: object) -> float:
+    """A bound as a number of Python's own, which is neither rounded nor overflows."""
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value)
+    raise UsageError(f"{name}={value!r} is not a number")
 
 
 def _integer(value: int) -> bytes:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltafl.protocol.encoding import Field, Layout, Multiple
-from deltafl.protocol.errors import ConfigurationError, EncodingError
+from deltafl.secagg.errors import EncodingError, UsageError
+from deltafl.secagg.layout import Field, Layout, Multiple
 
 DETERMINISTIC = settings(max_examples=80, deadline=None, derandomize=True)
 
@@ -245,6 +245,11 @@ def test_decoding_leaves_the_sum_alone():
     [
         (lambda: Field("", 1, 0, 1, 0), "empty name"),
         (lambda: Field("x", 0, 0, 1, 0), "size=0"),
+        (lambda: Field("x", 2.0, 0, 1, 0), r"'x': size=2\.0 is not a whole number"),
+        (lambda: Field("x", 2, 0, 1, 8.0), r"'x': resolution_bits=8\.0 is not a whole number"),
+        (lambda: Field("x", 2, "0", 1, 8), "'x': low='0' is not a number"),
+        (lambda: Field("x", 2, 0, None, 8), "'x': high=None is not a number"),
+        (lambda: Layout((Field("x", 1, 0, 1, 0),), 9.0), r"cohort_size=9\.0 is not a whole"),
         (lambda: Field("x", 1, 0, 1, -1), "resolution_bits=-1"),
         (lambda: Field("x", 1, 1, 0, 0), "interval"),
         (lambda: Field("x", 1, 0, math.inf, 0), "interval"),
@@ -262,7 +267,7 @@ def test_decoding_leaves_the_sum_alone():
     ],
 )
 def test_layouts_that_cannot_be_are_refused(make, message):
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(UsageError, match=message):
         make()
 
 
@@ -292,3 +297,48 @@ def test_signed_sums_out_of_range_are_refused_on_both_sides(word, total):
     assert layout.ring_bits == 4
     with pytest.raises(EncodingError, match=rf"\[{total}, {total}\] leave \[-4, 4\]"):
         layout.decode(np.array([word], np.uint64))
+
+
+def test_numbers_of_numpy_do_not_overflow_unnoticed():
+    """Shifted or multiplied, 64-bit integers of NumPy would wrap."""
+    of_numpy = Layout(
+        (Field("x", np.int64(1), np.int64(-(2**49)), np.int32(5), np.int8(3)),), np.int64(2000)
+    )
+    own = Layout((Field("x", 1, -(2**49), 5, 3),), 2000)
+    assert of_numpy == own
+    assert of_numpy.ring_bits == own.ring_bits == 64
+    assert of_numpy.fields[0].min_numerator == -(2**52)
+    assert of_numpy.canonical() == own.canonical()
+    half = Field("x", 1, np.float32(-0.5), np.float16(0.5), 3)
+    assert (half.min_numerator, half.max_numerator) == (-4, 4)
+
+
+def test_a_factor_of_numpy_does_not_overflow_unnoticed():
+    layout = Layout((Field("x", 2, 0, 2**42, 10),), 1)
+    words, num_clipped = layout.encode({"x": Multiple([2.0**-13, 0.5], np.int64(2**53))})
+    assert (words.tolist(), num_clipped) == ([2**50, 2**52], 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1, 2], "list instead of a value by name"),
+        ({"x": [[1], [2, 3]]}, "'x': list is no array"),
+        ({"x": None}, "'x': dtype object"),
+        ({"x": ["1", "2"]}, "'x': dtype <U1"),
+        ({"x": np.ma.array([0.5, 7.0], mask=[False, True])}, "'x': a masked array"),
+        ({"x": Multiple([0.5, 0.5], -1)}, "'x': factor -1 is no whole number"),
+        ({"x": Multiple([0.5, 0.5], 0.5)}, r"'x': factor 0\.5 is no whole number"),
+        ({"x": Multiple([0.5, 0.5], 2**53 + 1)}, "'x': factor 9007199254740993"),
+        ({"x": Multiple(np.ma.array([0.5, 7.0], mask=[False, True]), 1)}, "'x': a masked array"),
+    ],
+)
+def test_what_is_no_array_is_named(values, message):
+    layout = Layout((Field("x", 2, -1, 1, 8),), 10)
+    with pytest.raises(EncodingError, match=message):
+        layout.encode(values)
+
+
+def test_sums_that_are_no_arrays_are_named():
+    with pytest.raises(EncodingError, match="a NumPy array, not a list"):
+        Layout((Field("x", 2, -1, 1, 8),), 10).decode([1, 2])
