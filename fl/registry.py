@@ -45,6 +45,17 @@ arguments are like those of `WEIGHTED_MEANS`."""
 OWN: Final = "own"
 """What the settings call a module, or data, that a program passes (`deltafl.sim.api`)."""
 
+CROSS_ENTROPY: Final = "cross-entropy"
+LOSSES: Final = (CROSS_ENTROPY, "mse", "mae")
+"""What can be minimised, by name: the cross-entropy of logits, and the squared and the absolute
+error of numbers (`deltafl.fl.criterion`)."""
+
+ERROR: Final = "error"
+ABSOLUTE: Final = "mae"
+METRICS: Final = (ERROR, ABSOLUTE)
+"""What is reported of a device beside its loss: the share of samples that are misclassified, and
+the mean absolute error."""
+
 _SERVER_RATES: Final = (
     "server_learning_rate",
     "server_beta1",

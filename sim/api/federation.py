@@ -1,6 +1,7 @@
 """Data of your own, by device: from arrays, a DataFrame, a table of devices, or files."""
 
-from collections.abc import Callable, Iterable, Mapping
+import html
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -44,27 +45,37 @@ class Federation:
         test: float = 0.5,
         split: str = "devices",
         seed: int = 0,
+        targets: str = "classes",
         name: str = "own data",
     ) -> Self:
         """Devices by their names.
 
         Args:
             devices: inputs and labels of each. Inputs are numbers, which become float32, or pixels
-                (uint8). Labels are whole numbers from 0, or texts.
+                (uint8). Labels are whole numbers from 0, or texts; or see `targets`.
             test: the share that is tested on, in (0, 1).
             split: what is divided into training and test: "devices", so that a tested device has
                 never been seen, or "samples", those of every device.
             seed: of the division.
+            targets: what labels are: "classes", or "numbers" that are to be predicted, one or more
+                for each sample.
             name: what to call the data, in tables.
 
         Raises:
             DataError: something is wrong with the data; it says where, and what would be right.
             ValueError: an argument is out of its range.
         """
-        labels = {key: np.asarray(y) for key, (_, y) in devices.items()}
-        numbered, classes = _numbered(labels)
+        if targets not in ("classes", "numbers"):
+            raise ValueError(f"targets={targets!r}: must be 'classes' or 'numbers'")
+        of_numbers = targets == "numbers"
+        labels = {key: _array(name, key, "y", y) for key, (_, y) in devices.items()}
+        if not of_numbers:
+            _check_classes(name, labels)
+        numbered, classes = (labels, ()) if of_numbers else _numbered(labels)
         made = [
-            checked_device(name, str(key), _inputs(name, key, x), numbered[key])
+            checked_device(
+                name, str(key), _array(name, key, "x", x), numbered[key], numbers=of_numbers
+            )
             for key, (x, _) in devices.items()
         ]
         by = _split_by(split)
@@ -88,7 +99,7 @@ class Federation:
 
         Args:
             x: inputs, [n, ...].
-            y: labels, [n].
+            y: labels, [n]; or numbers, [n, ...].
             user: whose each sample is, [n].
             options: those of `from_devices`.
 
@@ -97,7 +108,8 @@ class Federation:
         """
         inputs, labels, users = np.asarray(x), np.asarray(y), np.asarray(user)
         name = options.get("name", "own data")
-        if not (inputs.ndim and labels.ndim == users.ndim == 1):
+        is_flat = labels.ndim == 1 or (labels.ndim and options.get("targets") == "numbers")
+        if not (inputs.ndim and is_flat and users.ndim == 1):
             raise DataError(
                 f"{name}: y of shape {labels.shape} and user of shape {users.shape}: give one "
                 "label and one user for each sample"
@@ -119,7 +131,7 @@ class Federation:
         table: "pd.DataFrame",
         *,
         user: str,
-        label: str,
+        label: str | Sequence[str],
         features: Iterable[str] | None = None,
         **options: Any,  # noqa: ANN401
     ) -> Self:
@@ -128,7 +140,7 @@ class Federation:
         Args:
             table: the DataFrame.
             user: the column that says whose a sample is.
-            label: the column of labels.
+            label: the column of labels; with `targets="numbers"`, there may be several.
             features: the columns of inputs, all of them numbers; by default all others.
             options: those of `from_devices`.
 
@@ -137,9 +149,10 @@ class Federation:
                 `from_devices`.
         """
         name = options.setdefault("name", "a DataFrame")
-        others = [one for one in table.columns if one not in (user, label)]
+        wanted = [label] if isinstance(label, str) else list(label)
+        others = [one for one in table.columns if one not in (user, *wanted)]
         chosen = others if features is None else list(features)
-        for column in (user, label, *chosen):
+        for column in (user, *wanted, *chosen):
             if column not in table.columns:
                 known = ", ".join(map(str, table.columns))
                 raise DataError(f"{name} has no column {column!r}: its columns are {known}")
@@ -153,7 +166,8 @@ class Federation:
                     "or leave it out of `features`"
                 )
         inputs = table[chosen].to_numpy(np.float32)
-        return cls.from_arrays(inputs, table[label].to_numpy(), table[user].to_numpy(), **options)
+        labels = table[label if isinstance(label, str) else wanted].to_numpy()
+        return cls.from_arrays(inputs, labels, table[user].to_numpy(), **options)
 
     @classmethod
     def from_function(
@@ -190,10 +204,22 @@ class Federation:
         return cls(build_dataset(config.data))
 
     def __repr__(self) -> str:
+        return f"<Federation {self._said()}>"
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>Federation</b> {html.escape(self._said())}</p>"
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether numbers are to be predicted, and not classes."""
+        return self.dataset.num_classes == 0
+
+    def _said(self) -> str:
         data = self.dataset
+        targets = "targets are numbers" if self.has_numbers else f"{data.num_classes} classes"
         return (
-            f"<Federation {data.name}: {len(data.train)} training and {len(data.test)} test "
-            f"devices, inputs of shape {data.input_shape}, {data.num_classes} classes>"
+            f"{data.name}: {len(data.train)} training and {len(data.test)} test devices, inputs of "
+            f"shape {data.input_shape}, {targets}"
         )
 
 
@@ -204,11 +230,21 @@ def _split_by(split: str) -> SplitBy:
         raise ValueError(f"split={split!r}: must be 'devices' or 'samples'") from None
 
 
-def _inputs(name: str, device: object, x: npt.ArrayLike) -> npt.NDArray[np.generic]:
+def _array(name: str, device: object, which: str, values: npt.ArrayLike) -> npt.NDArray[np.generic]:
     try:
-        return np.asarray(x)
+        return np.asarray(values)
     except ValueError as error:
-        raise DataError(f"{name}: user {str(device)!r}: x is no array: {error}") from None
+        raise DataError(f"{name}: user {str(device)!r}: {which} is no array: {error}") from None
+
+
+def _check_classes(name: str, labels: Mapping[Any, npt.NDArray[np.generic]]) -> None:
+    for key, values in labels.items():
+        if values.dtype.kind == "f" and values.size and not (values == np.floor(values)).all():
+            wrong = values[values != np.floor(values)].flat[0]
+            raise DataError(
+                f"{name}: user {str(key)!r} has the label {wrong}, which is no class: if numbers "
+                "are to be predicted, say targets='numbers'; else encode classes as 0, 1, ..."
+            )
 
 
 def _numbered(

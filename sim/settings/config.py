@@ -26,6 +26,9 @@ ALGORITHMS: Final = (
     *learning.OTHER_STRATEGIES,
     *(PRIVATE + name for name in (*learning.WEIGHTED_MEANS, learning.DELTA_FL)),
 )
+OWN_STRATEGIES: Final = (learning.OWN, PRIVATE + learning.OWN)
+"""What the settings call a strategy that a program passes, in clear or by secure sums."""
+
 WITH_LEVELS: Final = (learning.DELTA_FL, PRIVATE + learning.DELTA_FL)
 """The algorithms that can train several conformity levels together."""
 
@@ -157,6 +160,10 @@ class TrainingConfig:
         batch_size: samples per step.
         epochs: passes over the device's samples per round.
         l2: λ of the penalty (λ/2)·||w||².
+        loss: what devices minimise: "cross-entropy"; "mse", "mae" or "own" only in the Python
+            interface.
+        metric: what is measured beside the loss: "error", the share misclassified; "mae" (mean
+            absolute error) or "own" only in the Python interface.
         device: where tensors live: "cpu", "cuda", or "auto" (cuda if there is one).
         backend: where devices are simulated: "reference" (this process, one device after another),
             "batched" (this process, many devices as one batch), "processes" (one worker per core),
@@ -174,6 +181,8 @@ class TrainingConfig:
     batch_size: Count = 16
     epochs: Count = 1
     l2: Penalty = 0.0
+    loss: Annotated[str, OneOf((*learning.LOSSES, learning.OWN))] = learning.CROSS_ENTROPY
+    metric: Annotated[str, OneOf((*learning.METRICS, learning.OWN))] = learning.ERROR
     device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
     backend: Annotated[str, OneOf(BACKENDS)] = "auto"
     workers: Annotated[int, Interval(f"[0, {MAX_WORKERS}]")] = 0
@@ -204,7 +213,7 @@ class FederationConfig:
             `deltafl serve` and give nothing but masked sums.
     """
 
-    algorithm: Annotated[str, OneOf(ALGORITHMS)] = "private-delta-fl"
+    algorithm: Annotated[str, OneOf((*ALGORITHMS, *OWN_STRATEGIES))] = "private-delta-fl"
     rounds: Count = 30
     cohort_size: Count = 20
     theta: Annotated[Fraction, Interval("(0, 1]")] = Fraction(1, 2)
