@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from api_network import network
 from torch import nn
 
 import deltafl as dfl
@@ -17,32 +18,6 @@ from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.record.events import read_events
 
 FEW = {"rounds": 3, "cohort_size": 10, "progress": False}
-
-
-@pytest.fixture(scope="module")
-def federation():
-    """Forty devices with a shift of their own; what is asked is a sign."""
-    rng = np.random.default_rng(0)
-    devices = {}
-    for number in range(40):
-        x = rng.normal(size=(12, 4)).astype(np.float32)
-        devices[f"p{number:02}"] = x, (x[:, 0] + rng.normal() > 0).astype(int)
-    return dfl.Federation.from_devices(devices)
-
-
-@pytest.fixture(scope="module")
-def numbers():
-    """The same inputs; what is asked is a number."""
-    rng = np.random.default_rng(1)
-    devices = {}
-    for number in range(40):
-        x = rng.normal(size=(12, 4)).astype(np.float32)
-        devices[f"p{number:02}"] = x, x @ [1.0, -1.0, 0.5, 0.0] + rng.normal()
-    return dfl.Federation.from_devices(devices, targets="numbers")
-
-
-def network():
-    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
 
 
 class Linear(nn.Module):
@@ -125,25 +100,6 @@ def test_methods_are_compared_with_the_same_cohorts(federation, tmp_path):
     assert cohorts[0] == cohorts[1] == cohorts[2]
     assert found["fedavg"] is found.results[2]
     assert "p90" in found._repr_html_()
-
-
-def test_a_run_goes_on_where_it_was_interrupted(federation, tmp_path):
-    class Interrupt:
-        def begin(self, config, rounds_done):
-            pass
-
-        def played(self, event):
-            if event["round"] == 2:
-                raise KeyboardInterrupt
-
-        def evaluated(self, round_number, test_error):
-            pass
-
-    with pytest.raises(KeyboardInterrupt):
-        dfl.train(network, federation, out=tmp_path / "a", callbacks=[Interrupt()], **FEW)
-    resumed = dfl.train(network, federation, out=tmp_path / "a", resume=True, **FEW)
-    whole = dfl.train(network, federation, out=tmp_path / "b", **FEW)
-    assert to_vector(resumed.module()).tobytes() == to_vector(whole.module()).tobytes()
 
 
 def test_settings_reach_every_corner(federation, tmp_path):
