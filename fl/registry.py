@@ -106,6 +106,9 @@ MODELS: Final[Mapping[str, "ModelEntry[nn.Module]"]] = {
 FORMATS: Final[Mapping[str, str]] = {
     "digits": "deltafl.fl.data.digits:FORMAT",
     "npz": "deltafl.fl.data.npz:FORMAT",
+    "csv": "deltafl.fl.data.csv_table:FORMAT",
+    "parquet": "deltafl.fl.data.parquet_table:FORMAT",
+    "images": "deltafl.fl.data.image_folder:FORMAT",
     "leaf": "deltafl.fl.data.leaf:FORMAT",
     "femnist": "deltafl.fl.data.femnist:FORMAT",
     "sent140": "deltafl.fl.data.sent140:FORMAT",

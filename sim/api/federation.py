@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -11,8 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from deltafl.fl.data.checks import checked_device
+from deltafl.fl.data.csv_table import read_csv_table
 from deltafl.fl.data.federated import FederatedDataset, Split, SplitBy, federate
+from deltafl.fl.data.hub import Columns as HubColumns
+from deltafl.fl.data.hub import batches_of
+from deltafl.fl.data.hub import devices_of as hub_devices
+from deltafl.fl.data.image_folder import read_image_folder
+from deltafl.fl.data.parquet_table import read_parquet_table
+from deltafl.fl.data.rows import Columns, Rows
 from deltafl.fl.errors import DataError
+from deltafl.fl.read.npz import MAX_ARRAY_BYTES
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.settings.config_io import build_config
 
@@ -170,6 +178,120 @@ class Federation:
         return cls.from_arrays(inputs, labels, table[user].to_numpy(), **options)
 
     @classmethod
+    def from_csv(
+        cls,
+        path: str | Path,
+        *,
+        user: str,
+        label: str | Sequence[str],
+        features: Iterable[str] = (),
+        **options: Any,  # noqa: ANN401
+    ) -> Self:
+        """A CSV file with a row for each sample; its first row names the columns.
+
+        Args:
+            path: the file, of at most 1 GiB.
+            user: the column that says whose a sample is.
+            label: the column of labels; with `targets="numbers"`, there may be several.
+            features: the columns of inputs, all of them numbers; by default all others.
+            options: those of `from_devices`.
+
+        Raises:
+            DataError: the file cannot be read; it says in which line; or as `from_devices`.
+        """
+        rows = read_csv_table(Path(path), _columns(user, label, features))
+        return cls._from_rows(Path(path), rows, options)
+
+    @classmethod
+    def from_parquet(
+        cls,
+        path: str | Path,
+        *,
+        user: str,
+        label: str | Sequence[str],
+        features: Iterable[str] = (),
+        **options: Any,  # noqa: ANN401
+    ) -> Self:
+        """A Parquet file with a row for each sample, and a column for each number.
+
+        Args:
+            path: the file.
+            user: as of `from_csv`.
+            label: likewise.
+            features: likewise.
+            options: those of `from_devices`.
+
+        Raises:
+            DataError: the file cannot be read; or as `from_devices`.
+        """
+        rows = read_parquet_table(Path(path), _columns(user, label, features))
+        return cls._from_rows(Path(path), rows, options)
+
+    @classmethod
+    def from_folder(
+        cls,
+        path: str | Path,
+        *,
+        size: tuple[int, int] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Self:
+        """A folder of images: a folder for each user, in it one for each class.
+
+        Args:
+            path: the folder; the images are PNG or JPEG.
+            size: height and width to which images are brought; by default all have one size.
+            options: those of `from_devices`, but for `targets`.
+
+        Raises:
+            DataError: a file is no image, or has another size; or as `from_devices`.
+        """
+        devices, classes = read_image_folder(Path(path), size)
+        options.setdefault("name", Path(path).name)
+        made = cls.from_devices({one.id: (one.x, one.y) for one in devices}, **options)
+        return replace(made, classes=classes)
+
+    @classmethod
+    def from_hub(
+        cls,
+        dataset: Any,  # noqa: ANN401
+        *,
+        user: str,
+        label: str,
+        inputs: str,
+        **options: Any,  # noqa: ANN401
+    ) -> Self:
+        """A data set of the Hugging Face package `datasets`, that you have loaded.
+
+        Args:
+            dataset: a `Dataset`, or a `DatasetDict`, whose splits are put together.
+            user: the column that says whose a sample is.
+            label: the column of labels, whole numbers from 0.
+            inputs: the column of inputs: images, or lists of numbers of one length.
+            options: those of `from_devices`, but for `targets`.
+
+        Raises:
+            DataError: a column is missing, or has something else; or as `from_devices`.
+        """
+        if not (isinstance(dataset, dict) or hasattr(dataset, "with_format")):
+            raise DataError(
+                f"dataset of type {type(dataset).__name__}: must be a Dataset of the package "
+                "'datasets', such as load_dataset('flwrlabs/femnist')"
+            )
+        name = options.setdefault("name", "a data set")
+        columns = HubColumns(user, inputs, label)
+        devices = hub_devices(name, batches_of(dataset), columns, MAX_ARRAY_BYTES)
+        return cls.from_devices({one.id: (one.x, one.y) for one in devices}, **options)
+
+    @classmethod
+    def _from_rows(cls, path: Path, rows: Rows, options: dict[str, Any]) -> Self:
+        options.setdefault("name", path.stem)
+        if rows.classes and options.get("targets") == "numbers":
+            shown = ", ".join(f"{name:.40}" for name in rows.classes[:5])
+            raise DataError(f"{path}: labels such as {shown} are no numbers (targets='numbers')")
+        made = cls.from_devices({name: (x, y) for name, x, y in rows.by_user()}, **options)
+        return replace(made, classes=rows.classes)
+
+    @classmethod
     def from_function(
         cls,
         users: Iterable[Any],
@@ -221,6 +343,10 @@ class Federation:
             f"{data.name}: {len(data.train)} training and {len(data.test)} test devices, inputs of "
             f"shape {data.input_shape}, {targets}"
         )
+
+
+def _columns(user: str, label: str | Sequence[str], features: Iterable[str]) -> Columns:
+    return Columns(user, (label,) if isinstance(label, str) else tuple(label), tuple(features))
 
 
 def _split_by(split: str) -> SplitBy:

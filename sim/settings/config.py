@@ -102,9 +102,11 @@ class DataConfig:
         num_users: npz, femnist, sent140, shakespeare: number of users to keep of those that the
             rule keeps; 0 keeps all.
         max_samples: npz, femnist, sent140, shakespeare: most samples to keep per user; 0 keeps all.
-        user_column: hub: the column of the user; empty for a known data set.
+        user_column: csv, parquet, hub: the column of the user; empty for a known data set of hub.
         input_column: hub: the column of the inputs; empty for a known data set.
-        label_column: hub: the column of the labels; empty for a known data set.
+        label_column: csv, parquet, hub: the column of the labels; empty for a known data set of
+            hub.
+        feature_columns: csv, parquet: the columns of the inputs, numbers; empty for all others.
         cache: store the data after reading in $DELTAFL_CACHE or ~/.cache/deltafl, and read them
             from there next time.
     """
@@ -135,6 +137,7 @@ class DataConfig:
     user_column: str = ""
     input_column: str = ""
     label_column: str = ""
+    feature_columns: tuple[str, ...] = ()
     cache: bool = False
 
 

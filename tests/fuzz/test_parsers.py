@@ -127,7 +127,15 @@ READS = {
     *("exact_number", "parse_json", "parse_toml", "open_npz", "parse_npy", "map_npy", "read_image"),
     *("opened_zip", "json.load", "json.loads", "np.load", "tomllib.load", "tomllib.loads"),
     *("csv.reader", "sqlite3.connect", "Unpacker", "gzip.open", "tarfile.open"),
-    *("package.load_dataset", "read_csv", "loadtxt", "genfromtxt", "fromfile", "fromstring"),
+    *(
+        "cloudpickle.loads",
+        "package.load_dataset",
+        "read_csv",
+        "loadtxt",
+        "genfromtxt",
+        "fromfile",
+        "fromstring",
+    ),
 }
 """Names of calls by which bytes or text become something else."""
 
@@ -151,6 +159,7 @@ OWN = {
     "sim/bench/secagg_session.py": "its own buffer",
     "sim/bench/simulation.py": "/proc/cpuinfo",
     "sim/cli.py": "/dev/null",
+    "sim/cohort/backends/own.py": "what its own parent process sends",
     "sim/cohort/backends/processes.py": "what its own child process answers",
     "sim/cohort/backends/shared.py": "its own shared memory",
     "sim/cohort/backends/worker.py": "what its own parent process sends",
