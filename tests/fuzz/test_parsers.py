@@ -127,15 +127,8 @@ READS = {
     *("exact_number", "parse_json", "parse_toml", "open_npz", "parse_npy", "map_npy", "read_image"),
     *("opened_zip", "json.load", "json.loads", "np.load", "tomllib.load", "tomllib.loads"),
     *("csv.reader", "sqlite3.connect", "Unpacker", "gzip.open", "tarfile.open"),
-    *(
-        "cloudpickle.loads",
-        "package.load_dataset",
-        "read_csv",
-        "loadtxt",
-        "genfromtxt",
-        "fromfile",
-        "fromstring",
-    ),
+    *("package.load_dataset", "read_csv", "loadtxt", "genfromtxt", "fromfile", "fromstring"),
+    "cloudpickle.loads",
 }
 """Names of calls by which bytes or text become something else."""
 
