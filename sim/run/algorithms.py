@@ -209,10 +209,9 @@ def _limits(config: RunConfig) -> dict[str, Any]:
     limits = _of_section(config.policy)
     limits["min_search_cohort"] = limits["min_search_cohort"] or config.privacy.min_cohort
     name = config.federation.algorithm.removeprefix(PRIVATE)
+    is_real = name in WEIGHTED_MEANS and not _weighted_mean(name, config).has_whole_weights
     # of a strategy of the caller's own, the settings do not say what its weights are
-    if name == OWN or (
-        name in WEIGHTED_MEANS and not _weighted_mean(name, config).has_whole_weights
-    ):
+    if is_real or name == OWN:
         limits |= {"min_update_resolution_bits": 0, "max_weight": 1 << FIRST_WEIGHT_BITS}
     return limits
 
