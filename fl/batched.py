@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from deltafl.fl.criterion import CLASSIFIES, Criterion
 from deltafl.fl.data.federated import DeviceData, check_same_shape
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import Learner, LocalTraining
@@ -40,13 +41,20 @@ class BatchedLearner:
         module: the architecture; its parameters are overwritten.
         device: where to compute; input and output vectors are on the CPU. On an accelerator the
             devices' data stay there between rounds, as far as they fit (`ResidentData`).
+        criterion: what it is trained for.
     """
 
-    def __init__(self, module: nn.Module, *, device: torch.device | None = None) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        device: torch.device | None = None,
+        criterion: Criterion = CLASSIFIES,
+    ) -> None:
         self._device = device or torch.device("cpu")
-        self._one_by_one = Learner(module, device=self._device)
+        self._one_by_one = Learner(module, device=self._device, criterion=criterion)
         self._module = module
-        self._choice = stacked(module, self._device)
+        self._choice = stacked(module, self._device, criterion)
         self._data = ResidentData(self._device)
 
     def losses(self, vector: Vector, devices: Sequence[DeviceData]) -> list[float]:
@@ -124,11 +132,11 @@ class _Stack:
         steps = [math.ceil(size / batch_size) for size in sizes]
         self._taking_part = [sum(count > step for count in steps) for step in range(steps[0])]
         shape = len(work), steps[0], batch_size
-        x, _ = self._samples[0]
+        x, y = self._samples[0]
         self._x = x.new_empty(*shape, *x.shape[1:])
         for place, size in zip(self._x, sizes, strict=True):
             place.flatten(0, 1)[size:] = 0  # for a sample of weight 0 must be a number still
-        self._y = torch.zeros(shape, dtype=torch.int64, device=self._device)
+        self._y = y.new_zeros(*shape, *y.shape[1:])
         weights = torch.zeros(shape)
         for row, size, count in zip(weights, sizes, steps, strict=True):
             row[:count] = 1 / batch_size
@@ -181,7 +189,7 @@ class _Stack:
             zip(self._samples, self._shuffling, strict=True)
         ):
             order = torch.randperm(len(y), generator=generator).to(self._device)
-            places = self._x[client].flatten(0, 1), self._y[client].flatten()
+            places = self._x[client].flatten(0, 1), self._y[client].flatten(0, 1)
             for samples, place in zip((x, y), places, strict=True):
                 torch.index_select(samples, 0, order, out=place[: len(y)])
 

@@ -66,7 +66,7 @@ class Architecture:
     Attributes:
         name: one of `deltafl.fl.models.MODELS`, or `OWN`.
         input_shape: the shape of one input.
-        num_classes: at least 2.
+        num_classes: at least 2; 0 if the model is `OWN` and gives numbers.
         embedding_sha256: digest of the frozen token vectors, hex; None if there are none.
     """
 
@@ -424,8 +424,9 @@ def _architecture(header: Mapping[str, object]) -> Architecture:
         or math.prod(shape) > _MAX_FEATURES
     ):
         raise ValueError(f"input_shape {shape!r} is no shape of up to {_MAX_FEATURES} numbers")
-    if type(classes) is not int or not 2 <= classes <= _MAX_CLASSES:
-        raise ValueError(f"num_classes {classes!r} is not from 2 to {_MAX_CLASSES}")
+    least = 0 if name == OWN else 2
+    if type(classes) is not int or not least <= classes <= _MAX_CLASSES:
+        raise ValueError(f"num_classes {classes!r} is not from {least} to {_MAX_CLASSES}")
     digest = header.get("embedding_sha256")
     if digest is not None and (not isinstance(digest, str) or len(digest) != _SHA256_DIGITS):
         raise ValueError("embedding_sha256 is no digest")

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
+from deltafl.fl.criterion import CLASSIFIES, Criterion
 from deltafl.fl.data.federated import DeviceData
 
-_Batch: TypeAlias = tuple[npt.NDArray[np.generic], npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""Inputs [n, *input_shape], labels [n], and the number of each sample's device [n]."""
+_Batch: TypeAlias = tuple[npt.NDArray[np.generic], npt.NDArray[np.generic], npt.NDArray[np.int64]]
+"""Inputs [n, *input_shape], targets [n, ...], and the number of each sample's device [n]."""
 
 _NUMBERS: Final = 256 * 28 * 28
 _TOKEN_NUMBERS: Final = 20
@@ -39,8 +39,9 @@ class DeviceMetrics:
     Attributes:
         id: the device.
         num_samples: n_k.
-        loss: mean cross-entropy in nats.
-        error: share of misclassified samples, in [0, 1].
+        loss: mean over its samples; of the papers' models, the cross-entropy in nats.
+        error: share of misclassified samples, in [0, 1]; or the mean of another measure
+            (`deltafl.fl.criterion`).
     """
 
     id: str
@@ -50,12 +51,15 @@ class DeviceMetrics:
 
 
 def measure(
-    module: nn.Module, devices: Sequence[DeviceData], device: torch.device
+    module: nn.Module,
+    devices: Sequence[DeviceData],
+    device: torch.device,
+    criterion: Criterion = CLASSIFIES,
 ) -> list[DeviceMetrics]:
     """Evaluate a model on each device, in the order of `devices`.
 
-    A sample's loss is computed in float64 from logits in float32, and added up in float64. In a
-    batch of another size the logits may differ in their last bit, and so may a device's loss with
+    A sample's loss is computed in float64 from outputs in float32, and added up in float64. In a
+    batch of another size the outputs may differ in their last bit, and so may a device's loss with
     the devices before it. The same devices in the same order give the same bits on a CPU with a
     fixed number of threads. If all samples of a device have one loss, that is its loss to the bit:
     devices on which a new model is equally bad are tied, whatever their numbers of samples.
@@ -64,10 +68,11 @@ def measure(
         module: on `device`; left in evaluation mode.
         devices: iterated once; their inputs have the same shape and type.
         device: where to compute; sums are computed on the CPU.
+        criterion: what is measured.
 
     Raises:
-        ValueError: a device has no samples, the devices' inputs are not alike, or the module does
-            not take them.
+        ValueError: a device has no samples, the devices' inputs are not alike, the module does not
+            take them, or a loss cannot be used.
     """
     module.eval()
     names: list[tuple[str, int]] = []
@@ -78,9 +83,8 @@ def measure(
     with torch.inference_mode():
         for x, y, owners in _batches(devices, names):
             labels = torch.from_numpy(y).to(device)
-            logits = module(torch.from_numpy(x).to(device))
-            loss = cross_entropy(logits.double(), labels, reduction="none").cpu().numpy()
-            missed = (logits.argmax(1) != labels).cpu().numpy()
+            outputs = module(torch.from_numpy(x).to(device))
+            loss, missed = (one.cpu().numpy() for one in criterion.measure(outputs, labels))
             begins = np.flatnonzero(np.diff(owners, prepend=last))
             origins[owners[begins]] = loss[begins]
             first, last = owners[0], owners[-1]
@@ -129,7 +133,8 @@ def _buffers(data: DeviceData) -> _Batch:
     numbers = math.prod(sample) * (_TOKEN_NUMBERS if data.is_tokens else 1)
     rows = max(1, min(_MOST_ROWS, _NUMBERS // max(1, numbers)))
     x = np.empty((rows, *sample), np.int64 if data.is_tokens else np.float32)
-    return x, np.empty(rows, np.int64), np.empty(rows, np.int64)
+    targets = np.empty((rows, *data.y.shape[1:]), data.y.dtype)
+    return x, targets, np.empty(rows, np.int64)
 
 
 def _alike(

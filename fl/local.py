@@ -1,27 +1,34 @@
 """What a device does with a model: compute its loss, train on its own samples, evaluate.
 
-The loss is the mean cross-entropy in nats, in float64, without the L2 term. The term (λ/2)·‖w‖² is
-the same for every device, so it does not change the order of the losses or any filter; without it,
-the reported number is the loss on the data alone. Training does include the term.
+The loss is the mean over the samples (`deltafl.fl.criterion`), in float64, without the L2 term. The
+term (λ/2)·‖w‖² is the same for every device, so it does not change the order of the losses or any
+filter; without it, the reported number is the loss on the data alone. Training does include the
+term.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
+from deltafl.fl.criterion import CLASSIFIES, Criterion
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.evaluation import DeviceMetrics, measure
 from deltafl.fl.freed_memory import keep_freed_memory
 from deltafl.fl.objectives import PLAIN, PROPFAIR_MARGIN, LocalObjective
 from deltafl.fl.parameters import load_vector, to_vector
 from deltafl.fl.vectors import Vector
+
+_Gradients: TypeAlias = Callable[
+    [Sequence[torch.Tensor], torch.Tensor, torch.Tensor],
+    tuple[torch.Tensor, Sequence[torch.Tensor]],
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +129,23 @@ class Learner:
     Args:
         module: the architecture; its parameters are overwritten.
         device: where to compute; vectors go in and come out on the CPU.
+        criterion: what it is trained for.
     """
 
-    def __init__(self, module: nn.Module, *, device: torch.device | None = None) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        device: torch.device | None = None,
+        criterion: Criterion = CLASSIFIES,
+    ) -> None:
         self._device = device or torch.device("cpu")
         self._module = module.to(self._device)
-        self._loss_and_gradients = (
-            module.loss_and_gradients
-            if isinstance(module, Differentiated) and self._device.type == "cpu"
-            else partial(_by_autograd, module)
-        )
+        self._criterion = criterion
+        self._loss_and_gradients: _Gradients = partial(_by_autograd, module, criterion)
+        is_explicit = criterion.is_usual and self._device.type == "cpu"
+        if is_explicit and isinstance(module, Differentiated):
+            self._loss_and_gradients = module.loss_and_gradients
         keep_freed_memory()
 
     def mean_loss(self, vector: Vector, data: DeviceData) -> float:
@@ -141,7 +155,7 @@ class Learner:
             ValueError: `vector` does not fit the module.
         """
         load_vector(self._module, vector)
-        return measure(self._module, [data], self._device)[0].loss
+        return measure(self._module, [data], self._device, self._criterion)[0].loss
 
     @np.errstate(over="ignore", invalid="ignore")  # training may diverge, and no caller is warned
     def train(
@@ -209,7 +223,11 @@ class Learner:
     ) -> Iterator[Vector]:
         """Train many devices, one after another; see `CohortLearner`."""
         for data, seed in zip(devices, seeds, strict=True):
-            yield self.train(vector, data, training, torch.Generator().manual_seed(seed), objective)
+            # what else is random in a module, such as dropout, follows from the seed too
+            with _seeded(seed, self._device):
+                generator = torch.Generator().manual_seed(seed)
+                update = self.train(vector, data, training, generator, objective)
+            yield update
 
     def evaluate(self, vector: Vector, devices: Sequence[DeviceData]) -> list[DeviceMetrics]:
         """Measure one model on many devices, in their order.
@@ -218,7 +236,7 @@ class Learner:
             ValueError: `vector` does not fit the module.
         """
         load_vector(self._module, vector)
-        return measure(self._module, devices, self._device)
+        return measure(self._module, devices, self._device, self._criterion)
 
     def _tensors(self, data: DeviceData) -> tuple[torch.Tensor, torch.Tensor]:
         # torch.tensor copies: from_numpy would warn of an array that may not be written to
@@ -228,10 +246,24 @@ class Learner:
         )
 
 
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Let what a block draws from torch follow from a seed, and leave the caller's state alone."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        yield
+
+
 def _by_autograd(
-    module: nn.Module, parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor
+    module: nn.Module,
+    criterion: Criterion,
+    parameters: Sequence[torch.Tensor],
+    x: torch.Tensor,
+    y: torch.Tensor,
 ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
-    loss = cross_entropy(module(x), y)
+    loss = criterion.mean(module(x), y)
     return loss.detach(), torch.autograd.grad(loss, parameters)
 
 

@@ -45,6 +45,17 @@ arguments are like those of `WEIGHTED_MEANS`."""
 OWN: Final = "own"
 """What the settings call a module, or data, that a program passes (`deltafl.sim.api`)."""
 
+CROSS_ENTROPY: Final = "cross-entropy"
+LOSSES: Final = (CROSS_ENTROPY, "mse", "mae")
+"""What can be minimised, by name: the cross-entropy of logits, and the squared and the absolute
+error of numbers (`deltafl.fl.criterion`)."""
+
+ERROR: Final = "error"
+ABSOLUTE: Final = "mae"
+METRICS: Final = (ERROR, ABSOLUTE)
+"""What is reported of a device beside its loss: the share of samples that are misclassified, and
+the mean absolute error."""
+
 _SERVER_RATES: Final = (
     "server_learning_rate",
     "server_beta1",
@@ -95,6 +106,9 @@ MODELS: Final[Mapping[str, "ModelEntry[nn.Module]"]] = {
 FORMATS: Final[Mapping[str, str]] = {
     "digits": "deltafl.fl.data.digits:FORMAT",
     "npz": "deltafl.fl.data.npz:FORMAT",
+    "csv": "deltafl.fl.data.csv_table:FORMAT",
+    "parquet": "deltafl.fl.data.parquet_table:FORMAT",
+    "images": "deltafl.fl.data.image_folder:FORMAT",
     "leaf": "deltafl.fl.data.leaf:FORMAT",
     "femnist": "deltafl.fl.data.femnist:FORMAT",
     "sent140": "deltafl.fl.data.sent140:FORMAT",

@@ -8,7 +8,12 @@ from deltafl.fl.errors import DataError
 
 
 def checked_device(
-    source: str, user: str, x: npt.NDArray[np.generic], y: npt.NDArray[np.generic]
+    source: str,
+    user: str,
+    x: npt.NDArray[np.generic],
+    y: npt.NDArray[np.generic],
+    *,
+    numbers: bool = False,
 ) -> DeviceData:
     """Check one user's samples and give them their final types.
 
@@ -17,21 +22,24 @@ def checked_device(
         user: the device's id.
         x: inputs [n, ...] of any numeric dtype; uint8 stays, everything else becomes float32.
         y: labels [n], integers in any numeric dtype.
+        numbers: whether y are numbers that are to be predicted, [n, ...], which become float32.
 
     Raises:
         DataError: a name that cannot be encoded, no samples, unequal lengths, inputs that are
-            none, not numbers or not finite, labels that are not integers or negative.
+            none, not numbers or not finite, labels that are not integers or negative, targets that
+            are not finite.
     """
     check_user(source, user)
     where = f"{source}: user {user!r}"
-    if x.ndim == 0 or y.ndim != 1 or len(x) != len(y):
+    if x.ndim == 0 or y.ndim == 0 or (y.ndim > 1 and not numbers) or len(x) != len(y):
         raise DataError(
             f"{where}: x of shape {x.shape} and y of shape {y.shape} do not pair up: give one "
             "input and one label per sample"
         )
     if len(y) == 0:
         raise DataError(f"{where} has no samples: leave the user out")
-    return DeviceData(user, _inputs(where, x), _labels(where, y))
+    targets = _numbers(where, "target", y) if numbers else _labels(where, y)
+    return DeviceData(user, _inputs(where, x), targets)
 
 
 def check_user(source: str, user: str) -> None:
@@ -64,14 +72,24 @@ def _inputs(where: str, x: npt.NDArray[np.generic]) -> Samples:
         )
     if x.dtype == np.uint8:
         return x.astype(np.uint8, copy=False)
+    return _numbers(where, "input", x)
+
+
+def _numbers(where: str, what: str, values: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
+    """Numbers as float32; `what` they are, for the message."""
+    if values.dtype.kind not in "biuf" or not values.size:
+        raise DataError(
+            f"{where}: {what}s of {values.dtype} and shape {values.shape} are no numbers: give "
+            "each sample at least one"
+        )
     with np.errstate(over="ignore"):  # an overflow becomes inf, which is refused below
-        numbers = x.astype(np.float32)
+        numbers = values.astype(np.float32)
     finite = np.isfinite(numbers)
     if not finite.all():
         row = int(np.argwhere(~finite)[0][0])
-        bad = x[row][~finite[row]].flat[0]
+        bad = np.ravel(values[row])[~np.ravel(finite[row])][0]
         raise DataError(
-            f"{where}: sample {row} has the input {bad}, which is not a finite float32: correct "
+            f"{where}: sample {row} has the {what} {bad}, which is not a finite float32: correct "
             "or remove the sample"
         )
     return numbers

@@ -5,10 +5,13 @@ import io
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Self, TextIO
 
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.regular import open_regular
+
+MAX_ROW: Final = 1 << 21
+"""Most characters of a row: each field takes a text of its own while it is read."""
 
 _LARGEST: Final = (2 - 2**-23) * 2.0**127  # of float32
 
@@ -16,7 +19,7 @@ _LARGEST: Final = (2 - 2**-23) * 2.0**127  # of float32
 def read_rows(
     path: Path,
     *,
-    num_columns: int,
+    num_columns: int | None,
     delimiter: str = ",",
     max_bytes: int,
     skip: int = 0,
@@ -26,7 +29,7 @@ def read_rows(
 
     Args:
         path: the file.
-        num_columns: that every row has.
+        num_columns: that every row has; None for as many as the first one has.
         delimiter: between fields; quotes are as in CSV.
         max_bytes: the largest file that can be meant.
         skip: how many lines at the beginning are no rows.
@@ -37,7 +40,7 @@ def read_rows(
 
     Raises:
         DataError: the file is missing, too large or no such text, or a row has more or fewer
-            columns.
+            columns, or more than `MAX_ROW` characters.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file: check the path")
@@ -47,16 +50,19 @@ def read_rows(
             "check the path"
         )
     with io.TextIOWrapper(open_regular(path), encoding=encoding, newline="") as file:
-        rows = csv.reader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
+        lines = _Lines(path, file)
+        rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
         last = 0
         try:
             for _ in range(skip):
                 next(rows, None)
             for row in rows:
                 last = rows.line_num
+                lines.begin_row()
                 fields = [field.strip() for field in row]
                 if not any(fields):
                     continue
+                num_columns = num_columns or len(fields)
                 if len(fields) != num_columns:
                     raise DataError(
                         f"{path}: line {last} has {len(fields)} columns instead of "
@@ -68,6 +74,36 @@ def read_rows(
                 f"{path}: line {last + 1} and what follows cannot be read ({error}): fetch the "
                 "file again"
             ) from error
+
+
+class _Lines:
+    """The lines of a file, unless those of one row are too long to be meant."""
+
+    def __init__(self, path: Path, file: TextIO) -> None:
+        self._path = path
+        self._file = file
+        self._number = 0
+        self._left = MAX_ROW
+
+    def begin_row(self) -> None:
+        """The next line begins a row."""
+        self._left = MAX_ROW
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline(self._left + 1)
+        if not line:
+            raise StopIteration
+        self._number += 1
+        self._left -= len(line)
+        if self._left < 0:
+            raise DataError(
+                f"{self._path}: the row that ends after line {self._number - 1} has more than "
+                f"{MAX_ROW:,} characters: check the path"
+            )
+        return line
 
 
 def number(path: Path, line: int, column: str, text: str) -> float:

@@ -32,6 +32,9 @@ Samples: TypeAlias = (
 )
 """Features (float32), pixels (uint8, that stand for x / 255) or tokens (a signed integer)."""
 
+Targets: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.float32]
+"""Labels of classes, or numbers that are to be predicted."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceData:
@@ -42,17 +45,23 @@ class DeviceData:
         x: inputs, shape [n, *input_shape]: float32, or uint8 pixels that stand for x / 255, or
             tokens of a signed integer type. Images stay bytes in memory, a quarter of the size,
             and are scaled when they are used; x may be a view of a text, one row per window.
-        y: labels in 0..num_classes − 1, int64, shape [n].
+        y: labels in 0..num_classes − 1, int64, shape [n]; or numbers that are to be predicted,
+            float32, shape [n, ...].
     """
 
     id: str
     x: Samples
-    y: npt.NDArray[np.int64]
+    y: Targets
 
     @property
     def num_samples(self) -> int:
         """The number of samples n_k."""
         return len(self.y)
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether numbers are to be predicted, and not classes."""
+        return self.y.dtype.kind == "f"
 
     @property
     def is_tokens(self) -> bool:
@@ -79,7 +88,7 @@ class FederatedDataset:
         train: the devices that cohorts are drawn from; a sequence may make a device when it is
             asked for (`deltafl.fl.data.lazy`).
         test: the devices that only evaluate.
-        num_classes: labels are below it.
+        num_classes: labels are below it; 0 where numbers are to be predicted.
         input_shape: the shape of one input.
         dropped: how many devices the rule left out.
         rule: the rule, in words.
@@ -176,12 +185,15 @@ def federate(
             f"{name}: {len(train)} train and {len(test)} test devices are left by the rule "
             f"'{rule}': lower the number"
         )
-    highest = max(int(device.y.max()) for device in devices)
+    num_classes = 0
+    if not devices[0].has_numbers:
+        highest = max(int(device.y.max()) for device in devices)
+        num_classes = split.num_classes or max(highest + 1, 2)
     return FederatedDataset(
         name=name,
         train=train,
         test=test,
-        num_classes=split.num_classes or max(highest + 1, 2),
+        num_classes=num_classes,
         input_shape=devices[0].x.shape[1:],
         dropped=len(devices) - len(kept),
         rule=rule,
@@ -247,6 +259,14 @@ def check_same_shape(device: DeviceData, first: DeviceData, prefix: str = "") ->
         )
 
 
+def _check_same_targets(device: DeviceData, first: DeviceData, name: str) -> None:
+    if device.y.shape[1:] != first.y.shape[1:]:
+        raise DataError(
+            f"{name}: targets of user {device.id!r} have shape {device.y.shape[1:]} and those of "
+            f"user {first.id!r} {first.y.shape[1:]}: bring them to one shape"
+        )
+
+
 def _check_together(name: str, devices: Sequence[DeviceData], num_classes: int | None) -> None:
     seen: set[str] = set()
     for device in devices:
@@ -259,6 +279,9 @@ def _check_together(name: str, devices: Sequence[DeviceData], num_classes: int |
                 f"most {MAX_NAME} are kept"
             )
         check_same_shape(device, devices[0], f"{name}: ")
+        if device.has_numbers:
+            _check_same_targets(device, devices[0], name)
+            continue
         highest = int(device.y.max())
         if num_classes is not None and highest >= num_classes:
             raise DataError(

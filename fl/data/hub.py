@@ -7,7 +7,7 @@ that is named by its repository ("flwrlabs/femnist"), needs that package:
 
 import importlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltafl.fl.data.checks import checked_device
-from deltafl.fl.data.federated import FederatedDataset, Split, federate
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
 from deltafl.fl.data.image import read_image
 from deltafl.fl.data.registry import Format, Options
 from deltafl.fl.errors import DataError
@@ -86,7 +86,25 @@ def load_hub(
     columns = Columns(
         user_column or default.user, input_column or default.input, label_column or default.label
     )
-    gathered = _gather(source, columns)
+    devices = devices_of(source, _batches(source, columns), columns, allowance(_size(source)))
+    return federate(Path(source).stem or source, devices, split)
+
+
+def devices_of(
+    source: str, batches: Iterable[pa.Table | pa.RecordBatch], columns: Columns, limit: int
+) -> list[DeviceData]:
+    """Assign the rows of tables to their users.
+
+    Args:
+        source: what to call them, in messages.
+        batches: the tables.
+        columns: which column is what.
+        limit: bytes that all inputs may take.
+
+    Raises:
+        DataError: as `load_hub`.
+    """
+    gathered = _gather(source, batches, columns, limit)
     devices = []
     for user, (inputs, labels) in gathered.items():
         shapes = {part.shape for part in inputs}
@@ -97,14 +115,15 @@ def load_hub(
             )
         devices.append(checked_device(source, user, np.stack(inputs), np.array(labels)))
         inputs.clear()  # or everything would be in memory twice
-    return federate(Path(source).stem or source, devices, split)
+    return devices
 
 
-def _gather(source: str, columns: Columns) -> dict[str, tuple[list[_Arrays], list[float]]]:
+def _gather(
+    source: str, batches: Iterable[pa.Table | pa.RecordBatch], columns: Columns, limit: int
+) -> dict[str, tuple[list[_Arrays], list[float]]]:
     users: dict[str, tuple[list[_Arrays], list[float]]] = {}
     row = held = 0
-    limit = allowance(_size(source))
-    for batch in _batches(source, columns):
+    for batch in batches:
         missing = [
             name
             for name in (columns.user, columns.input, columns.label)
@@ -234,13 +253,18 @@ def _by_package(source: str, *, saved: bool) -> Iterator[pa.Table]:
         ) from error
     try:
         loaded = package.load_from_disk(source) if saved else package.load_dataset(source)
-        splits = list(loaded.values()) if isinstance(loaded, dict) else [loaded]
-        for split in splits:
-            yield from split.with_format("arrow").iter(_BATCH)
+        yield from batches_of(loaded)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(
             f"{source}: 'datasets' cannot load it ({error}): check the name and the connection"
         ) from error
+
+
+def batches_of(loaded: Any) -> Iterator[pa.Table]:  # noqa: ANN401
+    """The rows of a `datasets.Dataset`, or of all splits of a `DatasetDict`, in tables."""
+    splits = list(loaded.values()) if isinstance(loaded, dict) else [loaded]
+    for split in splits:
+        yield from split.with_format("arrow").iter(_BATCH)
 
 
 def _load(source: str, split: Split, options: Options) -> FederatedDataset:

@@ -36,9 +36,10 @@ class Options:
         heterogeneity: synthetic-*: how far devices differ, in [0, 1].
         alpha: synthetic: α of Synthetic(α, β).
         beta: synthetic: its β.
-        user_column: hub: the column of the user; "" is the known one.
+        user_column: hub, csv, parquet: the column of the user; "" is hub's known one.
         input_column: hub: the column of the inputs, likewise.
-        label_column: hub: the column of the labels, likewise.
+        label_column: hub, csv, parquet: the column of the labels, likewise.
+        feature_columns: csv, parquet: the columns of the inputs; empty for all others.
     """
 
     vectors: Path | None = None
@@ -55,6 +56,7 @@ class Options:
     user_column: str = ""
     input_column: str = ""
     label_column: str = ""
+    feature_columns: tuple[str, ...] = ()
 
 
 DEFAULTS: Final = Options()
@@ -170,8 +172,11 @@ def word_vectors(options: Options, name: str) -> Path:
     return options.vectors
 
 
+_BY_SUFFIX: Final = {".npz": "npz", ".csv": "csv", ".parquet": "parquet"}
+
+
 def format_of(source: str) -> Format:
-    """Find the format by the kind of source: a name without a path, an .npz file, or a folder.
+    """Find the format by the kind of source: a name without a path, a file, or a folder.
 
     Raises:
         DataError: it is none of these.
@@ -180,8 +185,8 @@ def format_of(source: str) -> Format:
     if known is not None and not known.needs:
         return known
     path = Path(source)
-    if path.suffix == ".npz":
-        return FORMATS["npz"]
+    if path.suffix in _BY_SUFFIX:
+        return FORMATS[_BY_SUFFIX[path.suffix]]
     if path.is_dir():
         return FORMATS["leaf"]
     if known is not None and known.downloads:
@@ -190,8 +195,8 @@ def format_of(source: str) -> Format:
             "name the folder with --data"
         )
     raise DataError(
-        f"{source}: neither 'digits' nor a folder of LEAF files nor an .npz file: check the path, "
-        "or say what it is (data.format)"
+        f"{source}: neither 'digits' nor a folder of LEAF files nor a .csv, .npz or .parquet "
+        "file: check the path, or say what it is (data.format)"
     )
 
 

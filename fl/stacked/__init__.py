@@ -5,10 +5,12 @@ from typing import Final
 import torch
 from torch import nn
 
+from deltafl.fl.criterion import CLASSIFIES, Criterion
 from deltafl.fl.models.gru import EmbeddingGRU, OneHotGRU
 from deltafl.fl.models.linear import Linear
 from deltafl.fl.models.logistic import Logistic
 from deltafl.fl.parameters import num_parameters
+from deltafl.fl.registry import OWN
 from deltafl.fl.stacked.generic import StackedByMapping
 from deltafl.fl.stacked.gru import StackedGRU
 from deltafl.fl.stacked.interface import Stacked, StackedDescent
@@ -29,19 +31,33 @@ _GRU_CLIENTS: Final = 4
 _MAPPED_CLIENTS: Final = 16
 """Not measured: nothing is mapped on a CPU."""
 
+_NOT_MAPPED: Final = (nn.RNNBase, nn.modules.dropout._DropoutNd)
 
-def stacked(module: nn.Module, device: torch.device) -> tuple[Stacked, int] | None:
+
+def stacked(
+    module: nn.Module, device: torch.device, criterion: Criterion = CLASSIFIES
+) -> tuple[Stacked, int] | None:
     """Choose the kernel of `module`, and how many clients to give it at once.
 
     Returns:
         None if one client after another is as fast, or has to be: mapped convolutions are slower on
-        a CPU, and the LSTMs cannot be mapped.
+        a CPU, and neither the LSTMs, nor dropout, nor somebody's own loss can always be mapped.
     """
+    if criterion.loss == OWN:
+        return None
+    if not criterion.is_usual:
+        return _mapped(module, device, criterion)
     if isinstance(module, Linear | Logistic):
         fitting = _LINEAR_NUMBERS // num_parameters(module)
         return StackedLinear(module), min(max(1, fitting), _LINEAR_CLIENTS)
     if isinstance(module, OneHotGRU | EmbeddingGRU):
         return StackedGRU(module), _GRU_CLIENTS
-    if device.type == "cpu" or any(isinstance(part, nn.RNNBase) for part in module.modules()):
+    return _mapped(module, device, criterion)
+
+
+def _mapped(
+    module: nn.Module, device: torch.device, criterion: Criterion
+) -> tuple[Stacked, int] | None:
+    if device.type == "cpu" or any(isinstance(part, _NOT_MAPPED) for part in module.modules()):
         return None
-    return StackedByMapping(module), _MAPPED_CLIENTS
+    return StackedByMapping(module, criterion), _MAPPED_CLIENTS

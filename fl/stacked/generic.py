@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
-from torch.nn.functional import cross_entropy
+
+from deltafl.fl.criterion import CLASSIFIES, Criterion
 
 
 class StackedByMapping:
@@ -16,10 +17,12 @@ class StackedByMapping:
 
     Args:
         module: the architecture; its own parameters are not read.
+        criterion: what it is trained for.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, criterion: Criterion = CLASSIFIES) -> None:
         self._module = module
+        self._criterion = criterion
         self._names = [name for name, _ in module.named_parameters()]
         self._gradients = vmap(grad_and_value(self._loss))
 
@@ -42,5 +45,5 @@ class StackedByMapping:
         y: torch.Tensor,
         weights: torch.Tensor,
     ) -> torch.Tensor:
-        logits = functional_call(self._module, parameters, (x,))
-        return (cross_entropy(logits, y, reduction="none") * weights).sum()
+        outputs = functional_call(self._module, parameters, (x,))
+        return (self._criterion.losses(outputs, y) * weights).sum()

@@ -2,10 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
+
+from deltafl.fl.strategies.base import Strategy
+from deltafl.fl.strategies.weighted_mean import WeightedMean
+from deltafl.sim.errors import ConfigError
+from deltafl.sim.settings.config import OWN_STRATEGIES, PRIVATE
 
 Settings: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Settings by section and name, as in a settings file."""
+
+_OF_A_STRATEGY: Final = ("name", "server_sees", "init", "apply")
 
 
 @dataclass(frozen=True)
@@ -16,11 +23,13 @@ class Method:
         algorithm: its name, such as "fedavg" or "private-q-ffl".
         settings: those in which it differs from others that it is compared with.
         label: what to call it in tables; by default, the name.
+        strategy: of an `OwnMethod`.
     """
 
     algorithm: str
     settings: Settings = field(default_factory=dict)
     label: str = ""
+    strategy: Strategy | None = field(default=None, init=False, repr=False, compare=False)
 
     def __str__(self) -> str:
         """What to call it."""
@@ -63,6 +72,50 @@ class FedAvg(Method):
         super().__init__("private-fedavg" if private else "fedavg")
 
 
-def method_of(one: Method | str) -> Method:
-    """A method, by itself or by the name of its algorithm."""
-    return Method(one) if isinstance(one, str) else one
+class OwnMethod(Method):
+    """A strategy of your own.
+
+    Args:
+        strategy: an object of a class of your own: a `deltafl.WeightedMean`, or any other
+            `deltafl.fl.strategies.base.Strategy`.
+        private: by secure sums, which only a `WeightedMean` can be.
+        label: what to call it; by default, the strategy's name.
+
+    Raises:
+        ConfigError: it is no strategy, or one that cannot be private.
+    """
+
+    def __init__(self, strategy: Strategy, *, private: bool = False, label: str = "") -> None:
+        missing = [name for name in _OF_A_STRATEGY if not hasattr(strategy, name)]
+        if isinstance(strategy, type) or missing:
+            what = strategy.__name__ if isinstance(strategy, type) else type(strategy).__name__
+            raise ConfigError(
+                f"strategy: {what} "
+                + (
+                    "is a class: pass an object of it"
+                    if isinstance(strategy, type)
+                    else f"has no {missing[0]!r}: pass the name of an algorithm, a Method, or an "
+                    "object of a class of yours that has name, server_sees, init and apply"
+                )
+            )
+        if private and not isinstance(strategy, WeightedMean):
+            raise ConfigError(
+                f"strategy: {type(strategy).__name__} is no WeightedMean, and only these can be "
+                "private: each device must be able to say by itself what it contributes to a mean"
+            )
+        super().__init__(
+            OWN_STRATEGIES[private],
+            label=label or (f"{PRIVATE}{strategy.name}" if private else strategy.name),
+        )
+        object.__setattr__(self, "strategy", strategy)
+
+
+def method_of(one: Method | str | Strategy) -> Method:
+    """A method, by itself, by the name of its algorithm, or by a strategy of one's own.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    if isinstance(one, Method):
+        return one
+    return Method(one) if isinstance(one, str) else OwnMethod(one)

@@ -3,24 +3,29 @@
 import html
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 from torch import nn
 
+from deltafl.fl.models import seeded
 from deltafl.fl.parameters import load_vector
+from deltafl.fl.registry import ABSOLUTE, ERROR, OWN
 from deltafl.fl.strategies.levels import split_models
-from deltafl.sim.errors import RunError
+from deltafl.sim.api.modules import factory
+from deltafl.sim.errors import RunDirectoryError, RunError
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.html.verdict import Verdict, verdict
 from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
-from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.reproduce.statistics import Comparison as MethodComparison
 from deltafl.sim.reproduce.statistics import compare_methods
 from deltafl.sim.run.summary import Summary
 from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config_io import build_config, read_config_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,36 +34,84 @@ if TYPE_CHECKING:
 _TAIL: Final = 90
 _BOOTSTRAP_SEED: Final = 0
 
+_COLUMNS: Final = {ERROR: ERROR, ABSOLUTE: ABSOLUTE, OWN: "metric"}
+_TITLES: Final = {ERROR: "test error", ABSOLUTE: "mean absolute error of tests", "metric": "metric"}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """One method, over all seeds.
+    """One method, over all seeds; of a run that was stopped, what there is.
 
     Attributes:
         label: what to call it.
         path: the run directory.
-        summary: as in its summary.json.
     """
 
     label: str
     path: Path
-    summary: Summary
     _config: RunConfig
-    _build: Callable[[int], nn.Module] = field(repr=False)
+    _build: Callable[[int], nn.Module] | None = field(repr=False)
+
+    @classmethod
+    def open(
+        cls, path: str | Path, model: nn.Module | Callable[[], nn.Module] | None = None
+    ) -> Self:
+        """Read a run directory, such as that of a run that was interrupted.
+
+        Args:
+            path: the run directory.
+            model: what was trained, for `module`.
+
+        Raises:
+            UserError: there is no run, or its settings are damaged.
+        """
+        directory = RunDirectory(Path(path))
+        if not directory.config.is_file():
+            raise RunDirectoryError(f"{path} is not a run directory: it has no config.toml")
+        config = build_config([read_config_file(directory.config)])
+        make = None if model is None else factory(model)
+        build = None if make is None else partial(seeded, make)
+        return cls(config.federation.algorithm, directory.path, config, build)
+
+    @property
+    def summary(self) -> Summary:
+        """As in summary.json; empty if the run is not finished."""
+        return read_json(RunDirectory(self.path).summary) or {}
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all rounds of all seeds were played."""
+        return bool(self.summary)
+
+    @property
+    def rounds(self) -> dict[int, int]:
+        """The rounds that were played, by seed; of those that have begun."""
+        found = {
+            seed: load_checkpoint(directory.checkpoints)
+            for seed, directory in self._directories().items()
+        }
+        return {seed: one.state.round for seed, one in found.items() if one is not None}
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds."""
-        return tuple(one.experiment.seed for one in self._config.arms())
+        """The seeds whose runs have begun."""
+        return tuple(self.rounds)
+
+    @property
+    def metric(self) -> str:
+        """What was measured beside the loss: "error", "mae", or "metric" for one of your own."""
+        return _COLUMNS[self._config.training.metric]
 
     def devices(self) -> "pd.DataFrame":
-        """The final model on every device, a row for each device and seed.
+        """The last model that was measured, on every device: a row for each device and seed.
 
-        Columns: seed, split ("train" or "test"), device, num_samples, loss (mean, in nats), error
-        (share of samples misclassified).
+        Columns: seed, split ("train" or "test"), device, num_samples, loss (the mean over its
+        samples), and `metric`: error is the share of samples misclassified, mae the mean absolute
+        error.
         """
         table = self.history()
-        return table[table["round"] == table["round"].max()].drop(columns="round")
+        last = table.groupby("seed")["round"].transform("max")
+        return table[table["round"] == last].drop(columns="round")
 
     def history(self) -> "pd.DataFrame":
         """The same at every evaluation; with a column round."""
@@ -70,7 +123,7 @@ class Result:
             for split, measured in (("train", one.train), ("test", one.test))
             for m in measured
         ]
-        names = ["seed", "round", "split", "device", "num_samples", "loss", "error"]
+        names = ["seed", "round", "split", "device", "num_samples", "loss", self.metric]
         return pd.DataFrame(rows, columns=names)
 
     def module(self, seed: int | None = None) -> nn.Module:
@@ -82,13 +135,15 @@ class Result:
         Raises:
             ValueError: there is no run with this seed.
         """
-        if seed not in (None, *self.seeds):
-            raise ValueError(f"seed={seed}: must be one of {', '.join(map(str, self.seeds))}")
-        number = 0 if seed is None else self.seeds.index(seed)
-        directory = self._directories()[number]
-        checkpoint = load_checkpoint(directory.checkpoints)
+        if self._build is None:
+            raise RunError("pass Result.open the `model` that was trained")
+        rounds = self.rounds
+        if seed not in (None, *rounds) or not rounds:
+            raise ValueError(f"seed={seed}: must be one of {', '.join(map(str, rounds))}")
+        chosen = next(iter(rounds)) if seed is None else seed
+        checkpoint = load_checkpoint(self._directories()[chosen].checkpoints)
         if checkpoint is None:
-            raise RunError(f"{directory.checkpoints} is empty: restore a checkpoint")
+            raise RunError(f"{self.path} has lost its checkpoints: restore one")
         module = self._build(0)
         load_vector(module, split_models(checkpoint.state.model, 1)[0])
         return module.eval()
@@ -98,24 +153,28 @@ class Result:
         return verdict(audit(self.path))
 
     def final(self) -> list[Evaluation]:
-        """The final model on every device, for each seed."""
+        """The last model that was measured, on every device, for each seed."""
         return list(dict(self._evaluations()).values())
 
     def test_errors(self) -> "np.typing.NDArray[np.float64]":
-        """The error of the final model on each test device, float64 [seeds, devices]."""
+        """The error, or the metric, of that model on each test device: [seeds, devices]."""
         return np.array([[m.error for m in one.test] for one in self.final()])
 
     def plot(self) -> "Figure":
         """The test error by round: its mean and 90th percentile over devices, and their spread."""
         return draw([self])
 
-    def _directories(self) -> list[RunDirectory]:
+    def _directories(self) -> dict[int, RunDirectory]:
         top = RunDirectory(self.path)
-        others = [top.arm(a.federation.algorithm, a.experiment.seed) for a in self._config.arms()]
-        return [top, *others[1:]]
+        return {
+            arm.experiment.seed: top.arm(arm.federation.algorithm, arm.experiment.seed)
+            if number
+            else top
+            for number, arm in enumerate(self._config.arms())
+        }
 
     def _evaluations(self) -> Iterator[tuple[int, Evaluation]]:
-        for seed, directory in zip(self.seeds, self._directories(), strict=True):
+        for seed, directory in self._directories().items():
             (folder,) = directory.metrics_of(self._config.federation).values()
             for one in read_evaluations(folder):
                 yield seed, one
@@ -124,15 +183,28 @@ class Result:
         return f"<Result {self.label}: {_said(self)}; {self.path}>"
 
     def _repr_html_(self) -> str:
-        return f"<p><b>{html.escape(self.label)}</b>: {html.escape(_said(self))}</p>"
+        rows = "".join(
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
+            for name, value in (
+                ("result", _said(self)),
+                ("rounds", ", ".join(f"{n} (seed {seed})" for seed, n in self.rounds.items())),
+                ("directory", str(self.path)),
+            )
+        )
+        return f"<p><b>{html.escape(self.label)}</b></p><table>{rows}</table>"
 
 
 def _said(result: Result) -> str:
     errors = result.test_errors()
+    if not errors.size:
+        return "nothing was measured yet"
     tail = np.percentile(errors, _TAIL, axis=1).mean()
+    number = "{:.1%}" if result.metric == ERROR else "{:.4g}"
+    stopped = "" if result.is_finished else "; stopped before its last round"
     return (
-        f"test error {errors.mean():.1%} on average over devices, {tail:.1%} at the "
-        f"{_TAIL}th percentile, over {errors.shape[1]} devices and {len(errors)} seeds"
+        f"{_TITLES[result.metric]} {number.format(errors.mean())} on average over devices, "
+        f"{number.format(tail)} at the {_TAIL}th percentile, over {errors.shape[1]} devices and "
+        f"{len(errors)} seeds{stopped}"
     )
 
 
@@ -147,15 +219,23 @@ class Comparison:
     results: Sequence[Result]
 
     def __getitem__(self, label: str) -> Result:
-        """A result by its label."""
-        return {one.label: one for one in self.results}[label]
+        """A result by its label.
+
+        Raises:
+            KeyError: no method has this label.
+        """
+        found = {one.label: one for one in self.results}
+        if label not in found:
+            raise KeyError(f"{label!r} is no method: they are {', '.join(map(repr, found))}")
+        return found[label]
 
     def table(self) -> "pd.DataFrame":
         """A row for each method, with paired differences from the last.
 
-        Columns: mean and p90 (of the test error over devices, averaged over seeds), and of p90 less
-        that of the last method: difference, low and high (95 % interval, bootstrap over devices), p
-        (one-sided: small if the method is better) after Holm's correction for all methods.
+        Columns: mean and p90 (of the test error, or the metric, over devices, averaged over seeds),
+        and of p90 less that of the last method: difference, low and high (95 % interval, bootstrap
+        over devices), p (one-sided: small if the method is better) after Holm's correction for all
+        methods.
         """
         import pandas as pd
 
@@ -201,14 +281,15 @@ def draw(results: Sequence[Result]) -> "Figure":
     axes = figure.subplots()
     for number, result in enumerate(results):
         table = result.history()
-        test = table[table["split"] == "test"].groupby(["round", "seed"])["error"]
+        test = table[table["split"] == "test"].groupby(["round", "seed"])[result.metric]
         tail, mean = test.quantile(_TAIL / 100).unstack(), test.mean().unstack()
         colour = f"C{number}"
         axes.plot(tail.index, tail.mean(axis=1), color=colour, label=result.label)
         axes.plot(mean.index, mean.mean(axis=1), color=colour, linestyle="--")
         axes.fill_between(tail.index, tail.min(axis=1), tail.max(axis=1), color=colour, alpha=0.15)
     axes.set_xlabel("round")
-    axes.set_ylabel(f"test error over devices ({_TAIL}th percentile; dashed: mean)")
+    title = _TITLES[results[0].metric]
+    axes.set_ylabel(f"{title} over devices ({_TAIL}th percentile; dashed: mean)")
     axes.set_ylim(bottom=0)
     axes.legend()
     return figure

@@ -1,38 +1,45 @@
 """Train a module of your own, or one of the papers', on a federation, by any method."""
 
-import copy
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-from torch import nn
-
-from deltafl.fl.models import MAX_PARAMETERS
-from deltafl.fl.parameters import num_parameters
-from deltafl.fl.registry import OWN
+from deltafl.fl.criterion import Criterion, Samplewise, criterion_of
+from deltafl.fl.registry import CROSS_ENTROPY, OWN
+from deltafl.fl.strategies.base import Strategy
+from deltafl.sim.api.bars import bars_here
 from deltafl.sim.api.federation import Federation
 from deltafl.sim.api.methods import Method, Settings, method_of
+from deltafl.sim.api.modules import Model, factory
 from deltafl.sim.api.results import Comparison, Result
-from deltafl.sim.errors import ConfigError
-from deltafl.sim.run.engine import Progress
+from deltafl.sim.errors import ConfigError, RunError
+from deltafl.sim.run.engine import Progress, Stop
 from deltafl.sim.run.experiment import Subject, run_experiment
-from deltafl.sim.run.progress import ProgressBars, Several
+from deltafl.sim.run.progress import Several
+from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import Table, build_config
 
-Model = str | nn.Module | Callable[[], nn.Module]
-"""A name, a module, or what makes one: then each seed has initial weights of its own."""
-
 _LEAST_COHORT: Final = 10  # of secure rounds, by default
+
+_INSTEAD: Final = {
+    "data": "the data are those of the federation",
+    "model": "pass `model`",
+    "training.loss": "pass `loss`",
+    "training.metric": "pass `metric`",
+    "federation.algorithm": "pass `strategy`",
+}
+"""Settings that are arguments, by section or name, and what to do."""
 
 
 def train(
     model: Model,
     federation: Federation,
-    strategy: Method | str = "private-delta-fl",
+    strategy: Method | str | Strategy = "private-delta-fl",
     *,
+    loss: str | Samplewise | None = None,
+    metric: Samplewise | None = None,
     rounds: int = 100,
     cohort_size: int | None = None,
     learning_rate: float = 0.1,
@@ -48,10 +55,16 @@ def train(
     """Train a model on simulated devices.
 
     Args:
-        model: the name of a model of the papers; or a module of yours, which gives logits for a
+        model: the name of a model of the papers; or a module of yours, which gives outputs for a
             batch of inputs and whose every number is a parameter; or a function that makes one.
         federation: the devices.
-        strategy: by what; see `methods`, and `deltafl run --help` for names.
+        strategy: by what; see `methods`, and `deltafl run --help` for names. An object of a class
+            of yours is an `OwnMethod` in clear.
+        loss: "cross-entropy", the usual one for classes; "mse", the usual one for numbers, or
+            "mae"; or a function of a batch's outputs and targets that gives a loss for each sample,
+            a tensor of shape [n], at least 0.
+        metric: what to measure beside the loss, a function like `loss`; by default the error (the
+            share misclassified) or, for numbers, the absolute error. Smaller must be better.
         rounds: how many.
         cohort_size: devices of a round; by default a third of those that train, and at least 10.
         learning_rate: of the devices' SGD.
@@ -63,15 +76,23 @@ def train(
             temporary files.
         resume: go on with the run in `out`.
         progress: show bars.
-        callbacks: are told how it goes on.
+        callbacks: are told how it goes on; see `Callback`.
 
     Raises:
         ConfigError: a setting is out of its range, or contradicts another.
         UserError: the model does not fit the data, or `out` has another run.
         RunError: the run cannot go on; finished rounds are kept in `out`.
-        KeyboardInterrupt: finished rounds are kept; `resume=True` goes on.
+        KeyboardInterrupt: finished rounds are kept; `resume=True` goes on, and `Result.open` reads
+            them.
     """
-    method, own = method_of(strategy), _factory(model)
+    method = method_of(strategy)
+    _check_settings(settings, method.settings)
+    own, criterion = factory(model), _criterion(federation, loss, metric)
+    if own is None and not criterion.is_usual:
+        raise ConfigError(
+            f"model = {model!r}: the papers' models are trained by cross-entropy; with another "
+            "loss, pass a module of your own"
+        )
     devices = len(federation.dataset.train)
     if cohort_size is None:
         cohort_size = min(devices, max(_LEAST_COHORT, devices // 3))
@@ -82,6 +103,8 @@ def train(
             "learning_rate": learning_rate,
             "batch_size": batch_size,
             "epochs": epochs,
+            "loss": criterion.loss,
+            "metric": criterion.metric,
         },
         "federation": {
             "algorithm": method.algorithm,
@@ -93,26 +116,35 @@ def train(
         "privacy": {"transcript": "every=10"},
     }
     config = build_config([usual, _plain(settings), _plain(method.settings)])
+    _check_alone(config)
     folder = Path(tempfile.mkdtemp(prefix="deltafl-")) / "run" if out is None else Path(out)
-    bars = ProgressBars(quiet=not progress)
+    subject = Subject(federation.dataset, own, criterion, method.strategy)
+    bars = bars_here(quiet=not progress)
     try:
-        summary = run_experiment(
+        run_experiment(
             config,
             folder,
             resume=resume,
             progress=Several((bars, *callbacks)),
             warn=warnings.warn,
             plots=False,
-            subject=Subject(federation.dataset, own),
+            subject=subject,
         )
+    except Stop:
+        pass  # as asked for by a callback
+    except (KeyboardInterrupt, RunError) as error:
+        error.add_note(
+            f"Finished rounds are kept: pass out={str(folder)!r} and resume=True to go on, or look "
+            f"at them with Result.open({str(folder)!r})."
+        )
+        raise
     finally:
         bars.close()
-    spec = Subject(federation.dataset, own).spec(config)
-    return Result(str(method), folder, summary, config, spec.build)
+    return Result(str(method), folder, config, subject.spec(config).build)
 
 
 def compare(
-    strategies: Sequence[Method | str],
+    strategies: Sequence[Method | str | Strategy],
     model: Model,
     federation: Federation,
     *,
@@ -145,44 +177,64 @@ def compare(
     )
 
 
-def _plain(settings: Settings | None) -> Table:
-    return {section: dict(values) for section, values in (settings or {}).items()}
-
-
-def _factory(model: Model) -> Callable[[], nn.Module] | None:
-    """What makes a module of the caller's own; None for one of the papers'.
+def _check_settings(*given: Settings | None) -> None:
+    """Check that settings leave alone what the arguments of `train` say.
 
     Raises:
-        ConfigError: it is no module, or one that cannot be trained by sums of its parameters.
+        ConfigError: they do not.
     """
-    if isinstance(model, str):
-        return None
-    make = model if not isinstance(model, nn.Module) else lambda: copy.deepcopy(model)
-    with torch.random.fork_rng(devices=[]):
-        module = make()
-    if not isinstance(module, nn.Module):
+    for settings in given:
+        for section, values in (settings or {}).items():
+            if not isinstance(values, Mapping):
+                raise ConfigError(
+                    f"settings[{section!r}] = {values!r:.100}: must be a table of settings, such "
+                    "as {'training': {'l2': 0.01}}"
+                )
+            for name in values:
+                if instead := _INSTEAD.get(section) or _INSTEAD.get(f"{section}.{name}"):
+                    raise ConfigError(f"settings: {section}.{name} cannot be set: {instead}")
+
+
+def _check_alone(config: RunConfig) -> None:
+    """Check that a run is of one model and method, on simulated devices.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    federation = config.federation
+    if federation.devices == REMOTE:
         raise ConfigError(
-            f"model: {type(module).__name__} is no torch.nn.Module: pass a module, or a function "
-            "that makes one"
+            f"federation.devices = {REMOTE!r}: `train` simulates devices; those on machines of "
+            "their own train the papers' models, by `deltafl serve` and `deltafl device`"
         )
-    size = num_parameters(module)
-    if not 0 < size <= MAX_PARAMETERS:
+    if config.experiment.baselines:
         raise ConfigError(
-            f"model: {type(module).__name__} has {size:,} parameters; must be from 1 to "
-            f"{MAX_PARAMETERS:,}"
+            f"experiment.baselines = {list(config.experiment.baselines)}: must be []; give all "
+            "methods to `compare`"
         )
-    for name, parameter in module.named_parameters():
-        if parameter.dtype != torch.float32 or not parameter.requires_grad:
+    if federation.levels:
+        raise ConfigError(
+            f"federation.levels = {list(federation.levels)}: must be []; give a method for each "
+            "level to `compare`, such as PrivateDeltaFL(0.8) and PrivateDeltaFL(0.5)"
+        )
+
+
+def _criterion(
+    federation: Federation, loss: str | Samplewise | None, metric: Samplewise | None
+) -> Criterion:
+    if loss is None:
+        loss = "mse" if federation.has_numbers else CROSS_ENTROPY
+    for name, given in (("loss", loss), ("metric", metric)):
+        if isinstance(given, type) or not (given is None or isinstance(given, str | Callable)):
             raise ConfigError(
-                f"model: parameter {name!r} is {parameter.dtype}"
-                f"{'' if parameter.requires_grad else ' and does not require a gradient'}: all "
-                "must be float32 and be trained; keep what is fixed in buffers"
+                f"{name} = {given!r:.100}: must be a function (outputs, targets) -> a number for "
+                "each sample, such as torch.nn.HuberLoss(reduction='none')"
             )
-    for name, layer in module.named_modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.track_running_stats:
-            raise ConfigError(
-                f"model: {name or type(layer).__name__!r} is a {type(layer).__name__}, whose "
-                "running statistics are no parameters and would stay on the devices: take "
-                "GroupNorm, or track_running_stats=False"
-            )
-    return make
+    try:
+        return criterion_of(loss, metric, of_numbers=federation.has_numbers)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _plain(settings: Settings | None) -> Table:
+    return {section: dict(values) for section, values in (settings or {}).items()}

@@ -82,6 +82,7 @@ def dataset_spec(config: DataConfig) -> DatasetSpec:
             user_column=config.user_column,
             input_column=config.input_column,
             label_column=config.label_column,
+            feature_columns=config.feature_columns,
         ),
         partitioner=Partitioner(config.partitioner),
         concentration=config.concentration,

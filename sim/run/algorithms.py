@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from deltafl.fl.cohort import Weighing
-from deltafl.fl.registry import DELTA_FL, OTHER_STRATEGIES, SERVER_OPTIMIZERS, WEIGHTED_MEANS
+from deltafl.fl.registry import DELTA_FL, OTHER_STRATEGIES, OWN, SERVER_OPTIMIZERS, WEIGHTED_MEANS
 from deltafl.fl.strategies.base import Strategy, TrainingState
 from deltafl.fl.strategies.choices import DeviceWeights, Response
 from deltafl.fl.strategies.levels import PrivateLevels
@@ -48,23 +48,26 @@ from deltafl.sim.settings.config import (
 from deltafl.sim.settings.config_io import show
 
 
-def build_strategy(config: RunConfig, dropouts: Dropouts = nobody) -> Strategy:
+def build_strategy(
+    config: RunConfig, dropouts: Dropouts = nobody, own: Strategy | None = None
+) -> Strategy:
     """Build the strategy that `federation.algorithm` names.
 
     Args:
         config: the settings of one run.
         dropouts: which devices drop out when, for algorithms without secure aggregation.
+        own: the strategy, if it is one of the caller's own; to be masked, a `WeightedMean`.
 
     Raises:
         ValueError: the settings contradict each other or the protocol's requirements.
         ConfigError: the settings of the search contradict each other.
     """
-    strategy = _strategy(config, dropouts)
+    strategy = _strategy(config, dropouts, own)
     optimizer = server_optimizer_of(config.strategy)
     return strategy if optimizer is None else WithServerOptimizer(strategy, optimizer)
 
 
-def _strategy(config: RunConfig, dropouts: Dropouts) -> Strategy:
+def _strategy(config: RunConfig, dropouts: Dropouts, own: Strategy | None) -> Strategy:
     algorithm, theta = config.federation.algorithm, config.federation.theta
     if config.strategy.eta_every > 1 and algorithm != DELTA_FL:
         raise ConfigError(
@@ -75,7 +78,7 @@ def _strategy(config: RunConfig, dropouts: Dropouts) -> Strategy:
     if algorithm == PRIVATE + DELTA_FL:
         return _private_rounds(config, theta, verified=_is_verified(config))
     if config.federation.is_private:
-        mean = _weighted_mean(algorithm.removeprefix(PRIVATE), config)
+        mean = _mean(algorithm.removeprefix(PRIVATE), config, own)
         if config.privacy.truth and not mean.has_whole_weights:
             raise ConfigError(
                 f"privacy.truth = true: must be false with federation.algorithm = {algorithm!r}, "
@@ -83,13 +86,46 @@ def _strategy(config: RunConfig, dropouts: Dropouts) -> Strategy:
                 "algorithm weighs devices differently"
             )
         return MaskedMean(mean, _private_rounds(config, Fraction(1), verified=False))
-    return WithDropouts(_in_clear(algorithm, config), dropouts)
+    return WithDropouts(_in_clear(algorithm, config, own), dropouts)
 
 
-def _in_clear(algorithm: str, config: RunConfig) -> Strategy:
+def _in_clear(algorithm: str, config: RunConfig, own: Strategy | None) -> Strategy:
+    if algorithm == OWN:
+        return _passed(own)
     if algorithm in OTHER_STRATEGIES:
         return OTHER_STRATEGIES[algorithm].build(_constants(config))
     return _weighted_mean(algorithm, config)
+
+
+def _passed(own: Strategy | None) -> Strategy:
+    """The caller's own strategy.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if own is None:
+        raise ConfigError(
+            f"federation.algorithm = {OWN!r}: the strategy is one that a program has passed to "
+            "`deltafl.train`; pass it again"
+        )
+    return own
+
+
+def _mean(name: str, config: RunConfig, own: Strategy | None) -> WeightedMean:
+    """What is masked.
+
+    Raises:
+        ConfigError: it is a strategy that cannot be.
+    """
+    if name != OWN:
+        return _weighted_mean(name, config)
+    strategy = _passed(own)
+    if not isinstance(strategy, WeightedMean):
+        raise ConfigError(
+            f"strategy {type(strategy).__name__!r} is no WeightedMean, and only these can be by "
+            "secure sums: a device must be able to say by itself what it contributes to a mean"
+        )
+    return strategy
 
 
 def _weighted_mean(algorithm: str, config: RunConfig) -> WeightedMean:
@@ -173,7 +209,9 @@ def _limits(config: RunConfig) -> dict[str, Any]:
     limits = _of_section(config.policy)
     limits["min_search_cohort"] = limits["min_search_cohort"] or config.privacy.min_cohort
     name = config.federation.algorithm.removeprefix(PRIVATE)
-    if name in WEIGHTED_MEANS and not _weighted_mean(name, config).has_whole_weights:
+    is_real = name in WEIGHTED_MEANS and not _weighted_mean(name, config).has_whole_weights
+    # of a strategy of the caller's own, the settings do not say what its weights are
+    if is_real or name == OWN:
         limits |= {"min_update_resolution_bits": 0, "max_weight": 1 << FIRST_WEIGHT_BITS}
     return limits
 

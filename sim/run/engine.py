@@ -75,8 +75,12 @@ MAX_LOST_ROUNDS: Final = 3
 """A run fails after this many lost rounds in a row, because the next would probably fail too."""
 
 
+class Stop(Exception):
+    """A `Progress` raises it to end a run before its last round; what is done is kept."""
+
+
 class Progress(Protocol):
-    """Receives the progress of a run."""
+    """Receives the progress of a run, and may end it by `Stop`."""
 
     def begin(self, config: RunConfig, rounds_done: int) -> None:
         """A run starts, or continues after `rounds_done` rounds."""
@@ -126,7 +130,11 @@ class _NoTruth:
 
 
 def play(
-    config: RunConfig, directory: RunDirectory, population: Population, progress: Progress
+    config: RunConfig,
+    directory: RunDirectory,
+    population: Population,
+    progress: Progress,
+    own: Strategy | None = None,
 ) -> None:
     """Run to the last round; do nothing if the run is already finished.
 
@@ -135,14 +143,16 @@ def play(
         directory: prepared, and claimed by this process.
         population: who can be asked.
         progress: receives progress.
+        own: the strategy, if it is one of the caller's own.
 
     Raises:
+        Stop: `progress` has ended the run.
         RunError: too many rounds in a row were lost.
         DivergenceError: a loss or an update is NaN or infinite.
         UserError: the settings do not fit, or the directory is damaged.
     """
     checkpoint, num_devices = load_checkpoint(directory.checkpoints), population.num_devices
-    strategy = strategy_of(config)
+    strategy = strategy_of(config, own)
     first = strategy.init(first_model(config, population.spec(config)), num_devices)
     if checkpoint is not None:
         check_state(config, directory, checkpoint, first, num_devices)
@@ -161,8 +171,12 @@ def play(
         run.go_on(first, checkpoint, beyond)
 
 
-def strategy_of(config: RunConfig) -> Strategy:
+def strategy_of(config: RunConfig, own: Strategy | None = None) -> Strategy:
     """Build the strategy of a run: its algorithm at every conformity level.
+
+    Args:
+        config: settings of one run.
+        own: the strategy, if it is one of the caller's own.
 
     Raises:
         ValueError: the settings contradict each other or the protocol's requirements.
@@ -173,6 +187,7 @@ def strategy_of(config: RunConfig) -> Strategy:
         build_strategy(
             replace(config, federation=replace(federation, theta=theta, levels=())),
             dropouts_of(config),
+            own,
         )
         for theta in federation.thetas
     ]
@@ -432,6 +447,11 @@ class _Run:
                 raise DivergenceError(
                     f"after round {round_number} the loss on device {one.id} is "
                     f"{one.loss}: training diverged; lower training.learning_rate"
+                )
+            if not math.isfinite(one.error):
+                raise DivergenceError(
+                    f"after round {round_number} the metric on device {one.id} is {one.error}: it "
+                    "must be a finite number wherever the loss is"
                 )
         write_evaluation(folder, evaluation)
         self._progress.evaluated(round_number, summarise_test_error(evaluation.test))

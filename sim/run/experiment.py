@@ -13,15 +13,13 @@ import torch
 from torch import nn
 
 from deltafl.fl.bundle import Architecture, Bundle, Scale, embedding_sha256
-from deltafl.fl.data.federated import DeviceData, FederatedDataset
+from deltafl.fl.criterion import CLASSIFIES, Criterion
+from deltafl.fl.data.federated import FederatedDataset
 from deltafl.fl.data.lazy import sizes_of
-from deltafl.fl.local import Learner
-from deltafl.fl.parameters import to_vector
 from deltafl.fl.read.exact import shortened
-from deltafl.fl.strategies.base import TrainingState
+from deltafl.fl.registry import CROSS_ENTROPY
+from deltafl.fl.strategies.base import Strategy
 from deltafl.fl.strategies.levels import split_models
-from deltafl.protocol.errors import ProtocolError
-from deltafl.secagg.errors import SecAggError
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.backends.choice import Choice, choose, open_backend
 from deltafl.sim.cohort.backends.learners import REFERENCE
@@ -33,11 +31,11 @@ from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.memory import peak_memory_mb, peak_memory_of_workers_mb
 from deltafl.sim.record.rundir import RunDirectory, read_json, write_json
 from deltafl.sim.record.versions import Versions, check_versions, versions_now
-from deltafl.sim.run.algorithms import check_session
-from deltafl.sim.run.engine import Progress, play, strategy_of
+from deltafl.sim.run.engine import Progress, Stop, play
+from deltafl.sim.run.fitting import check_fit
 from deltafl.sim.run.simulated import SimulatedPopulation, spec_of
 from deltafl.sim.run.summary import DataSize, Summary, summarise_experiment, summarise_run
-from deltafl.sim.settings.backends import CUDA, PROCESSES, RAY
+from deltafl.sim.settings.backends import CUDA
 from deltafl.sim.settings.config import (
     BACKENDS,
     MAX_WORKERS,
@@ -56,14 +54,18 @@ class Subject:
     Attributes:
         dataset: the data.
         own: makes the module that is trained, if it is one of the caller's own.
+        criterion: what it is trained for.
+        strategy: by what it is trained, if that is one of the caller's own.
     """
 
     dataset: FederatedDataset
     own: Callable[[], nn.Module] | None = None
+    criterion: Criterion = CLASSIFIES
+    strategy: Strategy | None = None
 
     def spec(self, config: RunConfig) -> ModelSpec:
         """The model, with the shapes of the data."""
-        return spec_of(config, self.dataset, self.own)
+        return spec_of(config, self.dataset, self.own, self.criterion)
 
 
 def run_experiment(
@@ -91,6 +93,7 @@ def run_experiment(
         The summary, as in summary.json.
 
     Raises:
+        Stop: `progress` has ended a run; the others have gone on to their ends.
         UserError: the settings, the data and the directory do not fit together; nothing was
             changed.
         RunError: a run cannot continue; its finished rounds are kept.
@@ -103,10 +106,10 @@ def run_experiment(
     if finished := top.finished(config, resume=resume):
         return finished
     device = choose_device(config.training.device)
-    subject = subject or Subject(build_dataset(config.data))
+    subject = subject or _subject_of(config)
     dataset, spec = subject.dataset, subject.spec(config)
-    _check_fit(config, dataset, spec)
-    training = config.training if subject.own is None else _in_this_process(config.training)
+    check_fit(config, dataset, spec, subject.strategy)
+    training = config.training if subject.own is None else _usually_here(config.training)
     choice = choose(training, config.model.name, _samples_trained_on(config, dataset))
     data = DataSize(dataset.name, len(dataset.train), len(dataset.test))
     with top.claim(config, resume=resume), contextlib.ExitStack() as stack:
@@ -114,7 +117,7 @@ def run_experiment(
         backend = open_backend(choice, spec, device=device, address=config.training.address)
         stack.enter_context(contextlib.closing(backend))
         population = SimulatedPopulation(dataset, backend, subject.own)
-        summaries, played = [], []
+        summaries, played, stopped = [], [], None
         for number, arm in enumerate(config.arms()):
             algorithm, seed = arm.federation.algorithm, arm.experiment.seed
             directory = top.arm(algorithm, seed) if number else top
@@ -122,11 +125,17 @@ def run_experiment(
             # somebody may have resumed an arm by itself, and still be at it
             with directory.claim(arm, resume=True) if number else contextlib.nullcontext():
                 write_json(directory.versions, versions)
-                play(arm, directory, population, progress)
+                try:
+                    play(arm, directory, population, progress, subject.strategy)
+                except Stop as stop:
+                    stopped = stop
+                    continue
                 summaries.append(summarise_run(arm, directory, data))
                 _write_bundle(arm, directory, subject, str(versions["data_sha256"]))
                 if number:
                     write_json(directory.summary, summarise_experiment(summaries[-1:]))
+        if stopped is not None:
+            raise stopped
         if plots:
             _draw(top, played)
         summary = {
@@ -158,61 +167,25 @@ def _draw(top: RunDirectory, played: Sequence[tuple[RunConfig, RunDirectory]]) -
     write_plots(top.plots, arms)
 
 
-def _in_this_process(training: TrainingConfig) -> TrainingConfig:
-    """How a module of the caller's own is trained, which no other process could make."""
-    if training.backend in (PROCESSES, RAY):
+def _subject_of(config: RunConfig) -> Subject:
+    """What the settings alone describe."""
+    if config.training.loss != CROSS_ENTROPY:
         raise ConfigError(
-            f"training.backend = {training.backend!r}: its workers cannot make a module of your "
-            "own; take 'reference', 'batched' or 'cuda'"
+            f"training.loss = {config.training.loss!r}: must be {CROSS_ENTROPY!r}, by which the "
+            "papers' models are trained; others are for modules of your own (`deltafl.train`)"
         )
+    return Subject(build_dataset(config.data))
+
+
+def _usually_here(training: TrainingConfig) -> TrainingConfig:
+    """How a module of the caller's own is trained: unless asked, in this process.
+
+    Nobody knows how long it takes, and so whether other processes are worth their start.
+    """
+    if training.backend != "auto":
+        return training
     on_gpu = choose_device(training.device).type == "cuda"
-    named = replace(training, backend=CUDA if on_gpu else REFERENCE)
-    return named if training.backend == "auto" else training
-
-
-def _check_fit(config: RunConfig, dataset: FederatedDataset, spec: ModelSpec) -> None:
-    """Find errors that would stop a run later, before anything is written."""
-    size, available = config.federation.cohort_size, len(dataset.train)
-    if size > available:
-        raise ConfigError(
-            f"federation.cohort_size = {size} is more than the {available} training devices of "
-            f"{dataset.name} ({dataset.rule}): lower it to {available} or less"
-        )
-    try:
-        module = spec.build()
-        first = dataset.train[0]
-        # evaluating one sample shows whether the model accepts these inputs, tokens or numbers
-        Learner(module).evaluate(
-            to_vector(module), [DeviceData(first.id, first.x[:1], first.y[:1])]
-        )
-    except (ValueError, RuntimeError) as error:
-        what = f"model.name = {config.model.name!r}" if spec.own is None else "model"
-        raise ConfigError(f"{what}: {error}") from error
-    for arm in config.arms():
-        if arm.federation.algorithm == "aaggff-s":
-            _check_full_participation(arm, available)
-        try:
-            models = np.tile(to_vector(module), len(arm.federation.thetas))
-            check_session(arm, strategy_of(arm), TrainingState(models), size)
-        except (ProtocolError, SecAggError) as error:
-            raise ConfigError(
-                f"{arm.federation.algorithm} cannot run with these settings: {error}"
-            ) from error
-
-
-def _check_full_participation(config: RunConfig, available: int) -> None:
-    name, faults = config.federation.algorithm, config.faults
-    if config.federation.cohort_size != available:
-        raise ConfigError(
-            f"federation.cohort_size = {config.federation.cohort_size}: must be {available}, the "
-            f"number of training devices, with the algorithm {name!r}; 'aaggff-d' works with "
-            "smaller cohorts"
-        )
-    if faults.dropout:
-        raise ConfigError(
-            f"faults.dropout = {faults.dropout}: must be 0 with the algorithm {name!r}, which "
-            "needs every device in every round"
-        )
+    return replace(training, backend=CUDA if on_gpu else REFERENCE)
 
 
 def _write_bundle(

@@ -1,12 +1,13 @@
 """Progress bars on stderr: one per run, with the results of the last round and evaluation."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tqdm import tqdm
 
 from deltafl.fl.metrics import Summary
+from deltafl.fl.registry import ERROR
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.engine import Progress
 from deltafl.sim.settings.config import RunConfig
@@ -39,11 +40,15 @@ class ProgressBars:
 
     Args:
         quiet: draw nothing.
+        new: makes a bar, as `tqdm` does; of a notebook, one that is drawn there.
     """
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, new: Callable[..., "tqdm[Any]"] = tqdm) -> None:
         self._quiet = quiet
-        self._is_animated = sys.stderr.isatty()  # if not, print a line only every few seconds
+        self._new = new
+        # if not, print a line only every few seconds
+        self._is_animated = sys.stderr.isatty() or new is not tqdm
+        self._metric = ERROR
         self._bar: tqdm[Any] | None = None
         self._shown: dict[str, str] = {}
 
@@ -51,7 +56,8 @@ class ProgressBars:
         """Start a bar for a run."""
         self.close()
         self._shown = {}
-        self._bar = tqdm(
+        self._metric = config.training.metric
+        self._bar = self._new(
             total=config.federation.rounds,
             initial=rounds_done,
             desc=f"{config.federation.algorithm} seed {config.experiment.seed}",
@@ -76,8 +82,9 @@ class ProgressBars:
     def evaluated(self, round_number: int, test_error: Summary) -> None:
         """Show an evaluation."""
         del round_number
-        self._shown["error mean"] = f"{test_error.mean:.1%}"
-        self._shown["p90"] = f"{test_error.percentiles[90]:.1%}"
+        number = "{:.1%}" if self._metric == ERROR else "{:.4g}"
+        self._shown[f"{self._metric} mean"] = number.format(test_error.mean)
+        self._shown["p90"] = number.format(test_error.percentiles[90])
         if self._bar is not None:
             self._bar.set_postfix(self._shown, refresh=self._is_animated)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from deltafl.fl.criterion import CLASSIFIES, Criterion
 from deltafl.fl.data.federated import FederatedDataset
 from deltafl.fl.data.lazy import sizes_of
 from deltafl.fl.local import LocalTraining
@@ -23,11 +24,14 @@ from deltafl.sim.settings.config import RunConfig
 
 
 def spec_of(
-    config: RunConfig, dataset: FederatedDataset, own: Callable[[], nn.Module] | None = None
+    config: RunConfig,
+    dataset: FederatedDataset,
+    own: Callable[[], nn.Module] | None = None,
+    criterion: Criterion = CLASSIFIES,
 ) -> ModelSpec:
     """The model of the settings, or a module of the caller's own, with the shapes of these data."""
     shapes = dataset.input_shape, dataset.num_classes
-    return ModelSpec(config.model.name, *shapes, dataset.embedding, own)
+    return ModelSpec(config.model.name, *shapes, dataset.embedding, own, criterion)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

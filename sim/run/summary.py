@@ -4,6 +4,8 @@ Of a run of several conformity levels the numbers on top are those of the larges
 are in `levels`.
 
 `test_error` gives every test device one vote; `percentiles` are over devices, in percent of them.
+Where a module of somebody's own has another loss or measure, `loss` and `metric` name them, and
+`test_error` is of that measure.
 For several seeds each number of `test_error` is the mean over the seeds, and `spread` says how far
 apart the seeds lie (largest minus smallest 90th percentile).
 
@@ -19,6 +21,7 @@ from fractions import Fraction
 from typing import Final, TypeAlias, cast
 
 from deltafl.fl.metrics import PERCENTILES, summarise_test_error, summarise_train_loss
+from deltafl.fl.registry import CROSS_ENTROPY, ERROR
 from deltafl.fl.strategies.levels import split_models
 from deltafl.fl.vectors import Vector, vector_sha256
 from deltafl.sim.errors import RunDirectoryError
@@ -92,6 +95,7 @@ def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) ->
         "cohort_size": config.federation.cohort_size,
         "model": config.model.name,
         "model_parameters": models[0].size,
+        **_measured(config),
         **levels[federation.thetas[0]],
         **_all_levels(levels, events),
         "secure_sums": _total(events, "secure_sums") if private else 0,
@@ -146,6 +150,14 @@ def _level(evaluation: Evaluation | None, model: Vector) -> Summary:
         "test_error": _distribution(test_error.mean, test_error.percentiles),
         "train_loss": _distribution(train_loss.mean, train_loss.percentiles),
     }
+
+
+def _measured(config: RunConfig) -> Summary:
+    """What the losses are, and `test_error`, where they are not the usual ones."""
+    training = config.training
+    if (training.loss, training.metric) == (CROSS_ENTROPY, ERROR):
+        return {}
+    return {"loss": training.loss, "metric": training.metric}
 
 
 def _all_levels(levels: Mapping[Fraction, Summary], events: Sequence[Event]) -> Summary:

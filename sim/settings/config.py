@@ -26,6 +26,9 @@ ALGORITHMS: Final = (
     *learning.OTHER_STRATEGIES,
     *(PRIVATE + name for name in (*learning.WEIGHTED_MEANS, learning.DELTA_FL)),
 )
+OWN_STRATEGIES: Final = (learning.OWN, PRIVATE + learning.OWN)
+"""What the settings call a strategy that a program passes, in clear or by secure sums."""
+
 WITH_LEVELS: Final = (learning.DELTA_FL, PRIVATE + learning.DELTA_FL)
 """The algorithms that can train several conformity levels together."""
 
@@ -99,9 +102,11 @@ class DataConfig:
         num_users: npz, femnist, sent140, shakespeare: number of users to keep of those that the
             rule keeps; 0 keeps all.
         max_samples: npz, femnist, sent140, shakespeare: most samples to keep per user; 0 keeps all.
-        user_column: hub: the column of the user; empty for a known data set.
+        user_column: csv, parquet, hub: the column of the user; empty for a known data set of hub.
         input_column: hub: the column of the inputs; empty for a known data set.
-        label_column: hub: the column of the labels; empty for a known data set.
+        label_column: csv, parquet, hub: the column of the labels; empty for a known data set of
+            hub.
+        feature_columns: csv, parquet: the columns of the inputs, numbers; empty for all others.
         cache: store the data after reading in $DELTAFL_CACHE or ~/.cache/deltafl, and read them
             from there next time.
     """
@@ -132,6 +137,7 @@ class DataConfig:
     user_column: str = ""
     input_column: str = ""
     label_column: str = ""
+    feature_columns: tuple[str, ...] = ()
     cache: bool = False
 
 
@@ -157,6 +163,10 @@ class TrainingConfig:
         batch_size: samples per step.
         epochs: passes over the device's samples per round.
         l2: λ of the penalty (λ/2)·||w||².
+        loss: what devices minimise: "cross-entropy"; "mse", "mae" or "own" only in the Python
+            interface.
+        metric: what is measured beside the loss: "error", the share misclassified; "mae" (mean
+            absolute error) or "own" only in the Python interface.
         device: where tensors live: "cpu", "cuda", or "auto" (cuda if there is one).
         backend: where devices are simulated: "reference" (this process, one device after another),
             "batched" (this process, many devices as one batch), "processes" (one worker per core),
@@ -174,6 +184,8 @@ class TrainingConfig:
     batch_size: Count = 16
     epochs: Count = 1
     l2: Penalty = 0.0
+    loss: Annotated[str, OneOf((*learning.LOSSES, learning.OWN))] = learning.CROSS_ENTROPY
+    metric: Annotated[str, OneOf((*learning.METRICS, learning.OWN))] = learning.ERROR
     device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
     backend: Annotated[str, OneOf(BACKENDS)] = "auto"
     workers: Annotated[int, Interval(f"[0, {MAX_WORKERS}]")] = 0
@@ -204,7 +216,7 @@ class FederationConfig:
             `deltafl serve` and give nothing but masked sums.
     """
 
-    algorithm: Annotated[str, OneOf(ALGORITHMS)] = "private-delta-fl"
+    algorithm: Annotated[str, OneOf((*ALGORITHMS, *OWN_STRATEGIES))] = "private-delta-fl"
     rounds: Count = 30
     cohort_size: Count = 20
     theta: Annotated[Fraction, Interval("(0, 1]")] = Fraction(1, 2)

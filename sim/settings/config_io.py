@@ -16,6 +16,7 @@ from typing import Annotated, Final, TypeAlias, cast, get_args, get_origin, get_
 
 from deltafl.fl.read.exact import exact_number, shortened
 from deltafl.fl.read.regular import read_regular
+from deltafl.fl.registry import CROSS_ENTROPY
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import PRIVATE, REMOTE, WITH_LEVELS, RunConfig
 from deltafl.sim.settings.constraints import Constraint, nearest
@@ -286,6 +287,7 @@ def _check_remote(config: RunConfig) -> None:
     needed: dict[str, tuple[object, object]] = {
         "experiment.baselines": (config.experiment.baselines, ()),
         "experiment.num_seeds": (config.experiment.num_seeds, 1),
+        "training.loss": (config.training.loss, CROSS_ENTROPY),
         "privacy.sums": (config.privacy.sums, "masked"),
         "privacy.truth": (config.privacy.truth, False),
         "faults.dropout": (config.faults.dropout, 0),

@@ -13,43 +13,55 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from deltafl.fl.strategies.weighted_mean import Share, WeightedMean
+    from deltafl.sim.api.callbacks import Callback, Stop
     from deltafl.sim.api.federation import Federation
-    from deltafl.sim.api.methods import DeltaFL, FedAvg, Method, PrivateDeltaFL
+    from deltafl.sim.api.methods import DeltaFL, FedAvg, Method, OwnMethod, PrivateDeltaFL
     from deltafl.sim.api.results import Comparison, Result
     from deltafl.sim.api.training import compare, train
 
 __version__: Final = "0.2.0"
 
 __all__ = [
+    "Callback",
     "Comparison",
     "DeltaFL",
     "FedAvg",
     "Federation",
     "Method",
+    "OwnMethod",
     "PrivateDeltaFL",
     "Result",
+    "Share",
+    "Stop",
+    "WeightedMean",
     "__version__",
     "compare",
     "train",
 ]
 
 _API: Final = {
-    "Federation": "federation",
-    "DeltaFL": "methods",
-    "FedAvg": "methods",
-    "Method": "methods",
-    "PrivateDeltaFL": "methods",
-    "Comparison": "results",
-    "Result": "results",
-    "compare": "training",
-    "train": "training",
+    "Callback": "sim.api.callbacks",
+    "Comparison": "sim.api.results",
+    "DeltaFL": "sim.api.methods",
+    "FedAvg": "sim.api.methods",
+    "Federation": "sim.api.federation",
+    "Method": "sim.api.methods",
+    "OwnMethod": "sim.api.methods",
+    "PrivateDeltaFL": "sim.api.methods",
+    "Result": "sim.api.results",
+    "Share": "fl.strategies.weighted_mean",
+    "Stop": "sim.api.callbacks",
+    "WeightedMean": "fl.strategies.weighted_mean",
+    "compare": "sim.api.training",
+    "train": "sim.api.training",
 }
 """Where each name of the Python interface is; imported once it is used, for torch takes seconds."""
 
 
 def __getattr__(name: str) -> object:
     if name in _API:
-        return getattr(import_module(f"deltafl.sim.api.{_API[name]}"), name)
+        return getattr(import_module(f"deltafl.{_API[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

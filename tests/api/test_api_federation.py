@@ -2,7 +2,9 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from PIL import Image
 
 from deltafl import Federation
 from deltafl.fl.errors import DataError
@@ -135,7 +137,112 @@ def test_ragged_inputs_are_refused():
         Federation.from_devices({"a": ([[1.0], [1.0, 2.0]], [0, 1]), "b": ([[1.0]], [0])})
 
 
-@pytest.mark.parametrize("options", [{"split": "rows"}, {"test": 0.0}, {"test": 1.5}])
+@pytest.mark.parametrize(
+    "options", [{"split": "rows"}, {"targets": "number"}, {"test": 0.0}, {"test": 1.5}]
+)
 def test_arguments_out_of_range_are_refused(options):
     with pytest.raises(ValueError, match=r"must be|not in"):
         Federation.from_pandas(table(), user="who", label="answer", **options)
+
+
+def test_files_lead_to_the_same_data(tmp_path):
+    source = table()
+    source.to_csv(tmp_path / "people.csv", index=False)
+    source.to_parquet(tmp_path / "people.parquet")
+    columns = {"user": "who", "label": "answer"}
+    made = [
+        Federation.from_pandas(source, **columns),
+        Federation.from_csv(tmp_path / "people.csv", **columns),
+        Federation.from_parquet(tmp_path / "people.parquet", **columns),
+    ]
+    assert len({dataset_digest(one.dataset) for one in made}) == 1
+    assert {one.classes for one in made} == {("maybe", "no", "yes")}
+    assert made[1].dataset.name == "people"
+
+
+def test_numbers_may_be_predicted(tmp_path):
+    source = table(answer=np.arange(12) / 7)
+    numbers = Federation.from_pandas(source, user="who", label="answer", targets="numbers")
+    assert numbers.has_numbers
+    assert "targets are numbers" in repr(numbers)
+    assert numbers.dataset.train[0].y.dtype == np.float32
+    several = Federation.from_pandas(
+        source, user="who", label=["answer", "height"], targets="numbers"
+    )
+    assert several.dataset.input_shape == (1,)
+    assert several.dataset.train[0].y.shape == (3, 2)
+    source.to_csv(tmp_path / "t.csv", index=False)
+    read = Federation.from_csv(
+        tmp_path / "t.csv", user="who", label=["answer", "height"], targets="numbers"
+    )
+    assert np.allclose(read.dataset.train[0].y, several.dataset.train[0].y)
+    table().to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DataError, match="labels such as maybe, no, yes are no numbers"):
+        Federation.from_csv(tmp_path / "t.csv", user="who", label="answer", targets="numbers")
+
+
+@pytest.mark.parametrize(
+    ("targets", "options", "complaint"),
+    [
+        ([0.5] * 12, {}, r"the label 0\.5, which is no class: .*targets='numbers'"),
+        ([np.inf] * 12, {"targets": "numbers"}, "sample 0 has the target inf"),
+        (["a"] * 12, {"targets": "numbers"}, "are no numbers"),
+    ],
+)
+def test_targets_that_are_none_are_refused(targets, options, complaint):
+    x, users = np.zeros((12, 2)), np.repeat(USERS, 3)
+    with pytest.raises(DataError, match=complaint):
+        Federation.from_arrays(x, targets, users, **options)
+
+
+def test_targets_of_unequal_shapes_are_refused():
+    x = np.zeros((2, 3))
+    with pytest.raises(DataError, match=r"targets of user 'b' have shape \(2,\) and those of"):
+        Federation.from_devices(
+            {"a": (x, np.zeros((2, 1))), "b": (x, np.zeros((2, 2)))}, targets="numbers"
+        )
+
+
+def test_images_lie_in_folders(tmp_path):
+    for number, name in enumerate(["ann/cat", "ann/dog", "bob/dog"]):
+        (tmp_path / name).mkdir(parents=True)
+        image = np.full((4, 4), number, np.uint8)
+        Image.fromarray(image).save(tmp_path / name / "1.png")
+    federation = Federation.from_folder(tmp_path, size=(2, 3))
+    assert federation.classes == ("cat", "dog")
+    assert federation.dataset.input_shape == (2, 3)
+    assert sides(federation)["bob"].y.tolist() == [1]
+
+
+class Loaded:
+    """What `from_hub` uses of a `datasets.Dataset`."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def with_format(self, name):
+        assert name == "arrow"
+        return self
+
+    def iter(self, size):
+        for start in range(0, self.rows.num_rows, size):
+            yield self.rows.slice(start, size)
+
+
+def test_a_data_set_of_the_hub_is_read_from_the_object():
+    rows = pa.table({"w": ["a", "b"] * 3, "x": [[0.5, 1.0]] * 6, "y": [0, 1] * 3})
+    columns = {"user": "w", "label": "y", "inputs": "x"}
+    one = Federation.from_hub(Loaded(rows), **columns)
+    assert sides(one)["a"].x.tolist() == [[0.5, 1.0]] * 3
+    split = {"train": Loaded(rows.slice(0, 2)), "test": Loaded(rows.slice(2))}
+    both = Federation.from_hub(split, **columns)
+    assert dataset_digest(both.dataset) == dataset_digest(one.dataset)
+    with pytest.raises(DataError, match="no column 'z'"):
+        Federation.from_hub(Loaded(rows), user="w", label="z", inputs="x")
+    with pytest.raises(DataError, match="dataset of type str: must be a Dataset"):
+        Federation.from_hub("flwrlabs/femnist", **columns)
+
+
+def test_a_notebook_shows_escaped_text():
+    federation = Federation.from_pandas(table(), user="who", label="answer", name="<b>")
+    assert "&lt;b&gt;: 2 training and 2 test" in federation._repr_html_()

@@ -1,9 +1,26 @@
 """What is left of a run: tables, figures, and what a notebook shows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
+from api_network import FEW
+from torch import nn
 
 import deltafl as dfl
+from deltafl.sim.record.evaluations import write_evaluation
+
+
+def line():
+    return nn.Linear(4, 1)
+
+
+def silent():
+    """One that says 0 at first, so that no loss is large."""
+    module = line()
+    nn.init.zeros_(module.weight)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +74,79 @@ def test_there_is_a_module_for_every_seed_and_no_other(found):
     assert found.module(found.seeds[1]).training is False
     with pytest.raises(ValueError, match=r"seed=9: must be one of 1, 2"):
         found.module(9)
+
+
+def between_both(outputs, targets):
+    return (outputs.squeeze(1) - targets).abs() ** 1.5
+
+
+def far_off(outputs, targets):
+    return ((outputs.squeeze(1) - targets).abs() > 1).float()
+
+
+@pytest.mark.parametrize(
+    ("options", "column", "title"),
+    [
+        ({}, "mae", "mean absolute error of tests"),
+        ({"loss": "mae"}, "mae", "mean absolute error of tests"),
+        ({"loss": between_both, "metric": far_off}, "metric", "metric"),
+    ],
+)
+def test_of_numbers_nobody_speaks_of_errors_of_classes(numbers, tmp_path, options, column, title):
+    found = dfl.train(silent, numbers, out=tmp_path / "run", **FEW, **options)
+    assert column in found.devices().columns
+    assert "error" not in found.devices().columns
+    assert repr(found).startswith(f"<Result private-delta-fl: {title} ")
+    assert "%" not in repr(found)
+    axes = found.plot().axes[0]
+    assert axes.get_ylabel().startswith(title)
+    assert found.summary["metric"] == ("own" if "metric" in options else "mae")
+    mean = found.summary["test_error"]["mean"]
+    assert found.test_errors().mean() == pytest.approx(mean)
+    module, (first, *_) = found.module(), numbers.dataset.test
+    with torch.inference_mode():
+        missed = np.abs(module(torch.tensor(first.x)).squeeze(1).numpy() - first.y)
+    wanted = (missed > 1).mean() if "metric" in options else missed.mean()
+    assert found.test_errors()[0, 0] == pytest.approx(wanted)
+
+
+def test_a_run_of_numbers_passes_the_audit_and_one_with_impossible_ones_does_not(numbers, tmp_path):
+    out = tmp_path / "run"
+    found = dfl.train(line, numbers, out=out, **FEW)
+    assert found.audit().level == "open"
+    path = out / "metrics" / "round-000003.parquet"
+    (last,) = found.final()
+    first, *others = last.test
+    write_evaluation(path.parent, replace(last, test=[replace(first, error=np.inf), *others]))
+    assert found.audit().level not in ("low", "open", "clean")
+
+
+def test_several_numbers_are_predicted_together(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3)).astype(np.float32)
+    y = x @ rng.normal(size=(3, 2))
+    federation = dfl.Federation.from_arrays(x, y, np.arange(300) % 30, targets="numbers")
+    found = dfl.train(
+        lambda: nn.Linear(3, 2), federation, "fedavg", out=tmp_path / "run", **FEW | {"rounds": 30}
+    )
+    history = found.history().groupby("round")["loss"].mean()
+    assert history.iloc[-1] < history.iloc[0] / 20
+
+
+def test_bars_say_what_was_measured(numbers, tmp_path, capsys):
+    dfl.train(line, numbers, "fedavg", out=tmp_path / "run", **FEW | {"progress": True})
+    said = capsys.readouterr().err
+    assert "mae mean=" in said
+    assert "error mean" not in said
+
+
+def test_a_label_that_is_none_is_told_with_those_there_are(found):
+    with pytest.raises(KeyError, match="'fedavg' is no method: they are 'private-delta-fl'"):
+        dfl.Comparison([found])["fedavg"]
+
+
+def test_what_a_notebook_shows_is_escaped(found):
+    shown = replace(found, label="<b>&")._repr_html_()
+    assert "&lt;b&gt;&amp;" in shown
+    assert "<b><b>" not in shown
+    assert "4 (seed 1), 4 (seed 2)" in shown

@@ -1,10 +1,12 @@
 """Modules of one's own on data of one's own, by any method: in full, through files and audit."""
 
 import json
+import threading
 
 import numpy as np
 import pytest
 import torch
+from api_network import network
 from torch import nn
 
 import deltafl as dfl
@@ -16,21 +18,6 @@ from deltafl.sim.errors import ConfigError, UserError
 from deltafl.sim.record.events import read_events
 
 FEW = {"rounds": 3, "cohort_size": 10, "progress": False}
-
-
-@pytest.fixture(scope="module")
-def federation():
-    """Forty devices with a shift of their own; what is asked is a sign."""
-    rng = np.random.default_rng(0)
-    devices = {}
-    for number in range(40):
-        x = rng.normal(size=(12, 4)).astype(np.float32)
-        devices[f"p{number:02}"] = x, (x[:, 0] + rng.normal() > 0).astype(int)
-    return dfl.Federation.from_devices(devices)
-
-
-def network():
-    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
 
 
 class Linear(nn.Module):
@@ -115,25 +102,6 @@ def test_methods_are_compared_with_the_same_cohorts(federation, tmp_path):
     assert "p90" in found._repr_html_()
 
 
-def test_a_run_goes_on_where_it_was_interrupted(federation, tmp_path):
-    class Interrupt:
-        def begin(self, config, rounds_done):
-            pass
-
-        def played(self, event):
-            if event["round"] == 2:
-                raise KeyboardInterrupt
-
-        def evaluated(self, round_number, test_error):
-            pass
-
-    with pytest.raises(KeyboardInterrupt):
-        dfl.train(network, federation, out=tmp_path / "a", callbacks=[Interrupt()], **FEW)
-    resumed = dfl.train(network, federation, out=tmp_path / "a", resume=True, **FEW)
-    whole = dfl.train(network, federation, out=tmp_path / "b", **FEW)
-    assert to_vector(resumed.module()).tobytes() == to_vector(whole.module()).tobytes()
-
-
 def test_settings_reach_every_corner(federation, tmp_path):
     settings = {"training": {"epochs": 2}, "quantile": {"method": "bracketed"}}
     found = dfl.train(network, federation, settings=settings, out=tmp_path / "run", **FEW)
@@ -141,11 +109,60 @@ def test_settings_reach_every_corner(federation, tmp_path):
     assert "epochs = 2" in (tmp_path / "run" / "config.toml").read_text()
 
 
-@pytest.mark.parametrize("backend", ["reference", "batched"])
-def test_every_backend_of_this_process_trains_a_module(federation, tmp_path, backend):
-    settings = {"training": {"backend": backend}}
-    found = dfl.train(network, federation, "fedavg", settings=settings, out=tmp_path / "r", **FEW)
-    assert np.isfinite(found.test_errors()).all()
+def trained_by(backend, out, model, federation, **options):
+    settings = {"training": {"backend": backend, "workers": 2}}
+    return dfl.train(model, federation, "fedavg", settings=settings, out=out, **FEW | options)
+
+
+def test_many_devices_at_once_come_to_the_same_model(federation, tmp_path):
+    model = network()
+    found = [trained_by(one, tmp_path / one, model, federation) for one in ("reference", "batched")]
+    one, other = (to_vector(each.module()) for each in found)
+    np.testing.assert_allclose(one, other, atol=1e-6)
+    assert np.abs(one - to_vector(model)).max() > 1e-3
+
+
+@pytest.mark.slow
+def test_worker_processes_train_what_nobody_could_import(federation, numbers, tmp_path):
+    """To the same bits as this process: with dropout, a constant in a closure, and numbers."""
+    width, scale = 6, torch.tensor(0.5)
+
+    class Local(nn.Module):
+        def __init__(self, outputs):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(4, width), nn.Dropout(0.2), nn.ReLU())
+            self.last = nn.Linear(width, outputs)
+
+        def forward(self, x):
+            return self.last(self.layers(x))
+
+    def halved(outputs, targets):
+        return scale * (outputs.squeeze(1) - targets).square()
+
+    for name, model, data, options in (
+        ("made", lambda: Local(2), federation, {}),
+        ("given", Local(2), federation, {}),
+        ("numbers", lambda: Local(1), numbers, {"loss": halved}),
+    ):
+        here = trained_by("reference", tmp_path / f"{name}-here", model, data, **options)
+        there = trained_by("processes", tmp_path / f"{name}-there", model, data, **options)
+        assert there.module().state_dict().keys() == here.module().state_dict().keys()
+        assert to_vector(there.module()).tobytes() == to_vector(here.module()).tobytes()
+        assert there.history().equals(here.history())
+        moved = np.abs(to_vector(here.module()) - to_vector(here._build(0))).max()
+        assert moved > 1e-3
+
+
+def test_a_module_that_cannot_be_sent_is_told_with_what_would_be_right(federation, tmp_path):
+    lock = threading.Lock()
+
+    def locked():
+        with lock:
+            return network()
+
+    with pytest.raises(ConfigError, match=r"cannot be sent to other processes .*take 'reference'"):
+        trained_by("processes", tmp_path / "run", locked, federation)
+    assert trained_by("reference", tmp_path / "here", locked, federation).is_finished
 
 
 class Normed(nn.Module):
@@ -175,7 +192,18 @@ def frozen():
         ("lineer", {}, "model.name"),
         (network, {"strategy": "fedavgg"}, "fedavg"),
         (network, {"rounds": 0}, "federation.rounds"),
-        (network, {"settings": {"training": {"backend": "processes"}}}, "cannot make a module"),
+        (network, {"settings": {"data": {"standardise": "train"}}}, "data.standardise cannot be"),
+        (network, {"settings": {"training": {"loss": "mse"}}}, "training.loss cannot .* `loss`"),
+        (network, {"settings": {"training": 3}}, "must be a table of settings"),
+        (
+            network,
+            {"settings": {"federation": {"devices": "remote"}}, "strategy": "private-fedavg"},
+            "`train` simulates devices.*deltafl serve",
+        ),
+        (network, {"settings": {"experiment": {"baselines": ["afl"]}}}, "give all methods to"),
+        (network, {"settings": {"federation": {"levels": ["0.8", "0.5"]}}}, "give a method for"),
+        (lambda: nn.Linear(4, 1), {}, r"outputs of shape \(1,\) .* must be \(2,\), a logit for"),
+        (3, {}, "model = 3: must be a module"),
         (network, {"cohort_size": 0}, "federation.cohort_size = 0"),
         (network, {"cohort_size": 41}, "cohort_size = 41 is more than the 20"),
     ],

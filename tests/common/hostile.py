@@ -451,6 +451,15 @@ HOSTILE = {
     "leaf": LEAF,
     "leaf packed": [gzip.compress(data, mtime=0) for data in LEAF] + [leaf(b"[[1]]")],
     "hub": HUB,
+    "csv": [
+        b"who,answer,height\n" + b'"\n",' * 1_000_000,
+        b"," * 3_000_000,
+        b"who," * 100_000 + b"answer\n",
+        b"who,answer,height\nann,1," + b"1" * 200_000,
+        b"who,answer,height\nann,1,1_0\n",
+        b"who,answer,who\nann,1,1\n",
+    ],
+    "images": PNGS,
     "femnist": PNGS,
     "adult": [b"1" * 200_000, b'"' + b"a\n" * 100_000, b"39," * 14 + b"<=50K\n"],
     "heart": [

@@ -115,7 +115,7 @@ def test_mapped_models_train_as_one_by_one(name, objective, monkeypatch):
 
     Where they do not, the gradients are compared in test_stacked_kernels.
     """
-    monkeypatch.setattr(batched, "stacked", lambda module, _: (StackedByMapping(module), 2))
+    monkeypatch.setattr(batched, "stacked", lambda module, *_: (StackedByMapping(module), 2))
     for of_model in (m5, convnet_groupnorm, convnet):
         monkeypatch.setattr(of_model, "relu", torch.tanh)
     monkeypatch.setattr(m5, "max_pool1d", avg_pool1d)

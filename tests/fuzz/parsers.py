@@ -27,15 +27,19 @@ from PIL import Image
 from deltafl.fl.bundle import Architecture, Bundle, Scale
 from deltafl.fl.data.adult import load_adult
 from deltafl.fl.data.cache import SourceKey, cached
+from deltafl.fl.data.csv_table import read_csv_table
 from deltafl.fl.data.federated import DeviceData, Split, federate
 from deltafl.fl.data.femnist import load_femnist
 from deltafl.fl.data.glove import load_glove
 from deltafl.fl.data.heart import load_heart
 from deltafl.fl.data.hub import load_hub
+from deltafl.fl.data.image_folder import read_image_folder
 from deltafl.fl.data.leaf import load_leaf
 from deltafl.fl.data.mqp import load_mqp
 from deltafl.fl.data.npz import load_npz
+from deltafl.fl.data.parquet_table import read_parquet_table
 from deltafl.fl.data.registry import BY_SAMPLES, Download
+from deltafl.fl.data.rows import Columns
 from deltafl.fl.data.sent140 import load_sent140
 from deltafl.fl.data.shakespeare import load_shakespeare
 from deltafl.fl.errors import DataError
@@ -325,6 +329,29 @@ def _parquet(column: list, compression: str = "snappy") -> bytes:
     return buffer.getvalue()
 
 
+_COLUMNS = Columns("who", ("answer",))
+
+
+def _flat() -> list[bytes]:
+    columns = {"who": ["ann", "bob", "ann"], "height": [1.5, 2.0, 3.0], "answer": ["a", "b", "a"]}
+    written = []
+    for changes in ({}, {"who": [1, 2, 1], "answer": [0, 1, 1]}):
+        buffer = io.BytesIO()
+        pq.write_table(pa.table(columns | changes), buffer)
+        written.append(buffer.getvalue())
+    return written
+
+
+def _images(path: Path) -> None:
+    """An image among others that are as they should be."""
+    folder = path.parents[2]
+    for name in ("ann/dog/2.png", "bob/cat/3.png"):
+        other = folder / name
+        other.parent.mkdir(parents=True, exist_ok=True)
+        other.write_bytes(_png())
+    read_image_folder(folder)
+
+
 def _nist(path: Path) -> None:
     """A class's image, which is also a writer's: three times."""
     data, root = path.read_bytes(), path.parent
@@ -605,6 +632,14 @@ PARSERS: tuple[Target, ...] = (
     Target("hub", (*OF_PARQUET, "fl/data/hub.py", "fl/data/image.py"), "data.parquet",
            lambda path: load_hub(str(path), ANY), DATA,
            lambda: [_parquet([[0.5, 1.5]] * 4), _parquet([{"bytes": _png()}] * 4, "zstd")]),
+    Target("csv", (*OF_ROWS, "fl/data/csv_table.py"), "data.csv",
+           lambda path: read_csv_table(path, _COLUMNS), DATA, lambda: [
+               b"who,height,weight,answer\nann,1.5,80,yes\nbob,1e-3,-7,no\n",
+               b'\xef\xbb\xbfanswer,who,height\r\n1,"ann, b",2\r\n\r\n0,c,3\r\n']),
+    Target("flat parquet", (*OF_PARQUET, "fl/data/parquet_table.py"), "data.parquet",
+           lambda path: read_parquet_table(path, _COLUMNS), DATA, _flat),
+    Target("images", (*OF_FILES, "fl/data/image_folder.py", "fl/data/image.py"),
+           "photos/ann/cat/1.png", _images, DATA, lambda: [_png()]),
     Target("femnist", (*OF_FILES, "fl/data/femnist.py", "fl/data/image.py"), "image", _nist, DATA,
            _nist_image, is_file=False),
     Target("adult", (*OF_ROWS, "fl/data/adult.py"), "adult.data", _adult, DATA,

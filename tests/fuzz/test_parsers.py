@@ -128,6 +128,7 @@ READS = {
     *("opened_zip", "json.load", "json.loads", "np.load", "tomllib.load", "tomllib.loads"),
     *("csv.reader", "sqlite3.connect", "Unpacker", "gzip.open", "tarfile.open"),
     *("package.load_dataset", "read_csv", "loadtxt", "genfromtxt", "fromfile", "fromstring"),
+    "cloudpickle.loads",
 }
 """Names of calls by which bytes or text become something else."""
 
@@ -151,6 +152,7 @@ OWN = {
     "sim/bench/secagg_session.py": "its own buffer",
     "sim/bench/simulation.py": "/proc/cpuinfo",
     "sim/cli.py": "/dev/null",
+    "sim/cohort/backends/own.py": "what its own parent process sends",
     "sim/cohort/backends/processes.py": "what its own child process answers",
     "sim/cohort/backends/shared.py": "its own shared memory",
     "sim/cohort/backends/worker.py": "what its own parent process sends",

@@ -1,8 +1,13 @@
 """Run by test_backends_ray_cluster in a process of its own: ray leaves open what pytest minds."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
 
+from deltafl.fl.criterion import criterion_of
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.local import Learner, LocalTraining
 from deltafl.fl.parameters import to_vector
@@ -44,6 +49,27 @@ def main():
     except ValueError as error:
         print("misfit:", error)
     backend.close()
+    print("own:", own(devices, refs))
+
+
+def own(devices, refs):
+    """Whether a module and a loss that no other process could import come to the same update."""
+    scale = torch.tensor(0.5)
+
+    def halved(outputs, targets):
+        return scale * cross_entropy(outputs, targets, reduction="none")
+
+    criterion = criterion_of(halved, of_numbers=False)
+    spec = ModelSpec("own", (16, 16), 4, own=lambda: nn.Sequential(nn.Flatten(), nn.Linear(256, 4)))
+    spec = replace(spec, criterion=criterion)
+    start = to_vector(spec.build(1))
+    backend = open_backend(Choice("ray", 2, 1), spec)
+    found = [backend.begin_update(start, ref, TRAINING, k) for k, ref in enumerate(refs)]
+    answers = [one.result().tobytes() for one in found]
+    backend.close()
+    learner = Learner(spec.build(), criterion=criterion)
+    expected = learner.updates(start, devices, TRAINING, range(9))
+    return answers == [one.tobytes() for one in expected]
 
 
 if __name__ == "__main__":

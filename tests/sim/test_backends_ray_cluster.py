@@ -28,4 +28,5 @@ def test_answers_are_those_of_the_learner_to_the_bit():
         "control": "False",
         "evaluation": "True",
         "elsewhere": "True",
+        "own": "True",
     }

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from torch import nn
 
 from deltafl.fl.cohort import Pending
+from deltafl.fl.criterion import CLASSIFIES, Criterion
 from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.evaluation import DeviceMetrics
 from deltafl.fl.local import LocalTraining
@@ -30,9 +31,10 @@ class ModelSpec:
     Attributes:
         name: one of `deltafl.fl.models.MODELS`.
         input_shape: the shape of one input, without the batch.
-        num_classes: at least 2.
+        num_classes: at least 2; 0 if a module of the caller's own is trained for numbers.
         embedding: frozen vectors of the tokens, float32 [vocabulary, dimension]; None without.
         own: makes the module, if it is one of the caller's own; it then has the name `OWN`.
+        criterion: what it is trained for; of the papers' models, always `CLASSIFIES`.
     """
 
     name: str
@@ -40,6 +42,7 @@ class ModelSpec:
     num_classes: int
     embedding: npt.NDArray[np.float32] | None = None
     own: Callable[[], nn.Module] | None = None
+    criterion: Criterion = CLASSIFIES
 
     def build(self, seed: int = 0) -> nn.Module:
         """Build the module.

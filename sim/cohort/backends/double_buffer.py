@@ -8,8 +8,6 @@ of both, however many devices there are, and data that fit into one buffer are w
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from deltafl.fl.data.federated import DeviceData
 from deltafl.sim.cohort.backends.base import SampleReference
 from deltafl.sim.cohort.backends.shared import SharedMemory, aligned
@@ -30,7 +28,9 @@ class Location:
         dtype: of the inputs, in NumPy's spelling.
         shape: of the inputs, [n, *input_shape].
         x: offset of the inputs.
-        y: offset of the labels, int64 [n].
+        y: offset of the labels.
+        targets_dtype: of the labels, in NumPy's spelling.
+        targets_shape: of the labels, [n, ...].
     """
 
     buffer: int
@@ -39,6 +39,8 @@ class Location:
     shape: tuple[int, ...]
     x: int
     y: int
+    targets_dtype: str
+    targets_shape: tuple[int, ...]
 
 
 class DoubleBuffer:
@@ -96,9 +98,11 @@ class DoubleBuffer:
         memory = self.memories[buffer]
         memory.reserve(-(-end // _STEP) * _STEP)
         memory.array(x, data.x.shape, data.x.dtype, writable=True)[...] = data.x
-        memory.array(y, data.y.shape, np.int64, writable=True)[...] = data.y
+        memory.array(y, data.y.shape, data.y.dtype, writable=True)[...] = data.y
         self._used[buffer] = end
-        return Location(buffer, data.id, data.x.dtype.str, data.x.shape, x, y)
+        return Location(
+            buffer, data.id, data.x.dtype.str, data.x.shape, x, y, data.y.dtype.str, data.y.shape
+        )
 
 
 def read_samples(memories: tuple[SharedMemory, ...], location: Location) -> DeviceData:
@@ -108,5 +112,5 @@ def read_samples(memories: tuple[SharedMemory, ...], location: Location) -> Devi
     """
     memory = memories[location.buffer]
     x = memory.array(location.x, location.shape, location.dtype, writable=True)
-    y = memory.array(location.y, location.shape[:1], np.int64, writable=True)
+    y = memory.array(location.y, location.targets_shape, location.targets_dtype, writable=True)
     return DeviceData(location.id, x, y)  # type: ignore[arg-type] # of the types they were made of

@@ -35,7 +35,7 @@ def build_learner(name: str, spec: ModelSpec, device: torch.device) -> CohortLea
         device: where tensors live.
     """
     learner = BatchedLearner if name == BATCHED else Learner
-    return learner(spec.build(), device=device)
+    return learner(spec.build(), device=device, criterion=spec.criterion)
 
 
 def updates_at_once(model: str) -> tuple[str, int]:

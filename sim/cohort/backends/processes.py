@@ -55,6 +55,7 @@ class Processes:
     """
 
     def __init__(self, spec: ModelSpec, learner: str, *, size: int, updates_at_once: int) -> None:
+        told = encode_spec(spec, learner)  # before anything is opened, for it may be refused
         keep_freed_memory()  # updates come and go
         self.size = size
         self._length = num_parameters(spec.build())
@@ -70,7 +71,7 @@ class Processes:
         self._bell, self._cord = Pipe(duplex=False)
         for _ in range(size):
             self._start()
-        self._tell(encode_spec(spec, learner))
+        self._tell(told)
 
     def send(self, worker: int, chunk: Chunk) -> None:
         """Give a worker a chunk; see `Crew`."""

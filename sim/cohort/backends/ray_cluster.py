@@ -23,6 +23,7 @@ from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.vectors import Vector
 from deltafl.sim.cohort.backends.base import ModelSpec, SampleReference
 from deltafl.sim.cohort.backends.learners import build_learner, updates_at_once
+from deltafl.sim.cohort.backends.own import own_as_bytes
 from deltafl.sim.cohort.backends.pool import Answer, Chunk, Done, Pool
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.settings.backends import RAY
@@ -61,10 +62,13 @@ class RayActors:
 
     Raises:
         UserError: the package ray is not installed, or the cluster cannot be reached.
+        ConfigError: the caller's own module cannot be sent.
     """
 
     def __init__(self, spec: ModelSpec, learner: str, *, size: int, address: str) -> None:
         ray = _import_ray()
+        if spec.own is not None:
+            own_as_bytes(spec, RAY)  # which Ray would refuse with a page of text
         self.size = size
         self._ray = ray
         # in a session of somebody else's making the caller's Ray is used, and left as it is

@@ -18,14 +18,17 @@ import msgpack
 import numpy as np
 import torch
 
+from deltafl.fl.criterion import CLASSIFIES
 from deltafl.fl.local import CohortLearner, LocalTraining
 from deltafl.fl.objectives import LocalObjective
 from deltafl.fl.parameters import num_parameters
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.backends.double_buffer import Location, read_samples
 from deltafl.sim.cohort.backends.learners import build_learner
+from deltafl.sim.cohort.backends.own import own_as_bytes, own_of
 from deltafl.sim.cohort.backends.pool import Chunk
 from deltafl.sim.cohort.backends.shared import SharedMemory
+from deltafl.sim.settings.backends import PROCESSES
 
 NUM_FILES: Final = 5
 """File descriptors that a worker gets: the pipe, two buffers, the models and the updates."""
@@ -35,11 +38,16 @@ _FLOAT: Final = np.dtype(np.float32)
 
 
 def encode_spec(spec: ModelSpec, learner: str) -> bytes:
-    """Say what is trained, and how."""
+    """Say what is trained, and how.
+
+    Raises:
+        ConfigError: the caller's own module cannot be sent.
+    """
     table = spec.embedding
     embedding = None if table is None else [table.astype("<f4").tobytes(), list(table.shape)]
+    own = None if spec.own is None else own_as_bytes(spec, PROCESSES)
     packed: bytes = msgpack.packb(
-        [learner, spec.name, list(spec.input_shape), spec.num_classes, embedding]
+        [learner, spec.name, list(spec.input_shape), spec.num_classes, embedding, own]
     )
     return packed
 
@@ -60,7 +68,10 @@ def encode_chunk(chunk: Chunk, locations: list[Location], model: int, updates: i
             model,
             None if training is None else asdict(training),
             asdict(chunk.work.objective),
-            [(at.buffer, at.dtype, at.shape, at.x, at.y) for at in locations],
+            [
+                (at.buffer, at.dtype, at.shape, at.x, at.y, at.targets_dtype, at.targets_shape)
+                for at in locations
+            ],
             list(chunk.seeds),
             updates,
         ]
@@ -70,11 +81,12 @@ def encode_chunk(chunk: Chunk, locations: list[Location], model: int, updates: i
 
 class _Worker:
     def __init__(self, pipe: Connection, memories: list[SharedMemory]) -> None:
-        name, model, input_shape, num_classes, embedding = msgpack.unpackb(pipe.recv_bytes())
+        name, model, input_shape, num_classes, embedding, own = msgpack.unpackb(pipe.recv_bytes())
         table = None
         if embedding is not None:
             table = np.frombuffer(embedding[0], dtype="<f4").reshape(embedding[1])
-        spec = ModelSpec(model, tuple(input_shape), num_classes, table)
+        make, criterion = (None, CLASSIFIES) if own is None else own_of(own)
+        spec = ModelSpec(model, tuple(input_shape), num_classes, table, make, criterion)
         self._length = num_parameters(spec.build())
         self._learner: CohortLearner = build_learner(name, spec, torch.device("cpu"))
         self._samples = memories[0], memories[1]
@@ -111,8 +123,8 @@ class _Worker:
     ) -> list[Any]:
         vector = self._models.array(model, (self._length,), _FLOAT).view(np.float32)
         devices = []
-        for buffer, dtype, shape, x, y in locations:
-            location = Location(buffer, "", dtype, tuple(shape), x, y)
+        for buffer, dtype, shape, x, y, of_targets, targets in locations:
+            location = Location(buffer, "", dtype, tuple(shape), x, y, of_targets, tuple(targets))
             devices.append(read_samples(self._samples, location))
         if evaluates:
             measured = self._learner.evaluate(vector, devices)

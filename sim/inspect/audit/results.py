@@ -1,6 +1,7 @@
 """What a run left behind besides its transcript, against what the transcript leads to."""
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Final, cast
 from deltafl.fl.bundle import read_stored
 from deltafl.fl.errors import DataError
 from deltafl.fl.read.exact import shortened
+from deltafl.fl.registry import ERROR
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.fl.strategies.levels import split_models
 from deltafl.fl.vectors import Vector
@@ -224,7 +226,8 @@ def evaluations_differ(
                 yield f"{path.name} is of round {evaluation.round}"
             there.add(evaluation.round)
             devices.add(_devices(evaluation))
-            yield from (f"{path.name}: {what}" for what in _impossible(evaluation))
+            is_share = config.training.metric == ERROR
+            yield from (f"{path.name}: {what}" for what in _impossible(evaluation, is_share))
         # of a run that is not finished, there may be one that its next checkpoint will vouch for,
         # and that of the last checkpoint may still be missing: it is made after it, but for the
         # first one
@@ -241,9 +244,18 @@ def _devices(evaluation: Evaluation) -> tuple[tuple[str, int], ...]:
     return ((str(len(evaluation.train)), 0), *((row.id, row.num_samples) for row in rows))
 
 
-def _impossible(evaluation: Evaluation) -> Iterator[str]:
-    """Errors that are no share of the device's samples, and losses that are no mean of any."""
+def _impossible(evaluation: Evaluation, is_share: bool) -> Iterator[str]:
+    """Errors that are no share of the device's samples, and losses that are no mean of any.
+
+    Args:
+        evaluation: One model on all devices.
+        is_share: Whether the error is the share misclassified, and not another measure.
+    """
     for row in (*evaluation.train, *evaluation.test):
+        if not is_share:
+            if not (row.num_samples >= 1 and 0 <= row.loss < math.inf and math.isfinite(row.error)):
+                yield f"device {row.id} cannot have a loss of {row.loss} and {row.error} beside it"
+            continue
         wrong = row.error * row.num_samples
         if row.num_samples < 1 or not abs(wrong - round(wrong)) < 1e-6 * max(row.num_samples, 1):
             yield f"device {row.id} cannot have an error of {row.error} of {row.num_samples}"

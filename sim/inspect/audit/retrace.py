@@ -39,7 +39,7 @@ from deltafl.sim.inspect.audit.search_start import given_up
 from deltafl.sim.inspect.audit.views import SessionView
 from deltafl.sim.record.transcript import INTERRUPTED
 from deltafl.sim.run.engine import strategy_of
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import OWN_STRATEGIES, RunConfig
 
 MAX_STATES: Final = 8
 """Possible states that are followed; a run is lost long before it has more."""
@@ -157,6 +157,9 @@ class Retrace:
     _stopped: list[TrainingState] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        if self.config.federation.algorithm in OWN_STRATEGIES:
+            self.problem = "the strategy is of the user's own making, and not in the directory"
+            return
         try:
             self._strategy = strategy_of(self.config)
         except IMPOSSIBLE as error:

@@ -1,0 +1,80 @@
+"""A CSV file with a row for each sample, whose first row names the columns.
+
+Users and labels may be texts; all other columns that are used are numbers.
+"""
+
+from array import array
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from deltafl.fl.data.delimited import number, read_rows
+from deltafl.fl.data.federated import FederatedDataset, Split
+from deltafl.fl.data.registry import Format, Options
+from deltafl.fl.data.rows import Columns, Rows, TextsBuilder, as_labels, federated_rows
+from deltafl.fl.errors import DataError
+
+MAX_BYTES: Final = 1 << 30
+"""The largest file that is read; for larger ones, Parquet takes less room and time."""
+
+
+def read_csv_table(path: Path, columns: Columns) -> Rows:
+    """Read a file.
+
+    Args:
+        path: the file: UTF-8, commas, quotes as in RFC 4180.
+        columns: which column is what.
+
+    Raises:
+        DataError: the file is missing, too large or no such text, a column is missing, or a value
+            is no number; it says in which line.
+    """
+    rows = read_rows(path, num_columns=None, max_bytes=MAX_BYTES, encoding="utf-8-sig")
+    try:
+        _, names = next(rows)
+    except StopIteration:
+        raise DataError(f"{path}: it is empty: its first row must name the columns") from None
+    found = columns.found_in(str(path), names)
+    user = names.index(found.user)
+    labels = [names.index(name) for name in found.labels]
+    features = [(name, names.index(name)) for name in found.features]
+    users, told, x, targets = TextsBuilder(), TextsBuilder(), array("f"), array("d")
+    for line, fields in rows:
+        if not fields[user]:
+            raise DataError(f"{path}: line {line} names no user in column {found.user!r:.200}")
+        users.add(fields[user])
+        if len(labels) > 1:
+            targets.extend(number(path, line, names[one], fields[one]) for one in labels)
+        elif not fields[labels[0]]:
+            raise DataError(f"{path}: line {line} has no label in {found.labels[0]!r:.200}")
+        else:
+            told.add(fields[labels[0]])
+        x.extend(number(path, line, name, fields[place]) for name, place in features)
+    if not len(users):
+        raise DataError(f"{path}: no rows under the names of the columns: check the path")
+    several = np.array(targets, np.float64).reshape(len(users), -1) if len(labels) > 1 else None
+    return Rows(
+        users.built(),
+        np.array(x, np.float32).reshape(len(users), len(features)),
+        as_labels(told.built()) if several is None else several,
+    )
+
+
+def columns_of(options: Options) -> Columns:
+    """Which columns the settings name."""
+    return Columns(options.user_column, (options.label_column,), options.feature_columns)
+
+
+def _load(source: str, split: Split, options: Options) -> FederatedDataset:
+    path = Path(source)
+    return federated_rows(path.stem, read_csv_table(path, columns_of(options)), split)
+
+
+FORMAT: Final = Format(
+    "csv",
+    "a CSV file with a row for each sample",
+    _load,
+    needs="a .csv file whose first row names the columns",
+    options=frozenset({"user_column", "label_column", "feature_columns"}),
+)

@@ -1,0 +1,127 @@
+"""Images in folders: a folder for each user, and in it one for each class.
+
+    photos/ann/cat/1.png    photos/ann/dog/2.jpg    photos/bob/cat/7.png
+
+All are PNG or JPEG, and have one size and either are grey or in colour.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from deltafl.fl.data.checks import checked_device
+from deltafl.fl.data.federated import DeviceData, FederatedDataset, Split, federate
+from deltafl.fl.data.image import read_image
+from deltafl.fl.data.registry import Format
+from deltafl.fl.errors import DataError
+from deltafl.fl.read.regular import read_regular
+from deltafl.fl.read.zipped import allowance
+
+MAX_IMAGE_BYTES: Final = 1 << 24
+"""The largest file of an image."""
+
+_SUFFIXES: Final = (".png", ".jpg", ".jpeg")
+_GREY: Final = ("1", "L", "I", "I;16", "F", "LA")
+
+
+def read_image_folder(
+    folder: Path, size: tuple[int, int] | None = None
+) -> tuple[list[DeviceData], tuple[str, ...]]:
+    """Read all images.
+
+    Args:
+        folder: of the users' folders. Hidden files and folders are passed over.
+        size: height and width to which every image is brought; None leaves them as they are.
+
+    Returns:
+        Each user's images, uint8 [n, height, width] (or [n, height, width, 3] if in colour), and
+        the names of the classes, in alphabetical order, whose places are the labels.
+
+    Raises:
+        DataError: there is no such folder, nothing in it, or something else than images.
+    """
+    users = {
+        user.name: {kind.name: _files(kind) for kind in _folders(user)} for user in _folders(folder)
+    }
+    classes = tuple(sorted({kind for kinds in users.values() for kind in kinds}))
+    if len(classes) < 2:
+        raise DataError(
+            f"{folder}: {len(classes)} classes: it must hold a folder for each user, in it one for "
+            "each class, and in it images"
+        )
+    packed = [
+        file.stat().st_size for kinds in users.values() for all_ in kinds.values() for file in all_
+    ]
+    left = allowance(sum(packed))
+    devices = []
+    first: tuple[Path, tuple[int, ...]] | None = None
+    for user, kinds in sorted(users.items()):
+        images, labels = [], []
+        for kind, files in sorted(kinds.items()):
+            for file in files:
+                image = _image(file, size)
+                first = first or (file, image.shape)
+                if image.shape != first[1]:
+                    raise DataError(
+                        f"{file}: an image of shape {image.shape}, and {first[0]} has {first[1]}: "
+                        "bring them to one size, and all to grey or to colour"
+                    )
+                left -= image.nbytes
+                if left < 0:
+                    raise DataError(
+                        f"{folder}: the images unpack to far more than they are: divide it"
+                    )
+                images.append(image)
+                labels.append(classes.index(kind))
+        if images:
+            devices.append(checked_device(str(folder), user, np.stack(images), np.array(labels)))
+    if not devices:
+        raise DataError(f"{folder}: no images: they must end in {', '.join(_SUFFIXES)}")
+    return devices, classes
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise DataError(f"{folder}: not a folder that can be read ({error.strerror})") from error
+    return (one for one in entries if one.is_dir() and not one.name.startswith("."))
+
+
+def _files(folder: Path) -> list[Path]:
+    files = [one for one in sorted(folder.iterdir()) if not one.name.startswith(".")]
+    for file in files:
+        if file.suffix.lower() not in _SUFFIXES or not file.is_file():
+            raise DataError(
+                f"{file}: neither a PNG nor a JPEG file, and only these may be in the folder of a "
+                "class"
+            )
+    return files
+
+
+def _image(file: Path, size: tuple[int, int] | None) -> npt.NDArray[np.uint8]:
+    try:
+        image = read_image(read_regular(file, MAX_IMAGE_BYTES), ("PNG", "JPEG"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file}: {error}: write it anew, or remove it") from error
+    pixels = image.convert("L" if image.mode in _GREY else "RGB")
+    if size is not None:
+        pixels = pixels.resize((size[1], size[0]))
+    return np.array(pixels, np.uint8)
+
+
+def load_image_folder(folder: Path, split: Split) -> FederatedDataset:
+    """Read all images, and split the users; see `read_image_folder`."""
+    devices, _ = read_image_folder(folder)
+    return federate(folder.name, devices, split)
+
+
+FORMAT: Final = Format(
+    "images",
+    "a folder of images: users, in them classes, in them PNG or JPEG files",
+    lambda source, split, _: load_image_folder(Path(source), split),
+    needs="a folder with a folder for each user, in it one for each class",
+)

@@ -1,0 +1,131 @@
+"""A Parquet file with a row for each sample, and a column for each number.
+
+Users and labels may be texts. (Files with an image, or a list of numbers, in one column are those
+of `deltafl.fl.data.hub`.)
+"""
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deltafl.fl.data.csv_table import columns_of
+from deltafl.fl.data.federated import MAX_NAME, FederatedDataset, Split
+from deltafl.fl.data.registry import Format, Options
+from deltafl.fl.data.rows import Columns, Rows, TextsBuilder, as_labels, federated_rows
+from deltafl.fl.errors import DataError
+from deltafl.fl.read.parquet import check_pages
+from deltafl.fl.read.regular import open_regular
+from deltafl.fl.read.zipped import allowance
+
+_BATCH: Final = 1 << 12  # rows that are decoded at once
+_ROW_BYTES: Final = 32  # of a row's user and label, about
+
+
+def read_parquet_table(path: Path, columns: Columns) -> Rows:
+    """Read a file.
+
+    Args:
+        path: the file.
+        columns: which column is what.
+
+    Raises:
+        DataError: the file is missing or damaged, a column is missing, empty somewhere, or has
+            something else than numbers.
+    """
+    try:
+        with open_regular(path) as opened:
+            check_pages(opened)
+            with pq.ParquetFile(opened) as file:
+                return _rows(path, file, columns, allowance(path.stat().st_size))
+    except (
+        OSError,
+        MemoryError,
+        ValueError,
+        TypeError,
+        KeyError,
+        OverflowError,
+        pa.ArrowException,
+    ) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(
+            f"{path}: not a readable Parquet file ({error!s:.200}): write it anew"
+        ) from error
+
+
+def _rows(path: Path, file: pq.ParquetFile, columns: Columns, limit: int) -> Rows:
+    found = columns.found_in(str(path), file.schema_arrow.names)
+    several = len(found.labels) > 1
+    for name in (*found.features, *(found.labels if several else ())):
+        _check_numbers(path, name, file.schema_arrow.field(name).type)
+    users, told = TextsBuilder(), TextsBuilder()
+    parts: list[npt.NDArray[np.float32]] = []
+    targets: list[npt.NDArray[np.float32]] = []
+    wanted = [found.user, *found.labels, *found.features]
+    for batch in file.iter_batches(_BATCH, columns=wanted):
+        batch.validate(full=True)  # pyarrow believes the places in texts
+        for name in wanted:
+            if batch.column(name).null_count:
+                raise DataError(f"{path}: column {name!r:.200} has nothing in some row: fill it")
+        _add(path, users, found.user, batch)
+        if several:
+            targets.append(_numbers(batch, found.labels))
+        else:
+            _add(path, told, found.labels[0], batch)
+        parts.append(_numbers(batch, found.features))
+        if len(users) * (_ROW_BYTES + 4 * len(wanted)) > limit:
+            raise DataError(
+                f"{path}: its first {len(users):,} rows unpack to more than {limit:,} bytes: "
+                "divide it"
+            )
+    if not len(users):
+        raise DataError(f"{path}: no rows: check the path")
+    labels = np.concatenate(targets).astype(np.float64) if several else as_labels(told.built())
+    return Rows(users.built(), np.concatenate(parts), labels)
+
+
+def _numbers(batch: pa.RecordBatch, names: tuple[str, ...]) -> npt.NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # what becomes infinite is refused with its user
+        columns = [
+            batch.column(name).to_numpy(zero_copy_only=False).astype(np.float32) for name in names
+        ]
+    return np.stack(columns, axis=1)
+
+
+def _add(path: Path, texts: TextsBuilder, name: str, batch: pa.RecordBatch) -> None:
+    for value in batch.column(name).to_pylist():
+        text = str(int(value)) if isinstance(value, bool) else str(value)
+        if not isinstance(value, str | int | float) or not 0 < len(text) <= MAX_NAME:
+            raise DataError(
+                f"{path}: column {name!r:.200} has {type(value).__name__} {text!r:.40}, and must "
+                f"have whole numbers or texts of at most {MAX_NAME} characters"
+            )
+        texts.add(text)
+
+
+def _check_numbers(path: Path, name: str, kind: pa.DataType) -> None:
+    types = pa.types
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+        raise DataError(
+            f"{path}: column {name!r:.200} has {kind!s:.40}, not numbers: encode it, or leave "
+            "it out of the features (data.feature_columns); images and lists are read with "
+            "data.format = 'hub'"
+        )
+
+
+def _load(source: str, split: Split, options: Options) -> FederatedDataset:
+    path = Path(source)
+    return federated_rows(path.stem, read_parquet_table(path, columns_of(options)), split)
+
+
+FORMAT: Final = Format(
+    "parquet",
+    "a Parquet file with a row for each sample",
+    _load,
+    needs="a .parquet file with a column for each number",
+    options=frozenset({"user_column", "label_column", "feature_columns"}),
+)

@@ -1,0 +1,153 @@
+"""Tables with a row for each sample, in columns: whose it is, its label, and its numbers.
+
+`csv_table` and `parquet_table` read them. Texts are kept once, and rows refer to them by number:
+an array of NumPy's would give every row the room of the longest.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from deltafl.fl.data.checks import checked_device
+from deltafl.fl.data.federated import FederatedDataset, Split, federate
+from deltafl.fl.errors import DataError
+
+MAX_COLUMNS: Final = 1 << 16
+"""Most columns of a table."""
+
+_SHOWN: Final = 20  # names of columns in a message
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which column is what.
+
+    Attributes:
+        user: whose a sample is.
+        labels: its label; several are numbers that are to be predicted.
+        features: its numbers; empty for all other columns.
+    """
+
+    user: str
+    labels: tuple[str, ...]
+    features: tuple[str, ...] = ()
+
+    def found_in(self, source: str, names: Sequence[str]) -> "Columns":
+        """The same, with all features named, if a table has such columns.
+
+        Raises:
+            DataError: it has not, or several of one name; or too many.
+        """
+        if len(names) > MAX_COLUMNS:
+            raise DataError(f"{source}: more than {MAX_COLUMNS:,} columns: divide the table")
+        if not (self.user and all(self.labels) and self.labels):
+            raise DataError(
+                f"{source}: the columns of the user and of the label have no name: say which they "
+                f"are (data.user_column, data.label_column); there are {_few(names)}"
+            )
+        taken = {self.user, *self.labels}
+        features = self.features or tuple(name for name in names if name not in taken)
+        for name in (self.user, *self.labels, *features):
+            if name not in names:
+                raise DataError(f"{source}: no column {name!r:.200}: there are {_few(names)}")
+        for name in {self.user, *self.labels, *features}:
+            if names.count(name) > 1:
+                raise DataError(f"{source}: several columns are called {name!r:.200}: rename them")
+        if not features:
+            raise DataError(f"{source}: no column is left for the inputs: there are {_few(names)}")
+        return Columns(self.user, self.labels, features)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Texts:
+    """A column of texts.
+
+    Attributes:
+        names: those there are, each once.
+        codes: for each row, the place of its text among them, int64 [n].
+    """
+
+    names: tuple[str, ...]
+    codes: npt.NDArray[np.int64]
+
+    def in_order(self) -> "Texts":
+        """The same with the names in alphabetical order."""
+        order = sorted(range(len(self.names)), key=self.names.__getitem__)
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        return Texts(tuple(self.names[place] for place in order), places[self.codes])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """A table that was read.
+
+    Attributes:
+        users: whose each sample is.
+        x: its numbers, float32 [n, features].
+        labels: its labels: float64 [n], or [n, labels] if there are several columns; or texts.
+    """
+
+    users: Texts
+    x: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.float64] | Texts
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What labels are called; empty if they are numbers."""
+        return self.labels.names if isinstance(self.labels, Texts) else ()
+
+    def by_user(self) -> Iterator[tuple[str, npt.NDArray[np.float32], npt.NDArray[np.generic]]]:
+        """Name, inputs and labels of each user, in the order of their first rows."""
+        labels = self.labels.codes if isinstance(self.labels, Texts) else self.labels
+        order = np.argsort(self.users.codes, kind="stable")
+        counts = np.bincount(self.users.codes, minlength=len(self.users.names))
+        parts = np.split(order, np.cumsum(counts)[:-1])
+        for name, rows in zip(self.users.names, parts, strict=True):
+            yield name, self.x[rows], labels[rows]
+
+
+class TextsBuilder:
+    """Gathers a column of texts."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+        self._codes: list[int] = []
+
+    def add(self, text: str) -> None:
+        """Take the text of the next row."""
+        self._codes.append(self._places.setdefault(text, len(self._places)))
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def built(self) -> Texts:
+        """The column."""
+        return Texts(tuple(self._places), np.array(self._codes, np.int64))
+
+
+def as_labels(texts: Texts) -> npt.NDArray[np.float64] | Texts:
+    """Labels as numbers, if all of them are; else as they are, in alphabetical order."""
+    try:
+        values = np.array([float(name) for name in texts.names], np.float64)
+    except ValueError:
+        return texts.in_order()
+    return values[texts.codes] if np.isfinite(values).all() else texts.in_order()
+
+
+def federated_rows(name: str, rows: Rows, split: Split) -> FederatedDataset:
+    """Assign the rows of a table to their users, and split these.
+
+    Raises:
+        DataError: a label is neither a whole number nor a text, or too few devices remain.
+    """
+    devices = [checked_device(name, user, x, y) for user, x, y in rows.by_user()]
+    return federate(name, devices, split)
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(f"{name:.40}" for name in names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"

@@ -1,0 +1,82 @@
+"""CSV files with a row for each sample."""
+
+import numpy as np
+import pytest
+
+from deltafl.fl.data.csv_table import read_csv_table
+from deltafl.fl.data.delimited import MAX_ROW
+from deltafl.fl.data.federated import Split
+from deltafl.fl.data.load import DatasetSpec, load_dataset
+from deltafl.fl.data.registry import Options
+from deltafl.fl.data.rows import Columns
+from deltafl.fl.errors import DataError
+
+TEXT = """who,height,answer,weight
+ann,1.5,yes,80
+"b, c",-2e-3,no,1
+
+ann,3,no,0
+"""
+COLUMNS = Columns("who", ("answer",))
+
+
+def write(folder, text=TEXT):
+    path = folder / "people.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("text", [TEXT, "\ufeff" + TEXT, TEXT.replace("\n", "\r\n")])
+def test_a_row_is_a_sample_of_its_user(tmp_path, text):
+    rows = read_csv_table(write(tmp_path, text), COLUMNS)
+    found = {name: (x.tolist(), y.tolist()) for name, x, y in rows.by_user()}
+    assert rows.classes == ("no", "yes")
+    assert found == {
+        "ann": ([[1.5, 80.0], [3.0, 0.0]], [1, 0]),
+        "b, c": ([[np.float32(-2e-3), 1.0]], [0]),
+    }
+
+
+def test_several_labels_are_numbers(tmp_path):
+    rows = read_csv_table(write(tmp_path), Columns("who", ("height", "weight"), ("weight",)))
+    assert rows.labels.tolist() == [[1.5, 80.0], [-2e-3, 1.0], [3.0, 0.0]]
+    assert rows.x.tolist() == [[80.0], [1.0], [0.0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "it is empty: its first row must name the columns"),
+        ("who,answer,height\nann,yes\n", "line 2 has 2 columns instead of 3"),
+        ("who,answer,height\nann,yes,tall\n", "line 2 has height = 'tall', which is not a finite"),
+        ("who,answer,height\nann,yes,\n", "line 2 has height = ''"),
+        ("who,answer,height\nann,yes,inf\n", "not a finite number"),
+        ("who,answer,height\n,yes,1\n", "line 2 names no user in column 'who'"),
+        ("who,answer,height\nann,,1\n", "line 2 has no label in 'answer'"),
+        ('who,answer,height\nann,"yes,1\n', "cannot be read"),
+        (b"who,answer,height\nann,\xff,1\n", "cannot be read"),
+        ("who,answer,height\n" + "a" * (MAX_ROW + 1) + ",yes,1\n", "more than 2,097,152 char"),
+        ("who,answer,height\n" + '"\n",' * MAX_ROW, "more than 2,097,152 characters"),
+    ],
+)
+def test_files_that_cannot_be_used_are_refused_with_the_line(tmp_path, text, complaint):
+    with pytest.raises(DataError, match=complaint):
+        read_csv_table(write(tmp_path, text), COLUMNS)
+
+
+def test_the_settings_name_the_columns(tmp_path):
+    body = "".join(f"u{k % 8},{k},{k % 3},{k / 7}\n" for k in range(24))
+    path = write(tmp_path, "user,a,label,b\n" + body)
+    options = Options(user_column="user", label_column="label", feature_columns=("b",))
+    data = load_dataset(DatasetSpec(str(path), split=Split(), options=options))
+    assert (data.name, data.num_classes, data.input_shape) == ("people", 3, (1,))
+    assert len(data.train) == len(data.test) == 4
+    with pytest.raises(DataError, match="have no name"):
+        load_dataset(DatasetSpec(str(path)))
+    with pytest.raises(DataError, match="no rows"):
+        load_dataset(
+            DatasetSpec(
+                str(write(tmp_path, "user,label,a\n")),
+                options=Options(user_column="user", label_column="label"),
+            )
+        )

@@ -1,0 +1,79 @@
+"""Folders of images: users, classes, files."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deltafl.fl.data.image_folder import MAX_IMAGE_BYTES, read_image_folder
+from deltafl.fl.data.load import DatasetSpec, load_dataset
+from deltafl.fl.errors import DataError
+
+
+def pixels(*shape, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    def save(name, array):
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(array).save(path)
+        return path
+
+    save("bob/cat/1.png", pixels(4, 5, seed=1))
+    save("ann/dog/2.png", pixels(4, 5, seed=2))
+    save("ann/cat/3.PNG", pixels(4, 5, seed=3))
+    (tmp_path / "photos" / ".hidden").mkdir()
+    (tmp_path / "photos" / "ann" / "cat" / ".DS_Store").write_bytes(b"x")
+    save.folder = tmp_path / "photos"
+    return save
+
+
+def test_a_folder_is_a_user_and_a_folder_in_it_a_class(photos):
+    devices, classes = read_image_folder(photos.folder)
+    assert classes == ("cat", "dog")
+    ann, bob = devices
+    assert (ann.id, ann.y.tolist(), bob.id, bob.y.tolist()) == ("ann", [0, 1], "bob", [0])
+    assert np.array_equal(ann.x, [pixels(4, 5, seed=3), pixels(4, 5, seed=2)])
+    assert bob.x.dtype == np.uint8
+
+
+def test_images_in_colour_keep_it_and_can_be_brought_to_one_size(photos):
+    for name in ("bob/cat/1.png", "ann/dog/2.png"):
+        photos(name, pixels(7, 6, 3))
+    photos("ann/cat/3.PNG", pixels(9, 9, 3))
+    with pytest.raises(DataError, match=r"an image of shape \(7, 6, 3\), and .* has \(9, 9, 3\)"):
+        read_image_folder(photos.folder)
+    devices, _ = read_image_folder(photos.folder, size=(4, 8))
+    assert devices[0].x.shape == (2, 4, 8, 3)
+
+
+def test_grey_among_coloured_is_told(photos):
+    photos("bob/cat/1.png", pixels(4, 5, 3))
+    with pytest.raises(DataError, match="all to grey or to colour"):
+        read_image_folder(photos.folder)
+
+
+def test_what_is_no_image_is_refused_with_its_name(photos, tmp_path):
+    note = photos.folder / "bob" / "cat" / "note.txt"
+    note.write_text("x")
+    with pytest.raises(DataError, match=r"note\.txt: neither a PNG nor a JPEG"):
+        read_image_folder(photos.folder)
+    note.unlink()
+    broken = photos.folder / "bob" / "cat" / "b.png"
+    broken.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
+    with pytest.raises(DataError, match=r"b\.png: not a readable PNG or JPEG"):
+        read_image_folder(photos.folder)
+    with broken.open("wb") as file:
+        file.truncate(MAX_IMAGE_BYTES + 1)
+    with pytest.raises(DataError, match=r"b\.png: .*more than 16,777,216 bytes"):
+        read_image_folder(photos.folder)
+    for wrong in (tmp_path / "absent", note.parent):
+        with pytest.raises(DataError, match=r"not a folder that can be read|0 classes"):
+            read_image_folder(wrong)
+
+
+def test_the_settings_read_it_too(photos):
+    data = load_dataset(DatasetSpec(str(photos.folder), format="images"))
+    assert (data.input_shape, data.num_classes, data.name) == ((4, 5), 2, "photos")

@@ -1,0 +1,56 @@
+"""Columns of a table, by name; texts that are kept once."""
+
+import numpy as np
+import pytest
+
+from deltafl.fl.data.rows import MAX_COLUMNS, Columns, Texts, TextsBuilder, as_labels
+from deltafl.fl.errors import DataError
+
+NAMES = ["who", "height", "weight", "answer"]
+
+
+def built(*texts):
+    builder = TextsBuilder()
+    for text in texts:
+        builder.add(text)
+    assert len(builder) == len(texts)
+    return builder.built()
+
+
+def test_all_columns_that_are_nothing_else_are_features():
+    found = Columns("who", ("answer",)).found_in("t", NAMES)
+    assert found.features == ("height", "weight")
+    assert Columns("who", ("height", "answer")).found_in("t", NAMES).features == ("weight",)
+
+
+@pytest.mark.parametrize(
+    ("columns", "names", "complaint"),
+    [
+        (Columns("whom", ("answer",)), NAMES, "t: no column 'whom': there are who, height"),
+        (Columns("who", ("answer",), ("size",)), NAMES, "no column 'size'"),
+        (Columns("who", ("answer",)), [*NAMES, "who"], "several columns are called 'who'"),
+        (Columns("who", ("answer",)), ["who", "answer"], "no column is left for the inputs"),
+        (Columns("", ("",)), NAMES, r"have no name: .*data\.user_column, data\.label_column"),
+        (Columns("a", ("b",)), list(map(str, range(MAX_COLUMNS + 1))), "more than 65,536 columns"),
+        (Columns("a", ("b",)), list(map(str, range(30))), "19 and 10 more"),
+    ],
+)
+def test_columns_that_are_not_there_are_told_with_those_that_are(columns, names, complaint):
+    with pytest.raises(DataError, match=complaint):
+        columns.found_in("t", names)
+
+
+def test_texts_are_kept_once():
+    texts = built("b", "a", "b")
+    assert (texts.names, texts.codes.tolist()) == (("b", "a"), [0, 1, 0])
+    ordered = texts.in_order()
+    assert (ordered.names, ordered.codes.tolist()) == (("a", "b"), [1, 0, 1])
+
+
+def test_labels_are_numbers_if_all_of_them_are():
+    assert as_labels(built("1", "0", "1.0")).tolist() == [1.0, 0.0, 1.0]
+    for texts in (("1", "x"), ("1", "nan"), ("yes", "no")):
+        named = as_labels(built(*texts))
+        assert isinstance(named, Texts)
+        assert named.names == tuple(sorted(texts))
+        assert np.array(named.names)[named.codes].tolist() == list(texts)
