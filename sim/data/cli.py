@@ -9,6 +9,7 @@ from typing import Final
 from deltafl.fl.data.federated import FederatedDataset
 from deltafl.fl.data.registry import FORMATS, GLOVE, Download, Format
 from deltafl.fl.errors import DataError
+from deltafl.fl.nearest import nearest
 from deltafl.sim.data.convert import KINDS, convert
 from deltafl.sim.data.dataset import build_dataset, cache_key
 from deltafl.sim.data.describe import about, as_json, as_text, measure
@@ -16,7 +17,6 @@ from deltafl.sim.data.fetch import fetch
 from deltafl.sim.errors import UserError
 from deltafl.sim.settings.config import DataConfig
 from deltafl.sim.settings.config_io import Table, assignment, build_config
-from deltafl.sim.settings.constraints import nearest
 from deltafl.sim.visible import visible
 
 _GLOVE: Final = "glove"

@@ -1,12 +1,15 @@
 """Settings that are given on a command line: a preset, a file, single settings, a data set."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 
+from deltafl.sim.parser import Parser
+from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import (
     Table,
     assignment,
-    preset_names,
+    flatten,
     preset_text,
     read_config_file,
     read_table,
@@ -15,8 +18,12 @@ from deltafl.sim.settings.config_io import (
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that give settings."""
+    if isinstance(parser, Parser):
+        parser.elsewhere = settings_by_flag
     parser.add_argument("config", nargs="?", metavar="CONFIG.toml", help="settings in TOML")
-    parser.add_argument("--preset", metavar="NAME", help=f"one of {', '.join(preset_names())}")
+    parser.add_argument(
+        "--preset", metavar="NAME", help="settings of this name (list them: deltafl presets)"
+    )
     parser.add_argument(
         "--set",
         action="append",
@@ -28,6 +35,21 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", metavar="PATH", help="an .npz file, a folder of LEAF JSON files, or 'digits'"
     )
+
+
+def settings_by_flag() -> Mapping[str, str]:
+    """The flags that somebody could take for those of settings, and what sets them.
+
+    >>> settings_by_flag()["--theta"], settings_by_flag()["--federation.theta"]
+    ('--set federation.theta=…', '--set federation.theta=…')
+    """
+    known: dict[str, str] = {}
+    for setting in flatten(RunConfig()):
+        key, assigned = setting.partition(".")[2], f"--set {setting}=…"
+        known[f"--{setting}"] = assigned
+        for flag in {f"--{key}", f"--{key.replace('_', '-')}"}:
+            known[flag] = f"{known[flag]} or {assigned}" if flag in known else assigned
+    return known
 
 
 def files_of(options: argparse.Namespace) -> list[Table]:

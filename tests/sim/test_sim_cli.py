@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from fresh_python import ROOT, loaded_by
 
-from deltafl.sim import cli
 from deltafl.sim.cli import main
 from deltafl.sim.run import engine, experiment
+from deltafl.sim.run.cli import called
 from deltafl.sim.settings.config_io import preset_text
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -91,14 +91,14 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(
     (tmp_path / "broken.npz").write_bytes(b"PK")
     (tmp_path / "busy").write_bytes(b"")
     before = snapshot(tmp_path)
-    code, out, err = call(capsys, "run", *tiny_arguments, "--out=a", *arguments)
+    code, out, err = call(capsys, "run", *tiny_arguments, *arguments)
     assert (code, out) == (2, "")
     assert expected in err
     assert err.startswith("deltafl")
     assert err.count("\n") == 1
     assert "Traceback" not in err
     assert snapshot(tmp_path) == before
-    assert not (tmp_path / "a").exists()
+    assert not (tmp_path / "runs").exists()
 
 
 def test_cuda_is_refused_where_there_is_none(capsys, tiny_arguments, monkeypatch):
@@ -266,11 +266,11 @@ def test_divergence_fails_with_a_remedy(capsys, tiny_arguments):
 def test_what_to_type_next_is_what_was_typed(monkeypatch):
     monkeypatch.setattr("sys.argv", [".venv/bin/deltafl", "run"])
     monkeypatch.setenv("PATH", "/nowhere")
-    assert cli._called() == ".venv/bin/deltafl"
+    assert called() == ".venv/bin/deltafl"
     monkeypatch.setattr("sys.argv", ["/a path/deltafl", "run"])
-    assert cli._called() == "'/a path/deltafl'"
+    assert called() == "'/a path/deltafl'"
     monkeypatch.setattr("sys.argv", ["pytest"])
-    assert cli._called() == "deltafl"
+    assert called() == "deltafl"
 
 
 def shell(command, **environment):
