@@ -5,6 +5,7 @@ exits with 1, an interrupted one with 130. Heavy modules are imported only when 
 that help is instant.
 """
 
+import contextlib
 import importlib
 import io
 import os
@@ -29,6 +30,10 @@ _BENCH: Final = "Run a benchmark. Each explains itself, as in: deltafl bench rou
 TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
     ("run",): ("deltafl.sim.run.cli", "train, evaluate and compare; write a run directory"),
     ("presets",): ("deltafl.sim.settings.presets_cli", "list the presets, or show one"),
+    ("doctor",): (
+        "deltafl.sim.doctor.cli",
+        "check what is installed, what this machine has, and that sums work",
+    ),
     ("audit", "leakage"): (
         "deltafl.sim.inspect.leakage.cli",
         "measure what the searches for the threshold reveal about single devices",
@@ -57,6 +62,10 @@ TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "start a whole federation on this machine, each device a process of its own",
     ),
     ("data",): ("deltafl.sim.data.cli", "list, describe, convert and fetch data sets"),
+    ("completion",): (
+        "deltafl.sim.completion",
+        "print what makes a shell complete commands and flags",
+    ),
     ("bench", "secagg"): (
         "deltafl.sim.bench.secagg_session",
         "the cost of one secure sum, optionally compared with Flower",
@@ -160,8 +169,8 @@ def commands(*, whole: bool) -> Parser:
     """The parser of all commands.
 
     Args:
-        whole: whether each has its own arguments, for which its module is imported; otherwise only
-            the names are there, and what they do.
+        whole: whether each has its own arguments, for which its module is imported, if all that it
+            needs is installed; otherwise only the names are there, and what they do.
     """
     parser = Parser(prog="deltafl", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"deltafl {__version__}")
@@ -186,7 +195,8 @@ def _fill(parser: Parser, words: tuple[str, ...], *, whole: bool) -> None:
             longer = (*words, name)
             _fill(more.add_parser(name, help=TOOLS[longer][1], add_help=whole), longer, whole=whole)
     if whole and words in TOOLS:
-        importlib.import_module(TOOLS[words][0]).add_arguments(parser)
+        with contextlib.suppress(ModuleNotFoundError):  # an extra that is not installed
+            importlib.import_module(TOOLS[words][0]).add_arguments(parser)
 
 
 def _nested(words: tuple[str, ...]) -> list[str]:

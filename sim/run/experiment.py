@@ -107,7 +107,7 @@ def run_experiment(
     dataset, spec = subject.dataset, subject.spec(config)
     _check_fit(config, dataset, spec)
     training = config.training if subject.own is None else _in_this_process(config.training)
-    choice = choose(training, config.model.name, _samples_trained_on(config, dataset))
+    choice = choose(training, config.model.name, samples_trained_on(config, dataset))
     data = DataSize(dataset.name, len(dataset.train), len(dataset.test))
     with top.claim(config, resume=resume), contextlib.ExitStack() as stack:
         versions, choice = _settle(top, choice, device, dataset_digest(dataset), warn)
@@ -268,7 +268,7 @@ def write_bundle(
     write_file(directory.bundle, bundle.to_bytes())
 
 
-def _samples_trained_on(config: RunConfig, dataset: FederatedDataset) -> float:
+def samples_trained_on(config: RunConfig, dataset: FederatedDataset) -> float:
     """Approximate number of samples that all runs together train on."""
     federation = config.federation
     samples = float(np.mean(sizes_of(dataset.train)))
