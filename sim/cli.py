@@ -18,6 +18,7 @@ from deltafl import __version__
 from deltafl.fl.nearest import alike
 from deltafl.sim.errors import UserError
 from deltafl.sim.parser import Parser
+from deltafl.sim.quiet import quieted
 from deltafl.sim.visible import visible
 
 _DESCRIPTION: Final = (
@@ -213,7 +214,8 @@ def _tool(words: tuple[str, ...], arguments: Sequence[str]) -> int:
         parser.error(f"there is no {first!r}: did you mean {near[0]!r}?")
     options = parser.parse_args(arguments)
     try:
-        code: int = tool.main(options)
+        with quieted(getattr(options, "quiet", False)):
+            code: int = tool.main(options)
     except UserError as error:
         return _fail(2, str(error))
     except OSError as error:

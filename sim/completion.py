@@ -59,7 +59,7 @@ def script(shell: str) -> str:
     for words, one in _parsers(parser, ()):
         for action in one._actions:
             _complete(action, names.get((*words, action.dest), lambda: ()))
-    return str(shtab.complete(parser, shell, preamble=_ALSO_FILES))
+    return str(shtab.complete(parser, shell, preamble=_ALSO_FILES.get(shell, "")))
 
 
 def _parsers(

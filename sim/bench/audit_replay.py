@@ -6,7 +6,6 @@ a separate process, whose time and peak memory are measured.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.strategies.base import TrainingState
@@ -32,6 +30,7 @@ from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.progress import Bar
 from deltafl.sim.record.memory import peak_memory_of_children_mb
 from deltafl.sim.record.transcript import TranscriptWriter
 
@@ -179,8 +178,7 @@ def _record(benchmark: AuditBenchmark, path: Path) -> None:
         masked = MaskedRounds(Sessions(graph=benchmark.graph), observer=transcript)
         state = TrainingState(np.zeros(benchmark.dim, dtype=np.float32))
         rounds = range(1, benchmark.rounds + 1)
-        quiet = None if os.isatty(sys.stderr.fileno()) else True
-        for number in tqdm(rounds, desc="recording", file=sys.stderr, leave=False, disable=quiet):
+        for number in Bar(rounds, desc="recording"):
             transcript.begin_round(number, devices.weights)
             cohort = SimulatedCohort(devices, state.round, seeds, masked)
             state, report = strategy.apply(state, cohort)

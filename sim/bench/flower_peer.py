@@ -29,10 +29,10 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.progress import Bar
 
 # Objects of flwr. They are Any, for mypy accepts this module with and without flwr.
 _Flwr: TypeAlias = Any
@@ -218,12 +218,7 @@ class _MemoryGrid:
         stage = records[self._protocol.Key.STAGE]
         if stage == self._protocol.Stage.COLLECT_MASKED_VECTORS:
             messages = [m for m in messages if m.metadata.dst_node_id not in self._vanishing]
-        replies = [
-            self._deliver(message, stage)
-            for message in tqdm(
-                messages, desc=f"flwr {stage}", file=sys.stderr, leave=False, disable=None
-            )
-        ]
+        replies = [self._deliver(message, stage) for message in Bar(messages, desc=f"flwr {stage}")]
         devices = self._all_devices_cpu_s() - spent_before
         self.carrying_cpu_s += time.process_time() - start - devices
         return replies

@@ -18,7 +18,6 @@ from statistics import median
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from deltafl.secagg import prg, ring
 from deltafl.secagg.prg import SEED_SIZE
@@ -28,6 +27,7 @@ from deltafl.sim.bench.report import machine
 from deltafl.sim.bench.sizes import MANY
 from deltafl.sim.cohort.masks import gpu, threads
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.progress import Bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def measure(benchmark: MaskBenchmark) -> dict[str, object]:
         expected, _ = work.vector_by_vector(prg.add_masks)
         for way in ways.values():
             way()  # compiles the kernel, starts the threads, fills the caches
-        turns = tqdm(range(benchmark.repetitions), file=sys.stderr, leave=False, disable=None)
+        turns = Bar(range(benchmark.repetitions), desc="masks")
         for _ in turns:
             for name, way in ways.items():
                 vectors, spent = way()

@@ -19,7 +19,6 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
-from tqdm import tqdm
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.errors import ProtocolError
@@ -46,6 +45,7 @@ from deltafl.sim.bench.verified_search import VerifyBenchmark, answers_of
 from deltafl.sim.bench.verified_search import measure as measure_checks
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.shared import simulated
+from deltafl.sim.progress import Bar
 from deltafl.sim.record.memory import peak_memory_mb
 
 _FEW: Final = 8  # devices of a session in which round trips are counted
@@ -177,7 +177,7 @@ def measure(benchmark: RoundBenchmark) -> dict[str, object]:
         for index in gone
     }
     watch = Stopwatch()
-    with tqdm(total=1, desc="one round", file=sys.stderr, leave=False, disable=None):
+    with Bar(total=1, desc="one round"):
         cpu, wall = time.process_time(), time.perf_counter()
         run_session(
             params,

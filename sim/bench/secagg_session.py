@@ -19,7 +19,6 @@ from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from tqdm import tqdm
 
 from deltafl.secagg import (
     Adversary,
@@ -45,6 +44,7 @@ from deltafl.sim.bench.sizes import CLIENTS
 from deltafl.sim.bench.stopwatch import Stopwatch
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.progress import Bar
 from deltafl.sim.record.memory import peak_memory_mb
 
 _POLICY: Final = DevicePolicy(
@@ -256,7 +256,7 @@ def measure(benchmark: SessionBenchmark) -> dict[str, object]:
     gone = generator.permutation(benchmark.clients)[: benchmark.num_dropped].tolist()
     vanishing = {ids[index]: Vanish(Step(Stage.MASK)) for index in gone}
     watch = Stopwatch()
-    with tqdm(total=1, desc="one session", file=sys.stderr, leave=False, disable=None):
+    with Bar(total=1, desc="one session"):
         raw = [_raw_seconds_per_byte()]
         cpu, wall = time.process_time(), time.perf_counter()
         (result,) = run_session(

@@ -42,7 +42,6 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
 from deltafl.fl.superquantile import parse_theta
 from deltafl.protocol.errors import ProtocolError
@@ -54,6 +53,7 @@ from deltafl.sim.bench.report import machine
 from deltafl.sim.bench.sizes import CLIENTS
 from deltafl.sim.cohort.hardware import usable_cores
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.progress import Bar
 from deltafl.sim.settings.config import BACKENDS, METHODS
 
 TOLERANCE: Final = 0.01
@@ -220,13 +220,7 @@ def measure(benchmark: SimulationBenchmark) -> dict[str, object]:
         federation = make(benchmark.task)
         federation.save(folder)
         bar = stack.enter_context(
-            tqdm(
-                total=len(names) * (1 + benchmark.repeats),
-                unit="round",
-                file=sys.stderr,
-                leave=False,
-                disable=None,
-            )
+            Bar(total=len(names) * (1 + benchmark.repeats), unit="round", desc="rounds")
         )
         parties = []
         for name in names:

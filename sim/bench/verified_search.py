@@ -18,7 +18,6 @@ from statistics import median
 from typing import Final
 
 import numpy as np
-from tqdm import tqdm
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.device import DeviceRound
@@ -39,6 +38,7 @@ from deltafl.sim.bench.report import machine
 from deltafl.sim.bench.sizes import CLIENTS
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.progress import Bar
 
 WITHOUT_NOISE: Final = tuple(name for name in METHODS if name != NOISY)
 _THETA: Final = Fraction(1, 2)
@@ -101,7 +101,7 @@ def main(arguments: argparse.Namespace) -> int:
             method: measure(
                 VerifyBenchmark(arguments.clients, method, arguments.repeats, arguments.seed)
             )
-            for method in tqdm(methods, file=sys.stderr, leave=False, disable=None)
+            for method in Bar(methods, desc="methods")
         }
     except (SecAggError, ProtocolError, UserError, ValueError) as error:
         print(f"deltafl: {error}", file=sys.stderr)

@@ -151,7 +151,7 @@ def _run(options: argparse.Namespace, config: RunConfig, out: Path) -> int:
     from deltafl.sim.run.progress import ProgressBars
 
     try:
-        with contextlib.closing(ProgressBars(quiet=options.quiet)) as progress:
+        with contextlib.closing(ProgressBars()) as progress:
             summary = run_experiment(
                 config,
                 out,

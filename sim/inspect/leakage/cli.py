@@ -9,8 +9,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from tqdm import tqdm
-
 from deltafl.fl.read.exact import exact_number
 from deltafl.fl.superquantile import parse_theta
 from deltafl.sim.inspect.leakage.experiment import (
@@ -31,6 +29,7 @@ from deltafl.sim.inspect.leakage.table import (
     vanishing_as_markdown,
     vanishing_records,
 )
+from deltafl.sim.progress import Bar
 
 _LARGEST_COHORT: Final = 1000
 _LEAST_NOISE: Final = Fraction(1, 1000)
@@ -232,7 +231,7 @@ def _listed(text: str) -> list[str]:
 
 def _measured(plan: Plan) -> tuple[list[Row], list[VanishingRow]]:
     num_cells = sum(1 for _ in plan.cells())
-    with tqdm(total=num_cells, unit="cell", file=sys.stderr, leave=False, disable=None) as bar:
+    with Bar(total=num_cells, unit="cell", desc="searches") as bar:
 
         def told(cell: Cell) -> None:
             bar.set_description(f"{cell.cohort} devices, {cell.label}, {cell.mitigation.name}")
