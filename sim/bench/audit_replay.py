@@ -25,7 +25,7 @@ from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import GraphKind, SecAggError
 from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import CLIENTS, MANY
+from deltafl.sim.bench.sizes import CLIENTS, MANY, check_least
 from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.seeds import Purpose, Seeds
@@ -134,8 +134,9 @@ def measure(benchmark: AuditBenchmark) -> dict[str, object]:
         SecAggError: no session withstands the threat with so few devices.
         RuntimeError: the audit did not run.
     """
-    if min(benchmark.clients, benchmark.dim, benchmark.rounds) < 1:
-        raise ValueError("clients, dim and rounds must be at least 1")
+    check_least(
+        clients=(benchmark.clients, 1), dim=(benchmark.dim, 1), rounds=(benchmark.rounds, 1)
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "transcript.bin"
         _record(benchmark, path)

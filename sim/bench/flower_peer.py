@@ -30,6 +30,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.sim.bench.sizes import check_least
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.progress import Bar
@@ -245,11 +246,7 @@ class _MemoryGrid:
 def _check(
     clients: int, dim: int, neighbours: int | None, threshold: int, dropped: int, seed: int
 ) -> None:
-    if clients < 2 or dim < 1 or seed < 0:
-        raise ValueError(
-            f"clients={clients} must be at least 2, dim={dim} at least 1 and seed={seed} not "
-            f"negative"
-        )
+    check_least(clients=(clients, 2), dim=(dim, 1), seed=(seed, 0))
     # flwr 1.41 tells clients an even number of shares (k + 1) and itself uses one more.
     if neighbours is not None and not (2 <= neighbours < clients and neighbours % 2 == 0):
         raise ValueError(f"neighbours={neighbours} must be even and lie in [2, clients={clients})")

@@ -24,7 +24,7 @@ from deltafl.secagg.prg import SEED_SIZE
 from deltafl.secagg.primitives import AddMasks
 from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import MANY
+from deltafl.sim.bench.sizes import MANY, check_least
 from deltafl.sim.cohort.masks import gpu, threads
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.progress import Bar
@@ -53,10 +53,8 @@ class MaskBenchmark:
     seed: int
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            least = 0 if name == "seed" else 1
-            if value < least:
-                raise ValueError(f"{name}={value} must be at least {least}")
+        given: dict[str, int] = asdict(self)
+        check_least(**{name: (value, int(name != "seed")) for name, value in given.items()})
         if self.ring_bits > ring.MAX_BITS:
             raise ValueError(f"ring_bits={self.ring_bits} must be at most {ring.MAX_BITS}")
 

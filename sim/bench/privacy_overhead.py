@@ -32,6 +32,7 @@ from deltafl.secagg.session import NoObserver
 from deltafl.sim.bench.peers.ours import Simulator
 from deltafl.sim.bench.peers.process_tree import usage
 from deltafl.sim.bench.peers.tasks import BenchmarkTask, make
+from deltafl.sim.bench.sizes import check_least
 from deltafl.sim.cohort.simulated import SecureRounds
 from deltafl.sim.errors import RunError
 from deltafl.sim.progress import Bar
@@ -70,8 +71,7 @@ class PrivacyBenchmark:
     backend: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.repeats < 1:
-            raise ValueError(f"repeats={self.repeats} is not at least 1")
+        check_least(repeats=(self.repeats, 1))
 
     def config(self, method: str) -> RunConfig:
         """The settings of a run by a method, or "clear".

@@ -39,7 +39,7 @@ from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.report import costs, machine, table
-from deltafl.sim.bench.sizes import CLIENTS, SLOTS
+from deltafl.sim.bench.sizes import CLIENTS, SLOTS, check_least
 from deltafl.sim.bench.stopwatch import Stopwatch
 from deltafl.sim.bench.verified_search import VerifyBenchmark, answers_of
 from deltafl.sim.bench.verified_search import measure as measure_checks
@@ -157,16 +157,14 @@ def measure(benchmark: RoundBenchmark) -> dict[str, object]:
         ValueError: an argument is out of its range.
         SecAggError: no session withstands the threat with so few devices, or too many vanished.
     """
-    if min(benchmark.clients, benchmark.slots, benchmark.dim) < 1:
-        raise ValueError(
-            f"clients={benchmark.clients}, slots={benchmark.slots} and dim={benchmark.dim} must "
-            f"be at least 1"
-        )
-    if not 0 <= benchmark.dropout < 1 or benchmark.seed < 0:
-        raise ValueError(
-            f"dropout={benchmark.dropout} must lie in [0, 1) and seed={benchmark.seed} not be "
-            "negative"
-        )
+    check_least(
+        clients=(benchmark.clients, 1),
+        slots=(benchmark.slots, 1),
+        dim=(benchmark.dim, 1),
+        seed=(benchmark.seed, 0),
+    )
+    if not 0 <= benchmark.dropout < 1:
+        raise ValueError(f"dropout={benchmark.dropout} must lie in [0, 1)")
     sessions, params = _session(benchmark)
     generator = Seeds(benchmark.seed).generator(Purpose.DROPOUT)
     ids = [ClientId(index) for index in range(benchmark.clients)]

@@ -40,7 +40,7 @@ from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.flower_peer import FlowerCost
 from deltafl.sim.bench.flower_peer import measure as measure_flower
 from deltafl.sim.bench.report import costs, machine, table
-from deltafl.sim.bench.sizes import CLIENTS
+from deltafl.sim.bench.sizes import CLIENTS, check_least
 from deltafl.sim.bench.stopwatch import Stopwatch
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
@@ -90,11 +90,7 @@ class SessionBenchmark:
     seed: int
 
     def __post_init__(self) -> None:
-        if self.clients < 2 or self.dim < 1 or self.seed < 0:
-            raise ValueError(
-                f"clients={self.clients} must be at least 2, dim={self.dim} at least 1, "
-                f"seed={self.seed} not negative"
-            )
+        check_least(clients=(self.clients, 2), dim=(self.dim, 1), seed=(self.seed, 0))
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} is not in [0, 1)")
         if self.neighbours is not None and self.graph is GraphKind.COMPLETE:

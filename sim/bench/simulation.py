@@ -50,7 +50,7 @@ from deltafl.sim.bench import privacy_overhead
 from deltafl.sim.bench.peers.party import NEEDS, OURS, USUAL, Party, missing
 from deltafl.sim.bench.peers.tasks import TASKS, BenchmarkTask, make, resized
 from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import CLIENTS
+from deltafl.sim.bench.sizes import CLIENTS, check_least
 from deltafl.sim.cohort.hardware import usable_cores
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.progress import Bar
@@ -102,8 +102,7 @@ class SimulationBenchmark:
     backend: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.repeats < 1:
-            raise ValueError(f"repeats={self.repeats} is not at least 1")
+        check_least(repeats=(self.repeats, 1))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

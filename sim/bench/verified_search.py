@@ -35,7 +35,7 @@ from deltafl.secagg.params import SessionId, SessionParams
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.signing import Signer
 from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import CLIENTS
+from deltafl.sim.bench.sizes import CLIENTS, check_least
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
 from deltafl.sim.progress import Bar
@@ -61,9 +61,7 @@ class VerifyBenchmark:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name, value, least in (("repeats", self.repeats, 1), ("seed", self.seed, 0)):
-            if value < least:
-                raise ValueError(f"{name}={value} must be at least {least}")
+        check_least(repeats=(self.repeats, 1), seed=(self.seed, 0))
 
     def config(self, *, verified: bool) -> RoundConfig:
         """A round with such a search."""

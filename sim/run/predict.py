@@ -139,6 +139,7 @@ def _main(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     samples = read_samples(options.data)
+    _check_finite(samples, options.data)
     if options.user is not None:
         samples = samples.of(options.user)
     if options.conformity is None:
@@ -220,11 +221,24 @@ def _read_npz(path: Path) -> Samples:
     return Samples(x, y, tuple(str(names[number]) for number in index.tolist()))
 
 
+def _check_finite(samples: Samples, path: Path) -> None:
+    """Refuse inputs that are no numbers, and say whose."""
+    if samples.x.dtype.kind != "f" or np.isfinite(samples.x).all():
+        return
+    row = int(np.argmin(np.isfinite(samples.x.reshape(len(samples.x), -1)).all(axis=1)))
+    user, values = samples.users[row], samples.x[row].reshape(-1)
+    value = values[~np.isfinite(values)][0]
+    raise DataError(
+        f"{path}: user {user!r}: sample {samples.users[:row].count(user)} has the input {value}, "
+        "which is not finite: correct or remove the sample"
+    )
+
+
 def _conformity(text: str) -> Fraction:
     try:
         return parse_theta(text)
     except ValueError as error:
-        raise UserError(f"--conformity {text}: {error}; it must lie in (0, 1]") from error
+        raise UserError(f"--conformity {text}: must lie in (0, 1], such as 0.5 or 1/3") from error
 
 
 def _line(text: str) -> str:

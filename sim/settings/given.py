@@ -4,8 +4,10 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
+from deltafl.fl.nearest import nearest
+from deltafl.sim.errors import ConfigError
 from deltafl.sim.parser import Parser
-from deltafl.sim.settings.config import RunConfig
+from deltafl.sim.settings.config import FORMATS, RunConfig
 from deltafl.sim.settings.config_io import (
     Table,
     assignment,
@@ -33,7 +35,10 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         help="change one setting; may be repeated",
     )
     parser.add_argument(
-        "--data", metavar="PATH", help="an .npz file, a folder of LEAF JSON files, or 'digits'"
+        "--data",
+        metavar="PATH",
+        help="an .npz file, a folder of LEAF JSON files, or 'digits'; NAME=PATH for another format "
+        "(list them: deltafl data list)",
     )
 
 
@@ -76,13 +81,25 @@ def single_settings_of(options: argparse.Namespace) -> list[Table]:
 
 
 def data_of(options: argparse.Namespace) -> list[Table]:
-    """What `--data` gives.
+    """What `--data` gives: a path, or a name, or both as NAME=PATH.
 
     The path of a file is made absolute, so that config.toml reproduces the run from any directory.
     Anything else is the name of a synthetic data set or of a data set on the hub.
+
+    Raises:
+        ConfigError: there is no data set NAME.
     """
     if options.data is None:
         return []
+    name, equals, rest = options.data.partition("=")
+    if equals and not Path(options.data).exists():
+        if name not in FORMATS:
+            raise ConfigError(
+                f"--data {options.data}: there is no data set {name!r}: {nearest(name, FORMATS)}"
+            )
+        if not rest:
+            raise ConfigError(f"--data {options.data}: must have the form {name}=PATH")
+        return [{"data": {"format": name, "source": str(Path(rest).resolve())}}]
     path = Path(options.data)
     is_file = options.data != "digits" and path.exists()
     return [{"data": {"source": str(path.resolve()) if is_file else options.data}}]
