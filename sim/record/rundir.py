@@ -182,9 +182,14 @@ class RunDirectory:
             raise RunDirectoryError(f"{self.path} cannot be resumed: {error}") from error
         if difference := first_difference(config, present):
             key, wanted, found = difference
+            mend = "resume with the same settings, or choose another --out"
+            if key == "federation.rounds":
+                mend = (
+                    "a run is not made longer, because its record says how long it is; train anew "
+                    "in another --out: with the same seed, the rounds until there are the same"
+                )
             raise RunDirectoryError(
-                f"{self.path} was started with {key} = {show(found)}, not {show(wanted)}: "
-                f"resume with the same settings, or choose another --out"
+                f"{self.path} was started with {key} = {show(found)}, not {show(wanted)}: {mend}"
             )
 
     @contextmanager

@@ -42,7 +42,6 @@ from deltafl.sim.settings.config import (
     BACKENDS,
     MAX_WORKERS,
     REMOTE,
-    WITH_LEVELS,
     RunConfig,
     TrainingConfig,
 )
@@ -218,9 +217,9 @@ def _check_full_participation(config: RunConfig, available: int) -> None:
 def _write_bundle(
     config: RunConfig, directory: RunDirectory, subject: Subject, data_sha256: str
 ) -> None:
-    """Write the final models of Δ-FL to one file, for `deltafl predict`."""
+    """Write the final models to one file, for `deltafl predict`."""
     scale = None
-    if config.data.standardise == "train" and config.federation.algorithm in WITH_LEVELS:
+    if config.data.standardise == "train":
         # the data set is already scaled; compute the constants from the unscaled data
         scale = Scale.of(build_dataset(replace(config.data, standardise="none")).train)
     about = {"data": subject.dataset.name, "data_sha256": data_sha256}
@@ -234,17 +233,19 @@ def write_bundle(
     scale: Scale | None,
     about: Mapping[str, str],
 ) -> None:
-    """Write the final models of Δ-FL to one file, for `deltafl predict`.
+    """Write the final models to one file, for `deltafl predict`: one for each conformity level.
+
+    Of an algorithm without levels there is one model, under the θ of the settings.
 
     Args:
-        config: the settings of a run that has ended; none of another algorithm are written.
+        config: the settings of a run that has ended.
         directory: the run's.
         spec: what the models are.
         scale: how inputs are to be scaled.
         about: where the models come from, beside the settings.
     """
     checkpoint = load_checkpoint(directory.checkpoints)
-    if checkpoint is None or config.federation.algorithm not in WITH_LEVELS:
+    if checkpoint is None:
         return
     thetas = config.federation.thetas
     bundle = Bundle(
