@@ -1,13 +1,17 @@
 """The parser of every command: errors of one sentence that say what was probably meant."""
 
 import argparse
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar, overload
 
 from deltafl.fl.nearest import alike, meant, nearest
 from deltafl.sim.visible import visible
 
+_EXPLAINED: Final = "      "  # in front of what an example does
+_ITEM: Final = re.compile(r"[a-zA-Z][a-z ]{0,20}: ")  # such as the exit codes
 _SHOWN: Final = 100  # characters of an argument in a message
 
 _Options = TypeVar("_Options")
@@ -103,12 +107,44 @@ class _Store(argparse.Action):
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Keeps texts of several lines as they are; fills those of one to the width of the terminal."""
+    """Keeps texts as they are written, unless the terminal is narrower.
+
+    Then prose is filled anew: what is not indented, and the explanations of examples. Commands and
+    tables stay as they are.
+    """
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=26)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if "\n" in text.strip():
-            return super()._fill_text(text, width, indent)
-        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+        lines: list[str] = []
+        for chunk in _chunks(text.strip("\n").splitlines()):
+            lead = chunk[0][: len(chunk[0]) - len(chunk[0].lstrip())]
+            if max(map(len, chunk)) <= width or lead not in ("", _EXPLAINED):
+                lines += chunk
+            else:
+                words = " ".join(line.strip() for line in chunk)
+                lines += textwrap.wrap(
+                    words,
+                    width,
+                    initial_indent=lead,
+                    subsequent_indent=lead,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+        return "\n".join(indent + line for line in lines)
+
+
+def _chunks(lines: Sequence[str]) -> Iterator[list[str]]:
+    """Lines that may be filled together: of one paragraph, one indentation, one item."""
+    chunk: list[str] = []
+    for line in lines:
+        before = chunk[-1] if chunk else ""
+        lead = len(line) - len(line.lstrip())
+        same = bool(before.strip() and line.strip()) and len(before) - len(before.lstrip()) == lead
+        if chunk and not (same and not _ITEM.match(line)):
+            yield chunk
+            chunk = []
+        chunk.append(line)
+    if chunk:
+        yield chunk

@@ -30,6 +30,7 @@ from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.progress import Bar
 from deltafl.sim.record.memory import peak_memory_of_children_mb
 from deltafl.sim.record.transcript import TranscriptWriter
@@ -103,7 +104,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=1, metavar="S", help="seed of losses and updates (1)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
+    add_quiet(parser)
 
 
 def main(options: argparse.Namespace) -> int:

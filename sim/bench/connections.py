@@ -49,6 +49,7 @@ from deltafl.sim.bench.sizes import CLIENTS, check_least
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.flags import add_json
 from deltafl.sim.net.app import Tls, allow_connections, application, served
 from deltafl.sim.net.certificates import make_certificates
 from deltafl.sim.net.deadlines import Waiting
@@ -208,7 +209,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=1, metavar="S", help="seed of losses and drop-outs (1)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

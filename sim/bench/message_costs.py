@@ -44,6 +44,7 @@ from deltafl.secagg.states import ClientState, ServerState
 from deltafl.sim.bench.report import machine
 from deltafl.sim.bench.sizes import CLIENTS, SLOTS, check_least
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.flags import add_json
 
 _POLICY: Final = DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0)
 _BINDING: Final = b"what all devices were shown"
@@ -109,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also the largest session that a device accepts (a minute, 2 GB)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -45,6 +45,7 @@ from deltafl.sim.bench.verified_search import VerifyBenchmark, answers_of
 from deltafl.sim.bench.verified_search import measure as measure_checks
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.shared import simulated
+from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.progress import Bar
 from deltafl.sim.record.memory import peak_memory_mb
 
@@ -123,7 +124,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compute what two devices share only once for both, as simulations do: the bytes stay "
         "the same, but the times are not those of a single device",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
+    add_quiet(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

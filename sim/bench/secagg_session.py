@@ -44,6 +44,7 @@ from deltafl.sim.bench.sizes import CLIENTS, check_least
 from deltafl.sim.bench.stopwatch import Stopwatch
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.progress import Bar
 from deltafl.sim.record.memory import peak_memory_mb
 
@@ -206,7 +207,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=1, metavar="S", help="seed of inputs and drop-outs (1)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
+    add_quiet(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

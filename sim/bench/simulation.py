@@ -53,6 +53,7 @@ from deltafl.sim.bench.report import machine
 from deltafl.sim.bench.sizes import CLIENTS, check_least
 from deltafl.sim.cohort.hardware import usable_cores
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.progress import Bar
 from deltafl.sim.settings.config import BACKENDS, METHODS
 
@@ -163,7 +164,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="θ",
         help="with --private: the tail fraction that is kept (0.5)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
+    add_quiet(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -38,6 +38,7 @@ from deltafl.sim.bench.report import machine
 from deltafl.sim.bench.sizes import CLIENTS, check_least
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.progress import Bar
 
 WITHOUT_NOISE: Final = tuple(name for name in METHODS if name != NOISY)
@@ -88,7 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=1, metavar="S", help="seed of losses and weights (1)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
+    add_quiet(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

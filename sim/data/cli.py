@@ -15,6 +15,7 @@ from deltafl.sim.data.dataset import build_dataset, cache_key
 from deltafl.sim.data.describe import about, as_json, as_text, measure
 from deltafl.sim.data.fetch import fetch
 from deltafl.sim.errors import UserError
+from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.settings.config import DataConfig
 from deltafl.sim.settings.config_io import Table, assignment, build_config
 from deltafl.sim.visible import visible
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     listing = commands.add_parser("list", help="list all data sets", allow_abbrev=False)
-    listing.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(listing)
 
     describe = commands.add_parser(
         "describe",
@@ -68,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     _add_source(describe)
-    describe.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(describe)
 
     to_other = commands.add_parser(
         "convert",
@@ -101,6 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_renamed(
         get, "--out", "--to", metavar="FOLDER", help="where to put it (default: data/NAME)"
     )
+    add_quiet(get)
     get.add_argument(
         "--mirror",
         metavar="URL",

@@ -9,6 +9,7 @@ from deltafl.fl.data.cache import default_cache_folder
 from deltafl.sim.doctor.findings import Finding, State, as_json, as_text, works
 from deltafl.sim.doctor.machine import gpu, instructions, machine, places, terminal
 from deltafl.sim.doctor.software import programs, software
+from deltafl.sim.flags import add_json
 from deltafl.sim.visible import visible
 
 _DESCRIPTION = """\
@@ -29,7 +30,7 @@ exit codes: 0 everything needed works, 1 something does not.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EPILOG
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
 
 
 def main(options: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from deltafl.sim.errors import RunError, UserError, damaged
+from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.table import describe
 from deltafl.sim.settings.config import BACKENDS, SEARCHES, SUMS, RunConfig
@@ -118,8 +119,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="continue the run in DIR",
     )
     output.add_argument("--no-plots", action="store_true", help="draw no figures")
-    output.add_argument("--json", action="store_true", help="print the summary as JSON")
-    output.add_argument("--quiet", action="store_true", help="no progress bars")
+    add_json(output)
+    add_quiet(output)
 
 
 def main(options: argparse.Namespace) -> int:

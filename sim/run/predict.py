@@ -24,6 +24,7 @@ from deltafl.fl.errors import DataError
 from deltafl.fl.superquantile import parse_theta
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import UserError
+from deltafl.sim.flags import add_json
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import RunDirectory, check_output
 from deltafl.sim.settings.config import WITH_LEVELS
@@ -116,7 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="write predictions to this .csv or .jsonl file; needs --conformity",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
 
 
 def main(options: argparse.Namespace) -> int:

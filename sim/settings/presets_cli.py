@@ -3,6 +3,7 @@
 import argparse
 import json
 
+from deltafl.sim.flags import add_json
 from deltafl.sim.settings.config_io import preset_names, preset_text
 
 
@@ -14,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "A preset is run with: deltafl run --preset NAME"
     parser.add_argument("name", nargs="?", metavar="NAME", help="print this preset")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
 
 
 def main(options: argparse.Namespace) -> int:

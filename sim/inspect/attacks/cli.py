@@ -6,6 +6,7 @@ import json
 import sys
 from typing import Final
 
+from deltafl.sim.flags import add_json
 from deltafl.sim.inspect.attacks import report
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
 from deltafl.sim.inspect.attacks.play import judged
@@ -56,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="list|NAME|all",
         help="what to do: list the attacks (the default), play one, or play all",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
 
 
 def main(options: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from typing import Final
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary
 from deltafl.sim.errors import UserError
+from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.expected import (
@@ -74,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source", type=Path, metavar="RUN_OR_TRANSCRIPT", help="a run directory or transcript.bin"
     )
     parser.add_argument("--truth", type=Path, metavar="FILE", help="truth file of the same run")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    add_json(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one page")
     parser.add_argument(
         "--fail-on",
@@ -142,7 +143,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="probability that the tests of masked bytes, all together, report perfect ones "
         f"({DEFAULT_FALSE_ALARM_RATE:g})",
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_quiet(parser)
 
 
 def main(options: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from typing import Final
 
 from deltafl.fl.read.exact import exact_number
 from deltafl.fl.superquantile import parse_theta
+from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.inspect.leakage.experiment import (
     METHODS,
     Cell,
@@ -124,7 +125,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=1, metavar="S", help="of cohorts and starts (1)"
     )
     parser.add_argument("--out", metavar="DIR", help="write tables (Markdown, CSV) and plots there")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
+    add_quiet(parser)
 
 
 def main(options: argparse.Namespace) -> int:
