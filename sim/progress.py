@@ -1,7 +1,7 @@
 """Progress on stderr: a bar in a terminal, and elsewhere (a file, CI) a line now and then."""
 
 import sys
-import time
+from time import monotonic
 from typing import Any, Final, TextIO
 
 from tqdm import tqdm
@@ -66,12 +66,12 @@ class _Lines:
 
     def __init__(self, stream: TextIO, *, at_once: bool) -> None:
         self._stream = stream
-        self._written = -EVERY_S if at_once else time.monotonic()
+        self._written = -EVERY_S if at_once else monotonic()
         self.encoding = getattr(stream, "encoding", "ascii")
         self.is_last = False
 
     def write(self, text: str) -> None:
-        line, now = text.replace("\r", "").rstrip(), time.monotonic()
+        line, now = text.replace("\r", "").rstrip(), monotonic()
         if line and (self.is_last or now - self._written >= EVERY_S):
             self._written = now
             self._stream.write(f"{line}\n")

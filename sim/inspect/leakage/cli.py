@@ -83,7 +83,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listed = "\n".join(f"  {one.name:<{width}}  {one.text}" for one in MITIGATIONS)
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOGUE.format(mitigations=listed)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--methods", default="all", metavar="all|LIST", help=f"some of {', '.join(METHODS)} (all)"
     )
