@@ -191,6 +191,8 @@ def _listing(*, as_json: bool) -> str:
         if kind.needs:
             fetched = "; can be fetched" if kind.downloads else ""
             lines.append(f"{'':<{width}}  needs: {kind.needs}{fetched}")
+        if kind.note:
+            lines.append(f"{'':<{width}}  note: {kind.note}")
     return "\n".join(lines)
 
 

@@ -273,7 +273,9 @@ def _check_finite(samples: Samples, path: Path) -> None:
 
 def _has_levels(bundle: Bundle) -> bool:
     """Whether its models are of conformity levels; other algorithms train one for all."""
-    return len(bundle.levels) > 1 or bundle.provenance.get("algorithm") in WITH_LEVELS
+    return (
+        len(bundle.levels) > 1 or bundle.provenance.get("algorithm", WITH_LEVELS[0]) in WITH_LEVELS
+    )
 
 
 def _label(bundle: Bundle, level: Fraction) -> str:

@@ -150,6 +150,22 @@ def test_list_names_every_format_and_calls_stand_ins_so(capsys):
     assert listed["synthetic-emnist"]["stand_in_for"] == "EMNIST"
 
 
+def test_the_names_that_flags_had_before_are_taken_still(archive, tmp_path):
+    assert run("convert", "npz", "--from", archive, "--to", tmp_path / "old") == 0
+    assert run("convert", "npz", "--data", archive, "--out", tmp_path / "new") == 0
+    names = [sorted(p.name for p in (tmp_path / one).rglob("*")) for one in ("old", "new")]
+    assert names[0] == names[1] != []
+
+
+def test_a_file_of_a_kind_that_is_not_written_is_refused(archive, tmp_path, capsys):
+    assert run("convert", "npz", "--data", archive, "--out", tmp_path / "x.csv") == 2
+    assert ".csv files are not written: name a file that ends in .npz" in capsys.readouterr().err
+    assert run("convert", "npz", "--data", archive, "--out", tmp_path / "y.csv", "--as=leaf") == 0
+    assert (tmp_path / "y.csv" / "train").is_dir()
+    assert run("convert", "npz", "--data", archive) == 2
+    assert "--out is missing" in capsys.readouterr().err
+
+
 def described(capsys, *arguments):
     assert run("describe", *arguments, "--json") == 0
     return json.loads(capsys.readouterr().out)

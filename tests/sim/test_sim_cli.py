@@ -114,13 +114,68 @@ def test_an_existing_directory_is_left_as_it_was(capsys, tiny_arguments, tmp_pat
     before = snapshot(tmp_path)
     for extra, expected in (
         ([], "a already exists: add --resume"),
-        (["--resume", "--rounds=5"], "a was started with federation.rounds = 4, not 5"),
+        (
+            ["--resume", "--rounds=5"],
+            "a was started with federation.rounds = 4, not 5: a run is not",
+        ),
         (["--resume", "--set=federation.theta=1/3"], "federation.theta = 0.5, not 1/3"),
     ):
         code, out, err = call(capsys, *arguments, *extra)
         assert (code, out) == (2, "")
         assert expected in err
         assert snapshot(tmp_path) == before
+
+
+def test_a_longer_run_with_the_same_seed_begins_with_the_same_rounds(
+    capsys, tiny_arguments, tmp_path
+):
+    """Which is what the refusal to make a run longer says."""
+    short = [*tiny_arguments, "--set=federation.algorithm=private-delta-fl"]
+    short += ["--set=privacy.min_cohort=2", "--set=policy.min_expected_tail=1"]
+    short += ["--set=federation.cohort_size=4", "--set=privacy.sums=ideal"]
+    assert call(capsys, "run", *short, "--out=a")[0] == 0
+    longer = [one for one in short if "rounds" not in one]
+    assert call(capsys, "run", *longer, "--rounds=6", "--out=b")[0] == 0
+    first, second = (
+        [json.loads(line) for line in (tmp_path / name / "events.jsonl").read_text().splitlines()]
+        for name in "ab"
+    )
+    assert (len(first), len(second)) == (4, 6)
+    for one, other in zip(first, second, strict=False):
+        assert (one["eta"], one["kept_weight"]) == (other["eta"], other["kept_weight"])
+
+
+def test_a_summary_is_printed_as_json(capsys, tiny_arguments, tmp_path):
+    code, out, _ = call(capsys, "run", *tiny_arguments, "--out=a", "--json")
+    assert code == 0
+    assert json.loads(out) == json.loads((tmp_path / "a/summary.json").read_text())
+    code, again, _ = call(capsys, "run", "--out=a", "--resume", "--json")
+    assert (code, again) == (0, out)
+
+
+def test_data_are_named_with_their_format(capsys, tiny_arguments, tmp_path):
+    code, _, err = call(capsys, "run", *tiny_arguments, "--data=hart=x", "--out=a")
+    assert (code, "did you mean 'heart'?" in err) == (2, True)
+    code, _, err = call(capsys, "run", *tiny_arguments, "--data=heart=", "--out=a")
+    assert (code, "must have the form heart=PATH" in err) == (2, True)
+    code, _, err = call(capsys, "run", *tiny_arguments, "--data=heart=x", "--out=a")
+    assert (code, f"{tmp_path / 'x'}: no such folder" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [
+        ("training.backend=batchd", "batched"),
+        ("model.name=liner", "linear"),
+        ("federation.algorithm=fedav", "fedavg"),
+        ("quantile.method=bracketd", "bracketed"),
+        ('experiment.baselines=["fedav"]', "fedavg"),
+    ],
+)
+def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(capsys, setting, meant):
+    code, _, err = call(capsys, "run", f"--set={setting}", "--out=a")
+    assert code == 2
+    assert err.endswith(f"; did you mean {meant!r}?\n")
 
 
 def test_foreign_places_are_refused(capsys, tiny_arguments, tmp_path):
@@ -376,6 +431,18 @@ def test_presets_are_listed(capsys):
     code, out, _ = call(capsys, "presets")
     assert code == 0
     assert "quickstart        The embedded digits" in out
+
+
+HEAVY = {"torch", "numpy", "matplotlib", "sklearn", "pyarrow", "pandas", "tqdm", "shtab", "scipy"}
+
+
+@pytest.mark.parametrize("module", ["deltafl", "deltafl.sim.cli", "deltafl.sim.run.cli"])
+def test_what_help_needs_loads_nothing_heavy(module):
+    assert not HEAVY & loaded_by(f"import {module}")
+
+
+def test_what_is_heavy_is_seen():
+    assert {"torch", "numpy"} <= HEAVY & loaded_by("import deltafl.sim.run.experiment")
 
 
 def test_help_teaches_and_is_fast():
