@@ -404,6 +404,13 @@ def test_without_connections_it_says_what_to_install(tmp_path, command):
     assert done.stderr.endswith(f", which is not installed: {remedy}\n")
 
 
+def test_the_core_alone_has_a_doctor(tmp_path):
+    done = call_the_core_alone(tmp_path, "doctor")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "torch is missing" in done.stdout
+    assert "→ pip install '.[sim]'" in done.stdout
+
+
 def test_the_core_alone_helps_and_lists_presets(tmp_path):
     assert "usage: deltafl" in call_the_core_alone(tmp_path, "--help").stdout
     assert "quickstart" in call_the_core_alone(tmp_path, "presets").stdout

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
+from deltafl.fl.nearest import meant
 from deltafl.fl.read.exact import exact_number
 from deltafl.fl.superquantile import parse_theta
 from deltafl.sim.flags import add_json, add_quiet
@@ -220,7 +221,10 @@ def _chosen(flag: str, text: str, known: Iterable[str]) -> tuple[str, ...]:
     wanted = names if text == "all" else _listed(text)
     for name in wanted:
         if name not in names:
-            raise ValueError(f"{flag}: unknown {name!r}; choose from {', '.join(names)}, or all")
+            raise ValueError(
+                f"{flag}: unknown {name!r}; choose from {', '.join(names)}, or all"
+                f"{meant(name, names)}"
+            )
     if not wanted:
         raise ValueError(f"{flag}: name at least one of {', '.join(names)}, or all")
     return tuple(name for name in names if name in wanted)
