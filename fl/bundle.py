@@ -314,7 +314,7 @@ def read_stored(path: Path) -> Stored:
 
 def _load(path: Path, check: Callable[[Mapping[str, npt.NDArray[np.generic]]], _Loaded]) -> _Loaded:
     if not path.is_file():
-        raise DataError(f"{path}: no such file: a finished run of Δ-FL writes bundle.npz")
+        raise DataError(f"{path}: no such file: a finished run writes bundle.npz")
     if path.stat().st_size > MAX_BYTES:
         raise DataError(f"{path}: larger than {MAX_BYTES} bytes: it is no bundle")
     try:

@@ -5,72 +5,36 @@ exits with 1, an interrupted one with 130. Heavy modules are imported only when 
 that help is instant.
 """
 
-import argparse
 import contextlib
 import importlib
 import io
 import os
-import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from deltafl import __version__
-from deltafl.sim.errors import RunError, UserError, damaged
-from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.run.table import describe
-from deltafl.sim.settings.config import BACKENDS, SEARCHES, SUMS, RunConfig
-from deltafl.sim.settings.config_io import (
-    assignment,
-    build_config,
-    preset_names,
-    preset_text,
-    read_config_file,
-    read_table,
-)
-from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
+from deltafl.fl.nearest import alike
+from deltafl.sim.errors import UserError
+from deltafl.sim.parser import Parser
+from deltafl.sim.quiet import quieted
 from deltafl.sim.visible import visible
 
-_EXAMPLES: Final = """\
-examples:
-  deltafl run --preset quickstart
-      train on the embedded digits, privately and by FedAvg, and compare (a few minutes)
-  deltafl run --preset unipen62-linear --data data/unipen62.npz --seed 3 --out runs/third
-      a preset on your own data: an .npz file, or a folder of LEAF JSON files
-  deltafl run my.toml --set federation.theta=1/3 --set experiment.baselines='["fedavg"]'
-      your own settings with two changes; config.toml in every run directory is a template
-  deltafl run --preset quickstart --transcript full --truth --out runs/audited
-      record everything an audit can use:
-      `deltafl audit runs/audited --truth runs/audited/truth.bin`
-  deltafl run --preset quickstart --dropout 0.1
-      each device drops out in the middle of a round with probability 0.1
-  deltafl run --out runs/third --resume
-      continue an interrupted run; for a finished run, print its result again
+_DESCRIPTION: Final = (
+    "Private Δ-FL: federated learning that favours the worst-off devices while the server sees "
+    "only sums over devices."
+)
+_EPILOG: Final = "Each command explains itself: deltafl run --help. Begin with: deltafl doctor"
+_BENCH: Final = "Run a benchmark. Each explains itself, as in: deltafl bench round --help"
 
-settings: defaults < --preset < CONFIG.toml < --set < the flags above (later ones win).
-θ (federation.theta) is the share of the devices, by weight, that training keeps: those with the
-largest losses. 1 is FedAvg; a smaller θ favours the worst-off devices more.
-exit codes: 0 success, 1 the run failed, 2 invalid request, 130 interrupted.
-"""
-
-_FLAGS: Final = {
-    "rounds": "federation.rounds",
-    "sums": "privacy.sums",
-    "search": "quantile.search",
-    "backend": "training.backend",
-    "workers": "training.workers",
-    "address": "training.address",
-    "device": "training.device",
-    "dropout": "faults.dropout",
-    "seed": "experiment.seed",
-    "transcript": "privacy.transcript",
-    "truth": "privacy.truth",
-}
-
-
-_TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
+TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
+    ("run",): ("deltafl.sim.run.cli", "train, evaluate and compare; write a run directory"),
+    ("presets",): ("deltafl.sim.settings.presets_cli", "list the presets, or show one"),
+    ("doctor",): (
+        "deltafl.sim.doctor.cli",
+        "check what is installed, what this machine has, and that sums work",
+    ),
     ("audit", "leakage"): (
         "deltafl.sim.inspect.leakage.cli",
         "measure what the searches for the threshold reveal about single devices",
@@ -99,6 +63,10 @@ _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "start a whole federation on this machine, each device a process of its own",
     ),
     ("data",): ("deltafl.sim.data.cli", "list, describe, convert and fetch data sets"),
+    ("completion",): (
+        "deltafl.sim.completion",
+        "print what makes a shell complete commands and flags",
+    ),
     ("bench", "secagg"): (
         "deltafl.sim.bench.secagg_session",
         "the cost of one secure sum, optionally compared with Flower",
@@ -133,7 +101,7 @@ _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
     ),
 }
 """Commands with their own arguments: command words, module, help text. A module is imported only
-when its command is called; it defines `add_arguments` and `main`."""
+when its command is called, so that help is instant; it defines `add_arguments` and `main`."""
 
 
 _EXTRAS: Final = {"starlette": "net", "uvicorn": "net", "websockets": "net", "flwr": "flower"}
@@ -141,13 +109,6 @@ _EXTRAS: Final = {"starlette": "net", "uvicorn": "net", "websockets": "net", "fl
 
 
 _BROKEN_PIPE: Final = 141  # the exit code that a shell reports for a program killed by SIGPIPE
-
-
-class _Parser(argparse.ArgumentParser):
-    """Reports a usage error in one sentence instead of printing the whole usage."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -196,246 +157,74 @@ def _drop_output() -> None:
 
 def _dispatch(arguments: Sequence[str]) -> int:
     if not arguments:
-        _parser().print_help()
+        commands(whole=False).print_help()
         return 0
-    for words, (module, _) in _TOOLS.items():
+    for words in TOOLS:
         if tuple(arguments[: len(words)]) == words:
-            return _tool(words, module, arguments[len(words) :])
-    options = _parser().parse_args(arguments)
-    if options.command == "bench":
-        _parser().error(f"bench: name a benchmark, one of {', '.join(_benchmarks())}")
-    return _presets(options.name) if options.command == "presets" else _run(options)
+            return _tool(words, arguments[len(words) :])
+    commands(whole=False).parse_args(arguments)  # help, the version, or an error
+    return 2
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="deltafl",
-        description="Private Δ-FL: federated learning that favours the worst-off devices while the "
-        "server sees only sums over devices.",
-        epilog="`deltafl run --help` explains the settings and gives examples.",
-        allow_abbrev=False,
-    )
+def commands(*, whole: bool) -> Parser:
+    """The parser of all commands.
+
+    Args:
+        whole: whether each has its own arguments, for which its module is imported, if all that it
+            needs is installed; otherwise only the names are there, and what they do.
+    """
+    parser = Parser(prog="deltafl", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"deltafl {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = commands.add_parser(
-        "run",
-        help="train, evaluate and compare; write a run directory",
-        description="Simulate federated training and write the results to a run directory.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    names = parser.add_subparsers(
+        title="commands", dest="command", required=True, metavar="COMMAND"
     )
-    add_settings(run)
-    run.add_argument("--rounds", metavar="N", help="number of rounds")
-    run.add_argument(
-        "--sums",
-        metavar="|".join(SUMS),
-        help="how secure sums are computed: masked (real keys and masks) or ideal (the same sums "
-        "without cryptography)",
-    )
-    run.add_argument(
-        "--search",
-        metavar="|".join(SEARCHES),
-        help="whether devices check the search for the threshold: verified (each checks every sum, "
-        "and accepts only what follows from the sums; needs signed sessions and the complete "
-        "graph), trusted (they answer whatever the server asks) or auto (verified against an "
-        "active server, privacy.adversary)",
-    )
-    run.add_argument(
-        "--backend", metavar="NAME", help=f"where devices are simulated: {', '.join(BACKENDS)}"
-    )
-    run.add_argument(
-        "--workers",
-        metavar="N",
-        help="number of workers of the backends processes and ray (default: one per core)",
-    )
-    run.add_argument(
-        "--address",
-        metavar="HOST:PORT",
-        help="Ray cluster to use (default: start one on this machine)",
-    )
-    run.add_argument("--device", metavar="auto|cpu|cuda", help="where to train")
-    run.add_argument(
-        "--dropout", metavar="P", help="probability that a device drops out of a round"
-    )
-    run.add_argument("--seed", metavar="S", help="first seed")
-    run.add_argument(
-        "--transcript",
-        metavar="full|every=N|headers",
-        help="how much of the server's messages to record, for audits: everything, everything in "
-        "every N-th round, or only sizes and hashes",
-    )
-    run.add_argument(
-        "--truth",
-        action="store_const",
-        const="true",
-        help="also write each device's private values to truth.bin, for audits",
-    )
-    run.add_argument("--out", metavar="DIR", help="run directory (default: runs/<preset or file>)")
-    run.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue the run in an existing run directory, and do nothing if it is finished; a "
-        "round with masked sums that was interrupted is lost, for no device answers twice",
-    )
-    run.add_argument(
-        "--no-plots", action="store_true", help="draw no figures (saves a few seconds)"
-    )
-    run.add_argument("--quiet", action="store_true", help="no progress bars")
-    presets = commands.add_parser(
-        "presets",
-        help="list the presets, or show one",
-        description="List the presets: settings that come with the package. With a name, print "
-        "that preset, which also says where to get its data.",
-        allow_abbrev=False,
-    )
-    presets.add_argument("name", nargs="?", metavar="NAME", help="print this preset")
-    for words, (_, what) in _TOOLS.items():
+    for words, (_, what) in TOOLS.items():
         if len(words) == 1:
-            commands.add_parser(words[0], help=what, add_help=False)
-    described = "; ".join(f"`deltafl bench {name}`: {what}" for name, what in _benchmarks().items())
-    bench = commands.add_parser(
-        "bench", help="run a benchmark", description=described, allow_abbrev=False
-    )
-    bench.add_argument("benchmark", nargs="*", help="its name, followed by its own arguments")
+            _fill(names.add_parser(words[0], help=what, add_help=whole), words, whole=whole)
+    bench = names.add_parser("bench", help="run a benchmark", description=_BENCH)
+    _fill(bench, ("bench",), whole=whole)
     return parser
 
 
-def _benchmarks() -> dict[str, str]:
-    return {words[1]: what for words, (_, what) in _TOOLS.items() if words[0] == "bench"}
+def _fill(parser: Parser, words: tuple[str, ...], *, whole: bool) -> None:
+    """Add to a command the words that may follow it and, if `whole`, its arguments."""
+    nested = _nested(words)
+    if nested and (whole or words not in TOOLS):
+        metavar = "BENCHMARK" if words not in TOOLS else "ACTION"
+        more = parser.add_subparsers(dest="more", required=words not in TOOLS, metavar=metavar)
+        for name in nested:
+            longer = (*words, name)
+            _fill(more.add_parser(name, help=TOOLS[longer][1], add_help=whole), longer, whole=whole)
+    if whole and words in TOOLS:
+        with contextlib.suppress(ModuleNotFoundError):  # an extra that is not installed
+            importlib.import_module(TOOLS[words][0]).add_arguments(parser)
 
 
-def _presets(wanted: str | None) -> int:
-    if wanted is not None:
-        try:
-            print(preset_text(wanted), end="")
-        except UserError as error:
-            return _fail(2, str(error))
-        return 0
-    width = max(map(len, preset_names()))
-    for name in preset_names():
-        first_line = preset_text(name).partition("\n")[0]
-        print(f"{name:<{width}}  {first_line.removeprefix('#').strip()}")
-    return 0
+def _nested(words: tuple[str, ...]) -> list[str]:
+    """The words that may come next in a command."""
+    return [longer[-1] for longer in TOOLS if longer[:-1] == words]
 
 
-def _tool(words: Sequence[str], module: str, arguments: Sequence[str]) -> int:
-    tool = importlib.import_module(module)
-    parser = _Parser(
-        prog=" ".join(("deltafl", *words)),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def _tool(words: tuple[str, ...], arguments: Sequence[str]) -> int:
+    tool = importlib.import_module(TOOLS[words][0])
+    parser = Parser(prog=" ".join(("deltafl", *words)))
     tool.add_arguments(parser)
+    first = arguments[0] if arguments else ""
+    if (near := alike(first, _nested(words))) and not Path(first).exists():
+        parser.error(f"there is no {first!r}: did you mean {near[0]!r}?")
     options = parser.parse_args(arguments)
     try:
-        code: int = tool.main(options)
+        with quieted(getattr(options, "quiet", False)):
+            code: int = tool.main(options)
     except UserError as error:
         return _fail(2, str(error))
-    except BrokenPipeError:
-        raise
     except OSError as error:
+        if error.filename is None:  # a pipe is closed, or there is no room for what is printed
+            raise
         return _fail(2, f"{error.filename}: {error.strerror}; check the path and its permissions")
     except KeyboardInterrupt:
         return _fail(130, "interrupted")
     return code
-
-
-def _run(options: argparse.Namespace) -> int:
-    out = _out(options)
-    try:
-        config = _config(options, out)
-        return _run_experiment(
-            config, out, resume=options.resume, quiet=options.quiet, plots=not options.no_plots
-        )
-    except UserError as error:
-        return _fail(2, str(error))
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        return _fail(2, f"{error.filename}: {error.strerror}; check the path and its permissions")
-    except KeyboardInterrupt:
-        if not (out / "config.toml").exists():
-            return _fail(130, "interrupted before anything was written")
-        again = f"{_called()} run --out {shlex.quote(str(out))} --resume"
-        return _fail(130, f"interrupted; finished rounds are kept; continue with `{again}`")
-
-
-def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool, plots: bool) -> int:
-    if finished := RunDirectory(out).finished(config, resume=resume):
-        try:
-            return _show(finished, out)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise damaged(RunDirectory(out).summary, "it is not what a run writes") from error
-    from deltafl.fl.errors import DataError, DivergenceError
-    from deltafl.protocol.errors import ProtocolError
-    from deltafl.secagg.errors import SecAggError
-    from deltafl.sim.run.experiment import run_experiment
-    from deltafl.sim.run.progress import ProgressBars
-
-    try:
-        with contextlib.closing(ProgressBars(quiet=quiet)) as progress:
-            summary = run_experiment(
-                config, out, resume=resume, progress=progress, warn=_warn, plots=plots
-            )
-    except DataError as error:
-        return _fail(2, str(error))
-    except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
-        return _fail(1, f"the run failed: {error}; finished rounds are kept in {out}")
-    return _show(summary, out)
-
-
-def _show(summary: Mapping[str, object], out: Path) -> int:
-    print(visible(describe(summary)))
-    plots = "plots/, " if (out / "plots").exists() else ""
-    print(f"\nResults are in {out}: summary.json, {plots}metrics/, events.jsonl.")
-    if summary.get("sums") == "masked":
-        print(f"To see what the server saw: {_called()} audit {shlex.quote(str(out))}")
-    return 0
-
-
-def _called() -> str:
-    """How to call this command again: its name, or its path if it is not on the search path."""
-    program = sys.argv[0]
-    if Path(program).name != "deltafl" or shutil.which("deltafl") is not None:
-        return "deltafl"
-    return shlex.quote(program)
-
-
-def _out(options: argparse.Namespace) -> Path:
-    if options.out is not None:
-        return Path(options.out)
-    if options.config is not None:
-        return Path("runs") / Path(options.config).stem
-    return Path("runs") / (options.preset or "quickstart")
-
-
-def _config(options: argparse.Namespace, out: Path) -> RunConfig:
-    layers = files_of(options)
-    if not layers and options.resume and (out / "config.toml").exists():
-        layers.append(read_config_file(out / "config.toml"))
-    elif not layers:
-        if options.resume and not _names_settings(options):
-            raise UserError(
-                f"{out}: there is no run to continue: check --out; to start a new run, or continue "
-                "it if it exists, also give its settings, as in --preset quickstart --resume"
-            )
-        layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
-    layers += single_settings_of(options)
-    for flag, key in _FLAGS.items():
-        if (value := getattr(options, flag)) is not None:
-            layers.append(assignment(f"{key}={value}"))
-    return build_config([*layers, *data_of(options)])
-
-
-def _names_settings(options: argparse.Namespace) -> bool:
-    """Whether any flag gives a setting."""
-    flags = (getattr(options, flag) for flag in _FLAGS)
-    return bool(options.assignments) or any(value is not None for value in (options.data, *flags))
-
-
-def _warn(sentence: str) -> None:
-    print(f"deltafl: note: {visible(sentence)}", file=sys.stderr)
 
 
 def _fail(code: int, sentence: str) -> int:

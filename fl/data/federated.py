@@ -166,11 +166,8 @@ def federate(
     rule = f"keep devices with more than {split.more_than} samples"
     kept = [device for device in devices if device.num_samples > split.more_than]
     if len(kept) < 2:
-        largest = max((device.num_samples for device in devices), default=0)
-        raise DataError(
-            f"{name}: {len(kept)} of {len(devices)} devices are left by the rule '{rule}' and at "
-            f"least 2 are needed (largest device: {largest} samples): lower the number"
-        )
+        sizes = [device.num_samples for device in devices]
+        raise DataError(too_few(name, sizes, len(kept), rule))
     kept.sort(key=lambda device: device.id)
     if split.by is SplitBy.SAMPLES:
         sides = [split_samples(device, split) for device in kept]
@@ -183,7 +180,7 @@ def federate(
     if not train or not test:
         raise DataError(
             f"{name}: {len(train)} train and {len(test)} test devices are left by the rule "
-            f"'{rule}': lower the number"
+            f"'{rule}': {'lower the number' if split.more_than else 'give data of both'}"
         )
     num_classes = 0
     if not devices[0].has_numbers:
@@ -197,6 +194,26 @@ def federate(
         input_shape=devices[0].x.shape[1:],
         dropped=len(devices) - len(kept),
         rule=rule,
+    )
+
+
+def too_few(name: str, sizes: Sequence[int], kept: int, rule: str) -> str:
+    """The error where a rule leaves fewer devices than a split needs, with the mend that helps.
+
+    Args:
+        name: of the data set.
+        sizes: of all devices before the rule, in samples.
+        kept: how many devices are left.
+        rule: in words.
+    """
+    mend = (
+        f" (largest device: {max(sizes)} samples): lower the number (data.min_samples)"
+        if len(sizes) > 1
+        else ": say of each sample whose it is, and give samples of more users"
+    )
+    return (
+        f"{name}: {kept} of {len(sizes)} devices are left by the rule '{rule}' and at least 2 are "
+        f"needed{mend}"
     )
 
 

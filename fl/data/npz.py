@@ -63,11 +63,14 @@ def _users(
     path: Path, user: npt.NDArray[np.generic], users: npt.NDArray[np.generic] | None
 ) -> tuple[list[str], npt.NDArray[np.int64]]:
     """Give the users' names, and for each sample the place of its user among them."""
-    if user.ndim != 1 or user.dtype.kind not in "iu" or len(user) == 0:
+    if user.ndim != 1 or user.dtype.kind not in "iu":
         raise DataError(
             f"{path}: array 'user' has dtype {user.dtype} and shape {user.shape}: store the "
-            "integer index of each sample's user"
+            "integer index of each sample's user, and their names in the array 'users', if they "
+            "have names"
         )
+    if len(user) == 0:
+        raise DataError(f"{path} is empty: it has no samples; store at least some of two users")
     values, index = np.unique(user.astype(np.int64), return_inverse=True)
     if users is None:
         return [str(value) for value in values], index
@@ -88,5 +91,7 @@ FORMAT: Final = Format(
     "an .npz archive with the arrays x, y and user",
     lambda source, split, options: load_npz(Path(source), split, subset=options.subset),
     needs="an .npz file",
+    note="The data unipen62 of some presets and tables are such a file, to be made of UNIPEN: "
+    "`deltafl presets unipen62-linear` says how.",
     options=frozenset({"subset"}),
 )

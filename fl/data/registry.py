@@ -14,6 +14,7 @@ from deltafl.fl import registry
 from deltafl.fl.data.federated import FederatedDataset, Split, SplitBy
 from deltafl.fl.data.subset import WHOLE, Subset
 from deltafl.fl.errors import DataError
+from deltafl.fl.nearest import meant
 from deltafl.protocol.registry import Registry
 
 MINORITY_SHARE: Final = Fraction(1, 5)
@@ -194,9 +195,27 @@ def format_of(source: str) -> Format:
             f"{source}: no such folder: fetch the data with `deltafl data fetch {source}`, and "
             "name the folder with --data"
         )
-    raise DataError(
-        f"{source}: neither 'digits' nor a folder of LEAF files nor a .csv, .npz or .parquet "
-        "file: check the path, or say what it is (data.format)"
+    if path.exists():
+        raise DataError(f"{source}: {_no_format(path)}")
+    made = [name for name, kind in FORMATS.items() if not kind.needs]
+    mend = (
+        meant(source, made) or f": check the path, or name data that need none: {', '.join(made)}"
+    )
+    raise DataError(f"{source}: there is no such file{mend}")
+
+
+def _no_format(path: Path) -> str:
+    """Why a file of the user's cannot be read, and what can."""
+    kind = path.suffix.lower()
+    if kind in (".tsv", ".txt", ".xlsx", ".json", ".pt", ".pkl"):
+        return (
+            f"{kind} files are not read; write a .csv file with a row for each sample, or store "
+            "the arrays x, y and user in an .npz file, as in "
+            "numpy.savez('data.npz', x=x, y=y, user=user)"
+        )
+    return (
+        "neither a .csv, .npz or .parquet file nor a folder of LEAF files; if it is of another "
+        "format, name that, as in --set data.format=hub (`deltafl data list`)"
     )
 
 

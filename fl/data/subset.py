@@ -58,7 +58,8 @@ def choose_users(name: str, counts: Mapping[str, int], split: Split, subset: Sub
         raise DataError(
             f"{name}: {len(kept)} of {len(counts)} users have more than {split.more_than} "
             f"samples and {wanted or 'at least 2'} are needed (largest: "
-            f"{max(counts.values(), default=0)} samples): lower the number"
+            f"{max(counts.values(), default=0)} samples): "
+            f"{'lower the number' if split.more_than else 'ask for fewer users, or give more'}"
         )
     if wanted is None:
         return kept

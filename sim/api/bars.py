@@ -1,6 +1,8 @@
 """Progress bars, in a notebook or a terminal."""
 
-from tqdm import auto, notebook
+from typing import Any
+
+from tqdm import auto, notebook, tqdm
 
 from deltafl.sim.run.progress import ProgressBars
 
@@ -12,5 +14,9 @@ def bars_here(*, quiet: bool) -> ProgressBars:
         quiet: draw nothing.
     """
     if issubclass(auto.tqdm, notebook.tqdm_notebook):
-        return ProgressBars(quiet=quiet, new=auto.tqdm)
+        return ProgressBars(quiet=quiet, new=_in_notebook)
     return ProgressBars(quiet=quiet)
+
+
+def _in_notebook(*, quiet: bool, **arguments: Any) -> "tqdm[Any]":  # noqa: ANN401 (so are tqdm's)
+    return auto.tqdm(disable=quiet, **arguments)

@@ -6,7 +6,6 @@ a separate process, whose time and peak memory are measured.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from deltafl.fl.objectives import PLAIN, LocalObjective
 from deltafl.fl.strategies.base import TrainingState
@@ -27,11 +25,13 @@ from deltafl.protocol.quantile.search import SearchParams
 from deltafl.protocol.sessions import Sessions
 from deltafl.secagg import GraphKind, SecAggError
 from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import CLIENTS, MANY
+from deltafl.sim.bench.sizes import CLIENTS, MANY, check_least
 from deltafl.sim.cohort.devices import device_objects
 from deltafl.sim.cohort.masked import MaskedRounds
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.simulated import SimulatedCohort
+from deltafl.sim.flags import add_json, add_quiet
+from deltafl.sim.progress import Bar
 from deltafl.sim.record.memory import peak_memory_of_children_mb
 from deltafl.sim.record.transcript import TranscriptWriter
 
@@ -104,7 +104,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=1, metavar="S", help="seed of losses and updates (1)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
+    add_quiet(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -135,8 +136,9 @@ def measure(benchmark: AuditBenchmark) -> dict[str, object]:
         SecAggError: no session withstands the threat with so few devices.
         RuntimeError: the audit did not run.
     """
-    if min(benchmark.clients, benchmark.dim, benchmark.rounds) < 1:
-        raise ValueError("clients, dim and rounds must be at least 1")
+    check_least(
+        clients=(benchmark.clients, 1), dim=(benchmark.dim, 1), rounds=(benchmark.rounds, 1)
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "transcript.bin"
         _record(benchmark, path)
@@ -179,8 +181,7 @@ def _record(benchmark: AuditBenchmark, path: Path) -> None:
         masked = MaskedRounds(Sessions(graph=benchmark.graph), observer=transcript)
         state = TrainingState(np.zeros(benchmark.dim, dtype=np.float32))
         rounds = range(1, benchmark.rounds + 1)
-        quiet = None if os.isatty(sys.stderr.fileno()) else True
-        for number in tqdm(rounds, desc="recording", file=sys.stderr, leave=False, disable=quiet):
+        for number in Bar(rounds, desc="recording"):
             transcript.begin_round(number, devices.weights)
             cohort = SimulatedCohort(devices, state.round, seeds, masked)
             state, report = strategy.apply(state, cohort)

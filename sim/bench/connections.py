@@ -45,10 +45,11 @@ from deltafl.secagg.ledger import MemoryLedger
 from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.wire import max_bytes
 from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import CLIENTS
+from deltafl.sim.bench.sizes import CLIENTS, check_least
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.flags import add_json
 from deltafl.sim.net.app import Tls, allow_connections, application, served
 from deltafl.sim.net.certificates import make_certificates
 from deltafl.sim.net.deadlines import Waiting
@@ -100,10 +101,13 @@ class NetBenchmark:
     seed: int
 
     def __post_init__(self) -> None:
-        least = {"clients": 5, "dim": 1, "queries": 1, "processes": 1, "seed": 0}
-        for name, lowest in least.items():
-            if (value := getattr(self, name)) < lowest:
-                raise ValueError(f"{name}={value} must be at least {lowest}")
+        check_least(
+            clients=(self.clients, 5),
+            dim=(self.dim, 1),
+            queries=(self.queries, 1),
+            processes=(self.processes, 1),
+            seed=(self.seed, 0),
+        )
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} is not in [0, 1)")
         if not (math.isfinite(self.wait) and self.wait > 0):
@@ -205,7 +209,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=1, metavar="S", help="seed of losses and drop-outs (1)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

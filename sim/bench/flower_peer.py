@@ -29,10 +29,11 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
+from deltafl.sim.bench.sizes import check_least
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.progress import Bar
 
 # Objects of flwr. They are Any, for mypy accepts this module with and without flwr.
 _Flwr: TypeAlias = Any
@@ -218,12 +219,7 @@ class _MemoryGrid:
         stage = records[self._protocol.Key.STAGE]
         if stage == self._protocol.Stage.COLLECT_MASKED_VECTORS:
             messages = [m for m in messages if m.metadata.dst_node_id not in self._vanishing]
-        replies = [
-            self._deliver(message, stage)
-            for message in tqdm(
-                messages, desc=f"flwr {stage}", file=sys.stderr, leave=False, disable=None
-            )
-        ]
+        replies = [self._deliver(message, stage) for message in Bar(messages, desc=f"flwr {stage}")]
         devices = self._all_devices_cpu_s() - spent_before
         self.carrying_cpu_s += time.process_time() - start - devices
         return replies
@@ -250,11 +246,7 @@ class _MemoryGrid:
 def _check(
     clients: int, dim: int, neighbours: int | None, threshold: int, dropped: int, seed: int
 ) -> None:
-    if clients < 2 or dim < 1 or seed < 0:
-        raise ValueError(
-            f"clients={clients} must be at least 2, dim={dim} at least 1 and seed={seed} not "
-            f"negative"
-        )
+    check_least(clients=(clients, 2), dim=(dim, 1), seed=(seed, 0))
     # flwr 1.41 tells clients an even number of shares (k + 1) and itself uses one more.
     if neighbours is not None and not (2 <= neighbours < clients and neighbours % 2 == 0):
         raise ValueError(f"neighbours={neighbours} must be even and lie in [2, clients={clients})")

@@ -18,16 +18,17 @@ from statistics import median
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from deltafl.secagg import prg, ring
 from deltafl.secagg.prg import SEED_SIZE
 from deltafl.secagg.primitives import AddMasks
 from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import MANY
+from deltafl.sim.bench.sizes import MANY, check_least
 from deltafl.sim.cohort.masks import gpu, threads
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.flags import add_json, add_quiet
+from deltafl.sim.progress import Bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,8 @@ class MaskBenchmark:
     seed: int
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            least = 0 if name == "seed" else 1
-            if value < least:
-                raise ValueError(f"{name}={value} must be at least {least}")
+        given: dict[str, int] = asdict(self)
+        check_least(**{name: (value, int(name != "seed")) for name, value in given.items()})
         if self.ring_bits > ring.MAX_BITS:
             raise ValueError(f"ring_bits={self.ring_bits} must be at most {ring.MAX_BITS}")
 
@@ -131,7 +130,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=1, metavar="S", help="seed of vectors and keys (1)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
+    add_quiet(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -168,7 +168,7 @@ def measure(benchmark: MaskBenchmark) -> dict[str, object]:
         expected, _ = work.vector_by_vector(prg.add_masks)
         for way in ways.values():
             way()  # compiles the kernel, starts the threads, fills the caches
-        turns = tqdm(range(benchmark.repetitions), file=sys.stderr, leave=False, disable=None)
+        turns = Bar(range(benchmark.repetitions), desc="masks")
         for _ in turns:
             for name, way in ways.items():
                 vectors, spent = way()

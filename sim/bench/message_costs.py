@@ -42,8 +42,9 @@ from deltafl.secagg.randomness import SeededRandomness
 from deltafl.secagg.ring import Vector, to_words
 from deltafl.secagg.states import ClientState, ServerState
 from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import CLIENTS, SLOTS
+from deltafl.sim.bench.sizes import CLIENTS, SLOTS, check_least
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.flags import add_json
 
 _POLICY: Final = DevicePolicy(min_cohort=2, min_threshold=2, min_threshold_share=0.0)
 _BINDING: Final = b"what all devices were shown"
@@ -68,10 +69,7 @@ class MessageBenchmark:
     signed: bool
 
     def __post_init__(self) -> None:
-        least = {"clients": 4, "dim": 1, "slots": 1}
-        for name, lowest in least.items():
-            if (value := getattr(self, name)) < lowest:
-                raise ValueError(f"{name}={value} must be at least {lowest}")
+        check_least(clients=(self.clients, 4), dim=(self.dim, 1), slots=(self.slots, 1))
 
     def params(self) -> SessionParams:
         """The session, on the complete graph, with a majority for a threshold."""
@@ -112,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also the largest session that a device accepts (a minute, 2 GB)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

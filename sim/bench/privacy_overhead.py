@@ -17,7 +17,6 @@ took but learning.
 """
 
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +25,6 @@ from statistics import median
 from typing import Final
 
 import numpy as np
-from tqdm import tqdm
 
 from deltafl.fl.strategies.base import RoundReport, Strategy, TrainingState
 from deltafl.fl.strategies.private_delta_fl import PrivateRoundReport
@@ -34,8 +32,10 @@ from deltafl.secagg.session import NoObserver
 from deltafl.sim.bench.peers.ours import Simulator
 from deltafl.sim.bench.peers.process_tree import usage
 from deltafl.sim.bench.peers.tasks import BenchmarkTask, make
+from deltafl.sim.bench.sizes import check_least
 from deltafl.sim.cohort.simulated import SecureRounds
 from deltafl.sim.errors import RunError
+from deltafl.sim.progress import Bar
 from deltafl.sim.run.algorithms import build_rounds
 from deltafl.sim.run.engine import strategy_of
 from deltafl.sim.settings.config import (
@@ -71,8 +71,7 @@ class PrivacyBenchmark:
     backend: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.repeats < 1:
-            raise ValueError(f"repeats={self.repeats} is not at least 1")
+        check_least(repeats=(self.repeats, 1))
 
     def config(self, method: str) -> RunConfig:
         """The settings of a run by a method, or "clear".
@@ -116,12 +115,8 @@ def measure(benchmark: PrivacyBenchmark) -> dict[str, object]:
     federation = make(benchmark.task)
     with (
         Simulator(federation, benchmark.backend) as simulator,
-        tqdm(
-            total=_ROUNDS_BEFORE + len(names) * (1 + benchmark.repeats),
-            unit="round",
-            file=sys.stderr,
-            leave=False,
-            disable=None,
+        Bar(
+            total=_ROUNDS_BEFORE + len(names) * (1 + benchmark.repeats), unit="round", desc="rounds"
         ) as bar,
     ):
         state = strategies[_CLEAR].init(np.array(federation.model), benchmark.task.clients)

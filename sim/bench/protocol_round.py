@@ -19,7 +19,6 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
-from tqdm import tqdm
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.errors import ProtocolError
@@ -40,12 +39,14 @@ from deltafl.secagg.errors import SecAggError
 from deltafl.secagg.primitives import PLAIN
 from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.report import costs, machine, table
-from deltafl.sim.bench.sizes import CLIENTS, SLOTS
+from deltafl.sim.bench.sizes import CLIENTS, SLOTS, check_least
 from deltafl.sim.bench.stopwatch import Stopwatch
 from deltafl.sim.bench.verified_search import VerifyBenchmark, answers_of
 from deltafl.sim.bench.verified_search import measure as measure_checks
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.cohort.shared import simulated
+from deltafl.sim.flags import add_json, add_quiet
+from deltafl.sim.progress import Bar
 from deltafl.sim.record.memory import peak_memory_mb
 
 _FEW: Final = 8  # devices of a session in which round trips are counted
@@ -123,7 +124,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compute what two devices share only once for both, as simulations do: the bytes stay "
         "the same, but the times are not those of a single device",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
+    add_quiet(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -157,16 +159,14 @@ def measure(benchmark: RoundBenchmark) -> dict[str, object]:
         ValueError: an argument is out of its range.
         SecAggError: no session withstands the threat with so few devices, or too many vanished.
     """
-    if min(benchmark.clients, benchmark.slots, benchmark.dim) < 1:
-        raise ValueError(
-            f"clients={benchmark.clients}, slots={benchmark.slots} and dim={benchmark.dim} must "
-            f"be at least 1"
-        )
-    if not 0 <= benchmark.dropout < 1 or benchmark.seed < 0:
-        raise ValueError(
-            f"dropout={benchmark.dropout} must lie in [0, 1) and seed={benchmark.seed} not be "
-            "negative"
-        )
+    check_least(
+        clients=(benchmark.clients, 1),
+        slots=(benchmark.slots, 1),
+        dim=(benchmark.dim, 1),
+        seed=(benchmark.seed, 0),
+    )
+    if not 0 <= benchmark.dropout < 1:
+        raise ValueError(f"dropout={benchmark.dropout} must lie in [0, 1)")
     sessions, params = _session(benchmark)
     generator = Seeds(benchmark.seed).generator(Purpose.DROPOUT)
     ids = [ClientId(index) for index in range(benchmark.clients)]
@@ -177,7 +177,7 @@ def measure(benchmark: RoundBenchmark) -> dict[str, object]:
         for index in gone
     }
     watch = Stopwatch()
-    with tqdm(total=1, desc="one round", file=sys.stderr, leave=False, disable=None):
+    with Bar(total=1, desc="one round"):
         cpu, wall = time.process_time(), time.perf_counter()
         run_session(
             params,

@@ -19,7 +19,6 @@ from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from tqdm import tqdm
 
 from deltafl.secagg import (
     Adversary,
@@ -41,10 +40,12 @@ from deltafl.secagg.ring import Vector
 from deltafl.sim.bench.flower_peer import FlowerCost
 from deltafl.sim.bench.flower_peer import measure as measure_flower
 from deltafl.sim.bench.report import costs, machine, table
-from deltafl.sim.bench.sizes import CLIENTS
+from deltafl.sim.bench.sizes import CLIENTS, check_least
 from deltafl.sim.bench.stopwatch import Stopwatch
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.flags import add_json, add_quiet
+from deltafl.sim.progress import Bar
 from deltafl.sim.record.memory import peak_memory_mb
 
 _POLICY: Final = DevicePolicy(
@@ -90,11 +91,7 @@ class SessionBenchmark:
     seed: int
 
     def __post_init__(self) -> None:
-        if self.clients < 2 or self.dim < 1 or self.seed < 0:
-            raise ValueError(
-                f"clients={self.clients} must be at least 2, dim={self.dim} at least 1, "
-                f"seed={self.seed} not negative"
-            )
+        check_least(clients=(self.clients, 2), dim=(self.dim, 1), seed=(self.seed, 0))
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} is not in [0, 1)")
         if self.neighbours is not None and self.graph is GraphKind.COMPLETE:
@@ -210,7 +207,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=1, metavar="S", help="seed of inputs and drop-outs (1)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
+    add_quiet(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -256,7 +254,7 @@ def measure(benchmark: SessionBenchmark) -> dict[str, object]:
     gone = generator.permutation(benchmark.clients)[: benchmark.num_dropped].tolist()
     vanishing = {ids[index]: Vanish(Step(Stage.MASK)) for index in gone}
     watch = Stopwatch()
-    with tqdm(total=1, desc="one session", file=sys.stderr, leave=False, disable=None):
+    with Bar(total=1, desc="one session"):
         raw = [_raw_seconds_per_byte()]
         cpu, wall = time.process_time(), time.perf_counter()
         (result,) = run_session(

@@ -42,7 +42,6 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
 from deltafl.fl.superquantile import parse_theta
 from deltafl.protocol.errors import ProtocolError
@@ -51,9 +50,11 @@ from deltafl.sim.bench import privacy_overhead
 from deltafl.sim.bench.peers.party import NEEDS, OURS, USUAL, Party, missing
 from deltafl.sim.bench.peers.tasks import TASKS, BenchmarkTask, make, resized
 from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import CLIENTS
+from deltafl.sim.bench.sizes import CLIENTS, check_least
 from deltafl.sim.cohort.hardware import usable_cores
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.flags import add_json, add_quiet
+from deltafl.sim.progress import Bar
 from deltafl.sim.settings.config import BACKENDS, METHODS
 
 TOLERANCE: Final = 0.01
@@ -102,8 +103,7 @@ class SimulationBenchmark:
     backend: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.repeats < 1:
-            raise ValueError(f"repeats={self.repeats} is not at least 1")
+        check_least(repeats=(self.repeats, 1))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -164,7 +164,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="θ",
         help="with --private: the tail fraction that is kept (0.5)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
+    add_quiet(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -220,13 +221,7 @@ def measure(benchmark: SimulationBenchmark) -> dict[str, object]:
         federation = make(benchmark.task)
         federation.save(folder)
         bar = stack.enter_context(
-            tqdm(
-                total=len(names) * (1 + benchmark.repeats),
-                unit="round",
-                file=sys.stderr,
-                leave=False,
-                disable=None,
-            )
+            Bar(total=len(names) * (1 + benchmark.repeats), unit="round", desc="rounds")
         )
         parties = []
         for name in names:

@@ -18,7 +18,6 @@ from statistics import median
 from typing import Final
 
 import numpy as np
-from tqdm import tqdm
 
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
 from deltafl.protocol.device import DeviceRound
@@ -36,9 +35,11 @@ from deltafl.secagg.params import SessionId, SessionParams
 from deltafl.secagg.ring import Vector
 from deltafl.secagg.signing import Signer
 from deltafl.sim.bench.report import machine
-from deltafl.sim.bench.sizes import CLIENTS
+from deltafl.sim.bench.sizes import CLIENTS, check_least
 from deltafl.sim.cohort.seeds import Purpose, Seeds
 from deltafl.sim.errors import RunError, UserError
+from deltafl.sim.flags import add_json, add_quiet
+from deltafl.sim.progress import Bar
 
 WITHOUT_NOISE: Final = tuple(name for name in METHODS if name != NOISY)
 _THETA: Final = Fraction(1, 2)
@@ -61,9 +62,7 @@ class VerifyBenchmark:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name, value, least in (("repeats", self.repeats, 1), ("seed", self.seed, 0)):
-            if value < least:
-                raise ValueError(f"{name}={value} must be at least {least}")
+        check_least(repeats=(self.repeats, 1), seed=(self.seed, 0))
 
     def config(self, *, verified: bool) -> RoundConfig:
         """A round with such a search."""
@@ -90,7 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=1, metavar="S", help="seed of losses and weights (1)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
+    add_quiet(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -101,7 +101,7 @@ def main(arguments: argparse.Namespace) -> int:
             method: measure(
                 VerifyBenchmark(arguments.clients, method, arguments.repeats, arguments.seed)
             )
-            for method in tqdm(methods, file=sys.stderr, leave=False, disable=None)
+            for method in Bar(methods, desc="methods")
         }
     except (SecAggError, ProtocolError, UserError, ValueError) as error:
         print(f"deltafl: {error}", file=sys.stderr)

@@ -9,14 +9,15 @@ from typing import Final
 from deltafl.fl.data.federated import FederatedDataset
 from deltafl.fl.data.registry import FORMATS, GLOVE, Download, Format
 from deltafl.fl.errors import DataError
-from deltafl.sim.data.convert import KINDS, convert
+from deltafl.fl.nearest import nearest
+from deltafl.sim.data.convert import KINDS, convert, kind_of
 from deltafl.sim.data.dataset import build_dataset, cache_key
 from deltafl.sim.data.describe import about, as_json, as_text, measure
 from deltafl.sim.data.fetch import fetch
 from deltafl.sim.errors import UserError
+from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.settings.config import DataConfig
 from deltafl.sim.settings.config_io import Table, assignment, build_config
-from deltafl.sim.settings.constraints import nearest
 from deltafl.sim.visible import visible
 
 _GLOVE: Final = "glove"
@@ -36,15 +37,15 @@ examples:
       every data set with its origin and licence
   deltafl data describe synthetic-emnist
       its counts next to those of the paper's Table 1; no files needed
-  deltafl data fetch heart --to data/heart
+  deltafl data fetch heart --out data/heart
       download the files of the four hospitals from UCI
-  deltafl data describe heart --from data/heart --json
+  deltafl data describe heart --data data/heart --json
       count devices and samples, as JSON
-  deltafl data describe shakespeare --from data/shakespeare --set min_samples=500 --set num_users=50
+  deltafl data describe shakespeare --data data/shakespeare --set min_samples=500 --set num_users=50
       with another rule and only some users; --set takes the [data] settings of a run
-  deltafl data convert heart --from data/heart --to data/heart-leaf
-      write LEAF JSON; with --to FILE.npz, one archive; with --as cache, a cache entry
-  deltafl run --set data.format=heart --set data.source=data/heart --set data.rule=published ...
+  deltafl data convert heart --data data/heart --out data/heart-leaf
+      write LEAF JSON; with --out FILE.npz, one archive; with --as cache, a cache entry
+  deltafl run --data heart=data/heart --set data.rule=published ...
       train on it
 
 exit codes: 0 success, 2 invalid request.
@@ -55,11 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = _DESCRIPTION
     parser.epilog = _EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     listing = commands.add_parser("list", help="list all data sets", allow_abbrev=False)
-    listing.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(listing)
 
     describe = commands.add_parser(
         "describe",
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     _add_source(describe)
-    describe.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(describe)
 
     to_other = commands.add_parser(
         "convert",
@@ -80,12 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     _add_source(to_other)
-    to_other.add_argument("--to", metavar="PATH", required=True, help="where to write it")
+    _add_renamed(to_other, "--out", "--to", metavar="PATH", help="where to write it")
     to_other.add_argument(
         "--as",
         dest="kind",
         choices=KINDS,
-        help="file format (default: npz if PATH ends in .npz, otherwise leaf)",
+        help="file format (default: npz if PATH ends in .npz, else leaf)",
     )
 
     get = commands.add_parser(
@@ -98,7 +98,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     get.add_argument("name", metavar="NAME", help="the data set, or glove")
-    get.add_argument("--to", metavar="FOLDER", help="where to put it (default: data/NAME)")
+    _add_renamed(
+        get, "--out", "--to", metavar="FOLDER", help="where to put it (default: data/NAME)"
+    )
+    add_quiet(get)
     get.add_argument(
         "--mirror",
         metavar="URL",
@@ -117,7 +120,7 @@ def main(options: argparse.Namespace) -> int:
         if options.action == "list":
             print(_listing(as_json=options.json))
         elif options.action == "fetch":
-            _fetch(options.name, options.to, options.mirror)
+            _fetch(options.name, options.out, options.mirror)
         elif options.action == "describe":
             kind, _, dataset = _read(options)
             described = measure(dataset)
@@ -127,9 +130,11 @@ def main(options: argparse.Namespace) -> int:
                 else visible(as_text(kind, described))
             )
         else:
+            if options.out is None:
+                raise UserError("--out is missing: name the file or folder to write")
             kind, config, dataset = _read(options)
-            to = Path(options.to)
-            written = options.kind or ("npz" if to.suffix == ".npz" else "leaf")
+            to = Path(options.out)
+            written = options.kind or kind_of(to)
             print(visible("\n".join(about(kind))))
             print(convert(dataset, to, written, cache_key(config)))
     except DataError as error:
@@ -139,7 +144,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the data set (deltafl data list)")
-    parser.add_argument("--from", dest="source", metavar="PATH", help="where its files are")
+    _add_renamed(parser, "--data", "--from", metavar="PATH", help="where its files are")
     parser.add_argument(
         "--set",
         action="append",
@@ -147,6 +152,16 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         dest="assignments",
         help="change a setting of [data], such as min_samples=50; may be repeated",
+    )
+
+
+def _add_renamed(
+    parser: argparse.ArgumentParser, flag: str, before: str, *, metavar: str, help: str
+) -> None:
+    """Declare a flag that had another name before, which is taken still."""
+    parser.add_argument(flag, metavar=metavar, help=help)
+    parser.add_argument(
+        before, dest=flag.removeprefix("--"), default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
 
 
@@ -176,18 +191,20 @@ def _listing(*, as_json: bool) -> str:
         if kind.needs:
             fetched = "; can be fetched" if kind.downloads else ""
             lines.append(f"{'':<{width}}  needs: {kind.needs}{fetched}")
+        if kind.note:
+            lines.append(f"{'':<{width}}  note: {kind.note}")
     return "\n".join(lines)
 
 
 def _read(options: argparse.Namespace) -> tuple[Format, DataConfig, FederatedDataset]:
     kind = _format(options.name)
-    if kind.needs and options.source is None:
-        raise UserError(f"{kind.name}: --from is missing; it must name {kind.needs}")
-    if not kind.needs and options.source is not None:
-        raise UserError(f"{kind.name} is not read from files: leave out --from {options.source}")
+    if kind.needs and options.data is None:
+        raise UserError(f"{kind.name}: --data is missing; it must name {kind.needs}")
+    if not kind.needs and options.data is not None:
+        raise UserError(f"{kind.name} is not read from files: leave out --data {options.data}")
     config = build_config(
         [
-            _as_published(kind, options.source or kind.name),
+            _as_published(kind, options.data or kind.name),
             *(assignment(f"data.{text}") for text in options.assignments),
         ]
     ).data

@@ -14,8 +14,25 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.record.atomic import write_file, write_pieces
 
 KINDS: Final = ("leaf", "npz", "cache")
+_OTHER_FILES: Final = frozenset(
+    {".csv", ".tsv", ".txt", ".json", ".jsonl", ".parquet", ".xlsx", ".pkl", ".npy", ".pt", ".zip"}
+)
 MAX_NUMBERS: Final = 1 << 28
 """Most input numbers to write as JSON or as one array; larger data sets need the cache."""
+
+
+def kind_of(to: Path) -> str:
+    """The kind of file that somebody wants who names only the target.
+
+    Raises:
+        UserError: no kind has this suffix.
+    """
+    if to.suffix.lower() in _OTHER_FILES:
+        raise UserError(
+            f"--out {to}: {to.suffix} files are not written: name a file that ends in .npz, or a "
+            "folder for LEAF JSON (--as leaf makes a folder of any name)"
+        )
+    return "npz" if to.suffix == ".npz" else "leaf"
 
 
 def convert(dataset: FederatedDataset, to: Path, kind: str, key: SourceKey) -> str:
@@ -49,7 +66,7 @@ def convert(dataset: FederatedDataset, to: Path, kind: str, key: SourceKey) -> s
 def _to_npz(dataset: FederatedDataset, path: Path) -> str:
     """Write all devices to one archive, without the split: its reader splits them again."""
     if path.exists():
-        raise UserError(f"{path} exists: give another --to")
+        raise UserError(f"{path} exists: give another --out")
     everybody = _everybody(dataset)
     archive = BytesIO()
     np.savez_compressed(
@@ -85,7 +102,7 @@ def _to_leaf(dataset: FederatedDataset, folder: Path) -> str:
     sides = {folder / "train": dataset.train, folder / "test": dataset.test}
     for path in sides:
         if path.exists():
-            raise UserError(f"{path} exists: give another --to")
+            raise UserError(f"{path} exists: give another --out")
     for path, devices in sides.items():
         path.mkdir(parents=True)
         write_pieces(path / "data.json", _leaf(devices))

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from tqdm import tqdm
-
 from deltafl.fl.data.registry import Download
 from deltafl.fl.read.regular import open_regular
 from deltafl.fl.read.zipped import opened_zip, unpacked
 from deltafl.sim.errors import UserError
+from deltafl.sim.progress import Bar
 
 _SCHEMES: Final = ("http", "https", "file")
 _TIMEOUT_S: Final = 60
@@ -86,7 +85,7 @@ def _receive(url: str, part: Path, download: Download) -> None:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer, part.open("wb") as file:  # noqa: S310
             announced = answer.headers.get("Content-Length", "")
             total = int(announced) if announced.isdecimal() else None
-            with tqdm(total=total, unit="B", unit_scale=True, leave=False, disable=None) as bar:
+            with Bar(desc=part.stem.strip("."), total=total, unit="B", unit_scale=True) as bar:
 
                 def received(chunk: bytes) -> None:
                     md5.update(chunk)

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import json
 import sys
 import time
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from deltafl.secagg.wire import max_bytes
 from deltafl.sim.cohort.backends.base import ModelSpec
 from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import ConfigError, RunError, UserError
+from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.net.app import Tls, application, served
 from deltafl.sim.net.deadlines import Waiting
 from deltafl.sim.net.frames import OVERHEAD, Reason
@@ -83,6 +85,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="run directory")
     parser.add_argument("--resume", action="store_true", help="continue the run in DIR")
+    add_json(parser)
+    add_quiet(parser)
     parser.add_argument(
         "--listen", default=_LISTEN, metavar="HOST:PORT", help=f"for devices ({_LISTEN})"
     )
@@ -171,7 +175,7 @@ def _serve(
             site,
             shapes,
             resume=options.resume,
-            progress=Several((status, _Lines())),
+            progress=Several((status,) if options.quiet else (status, _Lines())),
             warn=lambda sentence: _say(f"note: {sentence}"),
         )
     except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
@@ -182,6 +186,9 @@ def _serve(
         return 130
     status.over()
     _drain(site.post)
+    if options.json:
+        print(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False))
+        return 0
     print(visible(describe(summary)))
     print(
         f"\nResults are in {options.out}. To see what the server saw: deltafl audit {options.out}"

@@ -182,9 +182,14 @@ class RunDirectory:
             raise RunDirectoryError(f"{self.path} cannot be resumed: {error}") from error
         if difference := first_difference(config, present):
             key, wanted, found = difference
+            mend = "resume with the same settings, or choose another --out"
+            if key == "federation.rounds":
+                mend = (
+                    "a run is not made longer, because its record says how long it is; train anew "
+                    "in another --out: with the same seed, the rounds until there are the same"
+                )
             raise RunDirectoryError(
-                f"{self.path} was started with {key} = {show(found)}, not {show(wanted)}: "
-                f"resume with the same settings, or choose another --out"
+                f"{self.path} was started with {key} = {show(found)}, not {show(wanted)}: {mend}"
             )
 
     @contextmanager
@@ -240,10 +245,13 @@ def check_output(output: Path, inputs: Iterable[Path]) -> None:
         inputs: What is read for it.
 
     Raises:
-        UserError: it is one of these, a file that a run writes to its directory, or a folder.
+        UserError: it is one of these, a file that a run writes to its directory, or a folder; or
+            there is no folder to put it in.
     """
     if output.is_dir():
         raise UserError(f"{output} is a folder: name a file in it to write to")
+    if not output.parent.is_dir():
+        raise UserError(f"{output}: there is no folder {output.parent}: make it, or name another")
     for path in inputs:
         if output.exists() and path.exists() and output.samefile(path):
             raise UserError(f"{output} is what is read: choose another file to write to")

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from deltafl.fl.nearest import nearest
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.reproduce.algorithm1 import AlgorithmOne
 from deltafl.sim.reproduce.experiment import Experiment
@@ -16,7 +17,6 @@ from deltafl.sim.reproduce.tables import (
     FairnessTable,
 )
 from deltafl.sim.reproduce.tasks import task_named
-from deltafl.sim.settings.constraints import nearest
 
 _P: Final = "arXiv 2002.11223"
 _W: Final = "Δ-FL at the NeurIPS 2022 workshop DistShift"

@@ -19,11 +19,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
-
-from tqdm import tqdm
+from typing import Final
 
 from deltafl.sim.cohort.hardware import usable_cores
+from deltafl.sim.progress import Bar
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.reproduce.experiment import Cell, Finished
 from deltafl.sim.settings.config import RunConfig
@@ -158,14 +157,13 @@ class _Pool:
         queue = list(reversed(work))
         running: list[_Running] = []
         done = sum(_rounds_done(place) for _, place in work)
-        bar: tqdm[Any] = tqdm(
+        bar = Bar(
             total=sum(cell.config.federation.rounds for cell, _ in work),
             initial=done,
             unit="round",
             desc=f"{len(work)} cells",
-            dynamic_ncols=True,
-            mininterval=0.5 if sys.stderr.isatty() else 10.0,
-            disable=self._quiet,
+            quiet=self._quiet,
+            leave=True,
         )
         try:
             with bar, _ended_like_interrupted():
@@ -239,7 +237,7 @@ def _ended_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _follow(one: _Running, bar: "tqdm[Any]") -> None:
+def _follow(one: _Running, bar: Bar) -> None:
     now = _rounds_done(one.place)
     bar.update(max(0, now - one.rounds))
     one.rounds = max(now, one.rounds)

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltafl.fl.read.exact import exact_number
 from deltafl.sim.errors import ConfigError
+from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.settings.argument import whole
 from deltafl.sim.settings.config_io import assignment
 
@@ -63,7 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOGUE
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "target",
         nargs="?",
@@ -131,18 +132,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="list the runs and which are done; run nothing"
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_json(parser)
+    add_quiet(parser)
 
 
 def main(options: argparse.Namespace) -> int:
     """List experiments, or run them and report; return the exit code."""
     if options.target == _LIST:
-        return _list()
+        return _list(as_json=options.json)
     request = request_of(options)
     plans = _plans(options, request)
     if options.dry_run:
-        return _dry_run(plans, request)
-    return _make(plans, request, jobs=options.jobs, quiet=options.quiet)
+        return _dry_run(plans, request, as_json=options.json)
+    return _make(options, plans, request)
 
 
 def request_of(options: argparse.Namespace) -> "Request":
@@ -248,12 +250,24 @@ def _plans(options: argparse.Namespace, request: "Request") -> list[_Plan]:
     return plans
 
 
-def _dry_run(plans: Sequence[_Plan], request: "Request") -> int:
+def _dry_run(plans: Sequence[_Plan], request: "Request", *, as_json: bool) -> int:
     from deltafl.sim.reproduce.cells import describe, directories_of
 
     cells = [cell for plan in plans for cell in plan.cells]
     places = directories_of(cells, request.out)
     unique = {place.path: (cell, place) for cell, place in zip(cells, places, strict=True)}
+    if as_json:
+        runs = [
+            {
+                "run": path.name,
+                "done": place.summary.exists(),
+                "rounds": cell.config.federation.rounds,
+                "what": describe(cell),
+            }
+            for path, (cell, place) in unique.items()
+        ]
+        print(json.dumps(runs, indent=2, ensure_ascii=False))
+        return 0
     done = 0
     for path, (cell, place) in unique.items():
         finished = place.summary.exists()
@@ -265,13 +279,13 @@ def _dry_run(plans: Sequence[_Plan], request: "Request") -> int:
     return 0
 
 
-def _make(plans: Sequence[_Plan], request: "Request", *, jobs: int | None, quiet: bool) -> int:
+def _make(options: argparse.Namespace, plans: Sequence[_Plan], request: "Request") -> int:
     from deltafl.sim.reproduce.cells import run_cells
-    from deltafl.sim.reproduce.output import as_markdown, write_report
+    from deltafl.sim.reproduce.output import as_json, as_markdown, write_report
 
     cells = [cell for plan in plans for cell in plan.cells]
     try:
-        outcome = run_cells(cells, request.out, jobs=jobs, quiet=quiet)
+        outcome = run_cells(cells, request.out, jobs=options.jobs, quiet=options.quiet)
     except KeyboardInterrupt:
         print(
             f"deltafl: interrupted; finished rounds are kept in {request.out / 'cells'}; run the "
@@ -281,6 +295,7 @@ def _make(plans: Sequence[_Plan], request: "Request", *, jobs: int | None, quiet
         return _INTERRUPTED
     finished = {id(one.cell): one for one in outcome.finished}
     failed = {id(one.cell): one for one in outcome.failures}
+    documents = []
     for plan in plans:
         there = [finished[id(cell)] for cell in plan.cells if id(cell) in finished]
         if plan.cells and not there:
@@ -291,8 +306,13 @@ def _make(plans: Sequence[_Plan], request: "Request", *, jobs: int | None, quiet
         lacking = [f"Missing: {failed[id(cell)]}." for cell in plan.cells if id(cell) in failed]
         report = _with_notes(report, lacking)
         folder = write_report(plan.experiment, report, request.out)
+        if options.json:
+            documents.append(as_json(plan.experiment, report, folder))
+            continue
         print(as_markdown(plan.experiment, report))
         print(f"Results are in {folder}.")
+    if options.json:
+        print(json.dumps(documents, indent=2, ensure_ascii=False, allow_nan=False))
     if outcome.failures:
         print(f"deltafl: {len(outcome.failures)} of {len(cells)} runs failed", file=sys.stderr)
     return 1 if outcome.failures else 0
@@ -316,11 +336,26 @@ def _families(experiment: "Experiment") -> list[str]:
     return list(dict.fromkeys(task_named(cell.task).family for cell in cells))
 
 
-def _list() -> int:
+def _list(*, as_json: bool) -> int:
     from deltafl.sim.reproduce.catalogue import EXPERIMENTS
     from deltafl.sim.reproduce.methods import METHODS
     from deltafl.sim.reproduce.tasks import DATA_SETS, TASKS
 
+    if as_json:
+        known = {
+            "experiments": [
+                {"name": e.name, "title": e.title, "source": e.source, "data": _families(e)}
+                for e in EXPERIMENTS
+            ],
+            "tasks": [{"name": t.name, "title": t.title, "data": t.family} for t in TASKS],
+            "data": [
+                {"name": d.name, "title": d.title, "for": d.family, "stand_in": d.is_stand_in}
+                for d in DATA_SETS
+            ],
+            "methods": [{"name": m.key, "title": m.label} for m in METHODS],
+        }
+        print(json.dumps(known, indent=2, ensure_ascii=False))
+        return 0
     width = max(len(experiment.name) for experiment in EXPERIMENTS)
     print("experiments")
     for experiment in EXPERIMENTS:

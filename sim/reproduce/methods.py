@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from deltafl.fl.nearest import nearest
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.settings.constraints import nearest
 
 Layer: TypeAlias = Mapping[str, Mapping[str, object]]
 

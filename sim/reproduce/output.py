@@ -85,6 +85,21 @@ def as_json_lines(table: Table) -> str:
     )
 
 
+def as_json(experiment: Experiment, report: Report, folder: Path) -> dict[str, object]:
+    """A report for programs: its tables in full precision, its notes, and where its files are."""
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "source": experiment.source,
+        "folder": str(folder),
+        "notes": list(report.notes),
+        "tables": {
+            table.name: [json.loads(line) for line in as_json_lines(table).splitlines()]
+            for table in report.tables
+        },
+    }
+
+
 def _finite(record: Mapping[str, object]) -> dict[str, object]:
     """JSON has no NaN and no infinity: they become null."""
     return {

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from deltafl.fl.nearest import nearest
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.reproduce.experiment import Request
 from deltafl.sim.reproduce.methods import Layer
-from deltafl.sim.settings.constraints import nearest
 
 
 @dataclass(frozen=True, slots=True, eq=False)

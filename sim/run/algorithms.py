@@ -258,7 +258,9 @@ def build_rounds(config: RunConfig, observer: Observer) -> SecureRounds:
     if config.privacy.sums == "ideal":
         return IdealRounds(sessions)
     masks = masks_of_this_machine(config.training.device)
-    return MaskedRounds(sessions, observer=observer, primitives=lambda: simulated(*masks))
+    return MaskedRounds(
+        sessions, observer=observer, primitives=lambda: simulated(masks.add, masks.share_up_to)
+    )
 
 
 def check_session(

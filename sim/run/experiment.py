@@ -40,7 +40,6 @@ from deltafl.sim.settings.config import (
     BACKENDS,
     MAX_WORKERS,
     REMOTE,
-    WITH_LEVELS,
     RunConfig,
     TrainingConfig,
 )
@@ -110,7 +109,7 @@ def run_experiment(
     dataset, spec = subject.dataset, subject.spec(config)
     check_fit(config, dataset, spec, subject.strategy)
     training = config.training if subject.own is None else _usually_here(config.training)
-    choice = choose(training, config.model.name, _samples_trained_on(config, dataset))
+    choice = choose(training, config.model.name, samples_trained_on(config, dataset))
     data = DataSize(dataset.name, len(dataset.train), len(dataset.test))
     with top.claim(config, resume=resume), contextlib.ExitStack() as stack:
         versions, choice = _settle(top, choice, device, dataset_digest(dataset), warn)
@@ -191,9 +190,9 @@ def _usually_here(training: TrainingConfig) -> TrainingConfig:
 def _write_bundle(
     config: RunConfig, directory: RunDirectory, subject: Subject, data_sha256: str
 ) -> None:
-    """Write the final models of Δ-FL to one file, for `deltafl predict`."""
+    """Write the final models to one file, for `deltafl predict`."""
     scale = None
-    if config.data.standardise == "train" and config.federation.algorithm in WITH_LEVELS:
+    if config.data.standardise == "train":
         # the data set is already scaled; compute the constants from the unscaled data
         scale = Scale.of(build_dataset(replace(config.data, standardise="none")).train)
     about = {"data": subject.dataset.name, "data_sha256": data_sha256}
@@ -207,17 +206,19 @@ def write_bundle(
     scale: Scale | None,
     about: Mapping[str, str],
 ) -> None:
-    """Write the final models of Δ-FL to one file, for `deltafl predict`.
+    """Write the final models to one file, for `deltafl predict`: one for each conformity level.
+
+    Of an algorithm without levels there is one model, under the θ of the settings.
 
     Args:
-        config: the settings of a run that has ended; none of another algorithm are written.
+        config: the settings of a run that has ended.
         directory: the run's.
         spec: what the models are.
         scale: how inputs are to be scaled.
         about: where the models come from, beside the settings.
     """
     checkpoint = load_checkpoint(directory.checkpoints)
-    if checkpoint is None or config.federation.algorithm not in WITH_LEVELS:
+    if checkpoint is None:
         return
     thetas = config.federation.thetas
     bundle = Bundle(
@@ -241,7 +242,7 @@ def write_bundle(
     write_file(directory.bundle, bundle.to_bytes())
 
 
-def _samples_trained_on(config: RunConfig, dataset: FederatedDataset) -> float:
+def samples_trained_on(config: RunConfig, dataset: FederatedDataset) -> float:
     """Approximate number of samples that all runs together train on."""
     federation = config.federation
     samples = float(np.mean(sizes_of(dataset.train)))

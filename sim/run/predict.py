@@ -5,8 +5,8 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
@@ -16,14 +16,19 @@ import numpy.typing as npt
 
 from deltafl.fl.bundle import Bundle
 from deltafl.fl.data.archive import read_arrays
+from deltafl.fl.data.federated import DeviceData
 from deltafl.fl.data.glove import load_glove
 from deltafl.fl.data.leaf import numeric_device, read_leaf
+from deltafl.fl.data.registry import FORMATS
 from deltafl.fl.errors import DataError
 from deltafl.fl.superquantile import parse_theta
+from deltafl.sim.data.dataset import build_dataset
 from deltafl.sim.errors import UserError
+from deltafl.sim.flags import add_json
 from deltafl.sim.record.atomic import write_file
-from deltafl.sim.record.rundir import check_output
-from deltafl.sim.settings.config_io import show
+from deltafl.sim.record.rundir import RunDirectory, check_output
+from deltafl.sim.settings.config import WITH_LEVELS
+from deltafl.sim.settings.config_io import build_config, read_config_file, show
 from deltafl.sim.visible import visible
 
 _EXAMPLES: Final = """\
@@ -42,9 +47,12 @@ examples:
       a class and its probability for every sample; also the error, if the file has labels
   deltafl predict runs/mine --data mine.npz --user anna
       the error of every level on one user's samples, to compare the levels
+  deltafl predict runs/quickstart/arms/fedavg-seed-1 --data digits
+      the one model of a baseline, on the test devices of the run's own data
 
 data: an .npz file with x and, if known, y (labels) and user (the index of each sample's user, with
-the names in users); or a folder of LEAF JSON files. Give features as they were before the run
+the names in users); a folder of LEAF JSON files; or digits, or a synthetic data set, if the run
+has it. Give features as they were before the run
 scaled them. Models for text take tokens; models that use word vectors also need --vectors.
 exit codes: 0 success, 2 invalid request.
 """
@@ -81,7 +89,10 @@ class Samples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.description = "Predict with the models of a finished run of Δ-FL, at a level you choose."
+    parser.description = (
+        "Predict with the models of a finished run: of Δ-FL at a level you choose, of other "
+        "algorithms with their one model (RUN/arms has the baselines)."
+    )
     parser.epilog = _EXAMPLES
     parser.add_argument(
         "bundle", metavar="BUNDLE", type=Path, help="bundle.npz, or the run directory with it"
@@ -106,6 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="write predictions to this .csv or .jsonl file; needs --conformity",
     )
+    add_json(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -127,7 +139,7 @@ def _main(options: argparse.Namespace) -> int:
     embedding = None if options.vectors is None else load_glove(options.vectors).table
     bundle = Bundle.load(path / "bundle.npz" if path.is_dir() else path, embedding)
     if options.list:
-        print(_described(bundle))
+        print(_json(_about(bundle)) if options.json else _described(bundle))
         return 0
     if options.data is None:
         raise UserError("--data is missing: name the samples to predict, or use --list")
@@ -138,37 +150,67 @@ def _main(options: argparse.Namespace) -> int:
             "way",
             file=sys.stderr,
         )
-    samples = read_samples(options.data)
+    samples = _made_up(path, options.data) or read_samples(options.data)
+    _check_finite(samples, options.data)
     if options.user is not None:
         samples = samples.of(options.user)
-    if options.conformity is None:
+    if options.conformity is None and _has_levels(bundle):
         if options.out is not None:
             raise UserError("--out needs --conformity: choose the level to predict with")
         if samples.y is None:
             raise UserError(
                 "levels cannot be compared without labels: choose one with --conformity"
             )
-        for level in bundle.levels:
-            print(_errors(f"θ = {show(level)}", samples, bundle.predict(samples.x, level)))
+        _compare(bundle, samples, as_json=options.json)
         return 0
-    asked = _conformity(options.conformity)
-    level = bundle.level_for(asked)
-    if level != asked:
-        print(
-            f"deltafl: note: no model was trained for θ = {show(asked)}; using the model of θ = "
-            f"{show(level)}",
-            file=sys.stderr,
-        )
+    level = _level(bundle, options.conformity)
     probabilities = bundle.predict(samples.x, level)
     if options.out is not None:
         write_file(options.out, _written(options.out, samples, probabilities).encode())
         print(f"{len(samples.users)} predictions are in {options.out}")
+    elif options.json:
+        print(_json(list(_rows(samples, probabilities))))
     else:
         sys.stdout.write(_csv(samples, probabilities))
     if samples.y is not None:
-        text = _errors(f"θ = {show(level)}", samples, probabilities, by_user=True)
+        text = _errors(_label(bundle, level), samples, probabilities, by_user=True)
         print(visible(text), file=sys.stdout if options.out is not None else sys.stderr)
     return 0
+
+
+def _compare(bundle: Bundle, samples: Samples, *, as_json: bool) -> None:
+    """Print the error of every model."""
+    found = {level: bundle.predict(samples.x, level) for level in bundle.levels}
+    if as_json:
+        errors = {level: _error_of_each(samples, rows) for level, rows in found.items()}
+        print(_json([{"theta": show(level), "error": each} for level, each in errors.items()]))
+        return
+    for level, probabilities in found.items():
+        print(_errors(_label(bundle, level), samples, probabilities))
+
+
+def _made_up(run: Path, data: Path) -> Samples | None:
+    """The test data of a run whose data were not read from files, if `--data` is their name."""
+    kind = FORMATS.get(str(data))
+    if kind is None or kind.needs or data.exists():
+        return None
+    config = RunDirectory(run).config
+    if not config.exists():
+        raise UserError(f"--data {data}: name the run's directory too, which says how it made them")
+    settings = build_config([read_config_file(config)]).data
+    if settings.source != str(data):
+        raise UserError(f"--data {data}: the run in {run} has the data {settings.source}")
+    # a bundle scales inputs itself
+    devices = build_dataset(replace(settings, standardise="none")).test
+    return _of_devices(devices)
+
+
+def _of_devices(devices: Sequence[DeviceData]) -> Samples:
+    return Samples(
+        np.concatenate([device.x for device in devices]),
+        np.concatenate([device.y for device in devices]),
+        tuple(device.id for device in devices for _ in range(device.num_samples)),
+    )
 
 
 def read_samples(path: Path) -> Samples:
@@ -188,11 +230,7 @@ def read_samples(path: Path) -> Samples:
         if len(shapes) > 1:
             shown = " and ".join(f"{shape} of user {user}" for shape, user in shapes.items())
             raise DataError(f"{path}: samples have shapes {shown}: give all the same shape")
-        return Samples(
-            np.concatenate([device.x for device in devices]),
-            np.concatenate([device.y for device in devices]),
-            tuple(device.id for device in devices for _ in range(device.num_samples)),
-        )
+        return _of_devices(devices)
     raise DataError(f"{path}: neither an .npz file nor a folder of LEAF files: check the path")
 
 
@@ -220,11 +258,56 @@ def _read_npz(path: Path) -> Samples:
     return Samples(x, y, tuple(str(names[number]) for number in index.tolist()))
 
 
+def _check_finite(samples: Samples, path: Path) -> None:
+    """Refuse inputs that are no numbers, and say whose."""
+    if samples.x.dtype.kind != "f" or np.isfinite(samples.x).all():
+        return
+    row = int(np.argmin(np.isfinite(samples.x.reshape(len(samples.x), -1)).all(axis=1)))
+    user, values = samples.users[row], samples.x[row].reshape(-1)
+    value = values[~np.isfinite(values)][0]
+    raise DataError(
+        f"{path}: user {user!r}: sample {samples.users[:row].count(user)} has the input {value}, "
+        "which is not finite: correct or remove the sample"
+    )
+
+
+def _has_levels(bundle: Bundle) -> bool:
+    """Whether its models are of conformity levels; other algorithms train one for all."""
+    return (
+        len(bundle.levels) > 1 or bundle.provenance.get("algorithm", WITH_LEVELS[0]) in WITH_LEVELS
+    )
+
+
+def _label(bundle: Bundle, level: Fraction) -> str:
+    """What to call a model."""
+    if _has_levels(bundle):
+        return f"θ = {show(level)}"
+    return _line(bundle.provenance.get("algorithm", "the model"))
+
+
+def _level(bundle: Bundle, conformity: str | None) -> Fraction:
+    """The level to predict with; a note says so if it is not the one that was asked for."""
+    if conformity is None:
+        return bundle.levels[0]
+    asked = _conformity(conformity)
+    level = bundle.level_for(asked)
+    if not _has_levels(bundle):
+        told = f"{_label(bundle, level)} trains one model for all: --conformity chooses nothing"
+        print(f"deltafl: note: {told}", file=sys.stderr)
+    elif level != asked:
+        print(
+            f"deltafl: note: no model was trained for θ = {show(asked)}; using the model of θ = "
+            f"{show(level)}",
+            file=sys.stderr,
+        )
+    return level
+
+
 def _conformity(text: str) -> Fraction:
     try:
         return parse_theta(text)
     except ValueError as error:
-        raise UserError(f"--conformity {text}: {error}; it must lie in (0, 1]") from error
+        raise UserError(f"--conformity {text}: must lie in (0, 1], such as 0.5 or 1/3") from error
 
 
 def _line(text: str) -> str:
@@ -237,7 +320,7 @@ def _described(bundle: Bundle) -> str:
     lines = [
         f"{architecture.name}, inputs {architecture.input_shape}, {architecture.num_classes} "
         f"classes, {len(bundle.model(1))} parameters",
-        *(f"  θ = {show(level)}" for level in bundle.levels),
+        *(f"  {_label(bundle, level)}" for level in bundle.levels),
         *(_line(f"{name}: {value}") for name, value in sorted(bundle.provenance.items())),
         f"models_sha256: {bundle.sha256}",
     ]
@@ -258,6 +341,30 @@ def _rows(
             "probability": round(float(row[chosen]), 6),
             "label": None if samples.y is None else int(samples.y[number]),
         }
+
+
+def _error_of_each(samples: Samples, probabilities: npt.NDArray[np.float64]) -> dict[str, float]:
+    """The share of misclassified samples of each user, by name."""
+    wrong = probabilities.argmax(axis=1) != samples.y
+    users = np.array(samples.users)
+    return {name: float(wrong[users == name].mean()) for name in sorted(set(samples.users))}
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _about(bundle: Bundle) -> dict[str, object]:
+    architecture = bundle.architecture
+    return {
+        "model": architecture.name,
+        "input_shape": list(architecture.input_shape),
+        "num_classes": architecture.num_classes,
+        "parameters": len(bundle.model(1)),
+        "levels": [show(level) for level in bundle.levels],
+        "provenance": dict(bundle.provenance),
+        "models_sha256": bundle.sha256,
+    }
 
 
 def _written(path: Path, samples: Samples, probabilities: npt.NDArray[np.float64]) -> str:
@@ -283,10 +390,8 @@ def _errors(
     """The share of misclassified samples: over users and, if `by_user`, for each user."""
     if samples.y is None:
         return ""
-    wrong = probabilities.argmax(axis=1) != samples.y
-    users = np.array(samples.users)
-    names = sorted(set(samples.users))
-    each = {name: float(wrong[users == name].mean()) for name in names}
+    each = _error_of_each(samples, probabilities)
+    names = list(each)
     whom = "1 user" if len(names) == 1 else f"{len(names)} users"
     line = f"{label}: error {np.mean(list(each.values())):.1%} over {whom}"
     if len(names) > 1:

@@ -1,6 +1,5 @@
 """Progress bars on stderr: one per run, with the results of the last round and evaluation."""
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ from tqdm import tqdm
 
 from deltafl.fl.metrics import Summary
 from deltafl.fl.registry import ERROR
+from deltafl.sim.progress import Bar
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.engine import Progress
 from deltafl.sim.settings.config import RunConfig
@@ -36,60 +36,63 @@ class Several:
 
 
 class ProgressBars:
-    """Shows the progress of an experiment in a terminal.
+    """Shows the progress of an experiment: a bar for each run, or lines where stderr is a file.
 
     Args:
-        quiet: draw nothing.
-        new: makes a bar, as `tqdm` does; of a notebook, one that is drawn there.
+        quiet: show nothing.
+        new: makes a bar, as `Bar` does; in a notebook, one that is drawn there.
     """
 
-    def __init__(self, *, quiet: bool, new: Callable[..., "tqdm[Any]"] = tqdm) -> None:
+    def __init__(self, *, quiet: bool = False, new: Callable[..., "tqdm[Any]"] = Bar) -> None:
         self._quiet = quiet
         self._new = new
-        # if not, print a line only every few seconds
-        self._is_animated = sys.stderr.isatty() or new is not tqdm
         self._metric = ERROR
         self._bar: tqdm[Any] | None = None
-        self._shown: dict[str, str] = {}
+        self._error = ""
+        self._round = ""
 
     def begin(self, config: RunConfig, rounds_done: int) -> None:
         """Start a bar for a run."""
         self.close()
-        self._shown = {}
+        self._error = self._round = ""
         self._metric = config.training.metric
         self._bar = self._new(
             total=config.federation.rounds,
             initial=rounds_done,
             desc=f"{config.federation.algorithm} seed {config.experiment.seed}",
             unit="round",
-            dynamic_ncols=True,
-            mininterval=0.2 if self._is_animated else 10.0,
-            disable=self._quiet,
+            quiet=self._quiet,
+            leave=True,
         )
 
     def played(self, event: Event) -> None:
         """Show a round."""
         eta = event.get("eta")
-        self._shown["η"] = f"{eta:.3f}" if isinstance(eta, float) else "–"
-        self._shown["kept weight"] = str(event.get("kept_weight"))
-        self._shown["sums"] = str(event.get("secure_sums"))
+        threshold = f"η={eta:.3f}, " if isinstance(eta, float) else ""
+        kept = f"kept weight {event.get('kept_weight')}"
         if event.get("aborted"):
-            self._shown["kept weight"] = "round lost"
+            kept = "round lost"
+        self._round = f"{threshold}{kept}, {event.get('secure_sums')} sums"
         if self._bar is not None:
-            self._bar.set_postfix(self._shown, refresh=False)
+            self._show(refresh=False)
             self._bar.update()
 
     def evaluated(self, round_number: int, test_error: Summary) -> None:
         """Show an evaluation."""
         del round_number
         number = "{:.1%}" if self._metric == ERROR else "{:.4g}"
-        self._shown[f"{self._metric} mean"] = number.format(test_error.mean)
-        self._shown["p90"] = number.format(test_error.percentiles[90])
-        if self._bar is not None:
-            self._bar.set_postfix(self._shown, refresh=self._is_animated)
+        mean, tail = test_error.mean, test_error.percentiles[90]
+        self._error = f"{self._metric} {number.format(mean)}, p90 {number.format(tail)}"
+        self._show(refresh=True)
 
     def close(self) -> None:
         """End the current bar."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+    def _show(self, *, refresh: bool) -> None:
+        """What matters most comes first: a narrow terminal cuts off the end."""
+        if self._bar is not None:
+            shown = ", ".join(filter(None, (self._error, self._round)))
+            self._bar.set_postfix_str(shown, refresh=refresh)

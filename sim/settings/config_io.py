@@ -14,12 +14,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias, cast, get_args, get_origin, get_type_hints
 
+from deltafl.fl.nearest import nearest
 from deltafl.fl.read.exact import exact_number, shortened
 from deltafl.fl.read.regular import read_regular
 from deltafl.fl.registry import CROSS_ENTROPY
 from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import PRIVATE, REMOTE, WITH_LEVELS, RunConfig
-from deltafl.sim.settings.constraints import Constraint, nearest
+from deltafl.sim.settings.constraints import Constraint, OneOf
 from deltafl.sim.settings.mode import is_mode
 
 Table: TypeAlias = Mapping[str, Mapping[str, object]]
@@ -210,7 +211,8 @@ def _value(name: str, value: object, hint: object) -> object:
     converted = _convert(name, value, hint)
     for constraint in constraints:
         if not constraint.holds(converted):
-            raise ConfigError(f"{name} = {show(value)}: must {constraint.requirement()}")
+            meant = constraint.meant(converted) if isinstance(constraint, OneOf) else ""
+            raise ConfigError(f"{name} = {show(value)}: must {constraint.requirement()}{meant}")
     return converted
 
 

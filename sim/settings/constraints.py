@@ -1,14 +1,12 @@
 """Constraints on a single setting, attached to its type: `Annotated[float, Interval("(0, 1]")]`."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Final, Protocol
+from typing import Protocol
 
+from deltafl.fl.nearest import meant
 from deltafl.fl.read.exact import exact_number
-
-_LONGEST_WORD: Final = 100  # that is compared; none is known of this length
 
 
 class Constraint(Protocol):
@@ -72,6 +70,16 @@ class OneOf:
             return set(value) <= set(self.words) and len(set(value)) == len(value)
         return value in self.words
 
+    def meant(self, value: object) -> str:
+        """Suggest the word that was probably meant, for the end of a sentence; "" if none is.
+
+        >>> OneOf(("masked", "ideal")).meant("maskd")
+        "; did you mean 'masked'?"
+        """
+        given = value if isinstance(value, tuple) else (value,)
+        unknown = (word for word in given if isinstance(word, str) and word not in self.words)
+        return next((meant(word, self.words) for word in unknown), "")
+
 
 @dataclass(frozen=True, slots=True)
 class FallingLevels:
@@ -105,18 +113,3 @@ class FallingLevels:
         return all(0 < level <= 1 for level in levels) and all(
             after < before for before, after in pairwise(levels)
         )
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Suggest the known word that was probably meant, or list all known words.
-
-    >>> nearest("fedarvg", ["fedavg", "delta-fl"])
-    "did you mean 'fedavg'?"
-    >>> nearest("xyz", ["fedavg", "delta-fl"])
-    'known are fedavg, delta-fl'
-    """
-    import difflib  # imported here because it is needed only after a mistake
-
-    known = list(known)
-    close = difflib.get_close_matches(word[:_LONGEST_WORD], known, n=1, cutoff=0.55)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"

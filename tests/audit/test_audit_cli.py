@@ -234,16 +234,16 @@ def test_the_bar_is_drawn_where_it_can_be_seen(monkeypatch, transcript):
         def close(self):
             drawn.append("closed")
 
-    monkeypatch.setattr(cli, "tqdm", Bar)
+    monkeypatch.setattr(cli, "Bar", Bar)
     main(["audit", transcript])
-    assert drawn[0]["disable"] is None  # only where there is a terminal
+    assert drawn[0]["quiet"] is False
     assert drawn[-2:] == [drawn[0]["total"], "closed"]
     drawn.clear()
     main(["audit", transcript, "--quiet"])
-    assert drawn[0]["disable"] is True
+    assert drawn[0]["quiet"] is True
     drawn.clear()
     main(["audit", transcript, "--json"])
-    assert drawn[0]["disable"] is True
+    assert drawn[0]["quiet"] is True
 
 
 def test_help_names_exit_codes_and_examples(capsys):

@@ -67,8 +67,12 @@ def test_train_fraction():
     ("devices", "split", "message"),
     [
         ([], Split(), "0 of 0 devices"),
-        ([device("a")], Split(), "at least 2 are needed"),
-        ([device("a"), device("b", 5)], Split(more_than=5), "largest device: 5 samples"),
+        ([device("a")], Split(), "1 of 1 .* 2 are needed: say of each sample whose it is"),
+        (
+            [device("a"), device("b", 5)],
+            Split(more_than=5),
+            r"5 samples\): lower the number \(data.min_samples",
+        ),
         ([device("a"), device("a")], Split(), "user 'a' appears twice"),
         ([device("a"), device("b" * 4097)], Split(), "has 4097 characters"),
         ([device("a"), device("b", features=3)], Split(), r"'b' have shape \(3,\)"),
@@ -229,7 +233,11 @@ BAD_FLOAT[7, 2] = np.nan
         ({"user": np.array([0, 2, 3] * 4)}, "user 'bob' has no samples"),
         ({"users": np.array(["ann", "bob", "ann", "di"])}, "user 'ann' appears twice"),
         ({"users": np.array([{}, {}, {}, {}], dtype=object)}, "without object arrays"),
-        ({"x": np.zeros((0, 2)), "y": np.zeros(0), "user": np.zeros(0, int)}, r"shape \(0,\)"),
+        (
+            {"x": np.zeros((0, 2)), "y": np.zeros(0), "user": np.zeros(0, int)},
+            "is empty: it has no",
+        ),
+        ({"user": np.array(["ann"] * 12)}, "their names in the array 'users'"),
     ],
 )
 def test_npz_that_can_not_be_used_is_refused(tmp_path, changes, message):
@@ -376,8 +384,19 @@ def test_leaf_users_of_two_files_or_shapes_are_refused(tmp_path):
 
 
 def test_sources_of_no_known_kind_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"neither 'digits' nor a folder"):
+    with pytest.raises(DataError, match="there is no such file: check the path"):
         load_dataset(DatasetSpec(str(tmp_path / "nothing")))
+    with pytest.raises(DataError, match="there is no such file; did you mean 'digits'"):
+        load_dataset(DatasetSpec("digts"))
+    for name, mend in (
+        ("a.csv", r"\.csv files are not read; store the arrays x, y and user"),
+        ("a.parquet", "read with --set data.format=hub"),
+        ("a.what", "neither an .npz file nor a folder"),
+    ):
+        (tmp_path / "files").mkdir(exist_ok=True)
+        (tmp_path / "files" / name).write_bytes(b"")
+        with pytest.raises(DataError, match=mend):
+            load_dataset(DatasetSpec(str(tmp_path / "files" / name)))
     with pytest.raises(DataError, match=r"no \.json or \.json\.gz file"):
         load_dataset(DatasetSpec(str(tmp_path)))
 

@@ -1,6 +1,5 @@
 """`deltafl audit leakage`: plans, prices, tables and the command line."""
 
-import argparse
 import csv
 import io
 import json
@@ -24,6 +23,7 @@ from deltafl.sim.inspect.leakage.experiment import (
     run_vanishing,
 )
 from deltafl.sim.inspect.leakage.mitigations import MITIGATIONS, mitigation
+from deltafl.sim.parser import Parser
 
 SMALL = Plan(
     methods=("plain", "mm", "bracketed"),
@@ -181,7 +181,7 @@ def test_what_cannot_be_measured_is_said_in_one_sentence(arguments, complaint, c
 
 
 def test_the_help_explains_columns_and_mitigations():
-    parser = argparse.ArgumentParser(prog="deltafl audit leakage", allow_abbrev=False)
+    parser = Parser(prog="deltafl audit leakage")
     cli.add_arguments(parser)
     text = parser.format_help()
     for one in MITIGATIONS:

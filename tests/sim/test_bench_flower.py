@@ -172,8 +172,8 @@ def test_warnings_are_shown_again_after_a_failure(monkeypatch):
     ("changes", "expected"),
     [
         ({"clients": 1}, "clients=1 must be at least 2"),
-        ({"dim": 0}, "dim=0 at least 1"),
-        ({"seed": -1}, "seed=-1 not negative"),
+        ({"dim": 0}, "dim=0 must be at least 1"),
+        ({"seed": -1}, "seed=-1 must be at least 0"),
         ({"neighbours": 3, "threshold": 2}, "neighbours=3 must be even"),
         ({"neighbours": 0}, "neighbours=0 must be even and lie in [2, clients=6)"),
         ({"neighbours": 6}, "neighbours=6 must be even and lie in [2, clients=6)"),

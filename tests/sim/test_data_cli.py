@@ -150,13 +150,29 @@ def test_list_names_every_format_and_calls_stand_ins_so(capsys):
     assert listed["synthetic-emnist"]["stand_in_for"] == "EMNIST"
 
 
+def test_the_names_that_flags_had_before_are_taken_still(archive, tmp_path):
+    assert run("convert", "npz", "--from", archive, "--to", tmp_path / "old") == 0
+    assert run("convert", "npz", "--data", archive, "--out", tmp_path / "new") == 0
+    names = [sorted(p.name for p in (tmp_path / one).rglob("*")) for one in ("old", "new")]
+    assert names[0] == names[1] != []
+
+
+def test_a_file_of_a_kind_that_is_not_written_is_refused(archive, tmp_path, capsys):
+    assert run("convert", "npz", "--data", archive, "--out", tmp_path / "x.csv") == 2
+    assert ".csv files are not written: name a file that ends in .npz" in capsys.readouterr().err
+    assert run("convert", "npz", "--data", archive, "--out", tmp_path / "y.csv", "--as=leaf") == 0
+    assert (tmp_path / "y.csv" / "train").is_dir()
+    assert run("convert", "npz", "--data", archive) == 2
+    assert "--out is missing" in capsys.readouterr().err
+
+
 def described(capsys, *arguments):
     assert run("describe", *arguments, "--json") == 0
     return json.loads(capsys.readouterr().out)
 
 
 def test_describe_counts(archive, capsys):
-    found = described(capsys, "npz", "--from", archive, "--set", "min_samples=5")
+    found = described(capsys, "npz", "--data", archive, "--set", "min_samples=5")
     assert found["kept"] == {
         "devices": 4,
         "median": 7.5,
@@ -173,7 +189,7 @@ def test_describe_counts(archive, capsys):
 
 
 def test_describe_counts_a_device_that_is_split_by_samples_once(archive, capsys):
-    found = described(capsys, "npz", "--from", archive, "--set", "split=samples")
+    found = described(capsys, "npz", "--data", archive, "--set", "split=samples")
     assert found["kept"]["devices"] == 6
     assert found["kept"]["largest"] == 9
     assert found["train"]["largest"] == 4
@@ -194,7 +210,7 @@ def test_describe_prints_the_papers_row_beside_a_stand_in(capsys):
 
 
 def test_describe_shakespeare(capsys):
-    found = described(capsys, "shakespeare", "--from", shared("shakespeare_moby"))
+    found = described(capsys, "shakespeare", "--data", shared("shakespeare_moby"))
     assert found["num_classes"] == 53
     assert found["kept"] == {
         "devices": 1106,
@@ -210,10 +226,10 @@ def test_describe_shakespeare(capsys):
     ("arguments", "message"),
     [
         (("describe", "hart"), "no data set 'hart': did you mean 'heart'"),
-        (("describe", "heart"), "--from is missing; it must name the folder of processed"),
-        (("describe", "digits", "--from", "x"), "is not read from files: leave out --from x"),
+        (("describe", "heart"), "--data is missing; it must name the folder of processed"),
+        (("describe", "digits", "--data", "x"), "is not read from files: leave out --data x"),
         (("describe", "digits", "--set", "seed=1"), "unknown setting data.seed"),
-        (("describe", "npz", "--from", "none.npz"), "none.npz: no such file"),
+        (("describe", "npz", "--data", "none.npz"), "none.npz: no such file"),
         (("describe", "digits", "--set", "num_devices=9000"), "num_devices=9000"),
         (("fetch", "digits"), "is not read from files: there is nothing to fetch"),
         (("fetch", "leaf"), "cannot be fetched because no download address is known"),
@@ -230,15 +246,15 @@ def test_what_can_not_be_done_is_answered_by_a_sentence(arguments, message, caps
 
 def test_converted_to_leaf_it_is_the_same_data_in_the_same_split(archive, tmp_path, capsys):
     before = build_dataset(DataConfig(source=str(archive)))
-    assert run("convert", "npz", "--from", archive, "--to", tmp_path / "leaf") == 0
+    assert run("convert", "npz", "--data", archive, "--out", tmp_path / "leaf") == 0
     after = build_dataset(DataConfig(source=str(tmp_path / "leaf"), split_seed=99))
     for one, other in ((before.train, after.train), (before.test, after.test)):
         for a, b in zip(one, other, strict=True):
             assert a.id == b.id
             np.testing.assert_allclose(a.inputs(), b.inputs(), rtol=1e-6)
             np.testing.assert_array_equal(a.y, b.y)
-    assert run("convert", "npz", "--from", archive, "--to", tmp_path / "leaf") == 2
-    assert "exists: give another --to" in capsys.readouterr().err
+    assert run("convert", "npz", "--data", archive, "--out", tmp_path / "leaf") == 2
+    assert "exists: give another --out" in capsys.readouterr().err
 
 
 def test_leaf_is_written_a_device_at_a_time_and_is_one_object(archive):
@@ -256,13 +272,13 @@ def test_leaf_is_written_a_device_at_a_time_and_is_one_object(archive):
 
 def test_half_a_folder_of_leaf_is_not_written(archive, tmp_path):
     (tmp_path / "leaf/test").mkdir(parents=True)
-    assert run("convert", "npz", "--from", archive, "--to", tmp_path / "leaf") == 2
+    assert run("convert", "npz", "--data", archive, "--out", tmp_path / "leaf") == 2
     assert [path.name for path in (tmp_path / "leaf").iterdir()] == ["test"]
 
 
 def test_converted_to_an_archive_it_has_every_sample_once(archive, tmp_path):
     to = tmp_path / "again.npz"
-    arguments = ("npz", "--from", archive, "--to", to, "--set", "split=samples")
+    arguments = ("npz", "--data", archive, "--out", to, "--set", "split=samples")
     assert run("convert", *arguments) == 0
     with np.load(archive) as before, np.load(to) as after:
         for name in ("user", "y"):
@@ -273,7 +289,7 @@ def test_converted_to_an_archive_it_has_every_sample_once(archive, tmp_path):
 
 def test_converted_to_the_cache_a_run_reads_it_from_there(archive, tmp_path, monkeypatch):
     folder = tmp_path / "cache"
-    assert run("convert", "npz", "--from", archive, "--to", folder, "--as", "cache") == 0
+    assert run("convert", "npz", "--data", archive, "--out", folder, "--as", "cache") == 0
     monkeypatch.setenv("DELTAFL_CACHE", str(folder))
     monkeypatch.setattr(
         "deltafl.sim.data.dataset.load_dataset", lambda _: pytest.fail("read again")
@@ -284,9 +300,9 @@ def test_converted_to_the_cache_a_run_reads_it_from_there(archive, tmp_path, mon
 
 def test_tokens_go_into_the_cache_only(tmp_path, capsys):
     arguments = ("synthetic-sent140", "--set", "features=tokens", "--set", "num_devices=8")
-    assert run("convert", *arguments, "--to", tmp_path / "x") == 2
+    assert run("convert", *arguments, "--out", tmp_path / "x") == 2
     assert "has tokens: use --as cache" in capsys.readouterr().err
-    assert run("convert", *arguments, "--to", tmp_path / "cache", "--as", "cache") == 0
+    assert run("convert", *arguments, "--out", tmp_path / "cache", "--as", "cache") == 0
 
 
 # --- fetch ----------------------------------------------------------------------------------------
@@ -325,20 +341,20 @@ def served(folder):
 def test_fetch_brings_the_files_and_prints_licence_and_hash(mirror, tmp_path, capsys):
     to = tmp_path / "heart"
     with served(mirror) as address:
-        assert run("fetch", "heart", "--to", to, "--mirror", address) == 0
+        assert run("fetch", "heart", "--out", to, "--mirror", address) == 0
     text = capsys.readouterr().out
     assert text.index("licence: CC BY 4.0") < text.index("fetching ")
     assert len(list(to.iterdir())) == 4
     content = (to / "processed.va.data").read_bytes()
     assert content == b"rows of va\n"
     assert hashlib.sha256(content).hexdigest() in text
-    assert run("fetch", "heart", "--to", to, "--mirror", "file:///nowhere") == 0
+    assert run("fetch", "heart", "--out", to, "--mirror", "file:///nowhere") == 0
     assert capsys.readouterr().out.count("already there") == 4
 
 
 def test_fetch_takes_the_wanted_files_out_of_an_archive_and_nothing_outside(mirror, tmp_path):
     to = tmp_path / "glove"
-    assert run("fetch", "glove", "--to", to, "--mirror", mirror.as_uri()) == 0
+    assert run("fetch", "glove", "--out", to, "--mirror", mirror.as_uri()) == 0
     assert [path.name for path in to.iterdir()] == ["glove.6B.50d.txt"]
     assert not (tmp_path / "outside").exists()
 

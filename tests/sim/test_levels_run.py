@@ -32,6 +32,7 @@ from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.round_replay import play_again
 from deltafl.sim.inspect.audit.views import RoundView
+from deltafl.sim.record.checkpoint import load_checkpoint
 from deltafl.sim.record.events import read_events
 from deltafl.sim.record.transcript import Message, Sum, read_transcript
 from deltafl.sim.run.algorithms import build_rounds
@@ -127,7 +128,9 @@ def test_the_bundle_has_the_final_models(played):
     assert bundle.levels == THETAS
     assert bundle.provenance["round"] == "2"
     assert bundle.provenance["data"] == "digits"
-    assert not (path / "arms" / "fedavg-seed-1" / "bundle.npz").exists()
+    (baseline,) = Bundle.load(path / "arms" / "fedavg-seed-1" / "bundle.npz").models.values()
+    checkpoint = load_checkpoint(path / "arms" / "fedavg-seed-1" / "checkpoints")
+    assert np.array_equal(baseline, checkpoint.state.model)
 
 
 def test_a_level_by_itself_leaves_a_bundle_of_one(tmp_path, no_figures):
@@ -436,7 +439,9 @@ def test_predict_compares_levels_for_one_user(played, samples, capsys):
     [
         ([], "--data is missing"),
         (["--data", "nothing.npz"], "no such file"),
-        (["--data", "SAMPLES", "--conformity", "0"], "(0, 1]"),
+        (["--data", "SAMPLES", "--conformity", "0"], "--conformity 0: must lie in (0, 1], such as"),
+        (["--data", "SAMPLES", "--conformity", "1", "--out", "no/p.csv"], "there is no folder no"),
+        (["--data", "synthetic"], "has the data digits"),
         (["--data", "SAMPLES", "--user", "carl"], "no such user"),
         (["--data", "SAMPLES", "--out", "p.csv"], "--out needs --conformity"),
         (["--data", "SAMPLES", "--conformity", "1", "--out", "p.txt"], ".csv or .jsonl"),
@@ -446,6 +451,40 @@ def test_predict_says_what_it_cannot_do(played, samples, more, complaint, capsys
     more = [str(samples) if word == "SAMPLES" else word for word in more]
     assert main(["predict", str(played[0]), *more]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_predict_serves_a_baseline_without_a_level(played, samples, tmp_path, capsys):
+    baseline = str(played[0] / "arms" / "fedavg-seed-1")
+    out = tmp_path / "p.csv"
+    assert main(["predict", baseline, "--data", str(samples), "--out", str(out)]) == 0
+    assert out.read_text().startswith("user,sample,class,probability")
+    assert "fedavg: error" in capsys.readouterr().out
+    assert main(["predict", baseline, "--data", str(samples), "--conformity", "0.5"]) == 0
+    assert "fedavg trains one model for all" in capsys.readouterr().err
+    assert main(["predict", baseline, "--list"]) == 0
+    assert "θ" not in capsys.readouterr().out
+
+
+def test_predict_knows_the_data_that_a_run_made(played, capsys):
+    assert main(["predict", str(played[0]), "--data", "digits", "--json"]) == 0
+    levels = json.loads(capsys.readouterr().out)
+    assert [level["theta"] for level in levels] == LEVELS
+    summary = json.loads((played[0] / "summary.json").read_text())
+    mean = float(np.mean(list(levels[0]["error"].values())))
+    assert mean == pytest.approx(summary["levels"]["0.8"]["test_error"]["mean"], abs=1e-3)
+
+
+def test_predict_says_whose_input_is_no_number(played, samples, tmp_path, capsys):
+    with np.load(samples) as file:
+        arrays = dict(file)
+    arrays["x"] = arrays["x"].astype(np.float32)
+    row = len(arrays["x"]) - 1
+    arrays["x"][row, 3] = np.nan
+    np.savez(tmp_path / "bad.npz", **arrays)
+    assert main(["predict", str(played[0]), "--data", str(tmp_path / "bad.npz")]) == 2
+    name = str(arrays["users"][arrays["user"][row]])
+    number = int((arrays["user"][:row] == arrays["user"][row]).sum())
+    assert f"bad.npz: user {name!r}: sample {number} has the input nan" in capsys.readouterr().err
 
 
 def leaf(path, **samples):

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from fresh_python import ROOT, loaded_by
 
-from deltafl.sim import cli
 from deltafl.sim.cli import main
 from deltafl.sim.run import engine, experiment
+from deltafl.sim.run.cli import called
 from deltafl.sim.settings.config_io import preset_text
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -91,14 +91,14 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(
     (tmp_path / "broken.npz").write_bytes(b"PK")
     (tmp_path / "busy").write_bytes(b"")
     before = snapshot(tmp_path)
-    code, out, err = call(capsys, "run", *tiny_arguments, "--out=a", *arguments)
+    code, out, err = call(capsys, "run", *tiny_arguments, *arguments)
     assert (code, out) == (2, "")
     assert expected in err
     assert err.startswith("deltafl")
     assert err.count("\n") == 1
     assert "Traceback" not in err
     assert snapshot(tmp_path) == before
-    assert not (tmp_path / "a").exists()
+    assert not (tmp_path / "runs").exists()
 
 
 def test_cuda_is_refused_where_there_is_none(capsys, tiny_arguments, monkeypatch):
@@ -114,13 +114,68 @@ def test_an_existing_directory_is_left_as_it_was(capsys, tiny_arguments, tmp_pat
     before = snapshot(tmp_path)
     for extra, expected in (
         ([], "a already exists: add --resume"),
-        (["--resume", "--rounds=5"], "a was started with federation.rounds = 4, not 5"),
+        (
+            ["--resume", "--rounds=5"],
+            "a was started with federation.rounds = 4, not 5: a run is not",
+        ),
         (["--resume", "--set=federation.theta=1/3"], "federation.theta = 0.5, not 1/3"),
     ):
         code, out, err = call(capsys, *arguments, *extra)
         assert (code, out) == (2, "")
         assert expected in err
         assert snapshot(tmp_path) == before
+
+
+def test_a_longer_run_with_the_same_seed_begins_with_the_same_rounds(
+    capsys, tiny_arguments, tmp_path
+):
+    """Which is what the refusal to make a run longer says."""
+    short = [*tiny_arguments, "--set=federation.algorithm=private-delta-fl"]
+    short += ["--set=privacy.min_cohort=2", "--set=policy.min_expected_tail=1"]
+    short += ["--set=federation.cohort_size=4", "--set=privacy.sums=ideal"]
+    assert call(capsys, "run", *short, "--out=a")[0] == 0
+    longer = [one for one in short if "rounds" not in one]
+    assert call(capsys, "run", *longer, "--rounds=6", "--out=b")[0] == 0
+    first, second = (
+        [json.loads(line) for line in (tmp_path / name / "events.jsonl").read_text().splitlines()]
+        for name in "ab"
+    )
+    assert (len(first), len(second)) == (4, 6)
+    for one, other in zip(first, second, strict=False):
+        assert (one["eta"], one["kept_weight"]) == (other["eta"], other["kept_weight"])
+
+
+def test_a_summary_is_printed_as_json(capsys, tiny_arguments, tmp_path):
+    code, out, _ = call(capsys, "run", *tiny_arguments, "--out=a", "--json")
+    assert code == 0
+    assert json.loads(out) == json.loads((tmp_path / "a/summary.json").read_text())
+    code, again, _ = call(capsys, "run", "--out=a", "--resume", "--json")
+    assert (code, again) == (0, out)
+
+
+def test_data_are_named_with_their_format(capsys, tiny_arguments, tmp_path):
+    code, _, err = call(capsys, "run", *tiny_arguments, "--data=hart=x", "--out=a")
+    assert (code, "did you mean 'heart'?" in err) == (2, True)
+    code, _, err = call(capsys, "run", *tiny_arguments, "--data=heart=", "--out=a")
+    assert (code, "must have the form heart=PATH" in err) == (2, True)
+    code, _, err = call(capsys, "run", *tiny_arguments, "--data=heart=x", "--out=a")
+    assert (code, f"{tmp_path / 'x'}: no such folder" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [
+        ("training.backend=batchd", "batched"),
+        ("model.name=liner", "linear"),
+        ("federation.algorithm=fedav", "fedavg"),
+        ("quantile.method=bracketd", "bracketed"),
+        ('experiment.baselines=["fedav"]', "fedavg"),
+    ],
+)
+def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(capsys, setting, meant):
+    code, _, err = call(capsys, "run", f"--set={setting}", "--out=a")
+    assert code == 2
+    assert err.endswith(f"; did you mean {meant!r}?\n")
 
 
 def test_foreign_places_are_refused(capsys, tiny_arguments, tmp_path):
@@ -266,11 +321,11 @@ def test_divergence_fails_with_a_remedy(capsys, tiny_arguments):
 def test_what_to_type_next_is_what_was_typed(monkeypatch):
     monkeypatch.setattr("sys.argv", [".venv/bin/deltafl", "run"])
     monkeypatch.setenv("PATH", "/nowhere")
-    assert cli._called() == ".venv/bin/deltafl"
+    assert called() == ".venv/bin/deltafl"
     monkeypatch.setattr("sys.argv", ["/a path/deltafl", "run"])
-    assert cli._called() == "'/a path/deltafl'"
+    assert called() == "'/a path/deltafl'"
     monkeypatch.setattr("sys.argv", ["pytest"])
-    assert cli._called() == "deltafl"
+    assert called() == "deltafl"
 
 
 def shell(command, **environment):
@@ -349,6 +404,13 @@ def test_without_connections_it_says_what_to_install(tmp_path, command):
     assert done.stderr.endswith(f", which is not installed: {remedy}\n")
 
 
+def test_the_core_alone_has_a_doctor(tmp_path):
+    done = call_the_core_alone(tmp_path, "doctor")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "torch is missing" in done.stdout
+    assert "→ pip install '.[sim]'" in done.stdout
+
+
 def test_the_core_alone_helps_and_lists_presets(tmp_path):
     assert "usage: deltafl" in call_the_core_alone(tmp_path, "--help").stdout
     assert "quickstart" in call_the_core_alone(tmp_path, "presets").stdout
@@ -376,6 +438,18 @@ def test_presets_are_listed(capsys):
     code, out, _ = call(capsys, "presets")
     assert code == 0
     assert "quickstart        The embedded digits" in out
+
+
+HEAVY = {"torch", "numpy", "matplotlib", "sklearn", "pyarrow", "pandas", "tqdm", "shtab", "scipy"}
+
+
+@pytest.mark.parametrize("module", ["deltafl", "deltafl.sim.cli", "deltafl.sim.run.cli"])
+def test_what_help_needs_loads_nothing_heavy(module):
+    assert not HEAVY & loaded_by(f"import {module}")
+
+
+def test_what_is_heavy_is_seen():
+    assert {"torch", "numpy"} <= HEAVY & loaded_by("import deltafl.sim.run.experiment")
 
 
 def test_help_teaches_and_is_fast():

@@ -18,10 +18,12 @@ class Masks(NamedTuple):
         add: Adds masks to vectors.
         share_up_to: Bytes of the longest vector for which a mask is best made once for both ends of
             a pair (see `deltafl.sim.cohort.shared`).
+        made_by: What it is, in words.
     """
 
     add: AddMasks
     share_up_to: int
+    made_by: str
 
 
 def masks_of_this_machine(device: str) -> Masks:
@@ -38,10 +40,10 @@ def masks_of_this_machine(device: str) -> Masks:
     if chosen.type == "cuda" and find_spec("triton") is not None:
         from deltafl.sim.cohort.masks import gpu
 
-        return Masks(partial(gpu.add_masks, device=chosen), prg.SHORT_BYTES)
+        return Masks(partial(gpu.add_masks, device=chosen), prg.SHORT_BYTES, "the GPU (Triton)")
     cores = usable_cores()
     if cores == 1:
-        return Masks(prg.add_masks, prg.MAX_BYTES)
+        return Masks(prg.add_masks, prg.MAX_BYTES, "one thread")
     executor = ThreadPoolExecutor(cores, thread_name_prefix="masks")
     add = partial(threads.add_masks, executor=executor, num_threads=cores)
-    return Masks(add, threads.LEAST_CUT - 1)
+    return Masks(add, threads.LEAST_CUT - 1, f"{cores} threads, and long vectors in pieces")

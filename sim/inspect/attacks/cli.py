@@ -1,11 +1,12 @@
 """`deltafl attack`: the attacks on the whole system, played live."""
 
 import argparse
-import difflib
 import json
 import sys
 from typing import Final
 
+from deltafl.fl.nearest import alike
+from deltafl.sim.flags import add_json
 from deltafl.sim.inspect.attacks import report
 from deltafl.sim.inspect.attacks.catalogue import ATTACKS
 from deltafl.sim.inspect.attacks.play import judged
@@ -48,7 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.description = _DESCRIPTION
     parser.epilog = _EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "target",
         nargs="?",
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="list|NAME|all",
         help="what to do: list the attacks (the default), play one, or play all",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -92,6 +92,6 @@ def _unknown(name: str) -> str:
 def _nearest(name: str) -> list[str]:
     """Names like this one, or else names with a word like it."""
     names = [attack.name for attack in ATTACKS]
-    if near := difflib.get_close_matches(name, [*names, _LIST, _ALL]):
+    if near := alike(name, [*names, _LIST, _ALL], most=3):
         return near
-    return [known for known in names if difflib.get_close_matches(name, known.split("-"))][:3]
+    return [known for known in names if alike(name, known.split("-"))][:3]

@@ -6,15 +6,13 @@ Exit codes: 0 nothing found at or above `--fail-on`, 1 something found, 2 nothin
 import argparse
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import Final
-
-from tqdm import tqdm
 
 from deltafl.protocol.policy import RoundPolicy
 from deltafl.secagg import Adversary
 from deltafl.sim.errors import UserError
+from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.expected import (
@@ -28,6 +26,7 @@ from deltafl.sim.inspect.audit.html.verdict import verdict
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.inspect.audit.preface import NOT_AUDITED
 from deltafl.sim.inspect.audit.report import AuditReport
+from deltafl.sim.progress import Bar
 from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import check_output
 from deltafl.sim.visible import visible
@@ -76,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source", type=Path, metavar="RUN_OR_TRANSCRIPT", help="a run directory or transcript.bin"
     )
     parser.add_argument("--truth", type=Path, metavar="FILE", help="truth file of the same run")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    add_json(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one page")
     parser.add_argument(
         "--fail-on",
@@ -144,7 +143,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="probability that the tests of masked bytes, all together, report perfect ones "
         f"({DEFAULT_FALSE_ALARM_RATE:g})",
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_quiet(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -158,7 +157,7 @@ def main(options: argparse.Namespace) -> int:
     if options.html is not None:
         inputs = options.source, chosen.truth
         check_output(options.html, [path for path in inputs if path is not None])
-    with _Bar(quiet=options.quiet or options.json) as bar:
+    with _Progress(quiet=options.quiet or options.json) as bar:
         report = audit(options.source, chosen, bar)
     if options.html is not None:
         write_file(options.html, render(report).encode())
@@ -260,14 +259,14 @@ def _options(options: argparse.Namespace) -> Options:
     )
 
 
-class _Bar:
+class _Progress:
     """A progress bar on stderr, for long transcripts."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
-        self._bar: tqdm[object] | None = None
+        self._bar: Bar | None = None
 
-    def __enter__(self) -> "_Bar":
+    def __enter__(self) -> "_Progress":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -276,14 +275,6 @@ class _Bar:
 
     def advance(self, offset: int, size: int, round_number: int) -> None:
         if self._bar is None:
-            self._bar = tqdm(
-                total=size,
-                unit="B",
-                unit_scale=True,
-                desc="audit",
-                disable=True if self._quiet else None,
-                file=sys.stderr,
-                leave=False,
-            )
+            self._bar = Bar(total=size, unit="B", unit_scale=True, desc="audit", quiet=self._quiet)
         self._bar.set_postfix_str(f"round {round_number}", refresh=False)
         self._bar.update(offset - self._bar.n)

@@ -9,10 +9,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
-from tqdm import tqdm
-
+from deltafl.fl.nearest import meant
 from deltafl.fl.read.exact import exact_number
 from deltafl.fl.superquantile import parse_theta
+from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.inspect.leakage.experiment import (
     METHODS,
     Cell,
@@ -31,6 +31,7 @@ from deltafl.sim.inspect.leakage.table import (
     vanishing_as_markdown,
     vanishing_records,
 )
+from deltafl.sim.progress import Bar
 
 _LARGEST_COHORT: Final = 1000
 _LEAST_NOISE: Final = Fraction(1, 1000)
@@ -83,7 +84,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listed = "\n".join(f"  {one.name:<{width}}  {one.text}" for one in MITIGATIONS)
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOGUE.format(mitigations=listed)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--methods", default="all", metavar="all|LIST", help=f"some of {', '.join(METHODS)} (all)"
     )
@@ -125,7 +125,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=1, metavar="S", help="of cohorts and starts (1)"
     )
     parser.add_argument("--out", metavar="DIR", help="write tables (Markdown, CSV) and plots there")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_json(parser)
+    add_quiet(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -220,7 +221,10 @@ def _chosen(flag: str, text: str, known: Iterable[str]) -> tuple[str, ...]:
     wanted = names if text == "all" else _listed(text)
     for name in wanted:
         if name not in names:
-            raise ValueError(f"{flag}: unknown {name!r}; choose from {', '.join(names)}, or all")
+            raise ValueError(
+                f"{flag}: unknown {name!r}; choose from {', '.join(names)}, or all"
+                f"{meant(name, names)}"
+            )
     if not wanted:
         raise ValueError(f"{flag}: name at least one of {', '.join(names)}, or all")
     return tuple(name for name in names if name in wanted)
@@ -232,7 +236,7 @@ def _listed(text: str) -> list[str]:
 
 def _measured(plan: Plan) -> tuple[list[Row], list[VanishingRow]]:
     num_cells = sum(1 for _ in plan.cells())
-    with tqdm(total=num_cells, unit="cell", file=sys.stderr, leave=False, disable=None) as bar:
+    with Bar(total=num_cells, unit="cell", desc="searches") as bar:
 
         def told(cell: Cell) -> None:
             bar.set_description(f"{cell.cohort} devices, {cell.label}, {cell.mitigation.name}")

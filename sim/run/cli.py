@@ -1,0 +1,229 @@
+"""`deltafl run`: train, evaluate and compare.
+
+Nothing heavy is loaded before the settings are in order, so that help and refusals are instant.
+"""
+
+import argparse
+import contextlib
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from deltafl.sim.errors import RunError, UserError, damaged
+from deltafl.sim.flags import add_json, add_quiet
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.run.table import describe
+from deltafl.sim.settings.config import BACKENDS, SEARCHES, SUMS, RunConfig
+from deltafl.sim.settings.config_io import (
+    assignment,
+    build_config,
+    preset_text,
+    read_config_file,
+    read_table,
+)
+from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
+from deltafl.sim.visible import visible
+
+_EXAMPLES: Final = """\
+examples:
+  deltafl run --preset quickstart
+      train on the embedded digits, privately and by FedAvg, and compare (minutes)
+  deltafl run --preset unipen62-linear --data data/unipen62.npz --out runs/third
+      a preset on your own data: an .npz file, or a folder of LEAF JSON files
+  deltafl run my.toml --set federation.theta=1/3 --rounds 50
+      your own settings, two changed; config.toml of every run is a template
+  deltafl run --preset quickstart --transcript full --truth --out runs/audited
+      record all that an audit can use; then: deltafl audit runs/audited \\
+      --truth runs/audited/truth.bin
+  deltafl run --out runs/third --resume
+      continue an interrupted run; of a finished run, print the result again. A
+      round with masked sums that was interrupted is lost: no device answers twice
+
+settings: defaults < --preset < CONFIG.toml < --set < the flags (later ones win);
+every one is explained in docs/data-and-results.md and sim/settings/config.py.
+θ (federation.theta) is the share of the devices, by weight, that training
+keeps: those with the largest losses. 1 is FedAvg; a smaller θ favours the
+worst-off devices more.
+exit codes: 0 success, 1 the run failed, 2 invalid request, 130 interrupted.
+"""
+
+_FLAGS: Final = {
+    "rounds": "federation.rounds",
+    "sums": "privacy.sums",
+    "search": "quantile.search",
+    "backend": "training.backend",
+    "workers": "training.workers",
+    "address": "training.address",
+    "device": "training.device",
+    "dropout": "faults.dropout",
+    "seed": "experiment.seed",
+    "transcript": "privacy.transcript",
+    "truth": "privacy.truth",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description = "Simulate federated training; write the results to a run directory."
+    parser.epilog = _EXAMPLES
+    parser.usage = "deltafl run [CONFIG.toml] [--preset NAME] [--out DIR] [more flags]"
+    add_settings(parser)
+
+    training = parser.add_argument_group("training")
+    training.add_argument("--rounds", metavar="N", help="number of rounds")
+    training.add_argument("--seed", metavar="S", help="first seed")
+    training.add_argument(
+        "--dropout", metavar="P", help="probability that a device drops out in a round"
+    )
+    training.add_argument("--backend", metavar="NAME", help=f"one of {', '.join(BACKENDS)}")
+    training.add_argument(
+        "--workers", metavar="N", help="of processes and ray (default: one per core)"
+    )
+    training.add_argument(
+        "--address", metavar="HOST:PORT", help="Ray cluster (default: start one here)"
+    )
+    training.add_argument("--device", metavar="auto|cpu|cuda", help="where to train")
+
+    privacy = parser.add_argument_group("privacy")
+    privacy.add_argument(
+        "--sums",
+        metavar="|".join(SUMS),
+        help="secure sums with cryptography, or without (faster)",
+    )
+    privacy.add_argument(
+        "--search",
+        metavar="KIND",
+        help=f"whether devices check the search: {', '.join(SEARCHES)}",
+    )
+    privacy.add_argument(
+        "--transcript",
+        metavar="KIND",
+        help="messages that are recorded: full, every=N, headers",
+    )
+    privacy.add_argument(
+        "--truth",
+        action="store_const",
+        const="true",
+        help="also write devices' private values, for audits",
+    )
+
+    output = parser.add_argument_group("output")
+    output.add_argument("--out", metavar="DIR", help="run directory (default: runs/NAME)")
+    output.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue the run in DIR",
+    )
+    output.add_argument("--no-plots", action="store_true", help="draw no figures")
+    add_json(output)
+    add_quiet(output)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run; the exit code.
+
+    Raises:
+        UserError: the request cannot be carried out.
+    """
+    out = _out(options)
+    try:
+        return _run(options, _config(options, out), out)
+    except KeyboardInterrupt:
+        if not (out / "config.toml").exists():
+            return _fail(130, "interrupted before anything was written")
+        again = f"{called()} run --out {shlex.quote(str(out))} --resume"
+        return _fail(130, f"interrupted; finished rounds are kept; continue with `{again}`")
+
+
+def _run(options: argparse.Namespace, config: RunConfig, out: Path) -> int:
+    if finished := RunDirectory(out).finished(config, resume=options.resume):
+        try:
+            return _show(finished, out, as_json=options.json)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise damaged(RunDirectory(out).summary, "it is not what a run writes") from error
+    from deltafl.fl.errors import DataError, DivergenceError
+    from deltafl.protocol.errors import ProtocolError
+    from deltafl.secagg.errors import SecAggError
+    from deltafl.sim.run.experiment import run_experiment
+    from deltafl.sim.run.progress import ProgressBars
+
+    try:
+        with contextlib.closing(ProgressBars()) as progress:
+            summary = run_experiment(
+                config,
+                out,
+                resume=options.resume,
+                progress=progress,
+                warn=_warn,
+                plots=not options.no_plots,
+            )
+    except DataError as error:
+        return _fail(2, str(error))
+    except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
+        return _fail(1, f"the run failed: {error}; finished rounds are kept in {out}")
+    return _show(summary, out, as_json=options.json)
+
+
+def _show(summary: Mapping[str, object], out: Path, *, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False))
+        return 0
+    print(visible(describe(summary)))
+    plots = "plots/, " if (out / "plots").exists() else ""
+    print(f"\nResults are in {out}: summary.json, {plots}metrics/, events.jsonl.")
+    if summary.get("sums") == "masked":
+        print(f"To see what the server saw: {called()} audit {shlex.quote(str(out))}")
+    return 0
+
+
+def called() -> str:
+    """How to call this command again: its name, or its path if it is not on the search path."""
+    program = sys.argv[0]
+    if Path(program).name != "deltafl" or shutil.which("deltafl") is not None:
+        return "deltafl"
+    return shlex.quote(program)
+
+
+def _out(options: argparse.Namespace) -> Path:
+    if options.out is not None:
+        return Path(options.out)
+    if options.config is not None:
+        return Path("runs") / Path(options.config).stem
+    return Path("runs") / (options.preset or "quickstart")
+
+
+def _config(options: argparse.Namespace, out: Path) -> RunConfig:
+    layers = files_of(options)
+    if not layers and options.resume and (out / "config.toml").exists():
+        layers.append(read_config_file(out / "config.toml"))
+    elif not layers:
+        if options.resume and not _names_settings(options):
+            raise UserError(
+                f"{out}: there is no run to continue: check --out; to start a new run, or continue "
+                "it if it exists, also give its settings, as in --preset quickstart --resume"
+            )
+        layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
+    layers += single_settings_of(options)
+    for flag, key in _FLAGS.items():
+        if (value := getattr(options, flag)) is not None:
+            layers.append(assignment(f"{key}={value}"))
+    return build_config([*layers, *data_of(options)])
+
+
+def _names_settings(options: argparse.Namespace) -> bool:
+    """Whether any flag gives a setting."""
+    flags = (getattr(options, flag) for flag in _FLAGS)
+    return bool(options.assignments) or any(value is not None for value in (options.data, *flags))
+
+
+def _warn(sentence: str) -> None:
+    print(f"deltafl: note: {visible(sentence)}", file=sys.stderr)
+
+
+def _fail(code: int, sentence: str) -> int:
+    print(f"deltafl: {visible(sentence)}", file=sys.stderr)
+    return code

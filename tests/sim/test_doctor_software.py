@@ -1,0 +1,86 @@
+import sys
+import tomllib
+from importlib import metadata
+
+import pytest
+from fresh_python import ROOT
+
+from deltafl.sim.doctor import software
+from deltafl.sim.doctor.findings import State
+from deltafl.sim.doctor.software import EXTRAS, NEEDED, Requirement, requirements
+
+
+def test_every_extra_for_users_is_explained():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(EXTRAS) == set(project["optional-dependencies"]) - {"dev", "fuzz"}
+    assert next(iter(EXTRAS)) == NEEDED
+
+
+def test_what_is_required_is_read_from_the_metadata():
+    found = list(
+        requirements(
+            [
+                "numpy>=2.0",
+                'torch>=2.4; extra == "sim"',
+                'deltafl[sim]; extra == "gpu"',
+                'flwr[simulation]==1.41.*; extra == "bench"',
+                'old>=1; python_version < "3.0" and extra == "bench"',
+                'other>=1; sys_platform == "plan9" and extra == "gpu"',
+            ]
+        )
+    )
+    assert found == [
+        Requirement("numpy", "2.0", ""),
+        Requirement("torch", "2.4", "sim"),
+        Requirement("flwr", "1.41", "bench"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("least", "problem"), [("0.1", ""), ("", ""), ("999", "is older than 999")]
+)
+def test_an_old_version_is_a_problem(least, problem):
+    found = Requirement("numpy", least, "").problem()
+    assert (problem in found) if problem else (found == "")
+
+
+def test_what_is_missing_is_a_problem():
+    assert Requirement("no-such-package", "1", "").problem() == "no-such-package is missing"
+
+
+def states(monkeypatch, *lines):
+    monkeypatch.setattr(metadata, "requires", lambda _: list(lines))
+    monkeypatch.setattr(software.metadata, "requires", lambda _: list(lines))
+    return {one.topic: one for one in software.software()}
+
+
+def test_without_what_is_needed_the_command_does_not_work(monkeypatch):
+    found = states(monkeypatch, 'no-such-package>=1; extra == "sim"')
+    assert found["extra sim"].state is State.FAILED
+    assert found["extra sim"].mend == "pip install '.[sim]'"
+
+
+def test_without_the_core_nothing_works(monkeypatch):
+    assert states(monkeypatch, "no-such-package>=1")["core"].state is State.FAILED
+
+
+def test_without_an_extra_that_is_not_needed_it_does(monkeypatch):
+    found = states(monkeypatch, 'no-such-package>=1; extra == "ray"')
+    assert (found["extra ray"].state, found["extra sim"].state) == (State.ABSENT, State.GOOD)
+
+
+def test_a_source_tree_that_is_not_installed_is_a_warning(monkeypatch):
+    def unknown(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(software.metadata, "version", unknown)
+    python, package = software.software()
+    assert (python.state, package.state) == (State.GOOD, State.WARNING)
+    assert sys.executable in python.text
+
+
+@pytest.mark.parametrize("path", ["/usr/bin/chromium", None])
+def test_a_browser_is_not_needed(monkeypatch, path):
+    monkeypatch.setattr(software.shutil, "which", lambda *_, **__: path)
+    expected = State.GOOD if path else State.ABSENT
+    assert [one.state for one in software.programs()] == [expected, expected]
