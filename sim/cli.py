@@ -84,6 +84,14 @@ _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "deltafl.sim.run.predict",
         "predict with the models of a finished run, at a conformity level you choose",
     ),
+    ("watch",): (
+        "deltafl.sim.view.watch_cli",
+        "show a run in progress, or a finished one, as a page",
+    ),
+    ("report",): (
+        "deltafl.sim.view.report_cli",
+        "write results as one page to send, and figures for a paper",
+    ),
     ("attack",): (
         "deltafl.sim.inspect.attacks.cli",
         "run attacks by the server, a device or the network against live sessions",

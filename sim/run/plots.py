@@ -210,9 +210,9 @@ def _line(axes: Axes, group: _Group, rounds: Numbers, rows: Numbers) -> None:
 
 def _count_rounds(axes: Axes) -> None:
     """Label the horizontal axis, which counts rounds, and mark the last round on it."""
-    drawn = [at for line in axes.get_lines() for at in line.get_xdata(orig=True)]
+    first, last = axes.dataLim.intervalx
     axes.set_xlabel("round")
-    axes.set_xticks(round_ticks(int(min(drawn)), int(max(drawn))))
+    axes.set_xticks(round_ticks(int(first), int(last)))
 
 
 def _explain(figure: Figure, axes: Axes, groups: Sequence[_Group]) -> None:
