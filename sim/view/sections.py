@@ -183,13 +183,15 @@ def wire_of(look: Look) -> Wire | None:
 
 
 def methods_of(looks: Sequence[Look]) -> list[Method]:
-    """The methods of several runs, each with a label of its own."""
+    """The methods of several runs that have begun, each with a label of its own."""
     labels = Counter(method.label for look in looks for method in look.methods)
     names = Counter(look.path.name for look in looks)
     found = []
     for look in looks:
         name = look.path.name if names[look.path.name] == 1 else str(look.path)
         for method in look.methods:
+            if not any(run.events or run.tested or run.summed for run in method.runs):
+                continue
             label = method.label
             found.append(replace(method, label=f"{label} ({name})" if labels[label] > 1 else label))
     return found
@@ -215,11 +217,7 @@ def shown(
     Raises:
         ValueError: there is no method of the label `wanted`.
     """
-    methods = [
-        one
-        for one in methods_of(looks)
-        if any(run.events or run.tested or run.summed for run in one.runs)
-    ]
+    methods = methods_of(looks)
     baseline = series.baseline_of(methods, wanted)
     tested = [one for method in methods for run in method.runs for one in run.tested]
     costs = tuple(_cost(method, at) for at, method in enumerate(methods))
@@ -282,7 +280,7 @@ def shown(
 
 def compare(found: Shown, looks: Sequence[Look]) -> Shown:
     """Add tables of paired differences, which take seconds."""
-    methods = [method for method in methods_of(looks) if method.label in found.labels]
+    methods = methods_of(looks)
     if not found.baseline:
         return replace(
             found, compared_problem="There is one method, and nothing to compare it with."
