@@ -144,7 +144,13 @@ _TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
 when its command is called; it defines `add_arguments` and `main`."""
 
 
-_EXTRAS: Final = {"starlette": "net", "uvicorn": "net", "websockets": "net", "flwr": "flower"}
+_EXTRAS: Final = {
+    "starlette": "net",
+    "uvicorn": "net",
+    "websockets": "net",
+    "flwr": "flower",
+    "tensorboardX": "tensorboard",
+}
 """What brings a package that is missing; of all others, "sim" does."""
 
 
@@ -289,6 +295,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--no-plots", action="store_true", help="draw no figures (saves a few seconds)"
     )
+    run.add_argument(
+        "--tensorboard",
+        action="store_true",
+        help="also write event files for TensorBoard, to the folder tensorboard of the run "
+        "directory (extra tensorboard)",
+    )
     run.add_argument("--quiet", action="store_true", help="no progress bars")
     presets = commands.add_parser(
         "presets",
@@ -354,7 +366,12 @@ def _run(options: argparse.Namespace) -> int:
     try:
         config = _config(options, out)
         return _run_experiment(
-            config, out, resume=options.resume, quiet=options.quiet, plots=not options.no_plots
+            config,
+            out,
+            resume=options.resume,
+            quiet=options.quiet,
+            plots=not options.no_plots,
+            tensorboard=options.tensorboard,
         )
     except UserError as error:
         return _fail(2, str(error))
@@ -369,7 +386,9 @@ def _run(options: argparse.Namespace) -> int:
         return _fail(130, f"interrupted; finished rounds are kept; continue with `{again}`")
 
 
-def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool, plots: bool) -> int:
+def _run_experiment(
+    config: RunConfig, out: Path, *, resume: bool, quiet: bool, plots: bool, tensorboard: bool
+) -> int:
     if finished := RunDirectory(out).finished(config, resume=resume):
         try:
             return _show(finished, out)
@@ -379,12 +398,17 @@ def _run_experiment(config: RunConfig, out: Path, *, resume: bool, quiet: bool, 
     from deltafl.protocol.errors import ProtocolError
     from deltafl.secagg.errors import SecAggError
     from deltafl.sim.run.experiment import run_experiment
-    from deltafl.sim.run.progress import ProgressBars
+    from deltafl.sim.run.progress import ProgressBars, Several
+    from deltafl.sim.run.tensorboard import TensorBoard
 
     try:
-        with contextlib.closing(ProgressBars(quiet=quiet)) as progress:
+        with contextlib.ExitStack() as stack:
+            told = [
+                stack.enter_context(contextlib.closing(one))
+                for one in (ProgressBars(quiet=quiet), *([TensorBoard(out)] if tensorboard else ()))
+            ]
             summary = run_experiment(
-                config, out, resume=resume, progress=progress, warn=_warn, plots=plots
+                config, out, resume=resume, progress=Several(told), warn=_warn, plots=plots
             )
     except DataError as error:
         return _fail(2, str(error))
