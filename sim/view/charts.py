@@ -413,12 +413,16 @@ def _thin_pivots(pivots: Sequence[float]) -> Sequence[float]:
 
 
 def _line(curve: Curve, x_axis: Axis, y_axis: Axis) -> Line:
+    fits = [
+        all(value is not None and abs(value) < _HUGE for value in values)
+        for values in zip(curve.low, curve.mean, curve.high, strict=True)
+    ]
+
     def place(values: Sequence[float | None], at: Sequence[int]) -> list[list[Point]]:
-        bounded = [v if v is not None and abs(v) < _HUGE else None for v in values]
-        chosen = [bounded[one] for one in at], [curve.rounds[one] for one in at]
+        known = [values[one] if fits[one] else None for one in at]
         return [
-            [(x_axis(at), y_axis(value)) for at, value in piece]
-            for piece in pieces_of(chosen[1], chosen[0])
+            [(x_axis(x), y_axis(value)) for x, value in piece]
+            for piece in pieces_of([curve.rounds[one] for one in at], known)
         ]
 
     width = RIGHT - LEFT

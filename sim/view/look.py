@@ -41,7 +41,7 @@ _KEPT: Final = (
     "train_cpu_s",
     "wall_s",
 )
-_NUMBERS: Final = ("half_width", "num_queries", "wall_s")  # that `follow_events` does not check
+_NUMBERS: Final = {"half_width", "num_queries", "wall_s"}  # that `follow_events` does not check
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -309,7 +309,7 @@ class _Log:
 
 def _shown_of(event: Event) -> Event:
     kept: Event = {key: event[key] for key in _KEPT if key in event}
-    for key in _NUMBERS:
+    for key in kept.keys() & _NUMBERS:
         if not isinstance(kept.get(key), int | float) or not abs(cast("float", kept[key])) < 1e100:
             kept[key] = None
     if levels := event.get("levels"):
