@@ -102,10 +102,11 @@ class Wire:
 
     def read_on(self, seconds: float = SECONDS_PER_LOOK) -> None:
         """Read what is new, for so long at most."""
-        if self.problem or not self.path.exists():
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if self.problem or size < TRANSCRIPT.start.size:  # not even its first line is there yet
             return
         until = time.monotonic() + seconds
-        if self.path.stat().st_size < self.mark.size:  # cut back by a resumed run
+        if size < self.mark.size:  # cut back by a resumed run
             self.mark = TRANSCRIPT.start
             self._counts.clear()
             self._sizes.clear()
@@ -117,7 +118,7 @@ class Wire:
                 if time.monotonic() > until:
                     return
         except ChainError as error:
-            if error.damage is not Damage.CUT and error.damage is not Damage.EMPTY:
+            if error.damage is not Damage.CUT:
                 self.problem = str(error)  # else it is still being written
         except OSError as error:
             self.problem = f"{self.path}: {error.strerror}"

@@ -38,7 +38,8 @@ def event(number, **more):
 def private(number, **more):
     """A round of secure sums."""
     search = {"half_width": 0.5 / number, "num_queries": 4, "certified": True, "aborted": None}
-    return event(number, **search, dropped_by_stage={}, bytes_up_per_device=1000.0, **more)
+    of_session = {"dropped_by_stage": {}, "bytes_up_per_device": 1000.0}
+    return event(number, **{**search, **of_session, **more})
 
 
 def error_of(method, seed, number, device):
