@@ -10,7 +10,7 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from importlib import metadata, resources
+from importlib import metadata
 from typing import Final
 
 import jinja2
@@ -51,6 +51,7 @@ OF_RESULTS: Final = (
 """The sections of a page of results."""
 
 _SHORT: Final = 24
+_HERE: Final = "deltafl.sim.view"
 
 
 def policy(style: str, script: str) -> str:
@@ -120,21 +121,23 @@ def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(sha256(text.encode()).digest()).decode()
 
 
-def _own(name: str) -> str:
-    return resources.files("deltafl.sim.view").joinpath(name).read_text(encoding="utf-8")
+def _text(package: str, name: str) -> str:
+    """A file that comes with a package of ours."""
+    return jinja2.PackageLoader(package, "").get_source(jinja2.Environment(autoescape=True), name)[
+        0
+    ]
 
 
 @functools.cache
 def script() -> str:
     """The script of a live page."""
-    return _own("view.js")
+    return _text(_HERE, "view.js")
 
 
 @functools.cache
 def style() -> str:
     """The style sheet of the audit's page, and what there is here beside it."""
-    theirs = resources.files("deltafl.sim.inspect.audit.html").joinpath("style.css")
-    return theirs.read_text(encoding="utf-8") + _own("view.css")
+    return _text("deltafl.sim.inspect.audit.html", "style.css") + _text(_HERE, "view.css")
 
 
 def in_points(value: float) -> str:
@@ -170,7 +173,7 @@ def shortened(text: str) -> str:
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("deltafl.sim.view", ""),
+        loader=jinja2.PackageLoader(_HERE, ""),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=writing.shown,
