@@ -4,7 +4,8 @@
     wire        bytes by kind of message, and the steps of single searches, from the transcript
     series      curves, distributions over devices, and pairs of methods, as numbers
     charts      the same as coordinates, which templates draw as SVG
-    sections    the parts of a page, each from what is shown to HTML
+    device_charts  likewise, of single devices: distributions by round, and pairs
+    sections    what each section of a page shows; `shown` has the types
     page        whole pages: live, of a moment, of results
     server      the live page for a browser, on this machine
     figures     figures for a paper, by matplotlib

@@ -13,7 +13,8 @@ from deltafl.sim.inspect.audit.html import render
 from deltafl.sim.inspect.audit.html.verdict import verdict
 from deltafl.sim.inspect.audit.report import AuditReport
 from deltafl.sim.view.look import Look, Reader
-from deltafl.sim.view.sections import AuditShown, Shown, shown, wire_of
+from deltafl.sim.view.sections import shown, wire_of
+from deltafl.sim.view.shown import AuditShown, Shown
 from deltafl.sim.view.wire import Wire
 
 FRESH_S: Final = 1.0

@@ -18,8 +18,8 @@ from markupsafe import Markup
 
 from deltafl.sim.inspect.audit.html import writing
 from deltafl.sim.view import charts
-from deltafl.sim.view.sections import Shown
 from deltafl.sim.view.series import LEVEL
+from deltafl.sim.view.shown import Shown
 from deltafl.sim.visible import visible
 
 SECTIONS: Final = (

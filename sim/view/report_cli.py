@@ -14,8 +14,9 @@ from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.rundir import RunDirectory, check_output
 from deltafl.sim.view.look import Look, Reader
 from deltafl.sim.view.page import page_of_results
-from deltafl.sim.view.sections import AuditShown, compare, methods_of, shown, wire_of
+from deltafl.sim.view.sections import compare, methods_of, shown, wire_of
 from deltafl.sim.view.series import baseline_of
+from deltafl.sim.view.shown import AuditShown
 from deltafl.sim.visible import visible
 
 _DESCRIPTION: Final = """\

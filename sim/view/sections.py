@@ -3,22 +3,22 @@
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar, cast
 
 from deltafl.protocol.losses import LossGrid
-from deltafl.sim.inspect.audit.html.verdict import Verdict
 from deltafl.sim.inspect.audit.html.writing import count, number, quantity
 from deltafl.sim.record.events import Event
 from deltafl.sim.record.rundir import RunDirectory
-from deltafl.sim.reproduce.statistics import Comparison
 from deltafl.sim.run.accounting import DELTA
 from deltafl.sim.run.summary import search_privacy
 from deltafl.sim.settings.config_io import show, to_toml
-from deltafl.sim.view import charts, series
-from deltafl.sim.view.charts import Chart, Heat, PairChart
+from deltafl.sim.view import charts, device_charts, series
+from deltafl.sim.view.charts import Chart
+from deltafl.sim.view.device_charts import PairChart
 from deltafl.sim.view.look import Look, Method, Trained
-from deltafl.sim.view.wire import Carried, Wire
+from deltafl.sim.view.shown import AuditShown, Compared, Cost, Shown, State
+from deltafl.sim.view.wire import Wire
 
 T = TypeVar("T")
 
@@ -34,143 +34,6 @@ QUIET_S: Final = 60.0
 
 _SOFTWARE: Final = ("deltafl", "python", "torch", "numpy", "scikit-learn")
 _MACHINE: Final = ("machine", "device", "backend", "cpu_capability")
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """How a run is doing.
-
-    Attributes:
-        level: the class of its banner: "clean" (finished), "info" (in progress), "medium" (has
-            written nothing for long) or "high" (cannot be read).
-        title: in a few words.
-        sentence: in a sentence.
-    """
-
-    level: str
-    title: str
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What a method has cost so far, over all its seeds.
-
-    Attributes:
-        look: how the method is drawn.
-        rounds: how many were played.
-        sums: secure sums.
-        train_s: CPU seconds in which devices measured and trained.
-        protocol_s: the other CPU seconds of rounds.
-        wall_s: seconds that passed.
-        up: bytes that a device sent in a round, on average; None without messages.
-        lost: rounds that were given up.
-        dropped: devices lost, by the stage at which they were.
-    """
-
-    look: charts.Look
-    rounds: int
-    sums: int
-    train_s: float
-    protocol_s: float
-    wall_s: float
-    up: float | None
-    lost: int
-    dropped: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class AuditShown:
-    """What a page says of the audit of a run.
-
-    Attributes:
-        state: "none" (there is nothing to audit), "early" (the run is not over), "ready" (it can be
-            asked for), "running", "done" or "failed".
-        done: how much of the transcript has been read, from 0 to 1.
-        verdict: of an audit that is done.
-        sentence: why there is none, or why it failed.
-        has_report: whether the whole report can be opened from the page.
-    """
-
-    state: str
-    done: float = 0.0
-    verdict: Verdict | None = None
-    sentence: str = ""
-    has_report: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """A table of methods with paired differences.
-
-    Attributes:
-        title: what is compared.
-        baseline: the label of what the others are compared with.
-        rows: one for each method.
-    """
-
-    title: str
-    baseline: str
-    rows: tuple[Comparison, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """Everything on a page.
-
-    Attributes:
-        name: of the run, or of the runs.
-        state: how it is doing.
-        glance: notable figures: what, value, remark.
-        problems: what cannot be read, in sentences.
-        legend: how methods are drawn.
-        errors: charts of the test error.
-        is_several: whether there are several seeds of some method, so that bands are drawn.
-        heats: how errors lie over devices, by method.
-        pairs: who is helped and who is hurt, by method.
-        pair_problem: why there are no pairs, in a sentence.
-        baseline: the label of what others are compared with; "" if there is nothing to compare.
-        labels: the methods that it may be.
-        searches: charts of the searches.
-        costs: what methods have cost.
-        seconds: chart of the seconds of a round.
-        carried: the messages of the transcript of the first run.
-        carried_share: how much of that transcript has been read, from 0 to 1.
-        dropouts: chart of the devices lost by round; None where none were.
-        stages: the stages at which devices were lost.
-        privacy: what noisy searches have cost, in sentences.
-        audit: of the audit.
-        compared: tables of differences.
-        compared_problem: why there are none, in a sentence.
-        runs: settings and versions: of each run its name, the settings as TOML, and versions.
-        about: of each run, what it was, as names and values.
-    """
-
-    name: str
-    state: State
-    glance: tuple[tuple[str, str, str], ...]
-    problems: tuple[str, ...]
-    legend: tuple[charts.Look, ...]
-    errors: tuple[Chart, ...]
-    is_several: bool
-    heats: tuple[Heat, ...]
-    pairs: tuple[PairChart, ...]
-    pair_problem: str
-    baseline: str
-    labels: tuple[str, ...]
-    searches: tuple[Chart, ...]
-    costs: tuple[Cost, ...]
-    seconds: Chart | None
-    carried: tuple[Carried, ...]
-    carried_share: float
-    dropouts: Chart | None
-    stages: tuple[str, ...]
-    privacy: tuple[str, ...]
-    audit: AuditShown
-    compared: tuple[Compared, ...] = ()
-    compared_problem: str = ""
-    runs: tuple[tuple[str, str, Mapping[str, object]], ...] = ()
-    about: tuple[tuple[tuple[str, str], ...], ...] = ()
 
 
 def wire_of(look: Look) -> Wire | None:
@@ -253,7 +116,7 @@ def shown(
         is_several=any(len(method.runs) > 1 for method in methods),
         heats=_known(
             *(
-                charts.heat(found)
+                device_charts.heat(found)
                 for at, method in enumerate(methods[:MAX_METHODS])
                 if (found := series.spread(method, at, BINS)) is not None
             )
@@ -390,7 +253,7 @@ def _pairs(methods: Sequence[Method], baseline: Method | None) -> tuple[tuple[Pa
     found = []
     for at, method in enumerate(methods[:MAX_METHODS]):
         if method is not baseline and (paired := series.pairs(method, baseline)) is not None:
-            found.append(charts.pair_chart(paired, at, methods.index(baseline)))
+            found.append(device_charts.pair_chart(paired, at, methods.index(baseline)))
     if not found:
         return (), (
             f"No method has been evaluated on the same devices and seed as {baseline.label} yet."

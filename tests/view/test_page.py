@@ -11,7 +11,8 @@ from made_runs import SCRIPT, make_run, private
 from deltafl.sim.inspect.audit.html.verdict import Verdict
 from deltafl.sim.view import page
 from deltafl.sim.view.look import Reader
-from deltafl.sim.view.sections import AuditShown, compare, shown
+from deltafl.sim.view.sections import compare, shown
+from deltafl.sim.view.shown import AuditShown
 
 HOSTILE = (SCRIPT, "</style><b>", "{{ 7 * 7 }}", "'\"&", "\u202egnp.\x1b[2J", "x" * 300, "ä", "8")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltafl.sim.view import charts
+from deltafl.sim.view import charts, device_charts
 from deltafl.sim.view.series import Curve, Pairs, Spread
 from deltafl.sim.view.wire import Steps
 
@@ -69,7 +69,7 @@ def test_a_hundred_methods_look_different_in_pairs_of_neighbours_and_the_first_5
 @given(st.integers(1, 300), st.integers(1, 20))
 def test_cells_of_a_distribution_stay_within_their_frame(rounds, bins):
     shares = np.random.default_rng(rounds).dirichlet(np.ones(bins), rounds)
-    drawn = charts.heat(Spread("m", 3, tuple(range(rounds)), shares))
+    drawn = device_charts.heat(Spread("m", 3, tuple(range(rounds)), shares))
     assert is_within([(one.x, one.y) for one in drawn.cells])
     assert is_within([(one.x + one.width - 0.2, one.y + one.height - 0.2) for one in drawn.cells])
     assert max(one.opacity for one in drawn.cells) == 1
@@ -83,18 +83,18 @@ def pairs_of(size):
     return Pairs("a", "b", tuple(f"d{n}" for n in range(size)), ours, theirs, 4, 2)
 
 
-@pytest.mark.parametrize("size", [1, 7, charts.MOST_DOTS, charts.MOST_DOTS + 1, 3000])
+@pytest.mark.parametrize("size", [1, 7, device_charts.MOST_DOTS, device_charts.MOST_DOTS + 1, 3000])
 def test_every_pair_is_drawn_alone_or_together_with_its_neighbours(size):
     found = pairs_of(size)
-    drawn = charts.pair_chart(found, 0, 1)
-    assert len(drawn.pairs) == -(-size // drawn.together) <= charts.MOST_DOTS
+    drawn = device_charts.pair_chart(found, 0, 1)
+    assert len(drawn.pairs) == -(-size // drawn.together) <= device_charts.MOST_DOTS
     assert drawn.helped + drawn.hurt + drawn.same == size
     assert is_within([(one.x, y) for one in drawn.pairs for y in (one.ours, one.theirs)])
     assert (drawn.pairs[0].text.startswith("d0:")) == (drawn.together == 1)
 
 
 def test_who_is_helped_lies_lower_and_is_said_to_be():
-    drawn = charts.pair_chart(pairs_of(30), 0, 1)
+    drawn = device_charts.pair_chart(pairs_of(30), 0, 1)
     styles = {"helped": -1, "hurt": 1, "same": 0}
     for one in drawn.pairs:
         # coordinates grow downwards

@@ -14,8 +14,8 @@ from deltafl.sim.inspect.audit.html.verdict import Verdict
 from deltafl.sim.record.events import event_line
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.view.live import Watched
-from deltafl.sim.view.sections import AuditShown
 from deltafl.sim.view.server import Server
+from deltafl.sim.view.shown import AuditShown
 
 
 @contextmanager
