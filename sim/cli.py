@@ -48,6 +48,14 @@ TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
         "deltafl.sim.run.predict",
         "predict with the models of a finished run, at a conformity level you choose",
     ),
+    ("watch",): (
+        "deltafl.sim.view.watch_cli",
+        "show a run in progress, or a finished one, as a page",
+    ),
+    ("report",): (
+        "deltafl.sim.view.report_cli",
+        "write results as one page to send, and figures for a paper",
+    ),
     ("attack",): (
         "deltafl.sim.inspect.attacks.cli",
         "run attacks by the server, a device or the network against live sessions",
@@ -104,7 +112,13 @@ TOOLS: Final[Mapping[tuple[str, ...], tuple[str, str]]] = {
 when its command is called, so that help is instant; it defines `add_arguments` and `main`."""
 
 
-_EXTRAS: Final = {"starlette": "net", "uvicorn": "net", "websockets": "net", "flwr": "flower"}
+_EXTRAS: Final = {
+    "starlette": "net",
+    "uvicorn": "net",
+    "websockets": "net",
+    "flwr": "flower",
+    "tensorboardX": "tensorboard",
+}
 """What brings a package that is missing; of all others, "sim" does."""
 
 

@@ -35,6 +35,7 @@ from deltafl.sim.run.first_model import first_model
 from deltafl.sim.run.progress import Several
 from deltafl.sim.run.simulated import spec_of
 from deltafl.sim.run.table import describe
+from deltafl.sim.settings.argument import address, joined
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import (
     Table,
@@ -142,7 +143,7 @@ def main(options: argparse.Namespace) -> int:
     """Serve until the run is over; the exit code."""
     config = _config(options)
     tls, shapes, devices = _tls(options), _shapes(options, config), read_directory(options.devices)
-    host, port = _address(options.listen, "--listen")
+    host, port = address(options.listen, "--listen")
     if tls is None and host not in ("127.0.0.1", "::1", "localhost"):
         raise UserError(f"--listen {options.listen}: without TLS, only 127.0.0.1 can be served")
     max_frame = _max_frame(config, shapes)
@@ -155,11 +156,11 @@ def main(options: argparse.Namespace) -> int:
         raise UserError(f"--most-wait, --least-wait: {error}") from None
     with contextlib.ExitStack() as stack:
         if options.status != "off":
-            at = _address(options.status, "--status")
+            at = address(options.status, "--status")
             shown = stack.enter_context(served(status_application(status), *at))
-            _say(f"The state of the run is at http://{_joined(*shown)}")
+            _say(f"The state of the run is at http://{joined(*shown)}")
         bound = stack.enter_context(served(app, host, port, tls=tls, max_frame=max_frame))
-        _say(f"Devices connect to {'ws' if tls is None else 'wss'}://{_joined(*bound)}")
+        _say(f"Devices connect to {'ws' if tls is None else 'wss'}://{joined(*bound)}")
         _say(f"{len(devices.keys)} devices are on the list: {devices.fingerprint()}")
         site = _site(options, post, devices, waiting, status)
         return _serve(options, config, site, shapes, status)
@@ -293,17 +294,6 @@ def _drain(post: Post) -> None:
     end = time.monotonic() + _DRAINED_S
     while not post.is_drained() and time.monotonic() < end:
         time.sleep(0.05)
-
-
-def _address(text: str, flag: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise UserError(f"{flag} {text}: must be HOST:PORT, such as 127.0.0.1:8443")
-    return host.strip("[]"), int(port)
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _say(sentence: str) -> None:

@@ -95,6 +95,30 @@ def read_events(path: Path) -> list[Event]:
         raise damaged(path, error) from error
 
 
+def follow_events(path: Path, offset: int = 0) -> Iterator[tuple[Event, int]]:
+    """Read the events of a run that may be in progress, each with where the next line begins.
+
+    Args:
+        path: the file; it need not exist.
+        offset: where to begin, in bytes: 0, or what came with an event before.
+
+    Raises:
+        RunDirectoryError: a line is no JSON object, or the file is no regular one; events before
+            it have been given.
+    """
+    if not path.exists():
+        return
+    try:
+        with open_regular(path) as file:
+            file.seek(offset)
+            for event in _events(file):
+                yield event, file.tell()
+    except OSError as error:
+        raise damaged(path, error.strerror) from error
+    except ValueError as error:
+        raise damaged(path, error) from error
+
+
 def size_of_events(path: Path, number: int) -> int | None:
     """The bytes that the first so many events take; None where there are fewer, or no file.
 

@@ -11,6 +11,7 @@ transcript.bin   what the server sent and received, and which rounds it began (p
 truth.bin        what the devices had to hide, for audits (privacy.truth)
 measured/        what devices of a federation measured together, with the messages that told it
 plots/           PNG and SVG
+tensorboard/     event files (`deltafl run --tensorboard`)
 summary.json     written last: a run that has it is finished
 arms/            the other runs of an experiment, each a run directory of this shape
 """

@@ -119,6 +119,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="continue the run in DIR",
     )
     output.add_argument("--no-plots", action="store_true", help="draw no figures")
+    output.add_argument(
+        "--tensorboard",
+        action="store_true",
+        help="also write event files for TensorBoard",
+    )
     add_json(output)
     add_quiet(output)
 
@@ -149,15 +154,19 @@ def _run(options: argparse.Namespace, config: RunConfig, out: Path) -> int:
     from deltafl.protocol.errors import ProtocolError
     from deltafl.secagg.errors import SecAggError
     from deltafl.sim.run.experiment import run_experiment
-    from deltafl.sim.run.progress import ProgressBars
+    from deltafl.sim.run.progress import ProgressBars, Several
+    from deltafl.sim.run.tensorboard import TensorBoard
 
     try:
-        with contextlib.closing(ProgressBars()) as progress:
+        with contextlib.ExitStack() as stack:
+            told = [ProgressBars(), *([TensorBoard(out)] if options.tensorboard else ())]
+            for one in told:
+                stack.enter_context(contextlib.closing(one))
             summary = run_experiment(
                 config,
                 out,
                 resume=options.resume,
-                progress=progress,
+                progress=Several(told),
                 warn=_warn,
                 plots=not options.no_plots,
             )

@@ -1,7 +1,7 @@
 """Figures over the runs of an experiment, each as PNG and SVG.
 
-Lines are means over seeds, bands reach from the lowest to the highest seed. Colours are those of
-Okabe and Ito, which people with any colour vision can tell apart; line styles differ as well.
+Lines are means over seeds, bands reach from the lowest to the highest seed; each figure says so.
+Methods are told apart by colour, dashes and markers (`deltafl.sim.run.strokes`).
 """
 
 import io
@@ -22,13 +22,18 @@ from deltafl.sim.record.atomic import write_file
 from deltafl.sim.record.evaluations import Evaluation, read_evaluations
 from deltafl.sim.record.events import Event, read_events
 from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.run.strokes import Stroke
+from deltafl.sim.run.ticks import round_ticks
 
-_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _FORMATS: Final[dict[str, dict[str, Any]]] = {
     "png": {"dpi": 150},
     "svg": {"metadata": {"Date": None}},
 }
-_STYLES: Final = ("-", "--", "-.", ":")
+
+BAND: Final = "line: mean over seeds; band: lowest to highest seed"
+"""What the lines and bands of a figure are, where there are several seeds."""
+
+_MARKERS_ON_A_LINE: Final = 20
 
 Numbers = npt.NDArray[np.float64]
 
@@ -75,8 +80,7 @@ class _Group:
     label: str
     evaluations: Sequence[Sequence[Evaluation]]
     events: Sequence[Sequence[Event]]
-    colour: str
-    style: str
+    stroke: Stroke
 
     def series(self, key: str) -> tuple[Numbers, Numbers]:
         """Rounds, and a value of the events with one row per seed; NaN where a round has none."""
@@ -117,8 +121,7 @@ def _read(arms: Sequence[Arm]) -> list[_Group]:
                 label,
                 [run.evaluations() for run in runs],
                 [run.events() for run in runs],
-                _COLOURS[number % len(_COLOURS)],
-                _STYLES[number % len(_STYLES)],
+                Stroke(number),
             )
         )
     return groups
@@ -137,15 +140,20 @@ def _error(groups: Sequence[_Group]) -> Figure:
         # the spread over devices, of the first seed: thin, so that the tail stays in the foreground
         for percentile in (20, 80):
             values = [one.percentiles[percentile] for one in summaries[0]]
-            axes[1].plot(rounds, values, group.style, color=group.colour, linewidth=0.7)
+            axes[1].plot(
+                rounds,
+                values,
+                linestyle=group.stroke.style,
+                color=group.stroke.colour,
+                linewidth=0.7,
+            )
     axes[0].set_title("90th percentile over devices", fontsize="medium")
     axes[1].set_title("mean; thin: 20th and 80th percentile", fontsize="medium")
     for panel in axes:
         panel.set_ylabel("test error")
-        panel.set_xlabel("round")
         panel.yaxis.set_major_formatter(PercentFormatter(1.0))
-        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes[0].legend(frameon=False)
+        _count_rounds(panel)
+    _explain(figure, axes[0], groups)
     return figure
 
 
@@ -157,10 +165,9 @@ def _histogram(groups: Sequence[_Group]) -> Figure:
         per_device = errors.mean(axis=0)
         tail = float(np.percentile(per_device, 90))
         counts, _ = np.histogram(per_device, edges)
-        axes.stairs(
-            counts, edges, color=group.colour, linestyle=group.style, label=group.label, linewidth=2
-        )
-        axes.axvline(tail, color=group.colour, linestyle=group.style, linewidth=0.9)
+        looks: dict[str, Any] = {"color": group.stroke.colour, "linestyle": group.stroke.style}
+        axes.stairs(counts, edges, label=group.label, linewidth=2, **looks)
+        axes.axvline(tail, linewidth=0.9, **looks)
     axes.set_xlabel("final test error of a device, mean over seeds (thin: 90th percentile)")
     axes.set_ylabel("number of test devices")
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
@@ -176,22 +183,43 @@ def _per_round(groups: Sequence[_Group], key: str, label: str) -> Figure | None:
     figure, (axes,) = _figure(ncols=1)
     for group in known:
         _line(axes, group, *group.series(key))
-    axes.set_xlabel("round")
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    _count_rounds(axes)
+    _explain(figure, axes, known)
     return figure
 
 
 def _line(axes: Axes, group: _Group, rounds: Numbers, rows: Numbers) -> None:
     mean = np.ma.masked_invalid(rows).mean(axis=0)
-    axes.plot(rounds, mean, group.style, color=group.colour, label=group.label, marker=".")
+    axes.plot(
+        rounds,
+        mean,
+        linestyle=group.stroke.style,
+        color=group.stroke.colour,
+        label=group.label,
+        marker=group.stroke.marker,
+        markersize=4,
+        markevery=max(1, len(rounds) // _MARKERS_ON_A_LINE),
+    )
     if len(rows) > 1:
-        axes.fill_between(
-            rounds, rows.min(axis=0), rows.max(axis=0), color=group.colour, alpha=0.15, linewidth=0
-        )
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        axes.fill_between(rounds, low, high, color=group.stroke.colour, alpha=0.15, linewidth=0)
+
+
+def _count_rounds(axes: Axes) -> None:
+    """Label the horizontal axis, which counts rounds, and mark the last round on it."""
+    first, last = axes.dataLim.intervalx
+    axes.set_xlabel("round")
+    axes.set_xticks(round_ticks(int(first), int(last)))
+
+
+def _explain(figure: Figure, axes: Axes, groups: Sequence[_Group]) -> None:
+    """Name the methods, and say what lines and bands are."""
+    axes.legend(frameon=False, handlelength=3.5)
+    if any(len(group.events) > 1 for group in groups):
+        figure.supxlabel(BAND, fontsize="small")
 
 
 def _figure(ncols: int) -> tuple[Figure, list[Axes]]:

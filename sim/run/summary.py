@@ -108,7 +108,7 @@ def summarise_run(config: RunConfig, directory: RunDirectory, data: DataSize) ->
         "interrupted_rounds": sum(event.get("aborted") == INTERRUPTED for event in events),
         "uncertified_rounds": sum(event.get("certified") is False for event in events),
         "clipped": _total(events, "clipped"),
-        "search_privacy": _search_privacy(config, checkpoint.state.round),
+        "search_privacy": search_privacy(config, checkpoint.state.round),
         "transcript_sha256": checkpoint.transcript.digest.hex() if private else None,
     }
 
@@ -176,10 +176,12 @@ def _all_levels(levels: Mapping[Fraction, Summary], events: Sequence[Event]) -> 
     return {"levels": told}
 
 
-def _search_privacy(config: RunConfig, rounds: int) -> Summary | None:
-    """What the searches cost, if they were noisy; rounds that were lost are counted as well.
+def search_privacy(config: RunConfig, rounds: int) -> Summary | None:
+    """What the searches of a run cost, if they are noisy; each level has a search of its own.
 
-    Each level has a search of its own, and what they cost adds up.
+    Args:
+        config: the settings of one run.
+        rounds: those that it has played; ones that were lost count as well.
     """
     searched = [theta for theta in config.federation.thetas if theta < 1]
     if not searched:

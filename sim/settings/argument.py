@@ -1,8 +1,9 @@
-"""Numbers of the command line that are checked where they are read."""
+"""Numbers and addresses of the command line that are checked where they are read."""
 
 import argparse
 from collections.abc import Callable
 
+from deltafl.sim.errors import UserError
 from deltafl.sim.settings.constraints import Interval
 
 
@@ -26,3 +27,28 @@ def whole(interval: str) -> Callable[[str], int]:
         return number
 
     return convert
+
+
+def address(text: str, flag: str) -> tuple[str, int]:
+    """A host and a port.
+
+    Args:
+        text: both, as in 127.0.0.1:8443 or [::1]:8443.
+        flag: by which it was given.
+
+    Raises:
+        UserError: it is no host and port.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise UserError(f"{flag} {text}: must be HOST:PORT, such as 127.0.0.1:8443")
+    return host.strip("[]"), int(port)
+
+
+def joined(host: str, port: int) -> str:
+    """A host and a port, as in an address of the web.
+
+    >>> joined("::1", 8443)
+    '[::1]:8443'
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

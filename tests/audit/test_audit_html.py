@@ -1,15 +1,14 @@
 """The HTML report: it says what there is to say, loads nothing, runs nothing, and can be read."""
 
 import dataclasses
-import itertools
 import re
-import shutil
-import xml.etree.ElementTree as ET
 from contextlib import contextmanager
 from dataclasses import replace
 
 import example_reports
 import pytest
+from browsing import CONTRASTS, OVERFLOW, Visit, started_browser
+from html_pages import faults, parsed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,17 +21,6 @@ from deltafl.sim.inspect.audit.html.render import SHOWN_EVIDENCE, SHOWN_SEARCHES
 from deltafl.sim.inspect.audit.html.verdict import verdict
 
 EXAMPLES = sorted(example_reports.EXAMPLES)
-FOREIGN = {"script", "img", "iframe", "object", "embed", "form", "base", "foreignObject", "use"}
-
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 
 
 @pytest.fixture(scope="module")
@@ -41,51 +29,6 @@ def pages():
 
 
 # what the page is made of
-
-
-def faults(page):
-    """What is wrong with a page: what might load or run, and what a screen reader stumbles over."""
-    root = _parse(page)
-    return [*_loads(root), *_unreadable(root)]
-
-
-def _parse(page):
-    return ET.fromstring(page)  # noqa: S314 - the page is ours
-
-
-def _loads(root):
-    for element in root.iter():
-        if element.tag in FOREIGN:
-            yield f"element {element.tag}"
-        for name, value in element.items():
-            if name.startswith("on") or name in ("src", "srcset", "style"):
-                yield f"attribute {name}"
-            if name.endswith("href") and not value.startswith(("#", "data:,")):
-                yield f"link to {value}"
-    style = "".join(element.text for element in root.iter("style"))
-    yield from re.findall(r"@import|url\(|image-set|expression", style)
-
-
-def _unreadable(root):
-    ids = [element.get("id") for element in root.iter() if element.get("id")]
-    if len(set(ids)) < len(ids):
-        yield "two elements of one id"
-    for element in root.iter():
-        target = element.get("aria-labelledby") or (element.get("href") or "")[1:]
-        if (element.get("href") or "#")[0] == "#" and target and target not in ids:
-            yield f"no element {target}"
-        if element.tag == "th" and element.get("scope") not in ("col", "row"):
-            yield "header without scope"
-        silent = element.get("role") != "img" or not element.get("aria-label")
-        if element.tag == "svg" and element.get("aria-hidden") != "true" and silent:
-            yield "figure without text"
-        if element.tag == "section" and not element.get("aria-labelledby"):
-            yield "section without name"
-    levels = [int(one.tag[1]) for one in root.iter() if re.fullmatch("h[1-6]", one.tag)]
-    if levels[:1] != [1] or any(b > a + 1 for a, b in itertools.pairwise(levels)):
-        yield f"headings {levels}"
-    if not root.get("lang"):
-        yield "no language"
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -150,7 +93,7 @@ def _texts(value):
 
 
 def _shown(page):
-    return " ".join("".join(_parse(page).itertext()).split())
+    return " ".join("".join(parsed(page).itertext()).split())
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -341,48 +284,6 @@ def test_every_number_can_be_written(value):
 # in a browser
 
 
-CONTRASTS = """() => {
-  const parse = text => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
-    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const behind = element => {
-    if (element.tagName === 'text') {
-      const at = element.getBBox();
-      for (let one = element.previousElementSibling; one; one = one.previousElementSibling) {
-        if (one.tagName !== 'rect') continue;
-        const box = one.getBBox();
-        if (box.x <= at.x && at.x <= box.x + box.width &&
-            box.y <= at.y + at.height / 2 && at.y + at.height / 2 <= box.y + box.height) {
-          return parse(getComputedStyle(one).fill);
-        }
-      }
-    }
-    for (let one = element; one; one = one.parentElement) {
-      const colour = parse(getComputedStyle(one).backgroundColor);
-      if (colour.length === 3) return colour;
-    }
-    return [255, 255, 255];
-  };
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  const poor = [];
-  let texts = 0;
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement;
-    if (!walker.currentNode.data.trim() || !element.checkVisibility()) continue;
-    const style = getComputedStyle(element);
-    const front = light(parse(element.tagName === 'text' ? style.fill : style.color));
-    const back = light(behind(element));
-    const ratio = (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05);
-    texts += 1;
-    if (ratio < 4.5) poor.push([ratio, walker.currentNode.data]);
-  }
-  return [texts, poor];
-}"""
-"""Counts the texts on a page, and lists those with less contrast than WCAG AA asks for."""
-
-OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
-
 VISIBLE = """() => [...document.querySelectorAll('.verdict .sentence, h1, h2')]
   .map(one => one.checkVisibility() && one.getBoundingClientRect().width > 0)"""
 
@@ -392,30 +293,9 @@ HIDDEN = """() => [...document.querySelectorAll('td, .seen p, figcaption')]
   .filter(one => !one.getClientRects().length || !one.checkVisibility()).length"""
 
 
-class Visit:
-    """A page in a browser, and what it did that a report must not do."""
-
-    def __init__(self, page):
-        self.page = page
-        self.requests = []
-        self.complaints = []
-        page.on("request", lambda request: self.requests.append(request))
-        page.on("console", lambda message: self.complaints.append(message.text))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
-
-
 @pytest.fixture(scope="module")
 def browser():
-    library = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    names = ("chromium", "google-chrome", "chromium-browser")
-    path = next((found for name in names if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip("there is no Chromium on this machine")
-    with (
-        library.sync_playwright() as playwright,
-        playwright.chromium.launch(executable_path=path, args=FLAGS) as started,
-    ):
+    with started_browser() as started:
         yield started
 
 

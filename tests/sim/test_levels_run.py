@@ -372,15 +372,15 @@ def test_one_level_is_no_framework():
 
 
 def test_noise_of_every_level_is_accounted_for(played):
-    from deltafl.sim.run.summary import _search_privacy
+    from deltafl.sim.run.summary import search_privacy
 
     noisy = {"method": "noisy", "noise": 4}
-    three = _search_privacy(settings(quantile=noisy), 2)
+    three = search_privacy(settings(quantile=noisy), 2)
     alone = settings(quantile=noisy, federation={"levels": [], "theta": "0.8"})
-    one = _search_privacy(alone, 6)
+    one = search_privacy(alone, 6)
     assert three["rho"] == pytest.approx(3 * one["rho"])
     assert three["epsilon"] == pytest.approx(one["epsilon"])
-    assert _search_privacy(settings(), 2) is None
+    assert search_privacy(settings(), 2) is None
 
 
 # --- predictions ---------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ TESTED = {
     "leakage": "sim/inspect/leakage",
     "api": "sim/api",
     "net": "sim/net",
+    "view": "sim/view",
 }
 """Folders of tests whose files are named after modules, and where these lie."""
 

@@ -1,21 +1,17 @@
 """How the figures look: colours, panels, lines with a band.
 
-The colours are those of Okabe and Ito, which people with any colour vision can tell apart; line
-styles and markers differ as well. Figures are made without pyplot, which would keep them in a
-global list and look for a display.
+Colours, dashes and markers are those of `deltafl.sim.run.strokes`. Figures are made without pyplot,
+which would keep them in a global list and look for a display.
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-STYLES: Final = ("-", "--", "-.", ":")
-MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
+from deltafl.sim.run.strokes import Stroke
 
 Numbers = npt.NDArray[np.float64]
 
@@ -32,21 +28,6 @@ def new_figure(rows: int, columns: int) -> tuple[Figure, list[list[Axes]]]:
             panel.spines[["top", "right"]].set_visible(False)
             panel.grid(alpha=0.25)
     return figure, panels
-
-
-def colour(number: int) -> str:
-    """The colour of the line with this number."""
-    return COLOURS[number % len(COLOURS)]
-
-
-def style(number: int) -> str:
-    """Its line style."""
-    return STYLES[number % len(STYLES)]
-
-
-def marker(number: int) -> str:
-    """Its marker."""
-    return MARKERS[number % len(MARKERS)]
 
 
 def draw_line(
@@ -66,13 +47,14 @@ def draw_line(
     known = np.isfinite(rows).any(axis=0)
     x, values = x[known], np.ma.masked_invalid(rows[:, known])
     mean = values.mean(axis=0)
+    stroke = Stroke(number)
     axes.plot(
         x,
         mean,
-        linestyle=style(number),
-        color=colour(number),
+        linestyle=stroke.style,
+        color=stroke.colour,
         label=label,
-        marker=marker(number) if dotted else None,
+        marker=stroke.marker if dotted else None,
         markersize=3,
     )
     if len(rows) > 1:
@@ -81,7 +63,7 @@ def draw_line(
             if band == "range"
             else (mean - deviation(values), mean + deviation(values))
         )
-        axes.fill_between(x, low, high, color=colour(number), alpha=0.15, linewidth=0)
+        axes.fill_between(x, low, high, color=stroke.colour, alpha=0.15, linewidth=0)
 
 
 def deviation(rows: Numbers) -> Numbers:

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from deltafl.fl.metrics import PERCENTILES
 from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
-from deltafl.sim.reproduce.figures.drawing import COLOURS, new_figure
+from deltafl.sim.reproduce.figures.drawing import new_figure
 from deltafl.sim.reproduce.figures.runs import (
     METRICS,
     TEST,
@@ -28,6 +28,7 @@ from deltafl.sim.reproduce.figures.runs import (
     per_device,
 )
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG
+from deltafl.sim.run.strokes import COLOURS
 
 _BINS: Final = 25
 _TAIL: Final = 90  # the percentile that a thin line marks

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from deltafl.sim.reproduce.experiment import Cell, Finished, Report, Request, Table
-from deltafl.sim.reproduce.figures.drawing import colour, marker, new_figure
+from deltafl.sim.reproduce.figures.drawing import new_figure
 from deltafl.sim.reproduce.figures.runs import (
     METRICS,
     TEST,
@@ -25,6 +25,7 @@ from deltafl.sim.reproduce.figures.runs import (
     per_device,
 )
 from deltafl.sim.reproduce.methods import DELTA_FL, FEDAVG
+from deltafl.sim.run.strokes import Stroke
 
 LITTLE_DATA: Final = {"emnist": 200, "sent140": 100}
 """Below how many samples a device has little data, by family; the paper names no other."""
@@ -101,8 +102,8 @@ def _draw(task: TaskRuns, values: _Values) -> Figure:
                 s=9,
                 alpha=0.5,
                 linewidths=0,
-                color=colour(number),
-                marker=marker(number),
+                color=Stroke(number).colour,
+                marker=Stroke(number).marker,
             )
             panel.set_title(method, fontsize="medium")
             panel.set_xscale(scale)

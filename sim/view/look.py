@@ -1,0 +1,334 @@
+"""What a run directory holds at a moment, whether its run is in progress or over.
+
+The run may be writing meanwhile. Evaluations and summaries appear as a whole. The last line of the
+events may be half there, and does not count until it is whole. A file that is damaged costs what
+it holds, and becomes a sentence: the rest is shown all the same.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Final, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from deltafl.sim.errors import RunDirectoryError, UserError, damaged
+from deltafl.sim.record.evaluations import read_evaluation
+from deltafl.sim.record.events import Event, follow_events
+from deltafl.sim.record.rundir import RunDirectory, read_json
+from deltafl.sim.settings.config import REMOTE, RunConfig
+from deltafl.sim.settings.config_io import build_config, read_config_file, show
+
+Errors = npt.NDArray[np.float64]
+
+MAX_PROBLEMS: Final = 20
+"""The most sentences on damaged files that are given at a time."""
+
+_KEPT: Final = (
+    "aborted",
+    "bytes_up_per_device",
+    "certified",
+    "dropped_by_stage",
+    "eta",
+    "half_width",
+    "kept_devices",
+    "num_queries",
+    "protocol_cpu_s",
+    "round",
+    "secure_sums",
+    "train_cpu_s",
+    "wall_s",
+)
+_NUMBERS: Final = {"half_width", "num_queries", "wall_s"}  # that `follow_events` does not check
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tested:
+    """A model on the test devices.
+
+    Attributes:
+        round: how many rounds it has been trained for.
+        devices: their ids.
+        errors: the share of its samples that each gets wrong, float64 [devices].
+    """
+
+    round: int
+    devices: tuple[str, ...]
+    errors: Errors
+
+
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """A model on the test samples of a federation's devices together.
+
+    Attributes:
+        round: how many rounds it has been trained for.
+        error: the share of the samples that it gets wrong.
+        devices: how many devices answered.
+    """
+
+    round: int
+    error: float
+    devices: int
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the numbers are in their ranges."""
+        return 0 <= self.round < 1 << 31 and 0 <= self.error <= 1 and self.devices >= 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """One run of a method, so far.
+
+    Attributes:
+        seed: its seed.
+        rounds: of the settings, when it is over.
+        path: its directory.
+        events: what is shown of its rounds, of this conformity level.
+        tested: its evaluations, by round.
+        summed: of a federation: what its devices measured together, by round.
+    """
+
+    seed: int
+    rounds: int
+    path: Path
+    events: Sequence[Event] = ()
+    tested: Sequence[Tested] = ()
+    summed: Sequence[Summed] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Method:
+    """An algorithm at a conformity level, over seeds.
+
+    Attributes:
+        label: what to call it.
+        algorithm: its name.
+        is_private: whether its rounds are secure sums.
+        runs: one for each seed.
+    """
+
+    label: str
+    algorithm: str
+    is_private: bool
+    runs: Sequence[Trained]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """What a run directory holds.
+
+    Attributes:
+        path: the directory.
+        config: the settings; None if they are not there yet, or cannot be read.
+        methods: the main algorithm, by level, then the baselines.
+        versions: software, machine and data, as the run noted them.
+        summary: of a finished run.
+        is_finished: whether it is over.
+        written: when one of its files was written last, in seconds since the epoch; 0 if unknown.
+        problems: what cannot be read, in sentences.
+    """
+
+    path: Path
+    config: RunConfig | None
+    methods: Sequence[Method] = ()
+    versions: dict[str, object] = field(default_factory=dict)
+    summary: dict[str, object] = field(default_factory=dict)
+    is_finished: bool = False
+    written: float = 0.0
+    problems: Sequence[str] = ()
+
+    @property
+    def runs(self) -> list[Trained]:
+        """All runs, in the order in which they are played; levels of one run count once."""
+        found = {run.path: run for method in self.methods for run in method.runs}
+        return list(found.values())
+
+
+class Reader:
+    """Looks at a run directory again and again; only what is new is read.
+
+    Args:
+        path: the run directory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._top = RunDirectory(path)
+        self._logs: dict[Path, _Log] = {}
+        self._evaluations: dict[Path, tuple[tuple[int, int], Tested]] = {}
+        self._ids: tuple[str, ...] = ()
+        self._problems: list[str] = []
+
+    def look(self) -> Look:
+        """What is there now."""
+        self._problems = []
+        look = self._look()
+        return replace(look, problems=tuple(self._problems[:MAX_PROBLEMS]))
+
+    def _look(self) -> Look:
+        top = self._top
+        written = max(map(_written, (top.events, top.summary, top.config)))
+        if not top.config.exists():
+            return Look(top.path, None)
+        try:
+            config = build_config([read_config_file(top.config)])
+        except UserError as error:
+            self._problems.append(str(error))
+            return Look(top.path, None, written=written)
+        methods: list[Method] = []
+        for number, arm in enumerate(config.arms()):
+            algorithm, seed = arm.federation.algorithm, arm.experiment.seed
+            directory = top.arm(algorithm, seed) if number else top
+            written = max(written, _written(directory.events), _written(directory.summary))
+            for label, run in self._runs(arm, directory):
+                if methods and (known := [one for one in methods if one.label == label]):
+                    at = methods.index(known[0])
+                    methods[at] = replace(known[0], runs=(*known[0].runs, run))
+                else:
+                    methods.append(Method(label, algorithm, arm.federation.is_private, (run,)))
+        summary = self._json(top.summary)
+        return Look(
+            top.path,
+            config,
+            tuple(methods),
+            self._json(top.versions),
+            summary,
+            is_finished=bool(summary),
+            written=written,
+        )
+
+    def _runs(self, config: RunConfig, directory: RunDirectory) -> Iterator[tuple[str, Trained]]:
+        """What one run has come to, by the label of each of its levels."""
+        federation = config.federation
+        events = self._events(directory.events)
+        folders = directory.metrics_of(federation)
+        for number, (theta, folder) in enumerate(folders.items()):
+            run = Trained(
+                config.experiment.seed, federation.rounds, directory.path, _of_level(events, None)
+            )
+            label = federation.algorithm
+            if len(folders) > 1:
+                label = f"{label}, θ = {show(theta)}"
+                run = replace(run, events=_of_level(events, theta))
+            if federation.devices == REMOTE:
+                run = replace(run, summed=tuple(self._summed(directory.measured, number)))
+            else:
+                run = replace(run, tested=tuple(self._tested(folder)))
+            yield label, run
+
+    def _events(self, path: Path) -> list[Event]:
+        log = self._logs.setdefault(path, _Log())
+        try:
+            log.read_on(path)
+        except UserError as error:
+            self._problems.append(str(error))
+        return log.events
+
+    def _tested(self, folder: Path) -> Iterator[Tested]:
+        """The evaluations of a folder, by round; those that are damaged are left out."""
+        for path in sorted(folder.glob("round-*.parquet")):
+            try:
+                stat = path.stat()
+                stamp = stat.st_size, stat.st_mtime_ns
+                if self._evaluations.get(path, (None,))[0] != stamp:
+                    self._evaluations[path] = stamp, self._reduced(path)
+                yield self._evaluations[path][1]
+            except FileNotFoundError:  # the run is resumed, and drops it
+                continue
+            except UserError as error:
+                self._problems.append(str(error))
+
+    def _reduced(self, path: Path) -> Tested:
+        """What is shown of an evaluation.
+
+        Raises:
+            RunDirectoryError: it is damaged.
+        """
+        evaluation = read_evaluation(path)
+        errors = np.array([device.error for device in evaluation.test], dtype=np.float64)
+        if not ((errors >= 0) & (errors <= 1)).all():
+            raise damaged(path, "an error is not a share from 0 to 1")
+        ids = tuple(device.id for device in evaluation.test)
+        if ids != self._ids:
+            self._ids = ids  # usually those of all evaluations, and then kept once
+        return Tested(evaluation.round, self._ids, errors)
+
+    def _summed(self, folder: Path, level: int) -> Iterator[Summed]:
+        for path in sorted(folder.glob(f"round-*-level-{level}.json")):
+            found = self._json(path)
+            number, error, devices = (found.get(key) for key in ("round", "error", "devices"))
+            if error is None:  # the round was lost, or nobody has test data
+                continue
+            if type(number) is int and type(error) is float and type(devices) is int:
+                summed = Summed(number, error, devices)
+                if summed.is_possible:
+                    yield summed
+                    continue
+            problem = "round, error or devices is not a number of its kind"
+            self._problems.append(str(damaged(path, problem)))
+
+    def _json(self, path: Path) -> dict[str, object]:
+        try:
+            return read_json(path) or {}
+        except UserError as error:
+            self._problems.append(str(error))
+            return {}
+
+
+@dataclass(slots=True)
+class _Log:
+    """The events of one run, read so far; of each, what is shown."""
+
+    events: list[Event] = field(default_factory=list)
+    offset: int = 0
+
+    def read_on(self, path: Path) -> None:
+        """Read what is new.
+
+        Raises:
+            RunDirectoryError: a line is damaged; the events before it are kept.
+        """
+        if not path.exists() or path.stat().st_size < self.offset:  # cut back by a resumed run
+            self.events, self.offset = [], 0
+        try:
+            self._follow(path)
+        except RunDirectoryError:
+            if not self.offset:
+                raise
+            self.events, self.offset = [], 0  # it was cut back, and has grown again since
+            self._follow(path)
+
+    def _follow(self, path: Path) -> None:
+        for event, end in follow_events(path, self.offset):
+            self.events.append(_shown_of(event))
+            self.offset = end
+
+
+def _shown_of(event: Event) -> Event:
+    kept: Event = {key: event[key] for key in _KEPT if key in event}
+    for key in kept.keys() & _NUMBERS:
+        if not isinstance(kept.get(key), int | float) or not abs(cast("float", kept[key])) < 1e100:
+            kept[key] = None
+    if levels := event.get("levels"):
+        kept["levels"] = {
+            name: _shown_of(level) for name, level in cast("dict[str, Event]", levels).items()
+        }
+    return kept
+
+
+def _of_level(events: Sequence[Event], theta: Fraction | None) -> list[Event]:
+    """The events as they concern one level: its own search, and the costs of all levels."""
+    if theta is None:
+        return list(events)
+    own = [cast("dict[str, Event]", event.get("levels") or {}).get(show(theta)) for event in events]
+    return [{**event, **(one or {})} for event, one in zip(events, own, strict=True)]
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,103 @@
+"""The command `deltafl report`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from deltafl.sim.errors import UserError
+from deltafl.sim.inspect.audit.auditor import audit
+from deltafl.sim.inspect.audit.html.verdict import verdict
+from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.rundir import RunDirectory, check_output
+from deltafl.sim.view.look import Look, Reader
+from deltafl.sim.view.page import page_of_results
+from deltafl.sim.view.sections import compare, methods_of, shown, wire_of
+from deltafl.sim.view.series import baseline_of
+from deltafl.sim.view.shown import AuditShown
+from deltafl.sim.visible import visible
+
+_DESCRIPTION: Final = """\
+Write the results of runs as one page that can be sent to somebody: a single HTML file that loads
+nothing and runs nothing. It has the charts of `deltafl watch`, what was run on which data and with
+which versions, and the methods with paired differences and their intervals. Of runs in progress, it
+has what there is, and says so.
+"""
+
+_EXAMPLES: Final = """\
+examples:
+  deltafl report runs/quickstart --out quickstart.html
+  deltafl report runs/a runs/b --out both.html --baseline "fedavg (a)"
+      several runs on one page; runs on the same devices and seeds are compared in pairs
+  deltafl report runs/quickstart --out quickstart.html --figures figures/
+      also figures for a paper: PDF and SVG, as wide as one column and as two, and their captions
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE.html", help="where to write the page"
+    )
+    parser.add_argument(
+        "--figures", type=Path, metavar="DIR", help="write figures for a paper here"
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="METHOD",
+        help="what the other methods are compared with (fedavg if it is there, else the last)",
+    )
+    parser.add_argument(
+        "--audit", action="store_true", help="audit the first run, and show the verdict (minutes)"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Write the page; the exit code.
+
+    Raises:
+        UserError: a run is not there, or a file of a run would be replaced.
+    """
+    looks = [_look(path) for path in dict.fromkeys(options.runs)]
+    files = [file for look in looks for file in RunDirectory(look.path).files]
+    check_output(options.out, files)
+    wire = wire_of(looks[0])
+    if wire is not None:
+        wire.read_on(float("inf"))
+    try:
+        found = compare(shown(looks, wire, wanted=options.baseline), looks)
+    except ValueError as error:
+        raise UserError(f"--baseline {error}") from error
+    if options.audit:
+        reached = verdict(audit(options.runs[0]))
+        found = replace(found, audit=AuditShown("done", 1.0, reached))
+    write_file(options.out, page_of_results(found).encode())
+    _say(f"The page is in {options.out}.")
+    if options.figures is not None:
+        _draw(options.figures, looks, files, options.baseline)
+    return 0
+
+
+def _draw(folder: Path, looks: Sequence[Look], files: Sequence[Path], wanted: str | None) -> None:
+    from deltafl.sim.view.figures import write_figures  # loads the plotting library
+
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--figures {folder}: it is not a folder; name another")
+    check_output(folder / "captions.txt", files)
+    methods = methods_of(looks)
+    written = write_figures(folder, methods, baseline_of(methods, wanted))
+    _say(f"{len(written)} files with figures and captions are in {folder}.")
+
+
+def _look(path: Path) -> Look:
+    if not RunDirectory(path).config.exists():
+        raise UserError(f"{path} is not a run directory (it has no config.toml)")
+    return Reader(path).look()
+
+
+def _say(sentence: str) -> None:
+    print(visible(sentence), file=sys.stderr, flush=True)

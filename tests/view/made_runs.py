@@ -1,0 +1,98 @@
+"""Run directories that are written, not played: of any methods, seeds, rounds and devices."""
+
+import json
+
+from deltafl.fl.evaluation import DeviceMetrics
+from deltafl.sim.record.evaluations import Evaluation, write_evaluation
+from deltafl.sim.record.events import event_line
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.settings.config_io import build_config, to_toml
+
+SCRIPT = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
+"""A name that would be markup if it were not escaped."""
+
+
+def settings(*, algorithm="delta-fl", baselines=("fedavg",), seeds=2, rounds=4, **sections):
+    """Settings of an experiment, as a table."""
+    return {
+        "data": {"source": "digits", "num_devices": 12},
+        "federation": {
+            "algorithm": algorithm,
+            "rounds": rounds,
+            "cohort_size": 3,
+            "evaluate_every": 2,
+            **sections.pop("federation", {}),
+        },
+        "experiment": {"num_seeds": seeds, "baselines": list(baselines)},
+        **sections,
+    }
+
+
+def event(number, **more):
+    """A round in which nothing special happened."""
+    known = {"round": number, "eta": 2.0 / number, "kept_devices": 2, "secure_sums": 5}
+    times = {"train_cpu_s": 0.25, "protocol_cpu_s": 0.5, "wall_s": 1.0}
+    return {**known, **times, "cohort": [0, 1, 2], **more}
+
+
+def private(number, **more):
+    """A round of secure sums."""
+    search = {"half_width": 0.5 / number, "num_queries": 4, "certified": True, "aborted": None}
+    of_session = {"dropped_by_stage": {}, "bytes_up_per_device": 1000.0}
+    return event(number, **{**search, **of_session, **more})
+
+
+def error_of(method, seed, number, device):
+    """A device's error: the first method is better for the last devices, and worse for the first.
+
+    Args:
+        method: counted from 0.
+        seed: counted from 0.
+        number: of the round.
+        device: counted from 0.
+    """
+    start = 0.9 / (1 + number)
+    return min(
+        1.0, start * (0.2 + 0.1 * device * (1 + method) / 2) + 0.02 * seed + 0.01 * (not method)
+    )
+
+
+def make_run(path, *, played=None, finished=False, devices=8, names=None, make_event=event, **what):
+    """Write a run directory; its settings.
+
+    Args:
+        path: where.
+        played: rounds of each run; by default, all of each.
+        finished: whether there is a summary.
+        devices: how many test devices.
+        names: their ids.
+        make_event: the event of a round, by its number.
+        what: of `settings`.
+    """
+    config = build_config([settings(**what)])
+    top = RunDirectory(path)
+    ids = names or [f"device-{number}" for number in range(devices)]
+    for number, arm in enumerate(config.arms()):
+        directory = top.arm(arm.federation.algorithm, arm.experiment.seed) if number else top
+        directory.path.mkdir(parents=True, exist_ok=True)
+        rounds = arm.federation.rounds if played is None else played[number]
+        if rounds is None:
+            continue
+        method, seed = divmod(number, config.experiment.num_seeds)
+        directory.events.write_bytes(
+            b"".join(event_line(make_event(at)) for at in range(1, rounds + 1))
+        )
+        for folder in directory.metrics_of(arm.federation).values():
+            folder.mkdir(parents=True)
+            for at in range(0, rounds + 1, arm.federation.evaluate_every):
+                test = [
+                    DeviceMetrics(one, 10, 1.0, error_of(method, seed, at, place))
+                    for place, one in enumerate(ids)
+                ]
+                write_evaluation(folder, Evaluation(at, test[:1], test))
+    top.config.write_text(to_toml(config), encoding="utf-8")
+    top.versions.write_text(json.dumps({"deltafl": "0", "data_sha256": "00"}), encoding="utf-8")
+    if finished:
+        found = {"data": "digits", "train_devices": 4, "test_devices": len(ids)}
+        top.summary.write_text(json.dumps(found), encoding="utf-8")
+    return config

@@ -1,0 +1,146 @@
+"""What a run directory holds: while it is being written, and where it is damaged."""
+
+import json
+
+import numpy as np
+import pytest
+from made_runs import error_of, event, make_run
+
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.view.look import MAX_PROBLEMS, Reader
+
+
+def test_methods_have_runs_by_seed_with_events_and_evaluations(tmp_path):
+    make_run(tmp_path / "run", finished=True)
+    look = Reader(tmp_path / "run").look()
+    assert [one.label for one in look.methods] == ["delta-fl", "fedavg"]
+    assert [[run.seed for run in one.runs] for one in look.methods] == [[1, 2], [1, 2]]
+    assert len(look.runs) == 4
+    assert (look.is_finished, look.problems) == (True, ())
+    for method, one in enumerate(look.methods):
+        for seed, run in enumerate(one.runs):
+            assert [e["round"] for e in run.events] == [1, 2, 3, 4]
+            assert [tested.round for tested in run.tested] == [0, 2, 4]
+            expected = [error_of(method, seed, 4, device) for device in range(8)]
+            assert np.array_equal(run.tested[-1].errors, expected)
+            assert run.tested[0].devices is run.tested[1].devices
+
+
+def test_levels_are_methods_of_their_own_and_one_run(tmp_path):
+    def of_levels(number):
+        own = {"0.8": {"eta": 1.0, "kept_devices": 3}, "0.5": {"eta": 2.0, "kept_devices": 1}}
+        return event(number, levels=own)
+
+    levels = {"levels": ["0.8", "0.5"]}
+    make_run(tmp_path / "run", make_event=of_levels, federation=levels, baselines=(), seeds=1)
+    look = Reader(tmp_path / "run").look()
+    assert [one.label for one in look.methods] == ["delta-fl, θ = 0.8", "delta-fl, θ = 0.5"]
+    assert [one.runs[0].events[0]["eta"] for one in look.methods] == [1.0, 2.0]
+    assert [one.runs[0].events[0]["wall_s"] for one in look.methods] == [1.0, 1.0]
+    assert len(look.runs) == 1
+
+
+def test_a_directory_that_is_not_there_yet_is_no_problem(tmp_path):
+    look = Reader(tmp_path / "later").look()
+    assert (look.config, look.methods, look.problems, look.is_finished) == (None, (), (), False)
+
+
+def test_a_line_counts_once_it_is_whole(tmp_path):
+    make_run(tmp_path / "run", played=[1, None, None, None])
+    events = RunDirectory(tmp_path / "run").events
+    reader = Reader(tmp_path / "run")
+    line = json.dumps(event(2)).encode()
+    for end, expected in ((0, 1), (7, 1), (len(line), 1), (len(line) + 1, 2)):
+        events.write_bytes(json.dumps(event(1)).encode() + b"\n" + (line + b"\n")[:end])
+        look = reader.look()
+        assert (len(look.methods[0].runs[0].events), look.problems) == (expected, ())
+
+
+def test_only_what_is_new_is_read(tmp_path, monkeypatch):
+    make_run(tmp_path / "run")
+    reader = Reader(tmp_path / "run")
+    reader.look()
+    read = []
+    monkeypatch.setattr("deltafl.sim.view.look.read_evaluation", read.append)
+    monkeypatch.setattr("deltafl.sim.record.events.parse_json", read.append)
+    assert len(reader.look().methods[0].runs[0].events) == 4
+    assert read == []
+
+
+def test_a_log_that_was_cut_back_is_read_again(tmp_path):
+    make_run(tmp_path / "run")
+    events = RunDirectory(tmp_path / "run").events
+    reader = Reader(tmp_path / "run")
+    assert len(reader.look().methods[0].runs[0].events) == 4
+    lines = events.read_bytes().splitlines(keepends=True)
+    for kept in (lines[:2], [lines[0], json.dumps(event(2, note="x" * 2000)).encode() + b"\n"]):
+        events.write_bytes(b"".join(kept))  # shorter, then longer than what had been read
+        look = reader.look()
+        assert (len(look.methods[0].runs[0].events), look.problems) == (2, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "word"),
+    [
+        ("events.jsonl", b'{"round": 1}\nnonsense\n', "events.jsonl"),
+        ("events.jsonl", b'{"round": "one"}\n', "round"),
+        ("metrics/round-000004.parquet", b"PAR1 nonsense PAR1", "round-000004.parquet"),
+        ("summary.json", b"[1, 2]", "summary.json"),
+        ("versions.json", b"\xff", "versions.json"),
+        ("arms/fedavg-seed-1/events.jsonl", b"[]\n", "fedavg-seed-1"),
+    ],
+)
+def test_a_damaged_file_is_a_sentence_and_the_rest_is_there(tmp_path, name, content, word):
+    make_run(tmp_path / "run", finished=True)
+    (tmp_path / "run" / name).write_bytes(content)
+    reader = Reader(tmp_path / "run")
+    for _ in range(2):
+        look = reader.look()
+        assert len(look.problems) == 1
+        assert word in look.problems[0]
+        assert [len(one.runs) for one in look.methods] == [2, 2]
+        assert len(look.methods[0].runs[1].events) == 4
+
+
+def test_settings_that_cannot_be_read_are_a_sentence(tmp_path):
+    make_run(tmp_path / "run")
+    (tmp_path / "run" / "config.toml").write_text("nonsense")
+    look = Reader(tmp_path / "run").look()
+    assert look.config is None
+    assert len(look.problems) == 1
+
+
+def test_errors_that_are_no_shares_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("made_runs.error_of", lambda *_: float("nan"))
+    make_run(tmp_path / "run", seeds=1, baselines=())
+    look = Reader(tmp_path / "run").look()
+    assert look.methods[0].runs[0].tested == ()
+    assert "share from 0 to 1" in look.problems[0]
+
+
+def test_there_are_never_more_sentences_than_fit(tmp_path):
+    make_run(tmp_path / "run", rounds=100, seeds=1, baselines=())
+    for path in (tmp_path / "run" / "metrics").iterdir():
+        path.write_bytes(b"")
+    assert len(Reader(tmp_path / "run").look().problems) == MAX_PROBLEMS
+
+
+def test_of_a_federation_there_is_what_its_devices_measured_together(tmp_path):
+    make_run(
+        tmp_path / "run",
+        algorithm="private-delta-fl",
+        baselines=(),
+        seeds=1,
+        federation={"devices": "remote", "cohort_size": 10},
+    )
+    folder = RunDirectory(tmp_path / "run").measured
+    folder.mkdir()
+    good = {"round": 2, "error": 0.25, "devices": 9}
+    for number, table in ((2, good), (4, {**good, "error": None}), (6, {**good, "error": 2.0})):
+        (folder / f"round-{number:06}-level-0.json").write_text(json.dumps(table))
+    look = Reader(tmp_path / "run").look()
+    (run,) = look.methods[0].runs
+    assert [(one.round, one.error, one.devices) for one in run.summed] == [(2, 0.25, 9)]
+    assert run.tested == ()
+    assert len(look.problems) == 1
+    assert "round-000006" in look.problems[0]

@@ -1,0 +1,257 @@
+"""Pages of runs say what there is to say, load nothing, and can be read; also in a browser."""
+
+import re
+from contextlib import contextmanager
+
+import pytest
+from browsing import CONTRASTS, OVERFLOW, Visit, started_browser
+from html_pages import faults, parsed
+from made_runs import SCRIPT, make_run, private
+
+from deltafl.sim.inspect.audit.html.verdict import Verdict
+from deltafl.sim.view import page
+from deltafl.sim.view.look import Reader
+from deltafl.sim.view.sections import compare, shown
+from deltafl.sim.view.shown import AuditShown
+
+HOSTILE = (SCRIPT, "</style><b>", "{{ 7 * 7 }}", "'\"&", "\u202egnp.\x1b[2J", "x" * 300, "ä", "8")
+
+
+def dropping(number):
+    return private(number, dropped_by_stage={"mask": number, SCRIPT: 1})
+
+
+def rich(folder):
+    """A run with something in every section."""
+    make_run(
+        folder / "run",
+        algorithm="private-delta-fl",
+        baselines=("fedavg", "delta-fl", "q-ffl"),
+        make_event=private,
+        finished=True,
+        federation={"cohort_size": 10},
+    )
+    return [Reader(folder / "run").look()]
+
+
+def hostile(folder):
+    """A run whose names are markup, with damaged files."""
+    make_run(folder / SCRIPT.replace("/", "∕"), names=HOSTILE, make_event=dropping)
+    path = folder / SCRIPT.replace("/", "∕")
+    (path / "versions.json").write_text('{"deltafl": "<script>1</script>"}')
+    (path / "arms" / "fedavg-seed-2" / "events.jsonl").write_text("{}\n<script>alert(2)</script>\n")
+    return [Reader(path).look()]
+
+
+def early(folder):
+    make_run(folder / "run", played=[0, None, None, None])
+    return [Reader(folder / "run").look()]
+
+
+def absent(folder):
+    return [Reader(folder / "run").look()]
+
+
+MADE = {"rich": rich, "hostile": hostile, "early": early, "absent": absent}
+
+
+@pytest.fixture(scope="module")
+def all_shown(tmp_path_factory):
+    reached = Verdict("clean", "Nothing was found.", "26 of 26 checks made in full.", ())
+    found = {}
+    for name, make in MADE.items():
+        looks = make(tmp_path_factory.mktemp(name))
+        audit = AuditShown("done", 1.0, reached) if name == "rich" else None
+        found[name] = compare(shown(looks, audit=audit, now=looks[0].written + 1), looks)
+    return found
+
+
+@pytest.fixture(scope="module")
+def pages(all_shown):
+    return {
+        (name, kind.__name__): kind(one)
+        for name, one in all_shown.items()
+        for kind in (page.page_of_moment, page.page_of_results)
+    }
+
+
+def words(text):
+    return " ".join("".join(parsed(text).itertext()).split())
+
+
+def test_a_page_loads_nothing_runs_nothing_and_is_labelled(pages):
+    assert {key: faults(text) for key, text in pages.items()} == {key: [] for key in pages}
+
+
+def test_control_a_page_with_a_fault_is_noticed(pages):
+    text = pages["rich", "page_of_results"]
+    assert faults(text.replace("</main>", "<script>1</script></main>")) == ["element script"]
+    assert faults(text.replace("</main>", "<svg></svg></main>")) == ["figure without text"]
+
+
+def test_the_policy_allows_the_pages_own_style_and_script_alone(all_shown, pages):
+    (policy,) = re.findall('Security-Policy" content="([^"]*)"', pages["rich", "page_of_moment"])
+    assert "default-src &#39;none&#39;" in policy
+    assert "script-src" not in policy
+    assert "connect-src" not in policy
+    assert "unsafe" not in policy
+    (live,) = re.findall('Security-Policy" content="([^"]*)"', page.live_page(all_shown["rich"]))
+    rules = dict(rule.split(" ", 1) for rule in live.replace("&#39;", "'").split("; "))
+    assert rules["script-src"].startswith("'sha256-")
+    assert rules["connect-src"] == "'self'"
+    assert "unsafe" not in live
+
+
+def test_names_are_text_wherever_they_are(all_shown, pages):
+    for text in (*pages.values(), *page.fragments(all_shown["hostile"]).values()):
+        assert "<script>" not in text
+        assert "<img" not in text
+        assert "\u202e" not in text
+        assert "\x1b" not in text
+    text = pages["hostile", "page_of_results"]
+    assert text.count("&lt;script&gt;") > 5
+    assert "{{ 7 * 7 }}" in text
+    assert text.count("</style>") == 1
+    assert "x" * 300 in words(text)  # a name, as a whole
+
+
+def test_the_page_says_how_far_the_run_is_and_what_cannot_be_read(pages):
+    assert "32 of 32 rounds of 8 runs" in words(pages["rich", "page_of_moment"])
+    early = words(pages["early", "page_of_moment"])
+    assert "0 of 16 rounds of 4 runs. Now: delta-fl, seed 1, after round 0 of 4" in early
+    assert "No round has been played yet" in early
+    assert "There is no run here yet" in words(pages["absent", "page_of_moment"])
+    hostile = words(pages["hostile", "page_of_moment"])
+    assert "Not everything can be read" in hostile
+    assert "fedavg-seed-2/events.jsonl is damaged" in hostile
+
+
+def test_results_have_differences_settings_and_versions(pages, all_shown):
+    text = words(pages["rich", "page_of_results"])
+    for expected in ("paired differences", "data_sha256", "[federation]", "Nothing was found."):
+        assert expected in text
+    assert [one.title for one in all_shown["rich"].compared] == [
+        "90th percentile over devices",
+        "Mean over devices",
+    ]
+    for row in all_shown["rich"].compared[0].rows[:1]:
+        assert page.in_points(row.devices.difference) in text
+        assert page.in_points(row.devices.low) in text
+
+
+def test_a_run_that_is_quiet_for_long_may_have_stopped(tmp_path):
+    make_run(tmp_path / "run", played=[2, None, None, None])
+    look = Reader(tmp_path / "run").look()
+    for quiet, title in ((10, "In progress"), (10_000, "Not finished")):
+        assert shown([look], now=look.written + quiet).state.title == title
+
+
+def test_methods_of_several_runs_have_names_of_their_own(tmp_path):
+    for name in ("a", "b"):
+        make_run(tmp_path / name, baselines=())
+    looks = [Reader(tmp_path / name).look() for name in ("a", "b")]
+    found = shown(looks)
+    assert found.labels == ("delta-fl (a)", "delta-fl (b)")
+    assert len(found.pairs) == 1
+    assert compare(found, looks).compared
+
+
+def test_ten_thousand_rounds_and_devices_make_a_page_of_bounded_size(tmp_path):
+    make_run(
+        tmp_path / "run",
+        rounds=10_000,
+        devices=2000,
+        seeds=1,
+        make_event=lambda n: {"round": n, "wall_s": 1.0, "eta": 1.0, "half_width": 0.5},
+        federation={"evaluate_every": 5_000},
+    )
+    text = page.page_of_moment(shown([Reader(tmp_path / "run").look()]))
+    assert len(text) < 700_000
+
+
+# in a browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with started_browser() as started:
+        yield started
+
+
+@pytest.fixture
+def visit(browser, tmp_path):
+    @contextmanager
+    def open_page(text, **options):
+        file = tmp_path / "page.html"
+        file.write_text(text, encoding="utf-8")
+        with browser.new_context(viewport={"width": 1200, "height": 900}, **options) as context:
+            seen = Visit(context.new_page())
+            seen.page.goto(file.as_uri())
+            assert seen.requests.pop(0).url == file.as_uri()
+            yield seen
+
+    return open_page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(MADE))
+def test_a_browser_opens_the_page_and_nothing_else_and_needs_no_sideways_scrolling(
+    pages, visit, name
+):
+    with visit(pages[name, "page_of_results"]) as seen:
+        for width in (1200, 390):
+            seen.page.set_viewport_size({"width": width, "height": 900})
+            assert seen.page.evaluate(OVERFLOW) == 0
+        assert seen.page.title() != "owned"
+        assert (seen.requests, seen.complaints) == ([], [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_has_contrast(pages, visit, scheme):
+    for name in ("rich", "hostile"):
+        with visit(pages[name, "page_of_results"], color_scheme=scheme) as seen:
+            seen.page.evaluate(
+                "document.querySelectorAll('details').forEach(d => { d.open = true })"
+            )
+            texts, poor = seen.page.evaluate(CONTRASTS)
+            assert texts > 100
+            assert poor == []
+
+
+LINES = """() => [...document.querySelectorAll('.legend .series')].map(one => {
+  const style = getComputedStyle(one);
+  return [style.stroke, getComputedStyle(document.body).backgroundColor, style.strokeDasharray];
+})"""
+
+
+def light(colour):
+    parts = [int(one) / 255 for one in re.findall(r"\d+", colour)[:3]]
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+    return sum(v * w for v, w in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_lines_have_the_contrast_that_graphics_need_and_differ_in_dashes(pages, visit, scheme):
+    with visit(pages["rich", "page_of_results"], color_scheme=scheme) as seen:
+        lines = seen.page.evaluate(LINES)
+        assert len(lines) == 4
+        for stroke, behind, _ in lines:
+            bright, dark = sorted((light(stroke), light(behind)), reverse=True)
+            assert (bright + 0.05) / (dark + 0.05) >= 3
+        assert len({dashes for _, _, dashes in lines}) == 4
+
+
+@pytest.mark.slow
+def test_tables_open_by_keyboard_and_everything_can_be_printed(pages, visit):
+    with visit(pages["rich", "page_of_results"]) as seen:
+        summary = seen.page.locator("details.numbers summary").first
+        table = seen.page.locator("details.numbers table").first
+        assert not table.is_visible()
+        summary.press("Enter")
+        assert table.is_visible()
+        seen.page.emulate_media(media="print")
+        paper = seen.page.pdf(prefer_css_page_size=True, print_background=True)
+        assert 2 <= len(re.findall(rb"/Type\s*/Page\b", paper)) <= 15
+        assert (seen.requests, seen.complaints) == ([], [])

@@ -1,0 +1,240 @@
+"""The live page: what it answers, to whom, and how it follows a run in a browser."""
+
+import http.client
+import json
+import threading
+from contextlib import contextmanager
+
+import pytest
+from browsing import Visit, started_browser
+from made_runs import event, make_run
+
+from deltafl.sim.errors import UserError
+from deltafl.sim.inspect.audit.html.verdict import Verdict
+from deltafl.sim.record.events import event_line
+from deltafl.sim.record.rundir import RunDirectory
+from deltafl.sim.view.live import Watched
+from deltafl.sim.view.server import Server
+from deltafl.sim.view.shown import AuditShown
+
+
+@contextmanager
+def served(path, **options):
+    clock = iter(range(0, 10_000, 5))  # every look is a new one
+    server = Server(Watched(path, clock=lambda: next(clock)), "127.0.0.1", 0, **options)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def ask(server, path, *, method="GET", **headers):
+    """Status, headers and body of an answer."""
+    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=20)
+    try:
+        connection.putrequest(method, path, skip_host="Host" in headers)
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_the_page_and_its_state_are_served_with_a_strict_policy(tmp_path):
+    make_run(tmp_path / "run")
+    with served(tmp_path / "run") as server:
+        status, headers, text = ask(server, "/")
+        assert status == 200
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert "unsafe" not in headers["Content-Security-Policy"]
+        assert text.startswith("<!DOCTYPE html>")
+        status, headers, text = ask(server, "/state.json")
+        assert (status, headers["Content-Type"]) == (200, "application/json")
+        assert headers["Cache-Control"] == "no-store"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        state = json.loads(text)
+        assert state["labels"] == ["delta-fl", "fedavg"]
+        assert "Test error" in state["sections"]["errors"]
+        assert ask(server, "/../../etc/passwd")[0] == 404
+        assert ask(server, "/audit.html")[0] == 404
+
+
+def test_what_methods_are_compared_with_can_be_chosen(tmp_path):
+    make_run(tmp_path / "run")
+    with served(tmp_path / "run") as server:
+        for wanted, expected in (("", "fedavg"), ("delta-fl", "delta-fl"), ("nonsense", "fedavg")):
+            state = json.loads(ask(server, f"/state.json?baseline={wanted}")[2])
+            assert state["baseline"] == expected
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("localhost:8090", 200),
+        ("[::1]:8090", 200),
+        ("rebound.example", 421),
+        ("rebound.example:8090", 421),
+        ("127.0.0.1.example", 421),
+        ("", 421),
+        ("[", 421),
+    ],
+)
+def test_only_who_names_this_machine_is_answered(tmp_path, host, status):
+    make_run(tmp_path / "run")
+    with served(tmp_path / "run") as server:
+        assert ask(server, "/state.json", Host=host)[0] == status
+        assert ask(server, "/audit", method="POST", Host=host)[0] == (421 if status == 421 else 403)
+
+
+def test_only_the_page_itself_may_ask_for_an_audit(tmp_path, monkeypatch):
+    make_run(
+        tmp_path / "run",
+        algorithm="private-delta-fl",
+        finished=True,
+        federation={"cohort_size": 10},
+    )
+    asked = []
+    monkeypatch.setattr("deltafl.sim.view.live.Audit.start", lambda one: asked.append(one))
+    with served(tmp_path / "run") as server:
+        own = f"127.0.0.1:{server.server_address[1]}"
+        for origin in ("http://evil.example", "null", f"https://{own}"):
+            assert ask(server, "/audit", method="POST", Host=own, Origin=origin)[0] == 403
+        assert ask(server, "/audit", method="POST", Host=own)[0] == 403
+        assert asked == []
+        for _ in range(2):
+            answer = ask(server, "/audit", method="POST", Host=own, Origin=f"http://{own}")
+            assert answer[0] == 202
+        assert len(asked) == 1
+        assert ask(server, "/elsewhere", method="POST", Host=own, Origin=f"http://{own}")[0] == 404
+
+
+def test_a_run_that_is_not_over_is_not_audited(tmp_path, monkeypatch):
+    make_run(tmp_path / "run", algorithm="private-delta-fl", federation={"cohort_size": 10})
+    monkeypatch.setattr("deltafl.sim.view.live.Audit.start", pytest.fail)
+    watched = Watched(tmp_path / "run")
+    watched.ask_audit()
+    assert watched.shown().audit.state == "early"
+
+
+def test_an_address_that_is_taken_is_refused_in_a_sentence(tmp_path):
+    with (
+        served(tmp_path / "run") as server,
+        pytest.raises(UserError, match=r"cannot listen at 127\.0\.0\.1:.*choose another"),
+    ):
+        Server(Watched(tmp_path / "run"), *server.server_address[:2])
+
+
+# in a browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with started_browser() as started:
+        yield started
+
+
+def until(page, holds):
+    """Wait until something holds; the page's policy keeps the browser from looking for it."""
+    for _ in range(100):
+        if holds():
+            return
+        page.wait_for_timeout(100)
+    pytest.fail("it has not come to hold in ten seconds")
+
+
+def says(seen, place, text):
+    until(seen.page, lambda: text in seen.page.locator(place).inner_text())
+
+
+@contextmanager
+def opened(browser, server):
+    with browser.new_context(viewport={"width": 1200, "height": 900}) as context:
+        seen = Visit(context.new_page())
+        seen.page.goto(server.url)
+        until(seen.page, lambda: seen.page.locator("#live").inner_text() != "Looking …")
+        yield seen
+
+
+@pytest.mark.slow
+def test_the_page_follows_a_run_that_is_written(tmp_path, browser):
+    make_run(tmp_path / "run", played=[1, None, None, None])
+    run = RunDirectory(tmp_path / "run")
+    with served(tmp_path / "run") as server, opened(browser, server) as seen:
+        sentence = seen.page.locator("#status .sentence")
+        assert "1 of 16 rounds" in sentence.inner_text()
+        line = event_line(event(2))
+        with run.events.open("ab") as file:
+            file.write(line[:20])  # half of it, as a page may find it
+            file.flush()
+            seen.page.wait_for_timeout(2500)
+            assert "1 of 16 rounds" in sentence.inner_text()
+            file.write(line[20:])
+        says(seen, "#status .sentence", "2 of 16 rounds")
+        own = server.url
+        assert {request.url.split("?")[0] for request in seen.requests} == {
+            own,
+            f"{own}state.json",
+        }
+        assert seen.complaints == []
+
+
+@pytest.mark.slow
+def test_what_is_open_and_in_focus_stays_so_when_a_section_is_replaced(tmp_path, browser):
+    make_run(tmp_path / "run", played=[2, 1, None, None])
+    with served(tmp_path / "run") as server, opened(browser, server) as seen:
+        summary = seen.page.locator("#costs details.numbers summary").first
+        summary.focus()
+        summary.press("Enter")
+        before = seen.page.locator("#costs").inner_html()
+        with RunDirectory(tmp_path / "run").events.open("ab") as file:
+            file.write(event_line(event(3, wall_s=9.0)))
+        until(seen.page, lambda: seen.page.locator("#costs").inner_html() != before)
+        assert seen.page.locator("#costs details.numbers table").first.is_visible()
+        assert seen.page.evaluate("document.activeElement.tagName") == "SUMMARY"
+
+
+@pytest.mark.slow
+def test_the_choice_of_what_to_compare_with_works_by_keyboard(tmp_path, browser):
+    make_run(tmp_path / "run", finished=True)
+    with served(tmp_path / "run") as server, opened(browser, server) as seen:
+        assert "delta-fl against fedavg" in seen.page.locator("#paired").inner_text()
+        seen.page.locator("#baseline").focus()
+        seen.page.keyboard.press("ArrowUp")
+        says(seen, "#paired", "fedavg against delta-fl")
+        assert seen.complaints == []
+
+
+@pytest.mark.slow
+def test_an_audit_that_is_asked_for_is_shown(tmp_path, browser, monkeypatch):
+    make_run(
+        tmp_path / "run",
+        algorithm="private-delta-fl",
+        finished=True,
+        federation={"cohort_size": 10},
+    )
+    reached = Verdict("clean", "Nothing was found.", "All was checked.", ())
+    monkeypatch.setattr("deltafl.sim.view.live.Audit.start", lambda _: None)
+    monkeypatch.setattr(
+        "deltafl.sim.view.live.Audit.shown", lambda _: AuditShown("done", 1.0, reached)
+    )
+    with served(tmp_path / "run") as server, opened(browser, server) as seen:
+        seen.page.locator("#ask-audit").press("Enter")
+        says(seen, "#audit", "Nothing was found.")
+        assert seen.complaints == []
+
+
+@pytest.mark.slow
+def test_the_page_says_when_nobody_answers_any_more(tmp_path, browser):
+    make_run(tmp_path / "run")
+    with served(tmp_path / "run") as server, opened(browser, server) as seen:
+        server.shutdown()
+        server.server_close()
+        says(seen, "#live", "does not answer")

@@ -1,0 +1,61 @@
+"""`deltafl watch`: a page at an address, or in a file; what it refuses."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from made_runs import make_run
+
+from deltafl.sim.cli import main
+
+
+def test_once_writes_the_page_to_a_file(tmp_path, capsys):
+    make_run(tmp_path / "run", finished=True)
+    before = sorted((tmp_path / "run").rglob("*"))
+    out = tmp_path / "now.html"
+    assert main(["watch", str(tmp_path / "run"), "--once", str(out)]) == 0
+    text = out.read_text(encoding="utf-8")
+    assert "Test error" in text
+    assert "<script" not in text
+    assert str(out) in capsys.readouterr().err
+    assert sorted((tmp_path / "run").rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{folder}", "--once", "{folder}/x.html"], "it has no config.toml"),
+        (["{folder}/run", "--once", "{folder}/run/summary.json"], "choose another file"),
+        (["{folder}/run", "--once", "{folder}/run"], "is a folder"),
+        (["{folder}/run/config.toml"], "is not a directory"),
+        (["{folder}/run", "--listen", "8090"], "must be HOST:PORT"),
+        (["{folder}/run", "--listen", "127.0.0.1:99999"], "must be HOST:PORT"),
+        (["{folder}/run", "--listen", "192.0.2.1:8090"], "choose another address"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(tmp_path, capsys, arguments, words):
+    make_run(tmp_path / "run", finished=True)
+    assert main(["watch", *(one.format(folder=tmp_path) for one in arguments)]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_the_page_is_served_until_the_user_ends_it(tmp_path):
+    make_run(tmp_path / "run")
+    command = [sys.executable, "-m", "deltafl", "watch", str(tmp_path / "run")]
+    with subprocess.Popen(  # noqa: S603 - our own command
+        [*command, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True
+    ) as process:
+        line = process.stderr.readline()
+        (url,) = re.findall(r"http://127\.0\.0\.1:\d+/", line)
+        with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - our own address
+            assert b"Test error" in answer.read()
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""
