@@ -1,0 +1,55 @@
+"""How the documentation is built: `make docs`, or `sphinx-build docs build/docs`."""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE / "_ext")]
+
+import deltafl  # noqa: E402
+
+project = "deltafl"
+author = "The deltafl developers"
+project_copyright = author
+version = release = deltafl.__version__
+html_title = f"deltafl {release}"
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "project_links",
+    "state_machines",
+]
+exclude_patterns = ["_ext", "examples"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+
+# Markdown, as code hosts read it
+myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence"]
+html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
+
+# docstrings say `name` for code
+default_role = "code"
+napoleon_numpy_docstring = False
+napoleon_attr_annotations = True
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+autodoc_class_signature = "mixed"
+autodoc_mock_imports = [] if find_spec("flwr") else ["flwr"]
+python_maximum_signature_line_length = 88
+toc_object_entries_show_parents = "hide"
+
+nitpicky = True
+# what is not a page of this site: names of other libraries, and of modules that have no page
+nitpick_ignore_regex = [("py:.*", ".*")]
