@@ -21,7 +21,10 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "project_links",
-    "state_machines",
+    "drawings",
+    "command_help",
+    "docstrings",
+    "settings_table",
 ]
 exclude_patterns = ["_ext", "examples"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -51,5 +54,11 @@ python_maximum_signature_line_length = 88
 toc_object_entries_show_parents = "hide"
 
 nitpicky = True
-# what is not a page of this site: names of other libraries, and of modules that have no page
-nitpick_ignore_regex = [("py:.*", ".*")]
+_ELSEWHERE = "numpy|collections|fractions|pathlib|torch|flwr|pd|ssl|os|NDArray|ArrayLike|Figure|Entry"
+nitpick_ignore_regex = [
+    ("py:.*", rf"({_ELSEWHERE})(\..*)?"),  # other libraries, whose pages are not in reach
+    ("py:class", r"collections\.abc\.Mapping\[str"),
+    ("py:exc", r"\w+Error"),  # those of `deltafl.fl` and `deltafl.sim` have no page
+    ("py:class", r"deltafl\.(fl|sim)\..*"),
+    ("py:class", r"deltafl\.secagg\.(primitives|session)\..*"),
+]
