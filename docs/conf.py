@@ -37,6 +37,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
+highlight_language = "none"
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 
@@ -54,7 +55,9 @@ python_maximum_signature_line_length = 88
 toc_object_entries_show_parents = "hide"
 
 nitpicky = True
-_ELSEWHERE = "numpy|collections|fractions|pathlib|torch|flwr|pd|ssl|os|NDArray|ArrayLike|Figure|Entry"
+_ELSEWHERE = (
+    "numpy|collections|fractions|pathlib|torch|flwr|pd|ssl|os|NDArray|ArrayLike|Figure|Entry"
+)
 nitpick_ignore_regex = [
     ("py:.*", rf"({_ELSEWHERE})(\..*)?"),  # other libraries, whose pages are not in reach
     ("py:class", r"collections\.abc\.Mapping\[str"),

@@ -1,4 +1,4 @@
-"""The directive `command-help`: what a command says of itself with `--help`, when the site is built."""
+"""The directive `command-help`: what a command says with `--help`, when the site is built."""
 
 import contextlib
 import io

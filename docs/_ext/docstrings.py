@@ -17,7 +17,9 @@ from sphinx.util.nodes import make_refnode
 from sphinx.util.typing import stringify_annotation
 
 _CODE_OR_BAR = re.compile(r"(``.*?``|`[^`]*`)|\|")
-_ARRAY = re.compile(r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.\], ~?numpy\.dtype\[([^\[\]]+)\]\]")
+_ARRAY = re.compile(
+    r"~?numpy\.ndarray\[tuple\[~?typing\.Any, \.\.\.\], ~?numpy\.dtype\[([^\[\]]+)\]\]"
+)
 _LIKE_AN_ARRAY = stringify_annotation(ArrayLike, "smart")
 _ATTRIBUTES = ("attribute", "data", "property")
 _BEFORE_NAPOLEON = 400

@@ -82,12 +82,12 @@ def draw(name: str, title: str, sequence: Sequence) -> str:
         y += _ROW
         if event.kind == "loop":
             loops.append((y - 18, event.said))
-            parts.append(svg.text(_LEFT - 98, y, event.said, "name"))
+            parts.append(svg.text(_LEFT + 12, y, event.said, "name"))
             y -= 6
         elif event.kind == "end":
             top, _ = loops.pop()
             y -= 22
-            parts.append(svg.box(_LEFT - 108, top, _APART + 216, y - top))
+            parts.append(svg.region(_LEFT - 108, top, _APART + 216, y - top))
         elif event.kind == "note":
             x = columns[event.start]
             width = len(event.said) * svg.CHARACTER + 20
@@ -102,10 +102,12 @@ def draw(name: str, title: str, sequence: Sequence) -> str:
             if event.kind == "both":
                 parts.append(svg.head(start, y, "left" if end > start else "right"))
     bottom = y + 24
+    lives = [svg.line([(x, 44), (x, bottom)], some=True) for x in columns.values()]
     for party, x in columns.items():
         said = sequence.parties[party]
         width = max(110, len(said) * svg.CHARACTER + 24)
         parts.append(svg.box(x - width / 2, 10, width, 34))
         parts.append(svg.text(x, 31, said, "name", "middle"))
-        parts.append(svg.line([(x, 44), (x, bottom)], some=True))
-    return svg.frame(name, (title, describe(sequence)), (right + _SIDE, bottom + 8), parts)
+    return svg.frame(
+        name, (title, describe(sequence)), (right + _SIDE, bottom + 8), [*lives, *parts]
+    )

@@ -18,10 +18,12 @@ from deltafl.sim.settings import config
 
 _ENTRY = re.compile(r"^    (\w+): ((?:.*\n?)(?:^        .*\n?)*)", re.MULTILINE)
 
+
 def meanings(section: type) -> dict[str, str]:
     """What the docstring of a section says of each setting."""
     said = (inspect.getdoc(section) or "").partition("Attributes:\n")[2].partition("\n\n")[0]
     return {name: " ".join(text.split()) for name, text in _ENTRY.findall(said)}
+
 
 def default(setting: Field) -> str:
     """The default of a setting, as in a settings file."""
@@ -29,6 +31,7 @@ def default(setting: Field) -> str:
     if isinstance(value, Enum):
         value = value.value
     return json.dumps(str(value) if isinstance(value, Fraction) else value, ensure_ascii=False)
+
 
 def described(section: type) -> list[str]:
     """A section in reStructuredText: what it is, and each setting with its default and range.
@@ -46,6 +49,7 @@ def described(section: type) -> list[str]:
         lines += [f"``{one.name} = {default(one)}``", f"   {' '.join([text, *limits])}", ""]
     return [plain(line) for line in lines]
 
+
 class Settings(Directive):
     """`.. settings:: DataConfig`."""
 
@@ -57,6 +61,7 @@ class Settings(Directive):
         lines = described(getattr(config, self.arguments[0]))
         self.state.nested_parse(StringList(lines, "settings"), 0, holder)
         return [holder]
+
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directive."""

@@ -37,7 +37,7 @@ class Machine:
 
     states: tuple[str, ...]
     first: str
-    ends: frozenset[str]
+    ends: tuple[str, ...]
     arrows: tuple[Arrow, ...]
 
 
@@ -47,7 +47,7 @@ def parse(source: str) -> Machine:
     Raises:
         ValueError: a line is none that this reader knows.
     """
-    first, ends, arrows = "", set(), []
+    first, ends, arrows = "", [], []
     for row in source.splitlines()[1:]:
         found = _ARROW.fullmatch(row.strip())
         if not found:
@@ -56,19 +56,17 @@ def parse(source: str) -> Machine:
         if start == "[*]":
             first = end
         elif end == "[*]":
-            ends.add(start)
+            ends.append(start)
         else:
             arrows.append(Arrow(start, end, label))
-    states = dict.fromkeys([first, *(arrow.start for arrow in arrows), *sorted(ends)])
-    late = [state for state in states if state in ends]
-    order = [state for state in states if state not in ends] + late
-    return Machine(tuple(order), first, frozenset(ends), tuple(arrows))
+    states = dict.fromkeys([first, *(arrow.start for arrow in arrows), *ends])
+    return Machine(tuple(states), first, tuple(ends), tuple(arrows))
 
 
 def describe(machine: Machine) -> str:
     """The machine in words."""
     moves = "; ".join(f"{a.start} to {a.end}: {a.label}" for a in machine.arrows)
-    return f"It begins in {machine.first} and ends in {', '.join(sorted(machine.ends))}. {moves}."
+    return f"It begins in {machine.first} and ends in {', '.join(machine.ends)}. {moves}."
 
 
 def draw(name: str, title: str, machine: Machine) -> str:
@@ -80,7 +78,10 @@ def draw(name: str, title: str, machine: Machine) -> str:
     longest = max((len(a.label) for a in bent), default=0) * svg.CHARACTER
     first_lane = _LEFT + _BOX + longest + 24
     lanes = {state: first_lane + n * _LANE for n, state in enumerate(joined)}
-    parts = [svg.dot(_LEFT + _BOX / 2, 8, 5), svg.line([(_LEFT + _BOX / 2, 8), (_LEFT + _BOX / 2, _TOP)])]
+    parts = [
+        svg.dot(_LEFT + _BOX / 2, 8, 5),
+        svg.line([(_LEFT + _BOX / 2, 8), (_LEFT + _BOX / 2, _TOP)]),
+    ]
     parts.append(svg.head(_LEFT + _BOX / 2, _TOP, "down"))
     for state in machine.states:
         parts += _state(machine, state, rows[state])

@@ -14,7 +14,9 @@ _STYLE = """
 .drawn .name { font-weight: 600; }
 .drawn .line { stroke: currentColor; stroke-width: 1.3; fill: none; opacity: .75; }
 .drawn .some { stroke-dasharray: 5 3; }
-.drawn .box { stroke: currentColor; stroke-width: 1.3; fill: currentColor; fill-opacity: .06; }
+.drawn .box { stroke: currentColor; stroke-width: 1.3;
+  fill: var(--color-background-secondary, Canvas); }
+.drawn .region { stroke: currentColor; stroke-width: 1.3; fill: none; opacity: .6; }
 .drawn .solid { fill: currentColor; }
 """
 
@@ -50,8 +52,14 @@ def line(points: Iterable[tuple[float, float]], *, some: bool = False) -> str:
     return f'<polyline class="line{" some" if some else ""}" points="{path}"/>'
 
 
+def region(x: float, y: float, width: float, height: float) -> str:
+    """A border around several things."""
+    corner = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="7"'
+    return f'<rect class="region" {corner}/>'
+
+
 def box(x: float, y: float, width: float, height: float, *, double: bool = False) -> str:
-    """A rectangle with round corners; `double` draws a second border inside."""
+    """A rectangle with round corners, which hides what is below; `double` has two borders."""
     drawn = f'<rect class="box" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="7"/>'
     return drawn + (box(x + 3, y + 3, width - 6, height - 6) if double else "")
 
