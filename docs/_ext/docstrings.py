@@ -6,6 +6,7 @@ leads to where it is described.
 """
 
 import re
+from itertools import pairwise
 from typing import Any
 
 from docutils import nodes
@@ -44,6 +45,20 @@ def unlike_a_type(lines: list[str]) -> list[str]:
     return [begin + ":", rest, *lines[1:]] if colon else lines
 
 
+def with_maps(lines: list[str]) -> list[str]:
+    """The docstring of a module, whose indented lines are a map of it, as they are.
+
+    >>> with_maps(["Sums.", "", "    one    first", "    two    second"])
+    ['Sums.', '', '::', '', '    one    first', '    two    second']
+    """
+    kept: list[str] = []
+    for before, line in pairwise(["", *lines]):
+        if line.startswith("    ") and not before.strip():
+            kept += ["::", ""]
+        kept.append(line)
+    return kept
+
+
 def short(signature: str | None) -> str | None:
     """A signature with short names of arrays.
 
@@ -72,7 +87,10 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
     def read(_app: Sphinx, what: str, *given: Any) -> None:  # noqa: ANN401 Sphinx' signature
         lines: list[str] = given[-1]
-        lines[:] = map(plain, unlike_a_type(lines) if what in _ATTRIBUTES else lines)
+        if what == "module":
+            lines[:] = with_maps([line if line[:1] == " " else plain(line) for line in lines])
+        else:
+            lines[:] = map(plain, unlike_a_type(lines) if what in _ATTRIBUTES else lines)
 
     def sign(*given: Any) -> tuple[str | None, str | None]:  # noqa: ANN401
         arguments, result = given[-2:]

@@ -46,6 +46,8 @@ def described(section: type) -> list[str]:
         limits = [f"Must {constraint.requirement()}." for constraint in constraints]
         text = said[one.name]
 
+        first = text.partition(" ")[0]
+        text = text[0].upper() + text[1:] if first.isalpha() else text
         lines += [f"``{one.name} = {default(one)}``", f"   {' '.join([text, *limits])}", ""]
     return [plain(line) for line in lines]
 

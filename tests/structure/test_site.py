@@ -159,6 +159,13 @@ def test_every_section_of_the_settings_is_described():
     assert len(described) == len(sections)
 
 
+def test_a_setting_is_described_with_its_default_and_its_range():
+    lines = settings_table.described(config.FederationConfig)
+    at = lines.index('``theta = "1/2"``')
+    assert lines[at + 1].startswith("   Conformity level θ")
+    assert lines[at + 1].endswith("Must lie in (0, 1].")
+
+
 def test_a_setting_that_is_not_described_is_found():
     with pytest.raises(KeyError, match="algorithm"):
         settings_table.described(type("Bare", (config.FederationConfig,), {"__doc__": "None."}))
