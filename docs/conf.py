@@ -1,7 +1,6 @@
 """How the documentation is built: `make docs`, or `sphinx-build docs build/docs`."""
 
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -50,7 +49,6 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 autodoc_class_signature = "mixed"
-autodoc_mock_imports = [] if find_spec("flwr") else ["flwr"]
 python_maximum_signature_line_length = 88
 toc_object_entries_show_parents = "hide"
 

@@ -6,7 +6,6 @@ leads to where it is described.
 """
 
 import re
-from itertools import pairwise
 from typing import Any
 
 from docutils import nodes
@@ -52,9 +51,12 @@ def with_maps(lines: list[str]) -> list[str]:
     ['Sums.', '', '::', '', '    one    first', '    two    second']
     """
     kept: list[str] = []
-    for before, line in pairwise(["", *lines]):
-        if line.startswith("    ") and not before.strip():
+    text = ""
+    for line in lines:
+        begins = line.startswith("    ") and text[:1].strip() and not kept[-1]
+        if begins and not text.endswith("::"):
             kept += ["::", ""]
+        text = line or text
         kept.append(line)
     return kept
 
