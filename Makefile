@@ -3,8 +3,9 @@
 # `make mutants` checks the tests: it breaks the code on purpose and sees that one of them fails.
 # `make fuzz MINUTES=10` hands hostile files to every parser, ten minutes to each.
 # `make resolve` asks a plain package index what would be installed, for every Python that is here.
+# `make docs` builds the documentation as a site, in build/docs; `make docs-links` asks the network about its links.
 # Another version of Python: `make PYTHON=python3.12 run`. It makes the environment anew.
-.PHONY: run test federation mutants fuzz resolve format clean
+.PHONY: run test federation docs docs-links mutants fuzz resolve format clean
 .NOTPARALLEL:
 BIN := .venv/bin
 # that of the environment, if it still runs
@@ -17,6 +18,7 @@ CHOSEN := .venv/.python-$(VERSION)
 TO_RUN := .venv/.sim
 TO_CONNECT := .venv/.net
 TO_TEST := .venv/.dev
+TO_WRITE := .venv/.docs
 TO_FUZZ := .venv/.fuzz
 
 run: $(TO_RUN)
@@ -31,6 +33,15 @@ test: $(TO_TEST)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest
+
+# what the site shows of the code comes from the docstrings, so every warning is an error
+SITE = $(BIN)/sphinx-build --fail-on-warning --keep-going --nitpicky --jobs auto --quiet docs
+docs: $(TO_WRITE)
+	$(SITE) build/docs
+	@echo "open build/docs/index.html"
+
+docs-links: $(TO_WRITE)
+	$(SITE) build/docs-links --builder linkcheck
 
 mutants: $(TO_TEST)
 	$(BIN)/python tests/mutants/run.py
@@ -54,7 +65,7 @@ $(CHOSEN):
 	$(PYTHON) -m venv --clear .venv
 	touch $@
 
-# What the package index offers decides which build of torch comes; see README, "Two commands".
+# What the package index offers decides which build of torch comes; see docs/how-to/install.md.
 INSTALL = $(BIN)/python -m pip install --constraint constraints.txt --editable
 
 $(TO_RUN): pyproject.toml constraints.txt $(CHOSEN)
@@ -65,9 +76,13 @@ $(TO_CONNECT): pyproject.toml constraints.txt $(CHOSEN)
 	$(INSTALL) '.[net]'
 	touch $(TO_RUN) $@
 
+$(TO_WRITE): pyproject.toml constraints.txt $(CHOSEN)
+	$(INSTALL) '.[docs]'
+	touch $(TO_RUN) $(TO_CONNECT) $@
+
 $(TO_TEST): pyproject.toml constraints.txt $(CHOSEN)
 	$(INSTALL) '.[dev]'
-	touch $(TO_RUN) $(TO_CONNECT) $@
+	touch $(TO_RUN) $(TO_CONNECT) $(TO_WRITE) $@
 
 # only this needs atheris, which is there for Linux and Python 3.11 to 3.13
 $(TO_FUZZ): $(TO_TEST)
