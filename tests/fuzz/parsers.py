@@ -17,11 +17,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import targets
+from cryptography.hazmat.primitives.asymmetric import ec
 from PIL import Image
 
 from deltafl.fl.bundle import Architecture, Bundle, Scale
@@ -49,7 +51,7 @@ from deltafl.fl.read.exact import exact_number
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.secagg import ClientId, DecodeError, TrustedKeys
 from deltafl.secagg.errors import LedgerError
-from deltafl.secagg.identity import IdentityKey
+from deltafl.secagg.identity import IdentityKey, identity
 from deltafl.secagg.sqlite_ledger import SqliteLedger
 from deltafl.sim.data.fetch import fetch
 from deltafl.sim.errors import ChainError, UserError
@@ -57,8 +59,9 @@ from deltafl.sim.inspect.audit.auditor import audit
 from deltafl.sim.inspect.audit.checks.clear import readable_values
 from deltafl.sim.inspect.audit.options import Options
 from deltafl.sim.net import frames
-from deltafl.sim.net.identities import create_identity, read_identity
+from deltafl.sim.net.identities import OwnIdentity, create_identity, read_identity
 from deltafl.sim.net.own_work import training_of
+from deltafl.sim.net.supernodes import read_supernodes, signed_line
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from deltafl.sim.record.evaluations import Evaluation, read_last_evaluation, write_evaluation
 from deltafl.sim.record.events import EventLog, read_events
@@ -490,6 +493,7 @@ def _frames() -> list[bytes]:
         frames.Welcome(30, 30, is_over=True),
         frames.Task(bytes(16), 3, -2, b"[federation]\ntheta = 0.5\n"),
         frames.Task(bytes(16), 3, 0, b"[federation]\ntheta = 0.5\n", measures=True),
+        frames.Task(bytes(16), 3, 0, b"[federation]\ntheta = 0.5\n", beside=bytes(32)),
         frames.Carry(bytes(16), 4, b"message"),
         frames.Decline(bytes(16), frames.Reason.REFUSED),
         frames.Over(bytes(16), 4),
@@ -509,6 +513,24 @@ def _identities() -> list[bytes]:
         path = Path(folder) / "device.identity"
         create_identity(path, ClientId(7), lambda size: bytes(range(size)))
         return [path.read_bytes(), path.read_bytes().partition(b"\n")[2]]
+
+
+_SUPERNODE: Final = ec.derive_private_key(7, ec.SECP384R1())
+
+
+def _enrolled() -> OwnIdentity:
+    return OwnIdentity(ClientId(7), identity(bytes(32)))
+
+
+def _supernodes(path: Path) -> None:
+    own = _enrolled()
+    read = read_supernodes(path, TrustedKeys({own.client: own.identity.public}))
+    assert list(read.keys) == [7]
+
+
+def _supernode_lists() -> list[bytes]:
+    line = signed_line(_enrolled(), _SUPERNODE)
+    return [f"{line}\n".encode(), f"# who is who\n\n{line} # the old one".encode()]
 
 
 def _task(path: Path) -> None:
@@ -583,6 +605,14 @@ PARSERS: tuple[Target, ...] = (
         _identity,
         RUN,
         _identities,
+    ),
+    Target(
+        "supernodes",
+        (*OF_FILES, "sim/net/supernodes.py"),
+        "supernodes.txt",
+        _supernodes,
+        RUN,
+        _supernode_lists,
     ),
     Target(
         "task",
