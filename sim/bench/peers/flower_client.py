@@ -20,7 +20,7 @@ def train(message: Any, context: Any) -> Any:  # noqa: ANN401 - flwr may not be 
     """Train on the split that Flower gives this client, and return model and count."""
     flwr = import_module("flwr.app")
     config = message.content["config"]
-    folder, client = Path(config["folder"]), int(context.node_config["split-id"])
+    folder, client = Path(config["folder"]), int(context.node_config["partition-id"])
     task, module, optimizer = _model(folder)
     x, y = _samples(folder, client)
     module.load_state_dict(message.content["arrays"].to_torch_state_dict())
