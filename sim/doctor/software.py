@@ -20,6 +20,7 @@ EXTRAS: Final = {
     "hub": "data sets of the Hugging Face hub",
     "ray": "deltafl run --backend ray",
     "bench": "the peers that deltafl bench measures",
+    "tensorboard": "deltafl run --tensorboard",
 }
 """What each extra of the distribution brings, the needed one first; those for developers are not
 here."""

@@ -37,8 +37,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         metavar="PATH",
-        help="an .npz file, a folder of LEAF JSON files, or 'digits'; NAME=PATH for another format "
-        "(list them: deltafl data list)",
+        help="a file, a folder or 'digits' (formats: deltafl data list); NAME=PATH names the "
+        "format",
     )
 
 

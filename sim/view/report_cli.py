@@ -87,7 +87,8 @@ def _draw(folder: Path, looks: Sequence[Look], files: Sequence[Path], wanted: st
 
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--figures {folder}: it is not a folder; name another")
-    check_output(folder / "captions.txt", files)
+    if folder.is_dir():  # otherwise it is made
+        check_output(folder / "captions.txt", files)
     methods = methods_of(looks)
     written = write_figures(folder, methods, baseline_of(methods, wanted))
     _say(f"{len(written)} files with figures and captions are in {folder}.")

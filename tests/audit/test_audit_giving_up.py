@@ -44,7 +44,7 @@ def reasons_in(text):
 
 def layouts_reason():
     """That of a sum outside its range, which a server hands on as it is."""
-    tree = ast.parse((ROOT / "protocol/encoding.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "secagg/layout.py").read_text(encoding="utf-8"))
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and n.args]
     texts = [said(n.args[0]) for n in calls if getattr(n.func, "id", "") == "EncodingError"]
     (reason,) = [text for text in texts if text and "did not encode by this layout" in text]

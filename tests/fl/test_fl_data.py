@@ -389,9 +389,9 @@ def test_sources_of_no_known_kind_are_refused(tmp_path):
     with pytest.raises(DataError, match="there is no such file; did you mean 'digits'"):
         load_dataset(DatasetSpec("digts"))
     for name, mend in (
-        ("a.csv", r"\.csv files are not read; store the arrays x, y and user"),
-        ("a.parquet", "read with --set data.format=hub"),
-        ("a.what", "neither an .npz file nor a folder"),
+        ("a.tsv", r"\.tsv files are not read; write a \.csv file"),
+        ("a.csv", "it is empty: its first row must name the columns"),
+        ("a.what", r"neither a \.csv, \.npz or \.parquet file nor a folder"),
     ):
         (tmp_path / "files").mkdir(exist_ok=True)
         (tmp_path / "files" / name).write_bytes(b"")
