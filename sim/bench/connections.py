@@ -504,7 +504,10 @@ def _check(benchmark: NetBenchmark, model: Vector, report: RoundReport) -> None:
     if not isinstance(report, PrivateRoundReport) or report.eta is None:
         raise RuntimeError("not a round with a threshold: this is a bug")
     if report.aborted is not None:
-        raise RunError(f"the round was lost: {report.aborted}")
+        raise RunError(
+            f"the round was lost: {report.aborted}. On a machine that is busy or slow, devices do "
+            f"not answer within {benchmark.wait:g} s: pass a longer --wait"
+        )
     (losses, weights), gone = benchmark.losses(), frozenset().union(*benchmark.vanishing())
     least = report.eta - (report.half_width or 0.0)
     kept = [i for i in range(benchmark.clients) if i not in gone and losses[i] >= least]

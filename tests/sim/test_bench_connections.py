@@ -96,10 +96,11 @@ def test_a_wrong_sum_is_an_error():
     for wrong in (
         replace(right, kept_devices=5),
         replace(right, kept_weight=right.kept_weight + 1),
-        replace(right, aborted="too few"),
     ):
-        with pytest.raises(RunError, match=r"wrong|lost"):
+        with pytest.raises(RunError, match="wrong"):
             connections._check(SMALL, model, wrong)
+    with pytest.raises(RunError, match=r"lost: too few.*not answer within 3 s.*--wait"):
+        connections._check(SMALL, model, replace(right, aborted="too few"))
     with pytest.raises(RunError, match="the model"):
         connections._check(SMALL, model + 1, right)
 
