@@ -504,17 +504,27 @@ def _check(benchmark: NetBenchmark, model: Vector, report: RoundReport) -> None:
     if not isinstance(report, PrivateRoundReport) or report.eta is None:
         raise RuntimeError("not a round with a threshold: this is a bug")
     if report.aborted is not None:
-        raise RunError(
-            f"the round was lost: {report.aborted}. On a machine that is busy or slow, devices do "
-            f"not answer within {benchmark.wait:g} s: pass a longer --wait"
-        )
+        raise RunError(f"the round was lost: {report.aborted}. {_slow(benchmark)}")
     (losses, weights), gone = benchmark.losses(), frozenset().union(*benchmark.vanishing())
+    late = sum(report.dropped_by_stage.values()) - len(gone)
+    if late > 0:
+        stages = ", ".join(f"{n} at {stage}" for stage, n in report.dropped_by_stage.items())
+        raise RunError(
+            f"{late} devices more than asked for were lost ({stages}). {_slow(benchmark)}"
+        )
     least = report.eta - (report.half_width or 0.0)
     kept = [i for i in range(benchmark.clients) if i not in gone and losses[i] >= least]
     right = {report.kept_devices: len(kept), report.kept_weight: sum(weights[i] for i in kept)}
     wrong = [f"{told} is not {true}" for told, true in right.items() if told != true]
     if wrong or not np.all(model == np.float32(_UPDATE)):
         raise RunError(f"the sums are wrong ({', '.join(wrong) or 'the model'}): this is a bug")
+
+
+def _slow(benchmark: NetBenchmark) -> str:
+    return (
+        f"On a machine that is busy or slow, devices do not answer within {benchmark.wait:g} s: "
+        "pass a longer --wait"
+    )
 
 
 def _in_process(benchmark: NetBenchmark, measured: Mapping[str, object]) -> object:

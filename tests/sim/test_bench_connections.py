@@ -101,6 +101,9 @@ def test_a_wrong_sum_is_an_error():
             connections._check(SMALL, model, wrong)
     with pytest.raises(RunError, match=r"lost: too few.*not answer within 3 s.*--wait"):
         connections._check(SMALL, model, replace(right, aborted="too few"))
+    late = replace(right, kept_devices=4, dropped_by_stage={"share": 1, "mask": 2})
+    with pytest.raises(RunError, match=r"^3 devices more .*1 at share, 2 at mask.*--wait"):
+        connections._check(SMALL, model, late)
     with pytest.raises(RunError, match="the model"):
         connections._check(SMALL, model + 1, right)
 
