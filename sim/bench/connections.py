@@ -191,9 +191,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait",
         type=float,
-        default=30.0,
         metavar="S",
-        help="seconds that the server waits for an answer (30)",
+        help="seconds that the server waits for an answer (30 if devices vanish, else 600: then it "
+        "only waits where the machine is busy)",
     )
     parser.add_argument(
         "--processes",
@@ -215,6 +215,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run the benchmark and print what was measured; the exit code."""
     try:
+        usual = 30.0 if arguments.dropout else 600.0
         benchmark = NetBenchmark(
             clients=arguments.clients,
             dim=arguments.dim,
@@ -224,7 +225,7 @@ def main(arguments: argparse.Namespace) -> int:
             dropout=arguments.dropout,
             processes=arguments.processes,
             tls=not arguments.no_tls,
-            wait=arguments.wait,
+            wait=usual if arguments.wait is None else arguments.wait,
             seed=arguments.seed,
         )
         measured = measure(benchmark)
