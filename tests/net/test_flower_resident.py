@@ -224,6 +224,22 @@ def test_frames_that_are_none_end_the_round_and_not_the_resident(short):
         assert resident.exchange(str(short), member(short), [], App(), print) == []
 
 
+def test_what_nobody_expects_is_said_too(short, monkeypatch):
+    """A resident that ended by it would take its log with it."""
+    said = []
+
+    def broken(*_):
+        raise RecursionError("too deep")
+
+    with serving(short):
+        with monkeypatch.context() as patch:
+            patch.setattr(Member, "side", broken)
+            with pytest.raises(RuntimeError, match="its log says why"):
+                resident.exchange(str(short), member(short), [], App(), said.append)
+        assert "cannot take part: RecursionError('too deep')" in said[0]
+        assert resident.exchange(str(short), member(short), [], App(), print) == []
+
+
 def test_a_resident_ends_with_the_run(short):
     with serving(short) as thread:
         over = encode(Welcome(3, 3, is_over=True))

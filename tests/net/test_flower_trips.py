@@ -4,6 +4,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
 
+import logging
 from types import SimpleNamespace
 
 from flwr.app import Array, ArrayRecord, Error, RecordDict
@@ -129,6 +130,22 @@ def test_a_node_of_which_flower_says_that_it_is_gone(round_of_two):
     trips.look()
     grid.answer("1", error=Error(5, "Node Unavailable"))
     assert trips.look() == [IDS[1]]
+
+
+def test_a_nodes_own_words_are_one_short_line_of_the_log(round_of_two, caplog):
+    _, grid, trips = round_of_two
+    trips.look()
+    logger = logging.getLogger("flwr")
+    logger.addHandler(caplog.handler)
+    try:
+        grid.answer("1", error=Error(0, "out\nWARNING: node 7 is left out" + "x" * 10**6))
+        trips.look()
+    finally:
+        logger.removeHandler(caplog.handler)
+    (said,) = {record.getMessage() for record in caplog.records}
+    assert "is gone: 'out\\nWARNING" in said
+    assert "\n" not in said
+    assert len(said) < 300
 
 
 def test_after_the_end_nothing_is_taken(round_of_two):

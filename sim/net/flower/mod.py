@@ -78,15 +78,16 @@ class DeltaFLMod:
             return call_next(msg, context)
         try:
             return self._answered(msg, context, call_next)
-        except (UserError, LedgerError, ValueError) as error:
-            # Flower sends what is raised to the server
-            log(ERROR, "this node cannot take part: %s", error)
+        except Exception as error:  # noqa: BLE001 (Flower sends what is raised to the server)
+            is_usual = isinstance(error, (UserError, LedgerError, ValueError))
+            log(ERROR, "this node cannot take part: %s", error, exc_info=not is_usual)
             raise RuntimeError("the node cannot take part, and its log says why") from None
 
     def _answered(self, msg: Message, context: Context, call_next: ClientAppCallable) -> Message:
         if RECORD not in msg.content:
             raise ConfigError("it has an identity, and answers to rounds of PrivateDeltaFL only")
         handover = Handover.of_record(msg.content[RECORD])
+        context.run_config = dict(sorted(context.run_config.items()))
         ledger = self._folder / f"node-{context.node_id}.ledger"
         self._folder.mkdir(parents=True, exist_ok=True)
         app = _App(_told(msg, context, handover), msg, context, call_next, self._loss)
@@ -99,8 +100,8 @@ class DeltaFLMod:
 
 
 def _told(msg: Message, context: Context, handover: Handover) -> Told:
-    """What the app will be handed."""
-    config = dict(msg.content.config_records.get(_CONFIG, ConfigRecord()))
+    """What the app will be handed, sorted: the digest says nothing of orders."""
+    config = dict(sorted(msg.content.config_records.get(_CONFIG, ConfigRecord()).items()))
     run = {} if handover.token else dict(context.run_config)
     metadata = msg.metadata
     return Told(handover.layout, metadata.message_type, metadata.group_id, config, run)

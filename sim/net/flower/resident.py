@@ -254,12 +254,18 @@ class _Resident:
             side = self._as(member)
             replies = [reply for frame in frames if (reply := side.receive(frame)) is not None]
         except (UserError, LedgerError, DecodeError) as error:
-            self.close()
-            self._say(f"this node cannot take part: {error}")
+            self._give_up(str(error))
+            return True
+        except Exception as error:  # noqa: BLE001 (else the log would be gone before it is read)
+            self._give_up(_text(error).decode("utf-8", "replace"))
             return True
         has_ended = side.has_ended()  # the run
         connection.send_bytes(write_fields([_Kind.REPLIES, *replies]))
         return not has_ended
+
+    def _give_up(self, why: str) -> None:
+        self.close()
+        self._say(f"this node cannot take part: {why}")
 
     def close(self) -> None:
         """Discard all secrets."""

@@ -180,4 +180,5 @@ def _wake() -> None:
 
 
 def _log_gone(reply: Message) -> None:
-    log(WARNING, "node %s is gone: %s", reply.metadata.src_node_id, reply.error.reason)
+    # the node's own words: they could be long, or look like other lines of the log
+    log(WARNING, "node %s is gone: %.200r", reply.metadata.src_node_id, reply.error.reason)

@@ -1,0 +1,97 @@
+"""What a node's mod hands to the app, and what it lets the server see, without a round."""
+
+import logging
+
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install '.[flower]'")
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+from supernode_keys import enrolled
+
+from deltafl.flower import DeltaFLMod
+from deltafl.secagg import ClientId
+from deltafl.sim.net.flower import resident
+from deltafl.sim.net.flower.carried import FRAMES, record_of
+from deltafl.sim.net.flower.handover import RECORD, Handover
+from deltafl.sim.net.flower.layout import Layout
+
+LAYOUT = Layout(("w",), ((2,),), ("float32",))
+
+
+@pytest.fixture
+def node(tmp_path):
+    """A node's context; it has an identity of its own."""
+    TaskIdentity.run_id = TaskIdentity.task_id = 1
+    TaskIdentity.node_id = 0
+    enrolled(tmp_path, [0])
+    files = {
+        "deltafl-identity": str(tmp_path / "device-0.identity"),
+        "deltafl-devices": str(tmp_path / "devices.txt"),
+    }
+    return Context(1, 1000, files, RecordDict(), {})
+
+
+def message(config):
+    handover = Handover("", "", ClientId(0), b"", LAYOUT)
+    content = {
+        "config": ConfigRecord(config),
+        RECORD: ConfigRecord(dict(handover.to_record())),
+        FRAMES: record_of([]),
+    }
+    return Message(RecordDict(content), dst_node_id=1000, message_type="train")
+
+
+def handed(monkeypatch, node, tmp_path, config, run):
+    """The digest of what a node is told, and what its app is handed, each as it is ordered."""
+    seen = []
+
+    def own_loss(msg, context):
+        seen.extend([list(msg.content["config"].items()), list(context.run_config.items())])
+        return 1.0, 1
+
+    def exchange(_folder, member, _frames, app, _say):
+        app.measure(np.zeros(2, np.float32))
+        seen.append(member.told)
+        return []
+
+    monkeypatch.setattr(resident, "start", lambda: "somewhere")
+    monkeypatch.setattr(resident, "exchange", exchange)
+    node.run_config = run
+    DeltaFLMod(own_loss, folder=tmp_path)(message(config), node, lambda msg, _context: msg)
+    return seen
+
+
+def test_the_same_in_another_order_is_the_same_for_the_app(monkeypatch, node, tmp_path):
+    """The digest says nothing of orders, so a server must not be able to choose one for a node."""
+    one = handed(monkeypatch, node, tmp_path, {"b": 1, "a": 2.5}, {"x": True, "w": "1"})
+    other = handed(monkeypatch, node, tmp_path, {"a": 2.5, "b": 1}, {"w": "1", "x": True})
+    assert one == other
+    assert one[0] == [("a", 2.5), ("b", 1)]
+    different = handed(monkeypatch, node, tmp_path, {"a": 2.5, "b": 1.0}, {"w": "1", "x": True})
+    assert different[-1] != one[-1]
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "denied", "/home/alice/x"), RuntimeError("/home/alice/x")]
+)
+def test_what_goes_wrong_on_a_node_is_said_on_the_node_only(
+    monkeypatch, node, tmp_path, error, caplog
+):
+    """Flower shows the server what a mod raises."""
+
+    def start():
+        raise error
+
+    monkeypatch.setattr(resident, "start", start)
+    logger = logging.getLogger("flwr")
+    logger.addHandler(caplog.handler)
+    try:
+        with pytest.raises(RuntimeError) as raised:
+            DeltaFLMod(lambda *_: (1.0, 1), folder=tmp_path)(message({}), node, lambda *_: None)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert str(raised.value) == "the node cannot take part, and its log says why"
+    assert "alice" in caplog.text
