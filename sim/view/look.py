@@ -5,15 +5,17 @@ events may be half there, and does not count until it is whole. A file that is d
 it holds, and becomes a sentence: the rest is shown all the same.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from deltafl.fl.read.regular import open_regular
 from deltafl.sim.errors import RunDirectoryError, UserError, damaged
 from deltafl.sim.record.evaluations import read_evaluation
 from deltafl.sim.record.events import Event, follow_events
@@ -38,10 +40,15 @@ _KEPT: Final = (
     "protocol_cpu_s",
     "round",
     "secure_sums",
+    "stage_s",
     "train_cpu_s",
     "wall_s",
 )
 _NUMBERS: Final = {"half_width", "num_queries", "wall_s"}  # that `follow_events` does not check
+
+
+_MOST_STAGES: Final = 16  # there are seven
+_LONGEST_STAGE: Final = 60
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,7 +172,11 @@ class Reader:
     def look(self) -> Look:
         """What is there now."""
         self._problems = []
-        look = self._look()
+        try:
+            look = self._look()
+        except OSError as error:  # of the directory itself: it may not be entered, for one
+            self._problems.append(f"{self._top.path}: {error.strerror}")
+            look = Look(self._top.path, None)
         return replace(look, problems=tuple(self._problems[:MAX_PROBLEMS]))
 
     def _look(self) -> Look:
@@ -238,6 +249,8 @@ class Reader:
                 yield self._evaluations[path][1]
             except FileNotFoundError:  # the run is resumed, and drops it
                 continue
+            except OSError as error:
+                self._problems.append(str(damaged(path, error.strerror)))
             except UserError as error:
                 self._problems.append(str(error))
 
@@ -284,6 +297,7 @@ class _Log:
 
     events: list[Event] = field(default_factory=list)
     offset: int = 0
+    _last: tuple[int, bytes] = 0, b""  # where the last line begins, and its digest
 
     def read_on(self, path: Path) -> None:
         """Read what is new.
@@ -291,7 +305,8 @@ class _Log:
         Raises:
             RunDirectoryError: a line is damaged; the events before it are kept.
         """
-        if not path.exists() or path.stat().st_size < self.offset:  # cut back by a resumed run
+        # cut back by a resumed run, or that of another
+        if not path.exists() or path.stat().st_size < self.offset or not self._is_same(path):
             self.events, self.offset = [], 0
         try:
             self._follow(path)
@@ -302,9 +317,26 @@ class _Log:
             self._follow(path)
 
     def _follow(self, path: Path) -> None:
+        begin = self.offset
         for event, end in follow_events(path, self.offset):
             self.events.append(_shown_of(event))
-            self.offset = end
+            begin, self.offset = self.offset, end
+        if begin < self.offset:
+            self._last = begin, _digest(path, begin, self.offset)
+
+    def _is_same(self, path: Path) -> bool:
+        """Whether the last line that was read is still where it was; its times tell it apart."""
+        return not self.offset or _digest(path, self._last[0], self.offset) == self._last[1]
+
+
+def _digest(path: Path, begin: int, end: int) -> bytes:
+    """The digest of a part of a file, which is a line; nothing where it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            file.seek(begin)
+            return sha256(file.read(end - begin)).digest()
+    except (OSError, ValueError):
+        return b""
 
 
 def _shown_of(event: Event) -> Event:
@@ -312,6 +344,9 @@ def _shown_of(event: Event) -> Event:
     for key in kept.keys() & _NUMBERS:
         if not isinstance(kept.get(key), int | float) or not abs(cast("float", kept[key])) < 1e100:
             kept[key] = None
+    if dropped := cast("Mapping[str, int]", event.get("dropped_by_stage") or {}):
+        several = list(dropped.items())[:_MOST_STAGES]
+        kept["dropped_by_stage"] = {name[:_LONGEST_STAGE]: number for name, number in several}
     if levels := event.get("levels"):
         kept["levels"] = {
             name: _shown_of(level) for name, level in cast("dict[str, Event]", levels).items()
