@@ -190,13 +190,14 @@ def _supervise(server: Sequence[str], devices: Sequence[Sequence[str]], out: Pat
 
 def _audit(out: Path) -> int:
     """Audit the run, and say what came out; 0, or 1 if something was found."""
-    command = [*_program("audit"), str(out / FEDERATED), "--json", "--html", str(out / "audit.html")]
+    page = out / "audit.html"
+    command = [*_program("audit"), str(out / FEDERATED), "--json", "--html", str(page)]
     done = subprocess.run(command, stdout=subprocess.PIPE)  # noqa: S603 our own program
     if not done.stdout:
         return done.returncode
     verdict = json.loads(done.stdout)["verdict"]
     print(visible(f"\nAudit: {verdict['sentence']} {verdict['coverage']}"))
-    print(f"What the server saw is in {out / 'audit.html'}")
+    print(f"What the server saw is in {page}")
     return done.returncode
 
 

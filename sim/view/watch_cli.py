@@ -37,8 +37,8 @@ examples:
   deltafl watch runs/quickstart --once now.html
       write the page as it is now to a file, and end
 
-A run may be begun later: the page waits for it. Of the folder of `deltafl federation up`, the run in
-it is shown. On another machine, forward the port:
+A run may be begun later: the page waits for it. RUN may also be the folder of `deltafl federation
+up`: the run in it is shown. On another machine, forward the port:
   ssh -L 8090:127.0.0.1:8090 MACHINE deltafl watch RUN
 """
 
