@@ -219,17 +219,14 @@ def _progress(looks: Sequence[Look]) -> str:
 def _glance(
     looks: Sequence[Look], costs: Sequence[Cost], devices: int
 ) -> tuple[tuple[str, str, str], ...]:
-    wanted = sum(run.rounds for look in looks for run in look.runs)
-    dropped = sum(sum(one.dropped.values()) for one in costs)
+    runs = [run for look in looks for run in look.runs]  # levels are trained in the same rounds
+    events = [event for run in runs for event in run.events]
+    dropped, lost = _dropped(events).total(), sum(bool(event.get("aborted")) for event in events)
     found = [
-        ("Rounds", number(sum(one.rounds for one in costs)), f"of {number(wanted)}"),
+        ("Rounds", number(len(events)), f"of {number(sum(run.rounds for run in runs))}"),
         ("Secure sums", number(sum(one.sums for one in costs)), "over all runs"),
-        ("Time in rounds", _duration(sum(one.wall_s for one in costs)), "over all runs"),
-        (
-            "Lost rounds",
-            number(sum(one.lost for one in costs)),
-            f"{count(dropped, 'device')} dropped out",
-        ),
+        ("Time in rounds", _duration(_total(events, "wall_s")), "over all runs"),
+        ("Lost rounds", number(lost), f"{count(dropped, 'device')} dropped out"),
     ]
     if devices:
         found.append(("Test devices", number(devices), count(len(costs), "method")))
