@@ -8,20 +8,19 @@ it holds, and becomes a sentence: the rest is shown all the same.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from hashlib import sha256
 from pathlib import Path
 from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.fl.read.regular import open_regular
-from deltafl.sim.errors import RunDirectoryError, UserError, damaged
+from deltafl.sim.errors import UserError, damaged
 from deltafl.sim.record.evaluations import read_evaluation
 from deltafl.sim.record.events import Event, follow_events
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file, show
+from deltafl.sim.view.tail import Tail
 
 Errors = npt.NDArray[np.float64]
 
@@ -296,8 +295,7 @@ class _Log:
     """The events of one run, read so far; of each, what is shown."""
 
     events: list[Event] = field(default_factory=list)
-    offset: int = 0
-    _last: tuple[int, bytes] = 0, b""  # where the last line begins, and its digest
+    _last: Tail = field(default_factory=Tail)
 
     def read_on(self, path: Path) -> None:
         """Read what is new.
@@ -305,38 +303,16 @@ class _Log:
         Raises:
             RunDirectoryError: a line is damaged; the events before it are kept.
         """
-        # cut back by a resumed run, or that of another
-        if not path.exists() or path.stat().st_size < self.offset or not self._is_same(path):
-            self.events, self.offset = [], 0
+        if not self._last.is_in(path):  # cut back by a resumed run, or that of another
+            self.events, self._last = [], Tail()
+        begin = end = self._last.end
         try:
-            self._follow(path)
-        except RunDirectoryError:
-            if not self.offset:
-                raise
-            self.events, self.offset = [], 0  # it was cut back, and has grown again since
-            self._follow(path)
-
-    def _follow(self, path: Path) -> None:
-        begin = self.offset
-        for event, end in follow_events(path, self.offset):
-            self.events.append(_shown_of(event))
-            begin, self.offset = self.offset, end
-        if begin < self.offset:
-            self._last = begin, _digest(path, begin, self.offset)
-
-    def _is_same(self, path: Path) -> bool:
-        """Whether the last line that was read is still where it was; its times tell it apart."""
-        return not self.offset or _digest(path, self._last[0], self.offset) == self._last[1]
-
-
-def _digest(path: Path, begin: int, end: int) -> bytes:
-    """The digest of a part of a file, which is a line; nothing where it cannot be read."""
-    try:
-        with open_regular(path) as file:
-            file.seek(begin)
-            return sha256(file.read(end - begin)).digest()
-    except (OSError, ValueError):
-        return b""
+            for event, after in follow_events(path, end):
+                self.events.append(_shown_of(event))
+                begin, end = end, after
+        finally:
+            if begin < end:
+                self._last = Tail.of(path, begin, end)
 
 
 def _shown_of(event: Event) -> Event:

@@ -27,6 +27,7 @@ from deltafl.sim.record.transcript import (
     RoundEnd,
     follow_transcript,
 )
+from deltafl.sim.view.tail import Tail
 
 SECONDS_PER_LOOK: Final = 0.4
 """So long is a transcript read on at a time while its run is watched."""
@@ -107,7 +108,8 @@ class Wire:
     _last: Steps | None = None
     _over: Steps | None = None
     _stamp: tuple[int, int, int] = 0, 0, 0  # of the file with the problem
-    _doubtful: Mark | None = None  # where what has been read did not go on
+    _begin: int = 0  # of the last record
+    _tail: Tail = field(default_factory=Tail)
 
     @property
     def carried(self) -> list[Carried]:
@@ -140,33 +142,32 @@ class Wire:
         stamp = stat.st_ino, stat.st_size, stat.st_mtime_ns
         if self.problem and stamp == self._stamp:
             return
-        if self.problem or stat.st_size < self.mark.size:  # mended, or cut back by a resumed run
+        # mended, cut back by a resumed run, or that of another
+        if self.problem or not self._tail.is_in(self.path):
             self._start_over()
         if stat.st_size < TRANSCRIPT.start.size:  # not even its first line is there
             return
         self._stamp = stamp
-        until = time.monotonic() + seconds
-        is_fresh = self.mark == TRANSCRIPT.start
+        before = self.mark
         try:
-            for record, mark in follow_transcript(self.path, self.mark):
-                self._add(record)
-                self.mark = mark
-                if time.monotonic() > until:
-                    return
+            self._follow(time.monotonic() + seconds)
         except ChainError as error:
-            if error.damage is Damage.CUT:  # it is still being written
-                return
-            if is_fresh or self.mark == self._doubtful:
-                self.problem = str(error)
-            else:  # it is damaged, or that of another run
-                doubtful = self.mark
-                self._start_over()
-                self._doubtful = doubtful
+            if error.damage is not Damage.CUT:
+                self.problem = str(error)  # else it is still being written
         except OSError as error:
             self.problem = f"{self.path}: {error.strerror}"
+        if before.size < self.mark.size:
+            self._tail = Tail.of(self.path, self._begin, self.mark.size)
+
+    def _follow(self, until: float) -> None:
+        for record, mark in follow_transcript(self.path, self.mark):
+            self._add(record)
+            self._begin, self.mark = self.mark.size, mark
+            if time.monotonic() > until:
+                return
 
     def _start_over(self) -> None:
-        self.mark, self.problem, self._doubtful = TRANSCRIPT.start, "", None
+        self.mark, self.problem, self._tail = TRANSCRIPT.start, "", Tail()
         self._counts.clear()
         self._sizes.clear()
         self._first = self._last = self._over = None
