@@ -208,7 +208,9 @@ def test_who_sends_slowly_makes_room_for_who_comes_later(tmp_path):
     with served(tmp_path / "run") as server, ExitStack() as slow:
         several = []
         for _ in range(MAX_CONNECTIONS + 8):
-            one = socket.create_connection(server.server_address[:2], timeout=20)
+            one = socket.create_connection(
+                server.server_address[:2], timeout=5
+            )  # not the server's 20
             several.append(slow.enter_context(one))
             one.sendall(b"GET / HTTP/1.1\r\nHost:")  # and no more
         assert ask(server, "/")[0] == 200
