@@ -18,6 +18,7 @@ from deltafl.sim.errors import UserError
 from deltafl.sim.net.certificates import make_certificates
 from deltafl.sim.net.identities import create_identity, read_identity
 from deltafl.sim.record.atomic import write_file
+from deltafl.sim.record.rundir import DEVICES, FEDERATED
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import build_config, preset_text, read_table, to_toml
 from deltafl.sim.settings.given import add_settings, data_of, files_of, single_settings_of
@@ -114,7 +115,7 @@ def _prepare(out: Path, config: RunConfig, number: int) -> None:
         path = _identity(out, index)
         own = read_identity(path) if path.exists() else create_identity(path, ClientId(index))
         listed[own.client] = own.identity.public
-    write_file(out / "devices.txt", TrustedKeys(listed).dump().encode())
+    write_file(out / DEVICES, TrustedKeys(listed).dump().encode())
     write_file(out / "settings.toml", to_toml(config).encode())
     if not (out / "server.key").exists():
         made = make_certificates([_HOST, "localhost"])
@@ -128,7 +129,7 @@ def _prepare(out: Path, config: RunConfig, number: int) -> None:
 def _server(options: argparse.Namespace) -> list[str]:
     out = options.out
     command = [*_program("serve"), str(out / "settings.toml")]
-    command += ["--devices", str(out / "devices.txt"), "--out", str(out / "run")]
+    command += ["--devices", str(out / DEVICES), "--out", str(out / FEDERATED)]
     command += ["--tls-cert", str(out / "server.pem"), "--tls-key", str(out / "server.key")]
     command += ["--listen", f"{_HOST}:{options.port}", "--status", options.status]
     return [*command, "--gather", f"{_GATHER_S:g}", "--resume"]
@@ -138,7 +139,7 @@ def _device(options: argparse.Namespace, index: int) -> list[str]:
     out = options.out
     command = [*_program("device"), str(out / "settings.toml"), "--index", str(index)]
     command += ["--server", f"wss://{_HOST}:{options.port}", "--ca", str(out / "ca.pem")]
-    command += ["--identity", str(_identity(out, index)), "--devices", str(out / "devices.txt")]
+    command += ["--identity", str(_identity(out, index)), "--devices", str(out / DEVICES)]
     return command
 
 
@@ -189,13 +190,14 @@ def _supervise(server: Sequence[str], devices: Sequence[Sequence[str]], out: Pat
 
 def _audit(out: Path) -> int:
     """Audit the run, and say what came out; 0, or 1 if something was found."""
-    command = [*_program("audit"), str(out / "run"), "--json", "--html", str(out / "audit.html")]
+    page = out / "audit.html"
+    command = [*_program("audit"), str(out / FEDERATED), "--json", "--html", str(page)]
     done = subprocess.run(command, stdout=subprocess.PIPE)  # noqa: S603 our own program
     if not done.stdout:
         return done.returncode
     verdict = json.loads(done.stdout)["verdict"]
     print(visible(f"\nAudit: {verdict['sentence']} {verdict['coverage']}"))
-    print(f"What the server saw is in {out / 'audit.html'}")
+    print(f"What the server saw is in {page}")
     return done.returncode
 
 

@@ -26,6 +26,7 @@ from deltafl.sim.net.measuring import SummedMetrics
 from deltafl.sim.net.post import Post
 from deltafl.sim.record.events import Event
 from deltafl.sim.run.accounting import privacy_of
+from deltafl.sim.run.stage_seconds import STAGE_WORDS
 from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import show
 
@@ -34,16 +35,6 @@ SHOWN_ROUNDS: Final = 20
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """The type of Prometheus' text format."""
-
-_STAGES: Final = {
-    "ADVERTISE": "devices measure their losses and send keys",
-    "SHARE": "devices share their secrets",
-    "RECEIPT": "devices acknowledge their shares",
-    "LIST": "devices sign who takes part",
-    "MASK": "devices send masked vectors",
-    "CONFIRM": "devices sign who is left",
-    "UNMASK": "devices help to unmask the sum",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +104,7 @@ class Status:
 
     def stage(self, server: RoundServer, asked: int) -> None:
         """A trip begins."""
-        words = _STAGES[server.step.stage.name]
+        words = STAGE_WORDS[server.step.stage]
         if server.awaits_updates:
             words = "devices train and send masked updates"
         with self._lock:

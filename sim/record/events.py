@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final, Self, TypeAlias
+from typing import BinaryIO, Final, Self, TypeAlias, cast
 
 import numpy as np
 
@@ -173,6 +173,9 @@ def _check_kinds(event: Event) -> None:
             continue
         if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= _MOST:
             raise ValueError(f"{name} = {shortened(value)} is not a number of at most {_MOST:g}")
+    seconds = event.get("stage_s") or {}
+    if not isinstance(seconds, dict) or not all(map(_is_time, seconds.values())):
+        raise ValueError(f"stage_s is not a table of seconds from 0 to {_MOST:g}")
     dropped, levels = event.get("dropped_by_stage") or {}, event.get("levels") or {}
     if not isinstance(dropped, dict) or any(type(n) is not int for n in dropped.values()):
         raise ValueError("dropped_by_stage is not a table of whole numbers")
@@ -182,6 +185,10 @@ def _check_kinds(event: Event) -> None:
         if "levels" in level:
             raise ValueError("a level has levels of its own")
         _check_kinds(level)
+
+
+def _is_time(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= cast("float", value) <= _MOST
 
 
 def to_json(value: object) -> object:

@@ -39,6 +39,12 @@ from deltafl.sim.settings.config_io import (
     to_toml,
 )
 
+FEDERATED: Final = "run"
+"""The run directory in the folder of a federation on this machine (`deltafl federation up`)."""
+
+DEVICES: Final = "devices.txt"
+"""The list of devices, in the same folder."""
+
 MAX_JSON_BYTES: Final = 1 << 26
 """The largest summary, or account of versions, that is read."""
 

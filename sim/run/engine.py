@@ -68,6 +68,7 @@ from deltafl.sim.run.algorithms import (
 from deltafl.sim.run.first_model import first_model
 from deltafl.sim.run.population import Devices, Measured, Population
 from deltafl.sim.run.resuming import check_files, check_state
+from deltafl.sim.run.stage_seconds import StageSeconds
 from deltafl.sim.settings.config import WITH_LEVELS, RunConfig
 from deltafl.sim.settings.config_io import show
 
@@ -166,7 +167,8 @@ def play(
         closing(_truth(config, directory, checkpoint, transcript.run_id)) as truth,
         EventLog(directory.events, events_size) as events,
     ):
-        asked = _Asked(num_devices, population.of_run(config, transcript))
+        stages = StageSeconds(transcript)
+        asked = _Asked(num_devices, population.of_run(config, stages), stages)
         run = _Run(config, directory, asked, progress, strategy, events, transcript, truth)
         run.go_on(first, checkpoint, beyond)
 
@@ -263,10 +265,11 @@ def _truth(
 
 
 class _Asked(NamedTuple):
-    """The devices of a run: how many there are, and they themselves."""
+    """The devices of a run: how many there are, they themselves, and how long sessions take."""
 
     number: int
     devices: Devices
+    stages: StageSeconds
 
 
 class _Run:
@@ -381,6 +384,7 @@ class _Run:
             state, report = self._strategy.apply(state, NotedCohort(cohort, answers))
         finally:
             devices.forget()
+        stage_s = self._asked.stages.taken()
         cpu_s = time.process_time() - cpu_start
         self._answered = self._answered.after(
             answers, self._models(before), self._models(state.model)
@@ -396,6 +400,7 @@ class _Run:
                 "train_cpu_s": devices.clock.seconds - learning,
                 "protocol_cpu_s": cpu_s - (devices.clock.here - here),
                 "wall_s": time.perf_counter() - wall_start,
+                "stage_s": stage_s,
             }
         )
         return state, event

@@ -118,6 +118,9 @@ class TensorBoard:
                 value = values.get(name)
                 if isinstance(value, int | float) and not isinstance(value, bool):
                     self._writer.add_scalar(f"{prefix}round/{name}", value, number)
+        stages = cast("Mapping[str, float]", event.get("stage_s") or {})
+        for stage, seconds in stages.items():
+            self._writer.add_scalar(f"round/stage_s/{stage}", seconds, number)
         dropped = cast("Mapping[str, int]", event.get("dropped_by_stage") or {})
         self._writer.add_scalar("round/dropped_devices", sum(dropped.values()), number)
         self._writer.add_scalar("round/lost", int(bool(event.get("aborted"))), number)

@@ -37,6 +37,7 @@ class Watched:
     _look: Look | None = None
     _looked: float = 0.0
     _audit: "Audit | None" = None
+    _audited_run: tuple[object, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -58,13 +59,15 @@ class Watched:
     def ask_audit(self) -> None:
         """Begin to audit the run, if it is over and nobody has asked before."""
         with self._lock:
-            if self._audited(self._fresh()).state == "ready":
-                self._audit = Audit(self.path)
+            look = self._fresh()
+            if self._audited(look).state == "ready":
+                self._audit, self._audited_run = Audit(self.path), _identity(look)
                 self._audit.start()
 
     def audit_report(self) -> str | None:
         """The page of the audit; None before it is done."""
         with self._lock:
+            self._audited(self._fresh())
             report = None if self._audit is None else self._audit.report
         return None if report is None else render(report)
 
@@ -72,14 +75,17 @@ class Watched:
         now = self.clock()
         if self._look is None or now - self._looked > FRESH_S:
             self._look = self._reader.look()
-            if self._wire is None:
-                self._wire = wire_of(self._look)
+            wire = wire_of(self._look)
+            if wire is None or self._wire is None or wire.grid != self._wire.grid:
+                self._wire = wire  # of a run that has begun, or another one
             if self._wire is not None:
                 self._wire.read_on()
             self._looked = self.clock()
         return self._look
 
     def _audited(self, look: Look) -> AuditShown:
+        if self._audited_run != _identity(look):
+            self._audit = None  # it was that of another run
         if self._audit is not None:
             return self._audit.shown()
         if look.config is None or not look.config.has_masked_sums:
@@ -87,6 +93,11 @@ class Watched:
         if not look.is_finished:
             return AuditShown("early", sentence="The run can be audited when it is finished.")
         return AuditShown("ready")
+
+
+def _identity(look: Look) -> tuple[object, ...]:
+    """What tells a finished run from another in the same place."""
+    return look.config, look.summary
 
 
 class Audit:

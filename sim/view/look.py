@@ -5,7 +5,7 @@ events may be half there, and does not count until it is whole. A file that is d
 it holds, and becomes a sentence: the rest is shown all the same.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -14,12 +14,13 @@ from typing import Final, cast
 import numpy as np
 import numpy.typing as npt
 
-from deltafl.sim.errors import RunDirectoryError, UserError, damaged
+from deltafl.sim.errors import UserError, damaged
 from deltafl.sim.record.evaluations import read_evaluation
 from deltafl.sim.record.events import Event, follow_events
 from deltafl.sim.record.rundir import RunDirectory, read_json
 from deltafl.sim.settings.config import REMOTE, RunConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file, show
+from deltafl.sim.view.tail import Tail
 
 Errors = npt.NDArray[np.float64]
 
@@ -38,10 +39,15 @@ _KEPT: Final = (
     "protocol_cpu_s",
     "round",
     "secure_sums",
+    "stage_s",
     "train_cpu_s",
     "wall_s",
 )
 _NUMBERS: Final = {"half_width", "num_queries", "wall_s"}  # that `follow_events` does not check
+
+
+_MOST_STAGES: Final = 16  # there are seven
+_LONGEST_STAGE: Final = 60
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,7 +171,11 @@ class Reader:
     def look(self) -> Look:
         """What is there now."""
         self._problems = []
-        look = self._look()
+        try:
+            look = self._look()
+        except OSError as error:  # of the directory itself: it may not be entered, for one
+            self._problems.append(f"{self._top.path}: {error.strerror}")
+            look = Look(self._top.path, None)
         return replace(look, problems=tuple(self._problems[:MAX_PROBLEMS]))
 
     def _look(self) -> Look:
@@ -238,6 +248,8 @@ class Reader:
                 yield self._evaluations[path][1]
             except FileNotFoundError:  # the run is resumed, and drops it
                 continue
+            except OSError as error:
+                self._problems.append(str(damaged(path, error.strerror)))
             except UserError as error:
                 self._problems.append(str(error))
 
@@ -283,7 +295,7 @@ class _Log:
     """The events of one run, read so far; of each, what is shown."""
 
     events: list[Event] = field(default_factory=list)
-    offset: int = 0
+    _last: Tail = field(default_factory=Tail)
 
     def read_on(self, path: Path) -> None:
         """Read what is new.
@@ -291,20 +303,16 @@ class _Log:
         Raises:
             RunDirectoryError: a line is damaged; the events before it are kept.
         """
-        if not path.exists() or path.stat().st_size < self.offset:  # cut back by a resumed run
-            self.events, self.offset = [], 0
+        if not self._last.is_in(path):  # cut back by a resumed run, or that of another
+            self.events, self._last = [], Tail()
+        begin = end = self._last.end
         try:
-            self._follow(path)
-        except RunDirectoryError:
-            if not self.offset:
-                raise
-            self.events, self.offset = [], 0  # it was cut back, and has grown again since
-            self._follow(path)
-
-    def _follow(self, path: Path) -> None:
-        for event, end in follow_events(path, self.offset):
-            self.events.append(_shown_of(event))
-            self.offset = end
+            for event, after in follow_events(path, end):
+                self.events.append(_shown_of(event))
+                begin, end = end, after
+        finally:
+            if begin < end:
+                self._last = Tail.of(path, begin, end)
 
 
 def _shown_of(event: Event) -> Event:
@@ -312,6 +320,9 @@ def _shown_of(event: Event) -> Event:
     for key in kept.keys() & _NUMBERS:
         if not isinstance(kept.get(key), int | float) or not abs(cast("float", kept[key])) < 1e100:
             kept[key] = None
+    if dropped := cast("Mapping[str, int]", event.get("dropped_by_stage") or {}):
+        several = list(dropped.items())[:_MOST_STAGES]
+        kept["dropped_by_stage"] = {name[:_LONGEST_STAGE]: number for name, number in several}
     if levels := event.get("levels"):
         kept["levels"] = {
             name: _shown_of(level) for name, level in cast("dict[str, Event]", levels).items()

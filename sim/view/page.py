@@ -20,6 +20,7 @@ from deltafl.sim.inspect.audit.html import writing
 from deltafl.sim.view import charts
 from deltafl.sim.view.series import LEVEL
 from deltafl.sim.view.shown import Shown
+from deltafl.sim.view.stages import STAGES
 from deltafl.sim.visible import visible
 
 SECTIONS: Final = (
@@ -184,11 +185,12 @@ def _environment() -> jinja2.Environment:
         writing.number,
         writing.count,
         writing.size,
+        writing.quantity,
         charts.percent,
         in_points,
         p_value,
         shortened,
     )
     environment.filters.update({one.__name__: one for one in filters})
-    environment.globals.update(chart_frame=charts, NONE=writing.NONE, LEVEL=LEVEL)
+    environment.globals.update(chart_frame=charts, NONE=writing.NONE, LEVEL=LEVEL, STAGES=STAGES)
     return environment

@@ -18,6 +18,7 @@ from deltafl.sim.view.charts import Chart
 from deltafl.sim.view.device_charts import PairChart
 from deltafl.sim.view.look import Look, Method, Trained
 from deltafl.sim.view.shown import AuditShown, Compared, Cost, Shown, State
+from deltafl.sim.view.stages import stage_times
 from deltafl.sim.view.wire import Wire
 
 T = TypeVar("T")
@@ -31,6 +32,9 @@ BINS: Final = 20
 QUIET_S: Final = 60.0
 """After so many seconds without a new round, or five times the longest round, a run may be dead."""
 
+
+_MOST_VERSIONS: Final = 40
+_LONGEST: Final = 200  # of what files say
 
 _SOFTWARE: Final = ("deltafl", "python", "torch", "numpy", "scikit-learn")
 _MACHINE: Final = ("machine", "device", "backend", "cpu_capability")
@@ -130,6 +134,7 @@ def shown(
         seconds=charts.line_chart(
             "Seconds of a round", "s", series.event_curves(methods, "wall_s")
         ),
+        stage_times=stage_times(methods[:MAX_METHODS]),
         carried=tuple(wire.carried) if wire is not None else (),
         carried_share=wire.share if wire is not None else 1.0,
         dropouts=dropouts if stages else None,
@@ -214,17 +219,14 @@ def _progress(looks: Sequence[Look]) -> str:
 def _glance(
     looks: Sequence[Look], costs: Sequence[Cost], devices: int
 ) -> tuple[tuple[str, str, str], ...]:
-    wanted = sum(run.rounds for look in looks for run in look.runs)
-    dropped = sum(sum(one.dropped.values()) for one in costs)
+    runs = [run for look in looks for run in look.runs]  # levels are trained in the same rounds
+    events = [event for run in runs for event in run.events]
+    dropped, lost = _dropped(events).total(), sum(bool(event.get("aborted")) for event in events)
     found = [
-        ("Rounds", number(sum(one.rounds for one in costs)), f"of {number(wanted)}"),
+        ("Rounds", number(len(events)), f"of {number(sum(run.rounds for run in runs))}"),
         ("Secure sums", number(sum(one.sums for one in costs)), "over all runs"),
-        ("Time in rounds", _duration(sum(one.wall_s for one in costs)), "over all runs"),
-        (
-            "Lost rounds",
-            number(sum(one.lost for one in costs)),
-            f"{count(dropped, 'device')} dropped out",
-        ),
+        ("Time in rounds", _duration(_total(events, "wall_s")), "over all runs"),
+        ("Lost rounds", number(lost), f"{count(dropped, 'device')} dropped out"),
     ]
     if devices:
         found.append(("Test devices", number(devices), count(len(costs), "method")))
@@ -316,7 +318,14 @@ def _no_audit(methods: Sequence[Method]) -> str:
 
 def _settings(look: Look) -> tuple[str, str, Mapping[str, object]]:
     text = "" if look.config is None else to_toml(look.config)
-    return str(look.path), text, look.versions
+    several = list(look.versions.items())[:_MOST_VERSIONS]
+    return str(look.path), text, {_short(name): _short(value) for name, value in several}
+
+
+def _short(value: object) -> str:
+    """What a file says, as far as a page repeats it."""
+    text = str(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def _about(look: Look) -> tuple[tuple[str, str], ...]:
@@ -327,14 +336,16 @@ def _about(look: Look) -> tuple[tuple[str, str], ...]:
     ended = time.gmtime(look.written)
     known = look.summary
     sizes = [known.get(key) for key in ("train_devices", "test_devices")]
-    software = [f"{name} {look.versions[name]}" for name in _SOFTWARE if name in look.versions]
-    machine = [str(look.versions[name]) for name in _MACHINE if name in look.versions]
+    software = [
+        f"{name} {_short(look.versions[name])}" for name in _SOFTWARE if name in look.versions
+    ]
+    machine = [_short(look.versions[name]) for name in _MACHINE if name in look.versions]
     facts = (
         ("Run", str(look.path)),
         ("Written last", time.strftime("%Y-%m-%d %H:%M UTC", ended) if look.written else ""),
-        ("Data", str(known.get("data") or config.data.source)),
-        ("SHA-256 of the data", str(look.versions.get("data_sha256") or "")),
-        ("Devices", "" if None in sizes else f"{sizes[0]} train, {sizes[1]} test"),
+        ("Data", _short(known.get("data") or config.data.source)),
+        ("SHA-256 of the data", _short(look.versions.get("data_sha256") or "")),
+        ("Devices", "" if None in sizes else f"{_short(sizes[0])} train, {_short(sizes[1])} test"),
         ("Cohort", count(federation.cohort_size, "device")),
         ("Model", config.model.name),
         ("θ", ", ".join(show(theta) for theta in federation.thetas)),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from deltafl.sim.inspect.audit.html.verdict import Verdict
 from deltafl.sim.reproduce.statistics import Comparison
 from deltafl.sim.view import charts, device_charts
+from deltafl.sim.view.stages import StageTimes
 from deltafl.sim.view.wire import Carried
 
 
@@ -107,6 +108,7 @@ class Shown:
         searches: charts of the searches.
         costs: what methods have cost.
         seconds: chart of the seconds of a round.
+        stage_times: how rounds divide over the stages of their sessions.
         carried: the messages of the transcript of the first run.
         carried_share: how much of that transcript has been read, from 0 to 1.
         dropouts: chart of the devices lost by round; None where none were.
@@ -134,6 +136,7 @@ class Shown:
     searches: tuple[charts.Chart, ...]
     costs: tuple[Cost, ...]
     seconds: charts.Chart | None
+    stage_times: tuple[StageTimes, ...]
     carried: tuple[Carried, ...]
     carried_share: float
     dropouts: charts.Chart | None

@@ -1,7 +1,7 @@
 "use strict";
 // Asks for the sections of the page again and again, and replaces those that have changed.
 // What comes is HTML in which everything is escaped; the page's policy runs no script but this one.
-const EVERY = 2000, EVERY_IF_OVER = 15000;
+const EVERY = 2000, EVERY_IF_OVER = 15000, PATIENCE = 30000;
 const seen = new Map();
 const live = document.getElementById("live");
 const baseline = document.getElementById("baseline");
@@ -46,7 +46,7 @@ async function look() {
   clearTimeout(timer);
   let every = EVERY;
   try {
-    const answer = await fetch("state.json?baseline=" + encodeURIComponent(chosen), {cache: "no-store"});
+    const answer = await fetch("state.json?baseline=" + encodeURIComponent(chosen), {cache: "no-store", signal: AbortSignal.timeout(PATIENCE)});
     if (!answer.ok) throw new Error(answer.statusText);
     const state = await answer.json();
     for (const [name, html] of Object.entries(state.sections)) replace(name, html);

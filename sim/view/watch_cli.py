@@ -9,7 +9,7 @@ from typing import Final
 
 from deltafl.sim.errors import UserError
 from deltafl.sim.record.atomic import write_file
-from deltafl.sim.record.rundir import RunDirectory, check_output
+from deltafl.sim.record.rundir import DEVICES, FEDERATED, RunDirectory, check_output
 from deltafl.sim.settings.argument import address
 from deltafl.sim.view.live import Watched
 from deltafl.sim.view.look import Reader
@@ -37,7 +37,8 @@ examples:
   deltafl watch runs/quickstart --once now.html
       write the page as it is now to a file, and end
 
-A run may be begun later: the page waits for it. On another machine, forward the port:
+A run may be begun later: the page waits for it. RUN may also be the folder of `deltafl federation
+up`: the run in it is shown. On another machine, forward the port:
   ssh -L 8090:127.0.0.1:8090 MACHINE deltafl watch RUN
 """
 
@@ -65,15 +66,22 @@ def main(options: argparse.Namespace) -> int:
     """
     if options.run.exists() and not options.run.is_dir():
         raise UserError(f"{options.run} is not a directory: name the directory of a run")
+    run = _run_in(options.run)
     if options.once is not None:
-        return _write(options.run, options.once)
+        return _write(run, options.once)
     host, port = address(options.listen, "--listen")
-    with Server(Watched(options.run), host, port) as server, contextlib.suppress(KeyboardInterrupt):
-        _say(f"{options.run} is shown at {server.url} (Ctrl-C ends it)")
+    with Server(Watched(run), host, port) as server, contextlib.suppress(KeyboardInterrupt):
+        _say(f"{run} is shown at {server.url} (Ctrl-C ends it)")
         if not _is_this_machine(host):
             _say("note: others can reach this address, and see the errors of single devices there")
         server.serve_forever()
     return 0
+
+
+def _run_in(folder: Path) -> Path:
+    """The run that is meant: the folder, or of a federation on this machine, the run in it."""
+    is_run = RunDirectory(folder).config.exists()
+    return folder / FEDERATED if not is_run and (folder / DEVICES).exists() else folder
 
 
 def _write(run: Path, out: Path) -> int:

@@ -13,6 +13,8 @@ from typing import Final
 from deltafl.protocol.losses import LossGrid
 from deltafl.protocol.messages import Ask
 from deltafl.protocol.quantile.search import Query
+from deltafl.secagg.stages import Stage
+from deltafl.secagg.wire import Kind
 from deltafl.sim.errors import ChainError, Damage
 from deltafl.sim.inspect.audit.inventory import name_of
 from deltafl.sim.inspect.audit.seen import Decoder
@@ -25,9 +27,27 @@ from deltafl.sim.record.transcript import (
     RoundEnd,
     follow_transcript,
 )
+from deltafl.sim.view.tail import Tail
 
 SECONDS_PER_LOOK: Final = 0.4
 """So long is a transcript read on at a time while its run is watched."""
+
+_OF_STAGE: Final = {
+    Kind.OPEN: (Stage.ADVERTISE,),
+    Kind.ADVERTISE: (Stage.ADVERTISE,),
+    Kind.ROSTER: (Stage.SHARE,),
+    Kind.SHARE_KEYS: (Stage.SHARE,),
+    Kind.DELIVERY: (Stage.RECEIPT,),
+    Kind.RECEIPT: (Stage.RECEIPT,),
+    Kind.SLOT: (Stage.MASK,),
+    Kind.OPENING: (Stage.MASK,),  # it comes with a question
+    Kind.MASKED: (Stage.MASK,),
+    Kind.CHECK: (Stage.LIST, Stage.CONFIRM),
+    Kind.SIGNATURE: (Stage.LIST, Stage.CONFIRM),
+    Kind.REQUEST: (Stage.UNMASK,),
+    Kind.SHARES: (Stage.UNMASK,),
+}
+"""The stage of each kind of message; of some, their slot tells."""
 
 _QUERY: Final = "question of the search"
 _UPDATES: Final = "request for updates"
@@ -39,12 +59,14 @@ class Carried:
 
     Attributes:
         name: what they are.
+        stage: of the session, as events call it; of some kinds, two; "" if unknown.
         sent: whether the server sent them; else it received them.
         count: how many.
         size: their bytes.
     """
 
     name: str
+    stage: str
     sent: bool
     count: int
     size: int
@@ -80,17 +102,27 @@ class Wire:
     problem: str = ""
     _counts: Counter[tuple[bool, str]] = field(default_factory=Counter)
     _sizes: Counter[tuple[bool, str]] = field(default_factory=Counter)
+    _stages: dict[str, str] = field(default_factory=dict)
     _decoder: Decoder = field(default_factory=Decoder)
     _first: Steps | None = None
     _last: Steps | None = None
     _over: Steps | None = None
+    _stamp: tuple[int, int, int] = 0, 0, 0  # of the file with the problem
+    _begin: int = 0  # of the last record
+    _tail: Tail = field(default_factory=Tail)
 
     @property
     def carried(self) -> list[Carried]:
         """The messages read so far: sent ones first, the kinds with most bytes first."""
         order = sorted(self._sizes, key=lambda key: (not key[0], -self._sizes[key]))
         return [
-            Carried(name, sent, self._counts[sent, name], self._sizes[sent, name])
+            Carried(
+                name,
+                self._stages[name],
+                sent,
+                self._counts[sent, name],
+                self._sizes[sent, name],
+            )
             for sent, name in order
         ]
 
@@ -102,31 +134,51 @@ class Wire:
 
     def read_on(self, seconds: float = SECONDS_PER_LOOK) -> None:
         """Read what is new, for so long at most."""
-        size = self.path.stat().st_size if self.path.exists() else 0
-        if self.problem or size < TRANSCRIPT.start.size:  # not even its first line is there yet
-            return
-        until = time.monotonic() + seconds
-        if size < self.mark.size:  # cut back by a resumed run
-            self.mark = TRANSCRIPT.start
-            self._counts.clear()
-            self._sizes.clear()
-            self._first = self._last = self._over = None
         try:
-            for record, mark in follow_transcript(self.path, self.mark):
-                self._add(record)
-                self.mark = mark
-                if time.monotonic() > until:
-                    return
+            stat = self.path.stat()
+        except OSError:  # it is not there yet
+            self._start_over()
+            return
+        stamp = stat.st_ino, stat.st_size, stat.st_mtime_ns
+        if self.problem and stamp == self._stamp:
+            return
+        # mended, cut back by a resumed run, or that of another
+        if self.problem or not self._tail.is_in(self.path):
+            self._start_over()
+        if stat.st_size < TRANSCRIPT.start.size:  # not even its first line is there
+            return
+        self._stamp = stamp
+        before = self.mark
+        try:
+            self._follow(time.monotonic() + seconds)
         except ChainError as error:
             if error.damage is not Damage.CUT:
                 self.problem = str(error)  # else it is still being written
         except OSError as error:
             self.problem = f"{self.path}: {error.strerror}"
+        if before.size < self.mark.size:
+            self._tail = Tail.of(self.path, self._begin, self.mark.size)
+
+    def _follow(self, until: float) -> None:
+        for record, mark in follow_transcript(self.path, self.mark):
+            self._add(record)
+            self._begin, self.mark = self.mark.size, mark
+            if time.monotonic() > until:
+                return
+
+    def _start_over(self) -> None:
+        self.mark, self.problem, self._tail = TRANSCRIPT.start, "", Tail()
+        self._counts.clear()
+        self._sizes.clear()
+        self._first = self._last = self._over = None
 
     @property
     def share(self) -> float:
         """How much of the file has been read, from 0 to 1."""
-        size = self.path.stat().st_size if self.path.exists() else 0
+        try:
+            size = self.path.stat().st_size
+        except OSError:
+            size = 0
         return min(1.0, self.mark.size / size) if size else 1.0
 
     def _add(self, record: Record) -> None:
@@ -142,6 +194,8 @@ class Wire:
         if isinstance(asked, Ask):
             name = _QUERY if isinstance(asked.question, Query) else _UPDATES
             self._note_question(record.round, asked)
+        of_stage = () if content.kind is None else _OF_STAGE[content.kind]
+        self._stages[name] = " or ".join(stage.name.lower() for stage in of_stage)
         self._counts[record.sent, name] += 1
         self._sizes[record.sent, name] += record.size
 

@@ -185,6 +185,7 @@ OWN = {
     "sim/run/cli.py": "settings whose readers are targets",
     "sim/settings/constraints.py": "levels; the targets `option` and `settings` have them",
     "sim/settings/given.py": "settings whose readers are targets",
+    "sim/view/tail.py": "a piece that a reader, which is a target, has read; its digest is kept",
 }
 """Modules that call such functions, and read nothing that others have written."""
 

@@ -112,7 +112,7 @@ def losing(kind, sums, **changes):
 
 
 def told(path):
-    times = ("train_cpu_s", "protocol_cpu_s", "wall_s", "bytes_up_per_device")
+    times = ("train_cpu_s", "protocol_cpu_s", "wall_s", "stage_s", "bytes_up_per_device")
     return [
         {key: value for key, value in event.items() if key not in times}
         for event in read_events(path / "events.jsonl")

@@ -56,7 +56,7 @@ def private():
 
 def learnt(path):
     """All that the server learnt, but not what the messages looked like."""
-    left_out = ("bytes_up_per_device", "train_cpu_s", "protocol_cpu_s", "wall_s")
+    left_out = ("bytes_up_per_device", "train_cpu_s", "protocol_cpu_s", "wall_s", "stage_s")
     return [
         {key: value for key, value in event.items() if key not in left_out}
         for event in read_events(path / "events.jsonl")

@@ -98,3 +98,27 @@ def test_without_the_package_the_command_says_what_to_install(tmp_path, monkeypa
     assert main(["run", "--preset", "quickstart", "--tensorboard", "--out", str(out)]) == 2
     assert "pip install '.[tensorboard]'" in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.slow
+def test_stages_of_a_session_are_scalars(tmp_path):
+    pytest.importorskip("tensorboardX")
+    config = build_config(
+        [
+            {
+                "data": {"num_devices": 24},
+                "federation": {"algorithm": "private-delta-fl", "rounds": 1, "cohort_size": 8},
+                "privacy": {"min_cohort": 5},
+                "experiment": {"num_seeds": 1, "baselines": []},
+            }
+        ]
+    )
+    board = tensorboard.TensorBoard(tmp_path / "run")
+    run(config, tmp_path / "run", progress=board)
+    board.close()
+    (folder,) = folders(tmp_path / "run").values()
+    scalars, _ = read(folder)
+    (event,) = read_events(tmp_path / "run" / "events.jsonl")
+    assert len(event["stage_s"]) == 5
+    for stage, seconds in event["stage_s"].items():
+        assert scalars[f"round/stage_s/{stage}", 1] == pytest.approx(seconds)

@@ -38,7 +38,8 @@ def event(number, **more):
 def private(number, **more):
     """A round of secure sums."""
     search = {"half_width": 0.5 / number, "num_queries": 4, "certified": True, "aborted": None}
-    of_session = {"dropped_by_stage": {}, "bytes_up_per_device": 1000.0}
+    stages = {"advertise": 0.1, "share": 0.05, "receipt": 0.05, "mask": 0.5, "unmask": 0.1}
+    of_session = {"dropped_by_stage": {}, "bytes_up_per_device": 1000.0, "stage_s": stages}
     return event(number, **{**search, **of_session, **more})
 
 

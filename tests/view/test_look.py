@@ -1,6 +1,7 @@
 """What a run directory holds: while it is being written, and where it is damaged."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from made_runs import error_of, event, make_run
 
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.view.look import MAX_PROBLEMS, Reader
+from deltafl.sim.view.sections import shown
 
 
 def test_methods_have_runs_by_seed_with_events_and_evaluations(tmp_path):
@@ -144,3 +146,53 @@ def test_of_a_federation_there_is_what_its_devices_measured_together(tmp_path):
     assert run.tested == ()
     assert len(look.problems) == 1
     assert "round-000006" in look.problems[0]
+
+
+def test_another_run_in_the_same_place_is_read_from_its_beginning(tmp_path):
+    """Its lines may be as long as those of the first."""
+    path, what = tmp_path / "run", {"seeds": 1, "baselines": ()}
+    make_run(path, played=[2], **what)
+    reader = Reader(path)
+    reader.look()
+    shutil.rmtree(path)
+    make_run(path, make_event=lambda n: event(n, wall_s=9.0), **what)
+    events = reader.look().methods[0].runs[0].events
+    assert [one["wall_s"] for one in events] == [9.0] * 4
+
+
+def test_a_damaged_line_does_not_cost_those_before_it(tmp_path):
+    make_run(tmp_path / "run", seeds=1, baselines=(), played=[2])
+    reader, log = Reader(tmp_path / "run"), tmp_path / "run" / "events.jsonl"
+    with log.open("ab") as file:
+        file.write(b"[]\n")
+    for _ in range(2):
+        look = reader.look()
+        assert [one["round"] for one in look.runs[0].events] == [1, 2]
+        assert len(look.problems) == 1
+
+
+def test_links_that_lead_nowhere_are_a_sentence(tmp_path):
+    make_run(tmp_path / "run")
+    link = tmp_path / "run" / "metrics" / "round-000003.parquet"
+    link.symlink_to(link)
+    (problem,) = Reader(tmp_path / "run").look().problems
+    assert "round-000003.parquet is damaged (Too many levels of symbolic links)" in problem
+
+
+def test_a_directory_that_may_not_be_entered_is_a_sentence(tmp_path, monkeypatch):
+    def refused(_):
+        raise PermissionError(13, "Permission denied")
+
+    make_run(tmp_path / "run")
+    monkeypatch.setattr("deltafl.sim.view.look.Path.exists", refused)
+    look = Reader(tmp_path / "run").look()
+    assert look.problems == (f"{tmp_path / 'run'}: Permission denied",)
+    assert shown([look]).state.title == "Cannot be read"
+
+
+def test_names_of_stages_are_bounded(tmp_path):
+    stages = {f"{number}{'x' * 10_000}": 1 for number in range(1000)}
+    make_run(tmp_path / "run", make_event=lambda n: event(n, dropped_by_stage=stages), rounds=2)
+    dropped = Reader(tmp_path / "run").look().runs[0].events[0]["dropped_by_stage"]
+    assert len(dropped) == 16
+    assert max(map(len, dropped)) == 60

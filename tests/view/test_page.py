@@ -1,5 +1,6 @@
 """Pages of runs say what there is to say, load nothing, and can be read; also in a browser."""
 
+import json
 import re
 from contextlib import contextmanager
 
@@ -167,6 +168,16 @@ def test_ten_thousand_rounds_and_devices_make_a_page_of_bounded_size(tmp_path):
     )
     text = page.page_of_moment(shown([Reader(tmp_path / "run").look()]))
     assert len(text) < 700_000
+
+
+def test_what_files_say_is_repeated_in_part_only(tmp_path):
+    make_run(tmp_path / "run", finished=True)
+    long = {"torch": "x" * 100_000, **{f"{n}{'y' * 1000}": "z" for n in range(10_000)}}
+    (tmp_path / "run" / "versions.json").write_text(json.dumps(long))
+    said = {"data": "x" * 100_000, "train_devices": "x" * 100_000, "test_devices": [1] * 100_000}
+    (tmp_path / "run" / "summary.json").write_text(json.dumps(said))
+    looks = [Reader(tmp_path / "run").look()]
+    assert len(page.page_of_results(compare(shown(looks), looks))) < 120_000
 
 
 # in a browser

@@ -2,8 +2,10 @@
 
 import http.client
 import json
+import shutil
+import socket
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from browsing import Visit, started_browser
@@ -14,7 +16,7 @@ from deltafl.sim.inspect.audit.html.verdict import Verdict
 from deltafl.sim.record.events import event_line
 from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.view.live import Watched
-from deltafl.sim.view.server import Server
+from deltafl.sim.view.server import MAX_CONNECTIONS, Server
 from deltafl.sim.view.shown import AuditShown
 
 
@@ -85,6 +87,11 @@ def test_what_methods_are_compared_with_can_be_chosen(tmp_path):
         ("127.0.0.1.example", 421),
         ("", 421),
         ("[", 421),
+        ("[::1%25<b>]", 421),
+        ("evil.example@127.0.0.1", 421),
+        ("127.0.0.1/.evil.example", 421),
+        ("127.0.0.1?evil.example", 421),
+        ("2130706433", 421),
     ],
 )
 def test_only_who_names_this_machine_is_answered(tmp_path, host, status):
@@ -130,6 +137,121 @@ def test_an_address_that_is_taken_is_refused_in_a_sentence(tmp_path):
         pytest.raises(UserError, match=r"cannot listen at 127\.0\.0\.1:.*choose another"),
     ):
         Server(Watched(tmp_path / "run"), *server.server_address[:2])
+
+
+def sent(server, data):
+    """What is answered to these bytes, to the end."""
+    with socket.create_connection(server.server_address[:2], timeout=20) as connection:
+        connection.sendall(data)
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+HOST = b"Host: 127.0.0.1\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GARBAGE\r\n\r\n", 400),
+        (b"<script>alert(1)</script> / HTTP/1.1\r\n" + HOST + b"\r\n", 501),
+        (b"HEAD / HTTP/1.1\r\n" + HOST + b"\r\n", 501),
+        (b"GET / HTTP/2.0\r\n" + HOST + b"\r\n", 505),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 414),
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\n" + b"X: 1\r\n" * 200 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\n" + HOST + b"Host: rebound.example\r\n\r\n", 421),
+        (b"GET / HTTP/1.0\r\n\r\n", 421),
+        (b"GET http://[/ HTTP/1.1\r\n" + HOST + b"\r\n", 404),
+        (b"GET http://rebound.example/state.json HTTP/1.1\r\n" + HOST + b"\r\n", 404),
+        (b"GET /state.json?" + b"&a=1" * 1000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 200),
+        (b"GET /state.json?baseline=\xff\xfe HTTP/1.1\r\n" + HOST + b"\r\n", 200),
+    ],
+)
+def test_whatever_is_sent_is_answered_in_plain_text_and_not_repeated(
+    tmp_path, capsys, request_, status
+):
+    make_run(tmp_path / "run")
+    with served(tmp_path / "run") as server:
+        head, _, body = sent(server, request_).partition(b"\r\n\r\n")
+    assert head.startswith(f"HTTP/1.0 {status} ".encode())
+    assert b"default-src 'none'" in head
+    assert b"nosniff" in head
+    assert b"script>" not in head
+    if status != 200:
+        assert b"text/plain" in head
+        assert b"<" not in body
+    assert b"Server: deltafl\r\n" in head
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("site", "mode", "status"),
+    [
+        ("same-origin", "cors", 200),
+        ("none", "navigate", 200),
+        ("cross-site", "navigate", 200),  # a link that somebody has followed
+        ("cross-site", "no-cors", 403),
+        ("cross-site", "cors", 403),
+        ("same-site", "cors", 403),  # another port of this machine
+    ],
+)
+def test_what_other_sites_fetch_is_refused(tmp_path, site, mode, status):
+    make_run(tmp_path / "run")
+    told = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+    with served(tmp_path / "run") as server:
+        for path in ("/", "/state.json"):
+            assert ask(server, path, **told)[0] == status
+
+
+def test_who_sends_slowly_makes_room_for_who_comes_later(tmp_path):
+    make_run(tmp_path / "run")
+    with served(tmp_path / "run") as server, ExitStack() as slow:
+        several = []
+        for _ in range(MAX_CONNECTIONS + 8):
+            one = socket.create_connection(
+                server.server_address[:2], timeout=5
+            )  # not the server's 20
+            several.append(slow.enter_context(one))
+            one.sendall(b"GET / HTTP/1.1\r\nHost:")  # and no more
+        assert ask(server, "/")[0] == 200
+        assert [one.recv(1) for one in several[:9]] == [b""] * 9  # hung up on
+        several[-1].sendall(b" 127.0.0.1\r\n\r\n")  # this one has only been slow
+        assert several[-1].recv(8) == b"HTTP/1.0"
+
+
+def test_an_audit_of_another_run_is_not_that_of_this_one(tmp_path, monkeypatch):
+    what = {"algorithm": "private-delta-fl", "finished": True, "federation": {"cohort_size": 10}}
+    make_run(tmp_path / "run", **what)
+    monkeypatch.setattr("deltafl.sim.view.live.Audit.start", lambda one: setattr(one, "report", 1))
+    monkeypatch.setattr("deltafl.sim.view.live.verdict", lambda _: None)
+    monkeypatch.setattr("deltafl.sim.view.live.render", lambda _: "the report")
+    clock = iter(range(0, 10_000, 5))
+    watched = Watched(tmp_path / "run", clock=lambda: next(clock))
+    watched.ask_audit()
+    assert (watched.shown().audit.state, watched.audit_report()) == ("done", "the report")
+    shutil.rmtree(tmp_path / "run")
+    make_run(tmp_path / "run", devices=9, **what)
+    assert (watched.shown().audit.state, watched.audit_report()) == ("ready", None)
+
+
+def test_a_run_with_other_settings_has_a_transcript_of_its_own(tmp_path):
+    what = {"algorithm": "private-delta-fl", "federation": {"cohort_size": 10}}
+    clock = iter(range(0, 10_000, 5))
+    watched = Watched(tmp_path / "run", clock=lambda: next(clock))
+    make_run(tmp_path / "run", **what)
+    watched.shown()
+    first = watched._wire
+    watched.shown()
+    assert watched._wire is first is not None
+    (tmp_path / "run" / "config.toml").unlink()
+    shutil.rmtree(tmp_path / "run")
+    make_run(tmp_path / "run", quantile={"resolution_bits": 9}, **what)
+    watched.shown()
+    assert watched._wire.grid.resolution_bits == 9
+    shutil.rmtree(tmp_path / "run")
+    make_run(tmp_path / "run")
+    watched.shown()
+    assert watched._wire is None
 
 
 # in a browser

@@ -122,3 +122,47 @@ def test_the_reader_of_a_run_has_its_transcript_and_its_grid(played):
     one = wire_of(Reader(played.path).look())
     assert one.path == played.transcript
     assert one.grid == LossGrid(16, 32)
+
+
+@pytest.mark.slow
+def test_the_transcript_of_another_run_is_read_from_its_beginning(played, tmp_path):
+    """Where the first one was read to, it may be in the middle of a record: that looks cut off."""
+    whole, path = played.transcript.read_bytes(), tmp_path / "transcript.bin"
+    path.write_bytes(whole)
+    one = read_all(path)
+    first = one.carried
+    config = build_config(
+        [
+            {
+                "data": {"num_devices": 20},
+                "federation": {"algorithm": "private-delta-fl", "rounds": 3, "cohort_size": 10},
+                "privacy": {"min_cohort": 5},
+                "experiment": {"num_seeds": 1, "baselines": []},
+            }
+        ]
+    )
+    run(config, tmp_path / "other")
+    path.write_bytes(RunDirectory(tmp_path / "other").transcript.read_bytes())
+    one.read_on(float("inf"))
+    assert one.carried == read_all(path).carried != first
+    assert (one.problem, one.share) == ("", 1.0)
+
+
+@pytest.mark.slow
+def test_a_transcript_that_was_damaged_and_is_mended_is_read(played, tmp_path):
+    whole, path = played.transcript.read_bytes(), tmp_path / "transcript.bin"
+    path.write_bytes(b"x" + whole[1:])
+    one = read_all(path)
+    assert one.problem
+    path.write_bytes(whole)
+    one.read_on(float("inf"))
+    assert one.problem == ""
+    assert one.carried == read_all(played.transcript).carried
+
+
+@pytest.mark.slow
+def test_every_kind_of_message_has_a_stage(played):
+    stages = {one.name: one.stage for one in read_all(played.transcript).carried}
+    assert stages["masked vector"] == stages["question of the search"] == "mask"
+    assert stages["sealed shares"] == stages["roster"] == "share"
+    assert "" not in stages.values()

@@ -59,3 +59,11 @@ def test_the_page_is_served_until_the_user_ends_it(tmp_path):
         os.kill(process.pid, signal.SIGINT)
         assert process.wait(20) == 0
         assert process.stderr.read() == ""
+
+
+def test_of_a_federation_on_this_machine_the_run_in_its_folder_is_shown(tmp_path):
+    make_run(tmp_path / "run", finished=True)
+    (tmp_path / "devices.txt").write_text("")
+    out = tmp_path / "now.html"
+    assert main(["watch", str(tmp_path), "--once", str(out)]) == 0
+    assert f"<h1>{tmp_path / 'run'}</h1>" in out.read_text(encoding="utf-8")

@@ -16,11 +16,12 @@ from deltafl.sim.settings.config import RunConfig
 from deltafl.sim.settings.config_io import show
 
 UNCHECKED: Final = frozenset(
-    {"train_cpu_s", "protocol_cpu_s", "wall_s", "dropped_by_stage", "levels"}
+    {"train_cpu_s", "protocol_cpu_s", "wall_s", "stage_s", "dropped_by_stage", "levels"}
 )
 """Keys that are not compared by value; levels are compared one by one."""
 
 _LONGEST_S: Final = 1e9  # a generation
+_STAGES: Final = frozenset(stage.name.lower() for stage in Stage)
 
 _OF_A_SEARCH: Final = frozenset({"eta", "half_width", "num_queries", "certified", "search_ended"})
 """What the record of a round that was given up may leave open."""
@@ -54,11 +55,27 @@ def strange_values(event: Event) -> Iterator[str]:
         value = event.get(name)
         if type(value) not in (int, float) or not 0 <= cast(float, value) <= _LONGEST_S:
             yield f"{name} is {shortened(value)} in the run's events, and no time in seconds"
+    yield from _strange_stages(event)
     said, cohort = event.get("levels"), event.get("cohort")
     most = len(cohort) if isinstance(cohort, list) else 0
     levels = list(said.values()) if isinstance(said, dict) else []
     for one in (event, *levels):
         yield from _strange_drops(one, most)
+
+
+def _strange_stages(event: Event) -> Iterator[str]:
+    """Seconds of stages that there are not, or that are no times."""
+    seconds = event.get("stage_s", {})  # older runs have none
+    if not isinstance(seconds, dict):
+        yield "stage_s is no table in the run's events"
+        return
+    if strange := sorted(seconds.keys() - _STAGES):
+        yield f"stage_s has {shortened(strange[0])} in the run's events, which is no stage"
+    for name, value in seconds.items():
+        is_time = type(value) in (int, float) and 0 <= value <= _LONGEST_S
+        if name in _STAGES and not is_time:
+            said = f"stage_s.{name} is {shortened(value)}"
+            yield f"{said} in the run's events, and no time in seconds"
 
 
 def _strange_drops(event: Event, most: int) -> Iterator[str]:
@@ -67,8 +84,7 @@ def _strange_drops(event: Event, most: int) -> Iterator[str]:
     if not isinstance(dropped, dict):
         yield "dropped_by_stage is no table in the run's events"
         return
-    stages = {stage.name.lower() for stage in Stage}
-    if strange := sorted(dropped.keys() - stages):
+    if strange := sorted(dropped.keys() - _STAGES):
         yield f"dropped_by_stage has {shortened(strange[0])} in the run's events, which is no stage"
     counts = [count for count in dropped.values() if type(count) is int and count > 0]
     if len(counts) < len(dropped) or sum(counts) > most:

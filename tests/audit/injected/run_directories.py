@@ -56,6 +56,7 @@ def followed(run):
                 "train_cpu_s": 0.0,
                 "protocol_cpu_s": 0.0,
                 "wall_s": 0.0,
+                "stage_s": {"advertise": 0.0, "mask": 0.0},
             }
         )
     return events, states

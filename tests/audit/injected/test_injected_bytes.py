@@ -114,6 +114,21 @@ CASES = {
     "a space in the events": ("events.jsonl", a_space, f"events.jsonl {MORE}, in line 1"),
     "a key of an event": ("events.jsonl", in_events(loss_of_7=1.5), "'loss_of_7', and no report"),
     "a time below zero": ("events.jsonl", in_events(wall_s=-1.5), "wall_s is -1.5"),
+    "a time of a stage below zero": (
+        "events.jsonl",
+        in_events(stage_s={"mask": -1.5}),
+        "is damaged",
+    ),
+    "seconds of no stage": (
+        "events.jsonl",
+        in_events(stage_s={"loss of 7": 1.5}),
+        "which is no stage",
+    ),
+    "seconds of a generation": (
+        "events.jsonl",
+        in_events(stage_s={"mask": 1.5e9}),
+        "and no time",
+    ),
     "a stage": (
         "events.jsonl",
         in_events(dropped_by_stage={"loss of 7: 1.5": 1}),

@@ -1,0 +1,86 @@
+"""How the time of a round divides over the stages of its session."""
+
+import pytest
+from made_runs import event, make_run, private
+
+from deltafl.secagg.stages import Stage
+from deltafl.sim.view import page
+from deltafl.sim.view.look import Reader
+from deltafl.sim.view.sections import methods_of, shown
+from deltafl.sim.view.stages import REST, STAGES, stage_times
+
+SUMS = {"algorithm": "private-delta-fl", "federation": {"cohort_size": 10}, "baselines": ()}
+
+
+def times(folder, **what):
+    make_run(folder / "run", **{**SUMS, **what})
+    return stage_times(methods_of([Reader(folder / "run").look()]))
+
+
+def test_there_is_a_name_for_every_stage_in_its_order():
+    assert [stage.name for stage in STAGES] == [*(s.name.lower() for s in Stage), "rest"]
+    assert len({stage.style for stage in STAGES}) == len(STAGES)
+
+
+def test_seconds_are_medians_over_the_rounds_that_have_the_stage(tmp_path):
+    def uneven(number):
+        stages = {"advertise": float(number), "mask": 1.0}
+        if number == 4:
+            stages["unmask"] = 7.0
+        return private(number, wall_s=20.0, stage_s=stages)
+
+    (one,) = times(tmp_path, make_event=uneven, seeds=1)
+    assert one.rounds == 4
+    assert one.by_name == {"advertise": 2.5, "mask": 1.0, "unmask": 7.0, "rest": 16.5}
+    assert one.seconds == 27.0
+
+
+def test_the_bars_of_a_page_have_one_scale_and_no_gaps(tmp_path):
+    first, second = times(
+        tmp_path,
+        make_event=lambda n: private(n, wall_s=1.0 if n < 4 else 9.0),
+        baselines=("private-fedavg",),
+        rounds=4,
+    )
+    assert (first.label, second.label) == ("private-delta-fl", "private-fedavg")
+    for one in (first, second):
+        ends = [0.0, *(part.x + part.width for part in one.parts)]
+        assert ends[:-1] == pytest.approx([part.x for part in one.parts], abs=0.02)
+        assert ends[-1] == pytest.approx(100, abs=0.1)
+        assert one.parts[-1].stage is REST
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ({"mask": 1e100, "no stage": 5.0}, {"mask": 1e100, "rest": 0.0}),
+        ({"mask": 0}, {"mask": 0.0, "rest": 1.0}),
+    ],
+)
+def test_times_that_cannot_be_are_drawn_all_the_same(tmp_path, seconds, expected):
+    (one,) = times(tmp_path, make_event=lambda n: private(n, stage_s=seconds))
+    assert one.by_name == expected
+    assert all(0 <= part.x <= 100 and 0 <= part.width <= 100 for part in one.parts)
+
+
+def test_runs_of_earlier_versions_and_sums_without_messages(tmp_path):
+    def earlier(number):
+        return {key: value for key, value in private(number).items() if key != "stage_s"}
+
+    (one,) = times(tmp_path, make_event=earlier)
+    assert (one.rounds, one.parts) == (0, ())
+    text = page.page_of_moment(shown([Reader(tmp_path / "run").look()]))
+    assert "private-delta-fl: not recorded." in text
+    assert times(tmp_path / "ideal", make_event=lambda n: private(n, stage_s={})) == ()
+    assert times(tmp_path / "clear", algorithm="delta-fl", make_event=event) == ()
+
+
+def test_a_session_of_several_levels_counts_once(tmp_path):
+    levels = {"0.8": {"eta": 1.0}, "0.5": {"eta": 2.0}}
+    what = {"federation": {"cohort_size": 10, "levels": list(levels)}, "seeds": 1}
+    (one,) = times(tmp_path, make_event=lambda n: private(n, levels=levels), **what)
+    assert (one.label, one.rounds) == ("private-delta-fl, all levels", 4)
+    found = shown([Reader(tmp_path / "run").look()])
+    glance = {name: (value, remark) for name, value, remark in found.glance}
+    assert glance["Rounds"] == ("4", "of 4")
+    assert glance["Time in rounds"] == ("4 s", "over all runs")
