@@ -42,6 +42,8 @@ examples:
   deltafl run --out runs/third --resume
       continue an interrupted run; of a finished run, print the result again. A
       round with masked sums that was interrupted is lost: no device answers twice
+  deltafl run --out runs/third --resume --rounds 500
+      make it longer: bit for bit the run that was begun with 500 rounds
 
 settings: defaults < --preset < CONFIG.toml < --set < the flags (later ones win);
 every one is explained in docs/data-and-results.md and sim/settings/config.py.
@@ -116,7 +118,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--resume",
         action="store_true",
-        help="continue the run in DIR",
+        help="continue the run in DIR; with more --rounds, make it longer",
     )
     output.add_argument("--no-plots", action="store_true", help="draw no figures")
     output.add_argument(
