@@ -1,11 +1,11 @@
 """An audit report as one HTML page."""
 
 import functools
+from importlib import metadata
 from typing import Final
 
 import jinja2
 
-from deltafl import __version__
 from deltafl.sim.inspect.audit.facts import Outcome
 from deltafl.sim.inspect.audit.findings import Severity
 from deltafl.sim.inspect.audit.html import charts, searches, sequence, writing
@@ -87,7 +87,7 @@ def _environment() -> jinja2.Environment:
         SHOWN_SEARCHES=SHOWN_SEARCHES,
         SHOWN_EVIDENCE=SHOWN_EVIDENCE,
         REPORT_VERSION=REPORT_VERSION,
-        VERSION=__version__,
+        VERSION=metadata.version("deltafl"),
         NONE=writing.NONE,
         MEDIUM=Severity.MEDIUM,
         chart_frame=charts,
