@@ -124,6 +124,7 @@ def test_what_is_no_run_is_not_opened(federation, tmp_path):
         dfl.Result.open(out, network).module(9)
 
 
+@pytest.mark.slow
 def test_a_finished_run_gets_longer_and_is_measured_as_often(federation, tmp_path):
     """With twice as many rounds, a new run would be measured every other round only."""
     short = dfl.train(network, federation, "fedavg", out=tmp_path / "a", rounds=20, progress=False)

@@ -58,6 +58,7 @@ def test_it_has_the_same_bits(algorithm, rounds, tiny, tmp_path):
     assert before["model"] != result(tmp_path / "run")["model"]
 
 
+@pytest.mark.slow
 def test_all_runs_of_an_experiment_get_longer(tiny, tmp_path):
     config = replace(tiny, experiment=ExperimentConfig(seed=1, num_seeds=2, baselines=("fedavg",)))
     config = of_rounds(config, 2)
@@ -70,6 +71,7 @@ def test_all_runs_of_an_experiment_get_longer(tiny, tmp_path):
         assert result(arm) == result(tmp_path / "wanted" / "arms" / arm.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_while_it_is_made_longer_it_goes_on_to_the_same_bits(
     after, tiny, tmp_path, monkeypatch
@@ -88,6 +90,7 @@ def test_killed_while_it_is_made_longer_it_goes_on_to_the_same_bits(
         assert result(path) == result(tmp_path / "wanted")
 
 
+@pytest.mark.slow
 def test_a_masked_run_has_the_same_bits_and_a_clean_record(tmp_path):
     short = build_config([MASKED])
     path, wanted = tmp_path / "run", tmp_path / "wanted"
@@ -110,6 +113,7 @@ def test_a_masked_run_has_the_same_bits_and_a_clean_record(tmp_path):
     assert not {severity for _, severity in findings(path)} & {"HIGH", "MEDIUM"}
 
 
+@pytest.mark.slow
 def test_before_its_next_round_it_is_unfinished_and_not_cut(tmp_path):
     """The settings say more rounds by then than the record, which is closed."""
     short = build_config([MASKED])
