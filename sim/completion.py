@@ -35,6 +35,23 @@ _WORDS: Final = re.compile(r"[a-z]+(?:\|[a-z]+)+")  # such as masked|ideal
 _ALSO_FILES: Final = {"bash": "_shtab_deltafl_audit_pos_0_COMPGEN=_shtab_compgen_files"}
 """`deltafl audit` is followed by a run, or by a word; shtab offers only words there."""
 
+_ALSO_FILES_OF_FISH: Final = (
+    "complete -c deltafl "
+    "-n '_shtab_deltafl_using audit; and test $_shtab_deltafl_npos -eq 0' "
+    "-ka '(__fish_complete_path (commandline -ct))' -d 'a run directory or transcript.bin'\n"
+)
+"""The same for fish, behind the script, which begins by forgetting everything."""
+
+_ZSH_WORD: Final = "  _describe 'deltafl audit commands' _commands\n"
+_ZSH_AFTER: Final = "        leakage) _arguments -C -s $_shtab_deltafl_audit_leakage_options ;;\n"
+_ALSO_FILES_OF_ZSH: Final = {
+    _ZSH_WORD: f"{_ZSH_WORD}  _files\n",
+    # what follows a run are the options of `audit` itself; its words are no options
+    _ZSH_AFTER: f"{_ZSH_AFTER}        *) _arguments -C -s "
+    "${_shtab_deltafl_audit_options:#(:|\\*:::)*} ;;\n",
+}
+"""The same for zsh, as lines in place of others."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
@@ -59,7 +76,23 @@ def script(shell: str) -> str:
     for words, one in _parsers(parser, ()):
         for action in one._actions:
             _complete(action, names.get((*words, action.dest), lambda: ()))
-    return str(shtab.complete(parser, shell, preamble=_ALSO_FILES.get(shell, "")))
+    if shell in ("zsh", "fish"):
+        _drop_beside_words(parser)
+    text = str(shtab.complete(parser, shell, preamble=_ALSO_FILES.get(shell, "")))
+    for line, instead in _ALSO_FILES_OF_ZSH.items() if shell == "zsh" else ():
+        text = text.replace(line, instead)
+    return text + _ALSO_FILES_OF_FISH if shell == "fish" else text
+
+
+def _drop_beside_words(parser: argparse.ArgumentParser) -> None:
+    """Leave out arguments beside words that may follow: these shells would expect them first."""
+    for _, one in list(_parsers(parser, ())):
+        if any(isinstance(action, argparse._SubParsersAction) for action in one._actions):
+            one._actions[:] = [
+                action
+                for action in one._actions
+                if action.option_strings or isinstance(action, argparse._SubParsersAction)
+            ]
 
 
 def _parsers(

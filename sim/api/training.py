@@ -15,11 +15,12 @@ from deltafl.sim.api.methods import Method, Settings, method_of
 from deltafl.sim.api.modules import Model, factory
 from deltafl.sim.api.results import Comparison, Result
 from deltafl.sim.errors import ConfigError, RunError
+from deltafl.sim.record.rundir import RunDirectory
 from deltafl.sim.run.engine import Progress, Stop
 from deltafl.sim.run.experiment import Subject, run_experiment
 from deltafl.sim.run.progress import Several
 from deltafl.sim.settings.config import REMOTE, RunConfig
-from deltafl.sim.settings.config_io import Table, build_config
+from deltafl.sim.settings.config_io import Table, build_config, read_config_file
 
 _LEAST_COHORT: Final = 10  # of secure rounds, by default
 
@@ -74,7 +75,7 @@ def train(
         settings: any others, by section and name, as in a settings file.
         out: the run directory; by default a new one that is kept with the others of the system's
             temporary files.
-        resume: go on with the run in `out`.
+        resume: go on with the run in `out`; more `rounds` make it longer.
         progress: show bars.
         callbacks: are told how it goes on; see `Callback`.
 
@@ -96,6 +97,7 @@ def train(
     devices = len(federation.dataset.train)
     if cohort_size is None:
         cohort_size = min(devices, max(_LEAST_COHORT, devices // 3))
+    present = RunDirectory(Path(out)).config if resume and out is not None else None
     usual: Table = {
         "data": {"source": federation.dataset.name, "format": OWN},
         "model": {"name": model if isinstance(model, str) else OWN},
@@ -110,7 +112,7 @@ def train(
             "algorithm": method.algorithm,
             "rounds": rounds,
             "cohort_size": cohort_size,
-            "evaluate_every": max(1, rounds // 20),
+            "evaluate_every": _evaluate_every(rounds, present),
         },
         "experiment": {"num_seeds": seeds, "baselines": []},
         "privacy": {"transcript": "every=10"},
@@ -217,6 +219,13 @@ def _check_alone(config: RunConfig) -> None:
             f"federation.levels = {list(federation.levels)}: must be []; give a method for each "
             "level to `compare`, such as PrivateDeltaFL(0.8) and PrivateDeltaFL(0.5)"
         )
+
+
+def _evaluate_every(rounds: int, present: Path | None) -> int:
+    """Twenty evaluations; in a run that goes on, as often as until now, however long it gets."""
+    if present is None or not present.exists():
+        return max(1, rounds // 20)
+    return build_config([read_config_file(present)]).federation.evaluate_every
 
 
 def _criterion(

@@ -100,6 +100,20 @@ def drop_evaluations_after(folder: Path, last_round: int | None) -> None:
             path.unlink()
 
 
+def drop_evaluations_not_due(folder: Path, every: int, rounds: int) -> None:
+    """Delete those that a run does not make: it was made longer, and they were its last.
+
+    Args:
+        folder: of one conformity level.
+        every: rounds between two evaluations.
+        rounds: of the whole run; there is one after the last.
+    """
+    for path in _files(folder):
+        number = int(path.stem.removeprefix("round-"))
+        if number % every and number < rounds:
+            path.unlink()
+
+
 def _files(folder: Path) -> list[Path]:
     found = folder.glob("round-*.parquet")
     return sorted(path for path in found if _NAME.fullmatch(path.name))

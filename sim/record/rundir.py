@@ -20,7 +20,7 @@ import fcntl
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
@@ -30,7 +30,7 @@ from deltafl.fl.read.strict_json import parse_json
 from deltafl.sim.errors import ConfigError, RunDirectoryError, UserError, damaged
 from deltafl.sim.record.atomic import make_folder, write_file
 from deltafl.sim.record.own_files import check_file, check_folder, open_own
-from deltafl.sim.settings.config import FederationConfig, RunConfig
+from deltafl.sim.settings.config import REMOTE, FederationConfig, RunConfig
 from deltafl.sim.settings.config_io import (
     build_config,
     first_difference,
@@ -157,18 +157,20 @@ class RunDirectory:
         Raises:
             RunDirectoryError: as `check`.
         """
-        self.check(config, resume=resume)
-        return read_json(self.summary)
+        return None if self.check(config, resume=resume) else read_json(self.summary)
 
-    def check(self, config: RunConfig, *, resume: bool) -> None:
+    def check(self, config: RunConfig, *, resume: bool) -> int | None:
         """Check that a run with `config` may start or go on here; changes nothing.
+
+        Returns:
+            How many rounds the run here has by its settings, if `config` makes it longer.
 
         Raises:
             RunDirectoryError: something exists and `resume` is off, or it is no run directory, or
-                the run in it has other settings.
+                the run in it has other settings, apart from fewer rounds.
         """
         if not self.path.exists():
-            return
+            return None
         if not resume:
             raise RunDirectoryError(
                 f"{self.path} already exists: add --resume to continue it, or choose another --out"
@@ -182,22 +184,29 @@ class RunDirectory:
                     f"{self.path} is not a run directory (it has no config.toml): "
                     f"choose another --out"
                 )
-            return
+            return None
         try:
             present = build_config([read_config_file(self.config)])
         except ConfigError as error:
             raise RunDirectoryError(f"{self.path} cannot be resumed: {error}") from error
+        rounds = present.federation.rounds
+        if rounds < config.federation.rounds and _with_rounds_of(config, present) == config:
+            if config.federation.devices == REMOTE:
+                raise RunDirectoryError(
+                    f"{self.path} was started with federation.rounds = {rounds}, not "
+                    f"{config.federation.rounds}: devices on machines of their own were told how "
+                    "long the run is; resume with as many, or choose another --out"
+                )
+            return rounds
         if difference := first_difference(config, present):
             key, wanted, found = difference
             mend = "resume with the same settings, or choose another --out"
             if key == "federation.rounds":
-                mend = (
-                    "a run is not made longer, because its record says how long it is; train anew "
-                    "in another --out: with the same seed, the rounds until there are the same"
-                )
+                mend = "a run is made longer, never shorter; choose another --out"
             raise RunDirectoryError(
                 f"{self.path} was started with {key} = {show(found)}, not {show(wanted)}: {mend}"
             )
+        return None
 
     @contextmanager
     def claim(self, config: RunConfig, *, resume: bool) -> Iterator[None]:
@@ -223,8 +232,21 @@ class RunDirectory:
                     f"{self.path} is in use by another process: wait for it, "
                     f"or choose another --out"
                 ) from error
+            if self.check(config, resume=True):
+                self._lengthen(config)
             self.prepare(config)
             yield
+
+    def _lengthen(self, config: RunConfig) -> None:
+        """Make the run one of more rounds, which is therefore not finished.
+
+        The results go first: a process that ends here leaves a run that is only to be summarised.
+        """
+        for result in (self.summary, self.bundle):
+            check_file(result)
+            result.unlink(missing_ok=True)
+        check_file(self.config)
+        write_file(self.config, to_toml(config).encode())
 
     def prepare(self, config: RunConfig) -> None:
         """Create the settings and the folders, if they are not there.
@@ -242,6 +264,12 @@ class RunDirectory:
             write_file(self.config, to_toml(config).encode())  # first: `check` goes by it
         for folder in (self.metrics, *metrics, self.checkpoints):
             make_folder(folder)
+
+
+def _with_rounds_of(config: RunConfig, present: RunConfig) -> RunConfig:
+    """The settings of a run that is here, with the rounds of those that are wanted."""
+    rounds = config.federation.rounds
+    return replace(present, federation=replace(present.federation, rounds=rounds))
 
 
 def check_output(output: Path, inputs: Iterable[Path]) -> None:

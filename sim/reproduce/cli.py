@@ -15,6 +15,7 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.flags import add_json, add_quiet
 from deltafl.sim.settings.argument import whole
 from deltafl.sim.settings.config_io import assignment
+from deltafl.sim.visible import visible
 
 if TYPE_CHECKING:
     from deltafl.sim.reproduce.experiment import Cell, Experiment, Report, Request
@@ -281,7 +282,8 @@ def _dry_run(plans: Sequence[_Plan], request: "Request", *, as_json: bool) -> in
 
 def _make(options: argparse.Namespace, plans: Sequence[_Plan], request: "Request") -> int:
     from deltafl.sim.reproduce.cells import run_cells
-    from deltafl.sim.reproduce.output import as_json, as_markdown, write_report
+    from deltafl.sim.reproduce.output import as_json, write_report
+    from deltafl.sim.reproduce.screen import as_text, width_of_terminal
 
     cells = [cell for plan in plans for cell in plan.cells]
     try:
@@ -309,8 +311,7 @@ def _make(options: argparse.Namespace, plans: Sequence[_Plan], request: "Request
         if options.json:
             documents.append(as_json(plan.experiment, report, folder))
             continue
-        print(as_markdown(plan.experiment, report))
-        print(f"Results are in {folder}.")
+        print(visible(as_text(plan.experiment, report, folder, width_of_terminal())))
     if options.json:
         print(json.dumps(documents, indent=2, ensure_ascii=False, allow_nan=False))
     if outcome.failures:

@@ -42,14 +42,21 @@ examples:
   deltafl run --out runs/third --resume
       continue an interrupted run; of a finished run, print the result again. A
       round with masked sums that was interrupted is lost: no device answers twice
+  deltafl run --out runs/third --resume --rounds 500
+      make it longer: bit for bit the run that was begun with 500 rounds
 
 settings: defaults < --preset < CONFIG.toml < --set < the flags (later ones win);
+with neither --preset nor CONFIG.toml, the quickstart's, or with data of your own
+the defaults: 30 rounds of 20 devices, private Δ-FL at θ = 0.5, one seed;
 every one is explained in docs/data-and-results.md and sim/settings/config.py.
 θ (federation.theta) is the share of the devices, by weight, that training
 keeps: those with the largest losses. 1 is FedAvg; a smaller θ favours the
 worst-off devices more.
 exit codes: 0 success, 1 the run failed, 2 invalid request, 130 interrupted.
 """
+
+DIGITS: Final = "digits"
+"""The data of the quickstart, which come with scikit-learn."""
 
 _FLAGS: Final = {
     "rounds": "federation.rounds",
@@ -112,11 +119,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
     output = parser.add_argument_group("output")
-    output.add_argument("--out", metavar="DIR", help="run directory (default: runs/NAME)")
+    output.add_argument(
+        "--out",
+        metavar="DIR",
+        help="run directory (default: runs/ and the name of preset, file or data)",
+    )
     output.add_argument(
         "--resume",
         action="store_true",
-        help="continue the run in DIR",
+        help="continue the run in DIR; with more --rounds, make it longer",
     )
     output.add_argument("--no-plots", action="store_true", help="draw no figures")
     output.add_argument(
@@ -159,7 +170,11 @@ def _run(options: argparse.Namespace, config: RunConfig, out: Path) -> int:
 
     try:
         with contextlib.ExitStack() as stack:
-            told = [ProgressBars(), *([TensorBoard(out)] if options.tensorboard else ())]
+            told = [
+                _Origin(options, out),
+                ProgressBars(),
+                *([TensorBoard(out)] if options.tensorboard else ()),
+            ]
             for one in told:
                 stack.enter_context(contextlib.closing(one))
             summary = run_experiment(
@@ -175,6 +190,33 @@ def _run(options: argparse.Namespace, config: RunConfig, out: Path) -> int:
     except (RunError, DivergenceError, ProtocolError, SecAggError, OSError) as error:
         return _fail(1, f"the run failed: {error}; finished rounds are kept in {out}")
     return _show(summary, out, as_json=options.json)
+
+
+class _Origin:
+    """Says where settings come from that nobody has named, once nothing is wrong with the rest."""
+
+    def __init__(self, options: argparse.Namespace, out: Path) -> None:
+        is_new = not RunDirectory(out).config.exists()
+        self._is_due = is_new and _is_of_own_data(options)
+        self._config = RunDirectory(out).config
+
+    def begin(self, config: RunConfig, rounds_done: int) -> None:
+        del config, rounds_done
+        if self._is_due:
+            _warn(
+                "neither --preset nor CONFIG.toml is given: settings that are not given have their "
+                f"defaults, with one seed and no baseline; {self._config} has them all"
+            )
+        self._is_due = False
+
+    def played(self, event: Mapping[str, object]) -> None:
+        pass
+
+    def evaluated(self, round_number: int, test_error: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 def _show(summary: Mapping[str, object], out: Path, *, as_json: bool) -> int:
@@ -202,7 +244,22 @@ def _out(options: argparse.Namespace) -> Path:
         return Path(options.out)
     if options.config is not None:
         return Path("runs") / Path(options.config).stem
+    if _is_of_own_data(options):
+        name = Path(_source(options)).name
+        return Path("runs") / (name.partition(".")[0] or "data")
     return Path("runs") / (options.preset or "quickstart")
+
+
+def _source(options: argparse.Namespace) -> str:
+    """Which data a flag names; those of the quickstart if none does."""
+    layers = [*single_settings_of(options), *data_of(options)]
+    named = [layer["data"]["source"] for layer in layers if "source" in layer.get("data", {})]
+    return str(named[-1]) if named else DIGITS
+
+
+def _is_of_own_data(options: argparse.Namespace) -> bool:
+    """Whether only flags give settings, and name other data than the quickstart is tuned for."""
+    return options.preset is None and options.config is None and _source(options) != DIGITS
 
 
 def _config(options: argparse.Namespace, out: Path) -> RunConfig:
@@ -215,7 +272,8 @@ def _config(options: argparse.Namespace, out: Path) -> RunConfig:
                 f"{out}: there is no run to continue: check --out; to start a new run, or continue "
                 "it if it exists, also give its settings, as in --preset quickstart --resume"
             )
-        layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
+        if not _is_of_own_data(options):
+            layers.append(read_table(preset_text("quickstart"), "preset quickstart"))
     layers += single_settings_of(options)
     for flag, key in _FLAGS.items():
         if (value := getattr(options, flag)) is not None:

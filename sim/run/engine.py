@@ -46,6 +46,7 @@ from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_chec
 from deltafl.sim.record.evaluations import (
     Evaluation,
     drop_evaluations_after,
+    drop_evaluations_not_due,
     read_last_evaluation,
     write_evaluation,
 )
@@ -158,8 +159,10 @@ def play(
     if checkpoint is not None:
         check_state(config, directory, checkpoint, first, num_devices)
         check_files(config, directory, checkpoint)
-    for folder in directory.metrics_of(config.federation).values():
+    federation = config.federation
+    for folder in directory.metrics_of(federation).values():
         drop_evaluations_after(folder, checkpoint.state.round if checkpoint else None)
+        drop_evaluations_not_due(folder, federation.evaluate_every, federation.rounds)
     events_size = checkpoint.events_size if checkpoint else 0
     beyond = _beyond(config, directory, checkpoint, num_devices)
     with (

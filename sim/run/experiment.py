@@ -104,6 +104,7 @@ def run_experiment(
     top = RunDirectory(path)
     if finished := top.finished(config, resume=resume):
         return finished
+    before = top.check(config, resume=resume)
     device = choose_device(config.training.device)
     subject = subject or _subject_of(config)
     dataset, spec = subject.dataset, subject.spec(config)
@@ -112,6 +113,8 @@ def run_experiment(
     choice = choose(training, config.model.name, samples_trained_on(config, dataset))
     data = DataSize(dataset.name, len(dataset.train), len(dataset.test))
     with top.claim(config, resume=resume), contextlib.ExitStack() as stack:
+        if before is not None:
+            warn(f"{path}: from {before} to {config.federation.rounds} rounds")
         versions, choice = _settle(top, choice, device, dataset_digest(dataset), warn)
         backend = open_backend(choice, spec, device=device, address=config.training.address)
         stack.enter_context(contextlib.closing(backend))

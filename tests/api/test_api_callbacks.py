@@ -122,3 +122,24 @@ def test_what_is_no_run_is_not_opened(federation, tmp_path):
         dfl.Result.open(out).module()
     with pytest.raises(ValueError, match="seed=9: must be one of 1"):
         dfl.Result.open(out, network).module(9)
+
+
+@pytest.mark.slow
+def test_a_finished_run_gets_longer_and_is_measured_as_often(federation, tmp_path):
+    """With twice as many rounds, a new run would be measured every other round only."""
+    short = dfl.train(network, federation, "fedavg", out=tmp_path / "a", rounds=20, progress=False)
+    before = short.history()
+    with pytest.warns(UserWarning, match="from 20 to 40 rounds"):
+        longer = dfl.train(
+            network,
+            federation,
+            "fedavg",
+            out=tmp_path / "a",
+            rounds=40,
+            resume=True,
+            progress=False,
+        )
+    often = {"federation": {"evaluate_every": 1}}
+    whole = dfl.train(network, federation, "fedavg", rounds=40, settings=often, progress=False)
+    assert longer.history().equals(whole.history())
+    assert (len(before) < len(longer.history()), longer.rounds) == (True, {1: 40})

@@ -12,15 +12,17 @@ from html_pages import faults, parsed
 from hypothesis import given
 from hypothesis import strategies as st
 
+import deltafl
 from deltafl.sim.inspect.audit.catalogue import RULES
 from deltafl.sim.inspect.audit.facts import CheckResult, Outcome
 from deltafl.sim.inspect.audit.findings import Finding, Severity
-from deltafl.sim.inspect.audit.html import charts, render, sequence, writing
+from deltafl.sim.inspect.audit.html import charts, render, searches, sequence, writing
 from deltafl.sim.inspect.audit.html.grouping import SHOWN_PER_RULE, group
 from deltafl.sim.inspect.audit.html.render import SHOWN_EVIDENCE, SHOWN_SEARCHES, SHOWN_STEPS
 from deltafl.sim.inspect.audit.html.verdict import verdict
 
 EXAMPLES = sorted(example_reports.EXAMPLES)
+SEARCHES = example_reports.rich().searches
 
 
 @pytest.fixture(scope="module")
@@ -281,6 +283,35 @@ def test_every_number_can_be_written(value):
     assert writing.quantity(value).isprintable()
 
 
+def test_charts_are_of_what_differs():
+    """Without the truth, and by a search that always ends alike, only the rest is drawn."""
+    found = [
+        replace(one, bits=None, error=None, prior_error=None, smallest_bucket=1) for one in SEARCHES
+    ]
+    titles = [one.title for one in searches.charts(found)]
+    assert titles == [
+        "Threshold that was found",
+        "Queries of a search",
+        "Width of the threshold's bracket",
+    ]
+    alike = [
+        replace(one, queries=9, threshold_low=1.0, threshold_high=1.5, smallest_bucket=2)
+        for one in found
+    ]
+    assert searches.charts(alike) == ()
+    assert searches.charts(alike[:1]) == ()
+
+
+def test_sums_of_searches_are_not_mixed_up_with_the_numbers_in_them():
+    facts = dict(searches.highlights(SEARCHES))
+    assert facts["Sums that answered them"] == writing.number(sum(one.queries for one in SEARCHES))
+    assert facts["Numbers in these sums"] == writing.number(sum(one.numbers for one in SEARCHES))
+
+
+def test_the_page_says_which_version_wrote_it(pages):
+    assert all(f"Written by deltafl {deltafl.__version__}." in page for page in pages.values())
+
+
 # in a browser
 
 
@@ -341,6 +372,30 @@ def test_every_text_has_contrast_in_light_and_dark(pages, visit):
                 texts, poor = seen.page.evaluate(CONTRASTS)
                 assert texts > 50
                 assert poor == []
+
+
+def test_a_diagram_that_does_not_fit_says_so(pages, visit):
+    with visit(pages["rich"]) as seen:
+        hint = seen.page.get_by_text("The diagrams are wider than this screen")
+        for width, is_cut in ((390, True), (700, True), (900, False), (1200, False)):
+            seen.page.set_viewport_size({"width": width, "height": 900})
+            box = "() => { const one = document.querySelector('.round').parentElement;"
+            assert (
+                seen.page.evaluate(f"{box} return one.scrollWidth > one.clientWidth }}") == is_cut
+            )
+            assert hint.is_visible() == is_cut
+        seen.page.emulate_media(media="print")
+        assert not hint.is_visible()
+
+
+def test_on_paper_the_head_of_the_diagram_is_on_each_of_its_pages(pages, visit):
+    """As the head of a table is; on a screen, it is there once."""
+    shown = "name => getComputedStyle(document.querySelector(name)).display"
+    with visit(pages["rich"]) as seen:
+        assert seen.page.evaluate(shown, ".lanes") == "block"
+        seen.page.emulate_media(media="print")
+        displays = [seen.page.evaluate(shown, name) for name in (".round", ".lanes", ".scenes")]
+        assert displays == ["table", "table-header-group", "table-row-group"]
 
 
 def test_findings_fold_by_keyboard_and_only_lesser_ones_are_folded(pages, visit):

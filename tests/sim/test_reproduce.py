@@ -426,16 +426,19 @@ class TestTuning:
 class TestCommand:
     ARGUMENTS = ("--data", "digits", "--rounds", "2", "--seeds", "1", "--quiet")
 
-    def test_one_command_runs_reports_and_goes_on(self, tmp_path, capsys, play):
+    def test_one_command_runs_reports_and_goes_on(self, tmp_path, capsys, play, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "80")
         double = play(runs)
         out = str(tmp_path / "results")
         command = ["reproduce", "table2", *self.ARGUMENTS, "--methods", "fedavg,delta-fl-0.5"]
         assert cli.main([*command, "--out", out]) == 0
         printed = capsys.readouterr().out
-        assert "| FedAvg" in printed
+        assert "\nFedAvg " in printed
+        report = printed[printed.index("90th percentile of the test error") :].split(out)[0]
+        assert max(map(len, report.splitlines())) <= 80
         assert "stand-in" in printed
         folder = tmp_path / "results" / "table2"
-        assert (folder / "report.md").read_text().strip() in printed
+        assert "| FedAvg" in (folder / "report.md").read_text()
         lines = (folder / "table2.jsonl").read_text().splitlines()
         assert {json.loads(line)["method"] for line in lines} == {"FedAvg", "Δ-FL θ=0.5"}
         assert cli.main([*command, "--out", out, "--dry-run"]) == 0

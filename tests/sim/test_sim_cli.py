@@ -15,7 +15,7 @@ from fresh_python import ROOT, loaded_by
 from deltafl.sim.cli import main
 from deltafl.sim.run import engine, experiment
 from deltafl.sim.run.cli import called
-from deltafl.sim.settings.config_io import preset_text
+from deltafl.sim.settings.config_io import build_config, flatten, preset_text
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -115,8 +115,8 @@ def test_an_existing_directory_is_left_as_it_was(capsys, tiny_arguments, tmp_pat
     for extra, expected in (
         ([], "a already exists: add --resume"),
         (
-            ["--resume", "--rounds=5"],
-            "a was started with federation.rounds = 4, not 5: a run is not",
+            ["--resume", "--rounds=3"],
+            "a was started with federation.rounds = 4, not 3: a run is made longer, never shorter",
         ),
         (["--resume", "--set=federation.theta=1/3"], "federation.theta = 0.5, not 1/3"),
     ):
@@ -126,23 +126,43 @@ def test_an_existing_directory_is_left_as_it_was(capsys, tiny_arguments, tmp_pat
         assert snapshot(tmp_path) == before
 
 
-def test_a_longer_run_with_the_same_seed_begins_with_the_same_rounds(
-    capsys, tiny_arguments, tmp_path
-):
-    """Which is what the refusal to make a run longer says."""
-    short = [*tiny_arguments, "--set=federation.algorithm=private-delta-fl"]
-    short += ["--set=privacy.min_cohort=2", "--set=policy.min_expected_tail=1"]
-    short += ["--set=federation.cohort_size=4", "--set=privacy.sums=ideal"]
-    assert call(capsys, "run", *short, "--out=a")[0] == 0
-    longer = [one for one in short if "rounds" not in one]
-    assert call(capsys, "run", *longer, "--rounds=6", "--out=b")[0] == 0
-    first, second = (
-        [json.loads(line) for line in (tmp_path / name / "events.jsonl").read_text().splitlines()]
-        for name in "ab"
+def own_data(path):
+    rng = np.random.default_rng(1)
+    user = np.repeat(np.arange(40), 8)
+    x = rng.normal(size=(len(user), 3)).astype("float32")
+    np.savez(path, x=x, y=(x[:, 0] > 0).astype(int), user=user)
+
+
+@pytest.mark.parametrize("flag", ["--data=visits.npz", "--set=data.source=visits.npz"])
+def test_own_data_do_not_get_the_tuning_of_the_quickstart(capsys, tmp_path, flag):
+    """They are trained with the defaults, in a directory of their own name, and a note says so."""
+    own_data(tmp_path / "visits.npz")
+    flags = ["--rounds=1", "--sums=ideal", "--quiet", "--no-plots"]
+    code, out, err = call(capsys, "run", flag, *flags)
+    assert (code, "1 seed" in out) == (0, True)
+    assert "defaults, with one seed and no baseline; runs/visits/config.toml has them all" in err
+    written = tomllib.loads((tmp_path / "runs/visits/config.toml").read_text())
+    usual = flatten(build_config([]))
+    given = {"data.source", "federation.rounds", "privacy.sums"}
+    for section, values in written.items():
+        for key in {f"{section}.{name}" for name in values} - given:
+            assert flatten(build_config([written]))[key] == usual[key]
+    code, _, err = call(capsys, "run", flag, *flags, "--resume")
+    assert (code, err) == (0, "")
+
+
+def test_with_a_preset_own_data_get_its_tuning_and_no_note(capsys, tmp_path):
+    own_data(tmp_path / "visits.npz")
+    flags = ["--rounds=1", "--sums=ideal", "--quiet", "--no-plots", "--set=experiment.num_seeds=1"]
+    code, _, err = call(capsys, "run", "--preset=quickstart", "--data=visits.npz", *flags)
+    assert (code, err) == (0, "")
+    written = tomllib.loads((tmp_path / "runs/quickstart/config.toml").read_text())
+    assert written["training"]["learning_rate"] == 0.2
+    code, _, err = call(capsys, "run", *flags, "--data=digits", "--out=b")
+    assert (code, err) == (0, "")
+    assert (
+        tomllib.loads((tmp_path / "b/config.toml").read_text())["training"] == written["training"]
     )
-    assert (len(first), len(second)) == (4, 6)
-    for one, other in zip(first, second, strict=False):
-        assert (one["eta"], one["kept_weight"]) == (other["eta"], other["kept_weight"])
 
 
 def test_a_summary_is_printed_as_json(capsys, tiny_arguments, tmp_path):

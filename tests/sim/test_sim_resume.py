@@ -11,13 +11,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from doubles import Killed, Silent, run
+from resumed import kill_at_write, result
 
 from deltafl.fl.strategies.base import TrainingState
 from deltafl.sim.errors import RunDirectoryError, RunError, UserError
-from deltafl.sim.record import atomic, checkpoint, evaluations, rundir
 from deltafl.sim.record.chain import Mark
 from deltafl.sim.record.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from deltafl.sim.record.events import read_events
 from deltafl.sim.record.transcript import TRANSCRIPT, Message, read_transcript
 from deltafl.sim.record.truth import TRUTH
 from deltafl.sim.run import engine
@@ -25,23 +24,6 @@ from deltafl.sim.settings.config import ExperimentConfig
 from deltafl.sim.settings.config_io import build_config, read_config_file, to_toml
 
 pytestmark = pytest.mark.usefixtures("no_figures")
-
-
-def without_times(event):
-    return {key: value for key, value in event.items() if not key.endswith("_s")}
-
-
-def result(path):
-    """Everything that must not depend on interruptions."""
-    checkpoint = load_checkpoint(path / "checkpoints")
-    return {
-        "model": checkpoint.state.model.tobytes(),
-        "eta": checkpoint.state.eta,
-        "events": [without_times(event) for event in read_events(path / "events.jsonl")],
-        "metrics": {p.name: p.read_bytes() for p in sorted((path / "metrics").iterdir())},
-        "checkpoints": sorted(p.name for p in (path / "checkpoints").iterdir())[-2:],
-        "config": (path / "config.toml").read_text(),
-    }
 
 
 @pytest.fixture(scope="module")
@@ -74,25 +56,6 @@ def test_cohorts_and_initial_weights_do_not_depend_on_the_algorithm(tiny, refere
     assert [e["cohort"] for e in clear["events"]] == [e["cohort"] for e in plain["events"]]
     assert clear["metrics"]["round-000000.parquet"] == plain["metrics"]["round-000000.parquet"]
     assert clear["model"] != plain["model"]
-
-
-def kill_at_write(monkeypatch, number, *, after):
-    """Die at the number-th durable write, just before or just after it takes effect."""
-    writes = 0
-    original = atomic.write_file
-
-    def write_file(path, data):
-        nonlocal writes
-        writes += 1
-        if after:
-            original(path, data)
-        if writes == number:
-            raise Killed
-        if not after:
-            original(path, data)
-
-    for module in (checkpoint, evaluations, rundir):
-        monkeypatch.setattr(module, "write_file", write_file)
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -61,6 +61,7 @@ class Chart:
         left_out: Number of values that were not drawn: missing, infinite, or not above zero on
             a logarithmic axis.
         summary: What it shows in words.
+        differs: Whether its values are not all the same; otherwise one number says as much.
     """
 
     title: str
@@ -70,6 +71,7 @@ class Chart:
     lines: tuple[Line, ...]
     left_out: int
     summary: str
+    differs: bool
 
 
 def chart(
@@ -114,6 +116,7 @@ def chart(
         tuple(lines),
         sum(len(rounds) for _ in drawable) - len(present),
         "; ".join(_summary(label, values, unit) for label, values in drawable.items()),
+        len(set(present)) > 1,
     )
 
 

@@ -1,6 +1,7 @@
 """An audit report as one HTML page."""
 
 import functools
+from importlib import metadata
 from typing import Final
 
 import jinja2
@@ -86,6 +87,7 @@ def _environment() -> jinja2.Environment:
         SHOWN_SEARCHES=SHOWN_SEARCHES,
         SHOWN_EVIDENCE=SHOWN_EVIDENCE,
         REPORT_VERSION=REPORT_VERSION,
+        VERSION=metadata.version("deltafl"),
         NONE=writing.NONE,
         MEDIUM=Severity.MEDIUM,
         chart_frame=charts,

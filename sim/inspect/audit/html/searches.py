@@ -13,6 +13,13 @@ def width(search: SearchFacts) -> float:
     return search.threshold_high - search.threshold_low
 
 
+def _middle(search: SearchFacts) -> float | None:
+    """Where the threshold is, if its interval is bounded."""
+    return (
+        (search.threshold_low + search.threshold_high) / 2 if math.isfinite(width(search)) else None
+    )
+
+
 def highlights(searches: Sequence[SearchFacts]) -> tuple[tuple[str, str], ...]:
     """Names and values of the notable figures over all searches; empty without searches."""
     if not searches:
@@ -22,7 +29,8 @@ def highlights(searches: Sequence[SearchFacts]) -> tuple[tuple[str, str], ...]:
         ("Searches", number(len(searches))),
         ("Methods", ", ".join(dict.fromkeys(search.method for search in searches))),
         ("Queries per search", span(min(queries), max(queries))),
-        ("Sums released by them", number(sum(search.numbers for search in searches))),
+        ("Sums that answered them", number(sum(queries))),
+        ("Numbers in these sums", number(sum(search.numbers for search in searches))),
     ]
     bounded = [search for search in searches if math.isfinite(width(search))]
     if bounded:
@@ -42,10 +50,28 @@ def highlights(searches: Sequence[SearchFacts]) -> tuple[tuple[str, str], ...]:
 
 
 def charts(searches: Sequence[SearchFacts]) -> tuple[Chart, ...]:
-    """Charts of the searches over rounds; only those that have values."""
+    """Charts of the searches over rounds; only those that have different values."""
     ordered = sorted(searches, key=lambda search: search.round)
     rounds = [search.round for search in ordered]
     drawn = (
+        chart(
+            "Threshold that was found",
+            "nats",
+            rounds,
+            {"threshold": [_middle(search) for search in ordered]},
+        ),
+        chart(
+            "Queries of a search",
+            "queries",
+            rounds,
+            {"queries": [search.queries for search in ordered]},
+        ),
+        chart(
+            "Devices in the least crowded bucket",
+            "devices",
+            rounds,
+            {"devices": [search.smallest_bucket for search in ordered]},
+        ),
         chart(
             "Bits given away per device",
             "bits",
@@ -69,7 +95,7 @@ def charts(searches: Sequence[SearchFacts]) -> tuple[Chart, ...]:
             },
         ),
     )
-    return tuple(one for one in drawn if one is not None)
+    return tuple(one for one in drawn if one is not None and one.differs)
 
 
 def _in(search: SearchFacts) -> str:
