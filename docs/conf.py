@@ -15,7 +15,7 @@ version = release = deltafl.__version__
 html_title = f"deltafl {release}"
 
 extensions = [
-    "myst_parser",
+    "myst_nb",  # and with it `myst_parser`
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
@@ -25,8 +25,17 @@ extensions = [
     "docstrings",
     "settings_table",
 ]
-exclude_patterns = ["_ext", "examples"]
-source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_ext", "examples/flower"]
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb", ".rst": "restructuredtext"}
+
+# Every build runs the notebooks, elsewhere than in the sources. A cell that fails is a warning with
+# its traceback, which fails `make docs`; `nb_execution_raise_on_error` would not say which cell.
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_show_tb = True
+nb_execution_timeout = 600
+nb_merge_streams = True
+nb_output_stderr = "remove"  # bars
 
 # Markdown, as code hosts read it
 myst_heading_anchors = 4

@@ -133,13 +133,15 @@ def test_links_of_a_code_host_fit_the_site(link, fitted):
 def test_every_page_is_in_a_table_of_contents():
     pages = {
         page.relative_to(DOCS).with_suffix("").as_posix()
-        for page in [*DOCS.rglob("*.md"), *DOCS.rglob("*.rst")]
-        if not page.is_relative_to(DOCS / "examples")
+        for page in [*DOCS.rglob("*.md"), *DOCS.rglob("*.rst"), *DOCS.rglob("*.ipynb")]
+        if not page.is_relative_to(DOCS / "examples/flower")
     }
     listed = {"index"}
     for page in pages:
         path = next(
-            DOCS / f"{page}{end}" for end in (".md", ".rst") if (DOCS / f"{page}{end}").exists()
+            DOCS / f"{page}{end}"
+            for end in (".md", ".rst", ".ipynb")
+            if (DOCS / f"{page}{end}").exists()
         )
         for blocks in TOCTREE.findall(path.read_text(encoding="utf-8")):
             for line in "".join(blocks).split("\n"):
