@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from deltafl.fl.cohort import Cohort, Pending
 from deltafl.fl.errors import DivergenceError
@@ -42,7 +43,19 @@ def step_by_mean(model: Vector, contributions: Iterable[tuple[float, float, Vect
     Raises:
         ValueError: no weight is positive.
     """
-    total = np.zeros(model.shape, dtype=np.float64)
+    stepped: Vector = (model + mean_of(model.shape, contributions)).astype(np.float32)
+    return stepped
+
+
+def mean_of(
+    shape: tuple[int, ...], contributions: Iterable[tuple[float, float, Vector]]
+) -> npt.NDArray[np.float64]:
+    """Compute Σ a_k·(step_k·Δ_k) / Σ a_k, summed in float64 in order; see `step_by_mean`.
+
+    Raises:
+        ValueError: no weight is positive.
+    """
+    total = np.zeros(shape, dtype=np.float64)
     total_weight = 0.0
     product = np.empty_like(total)
     for weight, step, update in contributions:
@@ -50,8 +63,8 @@ def step_by_mean(model: Vector, contributions: Iterable[tuple[float, float, Vect
         total_weight += weight
     if total_weight <= 0:
         raise ValueError(f"weights sum to {total_weight}: at least one must be positive")
-    stepped: Vector = (model + total / total_weight).astype(np.float32)
-    return stepped
+    mean: npt.NDArray[np.float64] = total / total_weight
+    return mean
 
 
 def finite_updates(cohort: Cohort, model: Vector, ids: Collection[int]) -> Iterator[Vector]:

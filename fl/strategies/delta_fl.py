@@ -7,7 +7,7 @@ device the same weight; that is `DeviceWeights.UNIFORM`. Appendix C.3 keeps η f
 that the w-step of Algorithm 1 takes T_η rounds instead of one: `eta_every`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +17,8 @@ from deltafl.fl.strategies.aggregation import add_mean_update
 from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
 from deltafl.fl.strategies.choices import DeviceWeights
 from deltafl.fl.strategies.mixture import measure_losses
+from deltafl.fl.strategies.robust import Robustly
+from deltafl.fl.strategies.robust_mean import robustly_stepped
 from deltafl.fl.superquantile import parse_theta, weighted_quantile
 from deltafl.fl.vectors import Vector
 
@@ -31,6 +33,7 @@ class DeltaFL:
         eta_every: T_η, at least 1: η is computed in rounds 0, T_η, 2·T_η, … of the run and kept in
             the rounds between. 1 is Algorithm 2. A lost round computes no η: the previous one stays
             for another T_η rounds. At θ = 1 no device is filtered out and no η is kept.
+        robustly: to step by the geometric median of the updates; None for their mean.
 
     Raises:
         ValueError: θ is not in (0, 1], or T_η is not at least 1.
@@ -39,6 +42,7 @@ class DeltaFL:
     theta: Fraction
     weighting: DeviceWeights = DeviceWeights.SAMPLES
     eta_every: int = 1
+    robustly: Robustly | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "theta", parse_theta(self.theta))
@@ -85,16 +89,21 @@ class DeltaFL:
         if sum(kept_weights) == 0:
             return _leave(state, eta)
         ids = list(cohort.weights)
-        model = add_mean_update(state.model, cohort, [ids[index] for index in kept], kept_weights)
+        taking_part = [ids[index] for index in kept]
+        if self.robustly is None:
+            model = add_mean_update(state.model, cohort, taking_part, kept_weights)
+            stepped = replace(state, model=model)
+        else:
+            stepped = robustly_stepped(state, cohort, taking_part, kept_weights, self.robustly)
         report = RoundReport(
             eta=eta,
             kept_devices=len(kept),
             kept_weight=sum(kept_weights),
             train_loss=float(np.average([losses[index] for index in kept], weights=kept_weights)),
             empty=False,
-            secure_sums=1,
+            secure_sums=1 if self.robustly is None else self.robustly.passes,
         )
-        return TrainingState(model, state.round + 1, eta), report
+        return replace(stepped, round=state.round + 1, eta=eta), report
 
     def _weight(self, num_samples: int) -> int:
         return num_samples if self.weighting is DeviceWeights.SAMPLES else 1
@@ -105,4 +114,4 @@ def _leave(state: TrainingState, eta: float | None) -> tuple[TrainingState, Roun
     report = RoundReport(
         eta=eta, kept_devices=0, kept_weight=0, train_loss=None, empty=True, secure_sums=1
     )
-    return TrainingState(state.model, state.round + 1, state.eta), report
+    return replace(state, round=state.round + 1), report

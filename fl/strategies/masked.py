@@ -106,6 +106,12 @@ class MaskedMean:
     expected_loss: float = math.log(10)
 
     def __post_init__(self) -> None:
+        if self.rounds.robustly is not None and not self.mean.has_whole_weights:
+            raise ValueError(
+                f"{self.name} weighs devices by real numbers, and a device that claims a large "
+                "one is what a robust mean is to withstand: take private-fedavg, private-fedprox "
+                "or private-delta-fl"
+            )
         if self.rounds.theta != 1:
             raise ValueError(f"theta={self.rounds.theta} of the rounds is not 1: all take part")
         if not (math.isfinite(self.expected_loss) and self.expected_loss > 0):
@@ -137,10 +143,9 @@ class MaskedMean:
         check_cohort(cohort)
         rounds, unit = self._rounds(state, len(cohort.weights))
         weighing = InUnits(self.mean, state.round, unit, rounds.encoding.update.max_weight)
-        before = replace(state, memory=MappingProxyType({}))
-        played, report = rounds.apply(before, cohort, weighing)
+        played, report = rounds.apply(state, cohort, weighing)
         known = {field.name: getattr(report, field.name) for field in fields(report)}
-        memory = {**state.memory, **self._learnt(report, unit, rounds.encoding.update.max_weight)}
+        memory = {**played.memory, **self._learnt(report, unit, rounds.encoding.update.max_weight)}
         following = replace(played, memory=MappingProxyType(memory))
         return following, MaskedMeanReport(**known, weight_unit_log2=unit)
 

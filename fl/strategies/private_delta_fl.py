@@ -8,13 +8,15 @@ or noisy ranks or is forbidden; updates agree up to fixed-point rounding.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from types import MappingProxyType
 
 import numpy as np
 
 from deltafl.fl.cohort import Cohort, Weighing, check_cohort
-from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
+from deltafl.fl.strategies.base import Memory, RoundReport, TrainingState, Visibility
+from deltafl.fl.strategies.robust import Robustly
 from deltafl.fl.superquantile import parse_theta
 from deltafl.fl.vectors import Vector
 from deltafl.protocol.configuration import RoundConfig, UpdateParams
@@ -81,6 +83,8 @@ class PrivateDeltaFL:
         encoding: how numbers become integers.
         noise: from the cohort size to the noise of a search; None for methods without noise.
         warm_start: whether a search starts from the last round's η.
+        robustly: to step by the geometric median of the updates, in as many sums; None for their
+            mean.
 
     Raises:
         ValueError: θ is not in (0, 1].
@@ -90,6 +94,7 @@ class PrivateDeltaFL:
     encoding: Encoding = field(default_factory=Encoding)
     noise: Callable[[int], Noise | None] = no_noise
     warm_start: bool = True
+    robustly: Robustly | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "theta", parse_theta(self.theta))
@@ -148,8 +153,21 @@ class PrivateDeltaFL:
         if found is not None and self.theta < 1 and found.ended is not Ended.TOO_FEW:
             eta = found.eta
         report = _report(outcome, eta, bytes_up)
-        following = TrainingState(model, state.round + 1, state.eta if eta is None else eta)
+        following = replace(
+            state,
+            model=model,
+            round=state.round + 1,
+            eta=state.eta if eta is None else eta,
+            memory=self._remembered(state, outcome),
+        )
         return following, report
+
+    def _remembered(self, state: TrainingState, outcome: RoundOutcome) -> Memory:
+        if self.robustly is None:
+            return state.memory
+        smoothing = self.robustly.smoothing_of(state)
+        learnt = self.robustly.learnt(smoothing, outcome.mean_factor)
+        return MappingProxyType({**state.memory, **learnt})
 
     def levels_for(self, state: TrainingState, cohort_size: int) -> Levels:
         """What the next round announces to a cohort of this size: a single level.
@@ -179,11 +197,17 @@ class PrivateDeltaFL:
             theta=self.theta,
             method=self.encoding.method,
             search=self.encoding.search,
-            update=self.encoding.update,
+            update=self._update_of(state),
             update_length=len(state.model),
             warm_start=self.warm_start_of(state),
             noise=self.noise(cohort_size),
         )
+
+    def _update_of(self, state: TrainingState) -> UpdateParams:
+        if self.robustly is None:
+            return self.encoding.update
+        smoothing = self.robustly.smoothing_of(state)
+        return replace(self.encoding.update, passes=self.robustly.passes, smoothing=smoothing)
 
     def warm_start_of(self, state: TrainingState) -> int | None:
         """The tick from which the next search starts; None to start afresh."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 from deltafl.fl.cohort import Weighing
 from deltafl.fl.registry import DELTA_FL, OTHER_STRATEGIES, OWN, SERVER_OPTIMIZERS, WEIGHTED_MEANS
@@ -13,6 +13,8 @@ from deltafl.fl.strategies.choices import DeviceWeights, Response
 from deltafl.fl.strategies.levels import PrivateLevels
 from deltafl.fl.strategies.masked import FIRST_WEIGHT_BITS, InUnits, MaskedMean
 from deltafl.fl.strategies.private_delta_fl import Encoding, PrivateDeltaFL
+from deltafl.fl.strategies.robust import Robustly
+from deltafl.fl.strategies.robust_mean import RobustMean
 from deltafl.fl.strategies.server_optimizer import ServerOptimizer, Sgd, WithServerOptimizer
 from deltafl.fl.strategies.weighted_mean import WeightedMean
 from deltafl.protocol.configuration import UpdateParams
@@ -37,6 +39,7 @@ from deltafl.sim.errors import ConfigError
 from deltafl.sim.settings.config import (
     ALGORITHMS,
     AUTO,
+    MEAN,
     PRIVATE,
     TRUSTED,
     VERIFIED,
@@ -46,6 +49,10 @@ from deltafl.sim.settings.config import (
     StrategyConfig,
 )
 from deltafl.sim.settings.config_io import show
+
+
+_MEDIANS: Final = ("fedavg", "fedprox", DELTA_FL)
+"""Algorithms whose updates may be averaged robustly."""
 
 
 def build_strategy(
@@ -75,6 +82,7 @@ def _strategy(config: RunConfig, dropouts: Dropouts, own: Strategy | None) -> St
             f"federation.algorithm = {algorithm!r}, because only {DELTA_FL!r} can keep its "
             "threshold for several rounds"
         )
+    _check_aggregation(config)
     if algorithm == PRIVATE + DELTA_FL:
         return _private_rounds(config, theta, verified=_is_verified(config))
     if config.federation.is_private:
@@ -94,7 +102,39 @@ def _in_clear(algorithm: str, config: RunConfig, own: Strategy | None) -> Strate
         return _passed(own)
     if algorithm in OTHER_STRATEGIES:
         return OTHER_STRATEGIES[algorithm].build(_constants(config))
-    return _weighted_mean(algorithm, config)
+    mean, robustly = _weighted_mean(algorithm, config), _robustly(config)
+    return mean if robustly is None else RobustMean(mean, robustly)
+
+
+def _robustly(config: RunConfig) -> Robustly | None:
+    """How updates are averaged robustly; None if their mean is taken."""
+    strategy = config.strategy
+    if strategy.aggregation == MEAN:
+        return None
+    return Robustly(strategy.rfa_passes, strategy.rfa_smoothing)
+
+
+def _check_aggregation(config: RunConfig) -> None:
+    """Refuse a robust mean where there is none.
+
+    Raises:
+        ConfigError: the algorithm's step is no mean by numbers of samples, or of several models.
+    """
+    federation, given = config.federation, config.strategy.aggregation
+    if given == MEAN:
+        return
+    name = federation.algorithm.removeprefix(PRIVATE)
+    if name not in _MEDIANS:
+        raise ConfigError(
+            f"strategy.aggregation = {given!r}: must be {MEAN!r} with federation.algorithm = "
+            f"{federation.algorithm!r}; medians are weighted by numbers of samples, so {given!r} "
+            f"needs one of {', '.join(_MEDIANS)}, private or not"
+        )
+    if len(federation.thetas) > 1:
+        raise ConfigError(
+            f"strategy.aggregation = {given!r}: must be {MEAN!r} with federation.levels, because a "
+            "session of several models makes one sum of each model's updates"
+        )
 
 
 def _passed(own: Strategy | None) -> Strategy:
@@ -140,6 +180,7 @@ def _constants(config: RunConfig) -> Mapping[str, object]:
         **_of_section(config.strategy),
         "weighting": DeviceWeights(config.strategy.weighting),
         "response": Response(config.strategy.response),
+        "robustly": _robustly(config),
         "theta": config.federation.theta,
         "learning_rate": config.training.schedule.rate,
     }
@@ -297,7 +338,7 @@ def _private_rounds(config: RunConfig, theta: Fraction, *, verified: bool) -> Pr
     update = UpdateParams(privacy.update_clip, privacy.update_resolution_bits, privacy.max_weight)
     search = _search_params(quantile, verified=verified)
     encoding = Encoding(quantile.method, search, update)
-    return PrivateDeltaFL(theta, encoding, noise, quantile.warm_start)
+    return PrivateDeltaFL(theta, encoding, noise, quantile.warm_start, _robustly(config))
 
 
 def _is_verified(config: RunConfig) -> bool:

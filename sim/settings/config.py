@@ -242,6 +242,11 @@ class FederationConfig:
         return tuple(map(exact_number, self.levels))
 
 
+MEAN: Final = "mean"
+RFA: Final = "rfa"
+AGGREGATIONS: Final = (MEAN, RFA)
+
+
 @dataclass(frozen=True, slots=True)
 class StrategyConfig:
     """The algorithms' constants; each algorithm reads its own. Sources: `deltafl.fl.strategies`.
@@ -257,6 +262,12 @@ class StrategyConfig:
         ceiling: propfair: M, larger than every loss that matters.
         mgda_epsilon: fedmgda: how far a weight may be from equal; 1 means no limit.
         response: aaggff-s, aaggff-d: the distribution function that maps losses to responses.
+        aggregation: how the updates of a round become one: their weighted "mean", or "rfa", their
+            geometric median, which devices that lie about their updates hardly move. For fedavg,
+            fedprox and delta-fl, private or not.
+        rfa_passes: rfa: weighted means of a round, the first of which is the mean.
+        rfa_smoothing: rfa: ν of the first round, in units of the model's parameters; later rounds
+            set it by the distances between the updates and their median.
         server_optimizer: how the server applies the algorithm's change of the model: "sgd" (the
             change times server_learning_rate), "momentum", "adam", "yogi" or "adagrad".
         server_learning_rate: η_s, the server's step size.
@@ -274,6 +285,9 @@ class StrategyConfig:
     ceiling: Positive = 5.0
     mgda_epsilon: Annotated[float, Interval("[0, 1]")] = 0.5
     response: Annotated[str, OneOf(RESPONSES)] = "normal"
+    aggregation: Annotated[str, OneOf(AGGREGATIONS)] = MEAN
+    rfa_passes: Annotated[int, Interval("[2, 16]")] = 3
+    rfa_smoothing: Positive = 1.0
     server_optimizer: Annotated[str, OneOf(SERVER_OPTIMIZERS)] = "sgd"
     server_learning_rate: Positive = 1.0
     server_beta1: Share = 0.9

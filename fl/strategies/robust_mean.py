@@ -1,0 +1,103 @@
+"""RFA in clear: a strategy by weighted means whose step is the geometric median of the updates."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from deltafl.fl.cohort import Cohort, check_cohort
+from deltafl.fl.objectives import PLAIN, LocalObjective
+from deltafl.fl.strategies.aggregation import finite_update
+from deltafl.fl.strategies.base import RoundReport, TrainingState, Visibility
+from deltafl.fl.strategies.robust import Robustly, robust_step
+from deltafl.fl.strategies.weighted_mean import WeightedMean
+from deltafl.fl.vectors import Vector
+
+
+@dataclass(frozen=True, slots=True)
+class RobustMean:
+    """FedAvg or FedProx by geometric medians.
+
+    Attributes:
+        mean: the strategy; its weights are numbers of samples.
+        robustly: how updates are averaged.
+
+    Raises:
+        ValueError: its weights are no numbers of samples.
+    """
+
+    mean: WeightedMean
+    robustly: Robustly
+
+    def __post_init__(self) -> None:
+        if not self.mean.has_whole_weights:
+            raise ValueError(
+                f"{self.mean.name} weighs devices by real numbers, and a device that claims a "
+                "large one is what a robust mean is to withstand: take fedavg or fedprox"
+            )
+
+    @property
+    def name(self) -> str:
+        """The name in configurations and tables."""
+        return self.mean.name
+
+    @property
+    def server_sees(self) -> Visibility:
+        """Each pass needs two sums."""
+        return Visibility.SUMS
+
+    def init(self, model: Vector, num_devices: int) -> TrainingState:
+        """Start from `model`."""
+        return self.mean.init(model, num_devices)
+
+    def apply(self, state: TrainingState, cohort: Cohort) -> tuple[TrainingState, RoundReport]:
+        """Play one round with this cohort; a device without samples takes no part.
+
+        Raises:
+            ValueError: the cohort is empty.
+            DivergenceError: an update is NaN or infinite.
+        """
+        check_cohort(cohort)
+        sizes = {one: size for one, size in cohort.weights.items() if size}
+        if sizes:
+            stepped = robustly_stepped(
+                state, cohort, sizes, list(sizes.values()), self.robustly, self.mean.objective
+            )
+        else:
+            stepped = state
+        report = RoundReport(
+            eta=None,
+            kept_devices=len(cohort.weights),
+            kept_weight=sum(sizes.values()),
+            train_loss=None,
+            empty=not sizes,
+            secure_sums=self.robustly.passes if sizes else 1,
+        )
+        return replace(stepped, round=state.round + 1), report
+
+
+def robustly_stepped(
+    state: TrainingState,
+    cohort: Cohort,
+    ids: Collection[int],
+    weights: Sequence[int],
+    robustly: Robustly,
+    objective: LocalObjective = PLAIN,
+) -> TrainingState:
+    """Train every device of positive weight and step by the geometric median of their updates.
+
+    The number of the round stays as it is.
+
+    Raises:
+        ValueError: no weight is positive.
+        DivergenceError: an update is NaN or infinite.
+    """
+    taking_part = {one: weight for one, weight in zip(ids, weights, strict=True) if weight}
+    asked = cohort.reveal_updates(state.model, taking_part, objective)
+    contributions = [
+        (weight, finite_update(one, pending, state.model.shape))
+        for (one, weight), pending in zip(taking_part.items(), asked, strict=True)
+    ]
+    smoothing = robustly.smoothing_of(state)
+    model, share = robust_step(state.model, contributions, robustly.passes, smoothing)
+    memory = {**state.memory, **robustly.learnt(smoothing, share)}
+    return replace(state, model=model, memory=MappingProxyType(memory))
