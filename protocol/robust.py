@@ -1,12 +1,12 @@
-"""placeholder until the protocol's own; replaced at merge"""
+"""Placeholder until the protocol's own; replaced at merge."""
 
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-FACTOR_BITS: Final = 8
-LEAST_FACTOR: Final = 8
+FACTOR_BITS: Final = 16
+LEAST_FACTOR: Final = 1
 
 
 def factor(
@@ -14,7 +14,7 @@ def factor(
     centre: npt.NDArray[np.float32],
     smoothing: float,
 ) -> int:
-    """b = clamp(round(2^FACTOR_BITS·ν / max(ν, ‖Δ − v‖)), LEAST_FACTOR, 2^FACTOR_BITS)."""
+    """B = clamp(round(2^FACTOR_BITS·ν / max(ν, ‖Δ − v‖)), LEAST_FACTOR, 2^FACTOR_BITS)."""
     apart = update.astype(np.float64) - centre
     distance = float(np.sqrt(apart @ apart))
     full = 1 << FACTOR_BITS

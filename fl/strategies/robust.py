@@ -1,19 +1,21 @@
 """RFA: the geometric median of the devices' updates in place of their mean.
 
-The mean follows any device as far as it goes. The geometric median, the point with the smallest
-weighted sum of distances to all updates, hardly moves while liars have less than half of the weight.
-Weiszfeld's algorithm finds it by weighted means alone, so secure sums suffice:
+The mean follows any device as far as it goes. The geometric median is the point with the smallest
+weighted sum of distances to all updates. It hardly moves while liars have less than half of the
+weight. Weiszfeld's algorithm finds it by weighted means alone, so secure sums suffice:
 
-    v_1 = Σ n_k·Δ_k / Σ n_k,    v_{r+1} = Σ n_k·b_k·Δ_k / Σ n_k·b_k,    b_k = ν / max(ν, ‖Δ_k − v_r‖)
+    v_1 = Σ n_k·Δ_k / Σ n_k
+    v_{r+1} = Σ n_k·b_k·Δ_k / Σ n_k·b_k    with b_k = ν / max(ν, ‖Δ_k − v_r‖)
 
-A device computes b_k itself, in 256ths and no smaller than 1/32 (`deltafl.protocol.robust`): so no
-centre that a server may announce lets one device count for much more than another. A step by this
-rule is the same whether the server sees updates or sums, up to the rounding of the sums.
+A device computes b_k itself, in whole multiples of 2^-16 and at least one of them
+(`deltafl.protocol.robust`). A step by this rule is the same whether the server sees updates or
+sums, up to the rounding of the sums.
 
-The smoothing ν keeps weights bounded near the centre. It must be of the size of the distances: far
-above, all devices weigh the same, and far below, all weigh the least. Both are the mean. No setting
-knows that size, and it falls as training goes on. So ν follows the mean factor of the last round,
-Σ n_k·b_k / Σ n_k, which the sums reveal: it is set so that this mean would have been a half.
+The smoothing ν keeps weights bounded near the centre. It should be of the size of the distances:
+far above, all devices weigh the same, and so far below that all factors are the least, they do,
+too. Both are the mean. No setting knows that size, and it falls as training goes on. So ν follows
+the mean factor of the last round, Σ n_k·b_k / Σ n_k, which the sums reveal: it is set so that this
+mean would have been a half. However far away a liar is, it pulls a pass by no more than n_k·ν.
 
 Source: Pillutla, Kakade, Harchaoui, "Robust Aggregation for Federated Learning", IEEE Transactions
 on Signal Processing 2022, algorithm 2; floor, rounding and the choice of ν are ours.
@@ -38,7 +40,6 @@ SMOOTHING: Final = "robust.smoothing"
 _FULL: Final = 1 << FACTOR_BITS
 _MEAN_FACTOR: Final = 0.5
 _UNKNOWN_ABOVE: Final = 0.9
-_UNKNOWN_BELOW: Final = 1 / 16
 _LEAP: Final = 8.0
 _RANGE: Final = (2.0**-40, 2.0**40)
 
@@ -84,18 +85,15 @@ class Robustly:
 def next_smoothing(smoothing: float, mean_factor: float) -> float:
     """ν under which the mean factor of a round would have been about a half.
 
-    Where nearly all devices had the full weight, or the least, the factors do not tell the
-    distances: ν leaps.
+    Where nearly all devices had the full weight, the factors do not tell the distances: ν leaps.
+    It grows no faster than that, either.
 
     >>> next_smoothing(1.0, 0.25), next_smoothing(1.0, 1.0)
     (2.0, 0.125)
     """
+    change = min(_MEAN_FACTOR / mean_factor, _LEAP)
     if mean_factor > _UNKNOWN_ABOVE:
         change = 1 / _LEAP
-    elif mean_factor < _UNKNOWN_BELOW:
-        change = _LEAP
-    else:
-        change = _MEAN_FACTOR / mean_factor
     return min(max(smoothing * change, _RANGE[0]), _RANGE[1])
 
 

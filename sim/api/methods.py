@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 from deltafl.fl.strategies.base import Strategy
 from deltafl.fl.strategies.weighted_mean import WeightedMean
 from deltafl.sim.errors import ConfigError
-from deltafl.sim.settings.config import OWN_STRATEGIES, PRIVATE
+from deltafl.sim.settings.config import MEAN, OWN_STRATEGIES, PRIVATE
 
 Settings: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Settings by section and name, as in a settings file."""
@@ -42,11 +42,13 @@ class DeltaFL(Method):
     Args:
         theta: the conformity level, in (0, 1]: the share of the data, with the worst losses, that
             is trained for.
+        aggregation: "mean", or "rfa" for the geometric median of the updates, which devices that
+            lie about theirs hardly move.
     """
 
-    def __init__(self, theta: float | str = 0.5) -> None:
-        settings = {"federation": {"theta": theta}}
-        super().__init__("delta-fl", settings, f"delta-fl, θ = {theta}")
+    def __init__(self, theta: float | str = 0.5, aggregation: str = MEAN) -> None:
+        settings = {"federation": {"theta": theta}, **_aggregated(aggregation)}
+        super().__init__("delta-fl", settings, _label(f"delta-fl, θ = {theta}", aggregation))
 
 
 class PrivateDeltaFL(Method):
@@ -54,11 +56,13 @@ class PrivateDeltaFL(Method):
 
     Args:
         theta: as of `DeltaFL`.
+        aggregation: likewise.
     """
 
-    def __init__(self, theta: float | str = 0.5) -> None:
-        settings = {"federation": {"theta": theta}}
-        super().__init__("private-delta-fl", settings, f"private-delta-fl, θ = {theta}")
+    def __init__(self, theta: float | str = 0.5, aggregation: str = MEAN) -> None:
+        settings = {"federation": {"theta": theta}, **_aggregated(aggregation)}
+        label = _label(f"private-delta-fl, θ = {theta}", aggregation)
+        super().__init__("private-delta-fl", settings, label)
 
 
 class FedAvg(Method):
@@ -66,10 +70,12 @@ class FedAvg(Method):
 
     Args:
         private: by secure sums.
+        aggregation: as of `DeltaFL`.
     """
 
-    def __init__(self, *, private: bool = False) -> None:
-        super().__init__("private-fedavg" if private else "fedavg")
+    def __init__(self, *, private: bool = False, aggregation: str = MEAN) -> None:
+        name = "private-fedavg" if private else "fedavg"
+        super().__init__(name, _aggregated(aggregation), _label(name, aggregation))
 
 
 class OwnMethod(Method):
@@ -108,6 +114,14 @@ class OwnMethod(Method):
             label=label or (f"{PRIVATE}{strategy.name}" if private else strategy.name),
         )
         object.__setattr__(self, "strategy", strategy)
+
+
+def _aggregated(aggregation: str) -> dict[str, dict[str, Any]]:
+    return {} if aggregation == MEAN else {"strategy": {"aggregation": aggregation}}
+
+
+def _label(name: str, aggregation: str) -> str:
+    return name if aggregation == MEAN else f"{name}, {aggregation}"
 
 
 def method_of(one: Method | str | Strategy) -> Method:

@@ -50,7 +50,6 @@ from deltafl.sim.settings.config import (
 )
 from deltafl.sim.settings.config_io import show
 
-
 _MEDIANS: Final = ("fedavg", "fedprox", DELTA_FL)
 """Algorithms whose updates may be averaged robustly."""
 
